@@ -15,13 +15,13 @@ use kube::{Resource, ResourceExt};
 use kube_runtime::controller::{Action, Controller};
 use kube_runtime::reflector::ObjectRef;
 use kube_runtime::{WatchStreamExt, reflector, watcher};
-use steadfast::{Event, Kept, Scope, Watch};
+use steadfast::{Event, Cacheable, Scope, Watch};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::config_map;
 use tokio::sync::mpsc;
 
 /// Converts the events of `watch` into those of kube-runtime's `watcher`, for `reflect` and the combinators after it.
-fn watcher_of<K: Kept + Resource + Clone>(
+fn watcher_of<K: Cacheable + Resource + Clone>(
     mut watch: Watch<K>,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
     let started = async move {

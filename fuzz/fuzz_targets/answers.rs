@@ -32,7 +32,7 @@ fuzz_target!(|input: &[u8]| {
         comparing: false,
         held: None,
     };
-    run.reflector.expect(ListHints { held: 2000, ..ListHints::default() });
+    run.reflector.set_list_hints(ListHints { held: 2000, ..ListHints::default() });
     run.step(Input::Start);
     for step in script.chunks_exact(2) {
         run.arrive(step[0], step[1]);
@@ -83,7 +83,7 @@ impl Run {
             14 => {
                 let identity = identity(amount);
                 let verdict = self.reflector.list_item(self.now, id, &identity);
-                let differs = verdict == Verdict::Offer && amount % 3 > 0;
+                let differs = verdict == Verdict::StageUnchanged && amount % 3 > 0;
                 self.act(verdict);
                 if differs {
                     self.step(Input::Differs(id, identity));
@@ -101,7 +101,7 @@ impl Run {
             18 => self.over(id, Input::Probed(id, version(amount), self.now)),
             19 => self.step(Input::Unsettled(id)),
             20 => self.step(Input::Settled(id)),
-            21 => self.step(Input::Answering(id, amount % 2 == 0)),
+            21 => self.step(Input::Responsive(id, amount % 2 == 0)),
             22 => self.step(Input::Contradicted(id, "below the cached version".into())),
             _ => {
                 let kind = [RecordKind::Added, RecordKind::Modified, RecordKind::Deleted][usize::from(amount % 3)];
@@ -132,18 +132,18 @@ impl Run {
 
     fn act(&mut self, verdict: Verdict) {
         match verdict {
-            Verdict::Do(outputs) => self.perform(outputs),
+            Verdict::Perform(outputs) => self.perform(outputs),
             Verdict::Apply => assert!(self.reflector.is_synced(), "a change before the first list"),
             Verdict::Compare => assert!(self.comparing, "compared without a comparison in progress"),
-            Verdict::Stage | Verdict::Offer => assert!(self.staging, "staged without a list in progress"),
+            Verdict::Stage | Verdict::StageUnchanged => assert!(self.staging, "staged without a list in progress"),
             Verdict::Skip | Verdict::Older { .. } => {}
         }
-        self.never_back(false);
+        self.assert_never_older(false);
     }
 
     fn perform(&mut self, outputs: Vec<Output>) {
         assert!(outputs.len() <= MAX_OUTPUTS, "{} outputs", outputs.len());
-        let (mut anew, mut judge) = (false, false);
+        let (mut epoch_changed, mut judge) = (false, false);
         for output in outputs {
             match output {
                 Output::Send(id, request) => {
@@ -157,7 +157,7 @@ impl Run {
                 Output::DropStaging => self.staging = false,
                 Output::Commit { new_epoch, .. } => {
                     assert!(std::mem::take(&mut self.staging), "committed without staged objects");
-                    anew |= new_epoch;
+                    epoch_changed |= new_epoch;
                 }
                 Output::BeginComparison => self.comparing = true,
                 Output::EndComparison => self.comparing = false,
@@ -166,7 +166,7 @@ impl Run {
                     judge = true;
                 }
                 Output::Diagnostic(note) => assert!(note.to_string().len() < 8192, "a note must be short"),
-                Output::NameLost
+                Output::ReportDifferences
                 | Output::AwaitTransfer
                 | Output::ReleaseTransfer
                 | Output::Advance(_)
@@ -175,7 +175,7 @@ impl Run {
             }
         }
         assert!(self.open.len() <= 8, "too many open requests: {:?}", self.open);
-        self.never_back(anew);
+        self.assert_never_older(epoch_changed);
         if judge {
             let count = usize::from(self.asked % 3 == 0);
             self.step(Input::Judged(Differences { count, backwards: None }));
@@ -185,9 +185,9 @@ impl Run {
     }
 
     /// Checks that the version decreases only in a new epoch (C4).
-    fn never_back(&mut self, anew: bool) {
+    fn assert_never_older(&mut self, epoch_changed: bool) {
         let now = self.reflector.version().cloned();
-        if let (Some(before), Some(now), false) = (&self.held, &now, anew) {
+        if let (Some(before), Some(now), false) = (&self.held, &now, epoch_changed) {
             assert!(!now.is_older_than(before), "the version went back from {before} to {now}");
         }
         self.held = now;
@@ -205,7 +205,7 @@ fn assert_well_formed(request: &Request) {
 /// Returns one of two identities, sometimes without a version.
 fn identity(amount: u8) -> Identity {
     let key = ObjectKey::namespaced("default", if amount % 2 == 0 { "a" } else { "b" });
-    let version = version(amount).unwrap_or_else(|| ResourceVersion::made_of(&[amount]));
+    let version = version(amount).unwrap_or_else(|| ResourceVersion::substitute_for(&[amount]));
     Identity { key, uid: "u".into(), version }
 }
 

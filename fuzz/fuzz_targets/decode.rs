@@ -8,7 +8,7 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use steadfast_core::decode::{
-    DecodeOptions, Decoder, Encoding, Kept, RawObject, RecordProblem, WatchRecord, list_item, watch_record,
+    DecodeOptions, Decoder, Encoding, Cacheable, RawObject, RecordProblem, WatchRecord, list_item, watch_record,
 };
 use steadfast_core::record::Identity;
 

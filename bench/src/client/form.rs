@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use steadfast::{Checkpoint, FieldPath, InformerBuilder, Kept, Lazy};
+use steadfast::{Checkpoint, FieldPath, InformerBuilder, Cacheable, Lazy};
 
 use super::cache::HasNodeName;
 use super::progress::SENT;
@@ -13,7 +13,7 @@ use crate::BenchError;
 use crate::checksum::Checksum;
 
 /// Properties of a cached object for the measurements.
-pub(super) trait CachedForm: Kept {
+pub(super) trait CachedForm: Cacheable {
     /// Returns the time at which the server sent the object, from its annotation.
     fn sent(&self) -> Option<u64>;
     /// Returns the node of the object.
@@ -24,7 +24,7 @@ pub(super) trait CachedForm: Kept {
     fn sum(&self, checksum: &mut Checksum) -> Result<(), BenchError>;
 }
 
-impl<K: Kept + Resource + Serialize + HasNodeName> CachedForm for K {
+impl<K: Cacheable + Resource + Serialize + HasNodeName> CachedForm for K {
     fn sent(&self) -> Option<u64> {
         self.annotations().get(SENT)?.parse().ok()
     }

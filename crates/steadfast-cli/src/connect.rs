@@ -30,7 +30,7 @@ pub(crate) async fn connect(kubeconfig: Option<PathBuf>, context: Option<String>
 
 /// Returns the kubeconfig that `file` names, or else the kubeconfigs that kubectl reads.
 pub(crate) fn files(file: Option<&Path>) -> Result<KubeconfigFiles, ConnectError> {
-    file.map_or_else(KubeconfigFiles::from_env, |file| Ok(KubeconfigFiles::one(file)))
+    file.map_or_else(KubeconfigFiles::from_env, |file| Ok(KubeconfigFiles::from_path(file)))
 }
 
 /// Returns the connection settings and the name of their context; inside a cluster there is no context.

@@ -37,7 +37,7 @@ pub enum Freshness {
 pub enum Target {
     /// `wait_for`: a store at or past this version.
     Version(String),
-    /// `wait_gone`: a store without the object with this UID.
+    /// `wait_for_deletion`: a store without the object with this UID.
     Gone(String),
 }
 

@@ -38,7 +38,7 @@ use kube::Resource;
 use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 use steadfast::unstable::cause::with_causes;
-use steadfast::{DynamicType, Informer, InformerFactory, Kept, Lookup, Object, ObjectKey};
+use steadfast::{DynamicType, Informer, InformerFactory, Cacheable, Lookup, Object, ObjectKey};
 
 pub use action::{Action, back_off};
 use cache_handle::CacheHandle;
@@ -110,7 +110,7 @@ const DEFAULT_RECONCILE_TIMEOUT: Duration = Duration::from_secs(300);
 /// # }
 /// ```
 #[must_use = "a controller does nothing until `run` or `run_by_key` starts it"]
-pub struct Controller<K: Kept> {
+pub struct Controller<K: Cacheable> {
     factory: InformerFactory,
     kind: DynamicType<K>,
     source: Source<K>,
@@ -160,7 +160,7 @@ pub enum RunError {
     Setting(&'static str),
 }
 
-impl<K: Kept> Controller<K> {
+impl<K: Cacheable> Controller<K> {
     /// Builds a controller of the objects in `source`: a [`Scope`](steadfast::Scope), an [`Informer`], or a [`Source`] with
     /// settings, for example for several [namespaces](Source::namespaces).
     ///
@@ -206,7 +206,7 @@ impl<K: Kept> Controller<K> {
     pub fn owns<C>(mut self, source: impl Into<Source<PartialObjectMeta<C>>>) -> Self
     where
         C: Resource + 'static,
-        PartialObjectMeta<C>: Kept<Resource: Resource> + DeserializeOwned,
+        PartialObjectMeta<C>: Cacheable<Resource: Resource> + DeserializeOwned,
     {
         let source = source.into();
         let kind = &self.kind;
@@ -240,7 +240,7 @@ impl<K: Kept> Controller<K> {
     ///
     /// A doubt of the cache of `source` does not pause reconciles. If reconciles read this cache, declare the cache
     /// with [`reads`](Self::reads).
-    pub fn watches<W: Kept, I>(
+    pub fn watches<W: Cacheable, I>(
         mut self,
         source: impl Into<Source<W>>,
         keys: impl Fn(&Object<W>) -> I + Send + Sync + 'static,
@@ -264,7 +264,7 @@ impl<K: Kept> Controller<K> {
     }
 
     /// Declares that reconciles read this cache: they pause while the cache is in doubt for too long ([`WhenStale`]).
-    pub fn reads<W: Kept>(mut self, informer: &Informer<W>) -> Self {
+    pub fn reads<W: Cacheable>(mut self, informer: &Informer<W>) -> Self {
         self.reads.push(Arc::new(SourceCache::new(informer.clone(), &self.factory)));
         self
     }
@@ -442,7 +442,7 @@ where
     }))
 }
 
-impl<K: Kept> fmt::Debug for Controller<K> {
+impl<K: Cacheable> fmt::Debug for Controller<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller")
             .field("source", &self.source)

@@ -81,7 +81,7 @@ impl Environment for Machine {
         unreachable!("{TIME_ALONE}")
     }
 
-    fn spawn_foreign(&self, _: BoxFuture<'static, ()>) -> Task {
+    fn spawn_user_task(&self, _: BoxFuture<'static, ()>) -> Task {
         unreachable!("{TIME_ALONE}")
     }
 

@@ -1,6 +1,6 @@
 //! Format of a cache's checkpoint, from which the next run continues. This module contains the rules, without I/O.
 //!
-//! An encoded object is written unchanged. [`Forms::read`] is the only reader of entries. It checks all bytes and
+//! An encoded object is written unchanged. [`RowEncodings::read`] is the only reader of entries. It checks all bytes and
 //! rejects those that are not a valid row.
 
 mod delivery;
@@ -16,7 +16,7 @@ use crate::protobuf::MessageId;
 use crate::record::Identity;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
-use row::{Form, Row};
+use row::{Row, RowEncoding};
 
 pub use delivery::{DeliveryKey, SavedDelivery, SavedState};
 pub use row::{key_of, write_key};
@@ -26,20 +26,20 @@ pub use row::{key_of, write_key};
 /// A row specifies the role of its message type: the object, or only its metadata. It does not contain the index of the
 /// type in the table, since the index changes between releases.
 #[derive(Clone, Copy, Debug)]
-pub struct Forms {
+pub struct RowEncodings {
     messages: [Option<MessageId>; 2],
 }
 
 /// Entry of a cache from a checkpoint.
 #[derive(Debug)]
-pub enum Saved {
+pub enum RestoredEntry {
     /// The kept object.
     Known(RawObject),
     /// Entry whose newest state could not be decoded: its identity with the version, and the last decodable state.
     Unknown(Identity, Option<RawObject>),
 }
 
-impl Saved {
+impl RestoredEntry {
     /// Returns the identity of the object.
     pub fn identity(&self) -> &Identity {
         match self {
@@ -49,12 +49,12 @@ impl Saved {
     }
 }
 
-/// Error for an object whose message type is not among the forms, so that it cannot be written.
+/// Error for an object whose message type is not among the [`RowEncodings`], so that it cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoSuchForm;
+pub struct UnsupportedMessageType;
 
-impl Forms {
-    /// Returns the forms for objects of `kind`, or for their metadata.
+impl RowEncodings {
+    /// Returns the encodings for objects of `kind`, or for their metadata.
     pub fn of(api_version: &str, kind: &str) -> Self {
         let named = MessageId::of_kind;
         Self { messages: [named(api_version, kind), named("meta.k8s.io/v1", "PartialObjectMetadata")] }
@@ -67,60 +67,60 @@ impl Forms {
     ///
     /// # Errors
     ///
-    /// Returns an error if the message type of the object is not one of these forms.
-    pub fn write<K>(&self, entry: &Entry<Lazy<K>>, out: &mut Vec<u8>) -> Result<(), NoSuchForm> {
+    /// Returns an error if the message type of the object is not one of these encodings.
+    pub fn write<K>(&self, entry: &Entry<Lazy<K>>, out: &mut Vec<u8>) -> Result<(), UnsupportedMessageType> {
         let Identity { uid, version, .. } = entry.identity();
         // An entry is decodable if the last decodable state carries the entry's own version and
         // UID.
-        let as_it_came = |last: &&Object<Lazy<K>>| last.version() == version && last.identity().uid == *uid;
-        if let Some(object) = entry.last().filter(as_it_came) {
+        let is_current = |last: &&Object<Lazy<K>>| last.version() == version && last.identity().uid == *uid;
+        if let Some(object) = entry.last().filter(is_current) {
             return self.write_object(object, out);
         }
         // The entry is tainted: the last decodable state is nested as a row.
         let mut last = Vec::new();
         entry.last().map_or(Ok(()), |object| self.write_object(object, &mut last))?;
-        Row { form: Form::Unknown, uid: uid.as_str(), version: version.as_str(), bytes: &last }.write(out);
+        Row { encoding: RowEncoding::Unknown, uid: uid.as_str(), version: version.as_str(), bytes: &last }.write(out);
         Ok(())
     }
 
-    fn write_object<K>(self, object: &Object<Lazy<K>>, out: &mut Vec<u8>) -> Result<(), NoSuchForm> {
+    fn write_object<K>(self, object: &Object<Lazy<K>>, out: &mut Vec<u8>) -> Result<(), UnsupportedMessageType> {
         let Identity { uid, version, .. } = object.identity();
-        let (form, bytes) = (self.form(object.message())?, Lazy::bytes(object));
-        Row { form, uid: uid.as_str(), version: version.as_str(), bytes: &bytes }.write(out);
+        let (encoding, bytes) = (self.encoding(object.message())?, Lazy::bytes(object));
+        Row { encoding, uid: uid.as_str(), version: version.as_str(), bytes: &bytes }.write(out);
         Ok(())
     }
 
-    fn form(self, message: Option<MessageId>) -> Result<Form, NoSuchForm> {
-        // JSON contains `apiVersion` and `kind`, so the form needs no message type.
-        let Some(message) = message else { return Ok(Form::Json) };
+    fn encoding(self, message: Option<MessageId>) -> Result<RowEncoding, UnsupportedMessageType> {
+        // JSON contains `apiVersion` and `kind`, so the row encoding needs no message type.
+        let Some(message) = message else { return Ok(RowEncoding::Json) };
         match self.messages.iter().position(|known| *known == Some(message)) {
-            Some(0) => Ok(Form::Object),
-            Some(_) => Ok(Form::Metadata),
-            None => Err(NoSuchForm),
+            Some(0) => Ok(RowEncoding::Object),
+            Some(_) => Ok(RowEncoding::Metadata),
+            None => Err(UnsupportedMessageType),
         }
     }
 
     /// Reads the row of the object at `key`; `None` if the bytes are not a valid row.
-    pub fn read(&self, key: ObjectKey, row: &[u8]) -> Option<Saved> {
-        let Row { form, uid, version, bytes } = Row::read(row)?;
+    pub fn read(&self, key: ObjectKey, row: &[u8]) -> Option<RestoredEntry> {
+        let Row { encoding, uid, version, bytes } = Row::read(row)?;
         // Servers without UIDs identify objects by name.
         let uid = if uid.is_empty() { Uid::by_name(&key) } else { Uid::from(uid) };
         let identity = Identity { key, uid, version: ResourceVersion::from(version) };
-        let (encoding, message) = match form {
-            Form::Unknown if bytes.is_empty() => return Some(Saved::Unknown(identity, None)),
-            Form::Unknown => {
+        let (encoding, message) = match encoding {
+            RowEncoding::Unknown if bytes.is_empty() => return Some(RestoredEntry::Unknown(identity, None)),
+            RowEncoding::Unknown => {
                 return match self.read(identity.key.clone(), bytes)? {
-                    Saved::Known(last) => Some(Saved::Unknown(identity, Some(last))),
+                    RestoredEntry::Known(last) => Some(RestoredEntry::Unknown(identity, Some(last))),
                     // A row can nest only one level deep, so this row is damaged.
-                    Saved::Unknown(..) => None,
+                    RestoredEntry::Unknown(..) => None,
                 };
             }
-            Form::Json => (Encoding::Json, None),
+            RowEncoding::Json => (Encoding::Json, None),
             // The message type may be missing in this release or for this kind. Such a row is rejected.
-            Form::Object => (Encoding::Protobuf, Some(self.messages[0]?)),
-            Form::Metadata => (Encoding::Protobuf, Some(self.messages[1]?)),
+            RowEncoding::Object => (Encoding::Protobuf, Some(self.messages[0]?)),
+            RowEncoding::Metadata => (Encoding::Protobuf, Some(self.messages[1]?)),
         };
         let bytes = Bytes::copy_from_slice(bytes);
-        Some(Saved::Known(RawObject { identity, bytes, managed_fields: None, encoding, message }))
+        Some(RestoredEntry::Known(RawObject { identity, bytes, managed_fields: None, encoding, message }))
     }
 }

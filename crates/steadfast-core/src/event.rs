@@ -217,7 +217,7 @@ pub fn difference<K>(
     new: Option<&Entry<K>>,
     path: &Path,
     rules: Rules,
-    mut tell: impl FnMut(Change<K>),
+    mut on_change: impl FnMut(Change<K>),
 ) {
     let initial = matches!(path, Path::Listed { initial: true });
     // Handlers never received an entry without a decodable state, and therefore receive neither its changes nor its
@@ -239,7 +239,7 @@ pub fn difference<K>(
             (None, false) => DeleteReason::Deleted,
         };
         let event = Event::Deleted { last: last.clone(), version: version.clone(), certainty, reason };
-        tell(Change { event, version, certainty });
+        on_change(Change { event, version, certainty });
     }
     let Some(object) = new.and_then(Entry::object).cloned() else { return };
     let version = object.version().clone();
@@ -260,5 +260,5 @@ pub fn difference<K>(
         Path::Watched { .. } if !gap => (Some(version).filter(ResourceVersion::is_given), Certainty::Observed),
         Path::Watched { .. } | Path::Listed { .. } | Path::NewEpoch => (None, Certainty::Inferred),
     };
-    tell(Change { event, version, certainty });
+    on_change(Change { event, version, certainty });
 }

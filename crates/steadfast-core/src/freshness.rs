@@ -186,12 +186,12 @@ pub struct Evidence {
     /// Maximum age of a fresh cache: two periods of the current stream (R2).
     pub bound: Duration,
     /// Maximum time without a stream, or without a proof after a stream broke. Beyond this time the cache is stale.
-    pub patience: Duration,
+    pub stale_after: Duration,
     /// Keys whose lookups return `Unknown`.
     pub tainted: KeySet,
     /// Set after a record that belongs to no identifiable object, or that contradicts the cache. Until a list resolves
     /// the record, the cache may lack its change, whatever version the cache has reached.
-    pub unnamed: bool,
+    pub unidentified: bool,
     /// Faults that a test injects.
     pub faults: FaultInjection,
 }
@@ -220,7 +220,7 @@ pub enum Condition {
 impl Evidence {
     /// Changes the condition to `condition` at `now`, with the cause `why`. A doubt keeps its start when its condition
     /// changes, until a proof or a stop ends the doubt.
-    pub fn turn(&mut self, now: Instant, condition: Condition, why: impl Into<Arc<str>>) {
+    pub fn set_condition(&mut self, now: Instant, condition: Condition, why: impl Into<Arc<str>>) {
         // A change between two doubts keeps the start, so the duration covers the whole doubt.
         let doubted = |condition| !matches!(condition, Condition::Starting | Condition::Streaming);
         let same = doubted(self.condition) && doubted(condition) && condition != Condition::Stopped;
@@ -272,7 +272,7 @@ impl Evidence {
             (Condition::Suspect | Condition::Resuming, _, Some(outdated)) => {
                 Freshness::Stale(doubt(outdated.min(self.since), self.why.clone()))
             }
-            (Condition::Resuming, ..) if now.since(self.since) > self.patience => Freshness::Stale(since()),
+            (Condition::Resuming, ..) if now.since(self.since) > self.stale_after => Freshness::Stale(since()),
             (Condition::Resuming, ..) => Freshness::Resuming(since()),
             (Condition::Streaming, Some(age), None) => fresh(age),
             (Condition::Suspect | Condition::Streaming, ..) => Freshness::Suspect(since()),

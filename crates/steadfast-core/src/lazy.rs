@@ -1,7 +1,7 @@
 //! Objects that are kept encoded and decoded on each read.
 
 mod field;
-mod label;
+mod packed_state;
 mod remembered;
 
 use std::borrow::Cow;
@@ -16,7 +16,8 @@ use kube::Resource;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::decode::{
-    DecodeError, Decoder, DeltaCompressed, Encoding, Kept, PartialIdentity, RawObject, Unread, json, list_item, place,
+    Cacheable, DecodeError, Decoder, DeltaCompressed, Encoding, OnUndecodable, PartialIdentity, RawObject,
+    error_offset, json, list_item,
 };
 use crate::event::Event;
 use crate::frame::Item;
@@ -29,7 +30,7 @@ use crate::scan::{Cursor, Fault};
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 use field::Field;
-use label::{Label, Written};
+use packed_state::{PackedState, StoredEncoding};
 use remembered::Remembered;
 
 /// Object of the type `K` in the server's encoding, without `managedFields`, decoded on each read.
@@ -53,7 +54,7 @@ use remembered::Remembered;
 /// ```
 pub struct Lazy<K> {
     packed: DeltaCompressed,
-    label: Label,
+    state: PackedState,
     cache: Arc<Cache<K>>,
 }
 
@@ -66,21 +67,21 @@ static DELETION: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("metadata
 /// State that the objects of one cache share.
 struct Cache<K> {
     remembered: Remembered<K>,
-    unread: Option<Unread>,
+    on_undecodable: Option<OnUndecodable>,
 }
 
-impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Kept for Lazy<K> {
+impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Cacheable for Lazy<K> {
     type Resource = K;
 
     fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
         let written = match (raw.encoding, raw.message) {
-            (Encoding::Json, _) => Written::Json,
-            (Encoding::Protobuf, Some(message)) => Written::Protobuf(message),
+            (Encoding::Json, _) => StoredEncoding::Json,
+            (Encoding::Protobuf, Some(message)) => StoredEncoding::Protobuf(message),
             (Encoding::Protobuf, None) => return Err(DecodeError::of_unknown_kind(&raw.identity)),
         };
-        let cache = decoder.shared(|unread| Cache { remembered: Remembered::<K>::default(), unread });
-        let label = Label::new(cache.remembered.number(), written);
-        Ok(Self { packed: decoder.pack(raw), label, cache })
+        let cache = decoder.shared(|on_undecodable| Cache { remembered: Remembered::<K>::default(), on_undecodable });
+        let state = PackedState::new(cache.remembered.number(), written);
+        Ok(Self { packed: decoder.pack(raw), state, cache })
     }
 
     fn read_whole<T>(&self, read: impl FnOnce(&K) -> T) -> Result<T, DecodeError> {
@@ -92,7 +93,7 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Kept for Lazy<K> {
     }
 
     // The conversion only copies the bytes.
-    fn is_dear() -> bool {
+    fn is_costly() -> bool {
         false
     }
 
@@ -108,29 +109,29 @@ impl<K: DeserializeOwned> Lazy<K> {
     ///
     /// Returns an error if the object does not fit `K`.
     pub fn get(&self) -> Result<Arc<K>, DecodeError> {
-        if let Some(decoded) = self.cache.remembered.get(self.label.number()) {
+        if let Some(decoded) = self.cache.remembered.get(self.state.number()) {
             return Ok(decoded);
         }
-        let decoded = self.whole().inspect_err(|error| self.tell(error))?;
+        let decoded = self.whole().inspect_err(|error| self.report(error))?;
         // Another thread may have decoded the object concurrently. All readers share the first
         // result.
-        Ok(self.cache.remembered.put(self.label.number(), &Arc::new(decoded)))
+        Ok(self.cache.remembered.put(self.state.number(), &Arc::new(decoded)))
     }
 }
 
 impl<K> Lazy<K> {
-    fn tell(&self, error: &DecodeError) {
+    fn report(&self, error: &DecodeError) {
         // Each object reports only its first decode error.
-        if let Some(unread) = &self.cache.unread
-            && self.label.tell()
+        if let Some(on_undecodable) = &self.cache.on_undecodable
+            && self.state.mark_reported()
         {
-            unread(error);
+            on_undecodable(error);
         }
     }
 
     /// Decodes the metadata field at `path`. Reports an error, since the reader does not choose the type of the field.
     fn metadata<T: DeserializeOwned>(&self, path: &FieldPath) -> Result<Option<T>, DecodeError> {
-        self.read(path).inspect_err(|error| self.tell(error))
+        self.read(path).inspect_err(|error| self.report(error))
     }
 
     /// Decodes only the field at `path`, as a `T`; `None` if the field is missing or null.
@@ -150,17 +151,17 @@ impl<K> Lazy<K> {
     /// chose `T`.
     pub fn read<T: DeserializeOwned>(&self, path: &FieldPath) -> Result<Option<T>, DecodeError> {
         let bytes = self.bytes();
-        match self.label.written() {
-            Written::Json => match find(&bytes, path) {
+        match self.state.encoding() {
+            StoredEncoding::Json => match find(&bytes, path) {
                 Ok(Some(span)) => {
                     let start = span.start;
-                    json(&bytes[span]).map_err(|error| self.unfit(&bytes, start, &error))
+                    json(&bytes[span]).map_err(|error| self.decode_error(&bytes, start, &error))
                 }
                 Ok(None) => Ok(None),
                 // A decoding of the whole object produces the best error.
                 Err(_) => self.whole::<IgnoredAny>().map(|_| None),
             },
-            Written::Protobuf(message) => {
+            StoredEncoding::Protobuf(message) => {
                 // Most paths need no generic traversal: the message table leads directly to the
                 // field.
                 if let Some(Found(found)) = protobuf::decode_field(message, &bytes, path.names()) {
@@ -219,41 +220,41 @@ impl<K> Lazy<K> {
 
     /// Returns the encoding of [`bytes`](Self::bytes).
     pub fn encoding(&self) -> Encoding {
-        match self.label.written() {
-            Written::Json => Encoding::Json,
-            Written::Protobuf(_) => Encoding::Protobuf,
+        match self.state.encoding() {
+            StoredEncoding::Json => Encoding::Json,
+            StoredEncoding::Protobuf(_) => Encoding::Protobuf,
         }
     }
 
     /// Returns the message type of [`bytes`](Self::bytes); `None` for JSON.
     #[doc(hidden)]
     pub fn message(&self) -> Option<MessageId> {
-        match self.label.written() {
-            Written::Json => None,
-            Written::Protobuf(message) => Some(message),
+        match self.state.encoding() {
+            StoredEncoding::Json => None,
+            StoredEncoding::Protobuf(message) => Some(message),
         }
     }
 
     fn whole<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
         let bytes = self.bytes();
-        match self.label.written() {
-            Written::Json => json(&bytes).map_err(|error| self.unfit(&bytes, 0, &error)),
-            Written::Protobuf(message) => protobuf::decode(message, &bytes, true)
+        match self.state.encoding() {
+            StoredEncoding::Json => json(&bytes).map_err(|error| self.decode_error(&bytes, 0, &error)),
+            StoredEncoding::Protobuf(message) => protobuf::decode(message, &bytes, true)
                 .map_err(|error| DecodeError::of_protobuf(&self.identity(), &error)),
         }
     }
 
     /// Creates the error for the JSON in `bytes` from `start` on.
-    fn unfit(&self, bytes: &[u8], start: usize, error: &serde_json::Error) -> DecodeError {
-        DecodeError::of_json(&self.identity(), start + place(&bytes[start..], error), error)
+    fn decode_error(&self, bytes: &[u8], start: usize, error: &serde_json::Error) -> DecodeError {
+        DecodeError::of_json(&self.identity(), start + error_offset(&bytes[start..], error), error)
     }
 
     /// Decodes the identity of the object from its bytes. Only errors need it, since the handle contains the identity.
     fn identity(&self) -> Identity {
         let bytes = Bytes::from(self.bytes().into_owned());
-        let item = match self.label.written() {
-            Written::Json => bytes.clone().into(),
-            Written::Protobuf(message) => Item::of_message(bytes.clone(), message),
+        let item = match self.state.encoding() {
+            StoredEncoding::Json => bytes.clone().into(),
+            StoredEncoding::Protobuf(message) => Item::of_message(bytes.clone(), message),
         };
         let PartialIdentity { key, uid, version } = match list_item(self.encoding(), &item, None) {
             Ok(raw) => return raw.identity,
@@ -261,7 +262,7 @@ impl<K> Lazy<K> {
         };
         let key = key.unwrap_or_else(|| ObjectKey::cluster(""));
         let uid = uid.unwrap_or_else(|| Uid::by_name(&key));
-        let version = version.unwrap_or_else(|| ResourceVersion::made_of(&bytes));
+        let version = version.unwrap_or_else(|| ResourceVersion::substitute_for(&bytes));
         Identity { key, uid, version }
     }
 }

@@ -65,7 +65,7 @@ pub mod time;
 pub mod uid;
 pub mod version;
 
-pub use decode::{Encoding, Kept, RawObject};
+pub use decode::{Cacheable, Encoding, RawObject};
 pub use event::{Certainty, DeleteReason, Event};
 pub use freshness::{Doubt, Freshness};
 pub use key::{InvalidKey, ObjectKey};

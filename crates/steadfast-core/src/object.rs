@@ -166,7 +166,7 @@ impl<K: Resource> From<K> for Object<K> {
             uid => Uid::from(uid),
         };
         let version = match meta.resource_version.as_deref().unwrap_or_default() {
-            "" => ResourceVersion::made_of(&[]),
+            "" => ResourceVersion::substitute_for(&[]),
             version => ResourceVersion::from(version),
         };
         Self::new(Identity { key, uid, version }, Arc::new(object))

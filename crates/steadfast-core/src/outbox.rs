@@ -16,11 +16,11 @@ use crate::version::ResourceVersion;
 pub struct Outbox<K> {
     of: BTreeMap<ObjectKey, PendingDelivery<Object<K>>>,
     /// Keys whose current entries are not recorded.
-    unwritten: BTreeSet<ObjectKey>,
+    unrecorded: BTreeSet<ObjectKey>,
     /// Keys that are being recorded.
-    going: BTreeSet<ObjectKey>,
+    writing: BTreeSet<ObjectKey>,
     /// Set if the handler also receives the ends of stays whose start it did not see.
-    owes_unseen_ends: bool,
+    delivers_unseen_ends: bool,
 }
 
 /// Pending delivery of one key. `S` is the form of the object's states.
@@ -130,7 +130,7 @@ impl<K> PendingDelivery<Object<K>> {
     }
 
     /// Selects the next due event, unless an event is already due. Returns whether an event is due afterwards.
-    fn fall_due(&mut self) -> bool {
+    fn select_due(&mut self) -> bool {
         if self.due.is_some() {
             return true;
         }
@@ -177,8 +177,8 @@ impl<K> PendingDelivery<Object<K>> {
 impl<K> Outbox<K> {
     /// Sets whether the handler receives the ends of stays whose start it did not see. Such a stay ended before its
     /// start was delivered.
-    pub fn owe_unseen_ends(&mut self, owes: bool) {
-        self.owes_unseen_ends = owes;
+    pub fn deliver_unseen_ends(&mut self, delivers: bool) {
+        self.delivers_unseen_ends = delivers;
     }
 
     /// Returns the number of objects with pending deliveries.
@@ -193,7 +193,7 @@ impl<K> Outbox<K> {
 
     /// Returns whether no delivery is pending and no record remains to be written or removed.
     pub fn is_settled(&self) -> bool {
-        self.is_empty() && self.unwritten.is_empty() && self.going.is_empty()
+        self.is_empty() && self.unrecorded.is_empty() && self.writing.is_empty()
     }
 
     /// Returns the pending delivery of a key.
@@ -202,7 +202,7 @@ impl<K> Outbox<K> {
     }
 
     /// Returns the pending delivery of a key if it can be delivered now: due and recorded.
-    pub fn told(&self, key: &ObjectKey) -> Option<&PendingDelivery<Object<K>>> {
+    pub fn deliverable(&self, key: &ObjectKey) -> Option<&PendingDelivery<Object<K>>> {
         self.of.get(key).filter(|pending| pending.due.is_some() && pending.is_written)
     }
 
@@ -214,17 +214,17 @@ impl<K> Outbox<K> {
     }
 
     /// Returns the keys whose events can be delivered now.
-    pub fn to_tell(&self) -> impl Iterator<Item = &ObjectKey> {
+    pub fn deliverable_keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.of.iter().filter(|(_, pending)| pending.due.is_some() && pending.is_written).map(|(key, _)| key)
     }
 
     /// Adds a pending delivery that an earlier run has recorded.
     pub fn restore(&mut self, key: ObjectKey, pending: PendingDelivery<Object<K>>) {
-        // An entry without a due event goes through `cut` first, so its event is recorded before
+        // An entry without a due event goes through `begin_write` first, so its event is recorded before
         // delivery.
         let is_written = pending.due.is_some();
         if !is_written {
-            self.unwritten.insert(key.clone());
+            self.unrecorded.insert(key.clone());
         }
         self.of.insert(key, PendingDelivery { is_written, ..pending });
     }
@@ -233,7 +233,7 @@ impl<K> Outbox<K> {
     pub fn copy_from(&mut self, other: &Self) {
         for (key, pending) in &other.of {
             self.of.insert(key.clone(), PendingDelivery { is_written: false, ..pending.clone() });
-            self.unwritten.insert(key.clone());
+            self.unrecorded.insert(key.clone());
         }
     }
 
@@ -261,7 +261,7 @@ impl<K> Outbox<K> {
                 pending.latest = None;
                 // The stay ended before its start was delivered. Another replica may have delivered the start, so its
                 // end is delivered as well.
-                let is_unseen = self.owes_unseen_ends && pending.ended.is_none() && !pending.is_end_due();
+                let is_unseen = self.delivers_unseen_ends && pending.ended.is_none() && !pending.is_end_due();
                 if pending.is_in_stay() || is_unseen {
                     let end =
                         End { last: last.clone(), version: version.clone(), certainty: *certainty, reason: *reason };
@@ -270,60 +270,61 @@ impl<K> Outbox<K> {
             }
             Event::Resynced { .. } => {}
         }
-        self.unwritten.insert(key.clone());
+        self.unrecorded.insert(key.clone());
     }
 
-    /// Selects the due events and returns the entries to record: all unrecorded ones, or every entry if `anew` is set.
-    /// [`settle`](Self::settle) must follow.
-    pub fn cut(&mut self, anew: bool) -> Rows<K> {
-        // Keys stay in `going` until `settle`, since a failed write returns them to `unwritten`.
-        self.going.append(&mut self.unwritten);
-        if anew {
-            self.going.extend(self.of.keys().cloned());
+    /// Selects the due events and returns the entries to record: all unrecorded ones, or every entry if `all` is set.
+    /// [`finish_write`](Self::finish_write) must follow.
+    pub fn begin_write(&mut self, all: bool) -> Rows<K> {
+        // Keys stay in `writing` until `finish_write`, since a failed write returns them to `unrecorded`.
+        self.writing.append(&mut self.unrecorded);
+        if all {
+            self.writing.extend(self.of.keys().cloned());
         }
-        for key in &self.going {
-            if self.of.get_mut(key).is_some_and(|pending| !pending.fall_due()) {
+        for key in &self.writing {
+            if self.of.get_mut(key).is_some_and(|pending| !pending.select_due()) {
                 // Nothing remains to deliver. The missing entry removes the recorded row.
                 self.of.remove(key);
             }
         }
-        self.going.iter().map(|key| (key.clone(), self.of.get(key).cloned())).collect()
+        self.writing.iter().map(|key| (key.clone(), self.of.get(key).cloned())).collect()
     }
 
-    /// Finishes a [cut](Self::cut). `written` must be set only if the entries are certainly recorded. Returns the keys
-    /// that can be delivered now.
-    pub fn settle(&mut self, written: bool) -> Vec<ObjectKey> {
-        let going = std::mem::take(&mut self.going);
+    /// Finishes a write that [`begin_write`](Self::begin_write) started. `written` must be set only if the entries are
+    /// certainly recorded. Returns the keys that can be delivered now.
+    pub fn finish_write(&mut self, written: bool) -> Vec<ObjectKey> {
+        let writing = std::mem::take(&mut self.writing);
         if !written {
             // An uncertain write may have succeeded. Writing these rows again is idempotent.
-            self.unwritten.extend(going);
+            self.unrecorded.extend(writing);
             return Vec::new();
         }
-        let mut told = Vec::new();
-        for key in going {
-            // An acknowledgement between `cut` and `settle` removes the due event; the next cut selects another.
+        let mut deliverable = Vec::new();
+        for key in writing {
+            // An acknowledgement between `begin_write` and `finish_write` removes the due event. The next
+            // write selects another.
             if let Some(pending) = self.of.get_mut(&key)
                 && pending.due.is_some()
                 && !std::mem::replace(&mut pending.is_written, true)
             {
-                told.push(key);
+                deliverable.push(key);
             }
         }
-        told
+        deliverable
     }
 
     /// Marks due events as deliverable although they cannot be recorded. Returns the keys that can be delivered now.
-    pub fn waive(&mut self) -> Vec<ObjectKey> {
-        let mut told = Vec::new();
-        for key in &self.unwritten {
+    pub fn deliver_unrecorded(&mut self) -> Vec<ObjectKey> {
+        let mut deliverable = Vec::new();
+        for key in &self.unrecorded {
             let Some(pending) = self.of.get_mut(key) else { continue };
-            if !pending.fall_due() {
+            if !pending.select_due() {
                 self.of.remove(key);
             } else if !std::mem::replace(&mut pending.is_written, true) {
-                told.push(key.clone());
+                deliverable.push(key.clone());
             }
         }
-        told
+        deliverable
     }
 
     /// Acknowledges the event `done`. Returns true if `done` is the due event of the key.
@@ -342,30 +343,30 @@ impl<K> Outbox<K> {
             (None, None) => true,
             _ => false,
         };
-        // The handler knows the current state. The next cut removes the recorded row.
+        // The handler knows the current state. The next write removes the recorded row.
         if is_known && pending.ended.is_none() {
             self.of.remove(key);
         }
-        self.unwritten.insert(key.clone());
+        self.unrecorded.insert(key.clone());
         true
     }
 
     /// Returns the keys for which a record may exist.
     pub fn into_names(self) -> BTreeSet<ObjectKey> {
-        let Self { of, unwritten, going, owes_unseen_ends: _ } = self;
-        of.into_keys().chain(unwritten).chain(going).collect()
+        let Self { of, unrecorded, writing, delivers_unseen_ends: _ } = self;
+        of.into_keys().chain(unrecorded).chain(writing).collect()
     }
 
     /// Drops all pending deliveries. Their records will be removed.
     pub fn forget(&mut self) {
-        self.unwritten.extend(std::mem::take(&mut self.of).into_keys());
+        self.unrecorded.extend(std::mem::take(&mut self.of).into_keys());
     }
 }
 
 // Not derived: a derive would require objects with a default.
 impl<K> Default for Outbox<K> {
     fn default() -> Self {
-        Self { of: BTreeMap::new(), unwritten: BTreeSet::new(), going: BTreeSet::new(), owes_unseen_ends: false }
+        Self { of: BTreeMap::new(), unrecorded: BTreeSet::new(), writing: BTreeSet::new(), delivers_unseen_ends: false }
     }
 }
 
@@ -387,9 +388,9 @@ mod tests {
         Object::new(Identity { key, uid: "u".into(), version: version.into() }, Arc::new(()))
     }
 
-    fn created_and_deleted(owes_unseen_ends: bool) -> Outbox<()> {
+    fn created_and_deleted(delivers_unseen_ends: bool) -> Outbox<()> {
         let mut outbox = Outbox::default();
-        outbox.owe_unseen_ends(owes_unseen_ends);
+        outbox.deliver_unseen_ends(delivers_unseen_ends);
         let added = Event::Added { object: object("5"), initial: false };
         let (last, version) = (object("5"), Some(ResourceVersion::new("6")));
         let (certainty, reason) = (Certainty::Observed, DeleteReason::Deleted);
@@ -403,15 +404,15 @@ mod tests {
     fn only_replicas_get_unseen_stay_end() {
         let mut outbox = created_and_deleted(true);
         assert_eq!(outbox.first_pending(), Some(&ResourceVersion::new("6")));
-        outbox.cut(false);
-        outbox.settle(true);
+        outbox.begin_write(false);
+        outbox.finish_write(true);
         let due =
             outbox.get(&ObjectKey::namespaced("default", "a")).and_then(|pending| pending.due.clone()).expect("an end");
         assert_eq!(due.id(), "u@5-gone");
         assert!(outbox.acknowledge(&ObjectKey::namespaced("default", "a"), &due));
         assert_eq!(outbox.first_pending(), None);
         let mut outbox = created_and_deleted(false);
-        outbox.cut(false);
+        outbox.begin_write(false);
         assert_eq!((outbox.len(), outbox.first_pending()), (0, None));
     }
 }

@@ -25,7 +25,7 @@ mod trim;
 mod whole;
 pub(crate) mod wire;
 
-pub(crate) use envelope::{MARK, types};
+pub(crate) use envelope::{MAGIC_PREFIX, types};
 pub use error::{Error, Reason};
 pub(crate) use heads::{Head, Heads};
 pub use id::MessageId;

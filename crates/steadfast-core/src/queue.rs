@@ -7,7 +7,7 @@
 //! its bound. Later changes are merged as in other queues. The number of merged events is counted and reported with the
 //! next delivery.
 
-mod places;
+mod slot_map;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,14 +19,14 @@ use crate::object::Object;
 use crate::slots::Slot;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
-use places::Places;
+use slot_map::SlotMap;
 
 /// Queue of one handler.
 pub struct DeliveryQueue<K> {
-    places: Places<Place<K>>,
+    keys: SlotMap<KeyState<K>>,
     /// Keys that can be delivered, in the order in which they became pending.
     ready: BTreeMap<u64, Slot>,
-    turns: u64,
+    last_position: u64,
     /// Number of initial objects of the handler's first view whose calls have not returned.
     initial: usize,
     /// Maximum number of changes that stay separate; `None` if all changes are merged.
@@ -36,7 +36,7 @@ pub struct DeliveryQueue<K> {
     /// Number of events since the last delivery that were merged although each should be delivered.
     missed: u64,
     /// Memory in bytes of the earlier states in pending events. The store may have dropped these states.
-    earlier: usize,
+    earlier_bytes: usize,
     faults: FaultInjection,
     /// All events, unmerged. Only the injected fault of C8 uses this queue.
     unbounded: VecDeque<Delivery<K>>,
@@ -57,10 +57,10 @@ pub struct Delivery<K> {
 }
 
 /// Pending events of one key, and its running call.
-struct Place<K> {
+struct KeyState<K> {
     calling: Option<Calling>,
     /// Position in `ready`.
-    turn: Option<u64>,
+    position: Option<u64>,
     /// Separate changes, which are delivered before the merged ones.
     singles: VecDeque<Single<K>>,
     pending: Option<Pending<K>>,
@@ -71,7 +71,7 @@ struct Place<K> {
 /// Change that is delivered unmerged.
 struct Single<K> {
     event: Event<K>,
-    turn: u64,
+    position: u64,
     since: Instant,
 }
 
@@ -134,14 +134,14 @@ impl<K> DeliveryQueue<K> {
 
     fn bounded(bound: Option<usize>) -> Self {
         Self {
-            places: Places::default(),
+            keys: SlotMap::default(),
             ready: BTreeMap::new(),
-            turns: 0,
+            last_position: 0,
             initial: 0,
             bound,
             singles: 0,
             missed: 0,
-            earlier: 0,
+            earlier_bytes: 0,
             faults: FaultInjection::NONE,
             unbounded: VecDeque::new(),
         }
@@ -158,50 +158,50 @@ impl<K> DeliveryQueue<K> {
             self.unbounded.push_back(Delivery { key, event: change.event, since: now, changes: 1, missed: 0 });
             return None;
         }
-        let slot = self.places.find_or_make(change.key(), || Place {
+        let slot = self.keys.find_or_insert(change.key(), || KeyState {
             calling: None,
-            turn: None,
+            position: None,
             singles: VecDeque::new(),
             pending: None,
             since: now,
         });
         let event = change.event;
-        let place = self.places.get_mut(slot)?;
+        let state = self.keys.get_mut(slot)?;
         // A change stays separate only without a pending merged event of the same key: the order
         // per key must hold.
-        if self.bound.is_some_and(|bound| self.singles < bound) && place.pending.is_none() {
-            self.turns += 1;
+        if self.bound.is_some_and(|bound| self.singles < bound) && state.pending.is_none() {
+            self.last_position += 1;
             self.singles += 1;
             self.initial += usize::from(is_initial(&event));
-            self.earlier += earlier(&event);
-            place.singles.push_back(Single { event, turn: self.turns, since: now });
+            self.earlier_bytes += earlier_bytes(&event);
+            state.singles.push_back(Single { event, position: self.last_position, since: now });
             self.settle(slot);
             return None;
         }
         // `since` belongs to the first change of a merged event. Later changes keep the older time.
-        if place.pending.is_none() {
-            place.since = now;
+        if state.pending.is_none() {
+            state.since = now;
         }
         // Subtracted before the merge and added afterwards, since a merge can start or end an
         // initial stay.
-        self.initial -= usize::from(place.tells_initial());
+        self.initial -= usize::from(state.has_initial());
         // The merged deletion delivers `last`, so no pending event keeps the state that the handler
         // saw.
-        let unwanted = match (&place.pending, &event) {
+        let unwanted = match (&state.pending, &event) {
             (Some(Pending::Update { seen, .. }), Event::Deleted { .. }) => Some(seen.clone()),
             _ => None,
         };
-        let news = news(&event);
-        let before = place.pending.as_ref().map_or(0, Pending::events);
-        self.earlier -= place.pending.as_ref().map_or(0, Pending::earlier);
-        place.pending = Pending::merge(place.pending.take(), event, self.faults);
-        let after = place.pending.as_ref().map_or(0, Pending::events);
-        self.earlier += place.pending.as_ref().map_or(0, Pending::earlier);
+        let change_count = change_count(&event);
+        let before = state.pending.as_ref().map_or(0, Pending::events);
+        self.earlier_bytes -= state.pending.as_ref().map_or(0, Pending::earlier_bytes);
+        state.pending = Pending::merge(state.pending.take(), event, self.faults);
+        let after = state.pending.as_ref().map_or(0, Pending::events);
+        self.earlier_bytes += state.pending.as_ref().map_or(0, Pending::earlier_bytes);
         if self.bound.is_some() {
             // A resync that is replaced by a change does not count as merged.
-            self.missed += (before + news).saturating_sub(after);
+            self.missed += (before + change_count).saturating_sub(after);
         }
-        self.initial += usize::from(place.tells_initial());
+        self.initial += usize::from(state.has_initial());
         self.settle(slot);
         unwanted
     }
@@ -213,29 +213,29 @@ impl<K> DeliveryQueue<K> {
         }
         loop {
             let (_, slot) = self.ready.pop_first()?;
-            let Some(key) = self.places.key(slot).cloned() else { continue };
-            let Some(place) = self.places.get_mut(slot) else { continue };
-            place.turn = None;
+            let Some(key) = self.keys.key(slot).cloned() else { continue };
+            let Some(state) = self.keys.get_mut(slot) else { continue };
+            state.position = None;
             // Separate changes are older than the merged event of the same key.
-            let (event, changes, since) = if let Some(Single { event, since, .. }) = place.singles.pop_front() {
+            let (event, changes, since) = if let Some(Single { event, since, .. }) = state.singles.pop_front() {
                 self.singles -= 1;
-                let changes = news(&event);
+                let changes = change_count(&event);
                 (event, changes, since)
             } else {
-                let Some(pending) = place.pending.take() else { continue };
+                let Some(pending) = state.pending.take() else { continue };
                 let changes = pending.changes();
                 // An end and the next stay are two calls. The second stays pending until the first
                 // returns.
                 let (event, rest) = pending.split();
-                place.pending = rest;
-                (event, changes, place.since)
+                state.pending = rest;
+                (event, changes, state.since)
             };
-            self.earlier -= earlier(&event);
+            self.earlier_bytes -= earlier_bytes(&event);
             let initial = is_initial(&event);
-            place.calling = Some(Calling { initial });
+            state.calling = Some(Calling { initial });
             // Injected fault: the key counts as idle, so a second call can overlap.
             if inject!(self.faults, OverlappingCalls) {
-                place.calling = None;
+                state.calling = None;
                 self.initial -= usize::from(initial);
                 self.settle(slot);
             }
@@ -246,8 +246,8 @@ impl<K> DeliveryQueue<K> {
 
     /// Marks the call for `key` as finished, after its return or its last retry.
     pub fn done(&mut self, key: &ObjectKey) {
-        let Some(slot) = self.places.find(key) else { return };
-        if let Some(call) = self.places.get_mut(slot).and_then(|place| place.calling.take()) {
+        let Some(slot) = self.keys.find(key) else { return };
+        if let Some(call) = self.keys.get_mut(slot).and_then(|state| state.calling.take()) {
             self.initial -= usize::from(call.initial);
         }
         self.settle(slot);
@@ -255,19 +255,19 @@ impl<K> DeliveryQueue<K> {
 
     /// Returns the number of entries: pending keys, keys with a running call, and separate changes.
     pub fn len(&self) -> usize {
-        // Without separate changes, every place counts once: `settle` removes places without events
+        // Without separate changes, every key counts once: `settle` removes keys without events
         // and calls.
         let keys = if self.singles == 0 {
-            self.places.len()
+            self.keys.len()
         } else {
-            self.places.values().filter(|place| place.calling.is_some() || place.pending.is_some()).count()
+            self.keys.values().filter(|state| state.calling.is_some() || state.pending.is_some()).count()
         };
         keys + self.singles + self.unbounded.len()
     }
 
     /// Returns whether no event is pending and no call is running.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty() && self.unbounded.is_empty()
+        self.keys.is_empty() && self.unbounded.is_empty()
     }
 
     /// Returns the number of events since the last delivery that were merged although each should be delivered.
@@ -277,7 +277,7 @@ impl<K> DeliveryQueue<K> {
 
     /// Returns the number of pending entries.
     pub fn undelivered(&self) -> usize {
-        let pending = self.places.values().filter(|place| place.pending.is_some()).count();
+        let pending = self.keys.values().filter(|state| state.pending.is_some()).count();
         pending + self.singles + self.unbounded.len()
     }
 
@@ -285,13 +285,13 @@ impl<K> DeliveryQueue<K> {
     /// dropped.
     pub fn footprint(&self) -> usize {
         let ready = tree(self.ready.len(), size_of::<(u64, Slot)>());
-        self.places.footprint() + ready + self.singles * size_of::<Single<K>>() + self.earlier
+        self.keys.footprint() + ready + self.singles * size_of::<Single<K>>() + self.earlier_bytes
     }
 
     /// Returns the time since which the next event has been pending. Events of keys with a running call do not count.
     pub fn waiting_since(&self) -> Option<Instant> {
         let (_, next) = self.ready.first_key_value()?;
-        self.places.get(*next).map(|place| place.singles.front().map_or(place.since, |single| single.since))
+        self.keys.get(*next).map(|state| state.singles.front().map_or(state.since, |single| single.since))
     }
 
     /// Returns the number of initial objects whose calls have not returned.
@@ -301,29 +301,29 @@ impl<K> DeliveryQueue<K> {
 
     /// Moves a slot to its state: ready, with a running call, or removed.
     fn settle(&mut self, slot: Slot) {
-        let Some(place) = self.places.get_mut(slot) else { return };
-        // A running call keeps the place. `done` settles the place again.
-        if place.calling.is_some() {
+        let Some(state) = self.keys.get_mut(slot) else { return };
+        // A running call keeps the slot. `done` settles the slot again.
+        if state.calling.is_some() {
             return;
         }
-        let waits = place.pending.is_some() || !place.singles.is_empty();
+        let waits = state.pending.is_some() || !state.singles.is_empty();
         if !waits {
-            if let Some(turn) = place.turn {
-                self.ready.remove(&turn);
+            if let Some(position) = state.position {
+                self.ready.remove(&position);
             }
-            self.places.remove(slot);
-        } else if place.turn.is_none() {
-            // A separate change keeps the turn of its arrival; a merged event queues at the end.
-            let turn = place.singles.front().map_or(self.turns + 1, |single| single.turn);
-            self.turns = self.turns.max(turn);
-            place.turn = Some(turn);
-            self.ready.insert(turn, slot);
+            self.keys.remove(slot);
+        } else if state.position.is_none() {
+            // A separate change keeps the position of its arrival; a merged event queues at the end.
+            let position = state.singles.front().map_or(self.last_position + 1, |single| single.position);
+            self.last_position = self.last_position.max(position);
+            state.position = Some(position);
+            self.ready.insert(position, slot);
         }
     }
 }
 
 /// Returns the size of the event's earlier state in bytes.
-fn earlier<K>(event: &Event<K>) -> usize {
+fn earlier_bytes<K>(event: &Event<K>) -> usize {
     match event {
         Event::Added { .. } | Event::Resynced { .. } => 0,
         Event::Updated { old, .. } => old.bytes(),
@@ -332,7 +332,7 @@ fn earlier<K>(event: &Event<K>) -> usize {
 }
 
 /// Returns the number of changes of an event; 0 for a resync.
-fn news<K>(event: &Event<K>) -> u64 {
+fn change_count<K>(event: &Event<K>) -> u64 {
     u64::from(!matches!(event, Event::Resynced { .. }))
 }
 
@@ -340,8 +340,8 @@ fn is_initial<K>(event: &Event<K>) -> bool {
     matches!(event, Event::Added { initial: true, .. })
 }
 
-impl<K> Place<K> {
-    fn tells_initial(&self) -> bool {
+impl<K> KeyState<K> {
+    fn has_initial(&self) -> bool {
         matches!(
             self.pending,
             Some(
@@ -359,7 +359,7 @@ impl<K> Pending<K> {
             (Some(pending), Event::Resynced { .. }) => pending,
             (None, Event::Resynced { object }) => Self::Resync { object },
 
-            (None, Event::Added { object, initial }) => Self::Add(Stay::begun(object, initial)),
+            (None, Event::Added { object, initial }) => Self::Add(Stay::started(object, initial)),
             (Some(Self::Add(stay)), Event::Added { object, initial }) => {
                 Self::Add(Stay { initial, ..stay.changed(object) })
             }
@@ -383,7 +383,7 @@ impl<K> Pending<K> {
                 Self::End { end, next: Some(Stay { object, initial, changes }) }
             }
             (Some(Self::End { end, next }), Event::Updated { new, .. }) => {
-                let next = next.map_or_else(|| Stay::begun(new.clone(), false), |stay| stay.changed(new.clone()));
+                let next = next.map_or_else(|| Stay::started(new.clone(), false), |stay| stay.changed(new.clone()));
                 Self::End { end, next: Some(next) }
             }
             // The handler never saw the stay between the two ends, so the first end remains.
@@ -413,7 +413,7 @@ impl<K> Pending<K> {
     }
 
     /// Returns the size of the earlier state in bytes.
-    fn earlier(&self) -> usize {
+    fn earlier_bytes(&self) -> usize {
         match self {
             Self::Add(_) | Self::Resync { .. } => 0,
             Self::Update { seen, .. } => seen.bytes(),
@@ -445,7 +445,7 @@ impl<K> Pending<K> {
 }
 
 impl<K> Stay<K> {
-    fn begun(object: Object<K>, initial: bool) -> Self {
+    fn started(object: Object<K>, initial: bool) -> Self {
         Self { object, initial, changes: 1 }
     }
 

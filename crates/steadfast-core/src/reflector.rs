@@ -28,7 +28,7 @@
 //! | `comparison` | comparisons of the cache with a list alongside a watch, as proofs and as audits |
 //! | `handover` | the move of a watch to another connection before its own connection ends |
 //! | `polling` | lists instead of watches that are rejected or always fail |
-//! | `unnamed` | lists that resolve records without an identifiable object |
+//! | `unidentified` | lists that resolve records without an identifiable object |
 //!
 //! Two backoffs grow in `Waiting` (`retry`). The first counts failures, and any proof resets it. The second counts
 //! lists that a failed watch required. Only a watch that stays open resets the second.
@@ -65,7 +65,7 @@ mod short_watch;
 mod stream;
 mod streaming;
 mod timer;
-mod unnamed;
+mod unidentified;
 mod verdict;
 mod watch;
 
@@ -85,7 +85,7 @@ use comparison::Comparison;
 use delta_policy::DeltaPolicy;
 pub use diagnostic::{Diagnostic, Severity};
 use effect::Effects;
-pub use failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
+pub use failure::{Failure, FailureKind, MAX_RETRY_AFTER};
 use handover::Handover;
 pub use input::{Differences, Input};
 use list::ListRecord;
@@ -96,12 +96,12 @@ pub use output::Output;
 use phase::Phase;
 use polling::Polling;
 use probe::Probe;
-pub use request::{ListFrom, OF_NOTHING, ProbeMethod, Request, RequestId, encoded};
+pub use request::{EMPTY_FIELD_SELECTOR, ListFrom, ProbeMethod, Request, RequestId, encoded};
 use requester::Requester;
 use retry::Retry;
 pub use settings::ReflectorSettings;
 use timer::Timer;
-use unnamed::Unnamed;
+use unidentified::Unidentified;
 pub use verdict::{Record, Verdict};
 use watch::{Watch, WatchRecord};
 
@@ -116,7 +116,7 @@ pub struct Reflector {
     handover: Handover,
     comparison: Comparison,
     polling: Polling,
-    unnamed: Unnamed,
+    unidentified: Unidentified,
     delta_policy: DeltaPolicy,
     /// Time at which the last list was requested. The list contains all earlier writes; later writes may be missing.
     list_requested: Instant,
@@ -140,7 +140,7 @@ impl Reflector {
             handover: Handover::new(settings),
             comparison: Comparison::default(),
             polling: Polling::new(settings),
-            unnamed: Unnamed::default(),
+            unidentified: Unidentified::default(),
             delta_policy: DeltaPolicy::new(settings),
             list_requested: Instant::ZERO,
             records: 0,
@@ -164,13 +164,13 @@ impl Reflector {
     }
 
     /// Sets the hints that determine the method of the next list.
-    pub fn expect(&mut self, hints: ListHints) {
-        self.cache.streaming.expect(hints);
-        self.delta_policy.expect(hints);
+    pub fn set_list_hints(&mut self, hints: ListHints) {
+        self.cache.streaming.set_list_hints(hints);
+        self.delta_policy.set_list_hints(hints);
     }
 
     /// Records the number of objects in which a committed list differed from the store.
-    pub fn found(&mut self, changes: usize) {
+    pub fn list_differed(&mut self, changes: usize) {
         self.delta_policy.changed(changes);
     }
 
@@ -194,7 +194,7 @@ impl Reflector {
     /// [`Input::Restart`] must follow instead of a start.
     pub fn restore(&mut self, now: Instant, version: ResourceVersion) {
         self.cache.synced = true;
-        self.cache.hold(now, version);
+        self.cache.advance(now, version);
         self.probe.set_broken(now);
         self.cache.set_condition(now, Condition::Resuming, RESTORED);
     }
@@ -209,8 +209,8 @@ impl Reflector {
     }
 
     /// Returns the time of the last progress of the running list of versions, or of its request.
-    pub fn comparison_heard(&self) -> Option<Instant> {
-        self.comparison.progress_at(self.cache.settings.list_patience)
+    pub fn comparison_progress(&self) -> Option<Instant> {
+        self.comparison.progress_at(self.cache.settings.list_stall_timeout)
     }
 
     /// Returns the time of the next [`Input::Tick`].
@@ -234,7 +234,7 @@ impl Reflector {
             Input::Restart(cluster) => self.restart(now, cluster, &mut out),
             Input::Tick => self.tick(now, &mut out),
             Input::TransferGranted => self.begin_list(now, &mut out),
-            Input::Reachable => self.hurry(now),
+            Input::Reachable => self.shorten_delay(now),
             Input::Opened(id) => self.opened(now, id, &mut out),
             Input::ListEnded(id, meta) => self.list_ended(now, id, meta, &mut out),
             Input::Probed(id, version, sent) => self.probed(now, id, version, sent, &mut out),
@@ -260,7 +260,7 @@ impl Reflector {
                 self.handover.unsettled(now, id, is_watch, &self.cache, &mut self.requester);
             }
             Input::Settled(id) => out.extend(self.handover.settled(id, self.phase.is_watch(id))),
-            Input::Answering(id, answering) => self.answering(now, id, answering, &mut out),
+            Input::Responsive(id, responsive) => self.responsive(now, id, responsive, &mut out),
             Input::Ended(id) => self.ended(now, id, &mut out),
             Input::Failed(id, failure) => self.failed(now, id, &failure, &mut out),
             Input::SeekProof => {
@@ -290,7 +290,7 @@ impl Reflector {
     pub fn record(&mut self, now: Instant, id: RequestId, record: Record<'_>) -> Verdict {
         // A `Status` inside a stream ends the stream like a failed response, for example `410`.
         if let Record::Error(status) = record {
-            return Verdict::Do(self.step(now, Input::Failed(id, Failure::from_status(status, None))));
+            return Verdict::Perform(self.step(now, Input::Failed(id, Failure::from_status(status, None))));
         }
         // Without a version, a record leaves no position to resume from.
         if let Record::Object(_, identity) = record
@@ -301,7 +301,7 @@ impl Reflector {
         match &mut self.phase {
             Phase::Listing(list) if list.streamed && list.id == id => match list.record(now, record) {
                 ListRecord::Object => Verdict::Stage,
-                ListRecord::Complete(version) => Verdict::Do(self.stream_complete(now, version)),
+                ListRecord::Complete(version) => Verdict::Perform(self.stream_complete(now, version)),
                 ListRecord::PlainBookmark => {
                     self.list_in_pages(now, id, "a bookmark came before the end of the initial events".into())
                 }
@@ -334,10 +334,10 @@ impl Reflector {
                 }
                 Verdict::Apply
             }
-            WatchRecord::Repeated { unbroken } => Verdict::Older { unbroken },
-            WatchRecord::Bookmark { version, is_news } => {
+            WatchRecord::Repeated { reached_higher } => Verdict::Older { reached_higher },
+            WatchRecord::Bookmark { version, is_new_version } => {
                 self.cache.bookmark_interval.bookmark(now, version);
-                if !is_news {
+                if !is_new_version {
                     if inject!(self.cache.faults(), EqualBookmarks) {
                         self.proven(now, now);
                     }
@@ -347,9 +347,9 @@ impl Reflector {
                     self.reach(now, version.clone());
                 } else {
                     // The version differs from the previous one, but the order of opaque versions is unknown (C12).
-                    self.cache.hold(now, version.clone());
+                    self.cache.advance(now, version.clone());
                 }
-                Verdict::Do(vec![Output::Advance(version.clone())])
+                Verdict::Perform(vec![Output::Advance(version.clone())])
             }
             WatchRecord::Ignored => Verdict::Skip,
         }
@@ -359,7 +359,7 @@ impl Reflector {
     fn verdict(&mut self, now: Instant, effects: Effects) -> Verdict {
         let mut out = Vec::new();
         self.apply(now, effects, &mut out);
-        if out.is_empty() { Verdict::Skip } else { Verdict::Do(out) }
+        if out.is_empty() { Verdict::Skip } else { Verdict::Perform(out) }
     }
 
     /// Processes an entry of the list `id` and returns the action for it.
@@ -393,14 +393,14 @@ impl Reflector {
             // the stream.
             return self.list_in_pages(now, id, why);
         }
-        Verdict::Do(self.step(now, Input::Unidentified(id, why)))
+        Verdict::Perform(self.step(now, Input::Unidentified(id, why)))
     }
 
     /// Cancels the streamed list `id` and requests pages.
     fn list_in_pages(&mut self, now: Instant, id: RequestId, why: Arc<str>) -> Verdict {
         let mut out = vec![Output::Cancel(id)];
         self.fall_back(now, why, &mut out);
-        Verdict::Do(out)
+        Verdict::Perform(out)
     }
 
     // Timers.
@@ -417,7 +417,7 @@ impl Reflector {
             (Timer::WatchHealth, Phase::Watching(watch)) if self.retry.attempts() > 0 || self.polling.is_on() => {
                 watch.healthy_at(settings)
             }
-            (Timer::UnnamedList, Phase::Watching(_)) => self.unnamed.due(),
+            (Timer::UnidentifiedList, Phase::Watching(_)) => self.unidentified.due(),
             (Timer::Proof, _) => self.probe.due(self.phase.stream()),
             (Timer::Handover, _) => self.handover.due(self.phase.stream()),
             (Timer::Comparison, _) => self.comparison.due(self.phase.stream(), &self.cache),
@@ -461,13 +461,13 @@ impl Reflector {
             }
             (Timer::WatchHead, Phase::Watching(watch)) => {
                 out.push(Output::Cancel(watch.id));
-                let seconds = settings.list_patience.as_secs();
+                let seconds = settings.list_stall_timeout.as_secs();
                 let failure = Failure::unreachable(format!("no response to a watch within {seconds} s"));
                 self.watch_failed(now, &failure, out);
             }
             (Timer::WatchHealth, Phase::Watching(_)) => self.settle(now),
-            (Timer::UnnamedList, Phase::Watching(_)) => {
-                if let Some((plan, why)) = self.unnamed.list(now, self.cache.version.as_ref()) {
+            (Timer::UnidentifiedList, Phase::Watching(_)) => {
+                if let Some((plan, why)) = self.unidentified.list(now, self.cache.version.as_ref()) {
                     self.leave_watch(out);
                     self.relist(now, plan, why, out);
                 }
@@ -516,7 +516,7 @@ impl Reflector {
             // A second watch was only opened because this one did not respond.
             out.extend(self.probe.cancel());
         }
-        if self.cache.is_suspect() && self.unnamed.why().is_none() {
+        if self.cache.is_suspect() && self.unidentified.why().is_none() {
             // A doubt started before this response, or during the wait for it. An open stream proves nothing (C10).
             self.probe.schedule.hasten(now, &mut self.requester);
         } else {
@@ -583,7 +583,7 @@ impl Reflector {
         let (alongside, requester) = (self.alongside(), &mut self.requester);
         let settings = &self.cache.settings;
         let effects = match &mut self.phase {
-            Phase::Listing(list) if list.id == id => list.cut(now, settings),
+            Phase::Listing(list) if list.id == id => list.truncated(now, settings),
             Phase::DeltaListing(list) if list.has(id) => {
                 let failure = Failure::unreadable("a list of metadata came as a stream");
                 list.failed(now, id, &failure, settings, requester)
@@ -622,18 +622,18 @@ impl Reflector {
         true
     }
 
-    /// Processes [`Input::Answering`]. If the server does not respond on the connection of the watch, the watch is
+    /// Processes [`Input::Responsive`]. If the server does not respond on the connection of the watch, the watch is
     /// suspect immediately. If the server responds again, a proof is requested, since the watch may have missed changes
     /// in the meantime. A watch without a response head must receive the head first.
-    fn answering(&mut self, now: Instant, id: RequestId, answering: bool, out: &mut Vec<Output>) {
+    fn responsive(&mut self, now: Instant, id: RequestId, responsive: bool, out: &mut Vec<Output>) {
         let stream = self.phase.stream();
-        if self.handover.is_successor(id) && !answering {
-            let effects = self.handover.successor_unanswered(now, stream, &self.cache, &mut self.requester);
+        if self.handover.is_successor(id) && !responsive {
+            let effects = self.handover.successor_without_response(now, stream, &self.cache, &mut self.requester);
             return self.apply(now, effects, out);
         }
         let Some(watch) = stream.filter(|stream| stream.id == id) else { return };
-        if !answering {
-            self.unanswered(now, watch.is_open, out);
+        if !responsive {
+            self.no_response(now, watch.is_open, out);
         } else if watch.is_open {
             self.seek_proof(now, out);
         }
@@ -654,7 +654,7 @@ impl Reflector {
         match &mut self.phase {
             Phase::Listing(list) if list.id == id => {
                 list.progress = now;
-                self.unnamed.entry(why.clone());
+                self.unidentified.entry(why.clone());
             }
             Phase::DeltaListing(list) if list.has(id) => {
                 let effects = list.list_all(why);
@@ -668,10 +668,10 @@ impl Reflector {
                 let effects = self.comparison.failed(now, &failure, alongside, &self.cache, requester);
                 return self.apply(now, effects, out);
             }
-            _ if watched => self.unnamed.record(now, self.cache.settings.period, why.clone()),
+            _ if watched => self.unidentified.record(now, self.cache.settings.period, why.clone()),
             _ => return,
         }
-        self.cache.evidence.unnamed = true;
+        self.cache.evidence.unidentified = true;
         out.push(Output::Diagnostic(Diagnostic::Unidentified { why }));
         if watched {
             self.set_streaming(now);
@@ -683,8 +683,8 @@ impl Reflector {
         if !self.is_read_from(id) {
             return;
         }
-        self.unnamed.contradiction(now, self.cache.settings.period, why.clone());
-        self.cache.evidence.unnamed = true;
+        self.unidentified.contradiction(now, self.cache.settings.period, why.clone());
+        self.cache.evidence.unidentified = true;
         out.push(Output::Diagnostic(Diagnostic::Contradicted { why }));
         self.set_streaming(now);
     }
@@ -715,10 +715,10 @@ impl Reflector {
 
     /// Shortens the current delay after the server has become reachable. The jitter prevents all informers from
     /// retrying at the same time.
-    fn hurry(&mut self, now: Instant) {
-        let soon = now + self.requester.between(Duration::ZERO, self.cache.settings.relist_jitter);
+    fn shorten_delay(&mut self, now: Instant) {
+        let earliest = now + self.requester.between(Duration::ZERO, self.cache.settings.relist_jitter);
         if let Phase::Waiting { until, unreachable: true, .. } = &mut self.phase {
-            *until = soon.min(*until);
+            *until = earliest.min(*until);
         }
     }
 

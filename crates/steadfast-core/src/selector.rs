@@ -10,10 +10,10 @@ use std::str::CharIndices;
 use kube::core::{Expression, Selector};
 
 /// Maximum length of the name in a label's key, and of a value, in bytes.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_BYTES: usize = 63;
 
 /// Maximum length of the prefix of a label's key, in bytes.
-const LONGEST_PREFIX: usize = 253;
+const MAX_PREFIX_BYTES: usize = 253;
 
 /// Error for a text that is not a valid label selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,11 +224,11 @@ fn word_end(mut letters: CharIndices<'_>) -> Option<usize> {
 fn key_problem(key: &str) -> Option<String> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     if prefix.is_some_and(|prefix| !is_subdomain(prefix)) {
-        return Some(format!("the prefix of the key {key:?} is no DNS subdomain of at most {LONGEST_PREFIX} bytes"));
+        return Some(format!("the prefix of the key {key:?} is no DNS subdomain of at most {MAX_PREFIX_BYTES} bytes"));
     }
     (!is_name(name)).then(|| {
         format!(
-            "{key:?} is no label's key: its name has 1 to {LONGEST_NAME} letters, digits, \"-\", \"_\" and \".\", and \
+            "{key:?} is no label's key: its name has 1 to {MAX_NAME_BYTES} letters, digits, \"-\", \"_\" and \".\", and \
              begins and ends with a letter or digit"
         )
     })
@@ -238,7 +238,7 @@ fn key_problem(key: &str) -> Option<String> {
 fn value_problem(value: &str) -> Option<String> {
     (!is_name(value)).then(|| {
         format!(
-            "{value:?} is no label's value: it has at most {LONGEST_NAME} letters, digits, \"-\", \"_\" and \".\", and \
+            "{value:?} is no label's value: it has at most {MAX_NAME_BYTES} letters, digits, \"-\", \"_\" and \".\", and \
              begins and ends with a letter or digit"
         )
     })
@@ -246,7 +246,7 @@ fn value_problem(value: &str) -> Option<String> {
 
 fn is_name(text: &str) -> bool {
     let ends = |letter: Option<u8>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
-    text.len() <= LONGEST_NAME
+    text.len() <= MAX_NAME_BYTES
         && ends(text.bytes().next())
         && ends(text.bytes().last())
         && text.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"-_.".contains(&letter))
@@ -259,7 +259,7 @@ fn is_subdomain(text: &str) -> bool {
             && !label.ends_with('-')
             && label.bytes().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-')
     };
-    text.len() <= LONGEST_PREFIX && text.split('.').all(is_label)
+    text.len() <= MAX_PREFIX_BYTES && text.split('.').all(is_label)
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub use entries::Tainted;
 pub use index::{Index, IndexSnapshot};
 pub use joining::Joining;
 pub use snapshot::{Footprint, Lookup, Snapshot, StoreReader};
-pub use staging::{Offer, OlderList, Staging};
+pub use staging::{OfferResult, OlderList, Staging};
 
 use entries::{Replacement, entry, successor};
 use indexed::Maintained;
@@ -107,20 +107,20 @@ impl<K: Send + Sync + 'static> Store<K> {
         identity: Identity,
         object: Result<impl Into<WithSize<K>>, Tainted>,
         path: &Path,
-        tell: impl FnMut(Change<K>),
+        on_change: impl FnMut(Change<K>),
     ) -> bool {
-        let came = entry(identity, object);
+        let incoming = entry(identity, object);
         // `successor` rejects states that are not newer, so repeated records change nothing (C3,
         // C4).
-        let replacement = match self.working.objects.get(came.key()) {
-            Some((slot, held)) => match successor(held, came, inject!(self.rules.faults, RepeatedRecords)) {
+        let replacement = match self.working.objects.get(incoming.key()) {
+            Some((slot, held)) => match successor(held, incoming, inject!(self.rules.faults, RepeatedRecords)) {
                 Some(new) => Replacement { slot, old: Some(held.clone()), new: Some(new) },
                 None => return false,
             },
             // `edit` takes this slot later: an index function may panic first.
-            None => Replacement { slot: self.vacant.first(), old: None, new: Some(came) },
+            None => Replacement { slot: self.vacant.first(), old: None, new: Some(incoming) },
         };
-        self.edit(replacement, path, tell);
+        self.edit(replacement, path, on_change);
         true
     }
 
@@ -129,7 +129,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     ///
     /// Another object with this name stays. A state newer than the deletion also stays, since the object has entered
     /// the scope again.
-    pub fn remove(&mut self, key: &ObjectKey, uid: &Uid, path: &Path, tell: impl FnMut(Change<K>)) -> bool {
+    pub fn remove(&mut self, key: &ObjectKey, uid: &Uid, path: &Path, on_change: impl FnMut(Change<K>)) -> bool {
         // The name may belong to a newer object, which a late deletion must not remove.
         let Some((slot, held)) = self.working.objects.get(key).filter(|(_, held)| held.uid().is_same(uid)) else {
             return false;
@@ -140,7 +140,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         {
             return false;
         }
-        self.edit(Replacement { slot, old: Some(held.clone()), new: None }, path, tell);
+        self.edit(Replacement { slot, old: Some(held.clone()), new: None }, path, on_change);
         true
     }
 
@@ -193,7 +193,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         V: IntoIterator<Item = I>,
     {
         let (index, joining) = self.working.index(extract);
-        self.admit(joining);
+        self.add_filled_index(joining);
         self.publish();
         index
     }
@@ -202,7 +202,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     ///
     /// The index function is called only for the objects that changed since the snapshot. Readers find the index after
     /// the next publication.
-    pub fn admit(&mut self, mut joining: Joining<K>) {
+    pub fn add_filled_index(&mut self, mut joining: Joining<K>) {
         joining.follow(&self.working);
         self.indexes.push(joining.into_maintained());
         self.edited = true;
@@ -215,8 +215,8 @@ impl<K: Send + Sync + 'static> Store<K> {
 
     /// Starts a relist of another history. No cached state can replace a listed one, since both histories may have
     /// assigned the same version.
-    pub fn begin_anew(&self) -> Staging<K> {
-        Staging::new(self.working.objects.anew())
+    pub fn begin_new_epoch(&self) -> Staging<K> {
+        Staging::new(self.working.objects.new_empty())
     }
 
     /// Replaces the content by a complete list of the collection at `version`, and passes each change to the callback.
@@ -236,7 +236,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         version: Option<ResourceVersion>,
         path: &Path,
         epoch_changed: bool,
-        mut tell: impl FnMut(Change<K>),
+        mut on_change: impl FnMut(Change<K>),
     ) -> Result<(), OlderList> {
         let any_age = epoch_changed || inject!(self.rules.faults, OlderList);
         if let (Some(held), Some(listed)) = (&self.working.version, &version)
@@ -250,7 +250,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         let (slots, replacements) = staging.settle(&self.working.objects, &mut vacant, any_age);
         self.prepare(&replacements);
         self.vacant = vacant;
-        self.carry_out(&replacements, Some(&slots));
+        self.apply_replacements(&replacements, Some(&slots));
         self.working.version = version;
         self.working.epoch += u64::from(epoch_changed);
         self.edited = true;
@@ -260,7 +260,7 @@ impl<K: Send + Sync + 'static> Store<K> {
             for Replacement { old, new, .. } in replacements.iter().filter(|one| !deletions || one.old.is_some()) {
                 difference(old.as_ref(), new.as_ref(), path, self.rules, |change| {
                     if change.event.is_deletion() == deletions {
-                        tell(change);
+                        on_change(change);
                     }
                 });
             }
@@ -268,17 +268,17 @@ impl<K: Send + Sync + 'static> Store<K> {
         Ok(())
     }
 
-    fn edit(&mut self, replacement: Replacement<K>, path: &Path, tell: impl FnMut(Change<K>)) {
+    fn edit(&mut self, replacement: Replacement<K>, path: &Path, on_change: impl FnMut(Change<K>)) {
         let replacement = [replacement];
         self.prepare(&replacement);
         // The slot is taken after `prepare`, since a panic must leave it vacant.
         if replacement[0].old.is_none() {
             self.vacant.take();
         }
-        self.carry_out(&replacement, None);
+        self.apply_replacements(&replacement, None);
         self.edited = true;
         let [Replacement { old, new, .. }] = replacement;
-        difference(old.as_ref(), new.as_ref(), path, self.rules, tell);
+        difference(old.as_ref(), new.as_ref(), path, self.rules, on_change);
     }
 
     /// Computes the index values of the new objects. The index functions are user code and may panic, so no state is
@@ -290,7 +290,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     }
 
     /// Applies the prepared replacements. If `order` is given, it must contain all slots in the order of their keys.
-    fn carry_out(&mut self, replacements: &[Replacement<K>], order: Option<&[Slot]>) {
+    fn apply_replacements(&mut self, replacements: &[Replacement<K>], order: Option<&[Slot]>) {
         // Tainted keys change together with the entries, so no snapshot mixes both states.
         for Replacement { old, new, .. } in replacements {
             if let Some(entry) = new.as_ref().or(old.as_ref()) {
@@ -298,7 +298,7 @@ impl<K: Send + Sync + 'static> Store<K> {
             }
         }
         for index in &mut self.indexes {
-            index.leave(&self.working.objects);
+            index.remove_prepared(&self.working.objects);
         }
         let objects = &mut self.working.objects;
         match order.filter(|order| is_rearrangement(replacements, order.len())) {
@@ -306,11 +306,11 @@ impl<K: Send + Sync + 'static> Store<K> {
             None => replacements.iter().for_each(|replacement| objects.edit(replacement)),
         }
         for index in &mut self.indexes {
-            index.enter(&self.working.objects);
+            index.insert_prepared(&self.working.objects);
         }
         // A vacant slot must not be reused before the indexes have removed all references to its previous object.
-        for gone in replacements.iter().filter(|replacement| replacement.new.is_none()) {
-            self.vacant.give_back(gone.slot);
+        for removed in replacements.iter().filter(|replacement| replacement.new.is_none()) {
+            self.vacant.give_back(removed.slot);
         }
         // `rearrange` of an empty store requires slots that start at 0.
         if self.working.is_empty() {
@@ -321,6 +321,6 @@ impl<K: Send + Sync + 'static> Store<K> {
 
 /// Returns whether the number of changes makes it cheaper to rebuild hashes and order than to edit them.
 fn is_rearrangement<K>(replacements: &[Replacement<K>], len: usize) -> bool {
-    let comes_or_goes = |replacement: &&Replacement<K>| replacement.old.is_none() || replacement.new.is_none();
-    replacements.iter().filter(comes_or_goes).count() > len / 8
+    let adds_or_removes = |replacement: &&Replacement<K>| replacement.old.is_none() || replacement.new.is_none();
+    replacements.iter().filter(adds_or_removes).count() > len / 8
 }

@@ -43,7 +43,7 @@ impl Uid {
 
     /// Returns the UID from the server; empty if the server provided none.
     pub fn as_str(&self) -> &str {
-        let text = self.mark();
+        let text = self.unique_text();
         if self.is_given() { text.strip_prefix(LITERAL).unwrap_or(text) } else { "" }
     }
 
@@ -53,7 +53,7 @@ impl Uid {
     }
 
     /// Returns a text that is unique to this UID, including substitutes.
-    pub(crate) fn mark(&self) -> &str {
+    pub(crate) fn unique_text(&self) -> &str {
         self.0.as_str()
     }
 }

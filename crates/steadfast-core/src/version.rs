@@ -22,34 +22,34 @@ const LENGTH: usize = 14;
 const UNORDERED: char = '\0';
 
 /// Prefix of a substitute for a missing version.
-const MADE: char = '\u{1}';
+const SUBSTITUTE: char = '\u{1}';
 
 impl ResourceVersion {
     /// Creates the version with the text `text`.
     pub fn new(text: &str) -> Self {
         // Any text of the server must be sent back verbatim, so a text with one of the prefixes is escaped.
-        let text = if text.starts_with([UNORDERED, MADE]) { &format!("{UNORDERED}{text}") } else { text };
+        let text = if text.starts_with([UNORDERED, SUBSTITUTE]) { &format!("{UNORDERED}{text}") } else { text };
         Self(text.into())
     }
 
     /// Creates a substitute version for an object without one. Equal `content` has equal versions; different content
     /// has different versions with very high probability. The version is opaque and is never sent to a server.
-    pub fn made_of(content: &[u8]) -> Self {
+    pub fn substitute_for(content: &[u8]) -> Self {
         // Without a seed, equal content has equal versions in every process.
         let mut hasher = DefaultHasher::new();
         hasher.write(content);
-        Self(format!("{MADE}{:x}-{:016x}", content.len(), hasher.finish()).as_str().into())
+        Self(format!("{SUBSTITUTE}{:x}-{:016x}", content.len(), hasher.finish()).as_str().into())
     }
 
     /// Returns whether the server provided the version.
     pub fn is_given(&self) -> bool {
-        !self.begins_with(MADE)
+        !self.begins_with(SUBSTITUTE)
     }
 
     /// Returns an opaque version with the same text, for servers whose versions have no order.
     #[must_use]
     pub fn unordered(&self) -> Self {
-        if self.begins_with(UNORDERED) || self.begins_with(MADE) {
+        if self.begins_with(UNORDERED) || self.begins_with(SUBSTITUTE) {
             self.clone()
         } else {
             Self(format!("{UNORDERED}{}", self.0.as_str()).as_str().into())
@@ -58,23 +58,23 @@ impl ResourceVersion {
 
     /// Returns the text on the wire; empty for a substitute version.
     pub fn as_str(&self) -> &str {
-        if self.is_given() { self.mark() } else { "" }
+        if self.is_given() { self.unique_text() } else { "" }
     }
 
     /// Returns a text that is unique to this version, including substitutes.
-    pub(crate) fn mark(&self) -> &str {
+    pub(crate) fn unique_text(&self) -> &str {
         let text = self.0.as_str();
         text.strip_prefix(UNORDERED).unwrap_or(text)
     }
 
-    /// Returns the bytes of [`mark`](Self::mark).
-    fn mark_bytes(&self) -> &[u8] {
+    /// Returns the bytes of [`unique_text`](Self::unique_text).
+    fn unique_bytes(&self) -> &[u8] {
         let bytes = self.0.as_bytes();
         bytes.strip_prefix(&[UNORDERED as u8]).unwrap_or(bytes)
     }
 
-    fn begins_with(&self, mark: char) -> bool {
-        self.0.as_bytes().first() == Some(&(mark as u8))
+    fn begins_with(&self, prefix: char) -> bool {
+        self.0.as_bytes().first() == Some(&(prefix as u8))
     }
 
     /// Returns whether the version can be ordered relative to other orderable versions.
@@ -106,7 +106,7 @@ impl ResourceVersion {
 // Not derived: the mark of an unordered version is not part of its value.
 impl PartialEq for ResourceVersion {
     fn eq(&self, other: &Self) -> bool {
-        self.mark_bytes() == other.mark_bytes() && self.is_given() == other.is_given()
+        self.unique_bytes() == other.unique_bytes() && self.is_given() == other.is_given()
     }
 }
 
@@ -114,7 +114,7 @@ impl Eq for ResourceVersion {}
 
 impl Hash for ResourceVersion {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.mark().hash(state);
+        self.unique_text().hash(state);
     }
 }
 
@@ -160,13 +160,13 @@ mod tests {
 
     #[test]
     fn substitute_version_is_opaque_and_never_sent() {
-        let (made, other) = (ResourceVersion::made_of(b"1"), ResourceVersion::made_of(b"2"));
+        let (made, other) = (ResourceVersion::substitute_for(b"1"), ResourceVersion::substitute_for(b"2"));
         assert_eq!((made.as_str(), made.is_given(), made.is_ordered()), ("", false, false));
-        assert_eq!((made.order(&other), made.order(&ResourceVersion::made_of(b"1"))), (None, Some(Ordering::Equal)));
+        assert_eq!((made.order(&other), made.order(&ResourceVersion::substitute_for(b"1"))), (None, Some(Ordering::Equal)));
         assert_eq!(made.unordered().as_str(), "");
         assert_eq!(format!("{made} {made:?}"), "none vnone", "not even a hash of a Secret is shown");
-        let odd = ResourceVersion::from(made.mark());
-        assert_eq!((odd.is_given(), odd.as_str(), odd == made), (true, made.mark(), false), "a server's own");
+        let odd = ResourceVersion::from(made.unique_text());
+        assert_eq!((odd.is_given(), odd.as_str(), odd == made), (true, made.unique_text(), false), "a server's own");
     }
 
     #[test]

@@ -29,14 +29,14 @@ fn identity(number: usize, version: usize) -> Identity {
 }
 
 /// Returns the bytes that were allocated since the start of `region` and are still in use.
-fn asked(region: &Region<'_, System>) -> usize {
+fn allocated(region: &Region<'_, System>) -> usize {
     let change = region.change();
     change.bytes_allocated - change.bytes_deallocated
 }
 
-fn assert_close(said: usize, asked: usize, what: &str) {
-    let share = said as f64 / asked as f64;
-    assert!((share - 1.0).abs() <= TOLERANCE, "{what}: {said} bytes are reported, but {asked} are allocated");
+fn assert_close(reported: usize, allocated: usize, what: &str) {
+    let share = reported as f64 / allocated as f64;
+    assert!((share - 1.0).abs() <= TOLERANCE, "{what}: {reported} bytes are reported, but {allocated} are allocated");
 }
 
 fn sum(Footprint { objects: _, entries, layout, indexes }: Footprint) -> usize {
@@ -58,7 +58,7 @@ fn snapshot_footprint_matches_allocator() {
     store.publish();
     let footprint = |store: &Store<u64>| store.reader().snapshot().footprint();
     let after_list = footprint(&store);
-    assert_close(sum(after_list), asked(&region), "after a list");
+    assert_close(sum(after_list), allocated(&region), "after a list");
     assert_eq!(after_list.indexes, 0);
     assert!(after_list.layout <= COUNT * LAYOUT_MOST, "{} bytes an entry", after_list.layout / COUNT);
 
@@ -75,12 +75,12 @@ fn snapshot_footprint_matches_allocator() {
         store.publish();
     }
     let after_events = footprint(&store);
-    assert_close(sum(after_events), asked(&region), "after events");
+    assert_close(sum(after_events), allocated(&region), "after events");
     assert!(after_events.layout <= COUNT * LAYOUT_MOST, "{} bytes an entry", after_events.layout / COUNT);
 
     let index = store.add_index(|_: &u64| [1_u64, 2, 3]);
     let with_an_index = footprint(&store);
-    assert_close(sum(with_an_index), asked(&region), "with an index");
+    assert_close(sum(with_an_index), allocated(&region), "with an index");
     assert_close(sum(with_an_index) - sum(after_events), with_an_index.indexes, "the index alone");
     assert_eq!(store.reader().snapshot().index_snapshot(&index).count(&2), COUNT);
     println!("{COUNT} entries: {after_list:?}, {after_events:?}, {with_an_index:?}");

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::core::{DynamicObject, PartialObjectMeta};
 use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use steadfast_core::decode::{Decoder, Encoding, Kept, RawObject, list_item};
+use steadfast_core::decode::{Decoder, Encoding, Cacheable, RawObject, list_item};
 use steadfast_core::frame::Item;
 use steadfast_core::protobuf::MessageId;
 use steadfast_core::{Lazy, WithSize};
@@ -83,16 +83,16 @@ fn lists() -> Vec<Item> {
 }
 
 /// Returns the accounted bytes of objects of the form `K`, and the allocator's count.
-fn accounted_and_counted<K: Kept>(encoding: Encoding, items: &[Item]) -> (f64, f64) {
+fn accounted_and_counted<K: Cacheable>(encoding: Encoding, items: &[Item]) -> (f64, f64) {
     let raw: Vec<RawObject> = items.iter().map(|item| list_item(encoding, item, None).expect("an object")).collect();
     let mut decoder = Decoder::default();
     // Allocates the data that all objects share, and the buffer.
-    let first = decoder.weighed::<K>(&raw[0]).expect("an object within the limits");
+    let first = decoder.decode_with_size::<K>(&raw[0]).expect("an object within the limits");
     let mut kept: Vec<Arc<K>> = Vec::with_capacity(raw.len());
     let mut accounted = 0;
     let region = Region::new(ALLOCATOR);
     for raw in &raw {
-        let (object, beyond) = decoder.weighed::<K>(raw).expect("an object within the limits");
+        let (object, beyond) = decoder.decode_with_size::<K>(raw).expect("an object within the limits");
         let WithSize { object, bytes } = WithSize::new(object, beyond);
         accounted += bytes;
         kept.push(object);

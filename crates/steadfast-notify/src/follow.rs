@@ -220,7 +220,7 @@ pub fn forget_others(informer: &Informer<Lazy<DynamicObject>>, known: &[(&str, &
         let is_known =
             names.iter().any(|known| **known == *name) || incomplete.iter().any(|rule| may_be_of(&name, rule));
         // A handler of this process is in use, even if the configuration does not list its rule any more.
-        if !counts.is_here && !is_known {
+        if !counts.is_registered && !is_known {
             informer.drop_durable(&name);
         }
     }

@@ -133,7 +133,7 @@ fn notice(of: &str, note: &Diagnostic) -> Option<EngineEvent> {
     let of = of.to_owned();
     match note {
         Diagnostic::NotRestored { why } => Some(EngineEvent::Anew { of, why: why.to_string() }),
-        Diagnostic::NotKept { .. } | Diagnostic::ToldUnwritten { .. } => {
+        Diagnostic::CheckpointNotWritten { .. } | Diagnostic::DeliveredUnrecorded { .. } => {
             Some(EngineEvent::CheckpointUnsupported { of, why: note.to_string() })
         }
         _ => None,

@@ -1,7 +1,7 @@
 //! Conversion of an informer's events and freshness into the types of the checker.
 
 use kube::Resource;
-use steadfast::{Certainty, DeleteReason, Event, Freshness, Identity, Kept, Object, Scope, Snapshot};
+use steadfast::{Certainty, DeleteReason, Event, Freshness, Identity, Cacheable, Object, Scope, Snapshot};
 use steadfast_contract as contract;
 
 pub(crate) fn scope(scope: &Scope) -> contract::Scope {
@@ -13,7 +13,7 @@ pub(crate) fn scope(scope: &Scope) -> contract::Scope {
 }
 
 /// Returns identity and version of an object from its own metadata, even if the object does not decode as its type.
-fn says<K: Kept>(object: &Object<K>) -> contract::Ref {
+fn says<K: Cacheable>(object: &Object<K>) -> contract::Ref {
     // An undecodable object still has an identity, by which the checker recognises the object.
     object.read_whole(reference).unwrap_or_else(|_| {
         let Identity { key, uid, version } = object.identity();
@@ -32,7 +32,7 @@ pub(crate) fn reference<K: Resource>(object: &K) -> contract::Ref {
     )
 }
 
-pub(crate) fn seen<K: Kept>(event: &Event<K>) -> contract::Seen {
+pub(crate) fn seen<K: Cacheable>(event: &Event<K>) -> contract::Seen {
     match event {
         Event::Added { object, initial } => contract::Seen::Added { object: says(object), initial: *initial },
         Event::Updated { old, new } => contract::Seen::Updated { old: says(old), new: says(new) },
@@ -55,7 +55,7 @@ pub(crate) fn seen<K: Kept>(event: &Event<K>) -> contract::Seen {
 }
 
 /// Returns the cached object of a key in `snapshot`, if it `passes`.
-pub(crate) fn held<K: Kept>(
+pub(crate) fn held<K: Cacheable>(
     snapshot: &Snapshot<K>,
     key: &contract::Key,
     passes: impl Fn(&K) -> bool,
@@ -73,7 +73,7 @@ pub(crate) fn held<K: Kept>(
 }
 
 /// Returns all cached objects in `snapshot` that `passes` accepts, and the keys of the objects that do not decode.
-pub(crate) fn contents<K: Kept>(
+pub(crate) fn contents<K: Cacheable>(
     snapshot: &Snapshot<K>,
     passes: impl Fn(&K) -> bool,
 ) -> (Vec<contract::Ref>, Vec<contract::Key>) {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::{InformerBuilder, InformerFactory, Kept, Lazy, Scope};
+use steadfast::{InformerBuilder, InformerFactory, Cacheable, Lazy, Scope};
 use steadfast_core::decode::{DecodeError, Decoder, RawObject};
 
 use crate::error::Error;
@@ -92,7 +92,7 @@ impl FromStr for Form {
 }
 
 /// Cached representation of a config map.
-pub trait CachedConfigMap: Kept<Resource = ConfigMap> {
+pub trait CachedConfigMap: Cacheable<Resource = ConfigMap> {
     /// Returns the config map, or `None` if it does not decode.
     fn config_map(&self) -> Option<Arc<ConfigMap>>;
 
@@ -117,7 +117,7 @@ impl CachedConfigMap for Lazy<ConfigMap> {
 /// Config map, cached in the [form of this run](Form::current). Tests that do not depend on the form can use this
 /// type for all forms.
 ///
-/// An informer uses only the [`Kept`] implementation of its objects, so this type behaves like either of its
+/// An informer uses only the [`Cacheable`] implementation of its objects, so this type behaves like either of its
 /// variants.
 pub enum ConfigMapInForm {
     /// Decoded on arrival.
@@ -126,14 +126,14 @@ pub enum ConfigMapInForm {
     Lazy(Lazy<ConfigMap>),
 }
 
-impl Kept for ConfigMapInForm {
+impl Cacheable for ConfigMapInForm {
     type Resource = ConfigMap;
 
     fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
         if Form::current().lazy {
             Lazy::decode(raw, decoder).map(Self::Lazy)
         } else {
-            <ConfigMap as Kept>::decode(raw, decoder).map(Box::new).map(Self::Typed)
+            <ConfigMap as Cacheable>::decode(raw, decoder).map(Box::new).map(Self::Typed)
         }
     }
 
@@ -145,17 +145,17 @@ impl Kept for ConfigMapInForm {
     }
 
     fn metadata_only() -> bool {
-        <ConfigMap as Kept>::metadata_only()
+        <ConfigMap as Cacheable>::metadata_only()
     }
 
-    fn is_dear() -> bool {
-        if Form::current().lazy { Lazy::<ConfigMap>::is_dear() } else { ConfigMap::is_dear() }
+    fn is_costly() -> bool {
+        if Form::current().lazy { Lazy::<ConfigMap>::is_costly() } else { ConfigMap::is_costly() }
     }
 
     fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>> {
         match self {
-            Self::Typed(object) => Kept::labels(&**object),
-            Self::Lazy(object) => Kept::labels(object),
+            Self::Typed(object) => Cacheable::labels(&**object),
+            Self::Lazy(object) => Cacheable::labels(object),
         }
     }
 }

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use kube::Resource;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
-use steadfast::{Informer, Kept, ObjectKey};
+use steadfast::{Informer, Cacheable, ObjectKey};
 use steadfast_apiserver::{ApiServer, Change};
 
 use crate::Error;
@@ -174,7 +174,7 @@ impl ReconcileChecker {
 
     /// Registers a cache of the resource `plural` that the reconciles read. The cache must contain the earlier writes
     /// of a key. A cache that is registered after the first reconcile counts from then on.
-    pub fn reads<K: Kept>(&self, plural: &str, informer: &Informer<K>) {
+    pub fn reads<K: Cacheable>(&self, plural: &str, informer: &Informer<K>) {
         let informer = informer.clone();
         // Versions are opaque to clients. The embedded server uses numbers, so that a test may compare them.
         let version = move || informer.snapshot().version().and_then(|version| version.as_str().parse().ok());

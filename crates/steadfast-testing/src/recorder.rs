@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use kube::Resource;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast::{
-    Call, Diagnostic, Event, Freshness, Handler, HandlerBuilder, Informer, Kept, Registration, ResourceVersion, Scope,
+    Call, Diagnostic, Event, Freshness, Handler, HandlerBuilder, Informer, Cacheable, Registration, ResourceVersion, Scope,
     WaitError,
 };
 use steadfast_apiserver::ApiServer;
@@ -45,7 +45,7 @@ trait Observed: Send + Sync {
     fn say_contents(&self, recorder: &Recorder);
 }
 
-struct Observation<K: Kept> {
+struct Observation<K: Cacheable> {
     name: String,
     informer: Informer<K>,
     part: Part<K>,
@@ -69,7 +69,7 @@ impl<K> Part<K> {
     }
 }
 
-impl<K: Kept> Observed for Observation<K> {
+impl<K: Cacheable> Observed for Observation<K> {
     fn name(&self) -> &str {
         &self.name
     }
@@ -151,7 +151,7 @@ impl Recorder {
     /// # Panics
     ///
     /// Panics if no tokio runtime is current, because the observer runs as a task.
-    pub fn record<K: Kept>(&self, informer: &Informer<K>) -> Recording<K> {
+    pub fn record<K: Cacheable>(&self, informer: &Informer<K>) -> Recording<K> {
         self.record_as(informer, informer.name())
     }
 
@@ -160,7 +160,7 @@ impl Recorder {
     /// # Panics
     ///
     /// Panics if no tokio runtime is current, because the observer runs as a task.
-    pub fn record_as<K: Kept>(&self, informer: &Informer<K>, name: &str) -> Recording<K> {
+    pub fn record_as<K: Cacheable>(&self, informer: &Informer<K>, name: &str) -> Recording<K> {
         self.observe(informer, name, informer.scope(), &Part(None));
         self.handle(informer, name, |_| {})
     }
@@ -171,7 +171,7 @@ impl Recorder {
     /// # Panics
     ///
     /// Panics if no tokio runtime is current, or if the informer was stopped.
-    pub fn record_with_options<K: Kept>(
+    pub fn record_with_options<K: Cacheable>(
         &self,
         informer: &Informer<K>,
         name: &str,
@@ -188,7 +188,7 @@ impl Recorder {
     /// # Panics
     ///
     /// Panics if no tokio runtime is current, or if the informer was stopped.
-    pub fn record_filtered<K: Kept>(
+    pub fn record_filtered<K: Cacheable>(
         &self,
         informer: &Informer<K>,
         name: &str,
@@ -207,7 +207,7 @@ impl Recorder {
     /// # Panics
     ///
     /// Panics if the informer was stopped.
-    pub fn handle<K: Kept>(
+    pub fn handle<K: Cacheable>(
         &self,
         informer: &Informer<K>,
         name: &str,
@@ -216,7 +216,7 @@ impl Recorder {
         self.add(informer, name, &Part(None), |handler| handler, act)
     }
 
-    fn add<K: Kept>(
+    fn add<K: Cacheable>(
         &self,
         informer: &Informer<K>,
         name: &str,
@@ -249,7 +249,7 @@ impl Recorder {
     }
 
     /// Records `informer` in the trace, and follows its freshness and its relists.
-    fn observe<K: Kept>(&self, informer: &Informer<K>, name: &str, scope: &Scope, part: &Part<K>) {
+    fn observe<K: Cacheable>(&self, informer: &Informer<K>, name: &str, scope: &Scope, part: &Part<K>) {
         let mut informers = self.inner.informers.lock();
         // Several handlers of one informer share its observation.
         if informers.iter().any(|known| known.name() == name) {
@@ -311,7 +311,7 @@ impl Recorder {
     }
 
     /// Records once that `informer` reports its sync, with its contents at that time.
-    fn note_synced<K: Kept>(&self, informer: &Informer<K>, name: &str, part: &Part<K>) {
+    fn note_synced<K: Cacheable>(&self, informer: &Informer<K>, name: &str, part: &Part<K>) {
         if !informer.has_synced() {
             return;
         }
@@ -329,7 +329,7 @@ impl Recorder {
     }
 
     /// Records the current freshness of `informer`, and returns the name of the state.
-    pub fn sample<K: Kept>(&self, informer: &Informer<K>, name: &str) -> &'static str {
+    pub fn sample<K: Cacheable>(&self, informer: &Informer<K>, name: &str) -> &'static str {
         let mut state = "";
         self.write_as_of_now(|| {
             let freshness = informer.freshness();
@@ -341,11 +341,11 @@ impl Recorder {
     }
 
     /// Reads `namespace/name`, or a cluster-scoped name, from the cache, and records the result.
-    pub fn read<K: Kept>(&self, informer: &Informer<K>, name: &str, key: &str) {
+    pub fn read<K: Cacheable>(&self, informer: &Informer<K>, name: &str, key: &str) {
         self.read_key(informer, name, parse(key));
     }
 
-    fn read_key<K: Kept>(&self, informer: &Informer<K>, name: &str, key: Key) {
+    fn read_key<K: Cacheable>(&self, informer: &Informer<K>, name: &str, key: Key) {
         self.write_as_of_now(|| {
             let answer = convert::held(&informer.snapshot(), &key, |_| true);
             Record::Read { informer: name.to_owned(), key, answer }
@@ -357,7 +357,7 @@ impl Recorder {
     /// # Errors
     ///
     /// Returns the error of the wait.
-    pub async fn wait_for<K: Kept, R: Resource>(
+    pub async fn wait_for<K: Cacheable, R: Resource>(
         &self,
         informer: &Informer<K>,
         name: &str,
@@ -422,7 +422,7 @@ impl Recorder {
 }
 
 /// Handler that records each event, before and after its own action.
-struct Scribe<K: Kept, F> {
+struct Scribe<K: Cacheable, F> {
     recorder: Recorder,
     name: String,
     informer: Informer<K>,
@@ -432,7 +432,7 @@ struct Scribe<K: Kept, F> {
 
 impl<K, F> Handler<K> for Scribe<K, F>
 where
-    K: Kept,
+    K: Cacheable,
     F: Fn(&Event<K>) + Send + Sync + 'static,
 {
     fn handle(&self, event: Event<K>, call: Call) {
@@ -464,14 +464,14 @@ where
 }
 
 /// A recorded handler of an informer.
-pub struct Recording<K: Kept> {
+pub struct Recording<K: Cacheable> {
     recorder: Recorder,
     name: String,
     informer: Informer<K>,
     registration: Arc<Registration<K>>,
 }
 
-impl<K: Kept> Recording<K> {
+impl<K: Cacheable> Recording<K> {
     /// Returns the recorded informer.
     pub fn informer(&self) -> &Informer<K> {
         &self.informer

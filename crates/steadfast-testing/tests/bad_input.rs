@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use steadfast::ObjectKey;
-use steadfast::{Connection, Freshness, Informer, InformerFactory, Kept, Scope};
+use steadfast::{Connection, Freshness, Informer, InformerFactory, Cacheable, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, BodyCorruption, InjectedResponse, RequestRule, Verb};
 use steadfast_contract::check;
 use steadfast_testing::{Recorder, WorldError, config_map, history, kube_config, widget_definition};
@@ -73,7 +73,7 @@ fn informer<K>(
     streamed: bool,
 ) -> Result<(Informer<K>, Notes), WorldError>
 where
-    K: Kept<Resource = K> + kube::Resource,
+    K: Cacheable<Resource = K> + kube::Resource,
 {
     listen();
     let factory = InformerFactory::new(connection);
@@ -96,7 +96,7 @@ impl Notes {
 
 /// Checks that `informer` is not synced during a fault, and that the informer reports the reason. Its error, its
 /// freshness and its diagnostics must contain each of `names`, within a timeout for a busy machine.
-async fn complains<K: Kept>(informer: &Informer<K>, notes: &Notes, names: &[&str]) {
+async fn complains<K: Cacheable>(informer: &Informer<K>, notes: &Notes, names: &[&str]) {
     let started = Instant::now();
     loop {
         let Err(error) = informer.wait_for_sync(MIN_FAULT_TIME).await else {
@@ -113,7 +113,7 @@ async fn complains<K: Kept>(informer: &Informer<K>, notes: &Notes, names: &[&str
 }
 
 /// Checks the recovery: `informer` is synced, fresh, and has `objects`.
-async fn recovers<K: Kept>(informer: &Informer<K>, objects: usize) -> Result<(), WorldError> {
+async fn recovers<K: Cacheable>(informer: &Informer<K>, objects: usize) -> Result<(), WorldError> {
     informer.wait_for_sync(TIMEOUT).await?;
     until_fresh(informer).await?;
     assert_eq!(informer.snapshot().len(), objects);
@@ -122,7 +122,7 @@ async fn recovers<K: Kept>(informer: &Informer<K>, objects: usize) -> Result<(),
 }
 
 /// Waits until `informer` is fresh, which may be shortly after its sync.
-async fn until_fresh<K: Kept>(informer: &Informer<K>) -> Result<(), WorldError> {
+async fn until_fresh<K: Cacheable>(informer: &Informer<K>) -> Result<(), WorldError> {
     let mut changed = informer.changed();
     let fresh = async { while !informer.freshness().is_fresh() && changed.changed().await.is_ok() {} };
     let waited = tokio::time::timeout(TIMEOUT, fresh).await;

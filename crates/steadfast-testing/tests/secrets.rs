@@ -18,7 +18,7 @@ use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use steadfast::connection::WithheldAnswer;
+use steadfast::connection::WithheldResponse;
 use steadfast::metrics::Metrics;
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, BodyCorruption, RequestRule};
@@ -255,7 +255,7 @@ async fn undecodable_secret_is_withheld_from_kube() -> Outcome {
     let version = api.list(&ListParams::default()).await?.metadata.resource_version.ok_or("no version")?;
     let withheld = |error: kube::Error| {
         let kube::Error::Service(ours) = &error else { panic!("{error:?}") };
-        assert!(ours.is::<WithheldAnswer>(), "{error}");
+        assert!(ours.is::<WithheldResponse>(), "{error}");
         tell_error(&error);
     };
     for corruption in [BodyCorruption::Malformed, BodyCorruption::Truncated] {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use steadfast_core::ResourceVersion;
-use steadfast_core::checkpoint::{DeliveryKey, Saved, SavedDelivery};
+use steadfast_core::checkpoint::{DeliveryKey, RestoredEntry, SavedDelivery};
 
 use crate::connection::Connection;
 use crate::error::CheckpointUnsupported;
@@ -15,21 +15,21 @@ use crate::shared::Shared;
 /// Storage of one informer's cache across restarts of the process.
 pub(crate) trait CacheStorage<K: Send + Sync + 'static>: Send {
     /// Records the owner of the storage. After the owner is stopped, another informer can claim the storage.
-    fn belongs_to(&mut self, shared: &Arc<Shared<K>>);
+    fn set_owner(&mut self, shared: &Arc<Shared<K>>);
 
-    /// Passes all stored rows to `take`, in key order. After an error the passed rows must be discarded.
+    /// Passes all stored rows to `on_row`, in key order. After an error the passed rows must be discarded.
     ///
     /// # Errors
     ///
     /// Returns the reason that the stored state is unusable, or `None` if nothing was ever stored.
-    fn restore(&mut self, take: &mut dyn FnMut(Saved)) -> Result<Restored, Option<Arc<str>>>;
+    fn restore(&mut self, on_row: &mut dyn FnMut(RestoredEntry)) -> Result<Restored, Option<Arc<str>>>;
 
     /// Requests the identity of the server's cluster. Retries until the server responds if a restored state depends on
     /// it.
-    fn ask(&self, restored: bool) -> BoxFuture<'static, ClusterIdentity>;
+    fn request_cluster_identity(&self, restored: bool) -> BoxFuture<'static, ClusterIdentity>;
 
     /// Stores all later snapshots for `cluster`. The restored state is already stored if `is_restored`.
-    fn keep(self: Box<Self>, shared: &Arc<Shared<K>>, is_restored: bool, cluster: Option<String>);
+    fn start_storing(self: Box<Self>, shared: &Arc<Shared<K>>, is_restored: bool, cluster: Option<String>);
 }
 
 /// Storage that the builder of an informer requested.
@@ -38,7 +38,7 @@ pub(crate) enum RequestedStorage<K> {
     #[default]
     None,
     /// Requested; the partition of the file is claimed at the start of the informer.
-    Wanted(Claim<K>),
+    Requested(Claim<K>),
     Claimed(Box<dyn CacheStorage<K>>),
 }
 
@@ -61,7 +61,7 @@ impl<K> RequestedStorage<K> {
         scope: &Scope,
         managed_fields: bool,
     ) -> Result<(), CheckpointUnsupported> {
-        if let Self::Wanted(claim) = std::mem::take(self) {
+        if let Self::Requested(claim) = std::mem::take(self) {
             *self = Self::Claimed(claim(connection, collection, scope, managed_fields)?);
         }
         Ok(())
@@ -71,7 +71,7 @@ impl<K> RequestedStorage<K> {
     pub(crate) fn claimed(self) -> Option<Box<dyn CacheStorage<K>>> {
         match self {
             Self::Claimed(storage) => Some(storage),
-            Self::None | Self::Wanted(_) => None,
+            Self::None | Self::Requested(_) => None,
         }
     }
 }
@@ -83,7 +83,7 @@ pub(crate) struct Restored {
     /// Cluster of the state, if known.
     pub(crate) cluster: Option<String>,
     /// Durable handlers and their pending deliveries.
-    pub(crate) owed: Vec<(DeliveryKey, SavedDelivery)>,
+    pub(crate) pending_deliveries: Vec<(DeliveryKey, SavedDelivery)>,
 }
 
 /// Identity of a server's cluster.

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_core::decode::Kept;
+use steadfast_core::decode::Cacheable;
 use steadfast_core::event::Event;
 use steadfast_core::store::Snapshot;
 use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion, Uid};
@@ -14,24 +14,24 @@ use tokio::sync::oneshot;
 
 use crate::driver::Command;
 use crate::error::WaitError;
-use crate::informer::{Informer, UNAIDED_WAIT, is_at, is_unversioned};
+use crate::informer::{Informer, PROOF_DELAY, is_at, is_unversioned};
 use crate::shared::Shared;
 use crate::writes::{GRACE, Outcome, Write, Writes};
 
 /// Interval at which a wait verifies that the server still has the awaited version. The server may have been restored
 /// from a backup.
-const STEP: Duration = Duration::from_secs(5);
+const VERSION_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Offset that orders a version request after a response. The virtual clock of a test may not advance between the two.
 /// A request of the same instant could have been sent before the write.
-const NEXT_MOMENT: Duration = Duration::from_nanos(1);
+const ORDERING_OFFSET: Duration = Duration::from_nanos(1);
 
 /// Delay after a failed request.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Time that a cache has to reach the server's version before a proof is requested. All writes up to that version may
 /// concern other resources. The cache then receives no event, and only a proof helps.
-const UNAIDED_BY_EVENTS: Duration = Duration::from_millis(100);
+const PROOF_DELAY_WITHOUT_EVENTS: Duration = Duration::from_millis(100);
 
 /// Deadline of a wait.
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ struct Limit {
     end: Instant,
 }
 
-impl<K: Kept> Informer<K> {
+impl<K: Cacheable> Informer<K> {
     /// Returns true if the cache contains all of `writes` that match its resource, server and namespace.
     ///
     /// Returns false for writes that need a request to the server. [`wait_for_writes`](Self::wait_for_writes) sends
@@ -95,7 +95,7 @@ impl<K: Kept> Informer<K> {
     }
 
     fn has(&self, write: &Write) -> bool {
-        if !self.origin().concerns(write) || is_refused(self.shared()) {
+        if !self.origin().concerns(write) || is_empty_and_denied(self.shared()) {
             return true;
         }
         if !self.has_synced() {
@@ -108,12 +108,12 @@ impl<K: Kept> Informer<K> {
         match write.outcome() {
             Outcome::Awaited => false,
             Outcome::Nothing => true,
-            Outcome::Held { key, version, labels } => {
+            Outcome::Stored { key, version, labels } => {
                 // An object that neither matches the scope nor is cached causes no event.
                 let is_strange = || !self.origin().may_hold(&key, labels.as_ref()) && !holds(&snapshot, &key, None);
                 is_past(Some(&version)) || is_strange()
             }
-            Outcome::Gone { key, uid, version } => {
+            Outcome::Deleted { key, uid, version } => {
                 is_past(version.as_ref().or(write.reached())) && !holds(&snapshot, &key, uid.as_ref())
             }
             Outcome::Unknown(_) => is_past(write.reached()),
@@ -122,20 +122,20 @@ impl<K: Kept> Informer<K> {
 
     async fn wait_for_write(&self, write: &Write, limit: Limit) -> Result<(), WaitError> {
         let shared = self.shared();
-        let settled = |shared: &Shared<K>| (shared.is_synced() || is_refused(shared)).then_some(());
+        let settled = |shared: &Shared<K>| (shared.is_synced() || is_empty_and_denied(shared)).then_some(());
         if self.wait_until(self.left(limit), settled).await.is_err() {
             return Err(self.unmet(write, limit));
         }
-        if is_refused(shared) {
+        if is_empty_and_denied(shared) {
             return Ok(());
         }
         let Some(outcome) = self.before(limit, write.ended()).await else { return Err(self.unmet(write, limit)) };
         let known = self.shared().environment.now();
         let mut lost = None;
-        let (gone, told) = match outcome {
+        let (deleted, version) = match outcome {
             Outcome::Awaited | Outcome::Nothing => return Ok(()),
-            Outcome::Held { version, .. } => (None, Some(version)),
-            Outcome::Gone { key, uid, version } => (Some((key, uid)), version),
+            Outcome::Stored { version, .. } => (None, Some(version)),
+            Outcome::Deleted { key, uid, version } => (Some((key, uid)), version),
             Outcome::Unknown(since) => {
                 lost = since;
                 (None, None)
@@ -144,14 +144,15 @@ impl<K: Kept> Informer<K> {
         if is_unversioned(shared) {
             return self.wait_for_list(self.left(limit)).await;
         }
-        let holds = |snapshot: &Snapshot<K>| gone.as_ref().is_some_and(|(key, uid)| holds(snapshot, key, uid.as_ref()));
+        let holds =
+            |snapshot: &Snapshot<K>| deleted.as_ref().is_some_and(|(key, uid)| holds(snapshot, key, uid.as_ref()));
         // The removal of a cached object proves its deletion. An object that was never cached may be deleted, or not
         // yet listed. After a new epoch the write is void, or included in the list that started the epoch.
         let begun = self.snapshot();
         let (was_held, epoch) = (holds(&begun), begun.epoch());
         drop(begun);
-        let unaided = if told.is_none() && !was_held { UNAIDED_BY_EVENTS } else { UNAIDED_WAIT };
-        let wanted = match told {
+        let unaided = if version.is_none() && !was_held { PROOF_DELAY_WITHOUT_EVENTS } else { PROOF_DELAY };
+        let wanted = match version {
             Some(version) => Some(version),
             None if was_held => None,
             None => Some(self.reached(write, lost, limit).await?),
@@ -173,13 +174,13 @@ impl<K: Kept> Informer<K> {
             };
             // The removal of a cached object can appear at any version, so that wait has no minimum version.
             let after = wanted.as_ref().filter(|_| !was_held);
-            let (step, target) = (self.left(limit).min(STEP), write.to_string());
+            let (step, target) = (self.left(limit).min(VERSION_CHECK_INTERVAL), write.to_string());
             match self.wait_unaided_for(unaided, step, target, after, reached).await {
                 Err(WaitError::Deadline { .. }) => {}
                 ended => return ended,
             }
             // Uses the last known version: an unreachable server must not end the wait.
-            let after = (self.shared().environment.now() - STEP).max(known);
+            let after = (self.shared().environment.now() - VERSION_CHECK_INTERVAL).max(known);
             let newest = self.before(limit, self.newest(after)).await.flatten().flatten();
             if newest.zip(wanted.as_ref()).is_some_and(|(newest, wanted)| newest.is_older_than(wanted)) {
                 write.make_void();
@@ -212,7 +213,7 @@ impl<K: Kept> Informer<K> {
                 continue;
             }
             let environment = &self.shared().environment;
-            if self.before(limit, environment.sleep_until(environment.now() + PAUSE)).await.is_none() {
+            if self.before(limit, environment.sleep_until(environment.now() + RETRY_DELAY)).await.is_none() {
                 return Err(self.unmet(write, limit));
             }
         }
@@ -221,9 +222,9 @@ impl<K: Kept> Informer<K> {
     /// Returns the server's version from a request after `after`, if the server sends versions. Returns `None` if no
     /// response is available.
     async fn newest(&self, after: Instant) -> Option<Option<ResourceVersion>> {
-        let (asks, answer) = oneshot::channel();
-        self.command(Command::Newest(after + NEXT_MOMENT, asks));
-        answer.await.ok()
+        let (sender, reply) = oneshot::channel();
+        self.command(Command::Newest(after + ORDERING_OFFSET, sender));
+        reply.await.ok()
     }
 
     /// Returns the result of `work`, or `None` at the deadline.
@@ -250,7 +251,7 @@ impl<K: Kept> Informer<K> {
 }
 
 /// Returns the change in an event of `informer` as a write, to wait until other caches of the resource contain it.
-pub(crate) fn told_by<K: Kept>(informer: &Informer<K>, event: &Event<K>) -> Writes {
+pub(crate) fn writes_of_event<K: Cacheable>(informer: &Informer<K>, event: &Event<K>) -> Writes {
     let object = event.object();
     let key = object.key();
     // A cache that has reached this version contains the change. The outcome is `Held` even for a deletion: an object
@@ -264,14 +265,14 @@ pub(crate) fn told_by<K: Kept>(informer: &Informer<K>, event: &Event<K>) -> Writ
         },
         _ => object.version().clone(),
     };
-    let outcome = Outcome::Held { key: key.clone(), version, labels: object.labels().map(Cow::into_owned) };
-    let mut told = Writes::default();
-    told.push(Arc::new(informer.origin().write(key.namespace(), Some(key.name()), outcome)));
-    told
+    let outcome = Outcome::Stored { key: key.clone(), version, labels: object.labels().map(Cow::into_owned) };
+    let mut writes = Writes::default();
+    writes.push(Arc::new(informer.origin().write(key.namespace(), Some(key.name()), outcome)));
+    writes
 }
 
 /// Returns true if the cache is empty and the server denies access.
-fn is_refused<K: Kept>(shared: &Shared<K>) -> bool {
+fn is_empty_and_denied<K: Cacheable>(shared: &Shared<K>) -> bool {
     !shared.is_synced() && matches!(shared.freshness(), Freshness::Failed(_))
 }
 

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use steadfast_core::Lazy;
-use steadfast_core::checkpoint::Forms;
+use steadfast_core::checkpoint::RowEncodings;
 
 use crate::cache_storage::CacheStorage;
 use crate::connection::Connection;
@@ -100,13 +100,13 @@ impl Checkpoint {
     }
 
     /// Returns the statistics of writes to the file.
-    pub fn counts(&self) -> CheckpointStats {
-        self.queue.counts()
+    pub fn stats(&self) -> CheckpointStats {
+        self.queue.stats()
     }
 
     /// Returns the path of the file, for display.
-    pub(crate) fn place(&self) -> &str {
-        self.queue.place()
+    pub(crate) fn display_path(&self) -> &str {
+        self.queue.display_path()
     }
 
     /// Claims the partition of an informer of these objects.
@@ -134,14 +134,14 @@ impl Checkpoint {
             form: format!("metadata: {metadata}, managed fields: {managed_fields}"),
         };
         let wanted = collection.wanted(metadata);
-        let forms = Forms::of(&wanted.api_version, &wanted.kind);
-        Ok(Box::new(PartitionStorage::new(self.queue.clone(), claim, terms, forms, connection.clone())))
+        let encodings = RowEncodings::of(&wanted.api_version, &wanted.kind);
+        Ok(Box::new(PartitionStorage::new(self.queue.clone(), claim, terms, encodings, connection.clone())))
     }
 }
 
 impl fmt::Debug for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Checkpoint({})", self.queue.place())
+        write!(f, "Checkpoint({})", self.queue.display_path())
     }
 }
 

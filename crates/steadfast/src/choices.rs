@@ -84,8 +84,8 @@ impl Choices {
             &self.settings,
             &requested.settings,
             ReflectorSettings {
-                streamed_lists, delta_relists, delta_least, delta_one_in, delta_within, page_size, list_patience, initial_events_within, pages_for, poll_every, period,
-                shortest_period, longest_period, audit_every, stream_patience, healthy_after, short_watch,
+                streamed_lists, delta_relists, delta_min_objects, delta_one_in, delta_timeout, page_size, list_stall_timeout, initial_events_timeout, pages_for, poll_every, period,
+                min_period, max_period, audit_every, stale_after, healthy_after, short_watch,
                 probe_deadline, short_watch_deadline, watch_timeout, relist_jitter, backoff,
             },
             not rules

@@ -4,11 +4,12 @@ mod addressing;
 mod attempts;
 mod auth;
 mod builder;
+mod busy_retry;
 mod client;
 mod client_defaults;
 mod config_reloader;
-mod discreet;
 mod error;
+mod expiring_flags;
 mod header;
 mod identity;
 mod kubeconfig;
@@ -17,12 +18,11 @@ mod liveness_probes;
 mod normal;
 #[cfg(feature = "metrics")]
 mod observing;
-mod patience;
 mod plugin;
 mod proxies;
-mod reach;
-mod remembered;
 mod request_decorator;
+mod route;
+mod secret_filter;
 mod tls;
 mod transfer_limiter;
 mod warnings;
@@ -38,21 +38,21 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use crate::environment::SharedEnvironment;
-use crate::probes::Board;
+use crate::probes::ProbeBoard;
 use crate::transport::{self, ClosedConnection, ConnectionReport, Fence, Pool, ResponseBody, TransportError};
 use crate::writes::recording::Recordings;
 pub use builder::ConnectionBuilder;
 use client_defaults::ClientDefaults;
 use config_reloader::ConfigReloader;
-pub use discreet::WithheldAnswer;
 pub use error::{ConnectError, SendError};
+use expiring_flags::ExpiringFlags;
 pub use kubeconfig::{KubeconfigFiles, MergedKubeconfig};
 use layers::Layers;
 pub use layers::RequestService;
 #[cfg(feature = "metrics")]
 pub(crate) use observing::WeakConnection;
-use remembered::Remembered;
 use request_decorator::RequestDecorator;
+pub use secret_filter::WithheldResponse;
 use transfer_limiter::TransferLimiter;
 pub(crate) use transfer_limiter::TransferSlot;
 pub use warnings::ServerWarning;
@@ -90,14 +90,14 @@ struct Inner {
     takes_gzip: bool,
     transfers: TransferLimiter,
     warnings: Arc<Warnings>,
-    manners: ClientDefaults,
-    probes: Board,
+    client_defaults: ClientDefaults,
+    probes: ProbeBoard,
     /// Resources that the server does not list as a stream.
-    paged: Remembered,
+    paged: ExpiringFlags,
     /// Resources with protobuf that failed to decode.
-    in_json: Remembered,
+    in_json: ExpiringFlags,
     /// Resources that the server does not serve as metadata only. Their relists are full.
-    in_full: Remembered,
+    in_full: ExpiringFlags,
     recordings: Arc<Recordings>,
     layers: Layers,
     /// Service with all layers; `None` without layers.
@@ -153,8 +153,8 @@ impl Connection {
     ///
     /// The new connection uses separate sockets. A closing fence aborts them and their requests in flight; see [`Fence`].
     #[must_use]
-    pub fn behind(&self, fence: Fence) -> Self {
-        let Inner { decorator, reloader, server, default_namespace, takes_gzip, manners, environment, .. } =
+    pub fn with_fence(&self, fence: Fence) -> Self {
+        let Inner { decorator, reloader, server, default_namespace, takes_gzip, client_defaults, environment, .. } =
             &*self.inner;
         let pool = self.inner.pool.behind(fence);
         liveness_probes::begin(&pool, decorator, environment);
@@ -170,11 +170,11 @@ impl Connection {
             takes_gzip: *takes_gzip,
             transfers: self.inner.transfers.clone(),
             warnings: self.inner.warnings.clone(),
-            manners: *manners,
-            probes: Board::default(),
-            paged: Remembered::default(),
-            in_json: Remembered::default(),
-            in_full: Remembered::default(),
+            client_defaults: *client_defaults,
+            probes: ProbeBoard::default(),
+            paged: ExpiringFlags::default(),
+            in_json: ExpiringFlags::default(),
+            in_full: ExpiringFlags::default(),
             // Shared with the unfenced connection: its caches must also wait for the writes of this one.
             recordings: self.inner.recordings.clone(),
             observed: crate::metrics::observed::Observed::default(),
@@ -226,7 +226,7 @@ impl Connection {
     }
 
     /// Returns the probes that informers on this connection share.
-    pub(crate) fn probes(&self) -> &Board {
+    pub(crate) fn probes(&self) -> &ProbeBoard {
         &self.inner.probes
     }
 
@@ -299,10 +299,10 @@ impl Connection {
         let authorizer = &inner.decorator.authorizer;
         let known = inner.reloader.generation();
         // The caller's own credentials cannot be renewed here.
-        let fixed = is_passed_on(request.uri().path()) || auth::is_authorized(request.headers());
+        let fixed = is_proxied(request.uri().path()) || auth::is_authorized(request.headers());
         let spare = transport::copy_request(&request);
-        let (answer, generation) = self.send_once(request).await?;
-        let answer = match answer {
+        let (response, generation) = self.send_once(request).await?;
+        let response = match response {
             Err(error @ TransportError::Tls { .. }) => {
                 // The handshake failed before any request was sent, so a retry is safe even for a write. Reloaded
                 // certificates may fix the handshake.
@@ -312,26 +312,26 @@ impl Connection {
                 }
                 return Ok(self.send_once(spare).await?.0?);
             }
-            answer => answer?,
+            response => response?,
         };
-        let Some(spare) = spare.filter(|_| answer.status() == StatusCode::UNAUTHORIZED && !fixed) else {
-            return Ok(answer);
+        let Some(spare) = spare.filter(|_| response.status() == StatusCode::UNAUTHORIZED && !fixed) else {
+            return Ok(response);
         };
         let renewed = authorizer.renew(generation).await;
         // Without an `Authorization` value the server rejected the client certificate, and a renewal changes nothing.
         let other = matches!(renewed, Ok(true)) && !authorizer.has_none();
         if !other && !inner.reloader.refused(known).await {
             renewed?;
-            authorizer.complain();
-            return Ok(answer);
+            authorizer.warn_of_rejection();
+            return Ok(response);
         }
         // Frees the stream of the 401 before the retry needs one.
-        drop(answer);
-        let answer = self.send_once(spare).await?.0?;
-        if answer.status() == StatusCode::UNAUTHORIZED {
-            authorizer.complain();
+        drop(response);
+        let response = self.send_once(spare).await?.0?;
+        if response.status() == StatusCode::UNAUTHORIZED {
+            authorizer.warn_of_rejection();
         }
-        Ok(answer)
+        Ok(response)
     }
 
     /// Sends `request` with the current credentials and headers. Returns the generation of the credentials as well.
@@ -353,7 +353,7 @@ impl Connection {
 /// Returns true if the server forwards a request for `path` to a node, a pod, a service or another server.
 ///
 /// `path` has no host. An object or a resource may be named `proxy`; only a subresource of that name counts.
-fn is_passed_on(path: &str) -> bool {
+fn is_proxied(path: &str) -> bool {
     let mut segments = path.split('/').filter(|segment| !segment.is_empty());
     // `/api/VERSION/…` for the core group, `/apis/GROUP/VERSION/…` for all others.
     let skipped = match segments.next() {
@@ -386,7 +386,7 @@ mod tests {
             "/api/v1/namespaces/default/services/https:one:web/proxy/orders/7",
             "/apis/cluster.example.com/v1/clusters/one/proxy/api/v1/pods",
         ] {
-            assert!(is_passed_on(path), "{path}");
+            assert!(is_proxied(path), "{path}");
         }
         for path in [
             "/api/v1/namespaces/default/pods/proxy",
@@ -399,7 +399,7 @@ mod tests {
             "/",
             "",
         ] {
-            assert!(!is_passed_on(path), "{path}");
+            assert!(!is_proxied(path), "{path}");
         }
     }
 }

@@ -7,7 +7,6 @@ mod comparison;
 mod deadline_timer;
 mod decoding;
 mod edits;
-mod keeping;
 mod log_throttle;
 mod object_decoder;
 mod ordering_detector;
@@ -17,6 +16,7 @@ mod requests;
 #[cfg(feature = "checkpoint")]
 mod restoring;
 mod resyncs;
+mod storing;
 mod transfer;
 
 use std::future::poll_fn;
@@ -28,7 +28,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use steadfast_core::Instant;
-use steadfast_core::decode::{DecodeError, Encoding, Kept};
+use steadfast_core::decode::{Cacheable, DecodeError, Encoding};
 use steadfast_core::freshness::Condition;
 use steadfast_core::reflector::{Diagnostic, Failure, FailureKind, Input, ListHints, Reflector, RequestId};
 use steadfast_core::store::Staging;
@@ -55,8 +55,8 @@ use resyncs::Resyncs;
 use transfer::Transfer;
 
 /// Maximum number of body chunks processed before other informers on this thread run; a time limit applies too.
-const ARRIVALS_IN_A_ROW: u32 = 16;
-const TURN: Duration = Duration::from_millis(2);
+const MAX_CONSECUTIVE_ARRIVALS: u32 = 16;
+const MAX_STEP_DURATION: Duration = Duration::from_millis(2);
 
 /// Maximum time that processed changes wait for more buffered data, to be published together. A publication costs more
 /// than a change. Without buffered data changes are published immediately.
@@ -64,7 +64,7 @@ const BATCH: Duration = Duration::from_micros(250);
 
 /// Duration of JSON requests after a protobuf response failed to decode. Paged lists replace streamed ones for the same
 /// period.
-const JSON_FOR: Duration = Duration::from_secs(30 * 60);
+const JSON_FALLBACK_DURATION: Duration = Duration::from_secs(30 * 60);
 
 /// Size limits of a driver in bytes.
 pub(crate) struct Limits {
@@ -81,8 +81,8 @@ pub(crate) struct Driver<K: Send + Sync + 'static> {
     limits: Limits,
     decoding: Decoding<K>,
     /// Length of the current body chunk, until an object in it is submitted for decoding.
-    piece: usize,
-    answers: InflightResponses,
+    chunk_len: usize,
+    responses: InflightResponses,
     requests: Requests,
     staging: Option<Staging<K>>,
     transfer: Transfer,
@@ -101,21 +101,21 @@ pub(crate) struct Driver<K: Send + Sync + 'static> {
     log_throttle: LogThrottle,
     ordering: OrderingDetector,
     /// True after objects without a UID were reported.
-    meets_by_name: bool,
+    reported_missing_uid: bool,
     request_metrics: RequestMetrics,
     /// Time of the oldest unpublished change.
     unpublished: Option<Instant>,
     /// Decode errors of objects that are not in the cache yet, because a transform may read its input.
     early: Vec<DecodeError>,
     #[cfg(feature = "checkpoint")]
-    keepsake: Option<Box<dyn CacheStorage<K>>>,
-    _ending: Ending<K>,
+    storage: Option<Box<dyn CacheStorage<K>>>,
+    _ending: EndGuard<K>,
 }
 
 /// Marks the informer as ended when the driver task exits, including on panic.
-struct Ending<K: Send + Sync + 'static>(Arc<Shared<K>>);
+struct EndGuard<K: Send + Sync + 'static>(Arc<Shared<K>>);
 
-impl<K: Send + Sync + 'static> Drop for Ending<K> {
+impl<K: Send + Sync + 'static> Drop for EndGuard<K> {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -131,7 +131,7 @@ enum Wake {
     Quiet,
 }
 
-impl<K: Kept> Driver<K> {
+impl<K: Cacheable> Driver<K> {
     pub(crate) fn new(
         shared: Arc<Shared<K>>,
         reflector: Reflector,
@@ -146,15 +146,15 @@ impl<K: Kept> Driver<K> {
             timer: DeadlineTimer::new(shared.environment.clone()),
             early: Vec::new(),
             #[cfg(feature = "checkpoint")]
-            keepsake: None,
-            _ending: Ending(shared.clone()),
+            storage: None,
+            _ending: EndGuard(shared.clone()),
             decoding: Decoding::new(object_decoder, shared.environment.clone()),
             shared,
             reflector,
             request_builder,
             limits,
-            piece: 0,
-            answers: InflightResponses::default(),
+            chunk_len: 0,
+            responses: InflightResponses::default(),
             requests: Requests::default(),
             staging: None,
             transfer: Transfer::None,
@@ -168,7 +168,7 @@ impl<K: Kept> Driver<K> {
             edits: Vec::new(),
             log_throttle: LogThrottle::default(),
             ordering: OrderingDetector::default(),
-            meets_by_name: false,
+            reported_missing_uid: false,
             request_metrics,
             unpublished: None,
         }
@@ -181,7 +181,7 @@ impl<K: Kept> Driver<K> {
             self.step(Input::Stop);
             handlers
         } else {
-            self.broke();
+            self.mark_broken();
             true
         };
         // `add_handler` rejects new handlers after the stop, so `close_handlers` misses none.
@@ -214,14 +214,14 @@ impl<K: Kept> Driver<K> {
         loop {
             match self.next().await {
                 Wake::Command(command) => {
-                    if let Some(handlers) = self.obey(command) {
+                    if let Some(handlers) = self.execute(command) {
                         return handlers;
                     }
                 }
                 Wake::Granted(place) => {
                     self.transfer = Transfer::Held(place);
                     // The wait may have been long: the cache and the knowledge about the server may have changed.
-                    self.reflector.expect(self.outlook());
+                    self.reflector.set_list_hints(self.list_hints());
                     self.step(Input::TransferGranted);
                 }
                 Wake::Reachable => self.step(Input::Reachable),
@@ -236,12 +236,12 @@ impl<K: Kept> Driver<K> {
                     self.arrived(id, arrival);
                     arrivals += 1;
                     let now = self.shared.environment.now();
-                    let rests = arrivals == ARRIVALS_IN_A_ROW || took + now.since(begun) > TURN;
+                    let rests = arrivals == MAX_CONSECUTIVE_ARRIVALS || took + now.since(begun) > MAX_STEP_DURATION;
                     if self.unpublished.is_some_and(|since| rests || now.since(since) > BATCH) {
                         self.flush();
                     }
                     took += self.shared.environment.now().since(begun);
-                    if rests || took > TURN {
+                    if rests || took > MAX_STEP_DURATION {
                         // All informers of an environment share its threads. A large list must not starve their pings
                         // and deadlines.
                         (arrivals, took) = (0, Duration::ZERO);
@@ -261,19 +261,19 @@ impl<K: Kept> Driver<K> {
     }
 
     /// Marks the informer as broken: it ended without being stopped.
-    fn broke(&mut self) {
+    fn mark_broken(&mut self) {
         let why = "the informer broke: dropping an object panicked";
         tracing::error!(informer = %self.shared.name, "{why}");
         self.shared.broken.store(true, Ordering::Release);
         let mut evidence = self.reflector.evidence().clone();
-        evidence.turn(self.shared.environment.now(), Condition::Stopped, why);
-        self.shared.stand(&evidence);
+        evidence.set_condition(self.shared.environment.now(), Condition::Stopped, why);
+        self.shared.publish_state(&evidence);
     }
 
     async fn next(&mut self) -> Wake {
         // The next deadline.
         self.timer.set([self.reflector.wake_at(), self.resyncs.next()].into_iter().flatten().min());
-        let Self { commands, answers, transfer, reachable, timer, unpublished, .. } = self;
+        let Self { commands, responses, transfer, reachable, timer, unpublished, .. } = self;
         let granted = async {
             match transfer {
                 Transfer::Awaited(place) => place.await,
@@ -289,15 +289,15 @@ impl<K: Kept> Driver<K> {
             place = granted => Wake::Granted(place),
             Ok(()) = reachable.changed() => Wake::Reachable,
             () = timer.fired() => Wake::Timer,
-            (id, arrival) = poll_fn(|context| answers.poll_next(context)) => Wake::Arrival(id, arrival),
+            (id, arrival) = poll_fn(|context| responses.poll_next(context)) => Wake::Arrival(id, arrival),
             () = std::future::ready(()), if unpublished.is_some() => Wake::Quiet,
         }
     }
 
     /// Returns the hints for the choice of the next list.
-    fn outlook(&self) -> ListHints {
+    fn list_hints(&self) -> ListHints {
         ListHints {
-            protobuf: self.request_builder.asks_for_protobuf(),
+            protobuf: self.request_builder.requests_protobuf(),
             doubted: !self.request_builder.protobuf_works(),
             held: self.shared.snapshot().len(),
             metadata_only: self.request_builder.metadata_only,
@@ -319,8 +319,8 @@ impl<K: Kept> Driver<K> {
             }
             Arrival::ConnectionEvent(ConnectionEvent::Leave(true)) => self.step(Input::Unsettled(id)),
             Arrival::ConnectionEvent(ConnectionEvent::Leave(false)) => self.step(Input::Settled(id)),
-            Arrival::ConnectionEvent(ConnectionEvent::Answering(answering)) => {
-                self.step(Input::Answering(id, answering));
+            Arrival::ConnectionEvent(ConnectionEvent::Responsive(responsive)) => {
+                self.step(Input::Responsive(id, responsive));
             }
             Arrival::Probed(Probed { version, sent }) => {
                 self.requests.over(id);
@@ -386,7 +386,7 @@ impl<K: Kept> Driver<K> {
     /// Processes a body chunk: parses all complete records, to be published with the next buffered chunks.
     fn chunk(&mut self, id: RequestId, chunk: Bytes, mut parser: Parser) {
         let now = self.shared.environment.now();
-        self.piece = chunk.len();
+        self.chunk_len = chunk.len();
         let read = self.within_memory().and_then(|()| match &mut parser {
             Parser::Stream(framer) => {
                 framer.feed(chunk);
@@ -422,9 +422,9 @@ impl<K: Kept> Driver<K> {
 
     /// Requests JSON for a while after protobuf failed to decode: a proxy may corrupt protobuf.
     fn doubt_protobuf(&mut self, failure: &Failure) {
-        if self.request_builder.asks_for_protobuf() {
+        if self.request_builder.requests_protobuf() {
             // Remembered by the connection as well, so that a new informer of this resource does not fail first.
-            let until = self.shared.environment.now() + JSON_FOR;
+            let until = self.shared.environment.now() + JSON_FALLBACK_DURATION;
             self.request_builder.json_until = Some(until);
             self.request_builder.connection.remember_json(&self.request_builder.everywhere, until);
             self.diagnostics.push(Diagnostic::FellBackToJson { why: failure.why.clone() });

@@ -48,7 +48,7 @@ pub trait Environment: Send + Sync + 'static {
     fn spawn(&self, task: BoxFuture<'static, ()>) -> Task;
 
     /// Spawns `task`, which runs user code. The task can be slow or block, and delays no other task.
-    fn spawn_foreign(&self, task: BoxFuture<'static, ()>) -> Task;
+    fn spawn_user_task(&self, task: BoxFuture<'static, ()>) -> Task;
 
     /// Runs `action` immediately on this thread, with this environment's async runtime as the current one.
     fn enter(&self, action: &mut dyn FnMut());

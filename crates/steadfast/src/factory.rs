@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use steadfast_core::Freshness;
-use steadfast_core::decode::{DecodeError, DecodeOptions, Decoder, Kept};
+use steadfast_core::decode::{Cacheable, DecodeError, DecodeOptions, Decoder};
 use steadfast_core::event::Event;
 use steadfast_core::reflector::{Diagnostic, Reflector, ReflectorSettings};
 use steadfast_core::selector::parse_selector;
@@ -21,14 +21,14 @@ use steadfast_core::store::Store;
 use tokio::sync::{mpsc, watch};
 
 use crate::cache_storage::RequestedStorage;
-use crate::catching_up::told_by;
+use crate::catching_up::writes_of_event;
 use crate::choices::{Choices, SecretsOnDisk, TransformId};
 use crate::connection::Connection;
 use crate::driver::{Command, Driver, Limits, ObjectDecoder, Transform};
 use crate::error::{CheckpointUnsupported, InformerError, NotSynced, SyncTimeout, WaitError};
 use crate::informer::{CacheId, Informer};
 use crate::multi_namespace::MultiNamespaceInformer;
-use crate::owner::{Held, Origin, Owner, Release, Share};
+use crate::owner::{InformerReference, Origin, Owner, Release, Share};
 use crate::readiness::FactoryFreshness;
 use crate::resource::{Collection, DynamicType, is_cluster_scoped};
 use crate::responses::OBJECT_LIMIT;
@@ -83,12 +83,12 @@ struct Inner {
 #[derive(Default)]
 struct Informers {
     closed: bool,
-    running: BTreeMap<Ask, Running>,
+    running: BTreeMap<InformerKey, Running>,
 }
 
 /// Key of a shared informer: requests with equal keys share one watch.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Ask {
+struct InformerKey {
     collection: Collection,
     scope: Scope,
     kept: TypeId,
@@ -123,7 +123,7 @@ trait Control: Send + Sync {
     fn wait_for_writes<'a>(&'a self, writes: &'a Writes, deadline: Duration) -> BoxFuture<'a, Result<(), WaitError>>;
 }
 
-impl<K: Kept> Control for Informer<K> {
+impl<K: Cacheable> Control for Informer<K> {
     fn state(&self) -> NotSynced {
         self.not_synced()
     }
@@ -228,7 +228,7 @@ impl InformerFactory {
     }
 
     /// Completes a requested scope with the default scope.
-    fn completed<K: Kept>(&self, scope: Scope) -> Scope {
+    fn completed<K: Cacheable>(&self, scope: Scope) -> Scope {
         let is_everywhere = scope.in_namespace().is_none() && is_cluster_scoped::<K::Resource>();
         let scope = scope.or(&self.default_scope);
         if is_everywhere { scope.in_all_namespaces() } else { scope }
@@ -247,7 +247,7 @@ impl InformerFactory {
     /// and `K` is cluster-scoped. The factory was shut down.
     pub fn informer<K>(&self, scope: Scope) -> Result<Informer<K>, InformerError>
     where
-        K: Kept,
+        K: Cacheable,
         DynamicType<K>: Default,
     {
         self.builder::<K>(scope).start()
@@ -260,7 +260,11 @@ impl InformerFactory {
     ///
     /// Returns an error in three cases. An informer of this scope runs with other settings. `scope` names a namespace
     /// and the resource is cluster-scoped. The factory was shut down.
-    pub fn informer_with<K: Kept>(&self, kind: &DynamicType<K>, scope: Scope) -> Result<Informer<K>, InformerError> {
+    pub fn informer_with<K: Cacheable>(
+        &self,
+        kind: &DynamicType<K>,
+        scope: Scope,
+    ) -> Result<Informer<K>, InformerError> {
         self.builder_with::<K>(kind, scope).start()
     }
 
@@ -278,7 +282,7 @@ impl InformerFactory {
         scopes: impl IntoIterator<Item = Scope>,
     ) -> Result<MultiNamespaceInformer<K>, InformerError>
     where
-        K: Kept,
+        K: Cacheable,
         DynamicType<K>: Default,
     {
         self.multi_namespace_informer_with(&DynamicType::<K>::default(), scopes)
@@ -291,7 +295,7 @@ impl InformerFactory {
     /// # Errors
     ///
     /// Returns an error in the cases of [`multi_namespace_informer`](Self::multi_namespace_informer).
-    pub fn multi_namespace_informer_with<K: Kept>(
+    pub fn multi_namespace_informer_with<K: Cacheable>(
         &self,
         kind: &DynamicType<K>,
         scopes: impl IntoIterator<Item = Scope>,
@@ -304,14 +308,15 @@ impl InformerFactory {
     ///
     /// Returns `None` while `stopped` runs, and until another caller requests such an informer. This method never starts
     /// an informer.
-    pub fn successor<K: Kept>(&self, stopped: &Informer<K>) -> Option<Informer<K>> {
+    pub fn successor<K: Cacheable>(&self, stopped: &Informer<K>) -> Option<Informer<K>> {
         if !stopped.shared().is_stopped() {
             return None;
         }
         let origin = stopped.origin();
-        let ask = Ask { collection: origin.collection.clone(), scope: origin.scope.clone(), kept: TypeId::of::<K>() };
+        let key =
+            InformerKey { collection: origin.collection.clone(), scope: origin.scope.clone(), kept: TypeId::of::<K>() };
         let mut informers = self.lock();
-        let running = informers.running.get_mut(&ask).filter(|running| !running.control.is_stopped())?;
+        let running = informers.running.get_mut(&key).filter(|running| !running.control.is_stopped())?;
         let informer = running.informer.downcast_ref::<Informer<K>>()?;
         let share = running.share.upgrade().or_else(|| informer.owner().new_share())?;
         running.share = Arc::downgrade(&share);
@@ -321,14 +326,14 @@ impl InformerFactory {
     /// Returns a builder for an informer of `K` in `scope`, to change its settings.
     pub fn builder<K>(&self, scope: Scope) -> InformerBuilder<'_, K>
     where
-        K: Kept,
+        K: Cacheable,
         DynamicType<K>: Default,
     {
         self.builder_with::<K>(&DynamicType::<K>::default(), scope)
     }
 
     /// Returns a builder for an informer of the resource that `kind` describes, to change its settings.
-    pub fn builder_with<K: Kept>(&self, kind: &DynamicType<K>, scope: Scope) -> InformerBuilder<'_, K> {
+    pub fn builder_with<K: Cacheable>(&self, kind: &DynamicType<K>, scope: Scope) -> InformerBuilder<'_, K> {
         let scope = self.completed::<K>(scope);
         InformerBuilder {
             factory: self,
@@ -403,9 +408,9 @@ impl InformerFactory {
     ///
     /// Each informer has a watch of its own. A handler of one informer that reads another cache of the same resource
     /// should first wait until that cache contains the change.
-    pub fn unseen_elsewhere<K: Kept>(&self, informer: &Informer<K>, event: &Event<K>) -> Writes {
+    pub fn unseen_elsewhere<K: Cacheable>(&self, informer: &Informer<K>, event: &Event<K>) -> Writes {
         let own = informer.origin();
-        let is_other = |other: &Origin| !std::ptr::eq(own, other) && own.is_beside(other);
+        let is_other = |other: &Origin| !std::ptr::eq(own, other) && own.has_same_resource(other);
         let others: Vec<_> = {
             let informers = self.lock();
             let controls = informers.running.values().map(|running| &running.control);
@@ -414,7 +419,7 @@ impl InformerFactory {
         if others.is_empty() {
             return Writes::default();
         }
-        let writes = told_by(informer, event);
+        let writes = writes_of_event(informer, event);
         if others.iter().all(|other| !other.is_waited_for(&writes) || other.has_writes(&writes)) {
             Writes::default()
         } else {
@@ -544,26 +549,31 @@ fn is_not_doubted(freshness: &Freshness) -> bool {
 /// Removes a stopped informer from the factory. The store lives until its last reader is dropped.
 ///
 /// An informer that ended without a call of `stop` stays registered, so that the factory's freshness reports the failure.
-fn forget(factory: &Weak<Inner>, ask: &Ask, stopped: &Weak<dyn Control>) {
-    remove(factory, ask, stopped, |running| !running.control.is_broken());
+fn forget(factory: &Weak<Inner>, key: &InformerKey, stopped: &Weak<dyn Control>) {
+    remove(factory, key, stopped, |running| !running.control.is_broken());
 }
 
 /// Drops an informer after its last handle or handler was dropped, so that its watch ends.
 ///
 /// Another handle may have been requested since: the share, checked under the lock, decides.
-fn release(factory: &Weak<Inner>, ask: &Ask, unused: &Weak<dyn Control>) {
-    remove(factory, ask, unused, |running| running.share.strong_count() == 0 && !running.control.has_handlers());
+fn release(factory: &Weak<Inner>, key: &InformerKey, unused: &Weak<dyn Control>) {
+    remove(factory, key, unused, |running| running.share.strong_count() == 0 && !running.control.has_handlers());
 }
 
 /// Removes the informer `control` from the factory if `is_over` holds. Another informer may run under its key by now.
-fn remove(factory: &Weak<Inner>, ask: &Ask, control: &Weak<dyn Control>, is_over: impl FnOnce(&Running) -> bool) {
+fn remove(
+    factory: &Weak<Inner>,
+    key: &InformerKey,
+    control: &Weak<dyn Control>,
+    is_over: impl FnOnce(&Running) -> bool,
+) {
     let Some(inner) = factory.upgrade() else { return };
     let removed = {
         let mut informers = inner.informers.lock();
         // A successor may be registered under this key already, so the entry is compared by identity.
         let is_it = |running: &Running| std::ptr::addr_eq(Arc::as_ptr(&running.control), control.as_ptr());
-        let is_removed = informers.running.get(ask).is_some_and(|running| is_it(running) && is_over(running));
-        if is_removed { informers.running.remove(ask) } else { None }
+        let is_removed = informers.running.get(key).is_some_and(|running| is_it(running) && is_over(running));
+        if is_removed { informers.running.remove(key) } else { None }
     };
     // After the lock: the user's values may be dropped here, and their `Drop` may call the factory.
     drop_contained(removed);
@@ -595,7 +605,7 @@ pub struct InformerBuilder<'a, K> {
     storage: RequestedStorage<K>,
 }
 
-impl<K: Kept> InformerBuilder<'_, K> {
+impl<K: Cacheable> InformerBuilder<'_, K> {
     /// Calls `callback` for each diagnostic, like [`Informer::on_diagnostic`], starting with the first one.
     ///
     /// A callback that is added after the start would miss the diagnostic about the checkpoint's restoration.
@@ -682,8 +692,8 @@ impl<K: Kept> InformerBuilder<'_, K> {
     ///
     /// A cache can then count as fresh for up to twice this duration. Use a longer value for servers that send no
     /// bookmarks, or that send them less often.
-    pub fn longest_period(mut self, period: Duration) -> Self {
-        self.choices.settings.longest_period = Some(period);
+    pub fn max_period(mut self, period: Duration) -> Self {
+        self.choices.settings.max_period = Some(period);
         self
     }
 
@@ -749,13 +759,14 @@ impl<K: Kept> InformerBuilder<'_, K> {
     /// and the resource is cluster-scoped. The checkpoint cannot hold the cache. The factory was shut down.
     pub fn start(mut self) -> Result<Informer<K>, InformerError> {
         self.check()?;
-        let ask = Ask { collection: self.collection.clone(), scope: self.scope.clone(), kept: TypeId::of::<K>() };
+        let key =
+            InformerKey { collection: self.collection.clone(), scope: self.scope.clone(), kept: TypeId::of::<K>() };
         // Held until the informer is registered: two concurrent callers must not start two watches.
         let mut informers = self.factory.lock();
         if informers.closed {
             return Err(InformerError::ShutDown);
         }
-        if let Some(running) = informers.running.get_mut(&ask).filter(|running| !running.control.is_stopped()) {
+        if let Some(running) = informers.running.get_mut(&key).filter(|running| !running.control.is_stopped()) {
             let differences = running.choices.differences(&self.choices);
             if !differences.is_empty() {
                 let (resource, scope) = (self.collection.name().to_owned(), self.scope.to_string());
@@ -777,21 +788,21 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let control: Arc<dyn Control> = Arc::new(informer.clone());
         let (factory, own) = (Arc::downgrade(&factory.inner), Arc::downgrade(&control));
         let release: Release = {
-            let (factory, ask, own) = (factory.clone(), ask.clone(), own.clone());
-            Arc::new(move || release(&factory, &ask, &own))
+            let (factory, key, own) = (factory.clone(), key.clone(), own.clone());
+            Arc::new(move || release(&factory, &key, &own))
         };
         // Weak references throughout: the informer holds this callback, and must not keep itself or the factory alive.
         drop(informer.owner().release.set(release.clone()));
         let share = Arc::new(Share::new(release));
         let handle = informer.with_share(share.clone());
         let running = Running { informer: Box::new(informer), choices, control, share: Arc::downgrade(&share) };
-        let earlier = informers.running.insert(ask.clone(), running);
+        let earlier = informers.running.insert(key.clone(), running);
         // Dropping `earlier` may drop the user's values, and their `Drop` may call the factory. The lock is released
         // first.
         drop(informers);
         drop(earlier);
         // After the registration, because the informer may have ended already. The entry is then removed immediately.
-        handle.shared().at_stop(move || forget(&factory, &ask, &own));
+        handle.shared().at_stop(move || forget(&factory, &key, &own));
         Ok(handle)
     }
 
@@ -869,14 +880,14 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let own = commands.downgrade();
         let unread = move |error: &DecodeError| {
             if let Some(commands) = own.upgrade() {
-                drop(commands.send(Command::Unread(error.clone())));
+                drop(commands.send(Command::UndecodableRead(error.clone())));
             }
         };
         let options = DecodeOptions { keep_managed_fields: managed_fields };
-        let decoder = Decoder::new(options).tell_unread(Arc::new(unread));
+        let decoder = Decoder::new(options).on_undecodable(Arc::new(unread));
         let decoder = if packed { decoder.packed() } else { decoder };
-        if let Some(beside) = decoder.beside() {
-            drop(shared.beside.set(beside));
+        if let Some(bytes) = decoder.dictionary_bytes() {
+            drop(shared.dictionary_bytes.set(bytes));
         }
         let limits = Limits { object: object_limit, memory: memory_limit };
         let driver = Driver::new(
@@ -888,8 +899,8 @@ impl<K: Kept> InformerBuilder<'_, K> {
             received,
         );
         let driver = driver.with_storage(self.storage);
-        environment.spawn_foreign(Box::pin(driver.run()));
-        Informer::new(Held::new(Arc::new(Owner { shared, commands, origin, release: OnceLock::new() })))
+        environment.spawn_user_task(Box::pin(driver.run()));
+        Informer::new(InformerReference::new(Arc::new(Owner { shared, commands, origin, release: OnceLock::new() })))
     }
 }
 
@@ -897,6 +908,6 @@ impl<K: Kept> InformerBuilder<'_, K> {
 ///
 /// A generated type has a fixed set of fields in both encodings. A dynamic type must also contain the fields that only
 /// JSON can name.
-fn has_protobuf<K: Kept>() -> bool {
+fn has_protobuf<K: Cacheable>() -> bool {
     TypeId::of::<DynamicType<K>>() == TypeId::of::<()>()
 }

@@ -11,19 +11,19 @@ use steadfast_core::event::Change;
 use steadfast_core::filter::Filter;
 
 /// The user's predicate.
-pub(crate) type Accepts<K> = Arc<dyn Fn(&K) -> bool + Send + Sync>;
+pub(crate) type Predicate<K> = Arc<dyn Fn(&K) -> bool + Send + Sync>;
 
 /// Filter of a handler. Only the driver passes changes through it.
 pub(crate) struct HandlerFilter<K> {
     /// `None` after the handler has ended, so that values captured by the predicate are dropped.
-    accepts: Mutex<Option<Accepts<K>>>,
+    accepts: Mutex<Option<Predicate<K>>>,
     filter: Mutex<Filter>,
     /// True after the handler received the initial objects. From then on it receives changes.
     joined: AtomicBool,
 }
 
 impl<K> HandlerFilter<K> {
-    pub(crate) fn new(accepts: Accepts<K>) -> Self {
+    pub(crate) fn new(accepts: Predicate<K>) -> Self {
         Self { accepts: Mutex::new(Some(accepts)), filter: Mutex::default(), joined: AtomicBool::new(false) }
     }
 
@@ -64,7 +64,7 @@ impl<K> HandlerFilter<K> {
     }
 
     /// Ends the filter and returns the predicate, to be dropped without a lock held.
-    pub(crate) fn end(&self) -> Option<Accepts<K>> {
+    pub(crate) fn end(&self) -> Option<Predicate<K>> {
         self.accepts.lock().take()
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::handler::{BoxedAsyncHandler, Handler};
-use crate::handler_filter::Accepts;
+use crate::handler_filter::Predicate;
 
 /// Call mode of a handler.
 pub(crate) enum Mode<K> {
@@ -36,7 +36,7 @@ pub(crate) struct HandlerOptions<K> {
     /// Maximum number of concurrent calls.
     pub(crate) concurrency: usize,
     /// Filter of the delivered objects.
-    pub(crate) filter: Option<Accepts<K>>,
+    pub(crate) filter: Option<Predicate<K>>,
     /// Resync period.
     pub(crate) resync: Option<Duration>,
     /// Maximum queue length for delivery of each event.

@@ -91,7 +91,7 @@ mod tests {
 
     use super::{HandlerRegistry, Slot};
 
-    fn come(registry: &mut HandlerRegistry<Arc<Slot>>) -> Arc<Slot> {
+    fn add_handler(registry: &mut HandlerRegistry<Arc<Slot>>) -> Arc<Slot> {
         let mut own = None;
         registry.add(|slot| own.insert(Arc::new(slot)).clone());
         own.expect("the registry created a slot")
@@ -104,12 +104,12 @@ mod tests {
     #[test]
     fn free_place_is_reused() {
         let mut registry = HandlerRegistry::default();
-        let first = come(&mut registry);
-        let _second = come(&mut registry);
+        let first = add_handler(&mut registry);
+        let _second = add_handler(&mut registry);
         first.release();
         first.release();
         assert_eq!(places(&mut registry), [1]);
-        assert_eq!(come(&mut registry).place(), 0);
+        assert_eq!(add_handler(&mut registry).place(), 0);
         first.release();
         assert_eq!(places(&mut registry), [0, 1], "the place is another's now");
     }
@@ -119,11 +119,11 @@ mod tests {
     fn handler_registration_takes_constant_steps() {
         const MANY: usize = 10_000;
         let mut registry = HandlerRegistry::default();
-        let seats: Vec<_> = (0..MANY).map(|_| come(&mut registry)).collect();
+        let seats: Vec<_> = (0..MANY).map(|_| add_handler(&mut registry)).collect();
         assert_eq!(registry.steps, 0, "a new handler visits no other handler");
         for slot in seats {
             slot.release();
-            come(&mut registry).release();
+            add_handler(&mut registry).release();
         }
         assert_eq!(registry.members().count(), 0);
         assert_eq!(registry.steps, 2 * MANY, "only removed handlers are visited");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Resource;
-use steadfast_core::decode::Kept;
+use steadfast_core::decode::Cacheable;
 use steadfast_core::event::Event;
 use steadfast_core::fault_injection::inject;
 use steadfast_core::reflector::Diagnostic;
@@ -20,14 +20,14 @@ use crate::handler::{AsyncHandler, Handler};
 use crate::handler_stats::HandlerStats;
 use crate::lister::{Index, Lister};
 use crate::memory::Memory;
-use crate::owner::{Held, Origin, Share};
+use crate::owner::{InformerReference, Origin, Share};
 use crate::registration::{HandlerBuilder, Registration};
 use crate::scope::Scope;
 use crate::shared::Shared;
 
 /// Time that a wait lasts before the informer requests a proof of freshness. A write that does not match the selector
 /// causes no event. Only a proof then shows that the cache has passed the write (C12).
-pub(crate) const UNAIDED_WAIT: Duration = Duration::from_secs(1);
+pub(crate) const PROOF_DELAY: Duration = Duration::from_secs(1);
 
 /// A cache of the objects of one resource and scope, updated by one watch and delivered to any number of handlers.
 ///
@@ -50,7 +50,7 @@ pub(crate) const UNAIDED_WAIT: Duration = Duration::from_secs(1);
 /// # }
 /// ```
 pub struct Informer<K> {
-    owner: Held<K>,
+    owner: InformerReference<K>,
 }
 
 /// Identity of the cache of an [`Informer`]. Clones of the informer share the identity. It is unique among all
@@ -70,8 +70,8 @@ impl<K> std::fmt::Debug for Informer<K> {
     }
 }
 
-impl<K: Kept> Informer<K> {
-    pub(crate) fn new(owner: Held<K>) -> Self {
+impl<K: Cacheable> Informer<K> {
+    pub(crate) fn new(owner: InformerReference<K>) -> Self {
         Self { owner }
     }
 
@@ -80,7 +80,7 @@ impl<K: Kept> Informer<K> {
         Self { owner: self.owner.with_share(share) }
     }
 
-    pub(crate) fn owner(&self) -> &Held<K> {
+    pub(crate) fn owner(&self) -> &InformerReference<K> {
         &self.owner
     }
 
@@ -220,7 +220,7 @@ impl<K: Kept> Informer<K> {
     /// Returns a receiver that is notified of every later change of the cache or its freshness. The caller reads the
     /// change from the cache.
     pub fn changed(&self) -> watch::Receiver<u64> {
-        self.shared().moved()
+        self.shared().changed()
     }
 
     /// Returns the memory used by the informer, by component. The count takes about 1 µs per 100 objects.
@@ -316,7 +316,7 @@ impl<K: Kept> Informer<K> {
     /// Returns an error if `deadline` passes first or if the informer is stopped. Also returns an error for a version
     /// that cannot be compared, if the cache does not contain the object. The object may be deleted, or not yet in the
     /// cache.
-    pub async fn wait_gone<R: Resource>(&self, object: &R, deadline: Duration) -> Result<(), WaitError> {
+    pub async fn wait_for_deletion<R: Resource>(&self, object: &R, deadline: Duration) -> Result<(), WaitError> {
         let meta = object.meta();
         let Some(name) = &meta.name else { return Err(WaitError::NoVersion) };
         let uid = meta.uid.as_deref().filter(|uid| !uid.is_empty()).map(Uid::from);
@@ -325,7 +325,7 @@ impl<K: Kept> Informer<K> {
             let entry = snapshot.entry(meta.namespace.as_deref(), name);
             entry.is_some_and(|entry| uid.as_ref().is_none_or(|uid| entry.uid().is_same(uid)))
         };
-        let asked = self.shared().environment.now();
+        let requested_at = self.shared().environment.now();
         let begun = self.snapshot();
         let was_held = held(&begun);
         if !was_held && !is_unversioned(self.shared()) {
@@ -339,16 +339,16 @@ impl<K: Kept> Informer<K> {
         }
         let epoch = begun.epoch();
         drop(begun);
-        let gone = |shared: &Shared<K>| {
+        let is_deleted = |shared: &Shared<K>| {
             let snapshot = shared.snapshot();
             // A cache that has not reached the object's own version does not contain the object yet. Versions of
             // another epoch cannot be compared, but the list that started the epoch is complete.
             let at = snapshot.version().zip(version.as_ref());
             let reached = was_held || snapshot.epoch() != epoch || at.is_some_and(|(at, version)| is_at(at, version));
-            (reached || is_listed_since(shared, asked)) && !held(&snapshot)
+            (reached || is_listed_since(shared, requested_at)) && !held(&snapshot)
         };
         let who = uid.as_ref().map_or("without a UID", Uid::as_str);
-        self.wait_aided(deadline, format!("the end of {name} ({who})"), None, gone).await
+        self.wait_aided(deadline, format!("the end of {name} ({who})"), None, is_deleted).await
     }
 
     /// Waits until `reached` returns true, and requests a proof of freshness if the wait is long. `reached` is not
@@ -360,7 +360,7 @@ impl<K: Kept> Informer<K> {
         version: Option<&ResourceVersion>,
         reached: impl Fn(&Shared<K>) -> bool,
     ) -> Result<(), WaitError> {
-        self.wait_unaided_for(UNAIDED_WAIT, deadline, target, version, reached).await
+        self.wait_unaided_for(PROOF_DELAY, deadline, target, version, reached).await
     }
 
     /// Waits as [`wait_aided`](Self::wait_aided) does, and seeks the first proof after `unaided`.
@@ -379,10 +379,10 @@ impl<K: Kept> Informer<K> {
             let step = unaided.min(deadline.saturating_sub(passed));
             match self.wait_beyond(version, step, |shared| reached(shared).then_some(())).await {
                 Ok(()) => return Ok(()),
-                Err(Unreached::Stopped) => {
+                Err(WaitFailure::Stopped) => {
                     return Err(WaitError::Stopped { resource: self.name().to_owned(), target });
                 }
-                Err(Unreached::Expired) => {}
+                Err(WaitFailure::Expired) => {}
             }
             let waited = self.shared().environment.now().since(begun);
             if waited >= deadline {
@@ -399,7 +399,7 @@ impl<K: Kept> Informer<K> {
         &self,
         deadline: Duration,
         reached: impl FnMut(&Shared<K>) -> Option<T>,
-    ) -> Result<T, Unreached> {
+    ) -> Result<T, WaitFailure> {
         self.wait_beyond(None, deadline, reached).await
     }
 
@@ -410,9 +410,9 @@ impl<K: Kept> Informer<K> {
         version: Option<&ResourceVersion>,
         deadline: Duration,
         mut reached: impl FnMut(&Shared<K>) -> Option<T>,
-    ) -> Result<T, Unreached> {
+    ) -> Result<T, WaitFailure> {
         let shared = self.shared();
-        let mut moved = shared.moved();
+        let mut moved = shared.changed();
         let mut timeout = shared.environment.sleep_until(shared.environment.now() + deadline);
         let mut expired = false;
         loop {
@@ -424,10 +424,10 @@ impl<K: Kept> Informer<K> {
                 return Ok(found);
             }
             if shared.is_stopped() {
-                return Err(Unreached::Stopped);
+                return Err(WaitFailure::Stopped);
             }
             if expired {
-                return Err(Unreached::Expired);
+                return Err(WaitFailure::Expired);
             }
             let changed = async {
                 match milestone {
@@ -460,7 +460,7 @@ impl<K: Kept> Informer<K> {
 }
 
 /// Reason that a wait ended without a result.
-pub(crate) enum Unreached {
+pub(crate) enum WaitFailure {
     /// The informer was stopped.
     Stopped,
     /// The deadline passed.
@@ -468,12 +468,12 @@ pub(crate) enum Unreached {
 }
 
 /// Returns true if the server's lists carry no version, so that only a new list proves progress (C12).
-pub(crate) fn is_unversioned<K: Kept>(shared: &Shared<K>) -> bool {
+pub(crate) fn is_unversioned<K: Cacheable>(shared: &Shared<K>) -> bool {
     shared.is_synced() && shared.snapshot().version().is_none()
 }
 
 /// Returns true if an unversioned list was completed that was requested after `then`.
-fn is_listed_since<K: Kept>(shared: &Shared<K>, then: Instant) -> bool {
+fn is_listed_since<K: Cacheable>(shared: &Shared<K>, then: Instant) -> bool {
     is_unversioned(shared) && shared.evidence.load().proven.is_some_and(|proven| proven > then)
 }
 

@@ -151,7 +151,7 @@ pub use resource::DynamicType;
 pub use scope::Scope;
 pub use shared::Undelivered;
 pub use steadfast_core::backoff::BackoffSettings;
-pub use steadfast_core::decode::{DecodeError, Encoding, Kept};
+pub use steadfast_core::decode::{Cacheable, DecodeError, Encoding};
 #[cfg(feature = "fault-injection")]
 #[doc(hidden)]
 pub use steadfast_core::fault_injection::InjectedFault;
@@ -178,7 +178,7 @@ pub use writes::recording::Recording;
 /// Returns an error if `scope` names a namespace and `K` is cluster-scoped.
 pub fn watch<K>(connection: &Connection, scope: Scope) -> Result<Watch<K>, InformerError>
 where
-    K: Kept,
+    K: Cacheable,
     DynamicType<K>: Default,
 {
     watch_with(connection, &DynamicType::<K>::default(), scope)
@@ -189,7 +189,7 @@ where
 /// # Errors
 ///
 /// Returns an error if `scope` names a namespace and the resource is cluster-scoped.
-pub fn watch_with<K: Kept>(
+pub fn watch_with<K: Cacheable>(
     connection: &Connection,
     kind: &DynamicType<K>,
     scope: Scope,

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use kube::core::Selector;
-use steadfast_core::decode::Kept;
+use steadfast_core::decode::Cacheable;
 use steadfast_core::store::{self, IndexSnapshot, Lookup, Snapshot};
 use steadfast_core::{Entry, Freshness, Object, ObjectKey};
 
 use crate::error::Unknown;
-use crate::owner::Held;
+use crate::owner::InformerReference;
 
 /// Reads an informer's cache. Cheap to clone.
 ///
@@ -25,7 +25,7 @@ use crate::owner::Held;
 /// # }
 /// ```
 pub struct Lister<K> {
-    owner: Held<K>,
+    owner: InformerReference<K>,
 }
 
 impl<K> Clone for Lister<K> {
@@ -34,8 +34,8 @@ impl<K> Clone for Lister<K> {
     }
 }
 
-impl<K: Kept> Lister<K> {
-    pub(crate) fn new(owner: Held<K>) -> Self {
+impl<K: Cacheable> Lister<K> {
+    pub(crate) fn new(owner: InformerReference<K>) -> Self {
         Self { owner }
     }
 
@@ -153,7 +153,7 @@ fn all_known<'a, K: 'a>(entries: impl Iterator<Item = &'a Entry<K>>) -> Vec<Obje
 /// # }
 /// ```
 pub struct Index<K, I> {
-    owner: Held<K>,
+    owner: InformerReference<K>,
     index: store::Index<K, I>,
 }
 
@@ -163,8 +163,8 @@ impl<K: 'static, I: 'static> Clone for Index<K, I> {
     }
 }
 
-impl<K: Kept, I: Ord + Clone + Send + Sync + 'static> Index<K, I> {
-    pub(crate) fn new(owner: Held<K>, index: store::Index<K, I>) -> Self {
+impl<K: Cacheable, I: Ord + Clone + Send + Sync + 'static> Index<K, I> {
+    pub(crate) fn new(owner: InformerReference<K>, index: store::Index<K, I>) -> Self {
         Self { owner, index }
     }
 

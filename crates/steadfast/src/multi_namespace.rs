@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use kube::Resource;
 use kube::core::Selector;
-use steadfast_core::decode::Kept;
+use steadfast_core::decode::Cacheable;
 use steadfast_core::event::Event;
 use steadfast_core::reflector::Diagnostic;
 use steadfast_core::{Freshness, Object, ObjectKey};
@@ -61,7 +61,7 @@ impl<K> fmt::Debug for MultiNamespaceInformer<K> {
     }
 }
 
-impl<K: Kept> MultiNamespaceInformer<K> {
+impl<K: Cacheable> MultiNamespaceInformer<K> {
     /// Combines `informers` of one resource, for example informers with settings of their own.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl<K: Kept> MultiNamespaceInformer<K> {
         if let Some(all) = informers.iter().find(|informer| informer.scope().in_namespace().is_none()) {
             return unusable(all, "it is not limited to one namespace");
         }
-        if let Some(other) = informers.iter().find(|informer| !informer.origin().is_beside(first.origin())) {
+        if let Some(other) = informers.iter().find(|informer| !informer.origin().has_same_resource(first.origin())) {
             return unusable(other, "the others have another resource or server");
         }
         let mut pairs = informers.iter().zip(informers.iter().skip(1));
@@ -274,7 +274,7 @@ impl<K> fmt::Debug for MultiNamespaceLister<K> {
     }
 }
 
-impl<K: Kept> MultiNamespaceLister<K> {
+impl<K: Cacheable> MultiNamespaceLister<K> {
     fn of(&self, namespace: &str) -> Option<&Lister<K>> {
         of_namespace(&self.listers, |own| Some(&own.namespace), namespace).map(|own| &own.lister)
     }
@@ -351,7 +351,7 @@ impl<K, I> fmt::Debug for MultiNamespaceIndex<K, I> {
     }
 }
 
-impl<K: Kept, I: Ord + Clone + Send + Sync + 'static> MultiNamespaceIndex<K, I> {
+impl<K: Cacheable, I: Ord + Clone + Send + Sync + 'static> MultiNamespaceIndex<K, I> {
     /// Returns the objects that have `value`, ordered by namespace and name.
     pub fn get<Q: ToOwned<Owned = I> + ?Sized>(&self, value: &Q) -> Vec<Object<K>> {
         self.indexes.iter().flat_map(|index| index.get(value)).collect()

@@ -43,14 +43,14 @@ impl Drop for Share {
 }
 
 /// A reference to an informer. Handles have a share; the factory's own reference has none.
-pub(crate) struct Held<K> {
+pub(crate) struct InformerReference<K> {
     // Fields are dropped in this order. The dropped share may cause the factory to drop its own reference. The
     // reference in `owner` is then the last one.
     share: Option<Arc<Share>>,
     owner: Arc<Owner<K>>,
 }
 
-impl<K> Held<K> {
+impl<K> InformerReference<K> {
     pub(crate) fn new(owner: Arc<Owner<K>>) -> Self {
         Self { owner, share: None }
     }
@@ -65,13 +65,13 @@ impl<K> Held<K> {
     }
 }
 
-impl<K> Clone for Held<K> {
+impl<K> Clone for InformerReference<K> {
     fn clone(&self) -> Self {
         Self { owner: self.owner.clone(), share: self.share.clone() }
     }
 }
 
-impl<K> Deref for Held<K> {
+impl<K> Deref for InformerReference<K> {
     type Target = Owner<K>;
 
     fn deref(&self) -> &Owner<K> {
@@ -99,7 +99,7 @@ impl Origin {
     }
 
     /// Returns true if both caches have the same resource and server, in any scope.
-    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_resource(&self, other: &Self) -> bool {
         self.server == other.server && self.is_resource(other.collection.group(), other.collection.plural())
     }
 

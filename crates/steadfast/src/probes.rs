@@ -29,7 +29,7 @@ pub(crate) struct Probed {
 
 /// Probes of all resources of a server.
 #[derive(Default)]
-pub(crate) struct Board {
+pub(crate) struct ProbeBoard {
     resources: Mutex<BTreeMap<String, Arc<ResourceProbes>>>,
 }
 
@@ -44,48 +44,48 @@ struct ResourceProbes {
 }
 
 impl ResourceProbes {
-    fn answer(&self, since: Instant) -> Option<Probed> {
+    fn latest_since(&self, since: Instant) -> Option<Probed> {
         let last = self.last.lock();
-        last.clone().filter(|answer| answer.sent >= since)
+        last.clone().filter(|probed| probed.sent >= since)
     }
 }
 
-impl Board {
+impl ProbeBoard {
     /// Returns the response to a probe for `resource` that was sent at `since` or later: another informer's response,
     /// or that of `probe`. `probe` is polled only if needed.
-    pub(crate) async fn ask(
+    pub(crate) async fn request(
         &self,
         resource: &str,
         since: Instant,
         environment: &SharedEnvironment,
         probe: impl Future<Output = Result<Option<ResourceVersion>, Failure>>,
     ) -> Result<Probed, Failure> {
-        let place = {
+        let probes = {
             let mut resources = self.resources.lock();
             resources.entry(resource.to_owned()).or_default().clone()
         };
-        if let Some(answer) = place.answer(since) {
-            return Ok(answer);
+        if let Some(probed) = probes.latest_since(since) {
+            return Ok(probed);
         }
         // A hanging probe of one informer must not block the others, so they move to a second queue after the timeout.
-        let patience = environment.sleep_until(environment.now() + SHARED_PROBE_TIMEOUT);
-        let _turn = tokio::select! {
+        let timeout = environment.sleep_until(environment.now() + SHARED_PROBE_TIMEOUT);
+        let _guard = tokio::select! {
             biased;
-            turn = place.first.lock() => turn,
-            () = patience => place.second.lock().await,
+            guard = probes.first.lock() => guard,
+            () = timeout => probes.second.lock().await,
         };
-        if let Some(answer) = place.answer(since) {
-            return Ok(answer);
+        if let Some(probed) = probes.latest_since(since) {
+            return Ok(probed);
         }
         // Taken before the request: the response proves the state at this time or later.
         let sent = environment.now();
-        let answer = Probed { version: probe.await?, sent };
-        let mut last = place.last.lock();
+        let probed = Probed { version: probe.await?, sent };
+        let mut last = probes.last.lock();
         // The two queues can finish in either order.
         if last.as_ref().is_none_or(|last| last.sent <= sent) {
-            *last = Some(answer.clone());
+            *last = Some(probed.clone());
         }
-        Ok(answer)
+        Ok(probed)
     }
 }
 
@@ -99,8 +99,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// Probes as caller `number` and counts the sent probes. A probe takes `time`, or never ends.
-    async fn ask(
-        board: &Board,
+    async fn request(
+        board: &ProbeBoard,
         environment: &SharedEnvironment,
         made: &AtomicUsize,
         time: Option<Result<Duration, Failure>>,
@@ -116,26 +116,26 @@ mod tests {
                 }
             }
         };
-        board.ask("pods", environment.now() - SECOND, environment, probe).await
+        board.request("pods", environment.now() - SECOND, environment, probe).await
     }
 
-    fn stage() -> (Board, SharedEnvironment, AtomicUsize) {
-        (Board::default(), Arc::new(Local::over_tcp(1)), AtomicUsize::new(0))
+    fn stage() -> (ProbeBoard, SharedEnvironment, AtomicUsize) {
+        (ProbeBoard::default(), Arc::new(Local::over_tcp(1)), AtomicUsize::new(0))
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_probe_serves_concurrent_callers() {
         let (board, environment, made) = stage();
         tokio::time::sleep(SECOND * 10).await;
-        let asked = (0..50).map(|_| ask(&board, &environment, &made, Some(Ok(SECOND / 2))));
+        let requests = (0..50).map(|_| request(&board, &environment, &made, Some(Ok(SECOND / 2))));
         let begun = environment.now();
-        for answer in futures::future::join_all(asked).await {
-            assert_eq!(answer.unwrap().sent, begun, "the proof is for the time of sending");
+        for probed in futures::future::join_all(requests).await {
+            assert_eq!(probed.unwrap().sent, begun, "the proof is for the time of sending");
         }
-        ask(&board, &environment, &made, Some(Ok(SECOND))).await.unwrap();
+        request(&board, &environment, &made, Some(Ok(SECOND))).await.unwrap();
         assert_eq!(made.load(Ordering::Relaxed), 1);
         tokio::time::sleep(SECOND).await;
-        ask(&board, &environment, &made, Some(Ok(SECOND))).await.unwrap();
+        request(&board, &environment, &made, Some(Ok(SECOND))).await.unwrap();
         assert_eq!(made.load(Ordering::Relaxed), 2, "an outdated response serves no caller");
     }
 
@@ -144,9 +144,9 @@ mod tests {
         let (board, environment, made) = stage();
         let refused = || Some(Err(Failure::unreachable("forbidden")));
         let (first, second, third) = tokio::join!(
-            ask(&board, &environment, &made, refused()),
-            ask(&board, &environment, &made, Some(Ok(SECOND))),
-            ask(&board, &environment, &made, refused()),
+            request(&board, &environment, &made, refused()),
+            request(&board, &environment, &made, Some(Ok(SECOND))),
+            request(&board, &environment, &made, refused()),
         );
         assert!(first.is_err() && second.is_ok() && third.is_ok());
         assert_eq!(made.load(Ordering::Relaxed), 2);
@@ -155,8 +155,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn stuck_probe_blocks_no_other_probe() {
         let (board, environment, made) = stage();
-        let stuck = tokio::time::timeout(SECOND * 5, ask(&board, &environment, &made, None));
-        let others = (0..50).map(|_| ask(&board, &environment, &made, Some(Ok(SECOND))));
+        let stuck = tokio::time::timeout(SECOND * 5, request(&board, &environment, &made, None));
+        let others = (0..50).map(|_| request(&board, &environment, &made, Some(Ok(SECOND))));
         let begun = environment.now();
         let (stuck, others) = tokio::join!(stuck, async {
             let others = futures::future::join_all(others).await;

@@ -4,17 +4,17 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_core::decode::Kept;
+use steadfast_core::decode::Cacheable;
 use steadfast_core::event::Event;
 use tokio::runtime::Handle;
 
 use crate::driver::Command;
 use crate::error::HandlerError;
 use crate::handler::{AsyncClosure, AsyncHandler, BoxedAsyncHandler, Closure, Handler};
-use crate::handler_filter::Accepts;
+use crate::handler_filter::Predicate;
 use crate::handler_options::{HandlerOptions, Mode};
 use crate::handler_stats::HandlerStats;
-use crate::owner::{Held, Release};
+use crate::owner::{InformerReference, Release};
 use crate::runner::Runner;
 use crate::subscription::Subscription;
 
@@ -36,22 +36,22 @@ use crate::subscription::Subscription;
 /// ```
 #[must_use = "a handler is there once it is added"]
 pub struct HandlerBuilder<'a, K> {
-    owner: &'a Held<K>,
+    owner: &'a InformerReference<K>,
     /// Further informers whose events the handler receives.
-    others: Vec<&'a Held<K>>,
+    others: Vec<&'a InformerReference<K>>,
     name: Option<Arc<str>>,
-    filter: Option<Accepts<K>>,
+    filter: Option<Predicate<K>>,
     resync: Option<Duration>,
     each: Option<usize>,
 }
 
-impl<'a, K: Kept> HandlerBuilder<'a, K> {
-    pub(crate) fn new(owner: &'a Held<K>) -> Self {
+impl<'a, K: Cacheable> HandlerBuilder<'a, K> {
+    pub(crate) fn new(owner: &'a InformerReference<K>) -> Self {
         Self { owner, others: Vec::new(), name: None, filter: None, resync: None, each: None }
     }
 
     /// Delivers the events of `others` to the same handler, in one queue.
-    pub(crate) fn and(mut self, others: Vec<&'a Held<K>>) -> Self {
+    pub(crate) fn and(mut self, others: Vec<&'a InformerReference<K>>) -> Self {
         self.others = others;
         self
     }
@@ -206,8 +206,8 @@ impl<K: Send + Sync + 'static> Registration<K> {
     }
 
     /// Returns the statistics of the handler.
-    pub fn counts(&self) -> HandlerStats {
-        self.runner.counts()
+    pub fn stats(&self) -> HandlerStats {
+        self.runner.stats()
     }
 
     /// Removes the handler: no further call starts. Returns the number of undelivered events.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use k8s_openapi::ClusterResourceScope;
 use kube::Resource;
-use steadfast_core::decode::{Kept, Wanted};
+use steadfast_core::decode::{Cacheable, ExpectedKind};
 
 use crate::scope::Scope;
 
 /// Run-time description of the resource of `K`; `()` for types that are known at compile time.
-pub type DynamicType<K> = <<K as Kept>::Resource as Resource>::DynamicType;
+pub type DynamicType<K> = <<K as Cacheable>::Resource as Resource>::DynamicType;
 
 /// Returns true if the type states that its objects are cluster-scoped; false for dynamic types.
 pub(crate) fn is_cluster_scoped<R: Resource + 'static>() -> bool {
@@ -35,7 +35,7 @@ pub(crate) struct Collection {
 
 impl Collection {
     /// Returns the collection of `K` within `scope`.
-    pub(crate) fn of<K: Kept>(kind: &DynamicType<K>, scope: &Scope) -> Self {
+    pub(crate) fn of<K: Cacheable>(kind: &DynamicType<K>, scope: &Scope) -> Self {
         Self::of_resource::<K::Resource>(kind, scope)
     }
 
@@ -81,8 +81,8 @@ impl Collection {
     }
 
     /// Returns the expected kind of the objects. With `metadata`, `PartialObjectMetadata` is accepted too.
-    pub(crate) fn wanted(&self, metadata: bool) -> Wanted {
-        Wanted { api_version: self.api_version.clone(), kind: self.kind.clone(), metadata }
+    pub(crate) fn wanted(&self, metadata: bool) -> ExpectedKind {
+        ExpectedKind { api_version: self.api_version.clone(), kind: self.kind.clone(), metadata }
     }
 
     /// Returns the metric labels of an informer of this collection in `scope` with this `name`.

@@ -44,7 +44,7 @@ pub(crate) enum Arrival {
 pub(crate) struct InflightResponses {
     running: Vec<(RequestId, Inflight)>,
     /// Index of the next poll, for fairness.
-    turn: usize,
+    next_index: usize,
 }
 
 /// State of one request.
@@ -73,8 +73,8 @@ impl InflightResponses {
     pub(crate) fn send(&mut self, id: RequestId, request: &Request, doubted: bool, request_builder: &RequestBuilder) {
         let inflight = match request {
             Request::Probe { since } => Inflight::Probing(request_builder.probe(request, *since, doubted)),
-            Request::ShortWatch { target, reach, .. } => {
-                Inflight::without_events(request_builder.watch_shortly(request, target, *reach, doubted))
+            Request::ShortWatch { target, method, .. } => {
+                Inflight::without_events(request_builder.watch_shortly(request, target, *method, doubted))
             }
             // Only watches receive connection events before their heads. Lists have their own timeout (R3), and
             // requests next to a watch have a shorter one.
@@ -103,11 +103,11 @@ impl InflightResponses {
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<(RequestId, Arrival)> {
         // Round robin: a response with a steady stream of data must not starve the others.
         for offset in 0..self.running.len() {
-            let index = (self.turn + offset) % self.running.len();
+            let index = (self.next_index + offset) % self.running.len();
             let (id, inflight) = &mut self.running[index];
             let Poll::Ready(arrival) = inflight.poll(context) else { continue };
             let id = *id;
-            self.turn = index + 1;
+            self.next_index = index + 1;
             if matches!(arrival, Arrival::Ended | Arrival::Probed(_) | Arrival::Failed(_)) {
                 self.running.remove(index);
             }
@@ -140,7 +140,7 @@ impl Inflight {
                         let Some(event) = std::task::ready!(events.poll_next_unpin(context)) else {
                             return Poll::Pending;
                         };
-                        if let ConnectionEvent::Answering(responsive) = event {
+                        if let ConnectionEvent::Responsive(responsive) = event {
                             *is_responsive = responsive;
                         }
                         return Poll::Ready(Arrival::ConnectionEvent(event));

@@ -81,9 +81,9 @@ struct State<K> {
     /// True if events were merged since the queue was last empty, although each was to be delivered; and true if that
     /// must be logged.
     is_behind: bool,
-    falls_behind: bool,
+    must_log_behind: bool,
     /// Undelivered events at the close.
-    untold: usize,
+    undelivered_calls: usize,
     /// Time since which each worker's event was queued. A finished worker leaves an empty slot.
     queued_since: Vec<Option<Instant>>,
 }
@@ -124,8 +124,8 @@ impl<K: Send + Sync + 'static> Runner<K> {
             running: 0,
             leaving: 0,
             is_behind: false,
-            falls_behind: false,
-            untold: 0,
+            must_log_behind: false,
+            undelivered_calls: 0,
             queued_since: Vec::new(),
         };
         Arc::new(Self {
@@ -176,7 +176,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         let missed = state.queue.missed() - before;
         if missed > 0 {
             self.missed.fetch_add(missed, Ordering::Relaxed);
-            state.falls_behind |= !std::mem::replace(&mut state.is_behind, true);
+            state.must_log_behind |= !std::mem::replace(&mut state.is_behind, true);
         }
         state.views_left -= usize::from(viewed);
         self.report_initial_objects(&state);
@@ -184,12 +184,12 @@ impl<K: Send + Sync + 'static> Runner<K> {
 
     /// Starts workers for queued events, up to the handler's concurrency.
     pub(crate) fn start(self: &Arc<Self>) {
-        let (unwanted, falls_behind) = {
+        let (unwanted, must_log_behind) = {
             let mut state = self.lock();
-            (std::mem::take(&mut state.unwanted), std::mem::take(&mut state.falls_behind))
+            (std::mem::take(&mut state.unwanted), std::mem::take(&mut state.must_log_behind))
         };
         drop_contained(unwanted);
-        if falls_behind {
+        if must_log_behind {
             let (informer, handler) = (&self.informer, self.label());
             tracing::warn!(
                 %informer, %handler,
@@ -211,7 +211,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
                 }
                 let Some(delivery) = state.queue.pop() else { return };
                 state.waiting += 1;
-                let place = state.tell(delivery.since);
+                let place = state.occupy_queued_slot(delivery.since);
                 (mode, delivery, place)
             };
             let worker = Worker { runner: self.clone(), phase: WorkerPhase::Waiting, place };
@@ -229,15 +229,15 @@ impl<K: Send + Sync + 'static> Runner<K> {
     }
 
     /// Takes the next event for a stream.
-    pub(crate) fn pull(&self) -> Pull<K> {
+    pub(crate) fn pull(&self) -> PullResult<K> {
         let mut state = self.lock();
         let Some(delivery) = state.queue.pop() else {
-            return if self.is_closed() { Pull::End } else { Pull::Nothing };
+            return if self.is_closed() { PullResult::End } else { PullResult::Nothing };
         };
         // A stream has no call to wait for: the event is finished once the reader receives the event.
         state.queue.done(&delivery.key);
         self.report_initial_objects(&state);
-        Pull::Event(delivery.event)
+        PullResult::Event(delivery.event)
     }
 
     /// Waits until an event may be available to a stream.
@@ -257,12 +257,12 @@ impl<K: Send + Sync + 'static> Runner<K> {
             }
             self.closed.store(true, Ordering::Release);
             // Popped events whose calls have not started are never delivered.
-            state.untold = state.waiting;
+            state.undelivered_calls = state.waiting;
             let mode = state.mode.take();
             let queue = if matches!(mode, Some(Mode::Pulled)) {
                 None
             } else {
-                state.untold += state.queue.undelivered();
+                state.undelivered_calls += state.queue.undelivered();
                 Some(std::mem::replace(&mut state.queue, DeliveryQueue::new()))
             };
             is_released = (mode, queue);
@@ -304,21 +304,21 @@ impl<K: Send + Sync + 'static> Runner<K> {
     /// Closes the handler and returns its undelivered events, which no later count includes.
     pub(crate) fn remove(&self) -> usize {
         self.close();
-        let (untold, queue) = {
+        let (undelivered_calls, queue) = {
             let mut state = self.lock();
-            let untold = std::mem::take(&mut state.untold) + state.queue.undelivered();
-            (untold, std::mem::replace(&mut state.queue, DeliveryQueue::new()))
+            let undelivered_calls = std::mem::take(&mut state.undelivered_calls) + state.queue.undelivered();
+            (undelivered_calls, std::mem::replace(&mut state.queue, DeliveryQueue::new()))
         };
         drop_contained(queue);
-        untold
+        undelivered_calls
     }
 
     /// Closes the handler and waits until no call is running. From within such a call, waits only for calls that do not
     /// wait here themselves.
     pub(crate) async fn remove_and_wait(&self) -> usize {
-        let untold = self.remove();
+        let undelivered_calls = self.remove();
         // A call that waits for its own end would deadlock, as would two calls that wait for each other.
-        let leaving = call_context::is_in_call_of(self.number()).then(|| Leaving::new(self));
+        let leaving = call_context::is_in_call_of(self.number()).then(|| WaitingCallGuard::new(self));
         loop {
             let mut quiet = pin!(self.quiet.notified());
             // Registered before the check, so that no notification is lost.
@@ -328,7 +328,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
                 state.running <= leaving.as_ref().map_or(0, |_| state.leaving)
             };
             if over {
-                return untold;
+                return undelivered_calls;
             }
             quiet.await;
         }
@@ -346,7 +346,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
     /// Returns the number of undelivered events.
     pub(crate) fn undelivered(&self) -> usize {
         let state = self.lock();
-        let waiting = if self.is_closed() { state.untold } else { state.waiting };
+        let waiting = if self.is_closed() { state.undelivered_calls } else { state.waiting };
         waiting + state.queue.undelivered()
     }
 
@@ -372,7 +372,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         initial_objects.is_ok_and(|initial_objects| initial_objects == InitialObjects::Complete)
     }
 
-    pub(crate) fn counts(&self) -> HandlerStats {
+    pub(crate) fn stats(&self) -> HandlerStats {
         let state = self.lock();
         HandlerStats {
             returned: self.returned.load(Ordering::Relaxed),
@@ -406,7 +406,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         HandlerReading {
             ordinal,
             name: self.name.clone(),
-            counts: self.counts(),
+            counts: self.stats(),
             synced: self.is_synced(),
             lag: oldest.map_or(Duration::ZERO, |since| now.since(since)),
             durations: self.call_times.read(),
@@ -454,7 +454,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
 impl<K> State<K> {
     /// Returns a slot in `queued_since` for a worker. The number of slots never exceeds the number of concurrent
     /// workers.
-    fn tell(&mut self, since: Instant) -> usize {
+    fn occupy_queued_slot(&mut self, since: Instant) -> usize {
         let free = self.queued_since.iter().position(Option::is_none);
         let place = free.unwrap_or_else(|| {
             self.queued_since.push(None);
@@ -466,7 +466,7 @@ impl<K> State<K> {
 }
 
 /// Result of a read from a stream's queue.
-pub(crate) enum Pull<K> {
+pub(crate) enum PullResult<K> {
     /// An event.
     Event(Event<K>),
     /// No event yet.
@@ -483,9 +483,9 @@ pub(crate) fn drop_contained<T>(dropped: T) {
 }
 
 /// Marks a call as waiting for the end of the others.
-struct Leaving<'a, K: Send + Sync + 'static>(&'a Runner<K>);
+struct WaitingCallGuard<'a, K: Send + Sync + 'static>(&'a Runner<K>);
 
-impl<'a, K: Send + Sync + 'static> Leaving<'a, K> {
+impl<'a, K: Send + Sync + 'static> WaitingCallGuard<'a, K> {
     fn new(runner: &'a Runner<K>) -> Self {
         runner.lock().leaving += 1;
         runner.quiet.notify_waiters();
@@ -493,7 +493,7 @@ impl<'a, K: Send + Sync + 'static> Leaving<'a, K> {
     }
 }
 
-impl<K: Send + Sync + 'static> Drop for Leaving<'_, K> {
+impl<K: Send + Sync + 'static> Drop for WaitingCallGuard<'_, K> {
     fn drop(&mut self) {
         self.0.lock().leaving -= 1;
     }
@@ -612,6 +612,6 @@ impl<K: Send + Sync + 'static> Drop for Worker<K> {
             self.runner.close();
         }
         // The event of this worker is undelivered.
-        self.runner.lock().untold += 1;
+        self.runner.lock().undelivered_calls += 1;
     }
 }

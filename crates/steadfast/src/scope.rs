@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use steadfast_core::reflector::{OF_NOTHING, encoded};
+use steadfast_core::reflector::{EMPTY_FIELD_SELECTOR, encoded};
 
 /// The part of a resource's objects that an informer caches.
 ///
@@ -126,7 +126,7 @@ impl Scope {
 
     /// Returns the query parameters with a selector that matches no object.
     pub(crate) fn query_of_nothing(&self) -> String {
-        self.query_with_fields(OF_NOTHING)
+        self.query_with_fields(EMPTY_FIELD_SELECTOR)
     }
 
     /// Returns the query parameters for one object. The name must not contain characters that a field selector escapes.

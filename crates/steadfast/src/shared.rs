@@ -57,12 +57,12 @@ pub(crate) struct Shared<K> {
     /// True after the driver has ended, so that nothing more is delivered.
     ended: AtomicBool,
     /// Action to run once at the stop.
-    at_stop: Mutex<Option<AtStop>>,
+    at_stop: Mutex<Option<StopCallback>>,
     observation: OnceLock<Observation>,
     /// Memory of the base objects of delta compression in bytes, if it is enabled.
-    pub(crate) beside: OnceLock<Arc<AtomicUsize>>,
+    pub(crate) dictionary_bytes: OnceLock<Arc<AtomicUsize>>,
     /// Counter of publications and state changes.
-    moved: watch::Sender<u64>,
+    changed: watch::Sender<u64>,
     /// Waiters for versions of the cache.
     milestones: Milestones,
     synced: AtomicBool,
@@ -77,9 +77,9 @@ pub(crate) struct Shared<K> {
 pub(crate) type DiagnosticCallback = Arc<dyn Fn(&Diagnostic) + Send + Sync>;
 
 /// Handler and the changes that match its filter.
-type Screened<K> = (Arc<Subscription<K>>, Vec<Change<K>>);
+type FilteredChanges<K> = (Arc<Subscription<K>>, Vec<Change<K>>);
 
-type AtStop = Box<dyn FnOnce() + Send>;
+type StopCallback = Box<dyn FnOnce() + Send>;
 
 /// Number of rounds in which a new index catches up with the store without the lock. Changes after the last round are
 /// applied under the lock.
@@ -109,8 +109,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
             ended: AtomicBool::new(false),
             at_stop: Mutex::default(),
             observation: OnceLock::new(),
-            beside: OnceLock::new(),
-            moved: watch::Sender::new(0),
+            dictionary_bytes: OnceLock::new(),
+            changed: watch::Sender::new(0),
             milestones: Milestones::default(),
             withheld: AtomicBool::new(false),
             durables: Durables::default(),
@@ -158,7 +158,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             if let Some(mut store) = self.try_store() {
                 for joining in waiting {
                     if joining.is_at(store.working()) || joining.rounds() >= UNLOCKED_ROUNDS {
-                        store.admit(joining);
+                        store.add_filled_index(joining);
                     } else {
                         self.joining.lock().push(joining);
                     }
@@ -220,7 +220,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(crate) fn publish(&self, store: &mut Store<K>, changes: &[Change<K>], viewed: bool, evidence: &Evidence) {
         // Only the driver changes this flag, and only the driver calls this method.
         let withheld = self.withheld.load(Ordering::Acquire);
-        let (before, owed) = ((withheld && viewed).then(|| self.snapshot()), changes);
+        let (before, delivered_changes) = ((withheld && viewed).then(|| self.snapshot()), changes);
         let all: Vec<_> = if withheld && viewed { first_view(store.working()).collect() } else { Vec::new() };
         let changes = if withheld { &all } else { changes };
         // Runs before the lock is taken, because filters are user code.
@@ -235,18 +235,18 @@ impl<K: Send + Sync + 'static> Shared<K> {
             // the store lacks the change.
             std::thread::sleep(std::time::Duration::from_millis(20));
             store.publish();
-            self.stand(evidence);
+            self.publish_state(evidence);
             self.synced.fetch_or(viewed, Ordering::Release);
             return;
         }
         // Readers first, handlers second: a handler that reads the cache must find its own event there (C6).
         store.publish();
-        self.stand(evidence);
+        self.publish_state(evidence);
         if viewed {
             self.synced.store(true, Ordering::Release);
         }
         let receivers = deliver(&mut handlers, changes, screened, viewed);
-        self.record_pending_deliveries(owed, before.as_deref());
+        self.record_pending_deliveries(delivered_changes, before.as_deref());
         // Calls start after the lock is released: a called handler may need the lock, for example to add a handler.
         drop(handlers);
         receivers.iter().for_each(Subscription::start);
@@ -254,7 +254,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     /// Returns the matching changes for each handler with a filter that has received its initial objects.
-    fn screened(&self, changes: &[Change<K>], viewed: bool) -> Vec<Screened<K>> {
+    fn screened(&self, changes: &[Change<K>], viewed: bool) -> Vec<FilteredChanges<K>> {
         if changes.is_empty() && !viewed {
             return Vec::new();
         }
@@ -302,8 +302,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     /// Returns a receiver that is notified of every later publication and state change.
-    pub(crate) fn moved(&self) -> watch::Receiver<u64> {
-        self.moved.subscribe()
+    pub(crate) fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
     }
 
     /// Returns a waiter for `version`, or `None` if the version cannot be ordered.
@@ -315,7 +315,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     pub(crate) fn notify_changed(&self) {
-        self.moved.send_modify(|count| *count += 1);
+        self.changed.send_modify(|count| *count += 1);
         let snapshot = self.snapshot();
         match snapshot.version() {
             Some(version) if !self.is_stopped() => self.milestones.pass(version, snapshot.epoch()),
@@ -324,7 +324,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     /// Publishes the state, if it changed.
-    pub(crate) fn stand(&self, evidence: &Evidence) -> bool {
+    pub(crate) fn publish_state(&self, evidence: &Evidence) -> bool {
         if **self.evidence.load() == *evidence {
             return false;
         }
@@ -353,7 +353,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     ///
     /// Returns an error after the driver has ended, because nothing would be delivered.
     pub(crate) fn add_handler(&self, subscription: &Arc<Subscription<K>>) -> Result<bool, Ended> {
-        let wants_driver = subscription.filter.is_some() || subscription.resync.is_some();
+        let needs_driver = subscription.filter.is_some() || subscription.resync.is_some();
         {
             let mut handlers = self.handlers.lock();
             // Checked under the lock that `close_handlers` takes, so that a concurrent stop cannot miss this handler.
@@ -371,12 +371,12 @@ impl<K: Send + Sync + 'static> Shared<K> {
                 subscription.set_slot(seat);
                 subscription.clone()
             });
-            if wants_driver {
+            if needs_driver {
                 self.newcomers.lock().push(subscription.clone());
             }
         }
         subscription.start();
-        Ok(wants_driver)
+        Ok(needs_driver)
     }
 
     /// Logs that the last handle was dropped while handlers are still registered.
@@ -430,7 +430,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             // A handler of several informers ends with the last of them, and counts once.
             if handler.runner().is_closed() {
                 sum.events += handler.runner().undelivered();
-                sum.running += handler.runner().counts().running;
+                sum.running += handler.runner().stats().running;
             }
         }
         self.durables.close();
@@ -440,22 +440,22 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Returns the memory of objects and keys in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.snapshot().held_bytes() + self.beside_bytes()
+        self.snapshot().held_bytes() + self.dictionary_len()
     }
 
     /// Returns the memory of the base objects of delta compression in bytes.
-    pub(crate) fn beside_bytes(&self) -> usize {
-        self.beside.get().map_or(0, |beside| beside.load(Ordering::Relaxed))
+    pub(crate) fn dictionary_len(&self) -> usize {
+        self.dictionary_bytes.get().map_or(0, |dictionary_bytes| dictionary_bytes.load(Ordering::Relaxed))
     }
 
     /// Returns the memory of all parts.
     pub(crate) fn memory(&self) -> Memory {
         let Footprint { objects, entries, layout, indexes } = self.snapshot().footprint();
-        let beside = self.beside_bytes();
+        let dictionary_bytes = self.dictionary_len();
         let handlers = self.handlers();
         let own = handlers.iter().filter(|handler| handler.is_first);
         let queues = own.map(|handler| handler.runner().footprint()).sum();
-        Memory { objects: objects + beside, keys: entries + layout, indexes, queues }
+        Memory { objects: objects + dictionary_bytes, keys: entries + layout, indexes, queues }
     }
 
     /// Records that the driver has ended.
@@ -471,7 +471,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     pub(crate) fn handler_stats(&self) -> Vec<HandlerStats> {
-        self.handlers().iter().map(|handler| handler.runner().counts()).collect()
+        self.handlers().iter().map(|handler| handler.runner().stats()).collect()
     }
 
     /// Returns true if the informer has a handler, durable ones included.
@@ -506,7 +506,7 @@ pub struct Undelivered {
 fn deliver<K: Send + Sync + 'static>(
     handlers: &mut HandlerRegistry<Arc<Subscription<K>>>,
     changes: &[Change<K>],
-    screened: Vec<Screened<K>>,
+    screened: Vec<FilteredChanges<K>>,
     viewed: bool,
 ) -> Vec<Arc<Subscription<K>>> {
     if changes.is_empty() && !viewed {

@@ -6,12 +6,12 @@ use std::task::{Context, Poll};
 
 use futures::{FutureExt, Stream};
 use steadfast_core::Freshness;
-use steadfast_core::decode::Kept;
+use steadfast_core::decode::Cacheable;
 use steadfast_core::event::Event;
 
 use crate::handler_options::{HandlerOptions, Mode};
 use crate::informer::Informer;
-use crate::runner::{Pull, Runner};
+use crate::runner::{PullResult, Runner};
 use crate::subscription::Subscription;
 
 /// Stream of an informer's events.
@@ -20,13 +20,13 @@ use crate::subscription::Subscription;
 /// through [`Watch::informer`] and never end the stream. A slow reader loses no state: unread events of an object are
 /// merged, as in a handler's queue.
 #[must_use = "the watch ends with its stream"]
-pub struct Watch<K: Kept> {
+pub struct Watch<K: Cacheable> {
     informer: Informer<K>,
     runner: Arc<Runner<K>>,
     woken: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-impl<K: Kept> Watch<K> {
+impl<K: Cacheable> Watch<K> {
     pub(crate) fn new(informer: Informer<K>) -> Self {
         let shared = informer.shared();
         let wishes = HandlerOptions { name: None, concurrency: 1, filter: None, resync: None, each: None };
@@ -63,19 +63,19 @@ impl<K: Kept> Watch<K> {
     }
 }
 
-fn woken<K: Kept>(runner: Arc<Runner<K>>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+fn woken<K: Cacheable>(runner: Arc<Runner<K>>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move { runner.pulled().await })
 }
 
-impl<K: Kept> Stream for Watch<K> {
+impl<K: Cacheable> Stream for Watch<K> {
     type Item = Event<K>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event<K>>> {
         loop {
             match self.runner.pull() {
-                Pull::Event(event) => return Poll::Ready(Some(event)),
-                Pull::End => return Poll::Ready(None),
-                Pull::Nothing => {}
+                PullResult::Event(event) => return Poll::Ready(Some(event)),
+                PullResult::End => return Poll::Ready(None),
+                PullResult::Nothing => {}
             }
             // `Notify` stores a permit, so an event that arrives between the pull and this poll is not lost.
             std::task::ready!(self.woken.poll_unpin(context));
@@ -84,13 +84,13 @@ impl<K: Kept> Stream for Watch<K> {
     }
 }
 
-impl<K: Kept> Drop for Watch<K> {
+impl<K: Cacheable> Drop for Watch<K> {
     fn drop(&mut self) {
         self.runner.remove();
     }
 }
 
-impl<K: Kept> std::fmt::Debug for Watch<K> {
+impl<K: Cacheable> std::fmt::Debug for Watch<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Watch({})", self.informer.name())
     }

@@ -7,7 +7,7 @@ mod list;
 mod source;
 
 use steadfast_core::ResourceVersion;
-use steadfast_core::decode::Kept;
+use steadfast_core::decode::Cacheable;
 
 use crate::connection::Connection;
 use crate::resource::DynamicType;
@@ -21,28 +21,28 @@ pub use source::StreamError;
 /// Lists the objects of `K` in `scope` once, as a stream: see [`List`].
 pub fn list<K>(connection: &Connection, scope: Scope) -> List<K>
 where
-    K: Kept,
+    K: Cacheable,
     DynamicType<K>: Default,
 {
     list_with(connection, &DynamicType::<K>::default(), scope)
 }
 
 /// Lists the objects of the resource that `kind` describes in `scope` once, as a stream: see [`List`].
-pub fn list_with<K: Kept>(connection: &Connection, kind: &DynamicType<K>, scope: Scope) -> List<K> {
+pub fn list_with<K: Cacheable>(connection: &Connection, kind: &DynamicType<K>, scope: Scope) -> List<K> {
     List::new(Source::new::<K>(connection, kind, scope))
 }
 
 /// Watches the changes of `K` in `scope` after `version`: see [`Changes`].
 pub fn watch_from<K>(connection: &Connection, scope: Scope, version: &ResourceVersion) -> Changes<K>
 where
-    K: Kept,
+    K: Cacheable,
     DynamicType<K>: Default,
 {
     watch_from_with(connection, &DynamicType::<K>::default(), scope, version)
 }
 
 /// Watches the changes of the resource that `kind` describes in `scope` after `version`: see [`Changes`].
-pub fn watch_from_with<K: Kept>(
+pub fn watch_from_with<K: Cacheable>(
     connection: &Connection,
     kind: &DynamicType<K>,
     scope: Scope,

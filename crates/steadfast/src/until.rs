@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_core::decode::Kept;
+use steadfast_core::decode::Cacheable;
 use steadfast_core::store::{Lookup, Snapshot};
 use steadfast_core::{Object, ObjectKey};
 
 use crate::error::WaitError;
-use crate::informer::{Informer, Unreached};
+use crate::informer::{Informer, WaitFailure};
 use crate::shared::Shared;
 
-impl<K: Kept> Informer<K> {
+impl<K: Cacheable> Informer<K> {
     /// Waits until `condition` returns a value for the cache, and returns that value.
     ///
     /// The condition is called for the first complete list and for each later state of the cache. A missing object
@@ -97,12 +97,12 @@ impl<K: Kept> Informer<K> {
         seen: impl Fn(&Snapshot<K>) -> String,
     ) -> Result<T, WaitError> {
         let begun = self.shared().environment.now();
-        let mut looked_at = None;
+        let mut last_snapshot = None;
         let found = self.wait_until(deadline, |shared| {
             // Changes of the freshness wake the wait too. The condition runs only once per snapshot.
-            let snapshot = unseen(shared, looked_at.as_ref())?;
+            let snapshot = unseen(shared, last_snapshot.as_ref())?;
             let found = condition(&snapshot);
-            looked_at = Some(snapshot);
+            last_snapshot = Some(snapshot);
             found
         });
         let unreached = match found.await {
@@ -111,22 +111,22 @@ impl<K: Kept> Informer<K> {
         };
         let (resource, target) = (self.name().to_owned(), what.to_owned());
         Err(match unreached {
-            Unreached::Stopped => WaitError::Stopped { resource, target },
-            Unreached::Expired => WaitError::Unmet {
+            WaitFailure::Stopped => WaitError::Stopped { resource, target },
+            WaitFailure::Expired => WaitError::Unmet {
                 resource,
                 target,
                 waited: self.shared().environment.now().since(begun),
-                seen: looked_at.map_or_else(|| "nothing, for it is not synced".to_owned(), |last| seen(&last)),
+                seen: last_snapshot.map_or_else(|| "nothing, for it is not synced".to_owned(), |last| seen(&last)),
                 state: self.freshness(),
             },
         })
     }
 }
 
-/// Returns the snapshot of a synced cache, if it differs from `looked_at`.
-fn unseen<K: Kept>(shared: &Shared<K>, looked_at: Option<&Arc<Snapshot<K>>>) -> Option<Arc<Snapshot<K>>> {
+/// Returns the snapshot of a synced cache, if it differs from `last_snapshot`.
+fn unseen<K: Cacheable>(shared: &Shared<K>, last_snapshot: Option<&Arc<Snapshot<K>>>) -> Option<Arc<Snapshot<K>>> {
     let snapshot = shared.is_synced().then(|| shared.snapshot())?;
-    (!looked_at.is_some_and(|last| Arc::ptr_eq(last, &snapshot))).then_some(snapshot)
+    (!last_snapshot.is_some_and(|last| Arc::ptr_eq(last, &snapshot))).then_some(snapshot)
 }
 
 fn summary<K>(snapshot: &Snapshot<K>) -> String {

@@ -3,9 +3,9 @@
 //! A write is identified by its response. If the response is lost, the server may have executed the write. The client
 //! then requests the server's current version after a delay ([`GRACE`]), and assumes that the write is not newer.
 
-pub(crate) mod answer;
 pub(crate) mod recording;
 pub(crate) mod request;
+pub(crate) mod response;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -80,9 +80,9 @@ pub(crate) enum Outcome {
     /// No effect.
     Nothing,
     /// The object exists, or existed, in this version, with these labels if known.
-    Held { key: ObjectKey, version: ResourceVersion, labels: Option<Labels> },
+    Stored { key: ObjectKey, version: ResourceVersion, labels: Option<Labels> },
     /// The object was deleted, in this version if the server returned one.
-    Gone { key: ObjectKey, uid: Option<Uid>, version: Option<ResourceVersion> },
+    Deleted { key: ObjectKey, uid: Option<Uid>, version: Option<ResourceVersion> },
     /// The write may have been made. The response had no version, or was lost at this time.
     Unknown(Option<Instant>),
 }
@@ -99,10 +99,10 @@ impl Writes {
     /// Other writes need a request to the server, a pending response, or the observed removal of an object.
     pub fn are_versioned(&self) -> bool {
         self.made.iter().all(|write| match write.outcome() {
-            Outcome::Held { version, .. } => version.is_ordered(),
+            Outcome::Stored { version, .. } => version.is_ordered(),
             Outcome::Nothing => true,
             Outcome::Unknown(_) => write.reached().is_some(),
-            Outcome::Gone { .. } | Outcome::Awaited => false,
+            Outcome::Deleted { .. } | Outcome::Awaited => false,
         })
     }
 
@@ -121,7 +121,7 @@ impl Writes {
         let meta = written.meta();
         let Some((key, version)) = key_of(meta).zip(meta.resource_version.as_deref()) else { return };
         let labels = Some(meta.labels.clone().unwrap_or_default());
-        self.tell::<K>(&key, Outcome::Held { key: key.clone(), version: version.into(), labels });
+        self.add_outcome::<K>(&key, Outcome::Stored { key: key.clone(), version: version.into(), labels });
     }
 
     /// Adds a deletion by another client. `deleted` is the last known state of the object.
@@ -133,10 +133,10 @@ impl Writes {
         let Some(key) = key_of(meta) else { return };
         let uid = meta.uid.as_deref().filter(|uid| !uid.is_empty()).map(Uid::from);
         let version = meta.resource_version.as_deref().map(ResourceVersion::from);
-        self.tell::<K>(&key, Outcome::Gone { key: key.clone(), uid, version });
+        self.add_outcome::<K>(&key, Outcome::Deleted { key: key.clone(), uid, version });
     }
 
-    fn tell<K: Resource>(&mut self, key: &ObjectKey, outcome: Outcome)
+    fn add_outcome<K: Resource>(&mut self, key: &ObjectKey, outcome: Outcome)
     where
         K::DynamicType: Default,
     {
@@ -208,7 +208,7 @@ impl Write {
             // Neither write has a known version. If this write has no version yet from a later request, that request is
             // still to come, and its version covers both writes.
             (Outcome::Unknown(None), Outcome::Unknown(None)) => self.reached().is_none(),
-            (Outcome::Held { version, labels, .. }, Outcome::Held { version: older, labels: before, .. }) => {
+            (Outcome::Stored { version, labels, .. }, Outcome::Stored { version: older, labels: before, .. }) => {
                 labels == before && version.order(older).is_some_and(std::cmp::Ordering::is_ge)
             }
             _ => false,
@@ -275,8 +275,8 @@ impl fmt::Display for Write {
         let Target { group, plural, namespace, name } = &self.target;
         let dot = if group.is_empty() { "" } else { "." };
         match self.outcome() {
-            Outcome::Held { key, version, .. } => write!(f, "{plural}{dot}{group} {key} at version {version}"),
-            Outcome::Gone { key, .. } => write!(f, "the end of {plural}{dot}{group} {key}"),
+            Outcome::Stored { key, version, .. } => write!(f, "{plural}{dot}{group} {key} at version {version}"),
+            Outcome::Deleted { key, .. } => write!(f, "the end of {plural}{dot}{group} {key}"),
             outcome => {
                 let what = match outcome {
                     Outcome::Awaited => "a write in flight",
@@ -316,23 +316,23 @@ mod tests {
             writes.push(Arc::new(Write::new(None, target(), outcome)));
             writes.are_versioned()
         };
-        let gone = |uid: Option<&str>, version: Option<&str>| Outcome::Gone {
+        let deleted = |uid: Option<&str>, version: Option<&str>| Outcome::Deleted {
             key: key(),
             uid: uid.map(Uid::from),
             version: version.map(ResourceVersion::from),
         };
         assert!(Writes::default().are_versioned());
-        assert!(are_versioned(Outcome::Held { key: key(), version: "7".into(), labels: None }));
+        assert!(are_versioned(Outcome::Stored { key: key(), version: "7".into(), labels: None }));
         assert!(are_versioned(Outcome::Nothing));
-        let opaque = Outcome::Held { key: key(), version: "0x7".into(), labels: None };
-        let gone = [gone(Some("u"), Some("8")), gone(Some("u"), None), gone(None, Some("8"))];
-        for outcome in gone.into_iter().chain([opaque, Outcome::Awaited, Outcome::Unknown(None)]) {
+        let opaque = Outcome::Stored { key: key(), version: "0x7".into(), labels: None };
+        let deleted = [deleted(Some("u"), Some("8")), deleted(Some("u"), None), deleted(None, Some("8"))];
+        for outcome in deleted.into_iter().chain([opaque, Outcome::Awaited, Outcome::Unknown(None)]) {
             assert!(!are_versioned(outcome.clone()), "{outcome:?}");
         }
-        let asked = Write::new(None, target(), Outcome::Unknown(None));
-        asked.reach("9".into());
+        let awaited = Write::new(None, target(), Outcome::Unknown(None));
+        awaited.reach("9".into());
         let mut writes = Writes::default();
-        writes.push(Arc::new(asked));
+        writes.push(Arc::new(awaited));
         assert!(writes.are_versioned(), "a probe was sent to the server");
     }
 }

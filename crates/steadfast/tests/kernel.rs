@@ -38,7 +38,7 @@ const LISTENING: &str = "the peer is listening";
 const EVENT: &str = "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"1\"}}}\n";
 
 /// Unused hardware address: packets to it vanish.
-const NOBODY: &str = "02:00:00:00:00:01";
+const UNUSED_HARDWARE_ADDRESS: &str = "02:00:00:00:00:01";
 
 #[test]
 fn keepalive_detects_vanished_peer_of_idle_stream() {
@@ -176,7 +176,7 @@ where
     F: AsyncFnOnce(&Network),
 {
     if let Ok(address) = env::var(PEER) {
-        return be_the_peer(address.parse().expect("an address"));
+        return run_peer(address.parse().expect("an address"));
     }
     let network = match Network::new(number, name) {
         Ok(network) => network,
@@ -196,8 +196,8 @@ fn skip(reason: &str) {
 /// A namespace, a cable to it, and its peer, all removed on drop.
 struct Network {
     namespace: String,
-    here: String,
-    there: String,
+    host_link: String,
+    peer_link: String,
     host: Ipv4Addr,
     peer: SocketAddr,
     process: Option<Child>,
@@ -213,19 +213,19 @@ impl Network {
         let (host, peer) = (Ipv4Addr::from(subnet + 1), Ipv4Addr::from(subnet + 2));
         ip(&format!("netns add {namespace}"))?;
         let mut network = Self {
-            here: format!("sf{id}h{number}"),
-            there: format!("sf{id}p{number}"),
+            host_link: format!("sf{id}h{number}"),
+            peer_link: format!("sf{id}p{number}"),
             namespace,
             host,
             peer: SocketAddr::from((peer, 6443)),
             process: None,
         };
-        let Self { namespace, here, there, .. } = &network;
-        ip(&format!("link add {here} type veth peer name {there} netns {namespace}"))?;
-        ip(&format!("address add {host}/30 dev {here}"))?;
-        ip(&format!("link set {here} up"))?;
-        ip(&format!("-n {namespace} address add {peer}/30 dev {there}"))?;
-        ip(&format!("-n {namespace} link set {there} up"))?;
+        let Self { namespace, host_link, peer_link, .. } = &network;
+        ip(&format!("link add {host_link} type veth peer name {peer_link} netns {namespace}"))?;
+        ip(&format!("address add {host}/30 dev {host_link}"))?;
+        ip(&format!("link set {host_link} up"))?;
+        ip(&format!("-n {namespace} address add {peer}/30 dev {peer_link}"))?;
+        ip(&format!("-n {namespace} link set {peer_link} up"))?;
         network.start_the_peer(name);
         Ok(network)
     }
@@ -248,18 +248,18 @@ impl Network {
 
     /// Makes the packets of both ends vanish without a link-down event.
     fn cut(&self) {
-        let Self { namespace, here, there, host, .. } = self;
+        let Self { namespace, host_link, peer_link, host, .. } = self;
         let peer = self.peer.ip();
-        let nobody = format!("lladdr {NOBODY} nud permanent");
-        ip(&format!("neigh replace {peer} dev {here} {nobody}")).expect("a cut cable");
-        ip(&format!("-n {namespace} neigh replace {host} dev {there} {nobody}")).expect("a cut cable");
+        let unreachable_entry = format!("lladdr {UNUSED_HARDWARE_ADDRESS} nud permanent");
+        ip(&format!("neigh replace {peer} dev {host_link} {unreachable_entry}")).expect("a cut cable");
+        ip(&format!("-n {namespace} neigh replace {host} dev {peer_link} {unreachable_entry}")).expect("a cut cable");
     }
 
     /// Lets packets arrive again.
     fn mend(&self) {
-        let Self { namespace, here, there, host, .. } = self;
-        ip(&format!("neigh delete {} dev {here}", self.peer.ip())).expect("a cable");
-        ip(&format!("-n {namespace} neigh delete {host} dev {there}")).expect("a cable");
+        let Self { namespace, host_link, peer_link, host, .. } = self;
+        ip(&format!("neigh delete {} dev {host_link}", self.peer.ip())).expect("a cable");
+        ip(&format!("-n {namespace} neigh delete {host} dev {peer_link}")).expect("a cable");
     }
 }
 
@@ -270,7 +270,7 @@ impl Drop for Network {
             drop(process.wait());
         }
         // After a failed setup there is no cable. Removing the namespace alone would remove the cable only later.
-        drop(ip(&format!("link delete {}", self.here)));
+        drop(ip(&format!("link delete {}", self.host_link)));
         if let Err(error) = ip(&format!("netns delete {}", self.namespace)) {
             eprintln!("a namespace is left: {error}");
         }
@@ -286,7 +286,7 @@ fn ip(arguments: &str) -> Result<(), String> {
 }
 
 /// Responds to each request on `address` with an event and silence, until the parent process exits.
-fn be_the_peer(address: SocketAddr) {
+fn run_peer(address: SocketAddr) {
     let listener = TcpListener::bind(address).expect("an address of this namespace");
     println!("{LISTENING}");
     thread::spawn(move || {

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use kube::Resource;
-use steadfast::Kept;
+use steadfast::Cacheable;
 
 /// Filter for the changes that trigger a reconcile. Defaults to all changes.
 ///
@@ -78,7 +78,7 @@ impl<R: Resource + 'static> Changes<R> {
 
     /// Returns true if the change from `old` to `new` is relevant. Undecodable states and panics in the filter count as
     /// relevant.
-    pub(super) fn matter<K: Kept<Resource = R>>(&self, old: &K, new: &K) -> bool {
+    pub(super) fn matter<K: Cacheable<Resource = R>>(&self, old: &K, new: &K) -> bool {
         let Some(matters) = &self.matters else { return true };
         let read = || {
             old.read_whole(|old| {

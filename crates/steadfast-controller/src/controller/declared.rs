@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast::environment::{Instant, SharedEnvironment};
-use steadfast::{Freshness, Kept, WaitError, Writes};
+use steadfast::{Freshness, Cacheable, WaitError, Writes};
 
 use super::cache_handle::CacheHandle;
 use super::source_cache::SourceCache;
@@ -102,7 +102,7 @@ impl StartupLimit {
 
 impl DeclaredCache {
     /// Declares `caches` with one role.
-    pub(super) fn all<K: Kept>(caches: Vec<SourceCache<K>>, role: Role) -> Vec<Self> {
+    pub(super) fn all<K: Cacheable>(caches: Vec<SourceCache<K>>, role: Role) -> Vec<Self> {
         caches.into_iter().map(|cache| Self { view: Arc::new(cache), role, is_isolated: false }).collect()
     }
 

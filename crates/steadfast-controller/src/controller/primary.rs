@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
-use steadfast::{Kept, ObjectKey, Scope};
+use steadfast::{Cacheable, ObjectKey, Scope};
 
 use super::cache_handle::CacheHandle as _;
 use super::source_cache::{SourceCache, name_of};
@@ -47,7 +47,7 @@ pub(super) struct Primary {
 
 impl Primary {
     /// Scopes of the objects in `caches`.
-    pub(super) fn of<K: Kept>(caches: &[SourceCache<K>]) -> Self {
+    pub(super) fn of<K: Cacheable>(caches: &[SourceCache<K>]) -> Self {
         let scopes: Arc<[Scope]> = caches.iter().map(|cache| cache.scope().clone()).collect();
         let placement = match Placement::of::<K::Resource>() {
             // Only a namespaced resource can be requested in one namespace.
@@ -110,7 +110,7 @@ impl Primary {
     ///
     /// Returns an error if the owned objects are in other namespaces, or cluster-scoped while the owners are
     /// namespaced.
-    pub(super) fn can_own<C: Kept>(&self, owned: &[SourceCache<C>]) -> Result<(), SourceError> {
+    pub(super) fn can_own<C: Cacheable>(&self, owned: &[SourceCache<C>]) -> Result<(), SourceError> {
         // Kubernetes permits no namespaced owner of a cluster-scoped object; such an object would be garbage-collected.
         let is_nowhere =
             self.placement == Placement::Namespaced && Placement::of::<C::Resource>() == Placement::Cluster;

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use steadfast::environment::SharedEnvironment;
-use steadfast::{Diagnostic, Informer, InformerFactory, Kept, ObjectKey, ResourceVersion};
+use steadfast::{Diagnostic, Informer, InformerFactory, Cacheable, ObjectKey, ResourceVersion};
 use tokio::sync::watch;
 
 use super::lifecycle::Lifecycle;
@@ -36,7 +36,7 @@ impl RequeueAll {
     }
 
     /// Sets the caches of the controller's objects.
-    pub(super) fn set_caches<K: Kept>(&self, caches: &[SourceCache<K>]) {
+    pub(super) fn set_caches<K: Cacheable>(&self, caches: &[SourceCache<K>]) {
         let caches = caches.to_vec();
         let keys = move || caches.iter().flat_map(SourceCache::keys).collect();
         drop(self.0.keys.set(Box::new(keys)));
@@ -54,7 +54,7 @@ impl RequeueAll {
 
     /// Requeues all keys after each relist of `informer`, and after each request through the returned handle. Waits first
     /// until other caches of `factory` reach the same version.
-    pub(super) fn follow<K: Kept>(&self, informer: &Informer<K>, factory: &InformerFactory) -> RequeueHandle {
+    pub(super) fn follow<K: Cacheable>(&self, informer: &Informer<K>, factory: &InformerFactory) -> RequeueHandle {
         let (request, mut requests) = watch::channel(None);
         let again = RequeueHandle(Arc::new(request));
         // Diagnostic callbacks cannot be removed, so this callback must not keep the controller alive.

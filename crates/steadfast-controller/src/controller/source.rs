@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use steadfast::{
-    AsyncHandler, Call, DynamicType, Event, HandlerError, Informer, InformerError, InformerFactory, Kept,
+    AsyncHandler, Call, DynamicType, Event, HandlerError, Informer, InformerError, InformerFactory, Cacheable,
     MultiNamespaceInformer, Object, ObjectKey, Registration, Scope, Writes,
 };
 
@@ -40,7 +40,7 @@ use crate::workqueue::{Priority, Workqueue};
 ///     .resync(Duration::from_secs(600));
 /// ```
 #[must_use = "a source does nothing until a controller uses it"]
-pub struct Source<K: Kept> {
+pub struct Source<K: Cacheable> {
     open: Open<K>,
     changes: Changes<K::Resource>,
     resync: Option<Duration>,
@@ -51,7 +51,7 @@ type Open<K> = Box<dyn FnOnce(&InformerFactory) -> Result<Vec<Informer<K>>, Info
 /// Detaches a source from its informers.
 pub(super) type Detach = Box<dyn Fn() + Send + Sync>;
 
-impl<K: Kept> Source<K> {
+impl<K: Cacheable> Source<K> {
     /// Follows all changes of the objects in `namespaces`, with one informer each. A program needs permissions in these
     /// namespaces only.
     ///
@@ -93,13 +93,13 @@ impl<K: Kept> Source<K> {
 }
 
 /// A source with its caches.
-pub(super) struct Opened<K: Kept> {
+pub(super) struct Opened<K: Cacheable> {
     caches: Vec<SourceCache<K>>,
     changes: Changes<K::Resource>,
     resync: Option<Duration>,
 }
 
-impl<K: Kept> Opened<K> {
+impl<K: Cacheable> Opened<K> {
     /// Attaches the source: after each change, adds the keys that `keys` returns to the queue. Their reconciles wait until
     /// all caches contain the change.
     pub(super) fn attach<I>(
@@ -151,7 +151,7 @@ pub(super) trait Attachment: Send + Sync {
 }
 
 /// Parts of the handlers that are equal for each informer of a source.
-struct HandlerTemplate<K: Kept> {
+struct HandlerTemplate<K: Cacheable> {
     factory: InformerFactory,
     changes: Changes<K::Resource>,
     resync: Option<Duration>,
@@ -164,7 +164,7 @@ struct HandlerTemplate<K: Kept> {
     diagnostics: Diagnostics,
 }
 
-impl<K: Kept> HandlerTemplate<K> {
+impl<K: Cacheable> HandlerTemplate<K> {
     /// Returns a handler for `informer`.
     fn handler(&self, informer: &Informer<K>) -> SourceHandler<K> {
         SourceHandler {
@@ -196,13 +196,13 @@ impl<K: Kept> HandlerTemplate<K> {
 /// Caches of a source, each with the handler on its current informer.
 type AttachedCaches<K> = Vec<(SourceCache<K>, Registration<K>)>;
 
-struct SourceHandlers<K: Kept> {
+struct SourceHandlers<K: Cacheable> {
     template: HandlerTemplate<K>,
     /// `None` after the handlers were removed, so that a concurrent renewal adds none.
     attached: Mutex<Option<AttachedCaches<K>>>,
 }
 
-impl<K: Kept> SourceHandlers<K> {
+impl<K: Cacheable> SourceHandlers<K> {
     /// Attaches handlers to the successors of stopped informers. Returns the stopped informers.
     fn attach_to_successors(&self) -> Vec<Informer<K>> {
         let mut stopped = Vec::new();
@@ -219,7 +219,7 @@ impl<K: Kept> SourceHandlers<K> {
     }
 }
 
-impl<K: Kept> Attachment for SourceHandlers<K> {
+impl<K: Cacheable> Attachment for SourceHandlers<K> {
     fn renew(&self) {
         for stopped in self.attach_to_successors() {
             // No event reports an object that was deleted between the two informers, or the keys of an object's earlier
@@ -297,7 +297,7 @@ impl ScopeFilter {
 const MAX_UNMERGED_CHANGES: usize = 4096;
 
 /// Handler that maps changed objects to keys.
-struct SourceHandler<K: Kept> {
+struct SourceHandler<K: Cacheable> {
     informer: Informer<K>,
     factory: InformerFactory,
     changes: Changes<K::Resource>,
@@ -328,7 +328,7 @@ impl MappedKeys {
     }
 }
 
-impl<K: Kept> SourceHandler<K> {
+impl<K: Cacheable> SourceHandler<K> {
     /// Maps `object` to its keys. Requeues all keys if the mapping panics.
     fn map(&self, object: &Object<K>) -> MappedKeys {
         let mut keys = Vec::new();
@@ -362,7 +362,7 @@ impl<K: Kept> SourceHandler<K> {
 }
 
 /// Runs on the runtime of the reconciles. A key then reaches a worker without a thread in between.
-impl<K: Kept> AsyncHandler<K> for SourceHandler<K> {
+impl<K: Cacheable> AsyncHandler<K> for SourceHandler<K> {
     async fn handle(&self, event: Event<K>, call: Call) {
         // Yields regularly: a long series of events must not keep a thread of the runtime from the reconciles.
         tokio::task::coop::consume_budget().await;
@@ -370,7 +370,7 @@ impl<K: Kept> AsyncHandler<K> for SourceHandler<K> {
     }
 }
 
-impl<K: Kept> SourceHandler<K> {
+impl<K: Cacheable> SourceHandler<K> {
     /// Enqueues the keys of the objects in `event`.
     fn enqueue_event(&self, event: &Event<K>, call: &Call) {
         if call.missed > 0 {
@@ -405,7 +405,7 @@ impl<K: Kept> SourceHandler<K> {
     }
 }
 
-impl<K: Kept> From<Scope> for Source<K>
+impl<K: Cacheable> From<Scope> for Source<K>
 where
     DynamicType<K>: Default,
 {
@@ -415,7 +415,7 @@ where
     }
 }
 
-impl<K: Kept> From<Vec<Scope>> for Source<K>
+impl<K: Cacheable> From<Vec<Scope>> for Source<K>
 where
     DynamicType<K>: Default,
 {
@@ -426,21 +426,21 @@ where
     }
 }
 
-impl<K: Kept> From<Informer<K>> for Source<K> {
+impl<K: Cacheable> From<Informer<K>> for Source<K> {
     /// Follows all changes of `informer`, for example an informer with custom settings or a type known only at run time.
     fn from(informer: Informer<K>) -> Self {
         vec![informer].into()
     }
 }
 
-impl<K: Kept> From<MultiNamespaceInformer<K>> for Source<K> {
+impl<K: Cacheable> From<MultiNamespaceInformer<K>> for Source<K> {
     /// Follows all changes of `informers`, for example an informer of several namespaces that the program also reads.
     fn from(informers: MultiNamespaceInformer<K>) -> Self {
         informers.informers().to_vec().into()
     }
 }
 
-impl<K: Kept> From<Vec<Informer<K>>> for Source<K> {
+impl<K: Cacheable> From<Vec<Informer<K>>> for Source<K> {
     /// Follows all changes of each of `informers`.
     fn from(informers: Vec<Informer<K>>) -> Self {
         let open: Open<K> = Box::new(move |_| Ok(informers));
@@ -448,7 +448,7 @@ impl<K: Kept> From<Vec<Informer<K>>> for Source<K> {
     }
 }
 
-impl<K: Kept> fmt::Debug for Source<K> {
+impl<K: Cacheable> fmt::Debug for Source<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Source").field("changes", &self.changes).field("resync", &self.resync).finish_non_exhaustive()
     }

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use parking_lot::RwLock;
-use steadfast::{CacheId, Freshness, Informer, InformerFactory, Kept, ObjectKey, Scope, Snapshot, WaitError, Writes};
+use steadfast::{CacheId, Freshness, Informer, InformerFactory, Cacheable, ObjectKey, Scope, Snapshot, WaitError, Writes};
 use tokio::sync::watch;
 
 use super::cache_handle::CacheHandle;
 
 /// Cache with the informer that currently fills it. Cheap to clone.
-pub(super) struct SourceCache<K: Kept>(Arc<Inner<K>>);
+pub(super) struct SourceCache<K: Cacheable>(Arc<Inner<K>>);
 
-struct Inner<K: Kept> {
+struct Inner<K: Cacheable> {
     /// Name and scope are equal for all informers of this cache.
     name: String,
     scope: Scope,
@@ -24,13 +24,13 @@ struct Inner<K: Kept> {
     informer: RwLock<Informer<K>>,
 }
 
-impl<K: Kept> Clone for SourceCache<K> {
+impl<K: Cacheable> Clone for SourceCache<K> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<K: Kept> SourceCache<K> {
+impl<K: Cacheable> SourceCache<K> {
     /// Creates the cache that `informer` fills. Its successors come from `factory`.
     pub(super) fn new(informer: Informer<K>, factory: &InformerFactory) -> Self {
         let (name, scope, factory) = (informer.name().to_owned(), informer.scope().clone(), factory.clone());
@@ -80,17 +80,17 @@ impl<K: Kept> SourceCache<K> {
 }
 
 /// A stopped informer and its successor.
-pub(super) struct Renewed<K: Kept> {
+pub(super) struct Renewed<K: Cacheable> {
     pub(super) stopped: Informer<K>,
     pub(super) running: Informer<K>,
 }
 
 /// Returns the resource and the scopes of `caches` for messages.
-pub(super) fn name_of<K: Kept>(caches: &[SourceCache<K>]) -> String {
+pub(super) fn name_of<K: Cacheable>(caches: &[SourceCache<K>]) -> String {
     caches.iter().map(SourceCache::name).collect::<Vec<_>>().join(", ")
 }
 
-impl<K: Kept> CacheHandle for SourceCache<K> {
+impl<K: Cacheable> CacheHandle for SourceCache<K> {
     fn name(&self) -> &str {
         &self.0.name
     }

@@ -11,7 +11,7 @@ use futures::{FutureExt, StreamExt};
 use kube::Resource;
 use parking_lot::Mutex;
 use steadfast::environment::SharedEnvironment;
-use steadfast::{Freshness, Kept, Object, ObjectKey};
+use steadfast::{Freshness, Cacheable, Object, ObjectKey};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -43,7 +43,7 @@ const SUPERVISE_INTERVAL: Duration = Duration::from_secs(1);
 /// Name of a stream of keys in diagnostics.
 const KEY_STREAM: &str = "a stream of keys";
 
-impl<K: Kept> Controller<K> {
+impl<K: Cacheable> Controller<K> {
     /// Rejects settings under which no reconcile could run.
     fn check_settings(&self) -> Result<(), RunError> {
         if self.concurrency == 0 {
@@ -157,13 +157,13 @@ impl<K: Kept> Controller<K> {
         (0..self.concurrency).for_each(|_| pool.spawn_worker());
 
         let mut tasks = vec![
-            environment.spawn_foreign(Box::pin(begin(pool.clone(), first, self.start_after))),
-            environment.spawn_foreign(Box::pin(supervise(pool.clone()))),
+            environment.spawn_user_task(Box::pin(begin(pool.clone(), first, self.start_after))),
+            environment.spawn_user_task(Box::pin(supervise(pool.clone()))),
         ];
         tasks.extend(triggers.into_iter().map(|keys| {
             let (queue, diagnostics) = (queue.clone(), pool.diagnostics.clone());
             let scope_filter = links.scope_filter(KEY_STREAM);
-            environment.spawn_foreign(Box::pin(async move {
+            environment.spawn_user_task(Box::pin(async move {
                 let admits = |key: &ObjectKey| scope_filter.as_ref().is_none_or(|filter| filter.admit(key));
                 enqueue_all(keys, admits, &queue, &diagnostics).await;
             }))

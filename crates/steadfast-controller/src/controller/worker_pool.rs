@@ -274,7 +274,7 @@ impl Worker {
         let environment = pool.environment();
         // This guard must drop before another worker can take the key, whatever the outcome.
         let running = Running::begin(pool, key);
-        let call = AssertUnwindSafe(running.recording.of(call)).catch_unwind();
+        let call = AssertUnwindSafe(running.recording.scope(call)).catch_unwind();
         let call = self.detector.run(key, call);
         let late = async {
             match pool.timeout {

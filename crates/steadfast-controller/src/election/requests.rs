@@ -83,7 +83,7 @@ impl Requests {
         request.extensions_mut().insert(Deadlines { headers: patience, progress: patience });
         // The previous request got no response, so its connection may be dead.
         if elsewhere {
-            request.extensions_mut().insert(Placement::Elsewhere);
+            request.extensions_mut().insert(Placement::Recent);
         }
         Ok(request)
     }

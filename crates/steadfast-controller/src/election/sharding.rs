@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 use futures::Stream;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use steadfast::{Connection, Informer, Kept, ObjectKey, kube};
+use steadfast::{Connection, Informer, Cacheable, ObjectKey, kube};
 use tokio::sync::watch;
 
 use gains::GainTracker;
@@ -230,7 +230,7 @@ impl Sharding {
     /// receive keys as soon as they are gained, and their caches may lack the writes of the previous owner.
     ///
     /// The stream ends after the stop, and does not delay the stop.
-    pub fn gained<K: Kept>(&self, informer: &Informer<K>) -> impl Stream<Item = ObjectKey> + Send + use<K> {
+    pub fn gained<K: Cacheable>(&self, informer: &Informer<K>) -> impl Stream<Item = ObjectKey> + Send + use<K> {
         let informer = informer.clone();
         self.gained_of(move || informer.snapshot().iter().map(|entry| entry.key().clone()).collect())
     }

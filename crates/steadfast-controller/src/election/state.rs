@@ -29,7 +29,7 @@ impl Term {
     pub(super) fn new(connection: &Connection, [number, token]: [u64; 2], until: Instant, timing: &Timing) -> Self {
         // Half of the margin is for the arrival of sent requests, the other half for their processing at the server.
         let fence = Fence::new(connection.environment().clone(), until, timing.margin() / 2);
-        let connection = connection.behind(fence.clone());
+        let connection = connection.with_fence(fence.clone());
         let client = connection.client();
         Self { number, token, fence, connection, client }
     }
@@ -49,7 +49,7 @@ impl UnansweredRequests {
     /// Ends a term. Nothing is sent afterwards, so the set of unanswered requests is final.
     pub(super) fn close(&mut self, term: &Term, timing: &Timing) {
         term.fence.close();
-        self.0 = self.0.max(term.fence.last_unanswered().map(|at| at + timing.margin()));
+        self.0 = self.0.max(term.fence.last_unconfirmed_request().map(|at| at + timing.margin()));
     }
 
     /// Returns the end of the wait if the server may still process requests at `now`.

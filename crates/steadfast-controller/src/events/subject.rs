@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
-use steadfast::{DynamicType, Kept, Object};
+use steadfast::{DynamicType, Cacheable, Object};
 
 /// Subject of an event: an object, an informer's handle, a reference, or an [`Arc`] of these.
 ///
@@ -39,7 +39,7 @@ impl<K: Resource<DynamicType: Default>> Subject<AsObject> for K {
 }
 
 /// Does not decode the object, which may be stored encoded.
-impl<K: Kept> Subject<AsHandle> for Object<K>
+impl<K: Cacheable> Subject<AsHandle> for Object<K>
 where
     DynamicType<K>: Default,
 {

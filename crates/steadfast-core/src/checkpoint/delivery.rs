@@ -1,7 +1,7 @@
 //! Format of pending deliveries. A state that equals the cached one is not written again.
 
 use super::row::{key_of, text, write_key, write_text};
-use super::{Forms, NoSuchForm, Saved};
+use super::{RestoredEntry, RowEncodings, UnsupportedMessageType};
 use crate::decode::RawObject;
 use crate::event::{Certainty, DeleteReason};
 use crate::key::ObjectKey;
@@ -17,9 +17,9 @@ pub type SavedDelivery = PendingDelivery<SavedState>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SavedState {
     /// The last decodable state of the cache entry with this name.
-    Held,
+    Cached,
     /// A separate state.
-    Apart(RawObject),
+    Separate(RawObject),
 }
 
 /// Handler and key of a row. Without a key, the row records that the handler exists.
@@ -33,28 +33,28 @@ pub struct DeliveryKey {
 
 /// Byte at the start of a delivery's row key, and after the handler's name in this key. The byte occurs in no object
 /// name and in no UTF-8 text.
-const MARK: u8 = 0xff;
+const DELIMITER: u8 = 0xff;
 
 impl DeliveryKey {
     /// Appends the row key to `out`.
     pub fn write(handler: &str, key: Option<&ObjectKey>, out: &mut Vec<u8>) {
-        out.push(MARK);
+        out.push(DELIMITER);
         out.extend(handler.as_bytes());
-        out.push(MARK);
+        out.push(DELIMITER);
         if let Some(key) = key {
             write_key(key, out);
         }
     }
 
     /// Returns whether `bytes` start like the row key of a delivery. The key may be incomplete or invalid.
-    pub fn is_meant(bytes: &[u8]) -> bool {
-        bytes.first() == Some(&MARK)
+    pub fn has_prefix(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&DELIMITER)
     }
 
     /// Reads a row key; `None` if the bytes are not a valid one.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let (_, rest) = bytes.split_first().filter(|(mark, _)| **mark == MARK)?;
-        let end = rest.iter().position(|byte| *byte == MARK)?;
+        let (_, rest) = bytes.split_first().filter(|(delimiter, _)| **delimiter == DELIMITER)?;
+        let end = rest.iter().position(|byte| *byte == DELIMITER)?;
         let handler = str::from_utf8(&rest[..end]).ok()?.to_owned();
         let key = match &rest[end + 1..] {
             [] => None,
@@ -84,29 +84,29 @@ fn value<T: Copy>(of: &[(T, u8)], letter: u8) -> Option<T> {
     of.iter().find(|(_, known)| *known == letter).map(|(value, _)| *value)
 }
 
-/// Writer of pending deliveries. A state equal to the cached state `held` is written as a reference.
+/// Writer of pending deliveries. A state equal to the state `cached` of the entry is written as a reference.
 struct Writing<'a, K> {
-    forms: &'a Forms,
-    held: Option<&'a Object<Lazy<K>>>,
+    encodings: &'a RowEncodings,
+    cached: Option<&'a Object<Lazy<K>>>,
     out: &'a mut Vec<u8>,
 }
 
 impl<K> Writing<'_, K> {
-    fn state(&mut self, state: &Object<Lazy<K>>) -> Result<(), NoSuchForm> {
+    fn state(&mut self, state: &Object<Lazy<K>>) -> Result<(), UnsupportedMessageType> {
         // Most states equal the cached state. A reference avoids a second copy.
-        if self.held.is_some_and(|held| held.is(state)) {
+        if self.cached.is_some_and(|cached| cached.is(state)) {
             self.out.push(b'=');
             return Ok(());
         }
         self.out.push(b'+');
         let mut row = Vec::new();
-        self.forms.write_object(state, &mut row)?;
+        self.encodings.write_object(state, &mut row)?;
         self.out.extend((row.len() as u32).to_le_bytes());
         self.out.extend(row);
         Ok(())
     }
 
-    fn end(&mut self, end: &End<Object<Lazy<K>>>) -> Result<(), NoSuchForm> {
+    fn end(&mut self, end: &End<Object<Lazy<K>>>) -> Result<(), UnsupportedMessageType> {
         self.out.extend([letter(&CERTAINTIES, end.certainty), letter(&REASONS, end.reason)]);
         write_text(end.version.as_ref().map_or("", ResourceVersion::as_str), self.out);
         self.state(&end.last)
@@ -115,7 +115,7 @@ impl<K> Writing<'_, K> {
 
 /// Unread rest of a row.
 struct Reading<'a> {
-    forms: &'a Forms,
+    encodings: &'a RowEncodings,
     key: &'a ObjectKey,
     rest: &'a [u8],
 }
@@ -129,16 +129,16 @@ impl Reading<'_> {
 
     fn state(&mut self) -> Option<SavedState> {
         match self.letter()? {
-            b'=' => Some(SavedState::Held),
+            b'=' => Some(SavedState::Cached),
             b'+' => {
                 let (length, rest) = self.rest.split_first_chunk::<4>()?;
                 let (row, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
                 self.rest = rest;
-                match self.forms.read(self.key.clone(), row)? {
-                    Saved::Known(raw) => Some(SavedState::Apart(raw)),
+                match self.encodings.read(self.key.clone(), row)? {
+                    RestoredEntry::Known(raw) => Some(SavedState::Separate(raw)),
                     // Delivered states were decodable, so a nested row of a tainted entry is
                     // invalid.
-                    Saved::Unknown(..) => None,
+                    RestoredEntry::Unknown(..) => None,
                 }
             }
             _ => None,
@@ -154,19 +154,19 @@ impl Reading<'_> {
     }
 }
 
-impl Forms {
-    /// Appends a pending delivery with a due event. `held` is the cached state of the object.
+impl RowEncodings {
+    /// Appends a pending delivery with a due event. `cached` is the cache entry of the object.
     ///
     /// # Errors
     ///
-    /// Returns an error if the message type of a state is not one of these forms.
-    pub fn write_debt<K>(
+    /// Returns an error if the message type of a state is not one of these encodings.
+    pub fn write_delivery<K>(
         &self,
         pending: &PendingDelivery<Object<Lazy<K>>>,
-        held: Option<&Entry<Lazy<K>>>,
+        cached: Option<&Entry<Lazy<K>>>,
         out: &mut Vec<u8>,
-    ) -> Result<(), NoSuchForm> {
-        let mut to = Writing { forms: self, held: held.and_then(Entry::last), out };
+    ) -> Result<(), UnsupportedMessageType> {
+        let mut to = Writing { encodings: self, cached: cached.and_then(Entry::last), out };
         to.out.push(if pending.initial { b'i' } else { b'-' });
         match &pending.base {
             Some(base) => {
@@ -197,8 +197,8 @@ impl Forms {
     }
 
     /// Reads the pending delivery of `key`; `None` if the bytes are not a valid row.
-    pub fn read_debt(&self, key: &ObjectKey, row: &[u8]) -> Option<SavedDelivery> {
-        let mut from = Reading { forms: self, key, rest: row };
+    pub fn read_delivery(&self, key: &ObjectKey, row: &[u8]) -> Option<SavedDelivery> {
+        let mut from = Reading { encodings: self, key, rest: row };
         let mut pending = SavedDelivery::default();
         pending.initial = match from.letter()? {
             b'i' => true,
@@ -213,7 +213,7 @@ impl Forms {
         pending.due = match from.letter()? {
             b's' => Some(DueEvent::State(from.state()?)),
             b'e' => Some(DueEvent::End(from.end()?)),
-            // `Outbox::cut` records only entries with a due event.
+            // `Outbox::begin_write` returns only entries with a due event.
             _ => return None,
         };
         match from.letter()? {

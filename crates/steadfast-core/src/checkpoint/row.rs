@@ -1,11 +1,11 @@
-//! Format of an entry: a letter for the form, then the UID and the version, each after its length, then the object.
+//! Format of an entry: a letter for the encoding, then the UID and the version, each after its length, then the object.
 
 use crate::key::ObjectKey;
 
 /// Written fields of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row<'a> {
-    pub(super) form: Form,
+    pub(super) encoding: RowEncoding,
     /// UID of the object; empty if the server provided none.
     pub(super) uid: &'a str,
     pub(super) version: &'a str,
@@ -14,7 +14,7 @@ pub(super) struct Row<'a> {
 
 /// Form of the object's bytes in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum RowEncoding {
     /// The newest state could not be decoded. The bytes are the row of the last decodable state, or empty.
     Unknown,
     Json,
@@ -24,12 +24,16 @@ pub(super) enum Form {
     Metadata,
 }
 
-const FORMS: [(Form, u8); 4] =
-    [(Form::Unknown, b'?'), (Form::Json, b'j'), (Form::Object, b'o'), (Form::Metadata, b'm')];
+const ROW_ENCODINGS: [(RowEncoding, u8); 4] = [
+    (RowEncoding::Unknown, b'?'),
+    (RowEncoding::Json, b'j'),
+    (RowEncoding::Object, b'o'),
+    (RowEncoding::Metadata, b'm'),
+];
 
 impl<'a> Row<'a> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        out.extend(FORMS.iter().filter(|(form, _)| *form == self.form).map(|(_, letter)| letter));
+        out.extend(ROW_ENCODINGS.iter().filter(|(encoding, _)| *encoding == self.encoding).map(|(_, letter)| letter));
         for text in [self.uid, self.version] {
             write_text(text, out);
         }
@@ -38,11 +42,11 @@ impl<'a> Row<'a> {
 
     pub(super) fn read(row: &'a [u8]) -> Option<Self> {
         let (letter, rest) = row.split_first()?;
-        let form = FORMS.iter().find(|(_, known)| known == letter)?.0;
+        let encoding = ROW_ENCODINGS.iter().find(|(_, known)| known == letter)?.0;
         let (uid, rest) = text(rest)?;
         let (version, bytes) = text(rest)?;
         // Every stored entry has a version, so an empty version marks a damaged row.
-        (!version.is_empty()).then_some(Self { form, uid, version, bytes })
+        (!version.is_empty()).then_some(Self { encoding, uid, version, bytes })
     }
 }
 

@@ -30,7 +30,7 @@ struct Base {
     packed: DeltaCompressed,
     /// Uncompressed length in bytes.
     length: usize,
-    held: Arc<AtomicUsize>,
+    dictionary_bytes: Arc<AtomicUsize>,
 }
 
 /// Dictionaries of one cache, one for each family.
@@ -38,11 +38,11 @@ struct Base {
 pub(crate) struct DictionaryGroups {
     bases: HashMap<u64, Weak<Base>>,
     /// Number of families at which unused ones are removed.
-    most: usize,
+    cleanup_threshold: usize,
     /// Root dictionary, with which bases are compressed.
     root: Weak<Base>,
     /// Number of bytes of the bases.
-    held: Arc<AtomicUsize>,
+    dictionary_bytes: Arc<AtomicUsize>,
     scratch: Vec<u8>,
 }
 
@@ -50,19 +50,19 @@ pub(crate) struct DictionaryGroups {
 const MIN_CLEANUP_FAMILIES: usize = 256;
 
 /// Window of LZ4. In longer texts, the bytes of a similar object would be out of its reach.
-const WINDOW: usize = 60 * 1024;
+const LZ4_WINDOW: usize = 60 * 1024;
 
 /// Minimum length for compression, in bytes. Shorter objects save less than the additional allocation costs.
-const LITTLE: usize = 256;
+const MIN_COMPRESSED_BYTES: usize = 256;
 
 /// Maximum length of a dictionary, as a multiple of the object's length. An object that is the last user of a
 /// dictionary keeps the whole dictionary in memory.
-const LONGER: usize = 2;
+const MAX_DICTIONARY_FACTOR: usize = 2;
 
 impl Base {
-    fn new(packed: DeltaCompressed, length: usize, held: &Arc<AtomicUsize>) -> Arc<Self> {
-        let base = Self { packed, length, held: held.clone() };
-        held.fetch_add(base.footprint(), Ordering::Relaxed);
+    fn new(packed: DeltaCompressed, length: usize, dictionary_bytes: &Arc<AtomicUsize>) -> Arc<Self> {
+        let base = Self { packed, length, dictionary_bytes: dictionary_bytes.clone() };
+        dictionary_bytes.fetch_add(base.footprint(), Ordering::Relaxed);
         Arc::new(base)
     }
 
@@ -74,34 +74,34 @@ impl Base {
 
 impl Drop for Base {
     fn drop(&mut self) {
-        self.held.fetch_sub(self.footprint(), Ordering::Relaxed);
+        self.dictionary_bytes.fetch_sub(self.footprint(), Ordering::Relaxed);
     }
 }
 
 impl DictionaryGroups {
     /// Returns the counter of the dictionaries' bytes. A dictionary may outlive the object from which it was made.
-    pub(crate) fn held(&self) -> &Arc<AtomicUsize> {
-        &self.held
+    pub(crate) fn dictionary_bytes(&self) -> &Arc<AtomicUsize> {
+        &self.dictionary_bytes
     }
 
     /// Packs the bytes of the object at `key`, with a dictionary if that saves a quarter of them.
     pub(super) fn pack(&mut self, key: &ObjectKey, bytes: &[u8]) -> DeltaCompressed {
-        if !(LITTLE..WINDOW).contains(&bytes.len()) {
+        if !(MIN_COMPRESSED_BYTES..LZ4_WINDOW).contains(&bytes.len()) {
             return DeltaCompressed::plain(bytes);
         }
         let family = family(key);
         let base = self.bases.get(&family).and_then(Weak::upgrade);
-        if let Some(packed) = base.and_then(|base| self.beside(base, bytes)) {
+        if let Some(packed) = base.and_then(|base| self.compress_with(base, bytes)) {
             return packed;
         }
         // Before the insertion, so the map stays below twice the number of families in use.
-        self.forget();
+        self.remove_unused();
         // The object starts a family and becomes its dictionary, compressed with the root if both
         // are similar.
-        let beside = self.root.upgrade().and_then(|root| self.beside(root, bytes));
-        let is_root = beside.is_none();
-        let packed = beside.unwrap_or_else(|| DeltaCompressed::plain(bytes));
-        let base = Base::new(packed, bytes.len(), &self.held);
+        let compressed = self.root.upgrade().and_then(|root| self.compress_with(root, bytes));
+        let is_root = compressed.is_none();
+        let packed = compressed.unwrap_or_else(|| DeltaCompressed::plain(bytes));
+        let base = Base::new(packed, bytes.len(), &self.dictionary_bytes);
         self.bases.insert(family, Arc::downgrade(&base));
         // Only a verbatim dictionary can be the root, since a read follows at most two levels.
         if is_root {
@@ -111,8 +111,8 @@ impl DictionaryGroups {
     }
 
     /// Compresses the bytes with `base`, if that saves a quarter of them.
-    fn beside(&mut self, base: Arc<Base>, bytes: &[u8]) -> Option<DeltaCompressed> {
-        if base.length > LONGER * bytes.len() {
+    fn compress_with(&mut self, base: Arc<Base>, bytes: &[u8]) -> Option<DeltaCompressed> {
+        if base.length > MAX_DICTIONARY_FACTOR * bytes.len() {
             return None;
         }
         // The length comes first, since the reader needs it first.
@@ -127,10 +127,10 @@ impl DictionaryGroups {
     }
 
     /// Removes families without objects, if there are many.
-    fn forget(&mut self) {
-        if self.bases.len() >= self.most {
+    fn remove_unused(&mut self) {
+        if self.bases.len() >= self.cleanup_threshold {
             self.bases.retain(|_, base| base.strong_count() > 0);
-            self.most = (self.bases.len() * 2).max(MIN_CLEANUP_FAMILIES);
+            self.cleanup_threshold = (self.bases.len() * 2).max(MIN_CLEANUP_FAMILIES);
         }
     }
 }
@@ -173,8 +173,8 @@ impl DeltaCompressed {
             // The bytes were compressed here, so decompression succeeds. If it failed, the result would be empty and
             // would fit no type.
             Some(base) => {
-                let beside = base.packed.bytes();
-                Cow::Owned(block::decompress_size_prepended_with_dict(&self.own, &beside).unwrap_or_default())
+                let dictionary = base.packed.bytes();
+                Cow::Owned(block::decompress_size_prepended_with_dict(&self.own, &dictionary).unwrap_or_default())
             }
         }
     }
@@ -215,10 +215,10 @@ mod tests {
             assert!(kept.iter().all(|(bytes, packed)| *packed.bytes() == **bytes), "seed {seed}");
             let plain: usize = kept.iter().map(|(bytes, _)| bytes.len()).sum();
             let own: usize = kept.iter().map(|(_, packed)| packed.footprint()).sum();
-            let all = own + families.held().load(Ordering::Relaxed);
+            let all = own + families.dictionary_bytes().load(Ordering::Relaxed);
             assert!(all * 2 < plain, "seed {seed}: {all} bytes for {plain}");
             drop(kept);
-            assert_eq!(families.held().load(Ordering::Relaxed), 0, "seed {seed}");
+            assert_eq!(families.dictionary_bytes().load(Ordering::Relaxed), 0, "seed {seed}");
         }
     }
 
@@ -247,8 +247,8 @@ mod tests {
     fn unsuitable_objects_are_kept_verbatim() {
         let mut families = DictionaryGroups::default();
         let key = ObjectKey::namespaced("shop", "web-1");
-        assert!(families.pack(&key, &[b'x'; LITTLE - 1]).base.is_none());
-        assert!(families.pack(&key, &vec![b'x'; WINDOW]).base.is_none());
+        assert!(families.pack(&key, &[b'x'; MIN_COMPRESSED_BYTES - 1]).base.is_none());
+        assert!(families.pack(&key, &vec![b'x'; LZ4_WINDOW]).base.is_none());
         let noise = |seed: u64| -> Vec<u8> {
             let mut random = Random::new(seed);
             (0..1000).map(|_| random.draw() as u8).collect()
@@ -288,8 +288,8 @@ mod tests {
         assert_eq!(depths.iter().max(), Some(&2));
         assert!(kept.iter().all(|(bytes, packed)| *packed.bytes() == **bytes));
         let plain: usize = kept.iter().map(|(bytes, _)| bytes.len()).sum();
-        let all =
-            kept.iter().map(|(_, packed)| packed.footprint()).sum::<usize>() + families.held().load(Ordering::Relaxed);
+        let all = kept.iter().map(|(_, packed)| packed.footprint()).sum::<usize>()
+            + families.dictionary_bytes().load(Ordering::Relaxed);
         assert!(all * 4 < plain, "{all} bytes for {plain}");
     }
 
@@ -313,9 +313,10 @@ mod tests {
                 }
                 assert!(kept.iter().all(|(bytes, packed)| *packed.bytes() == **bytes), "seed {seed}");
                 let plain: usize = kept.iter().map(|(bytes, _)| bytes.len()).sum();
-                let held = families.held().load(Ordering::Relaxed);
-                let most = plain * (LONGER + LONGER * LONGER) + kept.len() * 2 * shared(size_of::<Base>());
-                assert!(held <= most, "seed {seed}, {left} left: {held} bytes for {plain}");
+                let dictionary_bytes = families.dictionary_bytes().load(Ordering::Relaxed);
+                let limit = plain * (MAX_DICTIONARY_FACTOR + MAX_DICTIONARY_FACTOR * MAX_DICTIONARY_FACTOR)
+                    + kept.len() * 2 * shared(size_of::<Base>());
+                assert!(dictionary_bytes <= limit, "seed {seed}, {left} left: {dictionary_bytes} bytes for {plain}");
             }
         }
     }

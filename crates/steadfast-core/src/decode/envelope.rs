@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::Encoding;
-use super::limits::LONGEST_MARK;
+use super::limits::MAX_IDENTIFIER_BYTES;
 use crate::protobuf::{self, ListMarks, MessageId, list_marks};
 use crate::record::{ListMeta, Status};
 use crate::version::ResourceVersion;
@@ -74,7 +74,7 @@ pub(crate) fn list_meta_of_message(message: &[u8]) -> Option<ListMeta> {
     let ListMarks { version, token } = list_marks(message).ok()?;
     let given = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned).filter(|text| !text.is_empty());
     let version = given(version);
-    if version.as_ref().is_some_and(|version| version.len() > LONGEST_MARK) {
+    if version.as_ref().is_some_and(|version| version.len() > MAX_IDENTIFIER_BYTES) {
         return None;
     }
     let version = version.map(|version| ResourceVersion::from(version.as_str()));
@@ -86,7 +86,7 @@ pub(crate) fn list_meta(written: &[u8]) -> Option<ListMeta> {
     let value: Value = serde_json::from_slice(written).ok()?;
     let text = |name: &str| value[name].as_str().filter(|text| !text.is_empty());
     let version = text("resourceVersion");
-    if version.is_some_and(|version| version.len() > LONGEST_MARK) {
+    if version.is_some_and(|version| version.len() > MAX_IDENTIFIER_BYTES) {
         return None;
     }
     Some(ListMeta { version: version.map(ResourceVersion::from), continue_token: text("continue").map(str::to_owned) })

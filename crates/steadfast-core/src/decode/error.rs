@@ -13,10 +13,10 @@ use crate::version::ResourceVersion;
 /// Messages of `serde_json` quote values, and an object may be a Secret. The error keeps only the parts of a message
 /// that cannot be a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DecodeError(Box<Misfit>);
+pub struct DecodeError(Box<Inner>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Misfit {
+struct Inner {
     key: ObjectKey,
     version: ResourceVersion,
     offset: usize,
@@ -35,15 +35,15 @@ enum Problem {
     TooDeep,
     /// A required field is missing. Its name comes from the type, not from the object.
     MissingField(String),
-    /// A value of this sort was found instead of the expected one.
-    Unfit(&'static str),
+    /// A value of this type was found instead of the expected one.
+    UnexpectedType(&'static str),
     /// Any other error.
     Other,
 }
 
 /// Serde's terms for the kinds of values. In its messages, a term follows `invalid type: ` or `invalid value: `. No
 /// term is a prefix of another.
-const SORTS: [&str; 15] = [
+const SERDE_TYPE_NAMES: [&str; 15] = [
     "boolean",
     "integer",
     "floating point",
@@ -79,7 +79,7 @@ impl DecodeError {
         let problem = match error.reason() {
             Reason::Malformed => Problem::Malformed(Encoding::Protobuf),
             Reason::TooDeep => Problem::TooDeep,
-            Reason::Unfit(message) => Problem::of(message),
+            Reason::InvalidValue(message) => Problem::of(message),
         };
         Self::new(identity, error.offset(), error.path(), problem)
     }
@@ -91,7 +91,7 @@ impl DecodeError {
 
     fn new(identity: &Identity, offset: usize, path: String, problem: Problem) -> Self {
         let (key, version) = (identity.key.clone(), identity.version.clone());
-        Self(Box::new(Misfit { key, version, offset, path, problem }))
+        Self(Box::new(Inner { key, version, offset, path, problem }))
     }
 
     /// Returns the key of the object.
@@ -111,7 +111,7 @@ impl DecodeError {
 }
 
 /// Returns the offset of the error in `text`. `serde_json` reports lines and, in bytes, columns.
-pub(crate) fn place(text: &[u8], error: &serde_json::Error) -> usize {
+pub(crate) fn error_offset(text: &[u8], error: &serde_json::Error) -> usize {
     let line = match error.line() {
         0 | 1 => 0,
         line => memchr::memchr_iter(b'\n', text).nth(line - 2).map_or(0, |end| end + 1),
@@ -128,14 +128,16 @@ impl Problem {
             return if plain { Self::MissingField(field.to_owned()) } else { Self::Other };
         }
         // Messages may quote values of a `Secret`, so only known words of `serde` are kept.
-        let unfit = ["invalid type: ", "invalid value: "].iter().find_map(|kind| message.strip_prefix(kind));
-        unfit.and_then(|rest| SORTS.into_iter().find(|sort| rest.starts_with(sort))).map_or(Self::Other, Self::Unfit)
+        let type_error = ["invalid type: ", "invalid value: "].iter().find_map(|kind| message.strip_prefix(kind));
+        type_error
+            .and_then(|rest| SERDE_TYPE_NAMES.into_iter().find(|type_name| rest.starts_with(type_name)))
+            .map_or(Self::Other, Self::UnexpectedType)
     }
 }
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Misfit { key, version, offset, path, problem } = &*self.0;
+        let Inner { key, version, offset, path, problem } = &*self.0;
         write!(f, "{key} at version {version} cannot be decoded, at byte {offset} of it")?;
         if !path.is_empty() {
             write!(f, ", in {path}")?;
@@ -146,7 +148,7 @@ impl fmt::Display for DecodeError {
             Problem::UnknownKind => f.write_str("protobuf of a kind that is not built in"),
             Problem::TooDeep => f.write_str("nested deeper than 128 levels"),
             Problem::MissingField(field) => write!(f, "no field {field:?}"),
-            Problem::Unfit(sort) => write!(f, "the type does not take this {sort}"),
+            Problem::UnexpectedType(type_name) => write!(f, "the type does not take this {type_name}"),
             Problem::Other => f.write_str("a value that the type does not take"),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::limits::LONGEST_MARK;
+use super::limits::MAX_IDENTIFIER_BYTES;
 use crate::key::ObjectKey;
 use crate::record::Identity;
 use crate::scan::Metadata;
@@ -42,7 +42,7 @@ impl PartialIdentity {
         });
         // An object with neither name nor UID has no identity. An overlong UID cannot be kept.
         let uid = match present(metadata.uid.as_ref()) {
-            Some(uid) => Some(uid).filter(|uid| uid.len() <= LONGEST_MARK).map(Uid::from),
+            Some(uid) => Some(uid).filter(|uid| uid.len() <= MAX_IDENTIFIER_BYTES).map(Uid::from),
             None => key.as_ref().map(Uid::by_name),
         };
         let version = match present(metadata.version.as_ref()) {
@@ -74,5 +74,7 @@ fn present<'a>(text: Option<&'a Cow<'_, str>>) -> Option<&'a str> {
 /// Returns the version; `None` if it is overlong. Without this limit, every later request and report would contain such
 /// a version.
 pub(super) fn version(metadata: &Metadata<'_>) -> Option<ResourceVersion> {
-    present(metadata.version.as_ref()).filter(|version| version.len() <= LONGEST_MARK).map(ResourceVersion::from)
+    present(metadata.version.as_ref())
+        .filter(|version| version.len() <= MAX_IDENTIFIER_BYTES)
+        .map(ResourceVersion::from)
 }

@@ -45,7 +45,7 @@ impl<'t> Lengths<'t> {
 
     /// Records a skipped value, which may contain arrays. Later numbers are unknown up to the end of an enclosing array
     /// whose length was requested.
-    pub(super) fn pass(&self) {
+    pub(super) fn skip(&self) {
         self.begun.set(None);
     }
 }
@@ -62,7 +62,7 @@ mod tests {
         let first = lengths.begin().expect("a known array");
         assert_eq!(lengths.of(first), Some(1));
         lengths.end(first);
-        lengths.pass();
+        lengths.skip();
         assert_eq!(lengths.begin(), None);
         lengths.end(outer);
         let last = lengths.begin().expect("a known array");
@@ -77,7 +77,7 @@ mod tests {
         lengths.end(inner);
         lengths.end(outer);
         assert!(lengths.arrays.get().is_none());
-        lengths.pass();
+        lengths.skip();
         assert_eq!(lengths.begin(), None);
     }
 }

@@ -2,4 +2,4 @@
 
 /// Maximum length of a UID or version, in bytes. Real UIDs have 36 bytes and real versions at most 20, and only the
 /// server creates them.
-pub(crate) const LONGEST_MARK: usize = 1024;
+pub(crate) const MAX_IDENTIFIER_BYTES: usize = 1024;

@@ -53,10 +53,10 @@ pub enum RecordProblem {
         missing: &'static str,
     },
     /// The object has another kind than the requested one.
-    #[error("a {told}, not the {wanted} that was requested")]
+    #[error("a {found}, not the {wanted} that was requested")]
     OtherKind {
         /// Kind of the object.
-        told: String,
+        found: String,
         /// Requested kind.
         wanted: String,
     },

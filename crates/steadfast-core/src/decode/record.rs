@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::identity::version;
-use super::{Encoding, PartialIdentity, RawObject, RecordError, RecordProblem, Wanted, envelope};
+use super::{Encoding, ExpectedKind, PartialIdentity, RawObject, RecordError, RecordProblem, envelope};
 use crate::frame::{Item, Overlong};
 use crate::protobuf::{self, MessageId};
 use crate::record::{Bookmark, RecordKind, Status};
@@ -38,7 +38,11 @@ pub enum WatchRecord {
 ///
 /// Returns an error for a record that cannot be understood. The stream can still be read, since it is already split
 /// into records.
-pub fn watch_record(encoding: Encoding, record: &Bytes, wanted: Option<&Wanted>) -> Result<WatchRecord, RecordError> {
+pub fn watch_record(
+    encoding: Encoding,
+    record: &Bytes,
+    wanted: Option<&ExpectedKind>,
+) -> Result<WatchRecord, RecordError> {
     match encoding {
         Encoding::Json => {
             let mut spans = RecordSpans::default();
@@ -57,7 +61,7 @@ pub fn watch_record(encoding: Encoding, record: &Bytes, wanted: Option<&Wanted>)
 /// # Errors
 ///
 /// Returns an error for an item that cannot be understood. The list can still be read.
-pub fn list_item(encoding: Encoding, item: &Item, wanted: Option<&Wanted>) -> Result<RawObject, RecordError> {
+pub fn list_item(encoding: Encoding, item: &Item, wanted: Option<&ExpectedKind>) -> Result<RawObject, RecordError> {
     match encoding {
         Encoding::Json => match item.scan() {
             (scan, Ok(())) => read_object((encoding, None), item.bytes(), None, &scan, wanted),
@@ -76,7 +80,7 @@ pub fn list_item(encoding: Encoding, item: &Item, wanted: Option<&Wanted>) -> Re
 ///
 /// Always returns an error, except for an `ERROR` record. Its stream has failed, independent of the length of its
 /// status.
-pub fn overlong_record(record: &Overlong, wanted: Option<&Wanted>) -> Result<WatchRecord, RecordError> {
+pub fn overlong_record(record: &Overlong, wanted: Option<&ExpectedKind>) -> Result<WatchRecord, RecordError> {
     // An overlong error still ends the watch, so an `ERROR` must never be skipped.
     if record.found().kind.as_deref() == Some(ERROR) {
         return Ok(WatchRecord::Error(unexplained("longer than the limit")));
@@ -85,13 +89,13 @@ pub fn overlong_record(record: &Overlong, wanted: Option<&Wanted>) -> Result<Wat
 }
 
 /// Returns the error for a record or list item that exceeded the limit, with the known parts of its identity.
-pub fn overlong(record: &Overlong, wanted: Option<&Wanted>) -> RecordError {
+pub fn overlong(record: &Overlong, wanted: Option<&ExpectedKind>) -> RecordError {
     let RecordScan { kind, object } = record.found();
     let problem = RecordProblem::TooLarge { bytes: record.bytes(), limit: record.limit() };
-    let said = kind.as_deref();
-    let kind = said.and_then(record_kind);
+    let kind_text = kind.as_deref();
+    let kind = kind_text.and_then(record_kind);
     // Bookmarks and errors do not have the kind of the requested objects.
-    failed(kind, object, problem, wanted.filter(|_| said.is_none() || kind.is_some()))
+    failed(kind, object, problem, wanted.filter(|_| kind_text.is_none() || kind.is_some()))
 }
 
 /// Status of an `ERROR` whose own status cannot be read.
@@ -119,7 +123,7 @@ fn read_record(
     record: &Bytes,
     scan: &RecordScan<'_>,
     scanned: Result<(), RecordProblem>,
-    wanted: Option<&Wanted>,
+    wanted: Option<&ExpectedKind>,
 ) -> Result<WatchRecord, RecordError> {
     let name = scan.kind.as_deref().unwrap_or_default();
     let kind = record_kind(name);
@@ -165,14 +169,14 @@ fn read_object(
     text: &Bytes,
     kind: Option<RecordKind>,
     scan: &ObjectScan<'_>,
-    wanted: Option<&Wanted>,
+    wanted: Option<&ExpectedKind>,
 ) -> Result<RawObject, RecordError> {
     let Some(range) = scan.span.clone() else { return Err(failed(kind, scan, RecordProblem::NoObject, wanted)) };
     if let Some(problem) = contradiction(scan, wanted) {
         return Err(RecordError { kind, identity: Box::new(known(&scan.metadata, &problem)), problem });
     }
     // The hash covers all bytes, since any change in them is another state.
-    let made = || ResourceVersion::made_of(&text[range.clone()]);
+    let made = || ResourceVersion::substitute_for(&text[range.clone()]);
     let identity = PartialIdentity::of(&scan.metadata, made).whole().map_err(|(identity, missing)| RecordError {
         kind,
         identity,
@@ -212,7 +216,7 @@ fn failed(
     kind: Option<RecordKind>,
     object: &ObjectScan<'_>,
     problem: RecordProblem,
-    wanted: Option<&Wanted>,
+    wanted: Option<&ExpectedKind>,
 ) -> RecordError {
     let problem = contradiction(object, wanted).unwrap_or(problem);
     RecordError { kind, identity: Box::new(known(&object.metadata, &problem)), problem }
@@ -221,10 +225,10 @@ fn failed(
 /// Returns the known identity of an object with this `problem`. A substitute for a missing version is made of the
 /// problem, since nothing else is known of the state.
 fn known(metadata: &Metadata<'_>, problem: &RecordProblem) -> PartialIdentity {
-    PartialIdentity::of(metadata, || ResourceVersion::made_of(problem.to_string().as_bytes()))
+    PartialIdentity::of(metadata, || ResourceVersion::substitute_for(problem.to_string().as_bytes()))
 }
 
 /// Returns the contradiction between an object and the requested kind, if any.
-fn contradiction(object: &ObjectScan<'_>, wanted: Option<&Wanted>) -> Option<RecordProblem> {
-    wanted?.takes(object.api_version.as_deref(), object.kind.as_deref()).err()
+fn contradiction(object: &ObjectScan<'_>, wanted: Option<&ExpectedKind>) -> Option<RecordProblem> {
+    wanted?.check(object.api_version.as_deref(), object.kind.as_deref()).err()
 }

@@ -28,7 +28,7 @@ use crate::footprint::{sequence, tree};
 /// Wrapper that counts the memory requested from a deserializer, or from one of its helpers.
 pub(super) struct SizeCounting<'h, T> {
     inner: T,
-    heap: &'h ByteCount<'h>,
+    counter: &'h ByteCount<'h>,
     kept: Text,
 }
 
@@ -92,33 +92,33 @@ impl<'t> ByteCount<'t> {
     }
 
     /// Returns the number of elements of the sequence `array` of the text.
-    fn told(&self, array: Option<usize>) -> Option<usize> {
+    fn element_count(&self, array: Option<usize>) -> Option<usize> {
         self.lengths.as_ref()?.of(array?)
     }
 
     /// Records a skipped value.
     #[inline]
-    fn pass(&self) {
+    fn skip(&self) {
         if let Some(lengths) = &self.lengths {
-            lengths.pass();
+            lengths.skip();
         }
     }
 }
 
 impl<'h, T> SizeCounting<'h, T> {
-    /// Creates a wrapper that counts into `heap`.
-    pub(super) fn new(inner: T, heap: &'h ByteCount<'h>) -> Self {
-        Self { inner, heap, kept: Text::Kept }
+    /// Creates a wrapper that adds to `counter`.
+    pub(super) fn new(inner: T, counter: &'h ByteCount<'h>) -> Self {
+        Self { inner, counter, kept: Text::Kept }
     }
 
     #[inline]
     fn of<U>(&self, inner: U) -> SizeCounting<'h, U> {
-        SizeCounting { inner, heap: self.heap, kept: self.kept }
+        SizeCounting { inner, counter: self.counter, kept: self.kept }
     }
 
     #[inline]
     fn text(&self, text: &str) {
-        self.heap.add(match self.kept {
+        self.counter.add(match self.kept {
             Text::Kept => text.len(),
             Text::Read if text.len() > MAX_SCALAR_LENGTH => text.len() / 4 * 3,
             Text::Read | Text::Name => 0,
@@ -130,7 +130,7 @@ macro_rules! deserialize {
     ($($method:ident: $kept:ident,)*) => {$(
         #[inline]
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
-            self.inner.$method(SizeCounting { inner: visitor, heap: self.heap, kept: Text::$kept })
+            self.inner.$method(SizeCounting { inner: visitor, counter: self.counter, kept: Text::$kept })
         }
     )*};
 }
@@ -167,26 +167,29 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
 
     #[inline]
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.heap.pass();
-        self.inner.deserialize_ignored_any(SizeCounting { inner: visitor, heap: self.heap, kept: Text::Name })
+        self.counter.skip();
+        self.inner.deserialize_ignored_any(SizeCounting { inner: visitor, counter: self.counter, kept: Text::Name })
     }
 
     #[inline]
     fn deserialize_unit_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_unit_struct(name, SizeCounting { inner: visitor, heap: self.heap, kept: Text::Read })
+        self.inner
+            .deserialize_unit_struct(name, SizeCounting { inner: visitor, counter: self.counter, kept: Text::Read })
     }
 
     #[inline]
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
         if name == RAW {
-            self.heap.pass();
+            self.counter.skip();
         }
-        self.inner.deserialize_newtype_struct(name, SizeCounting { inner: visitor, heap: self.heap, kept: Text::Kept })
+        self.inner
+            .deserialize_newtype_struct(name, SizeCounting { inner: visitor, counter: self.counter, kept: Text::Kept })
     }
 
     #[inline]
     fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_tuple(len, Inline(SizeCounting { inner: visitor, heap: self.heap, kept: Text::Kept }))
+        self.inner
+            .deserialize_tuple(len, Inline(SizeCounting { inner: visitor, counter: self.counter, kept: Text::Kept }))
     }
 
     #[inline]
@@ -196,7 +199,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
         len: usize,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let visitor = Inline(SizeCounting { inner: visitor, heap: self.heap, kept: Text::Kept });
+        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, kept: Text::Kept });
         self.inner.deserialize_tuple_struct(name, len, visitor)
     }
 
@@ -207,7 +210,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let visitor = Inline(SizeCounting { inner: visitor, heap: self.heap, kept: Text::Kept });
+        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, kept: Text::Kept });
         self.inner.deserialize_struct(name, fields, visitor)
     }
 
@@ -218,7 +221,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let visitor = Inline(SizeCounting { inner: visitor, heap: self.heap, kept: Text::Kept });
+        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, kept: Text::Kept });
         self.inner.deserialize_enum(name, variants, visitor)
     }
 
@@ -280,19 +283,19 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for SizeCounting<'_, V> {
 
     #[inline]
     fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<V::Value, E> {
-        self.heap.add(bytes.len());
+        self.counter.add(bytes.len());
         self.inner.visit_bytes(bytes)
     }
 
     #[inline]
     fn visit_borrowed_bytes<E: Error>(self, bytes: &'de [u8]) -> Result<V::Value, E> {
-        self.heap.add(bytes.len());
+        self.counter.add(bytes.len());
         self.inner.visit_borrowed_bytes(bytes)
     }
 
     #[inline]
     fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<V::Value, E> {
-        self.heap.add(bytes.len());
+        self.counter.add(bytes.len());
         self.inner.visit_byte_buf(bytes)
     }
 
@@ -321,12 +324,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for SizeCounting<'_, V> {
     #[inline]
     fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
         let mut counted = Counted::default();
-        let (heap, elements) = (self.heap, self.of(elements));
-        let value = heap.sequence(|array| {
+        let (counter, elements) = (self.counter, self.of(elements));
+        let value = counter.sequence(|array| {
             let is_buffer = type_name::<V::Value>().contains(BUFFER);
             self.inner.visit_seq(Elements { inner: elements, array, is_buffer, counted: &mut counted })
         })?;
-        heap.add(sequence(counted.count, counted.size, counted.hint.get()));
+        counter.add(sequence(counted.count, counted.size, counted.hint.get()));
         Ok(value)
     }
 
@@ -335,7 +338,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for SizeCounting<'_, V> {
         let mut map = Map::default();
         let entries = Entries { inner: self.of(entries), map: &mut map };
         let value = self.inner.visit_map(entries)?;
-        self.heap.add(map.nodes());
+        self.counter.add(map.nodes());
         Ok(value)
     }
 
@@ -384,7 +387,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Inline<SizeCounting<'_, V>> {
     #[inline]
     fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
         let elements = self.0.of(elements);
-        self.0.heap.sequence(|_| self.0.inner.visit_seq(elements))
+        self.0.counter.sequence(|_| self.0.inner.visit_seq(elements))
     }
 
     #[inline]
@@ -486,7 +489,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
             return None;
         }
         // The number comes from the server, and some types allocate for as many elements as reported.
-        let all = || Some(self.inner.heap.told(self.array)?.saturating_sub(self.counted.count));
+        let all = || Some(self.inner.counter.element_count(self.array)?.saturating_sub(self.counted.count));
         let hint = self.inner.size_hint().or_else(all).map(|hint| hint.min(MAX_REPORTED_ELEMENTS));
         self.counted.hint.set(hint.map_or(0, |hint| self.counted.count + hint));
         hint
@@ -548,10 +551,10 @@ impl<'de, 'h, A: EnumAccess<'de>> EnumAccess<'de> for SizeCounting<'h, A> {
 
     #[inline]
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
-        let heap = self.heap;
-        let seed = SizeCounting { inner: seed, heap, kept: Text::Name };
+        let counter = self.counter;
+        let seed = SizeCounting { inner: seed, counter, kept: Text::Name };
         let (value, variant) = self.inner.variant_seed(seed)?;
-        Ok((value, SizeCounting::new(variant, heap)))
+        Ok((value, SizeCounting::new(variant, counter)))
     }
 }
 

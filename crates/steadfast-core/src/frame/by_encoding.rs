@@ -72,10 +72,10 @@ impl StreamFramer {
 
     /// Returns the number of received bytes of the current record if they far exceed the limit; at most once per
     /// record.
-    pub fn endless(&mut self) -> Option<u64> {
+    pub fn take_overlong_length(&mut self) -> Option<u64> {
         match self {
-            Self::Json(framer) => framer.endless(),
-            Self::Protobuf(framer) => framer.endless(),
+            Self::Json(framer) => framer.take_overlong_length(),
+            Self::Protobuf(framer) => framer.take_overlong_length(),
         }
     }
 
@@ -131,10 +131,10 @@ impl ItemFramer {
     }
 
     /// Returns the number of received bytes of the current item if they far exceed the limit; at most once per item.
-    pub fn endless(&mut self) -> Option<u64> {
+    pub fn take_overlong_length(&mut self) -> Option<u64> {
         match self {
-            Self::Json(framer) => framer.endless(),
-            Self::Protobuf(framer) => framer.endless(),
+            Self::Json(framer) => framer.take_overlong_length(),
+            Self::Protobuf(framer) => framer.take_overlong_length(),
         }
     }
 

@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes};
 
 use super::FrameError;
 use super::lines::Line;
-use super::overlong::Passing;
+use super::overlong::SkippedRecord;
 use crate::protobuf::IdentityScanner;
 
 /// Size of a length in bytes.
@@ -24,13 +24,13 @@ pub struct LengthFramer {
     /// Length of the current record.
     length: Option<u64>,
     /// The current record, if it exceeds the limit.
-    passing: Option<Box<Passing>>,
+    skipped: Option<Box<SkippedRecord>>,
 }
 
 impl LengthFramer {
     /// Creates a framer that holds records of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { limit, chunk: Bytes::new(), begun: Vec::new(), length: None, passing: None }
+        Self { limit, chunk: Bytes::new(), begun: Vec::new(), length: None, skipped: None }
     }
 
     /// Adds the next chunk of the body.
@@ -50,14 +50,14 @@ impl LengthFramer {
             Some(length) => length,
             None => self.begin()?,
         };
-        if let Some(passing) = &mut self.passing {
-            let left = usize::try_from(length - passing.bytes()).unwrap_or(usize::MAX);
-            passing.pass(&self.chunk.split_to(left.min(self.chunk.len())));
-            if passing.bytes() < length {
+        if let Some(skipped) = &mut self.skipped {
+            let left = usize::try_from(length - skipped.bytes()).unwrap_or(usize::MAX);
+            skipped.pass(&self.chunk.split_to(left.min(self.chunk.len())));
+            if skipped.bytes() < length {
                 return None;
             }
             self.length = None;
-            return self.passing.take().map(|passing| Line::Overlong(passing.end()));
+            return self.skipped.take().map(|skipped| Line::Overlong(skipped.end()));
         }
         // The record is within the limit, so its length fits into memory.
         let left = length as usize - self.begun.len();
@@ -87,15 +87,15 @@ impl LengthFramer {
         self.length = Some(length);
         // An overlong record is scanned for its identity and never kept in memory.
         if length > self.limit as u64 {
-            self.passing = Some(Box::new(Passing::new(self.limit, IdentityScanner::of_record(length), &[])));
+            self.skipped = Some(Box::new(SkippedRecord::new(self.limit, IdentityScanner::of_record(length), &[])));
         }
         Some(length)
     }
 
     /// Returns the number of received bytes of the current record if they far exceed the limit; at most once per
     /// record.
-    pub fn endless(&mut self) -> Option<u64> {
-        self.passing.as_mut().and_then(|passing| passing.endless())
+    pub fn take_overlong_length(&mut self) -> Option<u64> {
+        self.skipped.as_mut().and_then(|skipped| skipped.take_overlong_length())
     }
 
     /// Ends the body.
@@ -104,8 +104,8 @@ impl LengthFramer {
     ///
     /// Returns [`FrameError::Truncated`] if the body ends within a record.
     pub fn finish(self) -> Result<(), FrameError> {
-        match self.passing {
-            Some(passing) => Err(FrameError::Truncated { bytes: passing.bytes() }),
+        match self.skipped {
+            Some(skipped) => Err(FrameError::Truncated { bytes: skipped.bytes() }),
             // A stream may only end between two records.
             None if self.begun.is_empty() && self.length.is_none() => Ok(()),
             None => Err(FrameError::Truncated { bytes: self.begun.len() as u64 }),

@@ -4,7 +4,7 @@ use bytes::{Buf, Bytes};
 use memchr::memchr;
 
 use super::FrameError;
-use super::overlong::{Overlong, Passing};
+use super::overlong::{Overlong, SkippedRecord};
 use crate::scan::IdentityScanner;
 
 /// Record of a stream.
@@ -27,13 +27,13 @@ pub struct LineFramer {
     /// Bytes of the current record from earlier chunks.
     begun: Vec<u8>,
     /// The current record, if it exceeds the limit.
-    passing: Option<Box<Passing>>,
+    skipped: Option<Box<SkippedRecord>>,
 }
 
 impl LineFramer {
     /// Creates a framer that holds records of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { limit, chunk: Bytes::new(), begun: Vec::new(), passing: None }
+        Self { limit, chunk: Bytes::new(), begun: Vec::new(), skipped: None }
     }
 
     /// Adds the next chunk of the body.
@@ -54,7 +54,7 @@ impl LineFramer {
             self.chunk.advance(1);
             // This is the end of an overlong record. Its bytes were scanned and not kept.
             if self.passes(&record) {
-                return self.passing.take().map(|passing| Line::Overlong(passing.end()));
+                return self.skipped.take().map(|skipped| Line::Overlong(skipped.end()));
             }
             if !self.begun.is_empty() {
                 self.begun.extend_from_slice(&record);
@@ -79,19 +79,19 @@ impl LineFramer {
     /// Skips `piece`, the next part of the current record, if the record exceeds the limit. Returns whether `piece` was
     /// skipped.
     fn passes(&mut self, piece: &[u8]) -> bool {
-        if self.passing.is_none() && self.begun.len() + piece.len() > self.limit {
+        if self.skipped.is_none() && self.begun.len() + piece.len() > self.limit {
             let begun = std::mem::take(&mut self.begun);
-            self.passing = Some(Box::new(Passing::new(self.limit, IdentityScanner::of_record(), &begun)));
+            self.skipped = Some(Box::new(SkippedRecord::new(self.limit, IdentityScanner::of_record(), &begun)));
         }
-        let Some(passing) = &mut self.passing else { return false };
-        passing.pass(piece);
+        let Some(skipped) = &mut self.skipped else { return false };
+        skipped.pass(piece);
         true
     }
 
     /// Returns the number of received bytes of the current record if they far exceed the limit; at most once per
     /// record.
-    pub fn endless(&mut self) -> Option<u64> {
-        self.passing.as_mut().and_then(|passing| passing.endless())
+    pub fn take_overlong_length(&mut self) -> Option<u64> {
+        self.skipped.as_mut().and_then(|skipped| skipped.take_overlong_length())
     }
 
     /// Ends the body.
@@ -100,8 +100,8 @@ impl LineFramer {
     ///
     /// Returns [`FrameError::Truncated`] if the last line has no end, since the server terminates each line.
     pub fn finish(self) -> Result<(), FrameError> {
-        match self.passing {
-            Some(passing) => Err(FrameError::Truncated { bytes: passing.bytes() }),
+        match self.skipped {
+            Some(skipped) => Err(FrameError::Truncated { bytes: skipped.bytes() }),
             None if self.begun.trim_ascii().is_empty() => Ok(()),
             None => Err(FrameError::Truncated { bytes: self.begun.len() as u64 }),
         }

@@ -7,7 +7,7 @@ use serde_json::Map;
 
 use super::FrameError;
 use super::item::Item;
-use super::overlong::{Overlong, Passing};
+use super::overlong::{Overlong, SkippedRecord};
 use crate::decode;
 use crate::record::{ListMeta, Status};
 use crate::scan::{IdentityScanner, ValueSkipper};
@@ -65,7 +65,7 @@ pub struct ListFramer {
     /// Bytes of the current value from earlier chunks.
     begun: Vec<u8>,
     /// The current item, if it exceeds the limit.
-    passing: Option<Box<Passing>>,
+    skipped: Option<Box<SkippedRecord>>,
     /// Name of the current member.
     member: Name,
     seen_items: bool,
@@ -165,7 +165,7 @@ impl ListFramer {
             skim: ValueSkipper::Scalar,
             skimmed: 0,
             begun: Vec::new(),
-            passing: None,
+            skipped: None,
             member: Name::Other,
             seen_items: false,
             kind: None,
@@ -215,15 +215,15 @@ impl ListFramer {
             (Some(error), _) => Err(error),
             (None, State::Done) => Ok(()),
             (None, _) => {
-                let bytes = self.passing.map_or(self.begun.len() as u64, |passing| passing.bytes());
+                let bytes = self.skipped.map_or(self.begun.len() as u64, |skipped| skipped.bytes());
                 Err(FrameError::Truncated { bytes })
             }
         }
     }
 
     /// Returns the number of received bytes of the current item if they far exceed the limit; at most once per item.
-    pub fn endless(&mut self) -> Option<u64> {
-        self.passing.as_mut().and_then(|passing| passing.endless())
+    pub fn take_overlong_length(&mut self) -> Option<u64> {
+        self.skipped.as_mut().and_then(|skipped| skipped.take_overlong_length())
     }
 
     fn step(&mut self) -> Result<Option<ListPart>, FrameError> {
@@ -301,18 +301,18 @@ impl ListFramer {
         let item = matches!(self.state, State::Inside(Place::Item));
         let limit = if item { self.limit } else { self.limit.min(MEMBER_LIMIT) };
         // An overlong item is skipped. An overlong member fails the list.
-        if self.passing.is_none() && self.begun.len() + here.len() > limit {
+        if self.skipped.is_none() && self.begun.len() + here.len() > limit {
             if !item {
                 return Err(FrameError::TooLarge { limit });
             }
             let begun = std::mem::take(&mut self.begun);
-            self.passing = Some(Box::new(Passing::new(limit, IdentityScanner::of_object(), &begun)));
+            self.skipped = Some(Box::new(SkippedRecord::new(limit, IdentityScanner::of_object(), &begun)));
         }
         self.at = end;
-        if let Some(passing) = &mut self.passing {
-            passing.pass(&self.chunk[here]);
-            let ended = length.and_then(|_| self.passing.take());
-            return Ok(ended.map(|passing| Value::Overlong(passing.end())));
+        if let Some(skipped) = &mut self.skipped {
+            skipped.pass(&self.chunk[here]);
+            let ended = length.and_then(|_| self.skipped.take());
+            return Ok(ended.map(|skipped| Value::Overlong(skipped.end())));
         }
         // A value within a single chunk needs no copy.
         if length.is_some() && self.begun.is_empty() {

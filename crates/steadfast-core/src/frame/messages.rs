@@ -5,9 +5,9 @@ use bytes::Bytes;
 use super::FrameError;
 use super::item::Item;
 use super::list::ListPart;
-use super::overlong::Passing;
+use super::overlong::SkippedRecord;
 use crate::decode::{Encoding, list_meta_of_message, status_of_message};
-use crate::protobuf::{Head, Heads, IdentityScanner, MARK, MessageId, Wire, types as read_types};
+use crate::protobuf::{Head, Heads, IdentityScanner, MAGIC_PREFIX, MessageId, Wire, types as read_types};
 
 /// Splits a list into its items.
 ///
@@ -26,7 +26,7 @@ pub struct MessageFramer {
     /// Bytes of the current value from earlier chunks.
     begun: Vec<u8>,
     /// The current item, if it exceeds the limit.
-    passing: Option<Box<Passing>>,
+    skipped: Option<Box<SkippedRecord>>,
     kind: Option<String>,
     /// Message type of the items, after the envelope was read.
     items: Option<MessageId>,
@@ -54,7 +54,7 @@ enum State {
     /// A field of the envelope after the list.
     After,
     /// Irrelevant bytes up to `end`, followed by `then`.
-    Skipped { end: u64, then: Then },
+    Skipped { end: u64, then: NextElement },
 }
 
 /// Role of a value in the list.
@@ -66,7 +66,7 @@ enum Place {
 
 /// Element after irrelevant bytes.
 #[derive(Clone, Copy)]
-enum Then {
+enum NextElement {
     Envelope,
     After,
     List { end: u64 },
@@ -83,7 +83,7 @@ impl MessageFramer {
             state: State::Mark,
             heads: Heads::default(),
             begun: Vec::new(),
-            passing: None,
+            skipped: None,
             kind: None,
             items: None,
             failed: None,
@@ -131,14 +131,14 @@ impl MessageFramer {
             (None, State::After) if self.heads.count() == 0 => Ok(()),
             (None, _) => {
                 let held = (self.begun.len() + self.heads.count()) as u64;
-                Err(FrameError::Truncated { bytes: self.passing.map_or(held, |passing| passing.bytes()) })
+                Err(FrameError::Truncated { bytes: self.skipped.map_or(held, |skipped| skipped.bytes()) })
             }
         }
     }
 
     /// Returns the number of received bytes of the current item if they far exceed the limit; at most once per item.
-    pub fn endless(&mut self) -> Option<u64> {
-        self.passing.as_mut().and_then(|passing| passing.endless())
+    pub fn take_overlong_length(&mut self) -> Option<u64> {
+        self.skipped.as_mut().and_then(|skipped| skipped.take_overlong_length())
     }
 
     /// Returns the read position in the body.
@@ -155,14 +155,14 @@ impl MessageFramer {
                     return Ok(Some(ListPart::End { kind: self.kind.take(), items: self.items.is_some() }));
                 }
                 State::Skipped { end, then } => {
-                    self.pass(end, |_| ());
+                    self.skip_to(end, |_| ());
                     if end != self.place() {
                         return Ok(None);
                     }
                     self.state = match then {
-                        Then::Envelope => State::Envelope,
-                        Then::After => State::After,
-                        Then::List { end } => State::List { end },
+                        NextElement::Envelope => State::Envelope,
+                        NextElement::After => State::After,
+                        NextElement::List { end } => State::List { end },
                     };
                 }
                 State::Types { end } => {
@@ -185,11 +185,11 @@ impl MessageFramer {
                 }
                 _ if self.at == self.chunk.len() => return Ok(None),
                 State::Mark => {
-                    if self.chunk[self.at] != MARK[self.place() as usize] {
+                    if self.chunk[self.at] != MAGIC_PREFIX[self.place() as usize] {
                         return Err(self.malformed());
                     }
                     self.at += 1;
-                    if self.place() == MARK.len() as u64 {
+                    if self.place() == MAGIC_PREFIX.len() as u64 {
                         self.state = State::Envelope;
                     }
                 }
@@ -210,8 +210,8 @@ impl MessageFramer {
     /// Reads the next field head within a message that ends at `end`; `None` if it is incomplete.
     fn head(&mut self, end: u64) -> Result<Option<Head>, FrameError> {
         // The buffered bytes of an incomplete head belong to the same message.
-        let room = end - self.place() + self.heads.count() as u64;
-        let (head, taken) = self.heads.next(&self.chunk[self.at..], room).map_err(|_| self.malformed())?;
+        let remaining = end - self.place() + self.heads.count() as u64;
+        let (head, taken) = self.heads.next(&self.chunk[self.at..], remaining).map_err(|_| self.malformed())?;
         self.at += taken;
         Ok(head)
     }
@@ -233,7 +233,7 @@ impl MessageFramer {
             },
             // Content encoding, such as gzip; no server sets it.
             3 if head.length > 0 => return Err(self.malformed()),
-            _ => State::Skipped { end, then: if after { Then::After } else { Then::Envelope } },
+            _ => State::Skipped { end, then: if after { NextElement::After } else { NextElement::Envelope } },
         };
         Ok(())
     }
@@ -255,7 +255,7 @@ impl MessageFramer {
             (2, Some(_)) => Place::Item,
             // A list of an unknown kind has no known fields. The caller checks the kind.
             _ => {
-                self.state = State::Skipped { end, then: Then::List { end: list } };
+                self.state = State::Skipped { end, then: NextElement::List { end: list } };
                 return Ok(());
             }
         };
@@ -263,7 +263,7 @@ impl MessageFramer {
             return Err(too_large());
         }
         if place == Place::Item && head.length > self.limit as u64 {
-            self.passing = Some(Box::new(Passing::new(self.limit, IdentityScanner::of_object(head.length), &[])));
+            self.skipped = Some(Box::new(SkippedRecord::new(self.limit, IdentityScanner::of_object(head.length), &[])));
         }
         self.state = State::Value { end, list, place };
         Ok(())
@@ -271,12 +271,12 @@ impl MessageFramer {
 
     /// Reads the current value and processes it by role; `None` if incomplete.
     fn value(&mut self, end: u64, place: Place) -> Result<Option<ListPart>, FrameError> {
-        if let Some(mut passing) = self.passing.take() {
-            self.pass(end, |piece| passing.pass(piece));
+        if let Some(mut skipped) = self.skipped.take() {
+            self.skip_to(end, |piece| skipped.pass(piece));
             if end == self.place() {
-                return Ok(Some(ListPart::Overlong(passing.end())));
+                return Ok(Some(ListPart::Overlong(skipped.end())));
             }
-            self.passing = Some(passing);
+            self.skipped = Some(skipped);
             return Ok(None);
         }
         let Some(message) = self.take(end) else { return Ok(None) };
@@ -293,10 +293,10 @@ impl MessageFramer {
         self.at..self.at + left.min(self.chunk.len() - self.at)
     }
 
-    /// Skips the bytes up to `end`, and passes them to `look`.
-    fn pass(&mut self, end: u64, look: impl FnOnce(&[u8])) {
+    /// Skips the bytes up to `end`, and passes them to `visit`.
+    fn skip_to(&mut self, end: u64, visit: impl FnOnce(&[u8])) {
         let here = self.within(end);
-        look(&self.chunk[here.clone()]);
+        visit(&self.chunk[here.clone()]);
         self.at = here.end;
     }
 

@@ -6,7 +6,7 @@ use crate::protobuf;
 use crate::scan::{IdentityScanner, RecordScan};
 
 /// Multiple of the limit at which an unfinished record is reported.
-const TOLD_AT: u64 = 16;
+const REPORT_FACTOR: u64 = 16;
 
 /// Record above the limit, with the identity found so far.
 #[derive(Clone, PartialEq, Eq)]
@@ -40,24 +40,24 @@ impl fmt::Debug for Overlong {
 }
 
 /// Identity scanner, by encoding.
-pub(super) enum Learner {
+pub(super) enum IdentityReader {
     Json(IdentityScanner),
     Protobuf(protobuf::IdentityScanner),
 }
 
-impl From<IdentityScanner> for Learner {
+impl From<IdentityScanner> for IdentityReader {
     fn from(scanner: IdentityScanner) -> Self {
         Self::Json(scanner)
     }
 }
 
-impl From<protobuf::IdentityScanner> for Learner {
+impl From<protobuf::IdentityScanner> for IdentityReader {
     fn from(scanner: protobuf::IdentityScanner) -> Self {
         Self::Protobuf(scanner)
     }
 }
 
-impl Learner {
+impl IdentityReader {
     fn feed(&mut self, piece: &[u8]) {
         match self {
             Self::Json(scanner) => scanner.feed(piece),
@@ -74,19 +74,19 @@ impl Learner {
 }
 
 /// Record above the limit that has not ended.
-pub(super) struct Passing {
+pub(super) struct SkippedRecord {
     limit: usize,
     bytes: u64,
-    scanner: Learner,
-    told: bool,
+    scanner: IdentityReader,
+    reported: bool,
 }
 
-impl Passing {
+impl SkippedRecord {
     /// Creates the state for a record from its first bytes, `begun`. `scanner` finds the identity of the record.
-    pub(super) fn new(limit: usize, scanner: impl Into<Learner>, begun: &[u8]) -> Self {
-        let mut passing = Self { limit, bytes: 0, scanner: scanner.into(), told: false };
-        passing.pass(begun);
-        passing
+    pub(super) fn new(limit: usize, scanner: impl Into<IdentityReader>, begun: &[u8]) -> Self {
+        let mut skipped = Self { limit, bytes: 0, scanner: scanner.into(), reported: false };
+        skipped.pass(begun);
+        skipped
     }
 
     /// Processes the next piece of the record.
@@ -106,8 +106,8 @@ impl Passing {
     }
 
     /// Returns the number of processed bytes if they far exceed the limit; at most once per record.
-    pub(super) fn endless(&mut self) -> Option<u64> {
-        let endless = self.bytes > (self.limit as u64).saturating_mul(TOLD_AT);
-        (endless && !std::mem::replace(&mut self.told, true)).then_some(self.bytes)
+    pub(super) fn take_overlong_length(&mut self) -> Option<u64> {
+        let is_overlong = self.bytes > (self.limit as u64).saturating_mul(REPORT_FACTOR);
+        (is_overlong && !std::mem::replace(&mut self.reported, true)).then_some(self.bytes)
     }
 }

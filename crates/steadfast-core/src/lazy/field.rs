@@ -25,9 +25,9 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Field<'_, T> {
 }
 
 /// Comparison of a member's name without a copy of it.
-struct Is<'a>(&'a str);
+struct NameEquals<'a>(&'a str);
 
-impl<'de> DeserializeSeed<'de> for Is<'_> {
+impl<'de> DeserializeSeed<'de> for NameEquals<'_> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
@@ -35,7 +35,7 @@ impl<'de> DeserializeSeed<'de> for Is<'_> {
     }
 }
 
-impl Visitor<'_> for Is<'_> {
+impl Visitor<'_> for NameEquals<'_> {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,7 +57,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Field<'_, T> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let Some((name, inner)) = self.names.split_first() else { return Ok(()) };
-        while let Some(is_wanted) = members.next_key_seed(Is(name))? {
+        while let Some(is_wanted) = members.next_key_seed(NameEquals(name))? {
             if is_wanted {
                 *self.found = None;
                 members.next_value_seed(Field { names: inner, found: &mut *self.found })?;

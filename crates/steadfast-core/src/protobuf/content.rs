@@ -1,7 +1,7 @@
 //! Values on the wire.
 
 use super::message::Value;
-use super::text::Moment;
+use super::text::Timestamp;
 use super::wire::{Fault, Reader, Wire};
 
 /// Content of a value on the wire.
@@ -31,7 +31,7 @@ impl<'de> Content<'de> {
     pub(crate) fn zero(reader: &Reader<'de>, value: Value) -> Self {
         match value {
             Value::Bool | Value::Int32 | Value::Int64 | Value::Double => Self::Number(0),
-            _ => Self::Inside(reader.nothing()),
+            _ => Self::Inside(reader.empty()),
         }
     }
 
@@ -43,7 +43,7 @@ impl<'de> Content<'de> {
             (Self::Number(number), Value::Double) => f64::from_bits(*number) == 0.0,
             (Self::Number(number), _) => *number == 0,
             (Self::Inside(text), Value::Text | Value::Bytes) => text.rest().is_empty(),
-            (Self::Inside(time), Value::Time) => Moment::is_null(*time, false)?,
+            (Self::Inside(time), Value::Time) => Timestamp::is_null(*time, false)?,
             _ => false,
         })
     }

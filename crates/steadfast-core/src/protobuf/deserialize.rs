@@ -13,9 +13,9 @@ use super::id::MessageId;
 use super::message::{Count, Field, Message, Shape, UNNAMED, Value};
 use super::numbers::{double, integer};
 use super::presented::{AsJson, Name, Presence, Presented};
-use super::special::{Choice, choice, int_or_string, nanos, only};
+use super::special::{UnionValue, choice, int_or_string, nanos, only};
 use super::table::table;
-use super::text::{Moment, base64, duration, text};
+use super::text::{Timestamp, base64, duration, text};
 use super::wire::{Fault, Reader, Tag, Wire};
 
 /// Maximum nesting depth, counted as in `serde_json`, which rejects the 128th level.
@@ -93,7 +93,7 @@ impl<'de> Members<'de> {
                 }
                 Count::List | Count::Map => {
                     // The elements stay unread until the visitor requests the value.
-                    self.reader.stand(before);
+                    self.reader.seek(before);
                     self.content = Content::Next;
                 }
                 Count::Inline => {
@@ -109,7 +109,7 @@ impl<'de> Members<'de> {
     /// Advances to the next field that is missing from the message but present in its JSON. Returns `None` if the next
     /// member must be determined again.
     fn advance_to_absent(&mut self) -> Option<bool> {
-        let absent = self.message.told_of_absent & !self.seen;
+        let absent = self.message.present_when_missing & !self.seen;
         if absent == 0 {
             let Some(outer) = self.outer.take() else { return Some(false) };
             self.outer = self.further.pop();
@@ -120,7 +120,7 @@ impl<'de> Members<'de> {
         self.seen |= absent & absent.wrapping_neg();
         let field = self.message.field(absent.trailing_zeros())?;
         if field.count == Count::Inline {
-            self.enter(field, self.reader.nothing());
+            self.enter(field, self.reader.empty());
             return None;
         }
         self.field = field;
@@ -159,7 +159,7 @@ impl<'de> MapAccess<'de> for Members<'de> {
         if self.trims && value == Value::Message(table().metadata) {
             value = Value::Message(table().trimmed);
         }
-        let given = Given { reader: &mut self.reader, field, value, content: self.content, depth: self.depth };
+        let given = FieldValue { reader: &mut self.reader, field, value, content: self.content, depth: self.depth };
         let mut value = seed.deserialize(AsJson(given));
         step_out(&mut value, Step::Field(field.name), at);
         value
@@ -167,7 +167,7 @@ impl<'de> MapAccess<'de> for Members<'de> {
 }
 
 /// Value of a field: a single one, or all consecutive ones.
-pub(super) struct Given<'a, 'de> {
+pub(super) struct FieldValue<'a, 'de> {
     pub(super) reader: &'a mut Reader<'de>,
     pub(super) field: &'static Field,
     pub(super) value: Value,
@@ -175,18 +175,18 @@ pub(super) struct Given<'a, 'de> {
     pub(super) depth: u8,
 }
 
-impl<'de> Given<'_, 'de> {
+impl<'de> FieldValue<'_, 'de> {
     #[inline]
-    fn one(&self) -> One<'de> {
-        One { value: self.value, content: self.content, depth: self.depth }
+    fn one(&self) -> SingleValue<'de> {
+        SingleValue { value: self.value, content: self.content, depth: self.depth }
     }
 }
 
-impl<'de> Presented<'de> for Given<'_, 'de> {
+impl<'de> Presented<'de> for FieldValue<'_, 'de> {
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let Self { reader, field, value, content, depth } = self;
         if !matches!(content, Content::Next) {
-            return One { value, content, depth }.any(visitor);
+            return SingleValue { value, content, depth }.any(visitor);
         }
         if field.count == Count::Map {
             return Entries::visit(reader, field, depth, visitor);
@@ -206,7 +206,7 @@ impl<'de> Presented<'de> for Given<'_, 'de> {
 
     #[inline]
     fn presence(&self) -> Result<Presence<'de>, Error> {
-        if matches!(self.content, Content::Next) { Ok(Presence::There) } else { self.one().presence() }
+        if matches!(self.content, Content::Next) { Ok(Presence::Present) } else { self.one().presence() }
     }
 
     #[inline]
@@ -220,20 +220,20 @@ impl<'de> Presented<'de> for Given<'_, 'de> {
 
 /// Single value.
 #[derive(Clone, Copy)]
-pub(super) struct One<'de> {
+pub(super) struct SingleValue<'de> {
     pub(super) value: Value,
     pub(super) content: Content<'de>,
     pub(super) depth: u8,
 }
 
-impl<'de> One<'de> {
+impl<'de> SingleValue<'de> {
     fn visit_choice<V: Visitor<'de>>(self, mut reader: Reader<'de>, visitor: V) -> Result<V::Value, Error> {
         let depth = self.depth;
         match choice(self.value, reader)? {
-            Choice::Null => visitor.visit_unit(),
-            Choice::Bool(allows) => visitor.visit_bool(allows),
-            Choice::Schema(schema) => visitor.visit_map(Members::new(table().schema, schema, depth)?),
-            Choice::Several(value) => Elements::new(&mut reader, 2, value, true, depth).visit(visitor),
+            UnionValue::Null => visitor.visit_unit(),
+            UnionValue::Bool(allows) => visitor.visit_bool(allows),
+            UnionValue::Schema(schema) => visitor.visit_map(Members::new(table().schema, schema, depth)?),
+            UnionValue::Several(value) => Elements::new(&mut reader, 2, value, true, depth).visit(visitor),
         }
     }
 
@@ -247,7 +247,7 @@ impl<'de> One<'de> {
     }
 }
 
-impl<'de> Presented<'de> for One<'de> {
+impl<'de> Presented<'de> for SingleValue<'de> {
     #[inline]
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let mut reader = match self.content {
@@ -263,7 +263,7 @@ impl<'de> Presented<'de> for One<'de> {
             Value::Message(id) => {
                 Elements::new(&mut reader, 1, id.message().fields[0].value, true, self.depth).visit(visitor)
             }
-            Value::Time | Value::MicroTime => match Moment::read(reader, self.value == Value::MicroTime)? {
+            Value::Time | Value::MicroTime => match Timestamp::read(reader, self.value == Value::MicroTime)? {
                 Some(moment) => moment.visit(visitor),
                 None => visitor.visit_unit(),
             },
@@ -305,7 +305,7 @@ impl<'de> Presented<'de> for One<'de> {
         match self.content {
             Content::Null => Ok(Presence::Null),
             Content::Inside(reader) if self.value.may_be_null() => presence(self.value, reader),
-            _ => Ok(Presence::There),
+            _ => Ok(Presence::Present),
         }
     }
 }
@@ -313,15 +313,15 @@ impl<'de> Presented<'de> for One<'de> {
 /// Determines the presence of a value that may be null although it is on the wire.
 fn presence(value: Value, reader: Reader<'_>) -> Result<Presence<'_>, Error> {
     let is_null = match value {
-        Value::Time | Value::MicroTime => Moment::is_null(reader, value == Value::MicroTime)?,
+        Value::Time | Value::MicroTime => Timestamp::is_null(reader, value == Value::MicroTime)?,
         Value::Raw => match json(reader)? {
             Some(json) => return Ok(Presence::Json(json)),
             None => true,
         },
-        Value::SchemaOrArray | Value::SchemaOrTexts => matches!(choice(value, reader)?, Choice::Null),
+        Value::SchemaOrArray | Value::SchemaOrTexts => matches!(choice(value, reader)?, UnionValue::Null),
         _ => false,
     };
-    Ok(if is_null { Presence::Null } else { Presence::There })
+    Ok(if is_null { Presence::Null } else { Presence::Present })
 }
 
 /// Returns the JSON in the only field of a message, unless the message is empty.
@@ -352,7 +352,7 @@ struct Elements<'a, 'de> {
     number: u32,
     value: Value,
     /// Set if the elements may be interleaved with other fields, up to the end of the message.
-    among: bool,
+    is_interleaved: bool,
     /// Packed numbers.
     packed: Option<Reader<'de>>,
     index: usize,
@@ -363,8 +363,8 @@ struct Elements<'a, 'de> {
 
 impl<'a, 'de> Elements<'a, 'de> {
     #[inline]
-    fn new(reader: &'a mut Reader<'de>, number: u32, value: Value, among: bool, depth: u8) -> Self {
-        Self { reader, number, value, among, packed: None, index: 0, ended: false, depth }
+    fn new(reader: &'a mut Reader<'de>, number: u32, value: Value, is_interleaved: bool, depth: u8) -> Self {
+        Self { reader, number, value, is_interleaved, packed: None, index: 0, ended: false, depth }
     }
 
     fn visit<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Error> {
@@ -401,9 +401,9 @@ impl<'a, 'de> Elements<'a, 'de> {
                     }
                     return Content::read(self.reader, wire, self.value).map(Some);
                 }
-                Some(Tag { wire, .. }) if self.among => self.reader.skip(wire)?,
+                Some(Tag { wire, .. }) if self.is_interleaved => self.reader.skip(wire)?,
                 _ => {
-                    self.reader.stand(before);
+                    self.reader.seek(before);
                     self.ended = true;
                     return Ok(None);
                 }
@@ -420,7 +420,7 @@ impl<'de> SeqAccess<'de> for &mut Elements<'_, 'de> {
         let Some(content) = self.next()? else { return Ok(None) };
         let (index, at) = (self.index, self.reader.at());
         self.index += 1;
-        let element = One { value: self.value, content, depth: self.depth };
+        let element = SingleValue { value: self.value, content, depth: self.depth };
         match seed.deserialize(AsJson(element)) {
             Ok(value) => Ok(Some(value)),
             Err(mut error) => {
@@ -434,7 +434,7 @@ impl<'de> SeqAccess<'de> for &mut Elements<'_, 'de> {
     /// packed.
     fn size_hint(&self) -> Option<usize> {
         // The number of packed elements is unknown before decoding.
-        if self.packs() { None } else { self.reader.count(self.number, self.among).ok() }
+        if self.packs() { None } else { self.reader.count(self.number, self.is_interleaved).ok() }
     }
 }
 
@@ -469,13 +469,13 @@ impl<'a, 'de> Entries<'a, 'de> {
     fn next(&mut self) -> Result<Option<Reader<'de>>, Fault> {
         let before = self.reader.at();
         let Some(tag) = self.reader.tag()?.filter(|tag| tag.number == self.field.number) else {
-            self.reader.stand(before);
+            self.reader.seek(before);
             self.ended = true;
             return Ok(None);
         };
         let mut entry = self.reader.delimited(tag.wire)?;
         // A map entry may omit an empty key and a zero value.
-        let mut key = entry.nothing();
+        let mut key = entry.empty();
         self.content = Content::zero(&entry, self.field.value);
         while let Some(tag) = entry.tag()? {
             match tag.number {
@@ -494,12 +494,13 @@ impl<'de> MapAccess<'de> for &mut Entries<'_, 'de> {
     #[inline]
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
         let Some(key) = self.next()? else { return Ok(None) };
-        seed.deserialize(AsJson(One { value: Value::Text, content: Content::Inside(key), depth: self.depth })).map(Some)
+        seed.deserialize(AsJson(SingleValue { value: Value::Text, content: Content::Inside(key), depth: self.depth }))
+            .map(Some)
     }
 
     #[inline]
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
-        let value = One { value: self.field.value, content: self.content, depth: self.depth };
+        let value = SingleValue { value: self.field.value, content: self.content, depth: self.depth };
         let at = self.reader.at();
         let mut value = seed.deserialize(AsJson(value));
         step_out(&mut value, Step::Entry, at);

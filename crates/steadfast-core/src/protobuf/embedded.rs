@@ -16,7 +16,7 @@ pub(crate) fn embedded<'de, T>(
     value.map_err(|error| {
         let message = error.to_string();
         let reason = match error.classify() {
-            serde_json::error::Category::Data => Reason::Unfit(message),
+            serde_json::error::Category::Data => Reason::InvalidValue(message),
             _ if message.starts_with("recursion limit exceeded") => Reason::TooDeep,
             _ => Reason::Malformed,
         };

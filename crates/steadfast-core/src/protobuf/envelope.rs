@@ -6,7 +6,7 @@ use super::text::plain;
 use super::wire::{Fault, Reader};
 
 /// Magic prefix of every standalone object. No Kubernetes message starts with these bytes, which would denote a group.
-pub(crate) const MARK: &[u8] = b"k8s\0";
+pub(crate) const MAGIC_PREFIX: &[u8] = b"k8s\0";
 
 /// `apiVersion` and `kind` of an object.
 #[derive(Clone, Copy, Default)]
@@ -16,13 +16,13 @@ pub(crate) struct TypeMeta<'a> {
 }
 
 /// Opens an optional envelope. Returns the type in the envelope, if one exists, and the message.
-pub(crate) fn open(lies: Reader<'_>) -> Result<(Option<TypeMeta<'_>>, Reader<'_>), Fault> {
-    if !lies.rest().starts_with(MARK) {
-        return Ok((None, lies));
+pub(crate) fn open(reader: Reader<'_>) -> Result<(Option<TypeMeta<'_>>, Reader<'_>), Fault> {
+    if !reader.rest().starts_with(MAGIC_PREFIX) {
+        return Ok((None, reader));
     }
-    let mut envelope = lies;
-    envelope.stand(lies.at() + MARK.len());
-    let (mut types, mut message) = (TypeMeta::default(), envelope.nothing());
+    let mut envelope = reader;
+    envelope.seek(reader.at() + MAGIC_PREFIX.len());
+    let (mut types, mut message) = (TypeMeta::default(), envelope.empty());
     while let Some(tag) = envelope.tag()? {
         let at = envelope.at();
         match tag.number {

@@ -22,7 +22,7 @@ pub enum Reason {
     /// The message is nested deeper than the limit of JSON.
     TooDeep,
     /// The type rejects the value. The text may quote values and must not be shown.
-    Unfit(String),
+    InvalidValue(String),
 }
 
 /// Step of the path to a value.
@@ -80,7 +80,7 @@ impl From<Fault> for Error {
 
 impl serde::de::Error for Error {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self(Box::new(Inner { reason: Reason::Unfit(message.to_string()), at: None, path: Vec::new() }))
+        Self(Box::new(Inner { reason: Reason::InvalidValue(message.to_string()), at: None, path: Vec::new() }))
     }
 }
 
@@ -89,7 +89,7 @@ impl fmt::Display for Error {
         match self.reason() {
             Reason::Malformed => f.write_str("malformed protobuf")?,
             Reason::TooDeep => f.write_str("nested too deep")?,
-            Reason::Unfit(_) => f.write_str("a value that the type does not take")?,
+            Reason::InvalidValue(_) => f.write_str("a value that the type does not take")?,
         }
         write!(f, " at {:?}, byte {}", self.path(), self.offset())
     }

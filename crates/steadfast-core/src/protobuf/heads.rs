@@ -82,10 +82,10 @@ mod tests {
     use super::*;
 
     /// Reads a head of `bytes` in pieces of `size` bytes; returns it with the number of processed bytes.
-    fn heads(bytes: &[u8], size: usize, room: u64) -> Result<(Option<Head>, usize), Fault> {
+    fn heads(bytes: &[u8], size: usize, remaining: u64) -> Result<(Option<Head>, usize), Fault> {
         let (mut heads, mut at) = (Heads::default(), 0);
         for piece in bytes.chunks(size) {
-            let (head, taken) = heads.next(piece, room)?;
+            let (head, taken) = heads.next(piece, remaining)?;
             at += taken;
             if head.is_some() {
                 return Ok((head, at));
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn overlong_field_is_a_fault() {
-        for (bytes, room) in [
+        for (bytes, remaining) in [
             (&[0x12, 0x03, 1, 2, 3][..], 4),
             (&[0x12, 0x80, 0x80], 3),
             (&[0x13; 20], 200),
@@ -123,7 +123,7 @@ mod tests {
             (&[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], u64::MAX),
         ] {
             for size in 1..=bytes.len() {
-                assert!(heads(bytes, size, room).is_err(), "{bytes:?} by {size}");
+                assert!(heads(bytes, size, remaining).is_err(), "{bytes:?} by {size}");
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::envelope::MARK;
+use super::envelope::MAGIC_PREFIX;
 use super::heads::{Head, Heads};
 use super::scan::{METADATA, numbers};
 use super::text::plain;
@@ -10,7 +10,7 @@ use super::wire::{Fault, Wire};
 use crate::scan::{Metadata, ObjectScan, RecordScan};
 
 /// Maximum length of a kept text, in bytes.
-const LONGEST_KEPT: u64 = 8 * 1024;
+const MAX_KEPT_BYTES: u64 = 8 * 1024;
 
 /// Scanner for pieces of any size, with bounded memory.
 pub(crate) struct IdentityScanner {
@@ -23,7 +23,7 @@ pub(crate) struct IdentityScanner {
     text: Vec<u8>,
     metadata: Metadata<'static>,
     /// Set if the namespace was not kept. A key without the namespace would denote another object.
-    astray: bool,
+    is_namespace_lost: bool,
     found: RecordScan<'static>,
 }
 
@@ -33,7 +33,7 @@ enum Level {
     Record,
     Extension,
     /// The magic prefix and the envelope.
-    Marked,
+    Prefixed,
     Envelope,
     TypeMeta,
     Object,
@@ -56,7 +56,7 @@ enum State {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Member {
     Type,
-    Mark,
+    MagicPrefix,
     ApiVersion,
     Kind,
     Name,
@@ -84,7 +84,7 @@ impl IdentityScanner {
             state: State::Head,
             text: Vec::new(),
             metadata: Metadata::default(),
-            astray: false,
+            is_namespace_lost: false,
             found: RecordScan::default(),
         }
     }
@@ -132,7 +132,7 @@ impl IdentityScanner {
                 Level::Metadata => {
                     let mut metadata = std::mem::take(&mut self.metadata);
                     // A name without its namespace would denote another object.
-                    metadata.name = metadata.name.filter(|_| !self.astray);
+                    metadata.name = metadata.name.filter(|_| !self.is_namespace_lost);
                     self.found.object.metadata = metadata;
                 }
                 // Only the end of the object matters, not its position.
@@ -155,12 +155,12 @@ impl IdentityScanner {
             State::Done => Ok(piece.len()),
             State::Head => {
                 let Some(&(level, end)) = self.open.last() else { return Ok(piece.len()) };
-                if level == Level::Marked {
-                    self.begin(Member::Mark, MARK.len() as u64, end)?;
+                if level == Level::Prefixed {
+                    self.begin(Member::MagicPrefix, MAGIC_PREFIX.len() as u64, end)?;
                     return Ok(0);
                 }
-                let room = end - self.at + self.heads.count() as u64;
-                let (head, taken) = self.heads.next(piece, room)?;
+                let remaining = end - self.at + self.heads.count() as u64;
+                let (head, taken) = self.heads.next(piece, remaining)?;
                 if let Some(head) = head {
                     self.field(level, head, self.at + taken as u64)?;
                 }
@@ -175,7 +175,7 @@ impl IdentityScanner {
         let end = at + length;
         let inner = match (level, number) {
             (Level::Record, 2) => Some(Level::Extension),
-            (Level::Extension, 1) => Some(Level::Marked),
+            (Level::Extension, 1) => Some(Level::Prefixed),
             (Level::Envelope, 1) => Some(Level::TypeMeta),
             (Level::Envelope, 2) => Some(Level::Object),
             (Level::Object, METADATA) => Some(Level::Metadata),
@@ -197,7 +197,7 @@ impl IdentityScanner {
         if let Some(inner) = inner {
             // For repeated metadata, the last occurrence counts.
             if inner == Level::Metadata {
-                (self.metadata, self.astray) = (Metadata::default(), false);
+                (self.metadata, self.is_namespace_lost) = (Metadata::default(), false);
             }
             if inner == Level::Extension {
                 self.found.object = ObjectScan::default();
@@ -206,12 +206,12 @@ impl IdentityScanner {
             return Ok(());
         }
         match member {
-            Some(member) if length <= LONGEST_KEPT => {
+            Some(member) if length <= MAX_KEPT_BYTES => {
                 self.text.clear();
                 self.state = State::Text(member, end);
             }
             _ => {
-                self.astray |= member == Some(Member::Namespace);
+                self.is_namespace_lost |= member == Some(Member::Namespace);
                 self.state = State::Skipped(end);
             }
         }
@@ -233,8 +233,8 @@ impl IdentityScanner {
         self.state = State::Head;
         let text = Some(Cow::Owned(plain(&self.text).into_owned()));
         match member {
-            Member::Mark if self.text != MARK => self.state = State::Done,
-            Member::Mark => {
+            Member::MagicPrefix if self.text != MAGIC_PREFIX => self.state = State::Done,
+            Member::MagicPrefix => {
                 if let Some((level, _)) = self.open.last_mut() {
                     *level = Level::Envelope;
                 }

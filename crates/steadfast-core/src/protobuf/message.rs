@@ -9,7 +9,7 @@ pub(crate) struct Message {
     /// For each field number, the index in `fields` plus one; zero for an unknown number.
     places: Vec<u8>,
     /// Bit set of the numbers of those fields that JSON contains even if the message lacks them.
-    pub(crate) told_of_absent: u64,
+    pub(crate) present_when_missing: u64,
     /// Form of the message in JSON.
     pub(crate) shape: Shape,
 }
@@ -28,7 +28,7 @@ pub(crate) enum Shape {
 pub(crate) struct Field {
     /// Name in JSON; [`UNNAMED`] for inline fields and for the elements of an array.
     pub(crate) name: &'static str,
-    /// Number of the field, below [`HIGHEST`].
+    /// Number of the field, below [`FIELD_NUMBER_END`].
     pub(crate) number: u32,
     /// Cardinality of the field.
     pub(crate) count: Count,
@@ -42,7 +42,7 @@ pub(crate) struct Field {
 pub(crate) const UNNAMED: &str = "-";
 
 /// Exclusive upper bound of field numbers, which are bits of a word.
-pub(crate) const HIGHEST: u32 = 64;
+pub(crate) const FIELD_NUMBER_END: u32 = 64;
 
 /// Cardinality of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,21 +88,21 @@ pub(crate) enum Value {
 }
 
 impl Message {
-    /// Creates a message of these fields. Fields with numbers from [`HIGHEST`] on are ignored.
+    /// Creates a message of these fields. Fields with numbers from [`FIELD_NUMBER_END`] on are ignored.
     pub(crate) fn new(mut fields: Vec<Field>) -> Self {
-        fields.retain(|field| (1..HIGHEST).contains(&field.number));
+        fields.retain(|field| (1..FIELD_NUMBER_END).contains(&field.number));
         fields.sort_by_key(|field| field.number);
         let mut places = vec![0; fields.last().map_or(0, |field| field.number as usize + 1)];
-        let mut told_of_absent = 0;
+        let mut present_when_missing = 0;
         for (place, field) in fields.iter().enumerate() {
             places[field.number as usize] = place as u8 + 1;
-            if field.is_told_of_absent() {
-                told_of_absent |= 1 << field.number;
+            if field.is_present_when_missing() {
+                present_when_missing |= 1 << field.number;
             }
         }
         let is_array = matches!(fields.as_slice(), [Field { count: Count::List, name: UNNAMED, .. }]);
         let shape = if is_array { Shape::Array } else { Shape::Object };
-        Self { fields, places, told_of_absent, shape }
+        Self { fields, places, present_when_missing, shape }
     }
 
     /// Returns the field with this number.
@@ -116,7 +116,7 @@ impl Message {
 impl Field {
     /// Returns whether JSON contains the field even if the message lacks it. JSON never omits a Go struct as empty,
     /// except for a time with `omitzero`.
-    fn is_told_of_absent(&self) -> bool {
+    fn is_present_when_missing(&self) -> bool {
         use Value::{Bool, Bytes, Double, Int32, Int64, Text, Time};
         match (self.count, self.value) {
             (Count::Inline, _) => true,

@@ -28,7 +28,7 @@ pub(crate) trait Presented<'de>: Sized {
     /// Returns the presence of the value.
     #[inline]
     fn presence(&self) -> Result<Presence<'de>, Error> {
-        Ok(Presence::There)
+        Ok(Presence::Present)
     }
 
     /// Skips the value.
@@ -40,7 +40,7 @@ pub(crate) trait Presented<'de>: Sized {
 /// Presence of a value.
 pub(crate) enum Presence<'de> {
     /// The value is present.
-    There,
+    Present,
     /// The value is null.
     Null,
     /// The value is present and contains verbatim JSON.
@@ -61,7 +61,7 @@ impl<'de, P: Presented<'de>> Deserializer<'de> for AsJson<P> {
     #[inline]
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.0.presence()? {
-            Presence::There => visitor.visit_some(self),
+            Presence::Present => visitor.visit_some(self),
             Presence::Null => visitor.visit_none(),
             Presence::Json(json) => embedded(json, |json| json.deserialize_option(visitor)),
         }
@@ -100,7 +100,7 @@ impl<'de, P: Presented<'de>> Deserializer<'de> for AsJson<P> {
     ) -> Result<V::Value, Error> {
         match self.0.presence()? {
             Presence::Json(json) => embedded(json, |json| json.deserialize_enum(name, variants, visitor)),
-            Presence::There | Presence::Null => self.0.any(Variant(visitor)),
+            Presence::Present | Presence::Null => self.0.any(Variant(visitor)),
         }
     }
 

@@ -81,7 +81,7 @@ fn pass_all(
     message: &mut Reader<'_>,
     number: u32,
 ) -> Result<(), Fault> {
-    message.stand(before);
+    message.seek(before);
     message.skip_all(number)?;
     match span.replace(before..message.at()) {
         None => Ok(()),
@@ -126,7 +126,7 @@ pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Res
     let (mut reader, mut has) = (Reader::new(annotations), false);
     while let Some(tag) = reader.tag()? {
         let mut entry = reader.delimited(tag.wire)?;
-        let (mut key, mut text) = (entry.nothing(), entry.nothing());
+        let (mut key, mut text) = (entry.empty(), entry.empty());
         while let Some(tag) = entry.tag()? {
             match tag.number {
                 1 => key = entry.delimited(tag.wire)?,

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::content::Content;
-use super::deserialize::{DEPTH, Given, deeper};
+use super::deserialize::{DEPTH, FieldValue, deeper};
 use super::envelope::open;
 use super::id::MessageId;
 use super::message::{Count, Field, Message, Shape, Value};
@@ -32,7 +32,7 @@ pub(crate) fn decode_field<'de, T: Deserialize<'de>>(
         if id.message().shape != Shape::Object {
             return None;
         }
-        reader.stand(before?);
+        reader.seek(before?);
         let tag = reader.tag().ok()??;
         (reader, message) = (reader.delimited(tag.wire).ok()?, id.message());
     }
@@ -40,9 +40,9 @@ pub(crate) fn decode_field<'de, T: Deserialize<'de>>(
     let (field, before) = seek(message, reader, last)?;
     let Some(before) = before else {
         // JSON may contain a field that the message lacks. Only the full decoder presents such a field.
-        return (message.told_of_absent & (1 << field.number) == 0).then_some(Found(None));
+        return (message.present_when_missing & (1 << field.number) == 0).then_some(Found(None));
     };
-    reader.stand(before);
+    reader.seek(before);
     let content = match field.count {
         Count::List | Count::Map => Content::Next,
         Count::Inline => return None,
@@ -54,7 +54,7 @@ pub(crate) fn decode_field<'de, T: Deserialize<'de>>(
     if field.count == Count::One && field.omit && content.is_empty(field.value).ok()? {
         return Some(Found(None));
     }
-    let given = Given { reader: &mut reader, field, value: field.value, content, depth };
+    let given = FieldValue { reader: &mut reader, field, value: field.value, content, depth };
     // After any error, the caller decodes the whole object and reports the precise position.
     Option::deserialize(AsJson(given)).ok().map(Found)
 }
@@ -75,7 +75,7 @@ fn seek(message: &'static Message, mut reader: Reader<'_>, name: &str) -> Option
         if found.replace(before).is_some() {
             return None;
         }
-        reader.stand(before);
+        reader.seek(before);
         match field.count {
             Count::List | Count::Map => reader.skip_all(tag.number).ok()?,
             _ => reader.tag().and_then(|_| reader.skip(tag.wire)).ok()?,

@@ -10,7 +10,7 @@ use super::text::text;
 use super::wire::{Fault, Reader};
 
 /// Value of one of several types.
-pub(crate) enum Choice<'de> {
+pub(crate) enum UnionValue<'de> {
     Null,
     Bool(bool),
     Schema(Reader<'de>),
@@ -19,18 +19,18 @@ pub(crate) enum Choice<'de> {
 }
 
 /// Reads a schema or its alternative.
-pub(crate) fn choice(value: Value, mut reader: Reader<'_>) -> Result<Choice<'_>, Error> {
-    let (mut choice, mut several) = (Choice::Null, None);
+pub(crate) fn choice(value: Value, mut reader: Reader<'_>) -> Result<UnionValue<'_>, Error> {
+    let (mut choice, mut several) = (UnionValue::Null, None);
     while let Some(tag) = reader.tag()? {
         match (value, tag.number) {
             (Value::SchemaOrBool, 1) => {
                 let allows = reader.number(tag.wire)? != 0;
                 // A schema takes precedence, independent of the order of the fields.
-                if !matches!(choice, Choice::Schema(_)) {
-                    choice = Choice::Bool(allows);
+                if !matches!(choice, UnionValue::Schema(_)) {
+                    choice = UnionValue::Bool(allows);
                 }
             }
-            (Value::SchemaOrBool, 2) | (_, 1) => choice = Choice::Schema(reader.delimited(tag.wire)?),
+            (Value::SchemaOrBool, 2) | (_, 1) => choice = UnionValue::Schema(reader.delimited(tag.wire)?),
             (Value::SchemaOrArray, 2) => several = Some(Value::Message(table().schema)),
             (Value::SchemaOrTexts, 2) => several = Some(Value::Text),
             _ => {}
@@ -44,9 +44,9 @@ pub(crate) fn choice(value: Value, mut reader: Reader<'_>) -> Result<Choice<'_>,
         }
     }
     Ok(match (several, choice) {
-        (Some(elements), _) => Choice::Several(elements),
+        (Some(elements), _) => UnionValue::Several(elements),
         // An empty message denotes `false`.
-        (None, Choice::Null) if value == Value::SchemaOrBool => Choice::Bool(false),
+        (None, UnionValue::Null) if value == Value::SchemaOrBool => UnionValue::Bool(false),
         (None, choice) => choice,
     })
 }
@@ -91,7 +91,7 @@ enum IntOrString<'de> {
 
 /// Reads an `IntOrString`. Not generic, so that it is compiled once instead of once per visitor.
 fn read_int_or_string(mut message: Reader<'_>) -> Result<IntOrString<'_>, Fault> {
-    let (mut kind, mut number, mut written) = (0, 0, message.nothing());
+    let (mut kind, mut number, mut written) = (0, 0, message.empty());
     let at = message.at();
     while let Some(tag) = message.tag()? {
         match tag.number {

@@ -41,7 +41,7 @@ pub(crate) fn base64<'de, V: Visitor<'de>>(bytes: &[u8], visitor: V) -> Result<V
 
 /// Instant of `meta.v1.Time` or `meta.v1.MicroTime`.
 #[derive(Clone, Copy)]
-pub(crate) struct Moment {
+pub(crate) struct Timestamp {
     seconds: i64,
     /// Microseconds; `None` for a type without them.
     micros: Option<u32>,
@@ -56,9 +56,9 @@ const ZERO: i64 = -62_135_596_800;
 /// Minimum length of Go's zero time in bytes: a tag, and the seconds as a varint of 64 bits.
 const ZERO_LENGTH: usize = 11;
 
-impl Moment {
+impl Timestamp {
     /// Reads an instant; `None` for Go's zero, which is null in JSON.
-    pub(crate) fn read(mut message: Reader<'_>, by_micros: bool) -> Result<Option<Self>, Fault> {
+    pub(crate) fn read(mut message: Reader<'_>, has_micros: bool) -> Result<Option<Self>, Fault> {
         if message.rest().is_empty() {
             return Ok(None);
         }
@@ -71,7 +71,7 @@ impl Moment {
             }
         }
         // Go's zero time is `null` in JSON.
-        if !by_micros {
+        if !has_micros {
             return Ok((seconds != ZERO).then_some(Self { seconds, micros: None }));
         }
         // Go rounds towards zero first, then carries.
@@ -82,12 +82,12 @@ impl Moment {
     }
 
     /// Returns whether a message is Go's zero, which is null in JSON.
-    pub(crate) fn is_null(message: Reader<'_>, by_micros: bool) -> Result<bool, Fault> {
+    pub(crate) fn is_null(message: Reader<'_>, has_micros: bool) -> Result<bool, Fault> {
         // The seconds of Go's zero are negative, and a negative varint always has the maximum length.
         if (1..ZERO_LENGTH).contains(&message.rest().len()) {
             return Ok(false);
         }
-        Ok(Self::read(message, by_micros)?.is_none())
+        Ok(Self::read(message, has_micros)?.is_none())
     }
 
     /// Presents the instant in RFC 3339.
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn instants_match_go_output() {
-        let written = |seconds, micros| Moment { seconds, micros }.visit(Written).expect("a text");
+        let written = |seconds, micros| Timestamp { seconds, micros }.visit(Written).expect("a text");
         for (seconds, wanted) in [
             (0, "1970-01-01T00:00:00Z"),
             (1_795_391_999, "2026-11-22T23:59:59Z"),
@@ -260,15 +260,15 @@ mod tests {
                 if let Some(nanos) = nanos.map(i64::cast_unsigned) {
                     message.extend([vec![16], varint(nanos)].concat());
                 }
-                for by_micros in [false, true] {
-                    let is_null = Moment::is_null(Reader::new(&message), by_micros).expect("a message");
-                    let read = Moment::read(Reader::new(&message), by_micros).expect("a message");
+                for has_micros in [false, true] {
+                    let is_null = Timestamp::is_null(Reader::new(&message), has_micros).expect("a message");
+                    let read = Timestamp::read(Reader::new(&message), has_micros).expect("a message");
                     assert_eq!(is_null, read.is_none(), "{seconds} {nanos:?}");
                 }
             }
         }
-        assert_eq!(Moment::is_null(Reader::new(&[]), false), Ok(true));
-        assert_eq!(Moment::is_null(Reader::new(&[16, 1]), true), Ok(false));
+        assert_eq!(Timestamp::is_null(Reader::new(&[]), false), Ok(true));
+        assert_eq!(Timestamp::is_null(Reader::new(&[16, 1]), true), Ok(false));
     }
 
     #[test]

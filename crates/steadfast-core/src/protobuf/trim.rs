@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::envelope::{MARK, open};
+use super::envelope::{MAGIC_PREFIX, open};
 use super::scan::METADATA;
 use super::wire::{Fault, Reader};
 
@@ -40,7 +40,7 @@ fn trim(bytes: &[u8], cut: Range<usize>, into: &mut Vec<u8>) -> Result<(), Fault
     // Lengths precede their content, so the new length is computed first.
     let length = before - begin + head_length(left) + left + end - lies.end;
     if let Some(types) = types {
-        into.extend_from_slice(MARK);
+        into.extend_from_slice(MAGIC_PREFIX);
         let texts = [(1, types.api_version), (2, types.kind)];
         head(1, texts.iter().map(|(_, text)| head_length(text.len()) + text.len()).sum(), into);
         for (number, text) in texts {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, MapAccess, Visitor};
 
 use super::content::Content;
-use super::deserialize::{DEPTH, Members, One, step_out};
+use super::deserialize::{DEPTH, Members, SingleValue, step_out};
 use super::envelope::{TypeMeta, open};
 use super::error::{Error, Step};
 use super::id::MessageId;
@@ -58,16 +58,16 @@ impl<'de> Presented<'de> for Whole<'de> {
         members.trims = !self.keep_managed_fields;
         // Only list items of this type contain their `apiVersion` and `kind` in JSON, and both are constant.
         let partial = TypeMeta { api_version: b"meta.k8s.io/v1", kind: b"PartialObjectMetadata" };
-        let unsaid = if self.id == table().partial { partial } else { TypeMeta::default() };
-        let TypeMeta { api_version, kind } = self.types.unwrap_or(unsaid);
-        visitor.visit_map(Object { types: [("apiVersion", api_version), ("kind", kind)], told: 0, members })
+        let implied_type = if self.id == table().partial { partial } else { TypeMeta::default() };
+        let TypeMeta { api_version, kind } = self.types.unwrap_or(implied_type);
+        visitor.visit_map(Object { types: [("apiVersion", api_version), ("kind", kind)], yielded: 0, members })
     }
 }
 
 /// Members of a standalone object: those of the envelope, and those of the message.
 struct Object<'de> {
     types: [(&'static str, &'de [u8]); 2],
-    told: usize,
+    yielded: usize,
     members: Members<'de>,
 }
 
@@ -75,21 +75,21 @@ impl<'de> MapAccess<'de> for Object<'de> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        while let Some((name, text)) = self.types.get(self.told) {
-            self.told += 1;
+        while let Some((name, text)) = self.types.get(self.yielded) {
+            self.yielded += 1;
             // Empty types are omitted, as in JSON.
             if !text.is_empty() {
                 return seed.deserialize(AsJson(Name(name))).map(Some);
             }
         }
-        self.told = self.types.len() + 1;
+        self.yielded = self.types.len() + 1;
         self.members.next_key_seed(seed)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
-        match self.told.checked_sub(1).and_then(|told| self.types.get(told)) {
+        match self.yielded.checked_sub(1).and_then(|yielded| self.types.get(yielded)) {
             Some((name, text)) => {
-                let text = One { value: Value::Text, content: Content::Inside(Reader::new(text)), depth: DEPTH };
+                let text = SingleValue { value: Value::Text, content: Content::Inside(Reader::new(text)), depth: DEPTH };
                 let mut value = seed.deserialize(AsJson(text));
                 step_out(&mut value, Step::Field(name), 0);
                 value

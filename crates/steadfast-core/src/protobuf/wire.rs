@@ -36,7 +36,7 @@ pub(crate) struct Reader<'a> {
 }
 
 /// Maximum length of a varint in bytes: 64 bits, seven in each.
-const LONGEST_VARINT: usize = 10;
+const MAX_VARINT_BYTES: usize = 10;
 
 impl<'a> Reader<'a> {
     /// Creates a reader at the start of `bytes`.
@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Creates a reader of an empty message at the current offset.
-    pub(crate) fn nothing(&self) -> Self {
+    pub(crate) fn empty(&self) -> Self {
         Self { bytes: &self.bytes[..self.at], at: self.at }
     }
 
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Moves to an earlier or later offset.
-    pub(crate) fn stand(&mut self, at: usize) {
+    pub(crate) fn seek(&mut self, at: usize) {
         self.at = at;
     }
 
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
             return Ok(u64::from(low & 0x7f) | u64::from(high) << 7);
         }
         let mut value = 0;
-        for (place, byte) in self.rest().iter().take(LONGEST_VARINT).enumerate() {
+        for (place, byte) in self.rest().iter().take(MAX_VARINT_BYTES).enumerate() {
             value |= u64::from(byte & 0x7f) << (7 * place);
             if *byte < 0x80 {
                 self.at += place + 1;
@@ -194,13 +194,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Counts the following fields with the number `number`, or all of them if they may be interleaved (`among`).
-    pub(crate) fn count(mut self, number: u32, among: bool) -> Result<usize, Fault> {
+    /// Counts the following fields with the number `number`, or all of them if they are interleaved with other fields (`is_interleaved`).
+    pub(crate) fn count(mut self, number: u32, is_interleaved: bool) -> Result<usize, Fault> {
         let mut count = 0;
         while let Some(tag) = self.tag()? {
             if tag.number == number {
                 count += 1;
-            } else if !among {
+            } else if !is_interleaved {
                 break;
             }
             self.skip(tag.wire)?;

@@ -11,7 +11,7 @@ use super::diagnostic::Diagnostic;
 use super::effect::{Effect, Effects};
 use super::failure::{Failure, FailureKind};
 use super::list::List;
-use super::list_plan::{Form, ListPlan};
+use super::list_plan::{ListForm, ListPlan};
 use super::next::Next;
 use super::output::Output;
 use super::phase::Phase;
@@ -23,11 +23,11 @@ use crate::time::Instant;
 use crate::version::ResourceVersion;
 
 /// Cause of a suspect watch that is silent although its connection is alive.
-const UNANSWERED: &str =
+const SILENT_WATCH: &str =
     "the server answers nothing on this connection, though something on the way may answer its pings";
 
 /// Cause of a suspect watch without a response head on a connection that is alive.
-const UNOPENED: &str = "the server answers nothing on this connection, not even the watch that was requested there, though \
+const NO_RESPONSE_HEAD: &str = "the server answers nothing on this connection, not even the watch that was requested there, though \
                         something on the way may answer its pings";
 
 impl Reflector {
@@ -51,22 +51,22 @@ impl Reflector {
                 self.apply(now, effects, out);
             }
             Effect::Suspect(why) => self.doubt(now, why, out),
-            Effect::Unanswered => self.unanswered(now, false, out),
+            Effect::NoResponse => self.no_response(now, false, out),
             Effect::Broken(failure) => self.set_broken(now, &failure),
             Effect::Condition(condition, why) => self.cache.set_condition(now, condition, why),
-            Effect::BookmarkHeard => self.cache.bookmark_interval.hear(),
+            Effect::BookmarkHeard => self.cache.bookmark_interval.record_any_bookmark(),
             Effect::NoBookmarks => self.cache.bookmark_interval.without_bookmarks(),
             Effect::StreamsRejected => {
                 let until = now + self.cache.settings.pages_for;
-                self.cache.streaming.does_not_work_of_nothing(until);
+                self.cache.streaming.empty_list_rejected(until);
             }
 
             Effect::Advance(version) => {
-                self.cache.hold(now, version.clone());
+                self.cache.advance(now, version.clone());
                 out.push(Output::Advance(version));
             }
             Effect::Shown(version) => {
-                self.cache.show(now, version.clone());
+                self.cache.set_shown(now, version.clone());
                 out.push(Output::Advance(version));
             }
 
@@ -81,11 +81,11 @@ impl Reflector {
             }
             Effect::SeekProof => self.seek_proof(now, out),
             Effect::SeekAt(at) => self.probe.schedule.set_due(at),
-            Effect::SeekAfter(asked) => self.probe.schedule.not_for(now, asked, &mut self.requester),
+            Effect::SeekAfter(retry_after) => self.probe.schedule.delay_by(now, retry_after, &mut self.requester),
             Effect::DropComparison => self.drop_comparison(now, out),
 
             Effect::Relist { plan, why } => self.relist(now, plan, why, out),
-            Effect::ListLater { plan, asked } => self.list_later(now, plan, asked),
+            Effect::ListLater { plan, retry_after } => self.list_later(now, plan, retry_after),
             Effect::Listed { version, fetched } => self.list_complete(now, version, fetched, out),
             Effect::ListFailed(failure) => self.list_failed(now, &failure, out),
             Effect::PagesInstead(why) => self.fall_back(now, why, out),
@@ -170,7 +170,7 @@ impl Reflector {
     fn wait(&mut self, now: Instant, failure: &Failure, then: Next, out: &mut Vec<Output>) {
         // Only a server that did not respond at all can be reported as reachable later. A server that accepts and
         // closes connections immediately keeps the full backoff, however often a connection succeeds (R6).
-        let unreachable = failure.kind == FailureKind::Unreachable && !self.phase.is_answered();
+        let unreachable = failure.kind == FailureKind::Unreachable && !self.phase.has_response();
         let until = now + self.fail(failure, out);
         self.phase = Phase::Waiting { until, then, unreachable };
     }
@@ -187,7 +187,7 @@ impl Reflector {
 
     /// Requests a proof now.
     pub(super) fn seek_proof(&mut self, now: Instant, out: &mut Vec<Output>) {
-        self.probe.schedule.want(now);
+        self.probe.schedule.request(now);
         self.probe_tick(now, out);
     }
 
@@ -203,9 +203,9 @@ impl Reflector {
             return;
         }
         // A repeated doubt updates the reason without another log line.
-        let news = !self.cache.is_suspect();
+        let is_new_doubt = !self.cache.is_suspect();
         self.cache.set_condition(now, Condition::Suspect, why.clone());
-        if news {
+        if is_new_doubt {
             out.push(Output::Diagnostic(Diagnostic::Suspect { why }));
         }
         self.replace_watch(now, out);
@@ -218,7 +218,7 @@ impl Reflector {
 
     /// Handles a server that does not respond on the connection of a watch. `opened` is set if the head of the watch's
     /// response arrived.
-    pub(super) fn unanswered(&mut self, now: Instant, opened: bool, out: &mut Vec<Output>) {
+    pub(super) fn no_response(&mut self, now: Instant, opened: bool, out: &mut Vec<Output>) {
         // A replacement is already opening. Its deadline limits the number of connections.
         if self.probe.is_replacing() {
             return;
@@ -226,12 +226,12 @@ impl Reflector {
         out.extend(self.probe.cancel());
         let condition = self.cache.evidence.condition;
         if self.is_streaming() || matches!(condition, Condition::Streaming | Condition::Suspect) {
-            self.doubt(now, if opened { UNANSWERED } else { UNOPENED }.into(), out);
+            self.doubt(now, if opened { SILENT_WATCH } else { NO_RESPONSE_HEAD }.into(), out);
         } else {
             // A doubt already exists, and this is its current cause. The watch is treated as failed, although its
             // response may still arrive.
-            self.set_broken(now, &Failure::unreachable(UNOPENED));
-            out.push(Output::Diagnostic(Diagnostic::Suspect { why: UNOPENED.into() }));
+            self.set_broken(now, &Failure::unreachable(NO_RESPONSE_HEAD));
+            out.push(Output::Diagnostic(Diagnostic::Suspect { why: NO_RESPONSE_HEAD.into() }));
             self.replace_watch(now, out);
         }
     }
@@ -262,18 +262,18 @@ impl Reflector {
         }
         self.list_requested = now;
         let (settings, requester) = (&self.cache.settings, &mut self.requester);
-        if self.unnamed.is_at_rest() && self.delta_policy.applies(now, &plan, &self.cache) {
+        if self.unidentified.is_at_rest() && self.delta_policy.applies(now, &plan, &self.cache) {
             let (list, effects) = DeltaList::begin(now, plan, &self.delta_policy, settings, requester);
             self.phase = Phase::DeltaListing(list);
             return self.apply(now, effects, out);
         }
         // If this full list fails, the next list must be full as well.
         plan.by_difference = None;
-        let streamed = matches!(plan.form, Form::AsItWorks) && self.cache.streaming.is_next(now);
-        let anew = plan.new_epoch;
+        let streamed = matches!(plan.form, ListForm::StreamedIfSupported) && self.cache.streaming.is_next(now);
+        let new_epoch = plan.new_epoch;
         let (list, request) = List::begin(now, plan, streamed, settings, requester);
-        self.unnamed.list_begins();
-        out.extend([Output::BeginStaging { anew }, Output::Send(list.id, request)]);
+        self.unidentified.list_begins();
+        out.extend([Output::BeginStaging { new_epoch }, Output::Send(list.id, request)]);
         self.phase = Phase::Listing(list);
     }
 
@@ -286,10 +286,10 @@ impl Reflector {
         self.list_later(now, plan, None);
     }
 
-    fn list_later(&mut self, now: Instant, plan: ListPlan, asked: Option<Duration>) {
+    fn list_later(&mut self, now: Instant, plan: ListPlan, retry_after: Option<Duration>) {
         // Successful lists count as well: only a healthy watch resets this backoff (R6).
         let backoff = self.retry.relists.fail(&mut self.requester.random);
-        let until = now + self.requester.delay(backoff, asked);
+        let until = now + self.requester.delay(backoff, retry_after);
         self.wait_until(until, Next::List(plan));
     }
 
@@ -299,7 +299,7 @@ impl Reflector {
         let Phase::Listing(list) = &self.phase else { return out };
         let (id, plan) = (list.id, list.plan.clone());
         if self.commit(now, &plan, Some(version), None, &mut out) {
-            self.cache.streaming.works();
+            self.cache.streaming.succeeded();
             // The stream continues as the watch, so its records follow the list without a
             // gap.
             self.phase = Phase::Watching(Watch::open(id, now).after_list());
@@ -370,7 +370,7 @@ impl Reflector {
         } else {
             Diagnostic::Relisted { held: self.cache.version.clone(), version: version.clone(), fetched }
         }));
-        if let Form::PagesFallback(instead) = &plan.form {
+        if let ListForm::PagesFallback(instead) = &plan.form {
             let until = self.requester.remembered_until(now);
             self.cache.streaming.pages_complete(until);
             if instead.general {
@@ -386,8 +386,8 @@ impl Reflector {
         self.polling.list_complete(self.list_requested, settings, requester);
         let effects = self.comparison.list_complete(now, settings, requester);
         self.apply(now, effects, out);
-        self.unnamed.list_complete(now, self.cache.settings.period);
-        self.cache.evidence.unnamed = !self.unnamed.is_at_rest();
+        self.unidentified.list_complete(now, self.cache.settings.period);
+        self.cache.evidence.unidentified = !self.unidentified.is_at_rest();
         self.cache.list_complete(now, version);
         // A consistent read is a proof. A state from the server's cache is a proof only if it is newer. Both kinds of
         // list prove the state at the time of the request, however long the pages or initial events took.
@@ -403,11 +403,11 @@ impl Reflector {
         let Phase::Listing(list) = &self.phase else { return };
         let (mut plan, streamed, continued) = (list.plan.clone(), list.streamed, list.is_continued());
         if streamed {
-            if failure.is_refusal() && failure.kind == FailureKind::Denied {
-                self.polling.expect_refusal();
+            if failure.is_rejection() && failure.kind == FailureKind::Denied {
+                self.polling.expect_rejection();
             }
             if self.cache.streaming.failed(failure, list.opened, &mut plan) {
-                return self.ask_for_pages(now, plan, failure.why.clone(), out);
+                return self.request_pages(now, plan, failure.why.clone(), out);
             }
         }
         out.extend([Output::DropStaging, Output::ReleaseTransfer]);
@@ -420,7 +420,7 @@ impl Reflector {
                     plan.from = ListFrom::Consistent;
                 }
                 // A list in a single response uses no continue token that could expire (F14).
-                plan.whole = true;
+                plan.is_unpaged = true;
                 out.push(Output::Diagnostic(Diagnostic::Relisting { why: failure.why.clone() }));
                 self.list_later(now, plan, failure.retry_after);
             }
@@ -428,8 +428,8 @@ impl Reflector {
                 if !streamed {
                     self.cache.streaming.pages_failed(failure, &mut plan);
                 }
-                let in_place = plan.in_place && self.poll_failed(now, failure);
-                self.wait(now, failure, if in_place { Next::Watch } else { Next::List(plan) }, out);
+                let replaces_watch = plan.replaces_watch && self.poll_failed(now, failure);
+                self.wait(now, failure, if replaces_watch { Next::Watch } else { Next::List(plan) }, out);
             }
         }
     }
@@ -438,11 +438,11 @@ impl Reflector {
     pub(super) fn fall_back(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
         let Phase::Listing(list) = &self.phase else { return };
         let plan = list.plan.clone().in_pages(why.clone());
-        self.ask_for_pages(now, plan, why, out);
+        self.request_pages(now, plan, why, out);
     }
 
     /// Requests pages immediately. An earlier failure remains the cause of the doubt until the pages arrive.
-    fn ask_for_pages(&mut self, now: Instant, plan: ListPlan, why: Arc<str>, out: &mut Vec<Output>) {
+    fn request_pages(&mut self, now: Instant, plan: ListPlan, why: Arc<str>, out: &mut Vec<Output>) {
         // A permanent failure stays visible until a list succeeds.
         if self.cache.evidence.condition != Condition::Failed {
             self.cache.set_condition(now, self.unlisted(), why);
@@ -540,9 +540,9 @@ impl Reflector {
         let id = self.requester.next_id();
         self.phase = Phase::Watching(Watch::requested(id, now));
         self.cache.bookmark_interval.begin();
-        self.probe.forget_refusals();
+        self.probe.forget_rejections();
         let timeout_seconds = self.requester.watch_seconds();
-        out.push(Output::Send(id, Request::Watch { from, timeout_seconds, elsewhere: false }));
+        out.push(Output::Send(id, Request::Watch { from, timeout_seconds, new_connection: false }));
     }
 
     pub(super) fn watch_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
@@ -587,14 +587,14 @@ impl Reflector {
 
     /// Schedules an earlier poll for a caller that waits for a write.
     pub(super) fn hasten_poll(&mut self, now: Instant) {
-        let Some(soonest) = self.polling.soonest(self.list_requested, &self.cache.settings) else { return };
+        let Some(earliest) = self.polling.earliest_poll(self.list_requested, &self.cache.settings) else { return };
         // A failing poll keeps its backoff: waiting callers must not defeat the delay.
         if let Phase::Waiting { until, then: then @ (Next::List(_) | Next::Watch), unreachable: false } =
             &mut self.phase
-            && *until > soonest
+            && *until > earliest
             && self.retry.failures.failures() == 0
         {
-            (*until, *then) = (now.max(soonest), Next::List(ListPlan::poll()));
+            (*until, *then) = (now.max(earliest), Next::List(ListPlan::poll()));
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct BookmarkInterval {
     /// Last bookmark whose version rose, with the time of its arrival.
     last: Option<(Instant, ResourceVersion)>,
     /// Set after a bookmark on any stream of this server. The end of initial events does not count.
-    heard: bool,
+    has_seen_bookmark: bool,
     /// Number of short watches that received no bookmark.
     without: u8,
 }
@@ -40,13 +40,13 @@ impl BookmarkInterval {
         let assumed = settings.period;
         Self {
             assumed,
-            shortest: settings.shortest_period.min(assumed),
-            longest: settings.longest_period.unwrap_or(assumed).max(assumed),
+            shortest: settings.min_period.min(assumed),
+            longest: settings.max_period.unwrap_or(assumed).max(assumed),
             period: assumed,
             intervals: [Duration::ZERO; INTERVALS],
             known: 0,
             last: None,
-            heard: false,
+            has_seen_bookmark: false,
             without: 0,
         }
     }
@@ -66,7 +66,7 @@ impl BookmarkInterval {
     /// Records a bookmark. A bookmark whose version does not rise is no evidence about the server's store, and does not
     /// count.
     pub(super) fn bookmark(&mut self, now: Instant, version: &ResourceVersion) {
-        self.hear();
+        self.record_any_bookmark();
         if let Some((at, last)) = &self.last {
             if !version.is_newer_than(last) {
                 return;
@@ -84,8 +84,8 @@ impl BookmarkInterval {
     }
 
     /// Records that the server has sent a bookmark, on any stream.
-    pub(super) fn hear(&mut self) {
-        self.heard = true;
+    pub(super) fn record_any_bookmark(&mut self) {
+        self.has_seen_bookmark = true;
         // A bookmark disproves the earlier observation, so the configured period applies again.
         if std::mem::take(&mut self.without) > 0 {
             self.period = self.assumed;
@@ -94,14 +94,14 @@ impl BookmarkInterval {
 
     /// Records that a silence longer than the period was correct, since nothing had changed. The period must be
     /// measured again.
-    pub(super) fn was_silent_rightly(&mut self) {
+    pub(super) fn confirm_silence(&mut self) {
         self.known = 0;
         self.period = (self.period * 2).min(self.longest);
     }
 
     /// Returns whether the server has ever sent a bookmark.
     pub(super) fn has_bookmarks(&self) -> bool {
-        self.heard
+        self.has_seen_bookmark
     }
 
     /// Records that the server sends no bookmarks. Only lists are proofs then, and the period follows their interval
@@ -118,7 +118,7 @@ impl BookmarkInterval {
 
     /// Returns whether enough short watches received no bookmark. Another short watch before the next list is then
     /// useless.
-    pub(super) fn is_surely_without(&self) -> bool {
+    pub(super) fn is_certainly_without_bookmarks(&self) -> bool {
         self.without >= 3
     }
 }
@@ -155,7 +155,7 @@ mod tests {
         let settings = ReflectorSettings::default();
         assert_eq!(bookmark_interval(&settings, &[1, 1, 1, 1]), 10);
         assert_eq!(bookmark_interval(&settings, &[120, 120, 120]), 60, "limited by the default maximum");
-        let allowed = ReflectorSettings { longest_period: Some(SECOND * 150), ..settings };
+        let allowed = ReflectorSettings { max_period: Some(SECOND * 150), ..settings };
         assert_eq!(bookmark_interval(&allowed, &[120, 120, 120]), 120);
         let short = ReflectorSettings { period: SECOND * 4, ..ReflectorSettings::default() };
         assert_eq!(bookmark_interval(&short, &[1, 1, 1]), 4, "the assumed period is never below the shortest");
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn equal_bookmarks_do_not_count() {
-        let settings = ReflectorSettings { longest_period: Some(SECOND * 600), ..ReflectorSettings::default() };
+        let settings = ReflectorSettings { max_period: Some(SECOND * 600), ..ReflectorSettings::default() };
         let mut bookmark_interval = BookmarkInterval::new(&settings);
         for beat in 0..20_u64 {
             let version = ResourceVersion::from((1 + beat / 4).to_string().as_str());
@@ -181,7 +181,7 @@ mod tests {
         }
         let mut periods = vec![bookmark_interval.period().as_secs()];
         for _ in 0..3 {
-            bookmark_interval.was_silent_rightly();
+            bookmark_interval.confirm_silence();
             periods.push(bookmark_interval.period().as_secs());
         }
         assert_eq!(periods, [10, 20, 40, 60]);
@@ -197,7 +197,7 @@ mod tests {
         bookmark_interval.without_bookmarks();
         assert_eq!(bookmark_interval.period(), SECOND * 60, "the bound is unchanged");
         let mut bookmark_interval =
-            BookmarkInterval::new(&ReflectorSettings { longest_period: Some(SECOND * 500), ..settings });
+            BookmarkInterval::new(&ReflectorSettings { max_period: Some(SECOND * 500), ..settings });
         bookmark_interval.without_bookmarks();
         assert_eq!(bookmark_interval.period(), SECOND * 300);
         bookmark_interval.begin();

@@ -41,9 +41,9 @@ impl CacheState {
             proven: None,
             polled: None,
             bound: settings.period * 2,
-            patience: settings.stream_patience,
+            stale_after: settings.stale_after,
             tainted: KeySet::default(),
-            unnamed: false,
+            unidentified: false,
             faults: settings.rules.faults,
         };
         Self {
@@ -74,7 +74,7 @@ impl CacheState {
     }
 
     /// Returns whether `version` is above the cached one. Opaque versions follow the order of delivery (C12).
-    pub(super) fn is_news(&self, version: &ResourceVersion) -> bool {
+    pub(super) fn is_new_version(&self, version: &ResourceVersion) -> bool {
         let Some(held) = &self.version else { return true };
         if inject!(self.faults(), RepeatedRecords) {
             return true;
@@ -87,18 +87,18 @@ impl CacheState {
 
     /// Returns whether the cache has all changes up to `version`, as our own watch or a short watch has shown.
     pub(super) fn has_shown(&self, version: &ResourceVersion) -> bool {
-        !self.is_news(version) || self.reached().is_some_and(|reached| !version.is_newer_than(reached))
+        !self.is_new_version(version) || self.reached().is_some_and(|reached| !version.is_newer_than(reached))
     }
 
     /// Records that our own watch or a list has reached `version`.
-    pub(super) fn hold(&mut self, now: Instant, version: ResourceVersion) {
+    pub(super) fn advance(&mut self, now: Instant, version: ResourceVersion) {
         self.version = Some(version);
         self.held_since = now;
         self.evidence.version = self.reached().cloned();
     }
 
     /// Records that a short watch has shown all changes up to `version`.
-    pub(super) fn show(&mut self, now: Instant, version: ResourceVersion) {
+    pub(super) fn set_shown(&mut self, now: Instant, version: ResourceVersion) {
         self.shown = Some(version);
         self.held_since = now;
         self.evidence.version = self.reached().cloned();
@@ -125,6 +125,6 @@ impl CacheState {
 
     /// Sets the condition and its cause.
     pub(super) fn set_condition(&mut self, now: Instant, condition: Condition, why: impl Into<Arc<str>>) {
-        self.evidence.turn(now, condition, why);
+        self.evidence.set_condition(now, condition, why);
     }
 }

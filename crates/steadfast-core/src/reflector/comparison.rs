@@ -64,11 +64,11 @@ struct Running {
     sent: Instant,
     /// Version of the first page.
     version: Option<ResourceVersion>,
-    stage: Stage,
+    stage: ComparisonState,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+enum ComparisonState {
     Listing {
         deadline: Instant,
     },
@@ -100,11 +100,11 @@ impl Running {
 }
 
 impl Comparison {
-    /// Returns the time of the running list's last progress. The list is cancelled after `patience` without progress.
-    pub(super) fn progress_at(&self, patience: Duration) -> Option<Instant> {
+    /// Returns the time of the running list's last progress. The list is cancelled after `timeout` without progress.
+    pub(super) fn progress_at(&self, timeout: Duration) -> Option<Instant> {
         match self.running.as_ref()?.stage {
-            Stage::Listing { deadline } => Some(deadline - patience),
-            Stage::Complete | Stage::Waiting { .. } => None,
+            ComparisonState::Listing { deadline } => Some(deadline - timeout),
+            ComparisonState::Complete | ComparisonState::Waiting { .. } => None,
         }
     }
 
@@ -151,9 +151,9 @@ impl Comparison {
         if self.running.is_some() || now < due {
             // While bookmarks may still appear, the next request for a proof follows after a period. Otherwise it
             // follows only with the list.
-            let soon = now + cache.settings.period;
-            let sleeps = opaque || cache.bookmark_interval.is_surely_without();
-            effects.push(Effect::SeekAt(if sleeps { due.max(soon) } else { soon }));
+            let retry_at = now + cache.settings.period;
+            let sleeps = opaque || cache.bookmark_interval.is_certainly_without_bookmarks();
+            effects.push(Effect::SeekAt(if sleeps { due.max(retry_at) } else { retry_at }));
             // Only the reason changes here. An existing doubt keeps its own reason.
             if cache.evidence.condition == Condition::Streaming {
                 effects.push(Effect::Condition(Condition::Streaming, Arc::from(why)));
@@ -190,7 +190,7 @@ impl Comparison {
     ) {
         effects.perform(Output::BeginComparison);
         let id = send_identities(None, settings, requester, effects);
-        let stage = Stage::Listing { deadline: now + settings.list_patience };
+        let stage = ComparisonState::Listing { deadline: now + settings.list_stall_timeout };
         self.running = Some(Running { id, audit, sent: now, version: None, stage });
     }
 
@@ -198,14 +198,14 @@ impl Comparison {
     pub(super) fn due(&self, stream: Option<Stream>, cache: &CacheState) -> Option<Instant> {
         match &self.running {
             // The page timeout applies even after the watch breaks.
-            Some(Running { stage: Stage::Listing { deadline }, .. }) => Some(*deadline),
+            Some(Running { stage: ComparisonState::Listing { deadline }, .. }) => Some(*deadline),
             // Differences can only be judged against an open watch.
             _ if !is_open(stream) => None,
             // The watch has reached the list's version. The comparison is due immediately, since this time lies in the
             // past.
             Some(running) if running.has_reached(cache) => Some(cache.held_since),
-            Some(Running { stage: Stage::Waiting { until, .. }, .. }) => Some(*until),
-            Some(Running { stage: Stage::Complete, .. }) => None,
+            Some(Running { stage: ComparisonState::Waiting { until, .. }, .. }) => Some(*until),
+            Some(Running { stage: ComparisonState::Complete, .. }) => None,
             None => self.audit_at,
         }
     }
@@ -228,13 +228,13 @@ impl Comparison {
             }
             // A collection with opaque versions is listed again periodically in any case.
             None => self.audit_later(now, None, &cache.settings, requester),
-            Some(Running { id, stage: Stage::Listing { .. }, .. }) => {
+            Some(Running { id, stage: ComparisonState::Listing { .. }, .. }) => {
                 effects.cancel(*id);
-                let seconds = cache.settings.list_patience.as_secs();
+                let seconds = cache.settings.list_stall_timeout.as_secs();
                 let failure = Failure::unreachable(format!("no progress of a list of versions for {seconds} s"));
                 self.fail(now, &failure, alongside, cache, requester, &mut effects);
             }
-            Some(Running { stage: Stage::Waiting { .. } | Stage::Complete, .. }) => {
+            Some(Running { stage: ComparisonState::Waiting { .. } | ComparisonState::Complete, .. }) => {
                 effects.perform(Output::JudgeComparison);
             }
         }
@@ -243,8 +243,8 @@ impl Comparison {
 
     /// Records progress of the list.
     pub(super) fn progress(&mut self, now: Instant, cache: &CacheState) {
-        if let Some(Running { stage: Stage::Listing { deadline }, .. }) = &mut self.running {
-            *deadline = now + cache.settings.list_patience;
+        if let Some(Running { stage: ComparisonState::Listing { deadline }, .. }) = &mut self.running {
+            *deadline = now + cache.settings.list_stall_timeout;
         }
     }
 
@@ -277,7 +277,7 @@ impl Comparison {
             running.id = send_identities(meta.continue_token, &cache.settings, requester, &mut effects);
             return effects;
         }
-        running.stage = Stage::Complete;
+        running.stage = ComparisonState::Complete;
         // The interval between proofs counts from complete lists, independent of their result.
         self.compared = Some(now);
         effects.perform(Output::JudgeComparison);
@@ -311,13 +311,13 @@ impl Comparison {
         let Some(running) = self.running.take() else { return };
         effects.perform(Output::EndComparison);
         // Only a busy server's `Retry-After` applies. Other failures follow the schedule of audits.
-        let asked = failure.retry_after.filter(|_| failure.kind == FailureKind::Busy);
+        let retry_after = failure.retry_after.filter(|_| failure.kind == FailureKind::Busy);
         if running.audit {
             let later = cache.settings.audit_every.unwrap_or_default() / 8;
-            let delay = asked.unwrap_or(later).max(Duration::from_secs(1));
+            let delay = retry_after.unwrap_or(later).max(Duration::from_secs(1));
             self.audit_later(now, Some(delay), &cache.settings, requester);
-        } else if let Some(asked) = asked {
-            effects.push(Effect::SeekAfter(asked));
+        } else if let Some(retry_after) = retry_after {
+            effects.push(Effect::SeekAfter(retry_after));
         } else if alongside.is_quiet && alongside.stream.is_some() {
             // A running probe or replacement reports a missing proof later. Only without such an activity is this
             // report needed.
@@ -343,20 +343,20 @@ impl Comparison {
         match stage {
             // The watch delivered everything up to the list's version, so the difference is final.
             _ if watching && reached => self.repair(found),
-            Stage::Listing { .. } | Stage::Complete => self.await_differences(now, cache),
+            ComparisonState::Listing { .. } | ComparisonState::Complete => self.await_differences(now, cache),
             // Either the grace period is still running, or no watch exists that could deliver the changes.
-            Stage::Waiting { until, .. } if now < until || !watching => Effects::default(),
+            ComparisonState::Waiting { until, .. } if now < until || !watching => Effects::default(),
             // The second watch lacked the changes as well: the server has lost them.
-            Stage::Waiting { replaced: true, .. } => self.repair(found),
+            ComparisonState::Waiting { replaced: true, .. } => self.repair(found),
             // Without bookmarks, a stuck watch looks like a quiet collection. A second watch on
             // another connection decides.
-            Stage::Waiting { .. } if cache.bookmark_interval.is_without_bookmarks() => {
+            ComparisonState::Waiting { .. } if cache.bookmark_interval.is_without_bookmarks() => {
                 self.wait(now + cache.settings.period / 2 + DELIVERY_GRACE, true);
                 let suspect = || Effect::Suspect(Arc::from("a list has what our watch has not"));
                 alongside.is_quiet.then(suspect).map(Effects::from).unwrap_or_default()
             }
             // With bookmarks, the requests for proofs decide about the watch. The audit is only repeated earlier.
-            Stage::Waiting { .. } => {
+            ComparisonState::Waiting { .. } => {
                 let effects = self.cancel();
                 let delay = cache.settings.audit_every.map(|every| every / 8);
                 self.audit_later(now, delay, &cache.settings, requester);
@@ -379,13 +379,13 @@ impl Comparison {
 
     fn wait(&mut self, until: Instant, replaced: bool) {
         if let Some(running) = &mut self.running {
-            running.stage = Stage::Waiting { until, replaced };
+            running.stage = ComparisonState::Waiting { until, replaced };
         }
     }
 
     /// Gives the replacement of a suspect watch a short time to deliver the listed changes.
     pub(super) fn watch_replaced(&mut self, now: Instant) {
-        if let Some(Running { stage: Stage::Waiting { replaced: true, .. }, .. }) = &self.running {
+        if let Some(Running { stage: ComparisonState::Waiting { replaced: true, .. }, .. }) = &self.running {
             self.wait(now + DELIVERY_GRACE, true);
         }
     }
@@ -404,7 +404,7 @@ impl Comparison {
         let mut effects = self.cancel();
         effects.report(Diagnostic::Audited { version: version.clone() });
         // Equal content at the list's version moves the resume position without any event.
-        if let Some(version) = version.filter(|version| cache.is_news(version)) {
+        if let Some(version) = version.filter(|version| cache.is_new_version(version)) {
             effects.push(Effect::Advance(version));
         }
         self.audit_later(now, None, &cache.settings, requester);
@@ -415,7 +415,7 @@ impl Comparison {
 
     /// Lists again to repair objects whose changes our watch should have reported.
     fn repair(&mut self, found: &Differences) -> Effects {
-        let mut effects = Effects::from(Effect::Perform(Output::NameLost));
+        let mut effects = Effects::from(Effect::Perform(Output::ReportDifferences));
         effects.append(self.cancel());
         effects.push(Effect::LeaveWatch);
         if let Some((held, proof)) = found.backwards.clone() {
@@ -431,7 +431,7 @@ impl Comparison {
     pub(super) fn cancel(&mut self) -> Effects {
         let mut effects = Effects::default();
         if let Some(running) = self.running.take() {
-            if let Stage::Listing { .. } = running.stage {
+            if let ComparisonState::Listing { .. } = running.stage {
                 effects.cancel(running.id);
             }
             effects.perform(Output::EndComparison);

@@ -19,7 +19,7 @@ const UNPROVEN: &str = "no proof of freshness within two periods";
 impl Reflector {
     /// Advances to `version`, which is a proof of freshness (C10).
     pub(super) fn reach(&mut self, now: Instant, version: ResourceVersion) {
-        self.cache.hold(now, version);
+        self.cache.advance(now, version);
         if let Phase::Watching(watch) = &mut self.phase {
             watch.proven();
         }
@@ -55,7 +55,7 @@ impl Reflector {
     pub(super) fn proof_found(&mut self, now: Instant, then: Instant, out: &mut Vec<Output>) {
         let late = inject!(self.cache.faults(), LateProof);
         if self.probe.proof_found(&self.cache) {
-            self.cache.bookmark_interval.was_silent_rightly();
+            self.cache.bookmark_interval.confirm_silence();
         }
         self.polling.forget_failures();
         let doubted = self.cache.is_suspect();
@@ -88,7 +88,7 @@ impl Reflector {
     pub(super) fn end_polling(&mut self) {
         self.polling.end();
         self.cache.evidence.polled = None;
-        self.cache.streaming.may_work();
+        self.cache.streaming.reset_after_permission();
     }
 
     /// Sets the condition while no complete list or no stream exists.
@@ -112,7 +112,7 @@ impl Reflector {
     /// Sets the condition after a stream was opened: fresh by the last proof, unless a symptom exists. After a broken
     /// stream, only a proof after the break counts (C10).
     pub(super) fn set_streaming(&mut self, now: Instant) {
-        let (condition, why) = match self.unnamed.why() {
+        let (condition, why) = match self.unidentified.why() {
             // An unidentified record keeps the whole cache in doubt, even on an open stream (R8).
             Some(why) => (Condition::Suspect, why.clone()),
             None if self.probe.is_unproven_since_break(&self.cache) => {

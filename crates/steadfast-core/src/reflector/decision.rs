@@ -48,7 +48,7 @@ impl Decision {
     pub(super) fn failed(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
         let mut plan = self.plan.clone();
         // A list can decide instead of a probe. It is requested once per period, or if the server rejects probes.
-        let list = failure.is_refusal() || plan.has_lagged_for(settings.period, now);
+        let list = failure.is_rejection() || plan.has_lagged_for(settings.period, now);
         let then = if list { Next::List(plan) } else { Next::Decide(plan) };
         Effect::Wait { failure: failure.clone(), then }.into()
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::cache_state::CacheState;
 use super::delta_policy::DeltaPolicy;
 use super::effect::{Effect, Effects};
-use super::failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
+use super::failure::{Failure, FailureKind, MAX_RETRY_AFTER};
 use super::list_plan::ListPlan;
 use super::next::Next;
 use super::output::Output;
@@ -74,7 +74,7 @@ struct Fetch {
     id: RequestId,
     /// Identity of the object, with the version that the response must have.
     wanted: Identity,
-    came: bool,
+    received: bool,
 }
 
 impl DeltaList {
@@ -99,11 +99,11 @@ impl DeltaList {
             most: policy.most(),
             held: policy.held(),
             listed: 0,
-            deadline: now + settings.delta_within,
+            deadline: now + settings.delta_timeout,
             not_before: None,
             put_off_since: None,
         };
-        let mut effects = Effects::from(Effect::Perform(Output::BeginStaging { anew: false }));
+        let mut effects = Effects::from(Effect::Perform(Output::BeginStaging { new_epoch: false }));
         list.send_metadata(None, settings, requester, &mut effects);
         (list, effects)
     }
@@ -130,9 +130,9 @@ impl DeltaList {
     }
 
     /// Returns the time of the next action if no progress occurs: a repeated request, or the cancellation after
-    /// `patience`.
+    /// `list_stall_timeout`.
     pub(super) fn due(&self, settings: &ReflectorSettings) -> Instant {
-        let stalled = self.progress + settings.list_patience;
+        let stalled = self.progress + settings.list_stall_timeout;
         let again = match self.not_before {
             // A request in flight may stall while another object is delayed.
             Some(until) if self.requests().next().is_some() => until.min(stalled),
@@ -163,14 +163,14 @@ impl DeltaList {
             self.listed += 1;
             self.paging.add(&identity.version);
             if identity.uid.is_given() && identity.version.is_ordered() {
-                return Ok(Verdict::Offer);
+                return Ok(Verdict::StageUnchanged);
             }
             return Err(format!("{} came without a UID and a version to compare", identity.key));
         }
         let Some(fetch) = self.requested.iter_mut().find(|fetch| fetch.id == id) else { return Ok(Verdict::Skip) };
         // Exactly the listed state counts, and only once. A list by name must not contain a second
         // object.
-        if fetch.wanted == *identity && !std::mem::replace(&mut fetch.came, true) {
+        if fetch.wanted == *identity && !std::mem::replace(&mut fetch.received, true) {
             return Ok(Verdict::Stage);
         }
         Err(format!("{} was requested as it was at a version, and came as another state", fetch.wanted.key))
@@ -210,8 +210,8 @@ impl DeltaList {
             return self.page_ended(meta, cache, requester);
         }
         let Some(place) = self.requested.iter().position(|fetch| fetch.id == id) else { return Effects::default() };
-        let Fetch { wanted, came, .. } = self.requested.swap_remove(place);
-        if came {
+        let Fetch { wanted, received, .. } = self.requested.swap_remove(place);
+        if received {
             self.fetch(requester)
         } else {
             // An exact read at the listed version must contain the object. An empty response
@@ -230,7 +230,7 @@ impl DeltaList {
         };
         self.version = Some(version);
         let Some(token) = meta.continue_token else { return self.metadata_complete(requester) };
-        match self.paging.turn(&token) {
+        match self.paging.next_page(&token) {
             Ok(()) => {
                 let mut effects = Effects::default();
                 self.send_metadata(Some(token), &cache.settings, requester, &mut effects);
@@ -262,7 +262,7 @@ impl DeltaList {
         {
             let id = requester.next_id();
             effects.send(id, Request::State { key: wanted.key.clone(), version });
-            self.requested.push(Fetch { id, wanted, came: false });
+            self.requested.push(Fetch { id, wanted, received: false });
             self.opened = false;
         }
         // Delayed requests return to `different`, so both collections are empty only at the end.
@@ -305,12 +305,12 @@ impl DeltaList {
         }
         let is_first = self.version.is_none();
         let put_off =
-            failure.asks_for_patience() || matches!(failure.kind, FailureKind::TooLarge | FailureKind::Unreachable);
+            failure.requests_delay() || matches!(failure.kind, FailureKind::TooLarge | FailureKind::Unreachable);
         match (failure.kind, fetch) {
             // The version of the metadata was compacted: the remaining objects cannot be read at
             // this version.
             (FailureKind::Expired | FailureKind::Unreadable, _) => self.list_all(failure.why.clone()),
-            (_, fetch) if failure.is_refusal() => {
+            (_, fetch) if failure.is_rejection() => {
                 let mut effects = Effects::default();
                 // A permission differs between clients, so other informers must not inherit it. A resource or a page's
                 // token may also be missing only temporarily.
@@ -337,13 +337,13 @@ impl DeltaList {
     /// the metadata.
     fn put_off(&mut self, now: Instant, fetch: Fetch, failure: &Failure, settings: &ReflectorSettings) -> Effects {
         self.different.push(fetch.wanted);
-        if now.since(*self.put_off_since.get_or_insert(now)) >= settings.list_patience {
+        if now.since(*self.put_off_since.get_or_insert(now)) >= settings.list_stall_timeout {
             return self.leave(now, failure, settings);
         }
         if let Some(until) = self.not_before {
             // The failures of other requests in flight have the same cause and already set the delay.
-            let asked = failure.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
-            self.not_before = Some(until.max(now + asked));
+            let retry_after = failure.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
+            self.not_before = Some(until.max(now + retry_after));
             return Effects::default();
         }
         Effect::PutOff(failure.clone()).into()
@@ -358,7 +358,7 @@ impl DeltaList {
     pub(super) fn timer(&mut self, now: Instant, settings: &ReflectorSettings, requester: &mut Requester) -> Effects {
         let again = self.not_before.take_if(|until| now >= *until).is_some();
         if now >= self.deadline {
-            let seconds = settings.delta_within.as_secs();
+            let seconds = settings.delta_timeout.as_secs();
             self.list_all(format!("the differing objects did not all arrive within {seconds} s").into())
         } else if again {
             // No request was in flight during the delay, so the stall timer restarts here.
@@ -367,7 +367,7 @@ impl DeltaList {
             }
             self.fetch(requester)
         } else {
-            let seconds = settings.list_patience.as_secs();
+            let seconds = settings.list_stall_timeout.as_secs();
             let failure = Failure::unreachable(format!("no progress of the list for {seconds} s"));
             self.leave(now, &failure, settings)
         }
@@ -378,12 +378,12 @@ impl DeltaList {
     fn leave(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
         // Without a response head, the failure is no evidence against the method.
         let unheard = failure.kind == FailureKind::Unreachable && !self.opened;
-        let again = (failure.asks_for_patience() || unheard) && self.put_off_since.is_none();
-        let patience = failure.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER) + settings.list_patience;
-        let until = self.plan.by_difference.filter(|_| again).map(|until| until.min(now + patience));
+        let again = (failure.requests_delay() || unheard) && self.put_off_since.is_none();
+        let delay = failure.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER) + settings.list_stall_timeout;
+        let until = self.plan.by_difference.filter(|_| again).map(|until| until.min(now + delay));
         // A delay that the server requested for one object applies to all.
-        let asked = self.not_before.map(|until| until.since(now));
-        let failure = Failure { retry_after: failure.retry_after.max(asked), ..failure.clone() };
+        let retry_after = self.not_before.map(|until| until.since(now));
+        let failure = Failure { retry_after: failure.retry_after.max(retry_after), ..failure.clone() };
         let plan = ListPlan { by_difference: until, ..self.plan.clone() };
         let mut effects = self.abandoned();
         effects.perform(Output::ReleaseTransfer);

@@ -19,7 +19,7 @@ use crate::time::Instant;
 
 /// Maximum number of objects that may differ, for any size of the cache. A few objects are requested concurrently;
 /// more would take too long.
-const MANY: usize = 200;
+const MAX_DIFFERENCES: usize = 200;
 
 /// Expected number of changes per differing object: several changes may concern one object.
 const CHANGES_EACH: f64 = 2.0;
@@ -48,7 +48,7 @@ impl DeltaPolicy {
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
         Self {
             wanted: settings.delta_relists,
-            least: settings.delta_least,
+            least: settings.delta_min_objects,
             one_in: settings.delta_one_in.max(1),
             hints: ListHints::default(),
             full_until: None,
@@ -58,7 +58,7 @@ impl DeltaPolicy {
     }
 
     /// Sets the hints for the next list.
-    pub(super) fn expect(&mut self, hints: ListHints) {
+    pub(super) fn set_list_hints(&mut self, hints: ListHints) {
         self.hints = hints;
     }
 
@@ -111,7 +111,7 @@ impl DeltaPolicy {
 
     /// Returns the maximum number of objects that may differ.
     pub(super) fn most(&self) -> usize {
-        (self.hints.held / self.one_in).min(MANY)
+        (self.hints.held / self.one_in).min(MAX_DIFFERENCES)
     }
 
     /// Returns the number of cached objects at the start of the list.
@@ -131,7 +131,7 @@ mod tests {
     fn delta_policy(held: usize, protobuf: bool, wanted: Option<bool>) -> DeltaPolicy {
         let settings = ReflectorSettings { delta_relists: wanted, ..ReflectorSettings::default() };
         let mut delta_policy = DeltaPolicy::new(&settings);
-        delta_policy.expect(ListHints { protobuf, held, ..ListHints::default() });
+        delta_policy.set_list_hints(ListHints { protobuf, held, ..ListHints::default() });
         delta_policy.begin(at(0));
         delta_policy
     }
@@ -143,9 +143,9 @@ mod tests {
         assert_eq!((worth(1600, true, None), worth(1600, true, Some(true))), (false, true));
         assert_eq!((worth(1600, false, Some(false)), worth(10, false, Some(true))), (false, false));
         let mut partial = delta_policy(1600, false, Some(true));
-        partial.expect(ListHints { metadata_only: true, ..partial.hints });
+        partial.set_list_hints(ListHints { metadata_only: true, ..partial.hints });
         assert!(!partial.is_worth_it(at(60), Some(at(50))), "a full list contains only metadata anyway");
-        partial.expect(ListHints { doubted: true, metadata_only: false, ..partial.hints });
+        partial.set_list_hints(ListHints { doubted: true, metadata_only: false, ..partial.hints });
         assert!(!partial.is_worth_it(at(60), Some(at(50))), "corrupt protobuf objects must be read again");
     }
 

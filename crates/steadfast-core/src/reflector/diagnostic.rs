@@ -31,13 +31,13 @@ pub enum Diagnostic {
         why: Arc<str>,
     },
     /// The checkpoint could not be written. The write is retried.
-    NotKept {
+    CheckpointNotWritten {
         /// Cause.
         why: Arc<str>,
     },
     /// Durable handlers receive events whose deliveries could not be recorded first. If the program exits now, the next
     /// run continues from the last recorded state.
-    ToldUnwritten {
+    DeliveredUnrecorded {
         /// Cause.
         why: Arc<str>,
     },
@@ -166,7 +166,7 @@ pub enum Diagnostic {
     },
     /// Objects have no UID and are identified by their names. An object that is recreated between two lists appears as
     /// changed. Reported once.
-    KnownByName {
+    IdentifiedByName {
         /// Key of the first such object.
         key: ObjectKey,
     },
@@ -205,12 +205,12 @@ impl Diagnostic {
             | Self::ListingAll { .. }
             | Self::SeekingProof
             | Self::Proven
-            | Self::KnownByName { .. }
+            | Self::IdentifiedByName { .. }
             | Self::Audited { .. } => Severity::Routine,
             Self::Failed { .. }
             | Self::NotRestored { .. }
-            | Self::NotKept { .. }
-            | Self::ToldUnwritten { .. }
+            | Self::CheckpointNotWritten { .. }
+            | Self::DeliveredUnrecorded { .. }
             | Self::Relisting { .. }
             | Self::FellBackToPages { .. }
             | Self::FellBackToJson { .. }
@@ -238,14 +238,14 @@ impl fmt::Display for Diagnostic {
             Self::Synced { version } => f.write_str("synced").and_then(|()| at(f, version)),
             Self::Restored { version, objects } => write!(f, "restored {objects} objects at {version}"),
             Self::NotRestored { why } => write!(f, "{why}; listing it all"),
-            Self::NotKept { why } => {
+            Self::CheckpointNotWritten { why } => {
                 write!(
                     f,
                     "the cache cannot be written to the checkpoint ({why}); the last saved state stays, and the write is \
                      retried"
                 )
             }
-            Self::ToldUnwritten { why } => {
+            Self::DeliveredUnrecorded { why } => {
                 write!(f, "durable handlers receive events that cannot be written to the checkpoint ({why})")
             }
             Self::Resumed { version } => write!(f, "watch resumed from {version}"),
@@ -294,7 +294,7 @@ impl fmt::Display for Diagnostic {
             Self::Endless { bytes, limit } => {
                 write!(f, "a record has {bytes} bytes and no end yet; it is longer than the limit of {limit} bytes")
             }
-            Self::KnownByName { key } => write!(
+            Self::IdentifiedByName { key } => write!(
                 f,
                 "objects come without a UID, as {key}: they are known by their names, and one that is recreated between two \
                  lists looks changed"

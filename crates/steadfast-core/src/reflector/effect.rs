@@ -28,7 +28,7 @@ pub(super) enum Effect {
     /// The watch is suspect, for this reason. Another watch is opened.
     Suspect(Arc<str>),
     /// The server does not respond on the connection of a watch without a response head.
-    Unanswered,
+    NoResponse,
     /// No complete list or no stream exists, because of a failure.
     Broken(Failure),
     /// The condition of the cache has another value or cause.
@@ -61,7 +61,7 @@ pub(super) enum Effect {
     /// Request the whole collection again, for this reason.
     Relist { plan: ListPlan, why: Arc<str> },
     /// Request the list after the delay of relists, or after the delay that the server requested.
-    ListLater { plan: ListPlan, asked: Option<Duration> },
+    ListLater { plan: ListPlan, retry_after: Option<Duration> },
     /// The list is complete. `fetched` is the number of objects that a list by difference transferred in full.
     Listed { version: Option<ResourceVersion>, fetched: Option<usize> },
     /// The list failed.

@@ -46,7 +46,7 @@ pub enum FailureKind {
 const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// Longest `Retry-After` that the reflector respects (R11). Longer values are shortened to it.
-pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 impl Failure {
     /// Creates a failure of the network or of a connection.
@@ -62,7 +62,7 @@ impl Failure {
     /// Creates a failure for a collection that exceeds the limit of the cache. A repeated full list is expensive for
     /// the server and rarely helps.
     pub fn full(why: impl Into<Arc<str>>) -> Self {
-        Self { retry_after: Some(LONGEST_RETRY_AFTER), ..Self::of(FailureKind::Full, why) }
+        Self { retry_after: Some(MAX_RETRY_AFTER), ..Self::of(FailureKind::Full, why) }
     }
 
     /// Creates a failure of this kind that no response of the server caused.
@@ -72,12 +72,12 @@ impl Failure {
 
     /// Returns whether the server rejects the request, so that another form of request may help. Neither missing
     /// credentials (`401`) nor a requested delay counts.
-    pub(super) fn is_refusal(&self) -> bool {
+    pub(super) fn is_rejection(&self) -> bool {
         matches!(self.kind, FailureKind::Denied | FailureKind::Invalid) && self.code != 401
     }
 
     /// Returns whether the server, or a component in front of it, requested a delay.
-    pub(super) fn asks_for_patience(&self) -> bool {
+    pub(super) fn requests_delay(&self) -> bool {
         self.kind == FailureKind::Busy && (self.retry_after.is_some() || matches!(self.code, 408 | 429 | 502..=504))
     }
 
@@ -102,7 +102,7 @@ impl Failure {
             _ => FailureKind::Busy,
         };
         // A `Status` inside a stream has no header, only `retryAfterSeconds`.
-        let told = status.retry_after_seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+        let status_retry_after = status.retry_after_seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
         let printable_reason = text::printable(&status.reason, MAX_MESSAGE_BYTES);
         let reason_field = (!printable_reason.is_empty()).then(|| Arc::from(&*printable_reason));
         let reason = match (status.code, printable_reason) {
@@ -121,7 +121,7 @@ impl Failure {
             (false, true) => reason,
             (false, false) => format!("{reason}: {message}"),
         };
-        let retry_after = retry_after.or(told).map(|wait| wait.min(LONGEST_RETRY_AFTER));
+        let retry_after = retry_after.or(status_retry_after).map(|wait| wait.min(MAX_RETRY_AFTER));
         Self { kind, why: why.into(), retry_after, code: status.code, reason: reason_field }
     }
 }
@@ -166,12 +166,12 @@ mod tests {
     #[test]
     fn rejection_excludes_credentials_and_delays() {
         let of = |code: u16| Failure::from_status(&Status { code, ..Status::default() }, None);
-        assert!([400, 403, 404, 405, 406, 415, 422, 501].into_iter().all(|code| of(code).is_refusal()));
-        assert!(![401, 410, 429, 500, 503].into_iter().any(|code| of(code).is_refusal()));
-        assert!([429, 502, 503, 504].into_iter().all(|code| of(code).asks_for_patience()));
-        assert!(![403, 500, 599].into_iter().any(|code| of(code).asks_for_patience()));
+        assert!([400, 403, 404, 405, 406, 415, 422, 501].into_iter().all(|code| of(code).is_rejection()));
+        assert!(![401, 410, 429, 500, 503].into_iter().any(|code| of(code).is_rejection()));
+        assert!([429, 502, 503, 504].into_iter().all(|code| of(code).requests_delay()));
+        assert!(![403, 500, 599].into_iter().any(|code| of(code).requests_delay()));
         let later = Failure::from_status(&Status { code: 500, ..Status::default() }, Some(Duration::from_secs(1)));
-        assert!(later.asks_for_patience());
+        assert!(later.requests_delay());
     }
 
     #[test]
@@ -199,6 +199,6 @@ mod tests {
     #[test]
     fn retry_after_is_capped_at_a_minute() {
         let status = Status { code: 503, retry_after_seconds: Some(3600), ..Status::default() };
-        assert_eq!(Failure::from_status(&status, None).retry_after, Some(LONGEST_RETRY_AFTER));
+        assert_eq!(Failure::from_status(&status, None).retry_after, Some(MAX_RETRY_AFTER));
     }
 }

@@ -94,8 +94,8 @@ impl Handover {
     }
 
     fn plan(&mut self, now: Instant, from: RequestId, settings: &ReflectorSettings, requester: &mut Requester) {
-        let soon = self.moved.is_some_and(|moved| now.since(moved) < settings.healthy_after);
-        let delay = if soon {
+        let moved_recently = self.moved.is_some_and(|moved| now.since(moved) < settings.healthy_after);
+        let delay = if moved_recently {
             // The backoff limits connections to a server that ends each connection immediately (R6).
             self.backoff.fail(&mut requester.random)
         } else {
@@ -170,21 +170,21 @@ impl Handover {
         };
         let id = requester.next_id();
         self.onward = false;
-        self.state = State::Opening { id, deadline: now + cache.settings.list_patience };
+        self.state = State::Opening { id, deadline: now + cache.settings.list_stall_timeout };
         let timeout_seconds = requester.watch_seconds();
-        effects.send(id, Request::Watch { from, timeout_seconds, elsewhere: false });
+        effects.send(id, Request::Watch { from, timeout_seconds, new_connection: false });
     }
 
     fn retry_later(
         &mut self,
         now: Instant,
         stream: Option<Stream>,
-        asked: Option<Duration>,
+        retry_after: Option<Duration>,
         requester: &mut Requester,
     ) {
         let Some(Stream { id, .. }) = stream else { return };
         let delay = self.backoff.fail(&mut requester.random);
-        let at = now + requester.delay(delay, asked);
+        let at = now + requester.delay(delay, retry_after);
         self.state = State::Planned { from: id, at };
     }
 
@@ -205,7 +205,7 @@ impl Handover {
     /// Handles a server that does not respond on the connection of the successor. The successor is opened again on
     /// another connection. If no proof arrived since its request, the cache is also in doubt: the connection of the
     /// watch will end and accepts no further requests.
-    pub(super) fn successor_unanswered(
+    pub(super) fn successor_without_response(
         &mut self,
         now: Instant,
         stream: Option<Stream>,
@@ -214,11 +214,11 @@ impl Handover {
     ) -> Effects {
         let mut effects = Effects::default();
         let State::Opening { deadline, .. } = self.state else { return effects };
-        let sent = deadline - cache.settings.list_patience;
+        let sent = deadline - cache.settings.list_stall_timeout;
         effects.perform_all(self.cancel());
         self.retry_later(now, stream, None, requester);
         if cache.evidence.proven.is_none_or(|proven| proven < sent) {
-            effects.push(Effect::Unanswered);
+            effects.push(Effect::NoResponse);
         }
         effects
     }
@@ -228,10 +228,10 @@ impl Handover {
         &mut self,
         now: Instant,
         stream: Option<Stream>,
-        asked: Option<Duration>,
+        retry_after: Option<Duration>,
         requester: &mut Requester,
     ) {
-        self.retry_later(now, stream, asked, requester);
+        self.retry_later(now, stream, retry_after, requester);
     }
 
     /// Returns the successor of a watch that ended, or failed. A failure that would hit the successor as well, such as

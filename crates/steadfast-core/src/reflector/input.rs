@@ -30,7 +30,7 @@ pub enum Input {
     /// The cache was compared with the listed identities ([`Output::JudgeComparison`](super::Output::JudgeComparison)).
     Judged(Differences),
     /// A list of metadata contains an object that the cache does not have in this version
-    /// ([`Verdict::Offer`](super::Verdict::Offer)).
+    /// ([`Verdict::StageUnchanged`](super::Verdict::StageUnchanged)).
     Differs(RequestId, Identity),
     /// A list entry or record arrived that belongs to no identifiable object.
     Unidentified(RequestId, Arc<str>),
@@ -46,7 +46,7 @@ pub enum Input {
     Settled(RequestId),
     /// Reports whether the server responds to other requests on the connection of a silent stream, or of a watch
     /// without a response head (R2a).
-    Answering(RequestId, bool),
+    Responsive(RequestId, bool),
     /// A request failed, or its response was cut off.
     Failed(RequestId, Failure),
     /// A caller needs to know whether the cache is current.

@@ -59,7 +59,7 @@ impl List {
         let request = if streamed {
             Request::StreamedList { from: plan.from.clone(), timeout_seconds: requester.watch_seconds() }
         } else {
-            let limit = settings.page_size.filter(|_| !plan.whole);
+            let limit = settings.page_size.filter(|_| !plan.is_unpaged);
             Request::Page { from: plan.from.clone(), limit, continue_token: None }
         };
         let (opened, paging, highest) = (false, Paging::default(), None);
@@ -126,7 +126,7 @@ impl List {
         let Some(token) = meta.continue_token else {
             return Effect::Listed { version: self.paging.version(meta.version), fetched: None }.into();
         };
-        if let Err(why) = self.paging.turn(&token) {
+        if let Err(why) = self.paging.next_page(&token) {
             return Effect::ListFailed(Failure::unreadable(why)).into();
         }
         (self.id, self.streamed, self.opened) = (requester.next_id(), false, false);
@@ -139,21 +139,21 @@ impl List {
 
     /// Returns the deadline: the end of the allowed stall, or of the allowed duration of initial events.
     pub(super) fn deadline(&self, settings: &ReflectorSettings) -> Instant {
-        let stall = self.progress + settings.list_patience;
+        let stall = self.progress + settings.list_stall_timeout;
         // A plain watch delivers changes forever, so progress must not extend the list without a
         // limit.
-        if self.streamed { stall.min(self.sent + settings.initial_events_within) } else { stall }
+        if self.streamed { stall.min(self.sent + settings.initial_events_timeout) } else { stall }
     }
 
     /// Handles a list that stalls or exceeds its maximum duration (R3).
     pub(super) fn stalled(&self, now: Instant, settings: &ReflectorSettings) -> Effects {
         let mut effects = Effects::default();
         effects.cancel(self.id);
-        let seconds = settings.list_patience.as_secs();
-        if self.streamed && now < self.progress + settings.list_patience {
+        let seconds = settings.list_stall_timeout.as_secs();
+        if self.streamed && now < self.progress + settings.list_stall_timeout {
             // Events still arrive, so only the total duration was exceeded: probably a plain watch
             // without an end.
-            let seconds = settings.initial_events_within.as_secs();
+            let seconds = settings.initial_events_timeout.as_secs();
             let why = format!("the initial events did not end within {seconds} s");
             effects.push(Effect::PagesInstead(why.into()));
         } else if self.streamed && self.opened {
@@ -171,9 +171,9 @@ impl List {
     }
 
     /// Handles a response that ended regularly before the end of the list.
-    pub(super) fn cut(&self, now: Instant, settings: &ReflectorSettings) -> Effects {
+    pub(super) fn truncated(&self, now: Instant, settings: &ReflectorSettings) -> Effects {
         let why: Arc<str> = Arc::from("the server ended the response before the list was complete");
-        if self.streamed && now.since(self.sent) >= settings.list_patience {
+        if self.streamed && now.since(self.sent) >= settings.list_stall_timeout {
             // The stream lasted long enough to indicate a plain watch instead of a list.
             Effect::PagesInstead(why).into()
         } else {

@@ -13,13 +13,13 @@ pub(super) struct ListPlan {
     /// Minimum version.
     pub(super) from: ListFrom,
     /// Set to request all objects at once, without continue tokens that could expire (F14).
-    pub(super) whole: bool,
+    pub(super) is_unpaged: bool,
     /// Form of the transfer.
-    pub(super) form: Form,
+    pub(super) form: ListForm,
     /// Latest start of a list by difference; `None` if a full list is required.
     pub(super) by_difference: Option<Instant>,
     /// Set if the list replaces a watch.
-    pub(super) in_place: bool,
+    pub(super) replaces_watch: bool,
     /// Set if the versions restart.
     pub(super) new_epoch: bool,
     /// Time since which the responding server has lagged: the first `TooLarge` response.
@@ -31,10 +31,10 @@ impl ListPlan {
     pub(super) fn first() -> Self {
         Self {
             from: ListFrom::Consistent,
-            whole: false,
-            form: Form::AsItWorks,
+            is_unpaged: false,
+            form: ListForm::StreamedIfSupported,
             by_difference: None,
-            in_place: false,
+            replaces_watch: false,
             new_epoch: false,
             lagging: None,
         }
@@ -42,7 +42,7 @@ impl ListPlan {
 
     /// Creates a consistent list instead of a watch. Without changes, no other list proves freshness.
     pub(super) fn poll() -> Self {
-        Self { in_place: true, ..Self::first() }
+        Self { replaces_watch: true, ..Self::first() }
     }
 
     /// Creates a list with the minimum `version`. Opaque versions have no order and require a consistent list.
@@ -67,7 +67,7 @@ impl ListPlan {
 
     /// Creates a list to repair errors found by another list, in the form of the other list.
     pub(super) fn repair(new_epoch: bool) -> Self {
-        Self { form: Form::Pages, new_epoch, ..Self::first() }
+        Self { form: ListForm::Pages, new_epoch, ..Self::first() }
     }
 
     /// Requests a consistent list from now on; returns whether the previous list was not consistent.
@@ -75,13 +75,13 @@ impl ListPlan {
     /// A consistent list comes from the quorum and never precedes the cached objects. Pages are required:
     /// kube-apiserver reads pages from etcd, while a streamed list waits for the lagging watch cache.
     pub(super) fn make_consistent(&mut self) -> bool {
-        self.form = Form::Pages;
+        self.form = ListForm::Pages;
         std::mem::replace(&mut self.from, ListFrom::Consistent) != ListFrom::Consistent
     }
 
     /// Requests pages, because the streamed list does not work for the reason `why`.
     pub(super) fn in_pages(self, why: Arc<str>) -> Self {
-        Self { form: Form::PagesFallback(PagesFallback { why, general: true }), ..self }
+        Self { form: ListForm::PagesFallback(PagesFallback { why, general: true }), ..self }
     }
 
     /// Returns whether no list has succeeded within `period` since the first `TooLarge`; the next period starts now.
@@ -96,9 +96,9 @@ impl ListPlan {
 
 /// Form of a list.
 #[derive(Clone, Debug)]
-pub(super) enum Form {
+pub(super) enum ListForm {
     /// Streamed, unless streams are known not to work.
-    AsItWorks,
+    StreamedIfSupported,
     /// Paged, like the list whose errors this list repairs.
     Pages,
     /// Paged, after a streamed list failed.

@@ -18,7 +18,7 @@ pub enum Output {
     /// Start to stage a list.
     BeginStaging {
         /// Set for a list of another history, in which a cached version may denote another state.
-        anew: bool,
+        new_epoch: bool,
     },
     /// Drop the staged list.
     DropStaging,
@@ -38,7 +38,7 @@ pub enum Output {
     /// Compare, and pass [`Input::Judged`](super::Input::Judged) before any other input.
     JudgeComparison,
     /// Report the objects that differ.
-    NameLost,
+    ReportDifferences,
     /// Drop the collected identities.
     EndComparison,
     /// Remember until a deadline that the server does not stream lists of this resource.

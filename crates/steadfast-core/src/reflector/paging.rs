@@ -41,7 +41,7 @@ impl Paging {
     }
 
     /// Continues with the page of `token`. Returns the reason as an error if the list shows no sign of an end.
-    pub(super) fn turn(&mut self, token: &str) -> Result<(), String> {
+    pub(super) fn next_page(&mut self, token: &str) -> Result<(), String> {
         if token.len() > MAX_TOKEN_BYTES {
             let bytes = token.len();
             return Err(format!("a continue token of {bytes} bytes; none above {MAX_TOKEN_BYTES} is sent back"));

@@ -42,7 +42,7 @@ impl Phase {
     }
 
     /// Returns whether the server has responded to the current request.
-    pub(super) fn is_answered(&self) -> bool {
+    pub(super) fn has_response(&self) -> bool {
         match self {
             Self::Watching(watch) => watch.is_open(),
             Self::Listing(list) => list.opened,

@@ -21,13 +21,13 @@ use crate::backoff::Backoff;
 use crate::time::Instant;
 
 /// Number of consecutive failed watches after which a list replaces them.
-const FAILURES: u32 = 5;
+const MAX_WATCH_FAILURES: u32 = 5;
 
 /// Approximate number of polls between two attempts of a rejected watch.
 const POLLS_BETWEEN_WATCHES: u32 = 5;
 
 /// Divisor of the poll interval. If a caller waits for a write, a poll may run after this part of the interval.
-const SOONEST: u32 = 12;
+const EARLY_POLL_DIVISOR: u32 = 12;
 
 /// Cause of polling for a resource without versions.
 const NO_VERSION: &str = "the server gives no version to watch from";
@@ -52,7 +52,7 @@ pub(super) struct Polling {
     /// Backoff of a watch that fails and is not rejected. Lists do not reset it.
     backoff: Backoff,
     /// Delay after the last failure.
-    patience: Duration,
+    last_delay: Duration,
 }
 
 impl Polling {
@@ -67,7 +67,7 @@ impl Polling {
             poll_at: Instant::ZERO,
             watch_at: None,
             backoff: Backoff::new(settings.backoff),
-            patience: Duration::ZERO,
+            last_delay: Duration::ZERO,
         }
     }
 
@@ -76,19 +76,24 @@ impl Polling {
         self.on
     }
 
-    /// Records a complete list that was requested at `asked`, and schedules the next poll.
-    pub(super) fn list_complete(&mut self, asked: Instant, settings: &ReflectorSettings, requester: &mut Requester) {
-        self.listed = Some(asked);
+    /// Records a complete list that was requested at `requested_at`, and schedules the next poll.
+    pub(super) fn list_complete(
+        &mut self,
+        requested_at: Instant,
+        settings: &ReflectorSettings,
+        requester: &mut Requester,
+    ) {
+        self.listed = Some(requested_at);
         let every = interval(settings);
         // The jitter only shortens the interval: the age of the cache counts from the request of
         // the list.
-        self.poll_at = asked + requester.between(every * 9 / 10, every);
+        self.poll_at = requested_at + requester.between(every * 9 / 10, every);
     }
 
     /// Records a rejected watch that was part of a list request. A plain watch would be rejected too.
-    pub(super) fn expect_refusal(&mut self) {
+    pub(super) fn expect_rejection(&mut self) {
         // One more failure reaches the limit: a plain watch must confirm the rejection.
-        (self.failures, self.since) = (self.failures.max(FAILURES - 1), None);
+        (self.failures, self.since) = (self.failures.max(MAX_WATCH_FAILURES - 1), None);
     }
 
     /// Counts a failed watch to which the server responded.
@@ -129,13 +134,13 @@ impl Polling {
             return retry(failure);
         }
         // The delay grows with every failure, even while lists replace the watch.
-        self.patience = self.backoff.fail(&mut requester.random);
+        self.last_delay = self.backoff.fail(&mut requester.random);
         let settings = &cache.settings;
         // A server that has just started may fail or reject requests for a short time. These failures must not cause a
         // list (R4).
-        let least = if failure.asks_for_patience() { settings.period } else { settings.healthy_after };
-        let soon = self.since.is_some_and(|since| now.since(since) < least);
-        if !self.on && (soon || self.failures < FAILURES) {
+        let least = if failure.requests_delay() { settings.period } else { settings.healthy_after };
+        let is_early = self.since.is_some_and(|since| now.since(since) < least);
+        if !self.on && (is_early || self.failures < MAX_WATCH_FAILURES) {
             return retry(failure);
         }
         // A list from before the first failure proves nothing: the resource may have been removed since.
@@ -149,7 +154,7 @@ impl Polling {
         let mut effects = Effects::from(Effect::Broken(failure.clone()));
         effects.push(Effect::DropComparison);
         effects.report(Diagnostic::Relisting { why: failure.why.clone() });
-        effects.push(Effect::ListLater { plan: ListPlan::poll(), asked: failure.retry_after });
+        effects.push(Effect::ListLater { plan: ListPlan::poll(), retry_after: failure.retry_after });
         effects
     }
 
@@ -186,11 +191,11 @@ impl Polling {
         settings: &ReflectorSettings,
         requester: &mut Requester,
     ) -> Effects {
-        let pause = if failure.is_refusal() {
+        let pause = if failure.is_rejection() {
             let polls = interval(settings) * POLLS_BETWEEN_WATCHES;
             requester.between(polls * 4 / 5, polls * 6 / 5)
         } else {
-            self.patience
+            self.last_delay
         };
         self.watch_at = Some(now + requester.delay(pause, failure.retry_after));
         self.poll(failure.why.clone(), settings)
@@ -221,7 +226,7 @@ impl Polling {
 
     /// Records a failed poll. Returns whether the server rejects lists as well, so that polling has ended.
     pub(super) fn poll_failed(&mut self, now: Instant, failure: &Failure) -> bool {
-        let is_rejected = failure.is_refusal() || failure.kind == FailureKind::Denied;
+        let is_rejected = failure.is_rejection() || failure.kind == FailureKind::Denied;
         if is_rejected {
             // `tried` delays the next attempt.
             self.listed = None;
@@ -230,9 +235,10 @@ impl Polling {
         is_rejected
     }
 
-    /// Returns the earliest time of a poll for a caller that waits for a write. The last list was requested at `asked`.
-    pub(super) fn soonest(&self, asked: Instant, settings: &ReflectorSettings) -> Option<Instant> {
-        self.on.then(|| asked + interval(settings) / SOONEST)
+    /// Returns the earliest time of a poll for a caller that waits for a write. The last list was requested at
+    /// `requested_at`.
+    pub(super) fn earliest_poll(&self, requested_at: Instant, settings: &ReflectorSettings) -> Option<Instant> {
+        self.on.then(|| requested_at + interval(settings) / EARLY_POLL_DIVISOR)
     }
 
     /// Ends polling: a watch works, or lists do not work either.

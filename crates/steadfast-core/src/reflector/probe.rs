@@ -30,7 +30,7 @@ use super::output::Output;
 use super::probe_schedule::{MAX_PROOF_DELAY, ProbeSchedule};
 use super::request::{BRIEF_WATCH_SECONDS, ProbeMethod, Request, RequestId, SHORT_WATCH_SECONDS};
 use super::requester::Requester;
-use super::short_watch::{SHORT_WATCH_GRACE, ShortWatch, Shown, Target};
+use super::short_watch::{SHORT_WATCH_GRACE, ShortWatch, ShortWatchResult, Target};
 use super::stream::{Stream, is_open};
 use super::verdict::Record;
 use crate::fault_injection::inject;
@@ -47,7 +47,7 @@ pub(super) struct Probe {
     /// Version of a probe that the responding server has not reached.
     ///
     /// A server that lags is asked about this version again, without another probe (R5).
-    behind: Option<Target>,
+    lagging_target: Option<Target>,
 }
 
 /// Activity alongside the watch.
@@ -69,14 +69,14 @@ enum State {
     /// A short watch, which must show all changes up to the probe's version.
     Reaching { watch: ShortWatch, deadline: Instant },
     /// The short watch has ended, and our own watch must still deliver the changes that it showed.
-    Following { shown: Shown, deadline: Instant },
+    Following { shown: ShortWatchResult, deadline: Instant },
     /// A second watch is being opened, to replace the suspect one.
     Replacing { id: RequestId, deadline: Instant },
 }
 
 /// Divisor of a period for the maximum age at which another informer's probe is used here. This age exceeds the jitter
 /// between informers that became silent at the same time.
-const SHARED_WITHIN: u32 = 12;
+const SHARED_PROBE_AGE_DIVISOR: u32 = 12;
 
 impl Probe {
     /// Creates the machine without an activity.
@@ -85,7 +85,7 @@ impl Probe {
             state: State::Quiet,
             schedule: ProbeSchedule::new(cache.settings.period),
             method: ProbeMethod::Streamed,
-            behind: None,
+            lagging_target: None,
         }
     }
 
@@ -111,19 +111,19 @@ impl Probe {
 
     /// Resets the method. Another server may support a form that one server rejected, or the rejection may have been
     /// temporary.
-    pub(super) fn forget_refusals(&mut self) {
+    pub(super) fn forget_rejections(&mut self) {
         self.method = ProbeMethod::Streamed;
     }
 
     /// Records a broken stream.
     pub(super) fn set_broken(&mut self, now: Instant) {
         self.schedule.set_broken(now);
-        self.behind = None;
+        self.lagging_target = None;
     }
 
     /// Records a proof of the state at `then`.
     pub(super) fn proven(&mut self, then: Instant, interval: &BookmarkInterval, requester: &mut Requester) {
-        self.behind = None;
+        self.lagging_target = None;
         self.schedule.proven(then, interval.period(), requester);
     }
 
@@ -176,7 +176,7 @@ impl Probe {
             State::Replacing { id, .. } => {
                 effects.cancel(*id);
                 self.state = State::Quiet;
-                self.schedule.again(now, requester);
+                self.schedule.retry_later(now, requester);
             }
         }
         effects
@@ -195,8 +195,9 @@ impl Probe {
             effects.report(Diagnostic::SeekingProof);
         }
         // An earlier probe is not used if a caller waits for a write, which may be newer. An old probe proves little.
-        let behind = self.behind.take().filter(|target| !reasons.wanted && now.since(target.sent) < period);
-        if let Some(target) = behind {
+        let lagging_target =
+            self.lagging_target.take().filter(|target| !reasons.wanted && now.since(target.sent) < period);
+        if let Some(target) = lagging_target {
             return self.prove(now, target, reasons.is_awaited, cache, requester, effects);
         }
         let since = match self.schedule.broken() {
@@ -205,7 +206,7 @@ impl Probe {
             // After a broken connection, neither a probe from before the break helps nor one from long before the new
             // connection.
             Some(broken) => broken.max(now - MAX_PROOF_DELAY * 2),
-            None => now - period / SHARED_WITHIN,
+            None => now - period / SHARED_PROBE_AGE_DIVISOR,
         };
         let id = requester.next_id();
         let deadline = now + cache.settings.probe_deadline;
@@ -276,20 +277,20 @@ impl Probe {
     ) {
         let Some(from) = cache.version.clone() else { return };
         // Streams that were rejected or cut here would fail for an empty list as well.
-        if self.method == ProbeMethod::Streamed && !cache.streaming.is_to_work(now) {
+        if self.method == ProbeMethod::Streamed && !cache.streaming.is_expected_to_work(now) {
             self.method = ProbeMethod::Listed;
         }
         let id = requester.next_id();
-        let (reach, deadline) = (self.method, now + cache.settings.short_watch_deadline);
+        let (method, deadline) = (self.method, now + cache.settings.short_watch_deadline);
         // A brief watch rarely receives a bookmark, so its regular end must be trustworthy.
-        let brief = is_awaited && self.trusts_the_end(cache);
+        let brief = is_awaited && self.is_end_a_proof(cache);
         let seconds = if brief { BRIEF_WATCH_SECONDS } else { SHORT_WATCH_SECONDS };
-        effects.send(id, Request::ShortWatch { from, target: target.version.clone(), reach, seconds });
+        effects.send(id, Request::ShortWatch { from, target: target.version.clone(), method, seconds });
         self.state = State::Reaching { watch: ShortWatch::new(id, target, brief), deadline };
     }
 
     /// Returns true if the regular end of a short watch is a proof.
-    fn trusts_the_end(&self, cache: &CacheState) -> bool {
+    fn is_end_a_proof(&self, cache: &CacheState) -> bool {
         self.method == ProbeMethod::Streamed
             || self.method == ProbeMethod::Listed && cache.bookmark_interval.has_bookmarks()
     }
@@ -307,7 +308,7 @@ impl Probe {
                 effects.push(Effect::BookmarkHeard);
                 if watch.bookmark(bookmark, cache) {
                     effects.cancel(id);
-                    if cache.is_news(&bookmark.version) {
+                    if cache.is_new_version(&bookmark.version) {
                         effects.push(Effect::Advance(bookmark.version.clone()));
                     }
                     effects.push(Effect::JudgeShortWatch);
@@ -326,7 +327,7 @@ impl Probe {
             State::Following { shown, .. } => shown.clone(),
             _ => return,
         };
-        if shown.ahead.is_some_and(|ahead| cache.is_news(&ahead)) {
+        if shown.ahead.is_some_and(|ahead| cache.is_new_version(&ahead)) {
             self.unproven("another watch has events that ours has not", cache, effects);
         } else if !shown.complete {
             self.unproven("no proof of freshness: a short watch did not show all there is", cache, effects);
@@ -354,7 +355,7 @@ impl Probe {
             return self.failed(now, id, &failure, cache, requester);
         }
         let mut effects = Effects::default();
-        let trusted = self.trusts_the_end(cache);
+        let trusted = self.is_end_a_proof(cache);
         let State::Reaching { watch, .. } = &mut self.state else { return effects };
         watch.ended(now, trusted);
         let (brief, shown) = (watch.brief, watch.shown());
@@ -365,7 +366,7 @@ impl Probe {
             return effects;
         }
         // Repeated old events prove nothing. Our own watch has a short time to deliver the same events.
-        if shown.ahead.as_ref().is_some_and(|ahead| cache.is_news(ahead)) {
+        if shown.ahead.as_ref().is_some_and(|ahead| cache.is_new_version(ahead)) {
             self.state = State::Following { shown, deadline: now + SHORT_WATCH_GRACE };
             return effects;
         }
@@ -390,7 +391,7 @@ impl Probe {
         match &mut self.state {
             State::Replacing { id: replacing, .. } if *replacing == id => {
                 self.state = State::Quiet;
-                self.schedule.again(now, requester);
+                self.schedule.retry_later(now, requester);
                 // The suspect watch stayed open until its replacement responded.
                 effects.push(Effect::LeaveWatch);
                 effects.push(Effect::WatchReplaced(id));
@@ -413,7 +414,7 @@ impl Probe {
         let mut effects = Effects::default();
         match &self.state {
             State::Reaching { watch, .. }
-                if watch.id == id && self.method != ProbeMethod::Unknown && is_refusal(failure) =>
+                if watch.id == id && self.method != ProbeMethod::Unknown && is_rejection(failure) =>
             {
                 // The server rejected this form. The working form, if any, is remembered as long as it leads to proofs.
                 let (target, is_awaited) = (watch.target.clone(), watch.brief);
@@ -430,24 +431,24 @@ impl Probe {
             State::Reaching { watch, .. } if watch.id == id && may_lag(now, failure, cache) => {
                 // The responding replica may only lag. The next request checks the same target without another probe
                 // (R5).
-                self.behind = Some(watch.target.clone());
+                self.lagging_target = Some(watch.target.clone());
                 self.state = State::Quiet;
-                self.schedule.again(now, requester);
+                self.schedule.retry_later(now, requester);
             }
             State::Probing { id: own, .. } | State::Reaching { watch: ShortWatch { id: own, .. }, .. }
                 if *own == id =>
             {
-                if let (FailureKind::Busy, Some(asked)) = (failure.kind, failure.retry_after) {
+                if let (FailureKind::Busy, Some(retry_after)) = (failure.kind, failure.retry_after) {
                     // A requested delay decides nothing. The bound on the age still applies.
                     self.state = State::Quiet;
-                    self.schedule.not_for(now, asked, requester);
+                    self.schedule.delay_by(now, retry_after, requester);
                 } else {
                     self.unproven(&format!("no proof of freshness: {}", failure.why), cache, &mut effects);
                 }
             }
             State::Replacing { id: own, .. } if *own == id => {
                 self.state = State::Quiet;
-                self.schedule.again(now, requester);
+                self.schedule.retry_later(now, requester);
                 // An expired version concerns our own watch as well, so both end.
                 if failure.kind == FailureKind::Expired {
                     effects.push(Effect::LeaveWatch);
@@ -475,7 +476,7 @@ impl Probe {
         self.state = State::Quiet;
         // The server rejected every method. The next request starts with the preferred method again.
         if self.method == ProbeMethod::Unknown {
-            self.forget_refusals();
+            self.forget_rejections();
         }
         // A bookmark of our own watch may have delivered the proof since the request.
         if cache.evidence.proven.is_none_or(|proven| proven <= self.schedule.begun()) {
@@ -491,7 +492,7 @@ impl Probe {
         // The deadline is half a period. A shorter deadline would open ever more connections to a silent server.
         self.state = State::Replacing { id, deadline: now + cache.settings.period / 2 };
         let timeout_seconds = requester.watch_seconds();
-        effects.send(id, Request::Watch { from, timeout_seconds, elsewhere: true });
+        effects.send(id, Request::Watch { from, timeout_seconds, new_connection: true });
         effects
     }
 }
@@ -503,6 +504,6 @@ fn may_lag(now: Instant, failure: &Failure, cache: &CacheState) -> bool {
 }
 
 /// Returns whether the server rejects the request in this form.
-fn is_refusal(failure: &Failure) -> bool {
+fn is_rejection(failure: &Failure) -> bool {
     matches!(failure.kind, FailureKind::Invalid | FailureKind::Denied | FailureKind::Unreadable)
 }

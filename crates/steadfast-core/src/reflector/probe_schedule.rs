@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::failure::LONGEST_RETRY_AFTER;
+use super::failure::MAX_RETRY_AFTER;
 use super::requester::Requester;
 use crate::backoff::{Backoff, BackoffSettings};
 use crate::time::Instant;
@@ -38,7 +38,7 @@ pub(super) struct Reasons {
 }
 
 /// Minimum time between the starts of two requests.
-const PAUSE: Duration = Duration::from_secs(1);
+const MIN_REQUEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum time until a proof is requested after a broken watch is open again. The time is random, so that the first
 /// informer's probe serves the other informers of the resource.
@@ -47,7 +47,8 @@ pub(super) const MAX_PROOF_DELAY: Duration = Duration::from_secs(2);
 impl ProbeSchedule {
     /// Creates a schedule that is due immediately. `period` is the assumed period of a stream.
     pub(super) fn new(period: Duration) -> Self {
-        let delays = BackoffSettings { first: PAUSE, second: PAUSE * 2, ceiling: period / 2 };
+        let delays =
+            BackoffSettings { first: MIN_REQUEST_INTERVAL, second: MIN_REQUEST_INTERVAL * 2, ceiling: period / 2 };
         Self {
             at: Instant::ZERO,
             wanted: false,
@@ -61,14 +62,14 @@ impl ProbeSchedule {
     }
 
     /// Requests a proof for a caller, as soon as a stream exists.
-    pub(super) fn want(&mut self, now: Instant) {
+    pub(super) fn request(&mut self, now: Instant) {
         self.wanted = true;
         self.earliest = self.earliest.max(now);
     }
 
     /// Requests a proof for which a caller waits.
     pub(super) fn await_proof(&mut self, now: Instant) {
-        self.want(now);
+        self.request(now);
         self.is_awaited = true;
     }
 
@@ -104,7 +105,7 @@ impl ProbeSchedule {
         // interval.
         self.overdue = now >= self.at;
         (self.wanted, self.is_awaited) = (false, false);
-        self.earliest = now + PAUSE;
+        self.earliest = now + MIN_REQUEST_INTERVAL;
         self.begun = now;
         reasons
     }
@@ -126,22 +127,22 @@ impl ProbeSchedule {
 
     /// Schedules an early request after a new stream replaced a broken one.
     pub(super) fn hasten(&mut self, now: Instant, requester: &mut Requester) {
-        let soon = now + requester.between(Duration::ZERO, MAX_PROOF_DELAY);
+        let latest = now + requester.between(Duration::ZERO, MAX_PROOF_DELAY);
         // A request that is scheduled within this time keeps its time. Only an overdue or a later one moves.
-        if self.at <= now || self.at > soon {
-            self.at = soon;
+        if self.at <= now || self.at > latest {
+            self.at = latest;
         }
     }
 
     /// Schedules the next request after a missing proof, with a growing delay.
-    pub(super) fn again(&mut self, now: Instant, requester: &mut Requester) {
-        self.at = now + self.backoff.fail(&mut requester.random).max(PAUSE / 5);
+    pub(super) fn retry_later(&mut self, now: Instant, requester: &mut Requester) {
+        self.at = now + self.backoff.fail(&mut requester.random).max(MIN_REQUEST_INTERVAL / 5);
     }
 
     /// Schedules the next request after the delay that the server requested.
-    pub(super) fn not_for(&mut self, now: Instant, asked: Duration, requester: &mut Requester) {
-        self.again(now, requester);
-        self.at = self.at.max(now + asked.min(LONGEST_RETRY_AFTER));
+    pub(super) fn delay_by(&mut self, now: Instant, retry_after: Duration, requester: &mut Requester) {
+        self.retry_later(now, requester);
+        self.at = self.at.max(now + retry_after.min(MAX_RETRY_AFTER));
         self.earliest = self.at;
     }
 }

@@ -37,7 +37,7 @@ pub enum Request {
         /// Time after which the server ends the watch, in seconds.
         timeout_seconds: u32,
         /// Set if the current connection is unconfirmed, so that the request must use another connection.
-        elsewhere: bool,
+        new_connection: bool,
     },
     /// Metadata of one object, for the version of the collection: a lower bound of the current version (R2, R5).
     Probe {
@@ -78,7 +78,7 @@ pub enum Request {
         target: ResourceVersion,
         /// Method to determine whether the server has reached `target`: by [`Request::reach_query`], on the connection
         /// that later carries the watch.
-        reach: ProbeMethod,
+        method: ProbeMethod,
         /// Duration of the watch in seconds.
         seconds: u32,
     },
@@ -113,7 +113,7 @@ pub(super) const SHORT_WATCH_SECONDS: u32 = 4;
 pub(super) const BRIEF_WATCH_SECONDS: u32 = 1;
 
 /// Field selector that matches nothing, since no object has two names.
-pub const OF_NOTHING: &str = "metadata.name=a,metadata.name=b";
+pub const EMPTY_FIELD_SELECTOR: &str = "metadata.name=a,metadata.name=b";
 
 impl Request {
     /// Returns whether the response is the whole collection or a page of it, including metadata only. At most a few of
@@ -194,12 +194,12 @@ impl Request {
 }
 
 impl Request {
-    /// Returns the query parameters of the request before a short watch. The request must have [`OF_NOTHING`] in its
+    /// Returns the query parameters of the request before a short watch. The request must have [`EMPTY_FIELD_SELECTOR`] in its
     /// field selector.
     pub fn reach_query(&self) -> Option<String> {
-        let Self::ShortWatch { target, reach, .. } = self else { return None };
+        let Self::ShortWatch { target, method, .. } = self else { return None };
         let least = format!("resourceVersion={}&resourceVersionMatch=NotOlderThan", encoded(target.as_str()));
-        match reach {
+        match method {
             ProbeMethod::Streamed => Some(format!(
                 "watch=true&allowWatchBookmarks=true&sendInitialEvents=true&{least}&timeoutSeconds={SHORT_WATCH_SECONDS}"
             )),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::failure::LONGEST_RETRY_AFTER;
+use super::failure::MAX_RETRY_AFTER;
 use super::request::RequestId;
 use super::settings::ReflectorSettings;
 use crate::fault_injection::{FaultInjection, inject};
@@ -56,13 +56,13 @@ impl Requester {
     }
 
     /// Computes a delay: the backoff, or the server's requested delay if it is longer (R11).
-    pub(super) fn delay(&mut self, backoff: Duration, asked: Option<Duration>) -> Duration {
-        let Some(asked) = asked else { return backoff };
+    pub(super) fn delay(&mut self, backoff: Duration, retry_after: Option<Duration>) -> Duration {
+        let Some(retry_after) = retry_after else { return backoff };
         if inject!(self.faults, IgnoredRetryAfter) {
             return backoff;
         }
         // The delay of the server is a minimum. Our own backoff still applies.
-        let least = asked.min(LONGEST_RETRY_AFTER).max(backoff);
+        let least = retry_after.min(MAX_RETRY_AFTER).max(backoff);
         // Up to a tenth is added. Clients that received the same delay would otherwise retry at the same time.
         self.between(least, least + least / 10)
     }

@@ -17,20 +17,20 @@ pub struct ReflectorSettings {
     pub delta_relists: Option<bool>,
     /// Minimum number of cached objects for a relist by difference. A full list of fewer objects is cheap, and hardly
     /// any of them may differ. Defaults to 1600.
-    pub delta_least: usize,
+    pub delta_min_objects: usize,
     /// Maximum share of objects that may differ: one in this number, and at most 200 objects. Each requires a request,
     /// which costs a real server as much as 60 to 80 objects of 6 KB in a list. Defaults to 200.
     pub delta_one_in: usize,
     /// Maximum duration of a relist by difference. The etcd of a real server is compacted every 5 minutes, which
     /// removes earlier versions. Defaults to 5 minutes.
-    pub delta_within: Duration,
+    pub delta_timeout: Duration,
     /// Number of objects in a page; `None` for all at once. Defaults to 500.
     pub page_size: Option<u32>,
     /// Maximum stall of a list, of the initial events, or of a watch's response head before the request is cancelled
     /// (R3). Defaults to 30 s.
-    pub list_patience: Duration,
+    pub list_stall_timeout: Duration,
     /// Maximum duration of initial events without an end, before pages replace them (R3). Defaults to 2 minutes.
-    pub initial_events_within: Duration,
+    pub initial_events_timeout: Duration,
     /// Time for which pages replace streamed lists that do not work (R3). Then a streamed list is tried again. Defaults
     /// to 30 minutes.
     pub pages_for: Duration,
@@ -42,16 +42,16 @@ pub struct ReflectorSettings {
     pub period: Duration,
     /// Minimum period that a stream's own interval can set. A proof may take 5 s for a probe and 4 s for a short watch,
     /// and must end before two periods have passed. Defaults to 10 s.
-    pub shortest_period: Duration,
+    pub min_period: Duration,
     /// Maximum period that a stream's own interval can set; `None` for `period`. A larger value allows `Fresh` to be
     /// older than two times `period`, for servers whose bookmarks rise more rarely or that send none. Defaults to
     /// `None`.
-    pub longest_period: Option<Duration>,
+    pub max_period: Option<Duration>,
     /// Interval of audits, which compare the cached versions with a metadata list. A change that a server's watch lost
     /// is detected and repaired within this time (R12). `None` disables audits. Defaults to `None`.
     pub audit_every: Option<Duration>,
     /// Time for which a cache without a stream counts as resuming before it counts as stale. Defaults to 10 s.
-    pub stream_patience: Duration,
+    pub stale_after: Duration,
     /// Minimum duration of a watch that counts as a sign of health (R6). Defaults to 5 s.
     pub healthy_after: Duration,
     /// Duration below which a watch without records counts as a failure (R6). Defaults to 1 s.
@@ -85,19 +85,19 @@ impl ReflectorSettings {
         Self {
             streamed_lists: self.streamed_lists,
             delta_relists: self.delta_relists,
-            delta_least: self.delta_least,
+            delta_min_objects: self.delta_min_objects,
             delta_one_in: self.delta_one_in,
-            delta_within: bounded(self.delta_within),
+            delta_timeout: bounded(self.delta_timeout),
             page_size: self.page_size,
-            list_patience: bounded(self.list_patience),
-            initial_events_within: bounded(self.initial_events_within),
+            list_stall_timeout: bounded(self.list_stall_timeout),
+            initial_events_timeout: bounded(self.initial_events_timeout),
             pages_for: bounded(self.pages_for),
             poll_every: self.poll_every.map(bounded),
             period: bounded(self.period),
-            shortest_period: bounded(self.shortest_period),
-            longest_period: self.longest_period.map(bounded),
+            min_period: bounded(self.min_period),
+            max_period: self.max_period.map(bounded),
             audit_every: self.audit_every.map(bounded),
-            stream_patience: bounded(self.stream_patience),
+            stale_after: bounded(self.stale_after),
             healthy_after: bounded(self.healthy_after),
             short_watch: bounded(self.short_watch),
             probe_deadline: bounded(self.probe_deadline),
@@ -115,19 +115,19 @@ impl Default for ReflectorSettings {
         Self {
             streamed_lists: None,
             delta_relists: None,
-            delta_least: 1600,
+            delta_min_objects: 1600,
             delta_one_in: 200,
-            delta_within: Duration::from_secs(300),
+            delta_timeout: Duration::from_secs(300),
             page_size: Some(500),
-            list_patience: Duration::from_secs(30),
-            initial_events_within: Duration::from_secs(120),
+            list_stall_timeout: Duration::from_secs(30),
+            initial_events_timeout: Duration::from_secs(120),
             pages_for: Duration::from_secs(30 * 60),
             poll_every: None,
             period: Duration::from_secs(60),
-            shortest_period: Duration::from_secs(10),
-            longest_period: None,
+            min_period: Duration::from_secs(10),
+            max_period: None,
             audit_every: None,
-            stream_patience: Duration::from_secs(10),
+            stale_after: Duration::from_secs(10),
             healthy_after: Duration::from_secs(5),
             short_watch: Duration::from_secs(1),
             probe_deadline: Duration::from_secs(5),

@@ -36,7 +36,7 @@ pub(super) struct ShortWatch {
 
 /// Evidence of a short watch that has ended.
 #[derive(Clone, Debug)]
-pub(super) struct Shown {
+pub(super) struct ShortWatchResult {
     pub(super) target: Target,
     /// Newest event.
     pub(super) ahead: Option<ResourceVersion>,
@@ -74,7 +74,7 @@ impl ShortWatch {
         }
         self.complete = true;
         // Our own watch may deliver this change shortly. The end of the short watch decides.
-        self.ahead.as_ref().is_none_or(|(ahead, _)| !cache.is_news(ahead))
+        self.ahead.as_ref().is_none_or(|(ahead, _)| !cache.is_new_version(ahead))
     }
 
     /// Records the regular end. `trusted` is set if the end itself is a proof.
@@ -88,8 +88,8 @@ impl ShortWatch {
     }
 
     /// Returns the evidence so far.
-    pub(super) fn shown(&self) -> Shown {
-        Shown {
+    pub(super) fn shown(&self) -> ShortWatchResult {
+        ShortWatchResult {
             target: self.target.clone(),
             ahead: self.ahead.clone().map(|(ahead, _)| ahead),
             complete: self.complete,

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use super::failure::{Failure, FailureKind};
 use super::list_hints::ListHints;
-use super::list_plan::{Form, ListPlan, PagesFallback};
+use super::list_plan::{ListForm, ListPlan, PagesFallback};
 use crate::time::Instant;
 
 /// Number of consecutive failed streams before pages are tried, for failures specific to streams.
-const FAILURES: u32 = 3;
+const MAX_STREAM_FAILURES: u32 = 3;
 
 /// Knowledge about streamed lists.
 #[derive(Debug)]
@@ -25,52 +25,52 @@ pub(super) struct Streaming {
     /// End of the time during which pages replace streams.
     pages_until: Option<Instant>,
     /// Set if pages were rejected too, so that neither form is requested without a delay.
-    refused_both: bool,
+    both_rejected: bool,
     /// Number of consecutive failures while the server responds, or may respond.
     failures: u32,
 }
 
 impl Streaming {
     pub(super) fn new(wanted: Option<bool>) -> Self {
-        Self { wanted, cheap: false, pages_until: None, refused_both: false, failures: 0 }
+        Self { wanted, cheap: false, pages_until: None, both_rejected: false, failures: 0 }
     }
 
     /// Sets the hints for the next list.
-    pub(super) fn expect(&mut self, hints: ListHints) {
+    pub(super) fn set_list_hints(&mut self, hints: ListHints) {
         self.cheap = hints.protobuf;
     }
 
     /// Returns whether the next list should be streamed.
     pub(super) fn is_next(&self, now: Instant) -> bool {
-        self.is_chosen() && self.is_to_work(now)
+        self.is_preferred() && self.is_expected_to_work(now)
     }
 
     /// Returns whether streams are the preferred method, if they work.
-    fn is_chosen(&self) -> bool {
+    fn is_preferred(&self) -> bool {
         self.wanted.unwrap_or(self.cheap)
     }
 
     /// Returns whether streamed lists are enabled and no evidence against them exists. A streamed list that matches
     /// nothing costs nothing in any encoding.
-    pub(super) fn is_to_work(&self, now: Instant) -> bool {
+    pub(super) fn is_expected_to_work(&self, now: Instant) -> bool {
         self.wanted != Some(false) && self.pages_until.is_none_or(|until| now >= until)
     }
 
     /// Records a complete streamed list.
-    pub(super) fn works(&mut self) {
-        (self.failures, self.pages_until, self.refused_both) = (0, None, false);
+    pub(super) fn succeeded(&mut self) {
+        (self.failures, self.pages_until, self.both_rejected) = (0, None, false);
     }
 
     /// Records a rejected streamed list that matches nothing. If lists are not streamed, no other request shows the
     /// rejection, so it is remembered until `until`.
-    pub(super) fn does_not_work_of_nothing(&mut self, until: Instant) {
-        if !self.is_chosen() {
+    pub(super) fn empty_list_rejected(&mut self, until: Instant) {
+        if !self.is_preferred() {
             self.pages_until = Some(until);
         }
     }
 
     /// Resets the evidence after the permission to watch was granted.
-    pub(super) fn may_work(&mut self) {
+    pub(super) fn reset_after_permission(&mut self) {
         self.pages_until = None;
     }
 
@@ -85,17 +85,18 @@ impl Streaming {
         let doubtful = match failure.kind {
             // Without a response head, an unreachable server is no evidence against streams.
             FailureKind::Unreachable => opened,
-            FailureKind::Busy => !failure.asks_for_patience(),
+            FailureKind::Busy => !failure.requests_delay(),
             FailureKind::Unreadable => true,
             _ => false,
         };
         // A rejection is certain evidence. Other failures must repeat.
-        if failure.is_refusal() {
+        if failure.is_rejection() {
             // A missing permission (`403`) concerns only this client.
-            plan.form = Form::PagesFallback(PagesFallback { why: failure.why.clone(), general: failure.code != 403 });
+            plan.form =
+                ListForm::PagesFallback(PagesFallback { why: failure.why.clone(), general: failure.code != 403 });
             // After a rejection of both forms, an immediate request for pages would be rejected
             // again.
-            return !self.refused_both;
+            return !self.both_rejected;
         }
         if doubtful {
             self.doubt(failure.why.clone(), plan);
@@ -106,26 +107,26 @@ impl Streaming {
     /// Counts a failure that streaming may have caused. After several failures, pages are tried.
     pub(super) fn doubt(&mut self, why: Arc<str>, plan: &mut ListPlan) {
         self.failures += 1;
-        if self.failures >= FAILURES {
-            plan.form = Form::PagesFallback(PagesFallback { why, general: true });
+        if self.failures >= MAX_STREAM_FAILURES {
+            plan.form = ListForm::PagesFallback(PagesFallback { why, general: true });
         }
     }
 
     /// Handles failed pages that replaced a stream. Neither form is known to work, so the next list is a stream.
     pub(super) fn pages_failed(&mut self, failure: &Failure, plan: &mut ListPlan) {
-        if let Form::PagesFallback(_) = plan.form {
-            plan.form = Form::AsItWorks;
+        if let ListForm::PagesFallback(_) = plan.form {
+            plan.form = ListForm::StreamedIfSupported;
         }
-        self.refused_both = failure.is_refusal();
-        if failure.is_refusal() {
-            self.may_work();
+        self.both_rejected = failure.is_rejection();
+        if failure.is_rejection() {
+            self.reset_after_permission();
         }
     }
 
     /// Remembers until `until` that pages succeeded after a stream had failed.
     pub(super) fn pages_complete(&mut self, until: Instant) {
         self.pages_until = Some(until);
-        (self.failures, self.refused_both) = (0, false);
+        (self.failures, self.both_rejected) = (0, false);
     }
 }
 
@@ -138,8 +139,8 @@ mod tests {
         let later = Instant::ZERO + std::time::Duration::from_secs(1);
         let streams = |wanted: Option<bool>, protobuf: bool, until: Option<Instant>| {
             let mut streaming = Streaming { pages_until: until, ..Streaming::new(wanted) };
-            streaming.expect(ListHints { protobuf, ..ListHints::default() });
-            (streaming.is_next(Instant::ZERO), streaming.is_to_work(Instant::ZERO))
+            streaming.set_list_hints(ListHints { protobuf, ..ListHints::default() });
+            (streaming.is_next(Instant::ZERO), streaming.is_expected_to_work(Instant::ZERO))
         };
         assert_eq!((streams(None, true, None), streams(None, false, None)), ((true, true), (false, true)));
         assert_eq!(

@@ -16,7 +16,7 @@ pub(super) enum Timer {
     /// Age at which a watch is a sign of health, while failures are counted or lists replace watches.
     WatchHealth,
     /// Start of the list that resolves unidentified records.
-    UnnamedList,
+    UnidentifiedList,
     /// Next request for a proof, or the deadline of the current one.
     Proof,
     /// Start of a move to another connection, deadline of the successor, or end of the move.
@@ -34,7 +34,7 @@ impl Timer {
         Self::Decision,
         Self::WatchHead,
         Self::WatchHealth,
-        Self::UnnamedList,
+        Self::UnidentifiedList,
     ];
 
     /// Timers of the activities alongside a watch.

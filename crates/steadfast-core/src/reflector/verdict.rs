@@ -23,7 +23,7 @@ pub enum Verdict {
     Stage,
     /// Stage the cached object of this name, if it has this UID and version. Otherwise pass
     /// [`Input::Differs`](super::Input::Differs) before any other input.
-    Offer,
+    StageUnchanged,
     /// Collect the identity, to compare the cache with it.
     Compare,
     /// Ignore the record: the cache already has its state.
@@ -32,8 +32,8 @@ pub enum Verdict {
     /// assigns all versions.
     Older {
         /// Set if the same stream has delivered a higher version before.
-        unbroken: bool,
+        reached_higher: bool,
     },
     /// Perform these actions.
-    Do(Vec<Output>),
+    Perform(Vec<Output>),
 }

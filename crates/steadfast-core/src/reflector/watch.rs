@@ -32,10 +32,10 @@ pub(super) struct Watch {
 pub(super) enum WatchRecord<'a> {
     /// A change after the cached version.
     Change(&'a ResourceVersion),
-    /// A state that is not above the cached version. `unbroken` is set if the watch has delivered a higher version.
-    Repeated { unbroken: bool },
-    /// A bookmark. `is_news` is set if it is above the cached version.
-    Bookmark { version: &'a ResourceVersion, is_news: bool },
+    /// A state that is not above the cached version. `reached_higher` is set if the watch has delivered a higher version.
+    Repeated { reached_higher: bool },
+    /// A bookmark. `is_new_version` is set if it is above the cached version.
+    Bookmark { version: &'a ResourceVersion, is_new_version: bool },
     /// No effect on the watch.
     Ignored,
 }
@@ -86,18 +86,21 @@ impl Watch {
     /// Interprets a record. A record not above the cached version carries no news (C3, C4).
     pub(super) fn record<'a>(&self, record: Record<'a>, cache: &CacheState) -> WatchRecord<'a> {
         match record {
-            Record::Object(_, identity) if cache.is_news(&identity.version) => WatchRecord::Change(&identity.version),
-            Record::Object(..) => WatchRecord::Repeated { unbroken: self.proven || self.follows_list },
-            Record::Bookmark(bookmark) => {
-                WatchRecord::Bookmark { version: &bookmark.version, is_news: cache.is_news(&bookmark.version) }
+            Record::Object(_, identity) if cache.is_new_version(&identity.version) => {
+                WatchRecord::Change(&identity.version)
             }
+            Record::Object(..) => WatchRecord::Repeated { reached_higher: self.proven || self.follows_list },
+            Record::Bookmark(bookmark) => WatchRecord::Bookmark {
+                version: &bookmark.version,
+                is_new_version: cache.is_new_version(&bookmark.version),
+            },
             Record::Error(_) => WatchRecord::Ignored,
         }
     }
 
     /// Returns the deadline of the response's head. An open watch may be silent for long.
     pub(super) fn head_due(&self, settings: &ReflectorSettings) -> Option<Instant> {
-        self.opened.is_none().then(|| self.sent + settings.list_patience)
+        self.opened.is_none().then(|| self.sent + settings.list_stall_timeout)
     }
 
     /// Returns when the watch has been open for long enough to be a sign of health (R6).
@@ -133,7 +136,7 @@ impl Watch {
             }
             // The server has compacted this version. Few objects may have changed since.
             FailureKind::Expired => {
-                let plan = ListPlan::after_expiry(reached, now + cache.settings.delta_within);
+                let plan = ListPlan::after_expiry(reached, now + cache.settings.delta_timeout);
                 Effect::Relist { plan, why }.into()
             }
             // This replica has not reached our version, or the history was restored from a backup.
@@ -158,7 +161,7 @@ impl Watch {
     /// request timed out without a response head. Neither is the break of a watch that was open for some time.
     fn is_evidence(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> bool {
         match (failure.kind, self.opened) {
-            (FailureKind::Unreachable, None) => now >= self.sent + settings.list_patience,
+            (FailureKind::Unreachable, None) => now >= self.sent + settings.list_stall_timeout,
             (FailureKind::Unreachable, Some(opened)) => now.since(opened) < settings.short_watch,
             // Each request obtains credentials again, so expired credentials are no evidence about watches.
             _ => failure.code != 401,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::block::{BLOCK, Marker, Marks};
-use super::value_skipper::{Fault, Sort, scalar_end};
+use super::value_skipper::{Fault, ValueKind, scalar_end};
 
 /// Position in a JSON text.
 pub(crate) struct Cursor<'a> {
@@ -143,11 +143,11 @@ impl<'a> Cursor<'a> {
     pub(crate) fn skip(&mut self) -> Result<Range<usize>, Fault> {
         let Some(first) = self.peek() else { return self.malformed() };
         let begin = self.at;
-        let end = match Sort::of(first) {
-            Some(Sort::Text) => self.text_end(begin),
-            Some(Sort::Nested) => self.nested_end(begin)?,
+        let end = match ValueKind::of(first) {
+            Some(ValueKind::Text) => self.text_end(begin),
+            Some(ValueKind::Nested) => self.nested_end(begin)?,
             // The end of the text may terminate a scalar.
-            Some(Sort::Scalar) => {
+            Some(ValueKind::Scalar) => {
                 let end = scalar_end(&self.bytes[begin..]).map_err(|fault| fault.after(begin))?;
                 Some(end.map_or(self.bytes.len(), |length| begin + length))
             }

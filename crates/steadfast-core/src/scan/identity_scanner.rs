@@ -10,7 +10,7 @@ use super::value_skipper::{Fault, ValueSkipper};
 
 /// Maximum length of a kept string, in encoded bytes. A longer one counts as missing. Names and UIDs have a few hundred
 /// bytes.
-const LONGEST_KEPT: usize = 8 * 1024;
+const MAX_KEPT_BYTES: usize = 8 * 1024;
 
 /// Scanner of a text that arrives in pieces.
 pub(crate) struct IdentityScanner {
@@ -18,7 +18,7 @@ pub(crate) struct IdentityScanner {
     open: Vec<Level>,
     state: State,
     /// Scanner of the current or last value.
-    skim: ValueSkipper,
+    skipper: ValueSkipper,
     /// Kept bytes of the current value, if it is a string.
     text: Vec<u8>,
     /// Current member.
@@ -26,7 +26,7 @@ pub(crate) struct IdentityScanner {
     /// Current metadata.
     metadata: Metadata<'static>,
     /// Set if the namespace cannot be read. A key without the namespace would denote another object.
-    astray: bool,
+    is_namespace_lost: bool,
     found: RecordScan<'static>,
 }
 
@@ -97,11 +97,11 @@ impl IdentityScanner {
         Self {
             open: Vec::with_capacity(3),
             state: State::Begin(level),
-            skim: ValueSkipper::Scalar,
+            skipper: ValueSkipper::Scalar,
             text: Vec::new(),
             member: Member::Other,
             metadata: Metadata::default(),
-            astray: false,
+            is_namespace_lost: false,
             found: RecordScan::default(),
         }
     }
@@ -153,7 +153,7 @@ impl IdentityScanner {
         match self.open.pop() {
             Some(Level::Metadata) => {
                 let mut metadata = std::mem::take(&mut self.metadata);
-                metadata.name = metadata.name.filter(|_| !self.astray);
+                metadata.name = metadata.name.filter(|_| !self.is_namespace_lost);
                 self.found.object.metadata = metadata;
             }
             // Only the end of the object matters, not its position.
@@ -164,7 +164,7 @@ impl IdentityScanner {
     }
 
     fn begin(&mut self, first: u8, place: Place) -> Result<State, Fault> {
-        self.skim = ValueSkipper::begin(first).ok_or(Fault::Malformed { at: 0 })?;
+        self.skipper = ValueSkipper::begin(first).ok_or(Fault::Malformed { at: 0 })?;
         self.text.clear();
         self.text.push(first);
         Ok(State::Inside(place))
@@ -172,12 +172,12 @@ impl IdentityScanner {
 
     /// Processes the part of the current value in `piece`; returns its length.
     fn rest_of_value(&mut self, place: Place, piece: &[u8]) -> Result<usize, Fault> {
-        let end = self.skim.feed(piece)?;
+        let end = self.skipper.feed(piece)?;
         let taken = end.unwrap_or(piece.len());
         if place != Place::Skipped {
             // A longer text is cut and then fails to parse, so the value counts as missing.
-            let room = LONGEST_KEPT.saturating_sub(self.text.len());
-            self.text.extend_from_slice(&piece[..taken.min(room)]);
+            let remaining = MAX_KEPT_BYTES.saturating_sub(self.text.len());
+            self.text.extend_from_slice(&piece[..taken.min(remaining)]);
         }
         if end.is_some() {
             self.state = match place {
@@ -219,10 +219,10 @@ impl IdentityScanner {
             Member::Object => self.found.object = ObjectScan::default(),
             Member::Metadata => {
                 self.found.object.metadata = Metadata::default();
-                (self.metadata, self.astray) = (Metadata::default(), false);
+                (self.metadata, self.is_namespace_lost) = (Metadata::default(), false);
             }
             Member::Namespace => {
-                self.astray = false;
+                self.is_namespace_lost = false;
                 self.set(None);
             }
             _ => self.set(None),
@@ -231,7 +231,7 @@ impl IdentityScanner {
 
     fn kept(&mut self) {
         let read = self.string();
-        self.astray |= self.member == Member::Namespace && read.is_none();
+        self.is_namespace_lost |= self.member == Member::Namespace && read.is_none();
         self.set(read.map(Cow::Owned));
     }
 

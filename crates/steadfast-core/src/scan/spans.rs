@@ -198,7 +198,7 @@ fn read<'a>(bytes: &'a [u8], written: &Written) -> Option<Cow<'a, str>> {
 pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Result<bool, Fault> {
     let mut has = 0..0;
     Cursor::new(annotations).members(|cursor, member| {
-        match member.name.find(|said| (said == name.as_bytes()).then_some(())) {
+        match member.name.find(|text| (text == name.as_bytes()).then_some(())) {
             Some(()) => has = cursor.string()?,
             None => _ = cursor.skip()?,
         }

@@ -28,9 +28,9 @@ impl Fault {
     }
 }
 
-/// Sort of a value, which determines its end.
+/// Kind of a value, which determines its end.
 #[derive(Clone, Copy)]
-pub(super) enum Sort {
+pub(super) enum ValueKind {
     /// Number, `true`, `false` or `null`.
     Scalar,
     /// String.
@@ -39,7 +39,7 @@ pub(super) enum Sort {
     Nested,
 }
 
-impl Sort {
+impl ValueKind {
     /// Returns the sort of a value that starts with `first`; `None` if no value starts with this byte.
     #[inline]
     pub(super) fn of(first: u8) -> Option<Self> {
@@ -68,10 +68,10 @@ pub(crate) enum ValueSkipper {
 impl ValueSkipper {
     /// Creates the state for a value that starts with `first`; `None` if no value starts with this byte.
     pub(crate) fn begin(first: u8) -> Option<Self> {
-        Some(match Sort::of(first)? {
-            Sort::Scalar => Self::Scalar,
-            Sort::Text => Self::Text { escaped: false },
-            Sort::Nested => Self::Nested(Nested::begin(first)),
+        Some(match ValueKind::of(first)? {
+            ValueKind::Scalar => Self::Scalar,
+            ValueKind::Text => Self::Text { escaped: false },
+            ValueKind::Nested => Self::Nested(Nested::begin(first)),
         })
     }
 

@@ -12,10 +12,10 @@ use super::{Sequence, Slot};
 use crate::footprint::shared;
 
 /// Number of hash bits that select a child of a node.
-const BITS: u32 = 4;
+const BITS_PER_LEVEL: u32 = 4;
 
 /// Number of children of a node.
-const WIDTH: usize = 1 << BITS;
+const CHILDREN: usize = 1 << BITS_PER_LEVEL;
 
 /// Maximum number of slots in a leaf with different hashes.
 const MAX_LEAF_SLOTS: usize = 64;
@@ -34,13 +34,13 @@ enum Node {
     Leaf(Arc<[Hashed]>),
     Inner(Arc<Inner>),
     /// All slots of this hash, in the order of their keys.
-    Same(u32, Sequence),
+    Collisions(u32, Sequence),
 }
 
 #[derive(Clone)]
 struct Inner {
     len: usize,
-    children: [Node; WIDTH],
+    children: [Node; CHILDREN],
 }
 
 /// Slot with its hash, combined into one number that is ordered by hash.
@@ -63,11 +63,11 @@ impl Hashed {
 
 /// Returns the index of the child for `hash` in a node with `bits` remaining bits.
 fn child(hash: u32, bits: u32) -> usize {
-    (hash >> (bits - BITS)) as usize % WIDTH
+    (hash >> (bits - BITS_PER_LEVEL)) as usize % CHILDREN
 }
 
 /// Creates the node for `hashed`, which are in order and equal in all but the remaining `bits` bits.
-fn grown(hashed: &[Hashed], bits: u32, compare: &mut impl FnMut(Slot, Slot) -> Ordering) -> Node {
+fn build(hashed: &[Hashed], bits: u32, compare: &mut impl FnMut(Slot, Slot) -> Ordering) -> Node {
     match hashed {
         [] => Node::Empty,
         few if few.len() <= MAX_LEAF_SLOTS => Node::Leaf(few.into()),
@@ -75,14 +75,14 @@ fn grown(hashed: &[Hashed], bits: u32, compare: &mut impl FnMut(Slot, Slot) -> O
         many if bits == 0 => {
             let mut slots: Vec<Slot> = many.iter().map(|hashed| hashed.slot()).collect();
             slots.sort_by(|a, b| compare(*a, *b));
-            Node::Same(many[0].hash(), Sequence::from_sorted(&slots))
+            Node::Collisions(many[0].hash(), Sequence::from_sorted(&slots))
         }
         many => {
             let mut rest = many;
             let children = std::array::from_fn(|number| {
                 let (here, behind) = rest.split_at(rest.partition_point(|held| child(held.hash(), bits) <= number));
                 rest = behind;
-                grown(here, bits - BITS, compare)
+                build(here, bits - BITS_PER_LEVEL, compare)
             });
             Node::Inner(Arc::new(Inner { len: many.len(), children }))
         }
@@ -96,14 +96,14 @@ impl Node {
             Self::Leaf(leaf) => {
                 let (before, behind) = leaf.split_at(leaf.partition_point(|held| *held < new));
                 let hashed: Arc<[Hashed]> = before.iter().chain([&new]).chain(behind).copied().collect();
-                *self = if hashed.len() <= MAX_LEAF_SLOTS { Self::Leaf(hashed) } else { grown(&hashed, bits, compare) };
+                *self = if hashed.len() <= MAX_LEAF_SLOTS { Self::Leaf(hashed) } else { build(&hashed, bits, compare) };
             }
             Self::Inner(inner) => {
                 let inner = Arc::make_mut(inner);
                 inner.len += 1;
-                inner.children[child(new.hash(), bits)].insert(new, bits - BITS, compare);
+                inner.children[child(new.hash(), bits)].insert(new, bits - BITS_PER_LEVEL, compare);
             }
-            Self::Same(_, slots) => slots.insert(new.slot(), |held| compare(held, new.slot())),
+            Self::Collisions(_, slots) => slots.insert(new.slot(), |held| compare(held, new.slot())),
         }
     }
 
@@ -121,22 +121,22 @@ impl Node {
             Self::Inner(inner) => {
                 let inner = Arc::make_mut(inner);
                 inner.len -= 1;
-                inner.children[child(old.hash(), bits)].remove(old, bits - BITS, compare);
+                inner.children[child(old.hash(), bits)].remove(old, bits - BITS_PER_LEVEL, compare);
                 // This threshold is well below the one for growth, so that alternating edits do not rebuild the node
                 // repeatedly.
                 if inner.len <= MAX_LEAF_SLOTS / 2 {
                     let mut hashed = Vec::with_capacity(inner.len);
                     self.collect(&mut hashed);
                     hashed.sort_unstable();
-                    *self = grown(&hashed, bits, compare);
+                    *self = build(&hashed, bits, compare);
                 }
             }
-            Self::Same(hash, slots) => {
+            Self::Collisions(hash, slots) => {
                 slots.remove(|held| compare(held, old.slot()));
                 if slots.len() <= MAX_LEAF_SLOTS / 2 {
                     let mut hashed: Vec<Hashed> = slots.iter().map(|slot| Hashed::new(*hash, slot)).collect();
                     hashed.sort_unstable();
-                    *self = grown(&hashed, bits, compare);
+                    *self = build(&hashed, bits, compare);
                 }
             }
         }
@@ -147,7 +147,7 @@ impl Node {
             Self::Empty => {}
             Self::Leaf(leaf) => hashed.extend_from_slice(leaf),
             Self::Inner(inner) => inner.children.iter().for_each(|child| child.collect(hashed)),
-            Self::Same(hash, slots) => hashed.extend(slots.iter().map(|slot| Hashed::new(*hash, slot))),
+            Self::Collisions(hash, slots) => hashed.extend(slots.iter().map(|slot| Hashed::new(*hash, slot))),
         }
     }
 
@@ -158,7 +158,7 @@ impl Node {
             Self::Inner(inner) => {
                 shared(size_of::<Inner>()) + inner.children.iter().map(Self::footprint).sum::<usize>()
             }
-            Self::Same(_, slots) => slots.footprint(),
+            Self::Collisions(_, slots) => slots.footprint(),
         }
     }
 }
@@ -169,7 +169,7 @@ impl Hashes {
     pub fn new(hashed: impl IntoIterator<Item = (u32, Slot)>, mut compare: impl FnMut(Slot, Slot) -> Ordering) -> Self {
         let mut hashed: Vec<Hashed> = hashed.into_iter().map(|(hash, slot)| Hashed::new(hash, slot)).collect();
         hashed.sort_unstable();
-        Self { root: grown(&hashed, u32::BITS, &mut compare) }
+        Self { root: build(&hashed, u32::BITS, &mut compare) }
     }
 
     /// Returns the slot of this hash for which `position` returns `Equal`. `position` compares the key of a slot with
@@ -180,14 +180,14 @@ impl Hashes {
             match node {
                 Node::Inner(inner) => {
                     node = &inner.children[child(hash, bits)];
-                    bits -= BITS;
+                    bits -= BITS_PER_LEVEL;
                 }
                 Node::Leaf(leaf) => {
                     let from = leaf.partition_point(|held| held.hash() < hash);
                     let same = leaf[from..].iter().take_while(|held| held.hash() == hash);
                     return same.map(|held| held.slot()).find(|slot| position(*slot).is_eq());
                 }
-                Node::Same(held, slots) => return if *held == hash { slots.find(position) } else { None },
+                Node::Collisions(held, slots) => return if *held == hash { slots.find(position) } else { None },
                 Node::Empty => return None,
             }
         }

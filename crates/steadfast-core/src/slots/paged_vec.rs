@@ -9,10 +9,10 @@ use crate::footprint::shared;
 
 /// Number of values in a leaf. The replacement of one value clones all of them, and each clone may cause a cache miss.
 /// The number is therefore small.
-const LEAF: usize = 8;
+const LEAF_VALUES: usize = 8;
 
 /// Number of children of a page.
-const WIDTH: usize = 16;
+const CHILDREN: usize = 16;
 
 /// Values by slot, cheap to clone.
 pub struct PagedVec<T> {
@@ -23,9 +23,9 @@ pub struct PagedVec<T> {
 type Chunk<T> = Page<Page<Page<Leaf<T>>>>;
 
 #[derive(Clone)]
-struct Leaf<T>([Option<T>; LEAF]);
+struct Leaf<T>([Option<T>; LEAF_VALUES]);
 
-struct Page<N>([Option<Arc<N>>; WIDTH]);
+struct Page<N>([Option<Arc<N>>; CHILDREN]);
 
 /// Part of the tree with the slots from 0 to its span.
 trait Part<T>: Sized {
@@ -57,10 +57,10 @@ trait Edited<T>: Part<T> + Clone {
 }
 
 impl<T> Part<T> for Leaf<T> {
-    const SPAN: usize = LEAF;
+    const SPAN: usize = LEAF_VALUES;
 
     fn empty() -> Self {
-        Self([const { None }; LEAF])
+        Self([const { None }; LEAF_VALUES])
     }
 
     fn is_empty(&self) -> bool {
@@ -68,7 +68,7 @@ impl<T> Part<T> for Leaf<T> {
     }
 
     fn get(&self, at: usize) -> Option<&T> {
-        self.0[at % LEAF].as_ref()
+        self.0[at % LEAF_VALUES].as_ref()
     }
 
     fn fill(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>> {
@@ -84,7 +84,7 @@ impl<T> Part<T> for Leaf<T> {
     ) where
         T: 'a,
     {
-        for at in 0..LEAF {
+        for at in 0..LEAF_VALUES {
             let held = |leaf: Option<&'a Self>| leaf.and_then(|leaf| leaf.get(at));
             each((from + at) as Slot, held(before), held(after));
         }
@@ -97,15 +97,15 @@ impl<T> Part<T> for Leaf<T> {
 
 impl<T: Clone> Edited<T> for Leaf<T> {
     fn set(&mut self, at: usize, value: Option<T>) -> Option<T> {
-        std::mem::replace(&mut self.0[at % LEAF], value)
+        std::mem::replace(&mut self.0[at % LEAF_VALUES], value)
     }
 }
 
 impl<T, N: Part<T>> Part<T> for Page<N> {
-    const SPAN: usize = N::SPAN * WIDTH;
+    const SPAN: usize = N::SPAN * CHILDREN;
 
     fn empty() -> Self {
-        Self([const { None }; WIDTH])
+        Self([const { None }; CHILDREN])
     }
 
     fn is_empty(&self) -> bool {
@@ -113,7 +113,7 @@ impl<T, N: Part<T>> Part<T> for Page<N> {
     }
 
     fn get(&self, at: usize) -> Option<&T> {
-        self.0[at / N::SPAN % WIDTH].as_ref()?.get(at % N::SPAN)
+        self.0[at / N::SPAN % CHILDREN].as_ref()?.get(at % N::SPAN)
     }
 
     fn fill(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>> {
@@ -129,7 +129,7 @@ impl<T, N: Part<T>> Part<T> for Page<N> {
     ) where
         T: 'a,
     {
-        for at in 0..WIDTH {
+        for at in 0..CHILDREN {
             let child = |page: Option<&'a Self>| page.and_then(|page| page.0[at].as_ref());
             part_differences(child(before), child(after), from + at * N::SPAN, each);
         }
@@ -142,7 +142,7 @@ impl<T, N: Part<T>> Part<T> for Page<N> {
 
 impl<T, N: Edited<T>> Edited<T> for Page<N> {
     fn set(&mut self, at: usize, value: Option<T>) -> Option<T> {
-        set_part(&mut self.0[at / N::SPAN % WIDTH], at % N::SPAN, value)
+        set_part(&mut self.0[at / N::SPAN % CHILDREN], at % N::SPAN, value)
     }
 }
 

@@ -11,10 +11,10 @@ use crate::footprint::shared;
 const MAX_LEAF_SLOTS: usize = 64;
 
 /// Maximum number of children of a node.
-const WIDTH: usize = 32;
+const MAX_CHILDREN: usize = 32;
 
 /// Divisor of the maximum length of a node for its minimum length after a removal, if the node has neighbours.
-const FULL: usize = 4;
+const MIN_FILL_DIVISOR: usize = 4;
 
 /// Ordered slots, cheap to clone.
 ///
@@ -54,7 +54,7 @@ impl Inner {
 
     /// Returns the upper half, if the node is too large.
     fn split(&mut self) -> Option<Node> {
-        if self.children.len() <= WIDTH {
+        if self.children.len() <= MAX_CHILDREN {
             return None;
         }
         let half = self.children.len() / 2;
@@ -111,8 +111,8 @@ impl Node {
 
     fn is_small(&self) -> bool {
         match self {
-            Self::Inner(inner) => inner.children.len() < WIDTH / FULL,
-            leaf => leaf.slots().len() < MAX_LEAF_SLOTS / FULL,
+            Self::Inner(inner) => inner.children.len() < MAX_CHILDREN / MIN_FILL_DIVISOR,
+            leaf => leaf.slots().len() < MAX_LEAF_SLOTS / MIN_FILL_DIVISOR,
         }
     }
 
@@ -211,7 +211,7 @@ impl Sequence {
     pub fn from_sorted(slots: &[Slot]) -> Self {
         let mut level: Vec<Node> = slots.chunks(group_size(slots.len(), MAX_LEAF_SLOTS)).map(Node::leaf).collect();
         while level.len() > 1 {
-            let size = group_size(level.len(), WIDTH);
+            let size = group_size(level.len(), MAX_CHILDREN);
             let mut nodes = level.into_iter();
             level = std::iter::from_fn(|| {
                 let children: Vec<Node> = nodes.by_ref().take(size).collect();

@@ -30,10 +30,10 @@ pub(super) fn entry<K>(identity: Identity, object: Result<impl Into<WithSize<K>>
     }
 }
 
-/// Returns the entry that replaces `held` after the state `came`; `None` if the version of `came` is not newer. If
+/// Returns the entry that replaces `held` after the state `incoming`; `None` if the version of `incoming` is not newer. If
 /// `any` is set, every version is accepted.
-pub(super) fn successor<K>(held: &Entry<K>, mut came: Entry<K>, any: bool) -> Option<Entry<K>> {
-    if let Some(identity) = came.identity_mut() {
+pub(super) fn successor<K>(held: &Entry<K>, mut incoming: Entry<K>, any: bool) -> Option<Entry<K>> {
+    if let Some(identity) = incoming.identity_mut() {
         // A single copy of the name is sufficient.
         identity.key.clone_from(held.key());
         // A state without a UID counts as a state of the object with its name (C1).
@@ -41,22 +41,22 @@ pub(super) fn successor<K>(held: &Entry<K>, mut came: Entry<K>, any: bool) -> Op
             identity.uid.clone_from(held.uid());
         }
     }
-    if refuses(held, &came) && !any {
+    if rejects(held, &incoming) && !any {
         return None;
     }
     // An undecodable entry keeps the last decodable state of the same object.
-    let last = held.last().filter(|_| came.is_tainted() && came.uid().is_same(held.uid()));
+    let last = held.last().filter(|_| incoming.is_tainted() && incoming.uid().is_same(held.uid()));
     Some(match last {
-        Some(last) => Entry::tainted(came.identity().clone(), Some(last.clone())),
-        None => came,
+        Some(last) => Entry::tainted(incoming.identity().clone(), Some(last.clone())),
+        None => incoming,
     })
 }
 
-/// Returns true if `came` must not replace `held`: versions that can be compared must increase.
-fn refuses<K>(held: &Entry<K>, came: &Entry<K>) -> bool {
-    if held.uid() == came.uid() && held.version() == came.version() {
+/// Returns true if `incoming` must not replace `held`: versions that can be compared must increase.
+fn rejects<K>(held: &Entry<K>, incoming: &Entry<K>) -> bool {
+    if held.uid() == incoming.uid() && held.version() == incoming.version() {
         // An equal state is rejected, unless it is decodable this time.
-        return !held.is_tainted() || came.is_tainted() || held.is_delivered_undecodable();
+        return !held.is_tainted() || incoming.is_tainted() || held.is_delivered_undecodable();
     }
-    came.version().is_older_than(held.version())
+    incoming.version().is_older_than(held.version())
 }

@@ -16,7 +16,7 @@ use crate::slots::{Sequence, Slot};
 type Extract<K, I> = dyn Fn(&K, &mut dyn FnMut(I)) + Send + Sync;
 
 /// For each value, the slots of the entries with this value, in the order of their keys. Each value is stored once.
-pub(super) type Places<I> = OrdMap<Arc<I>, Sequence>;
+pub(super) type SlotsByValue<I> = OrdMap<Arc<I>, Sequence>;
 
 /// Index of a store, by values of the type `I`.
 pub struct Index<K, I> {
@@ -54,7 +54,10 @@ impl<K, I> Clone for Index<K, I> {
 
 /// Builds the map of `found`, and returns the stored value for each of its elements in the same order. Equal values
 /// share one allocation.
-pub(super) fn places<K, I: Ord>(mut found: Vec<(I, Slot)>, objects: &Objects<K>) -> (Places<I>, Vec<(Arc<I>, Slot)>) {
+pub(super) fn group_by_value<K, I: Ord>(
+    mut found: Vec<(I, Slot)>,
+    objects: &Objects<K>,
+) -> (SlotsByValue<I>, Vec<(Arc<I>, Slot)>) {
     // Keys are more expensive to compare than values, but the slots usually arrive in the order of the keys. The sort
     // by value is stable and keeps this order.
     let by_key =
@@ -76,16 +79,16 @@ pub(super) fn places<K, I: Ord>(mut found: Vec<(I, Slot)>, objects: &Objects<K>)
         let slots: Vec<Slot> = same.iter().map(|(_, slot)| *slot).collect();
         (same[0].0.clone(), Sequence::from_sorted(&slots))
     };
-    let places = kept.chunk_by(|(a, _), (b, _)| Arc::ptr_eq(a, b)).map(of_value).collect();
-    (OrdMap::from_sorted(places), kept)
+    let slots_by_value = kept.chunk_by(|(a, _), (b, _)| Arc::ptr_eq(a, b)).map(of_value).collect();
+    (OrdMap::from_sorted(slots_by_value), kept)
 }
 
 /// Published index: the slots of each value. The snapshot contains the entries of the slots.
 pub(super) struct Published<K, I> {
     pub(super) index: Index<K, I>,
-    pub(super) places: Places<I>,
+    pub(super) slots_by_value: SlotsByValue<I>,
     /// Additional memory of the writer, in bytes.
-    pub(super) beside: usize,
+    pub(super) writer_bytes: usize,
 }
 
 impl<K, I> Published<K, I> {
@@ -98,7 +101,7 @@ impl<K, I> Published<K, I> {
 
 impl<K, I: Ord> Published<K, I> {
     /// Builds the index of `objects`.
-    pub(super) fn anew(index: &Index<K, I>, objects: &Objects<K>) -> Self
+    pub(super) fn build(index: &Index<K, I>, objects: &Objects<K>) -> Self
     where
         K: 'static,
         I: 'static,
@@ -107,14 +110,14 @@ impl<K, I: Ord> Published<K, I> {
         for slot in objects.slots() {
             index.values(objects.at(slot), |value| found.push((value, slot)));
         }
-        Self { index: index.clone(), places: places(found, objects).0, beside: 0 }
+        Self { index: index.clone(), slots_by_value: group_by_value(found, objects).0, writer_bytes: 0 }
     }
 
     fn slots<Q: Ord + ?Sized>(&self, value: &Q) -> Option<&Sequence>
     where
         I: Borrow<Q>,
     {
-        let mut found = self.places.range_by(|held| (**held).borrow().cmp(value));
+        let mut found = self.slots_by_value.range_by(|held| (**held).borrow().cmp(value));
         found.next().map(|(_, slots)| slots)
     }
 
@@ -140,7 +143,7 @@ pub(super) trait AnyPublished: Any + Send + Sync {
 impl<K: Send + Sync + 'static, I: Send + Sync + 'static> AnyPublished for Published<K, I> {
     fn footprint(&self) -> usize {
         let value = shared(size_of::<I>());
-        self.beside + self.places.footprint(|slots| value + slots.footprint())
+        self.writer_bytes + self.slots_by_value.footprint(|slots| value + slots.footprint())
     }
 }
 
@@ -173,14 +176,14 @@ impl<K, I: Ord> IndexSnapshot<K, I> {
 
     /// Returns the values of all objects, in order, each with its number of objects.
     pub fn counts(&self) -> impl Iterator<Item = (&I, usize)> {
-        self.published.places.iter().map(|(value, slots)| (&**value, slots.len()))
+        self.published.slots_by_value.iter().map(|(value, slots)| (&**value, slots.len()))
     }
 }
 
 // Prints no objects and no values, since they may come from Secrets.
 impl<K, I> fmt::Debug for IndexSnapshot<K, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let places: usize = self.published.places.iter().map(|(_, slots)| slots.len()).sum();
-        write!(f, "IndexSnapshot {{ places: {places} }}")
+        let slots: usize = self.published.slots_by_value.iter().map(|(_, slots)| slots.len()).sum();
+        write!(f, "IndexSnapshot {{ slots: {slots} }}")
     }
 }

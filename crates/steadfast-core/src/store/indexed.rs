@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::entries::Replacement;
-use super::index::{AnyPublished, Index, Places, Published, places};
+use super::index::{AnyPublished, Index, Published, SlotsByValue, group_by_value};
 use super::objects::Objects;
 use crate::ordmap::OrdMap;
 use crate::slots::{Sequence, Slot};
@@ -20,26 +20,26 @@ pub(super) trait Maintained<K>: Send + Sync {
     fn prepare(&mut self, replacements: &[Replacement<K>]);
 
     /// Removes slots from the values that they no longer have. `objects` is the state before the edit.
-    fn leave(&mut self, objects: &Objects<K>);
+    fn remove_prepared(&mut self, objects: &Objects<K>);
 
     /// Adds slots to their new values. `objects` is the state after the edit.
-    fn enter(&mut self, objects: &Objects<K>);
+    fn insert_prepared(&mut self, objects: &Objects<K>);
 
     /// Returns the index for a snapshot.
     fn publish(&mut self) -> Arc<dyn AnyPublished>;
 }
 
 /// Capacity for prepared changes that is kept between edits. Only a relist exceeds it.
-const ROOM: usize = 64;
+const KEPT_CAPACITY: usize = 64;
 
 /// Index by values of the type `I`.
 pub(super) struct Indexed<K, I> {
     index: Index<K, I>,
-    places: Places<I>,
-    held: Held<I>,
+    slots_by_value: SlotsByValue<I>,
+    values: SlotValues<I>,
     changes: Vec<Changed>,
     /// Values of the prepared changes, until they are applied.
-    came: Vec<Option<I>>,
+    prepared: Vec<Option<I>>,
     /// Last published index, unless it was edited since.
     published: Option<Arc<Published<K, I>>>,
 }
@@ -54,17 +54,17 @@ struct Changed {
 }
 
 /// Current values of each slot, so that the function is not called for old states.
-struct Held<I> {
+struct SlotValues<I> {
     /// First value; most objects have at most one.
     first: Vec<Option<Arc<I>>>,
     more: BTreeMap<Slot, Vec<Arc<I>>>,
     /// Number of values in `more`.
-    many: usize,
+    more_len: usize,
 }
 
-impl<I> Held<I> {
-    fn nothing() -> Self {
-        Self { first: Vec::new(), more: BTreeMap::new(), many: 0 }
+impl<I> SlotValues<I> {
+    fn empty() -> Self {
+        Self { first: Vec::new(), more: BTreeMap::new(), more_len: 0 }
     }
 
     fn of(&self, slot: Slot) -> impl Iterator<Item = &Arc<I>> {
@@ -77,7 +77,7 @@ impl<I> Held<I> {
     fn take(&mut self, slot: Slot) -> impl Iterator<Item = Arc<I>> + use<I> {
         let first = self.first.get_mut(slot as usize).and_then(Option::take);
         let more = first.as_ref().and_then(|_| self.more.remove(&slot));
-        self.many -= more.as_ref().map_or(0, Vec::len);
+        self.more_len -= more.as_ref().map_or(0, Vec::len);
         first.into_iter().chain(more.into_iter().flatten())
     }
 
@@ -89,7 +89,7 @@ impl<I> Held<I> {
         match &mut self.first[at] {
             Some(_) => {
                 self.more.entry(slot).or_default().push(value);
-                self.many += 1;
+                self.more_len += 1;
             }
             none => *none = Some(value),
         }
@@ -99,7 +99,7 @@ impl<I> Held<I> {
     fn footprint(&self) -> usize {
         self.first.capacity() * size_of::<Option<Arc<I>>>()
             + self.more.len() * size_of::<(Slot, Vec<Arc<I>>)>()
-            + self.many * size_of::<Arc<I>>()
+            + self.more_len * size_of::<Arc<I>>()
     }
 }
 
@@ -108,30 +108,30 @@ impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Indexed<K
     pub(super) fn new(index: Index<K, I>) -> Self {
         Self {
             index,
-            places: OrdMap::default(),
-            held: Held::nothing(),
+            slots_by_value: OrdMap::default(),
+            values: SlotValues::empty(),
             changes: Vec::new(),
-            came: Vec::new(),
+            prepared: Vec::new(),
             published: None,
         }
     }
 
     /// Removes `slot` from `value`.
     fn remove(&mut self, value: &Arc<I>, slot: Slot, objects: &Objects<K>) {
-        let Some(slots) = self.places.get_mut(value) else { return };
+        let Some(slots) = self.slots_by_value.get_mut(value) else { return };
         slots.remove(|held| objects.compare(held, slot));
         if slots.is_empty() {
-            self.places.remove(value);
+            self.slots_by_value.remove(value);
         }
     }
 
     /// Adds `slot` to `value`, and returns the stored value.
     fn insert(&mut self, value: I, slot: Slot, objects: &Objects<K>) -> Arc<I> {
-        let known = self.places.range_by(|held| (**held).cmp(&value)).next().map(|(held, _)| held.clone());
+        let known = self.slots_by_value.range_by(|held| (**held).cmp(&value)).next().map(|(held, _)| held.clone());
         let value = known.unwrap_or_else(|| Arc::new(value));
-        match self.places.get_mut(&value) {
+        match self.slots_by_value.get_mut(&value) {
             Some(slots) => slots.insert(slot, |held| objects.compare(held, slot)),
-            None => drop(self.places.insert(value.clone(), Sequence::from_sorted(&[slot]))),
+            None => drop(self.slots_by_value.insert(value.clone(), Sequence::from_sorted(&[slot]))),
         }
         value
     }
@@ -140,42 +140,43 @@ impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Indexed<K
 impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Maintained<K> for Indexed<K, I> {
     fn prepare(&mut self, replacements: &[Replacement<K>]) {
         self.changes.clear();
-        self.came.clear();
+        self.prepared.clear();
         for replacement in replacements {
-            let (slot, from) = (replacement.slot, self.came.len());
+            let (slot, from) = (replacement.slot, self.prepared.len());
             if let Some(new) = &replacement.new {
-                let came = &mut self.came;
+                let prepared = &mut self.prepared;
                 self.index.values(new, |value| {
                     // The user's function may return a value twice. The index stores each value
                     // once per object.
-                    if !came[from..].iter().flatten().any(|other| *other == value) {
-                        came.push(Some(value));
+                    if !prepared[from..].iter().flatten().any(|other| *other == value) {
+                        prepared.push(Some(value));
                     }
                 });
             }
             let keeps_key = replacement.keeps_key();
-            let held = self.held.of(slot).map(|value| &**value);
+            let current = self.values.of(slot).map(|value| &**value);
             // An object with unchanged values needs no modification.
-            if (keeps_key || self.came.len() == from) && held.eq(self.came[from..].iter().flatten()) {
-                self.came.truncate(from);
+            if (keeps_key || self.prepared.len() == from) && current.eq(self.prepared[from..].iter().flatten()) {
+                self.prepared.truncate(from);
             } else {
-                self.changes.push(Changed { slot, keeps_key, values: from..self.came.len() });
+                self.changes.push(Changed { slot, keeps_key, values: from..self.prepared.len() });
             }
         }
     }
 
-    fn leave(&mut self, objects: &Objects<K>) {
+    fn remove_prepared(&mut self, objects: &Objects<K>) {
         for at in 0..self.changes.len() {
             let Changed { slot, keeps_key, values } = &self.changes[at];
             let (slot, keeps_key, values) = (*slot, *keeps_key, values.clone());
-            for value in self.held.take(slot) {
-                let again = self.came[values.clone()].iter_mut().find(|came| came.as_ref() == Some(&*value));
-                match again {
+            for value in self.values.take(slot) {
+                let unchanged =
+                    self.prepared[values.clone()].iter_mut().find(|prepared| prepared.as_ref() == Some(&*value));
+                match unchanged {
                     // The slot keeps its position under this value, so the sequence stays
                     // untouched.
-                    Some(again) if keeps_key => {
-                        *again = None;
-                        self.held.add(slot, value);
+                    Some(unchanged) if keeps_key => {
+                        *unchanged = None;
+                        self.values.add(slot, value);
                     }
                     _ => self.remove(&value, slot, objects),
                 }
@@ -183,45 +184,49 @@ impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Maintaine
         }
     }
 
-    fn enter(&mut self, objects: &Objects<K>) {
+    fn insert_prepared(&mut self, objects: &Objects<K>) {
         if self.changes.is_empty() {
             return;
         }
         self.published = None;
         // Taken to release the borrow of `self`, and returned below to keep the capacity.
-        let mut came = mem::take(&mut self.came);
+        let mut prepared = mem::take(&mut self.prepared);
         let changes = mem::take(&mut self.changes);
         // The first list of an index takes this path: sequences from sorted slots are linear to
         // build.
-        if self.places.is_empty() {
+        if self.slots_by_value.is_empty() {
             let found = changes.iter().flat_map(|Changed { slot, values, .. }| {
                 let slot = *slot;
                 values.clone().map(move |at| (at, slot))
             });
-            let found = found.filter_map(|(at, slot)| Some((came[at].take()?, slot))).collect();
-            let (places, values) = places(found, objects);
-            self.places = places;
+            let found = found.filter_map(|(at, slot)| Some((prepared[at].take()?, slot))).collect();
+            let (slots_by_value, values) = group_by_value(found, objects);
+            self.slots_by_value = slots_by_value;
             for (value, slot) in values {
-                self.held.add(slot, value);
+                self.values.add(slot, value);
             }
         } else {
             for Changed { slot, values, .. } in &changes {
-                for value in came[values.clone()].iter_mut().filter_map(Option::take) {
+                for value in prepared[values.clone()].iter_mut().filter_map(Option::take) {
                     let value = self.insert(value, *slot, objects);
-                    self.held.add(*slot, value);
+                    self.values.add(*slot, value);
                 }
             }
         }
-        (self.came, self.changes) = (came, changes);
-        self.came.clear();
+        (self.prepared, self.changes) = (prepared, changes);
+        self.prepared.clear();
         self.changes.clear();
-        self.came.shrink_to(ROOM);
-        self.changes.shrink_to(ROOM);
+        self.prepared.shrink_to(KEPT_CAPACITY);
+        self.changes.shrink_to(KEPT_CAPACITY);
     }
 
     fn publish(&mut self) -> Arc<dyn AnyPublished> {
-        let Self { index, places, held, published, .. } = self;
-        let anew = || Published { index: index.clone(), places: places.clone(), beside: held.footprint() };
-        published.get_or_insert_with(|| Arc::new(anew())).clone()
+        let Self { index, slots_by_value, values, published, .. } = self;
+        let publish = || Published {
+            index: index.clone(),
+            slots_by_value: slots_by_value.clone(),
+            writer_bytes: values.footprint(),
+        };
+        published.get_or_insert_with(|| Arc::new(publish())).clone()
     }
 }

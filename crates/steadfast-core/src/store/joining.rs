@@ -46,7 +46,7 @@ impl<K: Send + Sync + 'static> Joining<K> {
     {
         let index = Index::of(extract);
         let indexed = Box::new(Indexed::new(index.clone()));
-        let mut joining = Self { indexed, objects: snapshot.objects.anew(), rounds: 0 };
+        let mut joining = Self { indexed, objects: snapshot.objects.new_empty(), rounds: 0 };
         joining.follow(snapshot);
         // The initial fill does not count as a round.
         joining.rounds = 0;
@@ -65,8 +65,8 @@ impl<K: Send + Sync + 'static> Joining<K> {
             replacements.push(Replacement { slot, old: old.cloned(), new: new.cloned() });
         });
         self.indexed.prepare(&replacements);
-        self.indexed.leave(&self.objects);
-        self.indexed.enter(&snapshot.objects);
+        self.indexed.remove_prepared(&self.objects);
+        self.indexed.insert_prepared(&snapshot.objects);
         self.objects = snapshot.objects.clone();
     }
 

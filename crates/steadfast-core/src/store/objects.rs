@@ -36,7 +36,7 @@ impl<K> Objects<K> {
     }
 
     /// Creates an empty set of entries with an equal configuration.
-    pub(super) fn anew(&self) -> Self {
+    pub(super) fn new_empty(&self) -> Self {
         Self::empty(self.mask)
     }
 
@@ -169,11 +169,11 @@ impl<K> Objects<K> {
     fn remove(&mut self, slot: Slot) {
         let Self { pages, hashes, order, .. } = self;
         let key = |slot| pages.get(slot).map(Entry::key);
-        let Some(gone) = key(slot) else { return };
+        let Some(removed) = key(slot) else { return };
         // The page is cleared last: the comparisons below still read the removed key.
-        hashes.remove(gone.hash() & self.mask, slot, |a, b| key(a).cmp(&key(b)));
-        order.remove(|held| key(held).cmp(&Some(gone)));
-        self.keys -= gone.footprint();
+        hashes.remove(removed.hash() & self.mask, slot, |a, b| key(a).cmp(&key(b)));
+        order.remove(|held| key(held).cmp(&Some(removed)));
+        self.keys -= removed.footprint();
         self.bytes -= self.at(slot).bytes();
         self.pages.set(slot, None);
     }

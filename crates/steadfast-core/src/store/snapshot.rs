@@ -10,7 +10,7 @@ use kube::core::{Selector, SelectorExt};
 
 use super::index::{AnyPublished, Index, IndexSnapshot, Published};
 use super::objects::Objects;
-use crate::decode::Kept;
+use crate::decode::Cacheable;
 use crate::hash::Fnv1a;
 use crate::key::{KeyBytes, ObjectKey};
 use crate::keyset::KeySet;
@@ -129,7 +129,7 @@ impl<K> Snapshot<K> {
         selector: &'a Selector,
     ) -> impl Iterator<Item = &'a Object<K>>
     where
-        K: Kept,
+        K: Cacheable,
     {
         let entries = self.objects.range_by(move |key| match namespace {
             Some(namespace) => key.order_namespace(namespace),
@@ -144,7 +144,7 @@ impl<K> Snapshot<K> {
     pub fn checksum(&self) -> u64 {
         let mut sum = Fnv1a::new();
         for entry in self.iter() {
-            for text in [entry.uid().mark(), entry.version().mark()] {
+            for text in [entry.uid().unique_text(), entry.version().unique_text()] {
                 sum.write(text.as_bytes());
                 // The byte that terminates each text occurs in no text.
                 sum.write(&[0xff]);
@@ -210,7 +210,7 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
             any.downcast::<Published<K, I>>().ok()
         });
         let published = all.find(|published| published.is_of(index));
-        let published = published.unwrap_or_else(|| Arc::new(Published::anew(index, &self.objects)));
+        let published = published.unwrap_or_else(|| Arc::new(Published::build(index, &self.objects)));
         Arc::new(IndexSnapshot::new(published, self.objects.clone()))
     }
 

@@ -21,11 +21,11 @@ pub struct OlderList {
 
 /// Decision whether a listed object must be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offer {
+pub enum OfferResult {
     /// The store has this version; the object is already staged.
     Unchanged,
     /// The object must be decoded and [put](Staging::put).
-    Wanted,
+    Requested,
 }
 
 /// List that is being staged.
@@ -61,7 +61,7 @@ impl<K> Staging<K> {
     }
 
     /// Stages the object if the store has its listed version; otherwise requests it.
-    pub fn offer(&mut self, identity: &Identity) -> Offer {
+    pub fn offer(&mut self, identity: &Identity) -> OfferResult {
         // If the cached entry lacks its UID, the listed UID must be stored.
         self.offer_if(identity, |held| {
             (*held.uid() == identity.uid || !identity.uid.is_given())
@@ -71,18 +71,18 @@ impl<K> Staging<K> {
 
     /// Stages the object if the store has its listed version, for lists without content. An undecodable object stays
     /// unchanged, since another transfer of the same version would not decode either.
-    pub fn offer_unseen(&mut self, identity: &Identity) -> Offer {
+    pub fn offer_unseen(&mut self, identity: &Identity) -> OfferResult {
         self.offer_if(identity, |held| *held.uid() == identity.uid)
     }
 
-    fn offer_if(&mut self, identity: &Identity, is_same: impl FnOnce(&Entry<K>) -> bool) -> Offer {
+    fn offer_if(&mut self, identity: &Identity, is_same: impl FnOnce(&Entry<K>) -> bool) -> OfferResult {
         match self.held.get(&identity.key) {
             Some((_, held)) if *held.version() == identity.version && is_same(held) => {
                 self.listed += held.footprint();
                 self.staged.push(Staged::Listed(held.clone()));
-                Offer::Unchanged
+                OfferResult::Unchanged
             }
-            _ => Offer::Wanted,
+            _ => OfferResult::Requested,
         }
     }
 
@@ -148,30 +148,30 @@ impl<K> Staging<K> {
 
         let mut slots = Vec::with_capacity(staged.len());
         let mut replacements = Vec::new();
-        let gone = |(slot, old): (Slot, &Entry<K>)| Replacement { slot, old: Some(old.clone()), new: None };
+        let removal = |(slot, old): (Slot, &Entry<K>)| Replacement { slot, old: Some(old.clone()), new: None };
         let mut held = held.slots().map(|slot| (slot, held.at(slot))).peekable();
         // Both sequences are in key order: one merge pass finds missing, new and changed entries.
         for staged in staged {
             // `Staged::Gone` has replaced the listed object, so the cached entry counts as missing from the list.
-            let Staged::Listed(came) = staged else { continue };
-            while let Some(missing) = held.next_if(|(_, held)| held.key() < came.key()) {
-                replacements.push(gone(missing));
+            let Staged::Listed(incoming) = staged else { continue };
+            while let Some(missing) = held.next_if(|(_, held)| held.key() < incoming.key()) {
+                replacements.push(removal(missing));
             }
-            let Some((slot, old)) = held.next_if(|(_, held)| held.key() == came.key()) else {
+            let Some((slot, old)) = held.next_if(|(_, held)| held.key() == incoming.key()) else {
                 let slot = vacant.take();
                 slots.push(slot);
-                replacements.push(Replacement { slot, old: None, new: Some(came) });
+                replacements.push(Replacement { slot, old: None, new: Some(incoming) });
                 continue;
             };
             slots.push(slot);
             // Unchanged entries share memory with the cache and need no replacement.
-            if !old.is(&came)
-                && let Some(new) = successor(old, came, any_age)
+            if !old.is(&incoming)
+                && let Some(new) = successor(old, incoming, any_age)
             {
                 replacements.push(Replacement { slot, old: Some(old.clone()), new: Some(new) });
             }
         }
-        replacements.extend(held.map(gone));
+        replacements.extend(held.map(removal));
         (slots, replacements)
     }
 }

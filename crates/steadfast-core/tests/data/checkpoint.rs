@@ -5,15 +5,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
-use steadfast_core::checkpoint::{DeliveryKey, Forms, Saved, SavedState, key_of, write_key};
-use steadfast_core::decode::{Decoder, Kept, RawObject};
+use steadfast_core::checkpoint::{DeliveryKey, RestoredEntry, RowEncodings, SavedState, key_of, write_key};
+use steadfast_core::decode::{Cacheable, Decoder, RawObject};
 use steadfast_core::outbox::{DueEvent, End, PendingDelivery};
 use steadfast_core::protobuf::MessageId;
 use steadfast_core::record::Identity;
 use steadfast_core::{Certainty, DeleteReason, Encoding, Entry, Lazy, Object, ObjectKey, Uid};
 
-fn forms() -> Forms {
-    Forms::of("v1", "Pod")
+fn encodings() -> RowEncodings {
+    RowEncodings::of("v1", "Pod")
 }
 
 fn entry(raw: &RawObject) -> Entry<Lazy<Pod>> {
@@ -23,7 +23,7 @@ fn entry(raw: &RawObject) -> Entry<Lazy<Pod>> {
 
 fn written(entry: &Entry<Lazy<Pod>>) -> Vec<u8> {
     let mut row = Vec::new();
-    forms().write(entry, &mut row).expect("its form has a name");
+    encodings().write(entry, &mut row).expect("its form has a name");
     row
 }
 
@@ -55,23 +55,23 @@ proptest! {
         let raw = RawObject { identity: identity.clone(), bytes: Bytes::from(bytes), managed_fields: None, encoding, message };
 
         let row = written(&entry(&raw));
-        match forms().read(key.clone(), &row) {
-            Some(Saved::Known(read)) => prop_assert_eq!(&read, &raw),
+        match encodings().read(key.clone(), &row) {
+            Some(RestoredEntry::Known(read)) => prop_assert_eq!(&read, &raw),
             other => prop_assert!(false, "{:?}", other),
         }
         let unknown = written(&Entry::tainted(identity.clone(), None));
-        match forms().read(key.clone(), &unknown) {
-            Some(Saved::Unknown(read, None)) => prop_assert_eq!(read, identity.clone()),
+        match encodings().read(key.clone(), &unknown) {
+            Some(RestoredEntry::Unknown(read, None)) => prop_assert_eq!(read, identity.clone()),
             other => prop_assert!(false, "{:?}", other),
         }
         // A truncated row is either complete in its identity and version or rejected.
         let part = &unknown[..cut.index(unknown.len())];
-        prop_assert!(forms().read(key.clone(), part).is_none());
+        prop_assert!(encodings().read(key.clone(), part).is_none());
 
         let later = Identity { version: format!("{version}1").as_str().into(), ..identity };
         let tainted = written(&Entry::tainted(later.clone(), entry(&raw).object().cloned()));
-        match forms().read(key.clone(), &tainted) {
-            Some(Saved::Unknown(read, Some(last))) => prop_assert!(read == later && last == raw),
+        match encodings().read(key.clone(), &tainted) {
+            Some(RestoredEntry::Unknown(read, Some(last))) => prop_assert!(read == later && last == raw),
             other => prop_assert!(false, "{:?}", other),
         }
 
@@ -82,13 +82,13 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_are_read_without_panic(row in proptest::collection::vec(any::<u8>(), 0..64)) {
-        if let Some(saved) = forms().read(ObjectKey::cluster("a"), &row) {
+        if let Some(saved) = encodings().read(ObjectKey::cluster("a"), &row) {
             prop_assert!(b"?jom".contains(&row[0]));
             prop_assert!(!saved.identity().version.as_str().is_empty());
         }
         let _ = key_of(&row);
         let _ = DeliveryKey::read(&row);
-        let _ = forms().read_debt(&ObjectKey::cluster("a"), &row);
+        let _ = encodings().read_delivery(&ObjectKey::cluster("a"), &row);
     }
 
     #[test]
@@ -111,8 +111,8 @@ proptest! {
             message: None,
         };
         let state = |version: &str| entry(&raw(version)).object().cloned().expect("the entry has an object");
-        let there = entry(&raw("7"));
-        let held = there.object().cloned().expect("the entry has an object");
+        let cached = entry(&raw("7"));
+        let held = cached.object().cloned().expect("the entry has an object");
         let own = |is_held: bool, version: &str| if is_held { held.clone() } else { state(version) };
         let end = |last| End {
             last,
@@ -120,25 +120,25 @@ proptest! {
             certainty: if deleted_at.is_some() { Certainty::Observed } else { Certainty::Inferred },
             reason,
         };
-        let mut debt = PendingDelivery::default();
-        debt.base = base.map(|is_held| own(is_held, "5"));
-        debt.due = Some(if is_end { DueEvent::End(end(state("6"))) } else { DueEvent::State(held.clone()) });
-        debt.ended = ended.map(|is_held| end(own(is_held, "8")));
-        debt.initial = initial;
+        let mut pending = PendingDelivery::default();
+        pending.base = base.map(|is_held| own(is_held, "5"));
+        pending.due = Some(if is_end { DueEvent::End(end(state("6"))) } else { DueEvent::State(held.clone()) });
+        pending.ended = ended.map(|is_held| end(own(is_held, "8")));
+        pending.initial = initial;
 
         let mut row = Vec::new();
-        forms().write_debt(&debt, Some(&there), &mut row).expect("its forms have names");
-        let read = forms().read_debt(&key, &row);
+        encodings().write_delivery(&pending, Some(&cached), &mut row).expect("its forms have names");
+        let read = encodings().read_delivery(&key, &row);
         let saved = |state: Object<Lazy<Pod>>| {
-            let apart = || SavedState::Apart(raw(state.version().as_str()));
-            Some(if state.is(&held) { SavedState::Held } else { apart() })
+            let separate = || SavedState::Separate(raw(state.version().as_str()));
+            Some(if state.is(&held) { SavedState::Cached } else { separate() })
         };
-        prop_assert_eq!(read, debt.map(&mut { saved }));
-        prop_assert_eq!(forms().read_debt(&key, &row[..cut.index(row.len())]), None, "of a part nothing is made up");
+        prop_assert_eq!(read, pending.map(&mut { saved }));
+        prop_assert_eq!(encodings().read_delivery(&key, &row[..cut.index(row.len())]), None, "of a part nothing is made up");
 
         let mut name = Vec::new();
         DeliveryKey::write(&handler, Some(&key), &mut name);
-        prop_assert!(DeliveryKey::is_meant(&name) && key_of(&name).is_none());
+        prop_assert!(DeliveryKey::has_prefix(&name) && key_of(&name).is_none());
         prop_assert_eq!(DeliveryKey::read(&name), Some(DeliveryKey { handler: handler.clone(), key: Some(key) }));
         name.clear();
         DeliveryKey::write(&handler, None, &mut name);
@@ -157,11 +157,13 @@ fn misfit_entry_is_written_in_original_encoding() {
         encoding: Encoding::Json,
         message: None,
     };
-    let read = |entry: &Entry<Lazy<Pod>>| forms().read(entry.key().clone(), &written(entry));
+    let read = |entry: &Entry<Lazy<Pod>>| encodings().read(entry.key().clone(), &written(entry));
     let seen = entry(&raw("5")).object().cloned();
-    let unfit = Entry::tainted(identity("5"), seen.clone());
-    assert!(matches!(read(&unfit), Some(Saved::Known(read)) if read == raw("5")));
+    let tainted = Entry::tainted(identity("5"), seen.clone());
+    assert!(matches!(read(&tainted), Some(RestoredEntry::Known(read)) if read == raw("5")));
     let newer = Entry::tainted(identity("6"), seen);
     let read = read(&newer);
-    assert!(matches!(read, Some(Saved::Unknown(read, Some(last))) if read == identity("6") && last == raw("5")));
+    assert!(
+        matches!(read, Some(RestoredEntry::Unknown(read, Some(last))) if read == identity("6") && last == raw("5"))
+    );
 }

@@ -11,11 +11,11 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use steadfast_core::decode::{
-    DecodeError, DecodeOptions, Decoder, PartialIdentity, RecordError, RecordProblem, Wanted, WatchRecord, list_item,
+    DecodeError, DecodeOptions, Decoder, PartialIdentity, RecordError, RecordProblem, ExpectedKind, WatchRecord, list_item,
     status, watch_record,
 };
 use steadfast_core::record::{Bookmark, RecordKind, Status};
-use steadfast_core::{Encoding, Kept, Lazy, ObjectKey, RawObject, ResourceVersion, Uid};
+use steadfast_core::{Cacheable, Encoding, Lazy, ObjectKey, RawObject, ResourceVersion, Uid};
 
 fn item(written: &str) -> Result<RawObject, RecordError> {
     list_item(Encoding::Json, &Bytes::copy_from_slice(written.as_bytes()).into(), None)
@@ -25,7 +25,7 @@ fn record(written: &str) -> Result<WatchRecord, RecordError> {
     watch_record(Encoding::Json, &Bytes::copy_from_slice(written.as_bytes()), None)
 }
 
-fn decode<K: Kept>(raw: &RawObject) -> Result<K, DecodeError> {
+fn decode<K: Cacheable>(raw: &RawObject) -> Result<K, DecodeError> {
     K::decode(raw, &mut Decoder::default())
 }
 
@@ -216,15 +216,15 @@ fn every_form_decodes_from_one_object() {
     assert_eq!((&*raw.identity.uid, raw.identity.version.as_str()), ("u-1", "12"));
 
     let pod: Pod = decode(&raw).expect("a pod");
-    assert_eq!(Kept::labels(&pod).unwrap_or_default().get("app").map(String::as_str), Some("web"));
+    assert_eq!(Cacheable::labels(&pod).unwrap_or_default().get("app").map(String::as_str), Some("web"));
     assert_eq!(pod.metadata.managed_fields, None);
     assert_eq!(decode::<DynamicObject>(&raw).expect("any object").data["status"]["phase"], "Running");
     assert_eq!(decode::<PartialObjectMeta<Pod>>(&raw).expect("metadata").metadata.uid.as_deref(), Some("u-1"));
     assert_eq!(decode::<Slim>(&raw).expect("the projection decodes").spec.node_name, "node-1");
     assert_eq!(read(&decode::<Lazy<Pod>>(&raw).expect("bytes").bytes()), without_managed_fields(&raw));
 
-    assert!(<PartialObjectMeta<Pod> as Kept>::metadata_only());
-    assert!(!<Pod as Kept>::metadata_only() && !<Slim as Kept>::metadata_only());
+    assert!(<PartialObjectMeta<Pod> as Cacheable>::metadata_only());
+    assert!(!<Pod as Cacheable>::metadata_only() && !<Slim as Cacheable>::metadata_only());
 
     let backup = item(
         r#"{"apiVersion":"example.com/v1","kind":"Backup","metadata":{"name":"a","uid":"u","resourceVersion":"1"},"spec":{"size":3}}"#,
@@ -243,7 +243,7 @@ fn managed_fields_are_kept_on_request() {
 #[test]
 fn decode_error_contains_position_without_content() {
     let metadata = r#"{"managedFields":[1,2,3],"name":"token","namespace":"shop","uid":"u","resourceVersion":"9"}"#;
-    for (rest, says) in [
+    for (rest, message) in [
         (r#""data":"s3cr3t""#, "string"),
         (r#""data":{"a":["s3cr3t"]}"#, "sequence"),
         (r#""data":{"a":"not base64: s3cr3t!"}"#, ""),
@@ -254,10 +254,10 @@ fn decode_error_contains_position_without_content() {
     ] {
         let raw = item(&format!(r#"{{"metadata":{metadata},{rest}}}"#)).expect("the item has an identity");
         let error = decode::<Secret>(&raw).expect_err(rest);
-        let told = format!("{error} {error:?} {raw:?} {:?}", error.source());
-        assert!(!told.contains("s3cr3t"), "{told}");
-        assert!(told.contains("shop/token at version 9") && error.to_string().contains(says), "{told}");
-        assert!((metadata.len()..=raw.bytes.len()).contains(&error.offset()), "{told}");
+        let reported = format!("{error} {error:?} {raw:?} {:?}", error.source());
+        assert!(!reported.contains("s3cr3t"), "{reported}");
+        assert!(reported.contains("shop/token at version 9") && error.to_string().contains(message), "{reported}");
+        assert!((metadata.len()..=raw.bytes.len()).contains(&error.offset()), "{reported}");
     }
     for broken in [
         r#"{"type":"ADDED","object":{"metadata":{"uid":"a"},"data":{"k":s3cr3t}}}"#,
@@ -429,7 +429,7 @@ fn error_without_status_fails_the_stream() {
 
 #[test]
 fn object_of_another_kind_is_rejected() {
-    let wanted = |metadata| Wanted { api_version: "v1".into(), kind: "Pod".into(), metadata };
+    let wanted = |metadata| ExpectedKind { api_version: "v1".into(), kind: "Pod".into(), metadata };
     let of = |types: &str| format!(r#"{{{types}"metadata":{{"name":"a","uid":"u","resourceVersion":"5"}}}}"#);
     let metadata = r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","#;
     for (types, whole, alone) in [

@@ -35,8 +35,8 @@ fn deletion(version: &str) -> Path {
     Path::Watched { deletion: Some(version.into()) }
 }
 
-fn told_in(rules: Rules, old: Option<&Entry<Text>>, new: Option<&Entry<Text>>, path: &Path) -> Vec<String> {
-    let mut told = Vec::new();
+fn reported_under(rules: Rules, old: Option<&Entry<Text>>, new: Option<&Entry<Text>>, path: &Path) -> Vec<String> {
+    let mut reported = Vec::new();
     difference(old, new, path, rules, |change| {
         let event = match &change.event {
             Event::Added { object, initial } => format!("Added {object}{}", if *initial { ", initial" } else { "" }),
@@ -49,14 +49,14 @@ fn told_in(rules: Rules, old: Option<&Entry<Text>>, new: Option<&Entry<Text>>, p
             }
             Event::Resynced { object } => format!("Resynced {object}"),
         };
-        told.push(format!("{}: {event}", change.uid()));
+        reported.push(format!("{}: {event}", change.uid()));
     });
-    told
+    reported
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "so that the cases below read as sentences")]
-fn told(old: Option<Entry<Text>>, new: Option<Entry<Text>>, path: &Path) -> Vec<String> {
-    told_in(Rules::default(), old.as_ref(), new.as_ref(), path)
+fn reported(old: Option<Entry<Text>>, new: Option<Entry<Text>>, path: &Path) -> Vec<String> {
+    reported_under(Rules::default(), old.as_ref(), new.as_ref(), path)
 }
 
 fn nothing() -> Vec<String> {
@@ -65,23 +65,23 @@ fn nothing() -> Vec<String> {
 
 #[test]
 fn new_object_is_initial_only_in_first_list() {
-    assert_eq!(told(None, known("u", "1", "x"), &WATCHED), ["u: Added x"]);
-    assert_eq!(told(None, known("u", "1", "x"), &LISTED), ["u: Added x"]);
-    assert_eq!(told(None, known("u", "1", "x"), &FIRST_LIST), ["u: Added x, initial"]);
+    assert_eq!(reported(None, known("u", "1", "x"), &WATCHED), ["u: Added x"]);
+    assert_eq!(reported(None, known("u", "1", "x"), &LISTED), ["u: Added x"]);
+    assert_eq!(reported(None, known("u", "1", "x"), &FIRST_LIST), ["u: Added x, initial"]);
 }
 
 #[test]
 fn new_version_is_updated_equal_version_ignored() {
     for path in [&WATCHED, &LISTED] {
-        assert_eq!(told(known("u", "1", "x"), known("u", "2", "y"), path), ["u: Updated x to y"]);
-        assert_eq!(told(known("u", "1", "x"), known("u", "1", "x"), path), nothing());
+        assert_eq!(reported(known("u", "1", "x"), known("u", "2", "y"), path), ["u: Updated x to y"]);
+        assert_eq!(reported(known("u", "1", "x"), known("u", "1", "x"), path), nothing());
     }
 }
 
 #[test]
 fn deletion_is_observed_by_watch_inferred_by_list() {
-    assert_eq!(told(known("u", "1", "x"), None, &deletion("5")), ["u: Deleted x at 5, observed, deleted"]);
-    assert_eq!(told(known("u", "1", "x"), None, &LISTED), ["u: Deleted x, inferred, deleted"]);
+    assert_eq!(reported(known("u", "1", "x"), None, &deletion("5")), ["u: Deleted x at 5, observed, deleted"]);
+    assert_eq!(reported(known("u", "1", "x"), None, &LISTED), ["u: Deleted x, inferred, deleted"]);
 }
 
 #[test]
@@ -89,43 +89,43 @@ fn selector_makes_deletion_deleted_or_left() {
     let rules = Rules { selective: true, ..Rules::default() };
     let old = known("u", "1", "x");
     let reason = "deleted or left the selector";
-    let observed = told_in(rules, old.as_ref(), None, &deletion("5"));
+    let observed = reported_under(rules, old.as_ref(), None, &deletion("5"));
     assert_eq!(observed, [format!("u: Deleted x at 5, observed, {reason}")]);
-    let inferred = told_in(rules, old.as_ref(), None, &LISTED);
+    let inferred = reported_under(rules, old.as_ref(), None, &LISTED);
     assert_eq!(inferred, [format!("u: Deleted x, inferred, {reason}")]);
-    let replaced = told_in(rules, old.as_ref(), known("v", "2", "y").as_ref(), &LISTED);
+    let replaced = reported_under(rules, old.as_ref(), known("v", "2", "y").as_ref(), &LISTED);
     assert_eq!(replaced, ["u: Deleted x, inferred, replaced", "v: Added y"]);
 }
 
 #[test]
 fn recreated_object_is_deleted_then_added() {
     for path in [&WATCHED, &LISTED] {
-        let events = told(known("u", "1", "x"), known("v", "9", "y"), path);
+        let events = reported(known("u", "1", "x"), known("v", "9", "y"), path);
         assert_eq!(events, ["u: Deleted x, inferred, replaced", "v: Added y"]);
     }
 }
 
 #[test]
 fn tainted_state_waits_for_decodable_state() {
-    assert_eq!(told(known("u", "1", "x"), tainted("u", "2", Some("x")), &WATCHED), nothing());
-    assert_eq!(told(tainted("u", "2", Some("x")), tainted("u", "3", Some("x")), &WATCHED), nothing());
-    assert_eq!(told(tainted("u", "3", Some("x")), known("u", "4", "y"), &WATCHED), ["u: Updated x to y"]);
-    assert_eq!(told(tainted("u", "3", Some("x")), known("u", "3", "y"), &LISTED), ["u: Updated x to y"]);
+    assert_eq!(reported(known("u", "1", "x"), tainted("u", "2", Some("x")), &WATCHED), nothing());
+    assert_eq!(reported(tainted("u", "2", Some("x")), tainted("u", "3", Some("x")), &WATCHED), nothing());
+    assert_eq!(reported(tainted("u", "3", Some("x")), known("u", "4", "y"), &WATCHED), ["u: Updated x to y"]);
+    assert_eq!(reported(tainted("u", "3", Some("x")), known("u", "3", "y"), &LISTED), ["u: Updated x to y"]);
 }
 
 #[test]
 fn tainted_object_ends_with_last_decodable_state() {
-    assert_eq!(told(tainted("u", "2", Some("x")), None, &deletion("3")), ["u: Deleted x at 3, observed, deleted"]);
-    let replaced = told(known("u", "1", "x"), tainted("v", "2", None), &LISTED);
+    assert_eq!(reported(tainted("u", "2", Some("x")), None, &deletion("3")), ["u: Deleted x at 3, observed, deleted"]);
+    let replaced = reported(known("u", "1", "x"), tainted("v", "2", None), &LISTED);
     assert_eq!(replaced, ["u: Deleted x, inferred, replaced"]);
 }
 
 #[test]
 fn undecodable_object_is_added_by_first_decodable_state() {
-    assert_eq!(told(None, tainted("u", "1", None), &WATCHED), nothing());
-    assert_eq!(told(tainted("u", "1", None), None, &deletion("2")), nothing());
-    assert_eq!(told(tainted("u", "1", None), known("u", "2", "x"), &WATCHED), ["u: Added x"]);
-    assert_eq!(told(tainted("u", "1", None), known("v", "2", "x"), &LISTED), ["v: Added x"]);
+    assert_eq!(reported(None, tainted("u", "1", None), &WATCHED), nothing());
+    assert_eq!(reported(tainted("u", "1", None), None, &deletion("2")), nothing());
+    assert_eq!(reported(tainted("u", "1", None), known("u", "2", "x"), &WATCHED), ["u: Added x"]);
+    assert_eq!(reported(tainted("u", "1", None), known("v", "2", "x"), &LISTED), ["v: Added x"]);
 }
 
 /// Creates a secret with this namespace and version.

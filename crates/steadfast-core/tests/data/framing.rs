@@ -153,11 +153,11 @@ proptest! {
         };
         let error = overlong(passed, None);
         // The substitute for a missing version is derived from the buffered bytes, so it is not compared.
-        let told = |identity: PartialIdentity| {
+        let reported = |identity: PartialIdentity| {
             let version = identity.version.filter(ResourceVersion::is_given);
             PartialIdentity { version, ..identity }
         };
-        prop_assert_eq!((error.kind, told(*error.identity)), (kind, told(identity)));
+        prop_assert_eq!((error.kind, reported(*error.identity)), (kind, reported(identity)));
     }
 
     #[test]
@@ -229,17 +229,17 @@ fn overlong_member_ends_the_list() {
 #[test]
 fn endless_record_is_reported_once() {
     let mut framer = LineFramer::new(10);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..100 {
         framer.feed(Bytes::from_static(b"xxxx"));
         assert_eq!(framer.next(), None);
-        told.extend(framer.endless());
+        reported.extend(framer.take_overlong_length());
     }
-    assert_eq!(told, [164]);
+    assert_eq!(reported, [164]);
 }
 
 /// Returns the identity in the error of a record above the limit.
-fn said(record: &Overlong) -> String {
+fn described(record: &Overlong) -> String {
     let error = overlong(record, None);
     format!("{:?} {:?} {error}", error.kind, error.identity.uid)
 }
@@ -261,8 +261,8 @@ fn overlong_record_identity_is_found_anywhere() {
             for cut in [1, 7, 1 << 20] {
                 let (records, _) = cut_lines(64, &chunks(&body, &[cut]));
                 let [Line::Overlong(record)] = &records[..] else { panic!("{records:?}") };
-                let told = format!("{length} bytes, longer than the limit of 64 bytes");
-                assert_eq!(said(record), format!(r#"Some(Deleted) Some("u") n/a at version 7: {told}"#));
+                let reported = format!("{length} bytes, longer than the limit of 64 bytes");
+                assert_eq!(described(record), format!(r#"Some(Deleted) Some("u") n/a at version 7: {reported}"#));
             }
         }
         let body = Bytes::from(format!(r#"{{"items":[{object}]}}"#));
@@ -270,7 +270,7 @@ fn overlong_record_identity_is_found_anywhere() {
             let (parts, ended) = list(64, &chunks(&body, &[cut]));
             let [ListPart::Overlong(item), _] = &parts[..] else { panic!("{parts:?}") };
             assert_eq!(ended, Ok(()));
-            assert!(said(item).starts_with(r#"None Some("u") n/a at version 7"#), "{}", said(item));
+            assert!(described(item).starts_with(r#"None Some("u") n/a at version 7"#), "{}", described(item));
         }
     }
 }
@@ -287,7 +287,7 @@ fn overlong_namespace_discards_the_key() {
         let body = Bytes::from(format!("{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{metadata}}}}}\n"));
         let (records, _) = cut_lines(64, &chunks(&body, &[1000]));
         let [Line::Overlong(record)] = &records[..] else { panic!("{records:?}") };
-        assert!(said(record).contains("an object without a known name"), "{}", said(record));
+        assert!(described(record).contains("an object without a known name"), "{}", described(record));
     }
 }
 

@@ -10,7 +10,7 @@ use steadfast_core::event::{Change, Path, Rules};
 use steadfast_core::filter::Filter;
 use steadfast_core::queue::{Delivery, DeliveryQueue};
 use steadfast_core::record::Identity;
-use steadfast_core::store::{Offer, Store};
+use steadfast_core::store::{OfferResult, Store};
 use steadfast_core::{Event, Instant, Object, ObjectKey};
 
 const NAMES: u8 = 6;
@@ -18,7 +18,7 @@ const NAMES: u8 = 6;
 const WANTED: u8 = 0;
 
 #[derive(Clone, Debug)]
-enum Happening {
+enum Action {
     /// A thing is created or changed, and may change its group.
     Write {
         name: u8,
@@ -44,23 +44,23 @@ enum Happening {
     Return,
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn action() -> impl Strategy<Value = Action> {
     let (name, group) = (0..NAMES, 0..2_u8);
     prop_oneof![
-        8 => (name.clone(), group.clone()).prop_map(|(name, group)| Happening::Write { name, group }),
+        8 => (name.clone(), group.clone()).prop_map(|(name, group)| Action::Write { name, group }),
         2 => (name.clone(), group, any::<bool>())
-            .prop_map(|(name, group, shown)| Happening::Recreate { name, group, shown }),
-        3 => name.prop_map(|name| Happening::Delete { name }),
-        1 => Just(Happening::Cut),
-        1 => Just(Happening::List),
-        1 => Just(Happening::Resync),
-        4 => Just(Happening::Take),
-        4 => Just(Happening::Return),
+            .prop_map(|(name, group, shown)| Action::Recreate { name, group, shown }),
+        3 => name.prop_map(|name| Action::Delete { name }),
+        1 => Just(Action::Cut),
+        1 => Just(Action::List),
+        1 => Just(Action::Resync),
+        4 => Just(Action::Take),
+        4 => Just(Action::Return),
     ]
 }
 
 /// Thing on the server: number, version and group.
-type Living = (u32, u64, u8);
+type ServerObject = (u32, u64, u8);
 
 /// Source of a change.
 #[derive(Clone, Copy)]
@@ -71,7 +71,7 @@ enum Known {
 }
 
 struct World {
-    server: BTreeMap<u8, Living>,
+    server: BTreeMap<u8, ServerObject>,
     uids: u32,
     clock: u64,
     cut: bool,
@@ -188,13 +188,13 @@ impl World {
         }
     }
 
-    fn happen(&mut self, happening: &Happening) {
-        match *happening {
-            Happening::Write { name, group } => {
+    fn apply(&mut self, action: &Action) {
+        match *action {
+            Action::Write { name, group } => {
                 let uid = self.server.get(&name).map(|(uid, ..)| *uid);
                 self.write(name, uid, group, true);
             }
-            Happening::Recreate { name, group, shown } => {
+            Action::Recreate { name, group, shown } => {
                 if shown {
                     self.delete(name);
                 } else {
@@ -202,12 +202,12 @@ impl World {
                 }
                 self.write(name, None, group, true);
             }
-            Happening::Delete { name } => self.delete(name),
-            Happening::Cut => self.cut = true,
-            Happening::List => self.list(),
-            Happening::Resync => self.resync(),
-            Happening::Take => self.take(),
-            Happening::Return => self.finish(),
+            Action::Delete { name } => self.delete(name),
+            Action::Cut => self.cut = true,
+            Action::List => self.list(),
+            Action::Resync => self.resync(),
+            Action::Take => self.take(),
+            Action::Return => self.finish(),
         }
     }
 
@@ -250,7 +250,7 @@ impl World {
             for (name, (uid, version, group)) in server {
                 let uid = uid.to_string();
                 let identity = Identity { key: key(name), uid: uid.as_str().into(), version: at(version) };
-                if staging.offer(&identity) == Offer::Wanted {
+                if staging.offer(&identity) == OfferResult::Requested {
                     staging.put(identity, thing(&uid, version, group));
                 }
             }
@@ -324,11 +324,11 @@ proptest! {
 
     #[test]
     fn filtered_handler_sees_stays_within_filter(
-        happenings in vec(happening(), 0..200)
+        happenings in vec(action(), 0..200)
     ) {
         let mut world = World::new(Some(Filter::default()), DeliveryQueue::new());
-        for happening in &happenings {
-            world.happen(happening);
+        for action in &happenings {
+            world.apply(action);
         }
         world.conclude();
         prop_assert_eq!(world.missed, 0, "a handler of latest states must not report missed events");
@@ -336,22 +336,22 @@ proptest! {
 
     #[test]
     fn each_event_is_delivered_in_order_or_counted(
-        happenings in vec(happening(), 0..200),
+        happenings in vec(action(), 0..200),
         bound in prop_oneof![Just(0_usize), 1..8_usize, Just(10_000)],
         filtered in any::<bool>(),
     ) {
         let queue = DeliveryQueue::each(bound);
         let mut world = World::new(filtered.then(Filter::default), queue);
-        for happening in &happenings {
-            world.happen(happening);
+        for action in &happenings {
+            world.apply(action);
             let waiting = world.queue.undelivered();
             prop_assert!(waiting <= bound + usize::from(NAMES), "{waiting} wait, beyond a bound of {bound}");
         }
         world.conclude();
-        let news = |all: &[String]| all.iter().filter(|event| !event.contains("Resynced")).count() as u64;
+        let changes = |all: &[String]| all.iter().filter(|event| !event.contains("Resynced")).count() as u64;
         // A stay without any delivery is counted with the next one.
         let missed = world.missed + world.queue.missed();
-        prop_assert_eq!(news(&world.delivered) + missed, news(&world.pushed), "each is seen, or counted");
+        prop_assert_eq!(changes(&world.delivered) + missed, changes(&world.pushed), "each is seen, or counted");
         if bound == 10_000 {
             // Calls for one name do not overlap, so the calls for all names follow the order of the events.
             prop_assert_eq!(&world.delivered.len(), &world.pushed.len());
@@ -371,9 +371,9 @@ fn sequential_calls_keep_order_across_names() {
     let mut world = World::new(None, DeliveryQueue::each(100));
     world.list();
     for (name, group) in [(1, 0), (2, 0), (1, 1), (3, 0), (2, 1), (1, 0)] {
-        world.happen(&Happening::Write { name, group });
+        world.apply(&Action::Write { name, group });
     }
-    world.happen(&Happening::Delete { name: 1 });
+    world.apply(&Action::Delete { name: 1 });
     world.conclude();
     assert_eq!(world.delivered, world.pushed);
     assert_eq!(world.delivered.len(), 7);

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use serde_json::json;
-use steadfast_core::decode::{DecodeError, DecodeOptions, Decoder, Kept, list_item};
+use steadfast_core::decode::{Cacheable, DecodeError, DecodeOptions, Decoder, list_item};
 use steadfast_core::{Encoding, Event, FieldPath, Lazy, Object, RawObject};
 
 fn raw(object: &serde_json::Value) -> RawObject {
@@ -33,7 +33,7 @@ fn pod() -> serde_json::Value {
 }
 
 /// Creates the handle of an object, as a cache does.
-fn held<K: Kept>(decoder: &mut Decoder, raw: &RawObject) -> Object<K> {
+fn held<K: Cacheable>(decoder: &mut Decoder, raw: &RawObject) -> Object<K> {
     Object::new(raw.identity.clone(), Arc::new(K::decode(raw, decoder).expect("the cache keeps the object")))
 }
 
@@ -80,7 +80,7 @@ fn packed_object_reads_like_unpacked_one() {
         pod["spec"]["hostname"] = "a line that all of them have, as siblings do: ".repeat(20).into();
         pod["status"]["podIP"] = format!("10.0.0.{number}").into();
         let raw = raw(&pod);
-        let (packed, beyond) = decoder.weighed::<Lazy<Pod>>(&raw).expect("the cache keeps the object");
+        let (packed, beyond) = decoder.decode_with_size::<Lazy<Pod>>(&raw).expect("the cache keeps the object");
         let packed = (Object::new(raw.identity.clone(), Arc::new(packed)), beyond);
         let whole: Object<Lazy<Pod>> = held(&mut plain, &raw);
         assert_eq!(packed.0.bytes(), whole.bytes());
@@ -111,7 +111,7 @@ fn fields_are_read_by_path() {
 
     let labels = BTreeMap::from([("app".to_owned(), "web".to_owned()), ("tier/\"odd\"".to_owned(), "a".to_owned())]);
     assert_eq!(lazy.labels().unwrap(), labels);
-    assert_eq!(Kept::labels(&*lazy).unwrap().into_owned(), labels);
+    assert_eq!(Cacheable::labels(&*lazy).unwrap().into_owned(), labels);
     assert_eq!(lazy.annotations().unwrap()["example.com/team"], "blue");
     assert_eq!(lazy.owner_references().unwrap()[0].name, "web");
     assert!(!lazy.is_being_deleted().unwrap());
@@ -135,7 +135,7 @@ fn misfit_is_reported_on_read_without_content() {
     let (own, errors) = mpsc::channel();
     let unread = move |error: &DecodeError| own.send(error.clone()).unwrap();
     let raw = raw(&object);
-    let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default().tell_unread(Arc::new(unread)), &raw);
+    let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default().on_undecodable(Arc::new(unread)), &raw);
     assert_eq!(lazy.read::<String>(&"spec.nodeName".into()).unwrap(), Some("node-1".to_owned()));
     assert!(errors.try_recv().is_err(), "reading one field must not decode the object");
 
@@ -162,7 +162,7 @@ fn misfit_error_contains_original_identity() {
     object["metadata"]["labels"] = json!(7);
     let (own, errors) = mpsc::channel();
     let unread = move |error: &DecodeError| own.send(error.clone()).unwrap();
-    let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default().tell_unread(Arc::new(unread)), &raw(&object));
+    let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default().on_undecodable(Arc::new(unread)), &raw(&object));
     assert!(
         lazy.read::<u32>(&"spec.nodeName".into()).is_err() && errors.try_recv().is_err(),
         "a wrong type in a query is not a decode error"

@@ -5,8 +5,8 @@
 //! `crates/steadfast-testing/tests/reference/protobuf_types`.
 
 mod build;
+mod cacheable;
 mod framing;
-mod kept;
 mod records;
 mod samples;
 
@@ -180,10 +180,10 @@ fn errors_contain_path_without_content() {
 
     let secret = delimited(2, &[text(1, "hidden-key"), text(2, "hidden-value")].concat());
     let error = decode::<Numbers>(id("v1", "Secret"), &secret, true).expect_err("bytes are not numbers");
-    assert!(matches!(error.reason(), Reason::Unfit(_)));
+    assert!(matches!(error.reason(), Reason::InvalidValue(_)));
     assert_eq!(error.path(), "data[*]");
-    let told = format!("{error} {error:?}");
-    assert!(!told.contains("hidden") && !told.contains(&STANDARD.encode("hidden-value")), "{told}");
+    let reported = format!("{error} {error:?}");
+    assert!(!reported.contains("hidden") && !reported.contains(&STANDARD.encode("hidden-value")), "{reported}");
 }
 
 #[test]

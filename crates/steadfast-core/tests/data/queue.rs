@@ -18,7 +18,7 @@ struct State {
 
 /// Action on the store, or of the handler's threads.
 #[derive(Clone, Copy, Debug)]
-enum Doing {
+enum Action {
     /// The key's object appears or changes.
     Write { key: usize, initial: bool },
     /// The key's object is removed.
@@ -35,22 +35,22 @@ enum Doing {
 
 const KEYS: usize = 5;
 
-fn doing() -> impl Strategy<Value = Doing> {
+fn action() -> impl Strategy<Value = Action> {
     let key = 0..KEYS;
     prop_oneof![
         // Few keys and many writes, so that changes of one key often meet in the queue.
-        6 => (key.clone(), any::<bool>()).prop_map(|(key, initial)| Doing::Write { key, initial }),
-        3 => key.clone().prop_map(|key| Doing::Remove { key }),
-        2 => key.prop_map(|key| Doing::Replace { key }),
-        1 => Just(Doing::Resync),
-        4 => Just(Doing::Take),
-        4 => Just(Doing::Return),
+        6 => (key.clone(), any::<bool>()).prop_map(|(key, initial)| Action::Write { key, initial }),
+        3 => key.clone().prop_map(|key| Action::Remove { key }),
+        2 => key.prop_map(|key| Action::Replace { key }),
+        1 => Just(Action::Resync),
+        4 => Just(Action::Take),
+        4 => Just(Action::Return),
     ]
 }
 
 /// Knowledge of the handler about a key.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct Delivered {
     /// Last delivered state of the current stay.
     state: Option<State>,
     /// Set during a call, with a flag for an initial object.
@@ -63,7 +63,7 @@ struct World {
     objects: BTreeMap<usize, State>,
     /// Initial objects whose calls have not returned, with a flag for a started call.
     initial: BTreeMap<usize, bool>,
-    told: BTreeMap<usize, Told>,
+    delivered: BTreeMap<usize, Delivered>,
     running: Vec<ObjectKey>,
     stays: u32,
     versions: u32,
@@ -124,32 +124,32 @@ impl World {
     /// Checks that the delivery is allowed.
     fn take(&mut self, delivery: &Delivery<State>) {
         let key = number_of(&delivery.key);
-        let told = self.told.entry(key).or_default();
-        assert!(told.calling.is_none(), "two concurrent calls for one key");
+        let delivered = self.delivered.entry(key).or_default();
+        assert!(delivered.calling.is_none(), "two concurrent calls for one key");
         let mut initial = false;
         match &delivery.event {
             Event::Added { object, initial: first } => {
-                assert!(told.state.is_none(), "added before the previous stay ended");
-                told.state = Some(**object);
+                assert!(delivered.state.is_none(), "added before the previous stay ended");
+                delivered.state = Some(**object);
                 initial = *first;
                 assert_eq!(self.initial.remove(&key), Some(*first), "an initial object that has been removed");
             }
             Event::Updated { old, new } => {
-                assert_eq!(told.state, Some(**old), "`old` is not the last delivered state");
+                assert_eq!(delivered.state, Some(**old), "`old` is not the last delivered state");
                 assert_eq!(old.stay, new.stay, "one update spans two stays");
                 assert!(new.version > old.version, "the version of an update must increase");
-                told.state = Some(**new);
+                delivered.state = Some(**new);
             }
             Event::Deleted { last, .. } => {
-                let state = told.state.take().expect("deleted, but never added");
+                let state = delivered.state.take().expect("deleted, but never added");
                 assert_eq!(state.stay, last.stay, "the end of another stay");
                 assert!(last.version >= state.version, "the last state is older than the last delivered one");
             }
             Event::Resynced { object } => {
-                assert_eq!(told.state, Some(**object), "a resync of an object that was never delivered");
+                assert_eq!(delivered.state, Some(**object), "a resync of an object that was never delivered");
             }
         }
-        told.calling = Some(initial);
+        delivered.calling = Some(initial);
         self.running.push(delivery.key.clone());
     }
 
@@ -159,18 +159,18 @@ impl World {
         }
         let key = self.running.remove(0);
         queue.done(&key);
-        self.told.get_mut(&number_of(&key)).expect("the key has a running call").calling = None;
+        self.delivered.get_mut(&number_of(&key)).expect("the key has a running call").calling = None;
     }
 
     /// Checks the invariants that hold after every step.
     fn check(&self, queue: &DeliveryQueue<State>) {
         let waiting = self.initial.values().filter(|initial| **initial).count();
-        let calling = self.told.values().filter(|told| told.calling == Some(true)).count();
+        let calling = self.delivered.values().filter(|delivered| delivered.calling == Some(true)).count();
         assert_eq!(queue.initial_left(), waiting + calling, "initial objects whose calls have not returned");
 
         let keys = (0..KEYS).filter(|key| {
-            let told = self.told.get(key).copied().unwrap_or_default();
-            told.calling.is_some() || told.state.is_some() || self.objects.contains_key(key)
+            let delivered = self.delivered.get(key).copied().unwrap_or_default();
+            delivered.calling.is_some() || delivered.state.is_some() || self.objects.contains_key(key)
         });
         assert!(queue.len() <= keys.count(), "more entries than existing objects and pending deletions");
         assert!(queue.undelivered() <= queue.len());
@@ -181,28 +181,28 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn stays_stay_ordered_with_last_state_delivered(doings in prop::collection::vec(doing(), 1..120)) {
+    fn stays_stay_ordered_with_last_state_delivered(doings in prop::collection::vec(action(), 1..120)) {
         let mut queue = DeliveryQueue::new();
         let mut world = World::default();
-        for doing in doings {
-            match doing {
-                Doing::Write { key, initial } => world.write(&mut queue, key, initial),
-                Doing::Remove { key } => world.remove(&mut queue, key),
-                Doing::Replace { key } => {
+        for action in doings {
+            match action {
+                Action::Write { key, initial } => world.write(&mut queue, key, initial),
+                Action::Remove { key } => world.remove(&mut queue, key),
+                Action::Replace { key } => {
                     world.remove(&mut queue, key);
                     world.write(&mut queue, key, false);
                 }
-                Doing::Resync => {
+                Action::Resync => {
                     for (key, object) in &world.objects {
                         World::push(&mut queue, Event::Resynced { object: held(key_of(*key), *object) });
                     }
                 }
-                Doing::Take => {
+                Action::Take => {
                     if let Some(delivery) = queue.pop() {
                         world.take(&delivery);
                     }
                 }
-                Doing::Return => world.finish(&mut queue),
+                Action::Return => world.finish(&mut queue),
             }
             world.check(&queue);
         }
@@ -214,8 +214,8 @@ proptest! {
             world.check(&queue);
         }
         prop_assert_eq!(queue.initial_left(), 0);
-        let told = world.told.iter().filter_map(|(key, told)| Some((*key, told.state?))).collect::<BTreeMap<_, _>>();
-        prop_assert_eq!(told, world.objects);
+        let delivered = world.delivered.iter().filter_map(|(key, delivered)| Some((*key, delivered.state?))).collect::<BTreeMap<_, _>>();
+        prop_assert_eq!(delivered, world.objects);
     }
 }
 
@@ -241,10 +241,10 @@ fn resynced(key: &str, object: &'static str) -> Change<&'static str> {
 }
 
 /// Drains the queue, one call after the other.
-fn told(queue: &mut DeliveryQueue<&'static str>) -> Vec<String> {
-    let mut told = Vec::new();
+fn delivered(queue: &mut DeliveryQueue<&'static str>) -> Vec<String> {
+    let mut delivered = Vec::new();
     while let Some(Delivery { key, event, .. }) = queue.pop() {
-        told.push(match &event {
+        delivered.push(match &event {
             Event::Added { object, .. } => format!("{key} added {object}"),
             Event::Updated { old, new } => format!("{key} updated {old} to {new}"),
             Event::Deleted { last, .. } => format!("{key} deleted {last}"),
@@ -252,7 +252,7 @@ fn told(queue: &mut DeliveryQueue<&'static str>) -> Vec<String> {
         });
         queue.done(&key);
     }
-    told
+    delivered
 }
 
 fn queue(changes: impl IntoIterator<Item = Change<&'static str>>) -> DeliveryQueue<&'static str> {
@@ -265,22 +265,22 @@ fn queue(changes: impl IntoIterator<Item = Change<&'static str>>) -> DeliveryQue
 fn unseen_deleted_object_is_not_delivered() {
     let mut queue = queue([added("a", "1"), updated("a", "1", "2"), deleted("a", "2")]);
     assert!(queue.is_empty());
-    assert_eq!(told(&mut queue), Vec::<String>::new());
+    assert_eq!(delivered(&mut queue), Vec::<String>::new());
 }
 
 #[test]
 fn intermediate_states_are_skipped_last_is_delivered() {
     let mut queue = queue([added("a", "1"), updated("a", "1", "2"), updated("a", "2", "3")]);
-    assert_eq!(told(&mut queue), ["a added 3"]);
+    assert_eq!(delivered(&mut queue), ["a added 3"]);
     queue.push(updated("a", "3", "4"), Instant::ZERO);
     queue.push(updated("a", "4", "5"), Instant::ZERO);
-    assert_eq!(told(&mut queue), ["a updated 3 to 5"]);
+    assert_eq!(delivered(&mut queue), ["a updated 3 to 5"]);
 }
 
 #[test]
 fn push_returns_seen_state_to_be_dropped() {
     let mut queue = queue([added("a", "1")]);
-    assert_eq!(told(&mut queue), ["a added 1"]);
+    assert_eq!(delivered(&mut queue), ["a added 1"]);
     assert!(queue.push(updated("a", "1", "2"), Instant::ZERO).is_none());
     assert!(
         queue.push(updated("a", "2", "3"), Instant::ZERO).is_none(),
@@ -288,28 +288,28 @@ fn push_returns_seen_state_to_be_dropped() {
     );
     // The queue returns the replaced state instead of dropping it, because its `Drop` is user code.
     assert_eq!(queue.push(deleted("a", "3"), Instant::ZERO).as_deref(), Some(&"1"));
-    assert_eq!(told(&mut queue), ["a deleted 3"]);
+    assert_eq!(delivered(&mut queue), ["a deleted 3"]);
 }
 
 #[test]
 fn pending_end_precedes_next_stay() {
     let mut queue = queue([added("a", "1")]);
-    assert_eq!(told(&mut queue), ["a added 1"]);
+    assert_eq!(delivered(&mut queue), ["a added 1"]);
     for change in [updated("a", "1", "2"), deleted("a", "2"), added("a", "new"), updated("a", "new", "newer")] {
         queue.push(change, Instant::ZERO);
     }
-    assert_eq!(told(&mut queue), ["a deleted 2", "a added newer"]);
+    assert_eq!(delivered(&mut queue), ["a deleted 2", "a added newer"]);
 }
 
 #[test]
 fn unseen_stay_between_two_is_skipped() {
     let mut queue = queue([added("a", "1")]);
-    assert_eq!(told(&mut queue), ["a added 1"]);
+    assert_eq!(delivered(&mut queue), ["a added 1"]);
     for change in [deleted("a", "1"), added("a", "2"), deleted("a", "2"), added("a", "3")] {
         queue.push(change, Instant::ZERO);
     }
     // The handler must see the end of its stay, but not the stay that it never saw.
-    assert_eq!(told(&mut queue), ["a deleted 1", "a added 3"]);
+    assert_eq!(delivered(&mut queue), ["a deleted 1", "a added 3"]);
 }
 
 /// Drains the queue, and returns each event's name with its number of changes.
@@ -354,23 +354,23 @@ fn running_delivery_counts_as_seen() {
     queue.push(deleted("a", "2"), Instant::ZERO);
     assert!(queue.pop().is_none(), "a second call for the key while the first runs");
     queue.done(&call.key);
-    assert_eq!(told(&mut queue), ["a deleted 2"]);
+    assert_eq!(delivered(&mut queue), ["a deleted 2"]);
 }
 
 #[test]
 fn keys_take_turns_despite_a_busy_key() {
     let mut queue = queue([added("busy", "1"), added("a", "1"), updated("busy", "1", "2"), added("b", "1")]);
-    assert_eq!(told(&mut queue), ["busy added 2", "a added 1", "b added 1"]);
+    assert_eq!(delivered(&mut queue), ["busy added 2", "a added 1", "b added 1"]);
 }
 
 #[test]
 fn resync_is_delivered_once_and_replaced_by_change() {
     let mut queue = queue([added("a", "1"), added("b", "1")]);
-    told(&mut queue);
+    delivered(&mut queue);
     for change in [resynced("a", "1"), resynced("a", "1"), resynced("b", "1"), updated("b", "1", "2")] {
         queue.push(change, Instant::ZERO);
     }
-    assert_eq!(told(&mut queue), ["a resynced 1", "b updated 1 to 2"]);
+    assert_eq!(delivered(&mut queue), ["a resynced 1", "b updated 1 to 2"]);
 }
 
 #[test]

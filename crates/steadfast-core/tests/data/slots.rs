@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use steadfast_core::event::{Path, Rules};
 use steadfast_core::record::Identity;
-use steadfast_core::store::{Index, IndexSnapshot, Lookup, Offer, Snapshot, Store};
+use steadfast_core::store::{Index, IndexSnapshot, Lookup, OfferResult, Snapshot, Store};
 use steadfast_core::{Object, ObjectKey, ResourceVersion, Uid};
 
 /// Object: its identity and version, and the group of its index.
@@ -36,7 +36,7 @@ enum Edit {
         to: u16,
         group: u8,
         drops: bool,
-        anew: bool,
+        new_epoch: bool,
     },
     Publish,
 }
@@ -48,7 +48,7 @@ fn edit() -> impl Strategy<Value = Edit> {
         10 => number.clone().prop_map(Edit::Remove),
         1 => (number.clone(), 0..200_u16).prop_map(|(from, many)| Edit::Clear(from, from + many)),
         1 => (number, 0..300_u16, 0..9_u8, any::<bool>(), any::<bool>())
-            .prop_map(|(from, many, group, drops, anew)| Edit::List { from, to: from + many, group, drops, anew }),
+            .prop_map(|(from, many, group, drops, new_epoch)| Edit::List { from, to: from + many, group, drops, new_epoch }),
         2 => Just(Edit::Publish),
     ]
 }
@@ -99,9 +99,9 @@ impl Tried {
 
     fn remove(&mut self, number: u16) {
         let key = key(number);
-        let was_there = self.model.remove(&key).is_some();
+        let existed = self.model.remove(&key).is_some();
         let removed = self.store.remove(&key, &Uid::from(format!("u-{key}").as_str()), &LIVE, drop);
-        assert_eq!(removed, was_there);
+        assert_eq!(removed, existed);
     }
 
     fn edit(&mut self, edit: &Edit) {
@@ -115,20 +115,20 @@ impl Tried {
             }
             Edit::Remove(number) => self.remove(number),
             Edit::Clear(from, to) => (from..to).for_each(|number| self.remove(number)),
-            Edit::List { from, to, group, drops, anew } => {
+            Edit::List { from, to, group, drops, new_epoch } => {
                 if drops {
                     self.model.clear();
                 }
                 self.model.extend((from..to).map(|number| (key(number), (group, self.version))));
-                let mut staging = if anew { self.store.begin_anew() } else { self.store.begin_relist() };
+                let mut staging = if new_epoch { self.store.begin_new_epoch() } else { self.store.begin_relist() };
                 for (key, (group, version)) in &self.model {
                     let (identity, thing) = Self::state(key, *group, *version);
-                    if staging.offer(&identity) == Offer::Wanted {
+                    if staging.offer(&identity) == OfferResult::Requested {
                         staging.put(identity, Ok(thing));
                     }
                 }
                 let path = Path::Listed { initial: false };
-                self.store.commit(staging, Some(at(self.version)), &path, anew, drop).unwrap();
+                self.store.commit(staging, Some(at(self.version)), &path, new_epoch, drop).unwrap();
             }
             Edit::Publish => self.publish(),
         }
@@ -215,19 +215,19 @@ fn reused_slot_stays_hidden_from_older_snapshots() {
 
 #[test]
 fn keys_with_equal_hashes_are_found_and_removed() {
-    const MANY: u16 = 3_000;
+    const OBJECTS: u16 = 3_000;
     let mut tried = Tried::new(0);
-    for number in 0..MANY {
-        tried.edit(&Edit::Put(number * 7 % MANY, 1));
+    for number in 0..OBJECTS {
+        tried.edit(&Edit::Put(number * 7 % OBJECTS, 1));
     }
     tried.edit(&Edit::Publish);
-    for number in 0..MANY {
-        tried.edit(&Edit::Remove(number * 11 % MANY));
+    for number in 0..OBJECTS {
+        tried.edit(&Edit::Remove(number * 11 % OBJECTS));
     }
     tried.edit(&Edit::Publish);
-    let all: Vec<u16> = (0..MANY + 10).collect();
+    let all: Vec<u16> = (0..OBJECTS + 10).collect();
     for (snapshot, model) in &tried.kept {
         tried.check(snapshot, model, &all);
     }
-    assert_eq!(tried.kept.iter().map(|(_, model)| model.len()).collect::<Vec<_>>(), [usize::from(MANY), 0]);
+    assert_eq!(tried.kept.iter().map(|(_, model)| model.len()).collect::<Vec<_>>(), [usize::from(OBJECTS), 0]);
 }

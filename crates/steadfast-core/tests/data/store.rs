@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::things::{Thing, at, described, thing};
 use steadfast_core::event::{Path, Rules};
 use steadfast_core::record::Identity;
-use steadfast_core::store::{Lookup, Offer, Store, StoreReader, Tainted};
+use steadfast_core::store::{Lookup, OfferResult, Store, StoreReader, Tainted};
 use steadfast_core::{ObjectKey, ResourceVersion, Uid};
 
 const LIVE: Path = Path::Watched { deletion: None };
@@ -22,18 +22,18 @@ fn identity(name: &str, uid: &str, version: u64) -> Identity {
 }
 
 /// Store with the reported changes.
-struct Told {
+struct Delivered {
     store: Store<Thing>,
-    told: Vec<String>,
+    delivered: Vec<String>,
 }
 
-impl Told {
+impl Delivered {
     fn new() -> Self {
-        Self { store: Store::new(Rules::default()), told: Vec::new() }
+        Self { store: Store::new(Rules::default()), delivered: Vec::new() }
     }
 
     fn apply(&mut self, name: &str, uid: &str, version: u64, object: Result<Arc<Thing>, Tainted>) -> bool {
-        self.store.apply(identity(name, uid, version), object, &LIVE, |change| self.told.push(described(&change)))
+        self.store.apply(identity(name, uid, version), object, &LIVE, |change| self.delivered.push(described(&change)))
     }
 
     fn thing(&mut self, name: &str, uid: &str, version: u64) -> bool {
@@ -42,30 +42,30 @@ impl Told {
 
     fn remove(&mut self, name: &str, uid: &str, version: u64) -> bool {
         let path = Path::Watched { deletion: Some(at(version)) };
-        self.store.remove(&key(name), &uid.into(), &path, |change| self.told.push(described(&change)))
+        self.store.remove(&key(name), &uid.into(), &path, |change| self.delivered.push(described(&change)))
     }
 
     fn list(&mut self, things: &[(&str, &str, u64)], version: u64) {
         let mut staging = self.store.begin_relist();
         for (name, uid, version) in things {
             let identity = identity(name, uid, *version);
-            if staging.offer(&identity) == Offer::Wanted {
+            if staging.offer(&identity) == OfferResult::Requested {
                 staging.put(identity, thing(uid, *version, 0));
             }
         }
-        let tell = |change| self.told.push(described(&change));
-        self.store.commit(staging, Some(at(version)), &RELIST, false, tell).unwrap();
+        let on_change = |change| self.delivered.push(described(&change));
+        self.store.commit(staging, Some(at(version)), &RELIST, false, on_change).unwrap();
         self.store.publish();
     }
 
-    fn told(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.told)
+    fn delivered(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.delivered)
     }
 }
 
 #[test]
 fn edits_are_invisible_until_published() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     let reader = a.store.reader();
     a.thing("a", "u", 1);
     a.thing("b", "v", 2);
@@ -100,18 +100,18 @@ fn namespace_read_excludes_neighbours() {
 
 #[test]
 fn watch_state_not_newer_is_rejected() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     assert!(a.thing("a", "u", 5));
     assert!(!a.thing("a", "u", 5));
     assert!(!a.thing("a", "u", 4));
     // An unknown UID with a lower version belongs to a predecessor.
     assert!(!a.thing("a", "an earlier object", 3));
-    assert_eq!(a.told(), ["shop/a: Added u@5"]);
+    assert_eq!(a.delivered(), ["shop/a: Added u@5"]);
 }
 
 #[test]
 fn deletion_of_predecessor_keeps_current_object() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.thing("a", "u", 1);
     a.thing("a", "v", 5);
     // The deletion of the predecessor `u` arrives late, and must not remove its successor `v`.
@@ -119,7 +119,7 @@ fn deletion_of_predecessor_keeps_current_object() {
     assert!(!a.remove("a", "v", 3), "the object has re-entered the scope since that deletion");
     assert!(a.remove("a", "v", 6));
     assert_eq!(
-        a.told(),
+        a.delivered(),
         [
             "shop/a: Added u@1",
             "shop/a: Deleted u@1, inferred, replaced",
@@ -131,7 +131,7 @@ fn deletion_of_predecessor_keeps_current_object() {
 
 #[test]
 fn tainted_object_is_unknown_until_decodable() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.thing("a", "u", 1);
     a.apply("a", "u", 2, Err(Tainted));
     let unknown = a.store.working().get(Some("shop"), "a");
@@ -142,20 +142,20 @@ fn tainted_object_is_unknown_until_decodable() {
 
     a.thing("a", "u", 3);
     assert_eq!(a.store.working().tainted().len(), 0);
-    assert_eq!(a.told(), ["shop/a: Added u@1", "shop/a: Updated u@1 to u@3"]);
+    assert_eq!(a.delivered(), ["shop/a: Added u@1", "shop/a: Updated u@1 to u@3"]);
 }
 
 #[test]
 fn unfit_object_stays_unknown_until_it_changes() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.list(&[("a", "u", 5), ("b", "v", 2)], 5);
-    a.told();
+    a.delivered();
     assert!(a.store.taint(&key("a"), &at(5)));
     assert!(
         !a.store.taint(&key("a"), &at(5)) && !a.store.taint(&key("b"), &at(1)) && !a.store.taint(&key("c"), &at(1))
     );
     a.store.publish();
-    let unknown = |a: &Told| matches!(a.store.working().get(Some("shop"), "a"), Lookup::Unknown { .. });
+    let unknown = |a: &Delivered| matches!(a.store.working().get(Some("shop"), "a"), Lookup::Unknown { .. });
     assert!(unknown(&a));
     assert_eq!(
         a.store.working().entry(Some("shop"), "a").unwrap().last().unwrap().version,
@@ -165,48 +165,48 @@ fn unfit_object_stays_unknown_until_it_changes() {
 
     assert!(!a.thing("a", "u", 5), "a repeated event changes nothing");
 
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.list(&[("a", "u", 5)], 5);
-    a.told();
+    a.delivered();
     let mut early = a.store.begin_relist();
-    assert_eq!(early.offer(&identity("a", "u", 5)), Offer::Unchanged);
+    assert_eq!(early.offer(&identity("a", "u", 5)), OfferResult::Unchanged);
     assert!(a.store.taint(&key("a"), &at(5)));
     a.store.commit(early, Some(at(6)), &RELIST, false, |_| panic!("an unchanged object must not be reported")).unwrap();
     assert!(unknown(&a));
     a.list(&[("a", "u", 5)], 7);
     assert!(unknown(&a));
-    assert_eq!(a.told(), [""; 0]);
+    assert_eq!(a.delivered(), [""; 0]);
 
     a.list(&[("a", "u", 8)], 8);
     assert!(!unknown(&a));
-    assert_eq!(a.told(), ["shop/a: Updated u@5 to u@8"]);
+    assert_eq!(a.delivered(), ["shop/a: Updated u@5 to u@8"]);
     assert!(a.store.taint(&key("a"), &at(8)));
     a.remove("a", "u", 9);
-    assert_eq!(a.told(), ["shop/a: Deleted u@8 at 9, observed, deleted"]);
+    assert_eq!(a.delivered(), ["shop/a: Deleted u@8 at 9, observed, deleted"]);
 }
 
 #[test]
 fn tainted_object_ends_stay_of_predecessor() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.thing("a", "u", 1);
     a.apply("a", "v", 2, Err(Tainted));
     assert!(a.store.working().entry(Some("shop"), "a").unwrap().last().is_none());
     a.remove("a", "v", 3);
-    assert_eq!(a.told(), ["shop/a: Added u@1", "shop/a: Deleted u@1, inferred, replaced"]);
+    assert_eq!(a.delivered(), ["shop/a: Added u@1", "shop/a: Deleted u@1, inferred, replaced"]);
 }
 
 #[test]
 fn unchanged_list_reports_nothing_and_keeps_objects() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     let things = [("a", "u", 1), ("b", "v", 2), ("c", "w", 3)];
     a.list(&things, 3);
-    a.told();
+    a.delivered();
     let before = a.store.reader().snapshot();
 
     let mut staging = a.store.begin_relist();
     for (name, uid, version) in things.iter().rev() {
         // A list has no guaranteed order.
-        assert_eq!(staging.offer(&identity(name, uid, *version)), Offer::Unchanged);
+        assert_eq!(staging.offer(&identity(name, uid, *version)), OfferResult::Unchanged);
     }
     a.store
         .commit(staging, Some(at(9)), &RELIST, false, |_| panic!("an unchanged object must not be reported"))
@@ -221,12 +221,12 @@ fn unchanged_list_reports_nothing_and_keeps_objects() {
 
 #[test]
 fn relist_delivers_deletions_first_then_changes_by_key() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.list(&[("d", "w", 4), ("a", "u", 1), ("b", "v", 2), ("a", "u", 3)], 4);
-    assert_eq!(a.told(), ["shop/a: Added u@3", "shop/b: Added v@2", "shop/d: Added w@4"]);
+    assert_eq!(a.delivered(), ["shop/a: Added u@3", "shop/b: Added v@2", "shop/d: Added w@4"]);
     a.list(&[("d", "x", 8), ("c", "y", 7), ("a", "u", 6), ("b", "v", 2)], 8);
     assert_eq!(
-        a.told(),
+        a.delivered(),
         [
             "shop/d: Deleted w@4, inferred, replaced",
             "shop/a: Updated u@3 to u@6",
@@ -236,7 +236,7 @@ fn relist_delivers_deletions_first_then_changes_by_key() {
     );
     a.list(&[("b", "v", 2)], 9);
     assert_eq!(
-        a.told(),
+        a.delivered(),
         [
             "shop/a: Deleted u@6, inferred, deleted",
             "shop/c: Deleted y@7, inferred, deleted",
@@ -247,17 +247,17 @@ fn relist_delivers_deletions_first_then_changes_by_key() {
 
 #[test]
 fn equal_version_in_new_epoch_is_updated() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.list(&[("a", "u", 1), ("b", "v", 2)], 2);
-    a.told();
-    let mut staging = a.store.begin_anew();
+    a.delivered();
+    let mut staging = a.store.begin_new_epoch();
     for (name, uid, version) in [("a", "u", 1), ("b", "v", 2)] {
         let identity = identity(name, uid, version);
-        assert_eq!(staging.offer(&identity), Offer::Wanted);
+        assert_eq!(staging.offer(&identity), OfferResult::Requested);
         staging.put(identity, thing(uid, version, 1));
     }
-    a.store.commit(staging, Some(at(2)), &Path::NewEpoch, true, |change| a.told.push(described(&change))).unwrap();
-    assert_eq!(a.told(), ["shop/a: Updated u@1 to u@1", "shop/b: Updated v@2 to v@2"]);
+    a.store.commit(staging, Some(at(2)), &Path::NewEpoch, true, |change| a.delivered.push(described(&change))).unwrap();
+    assert_eq!(a.delivered(), ["shop/a: Updated u@1 to u@1", "shop/b: Updated v@2 to v@2"]);
 }
 
 /// Creates the identity of an object without a UID.
@@ -265,101 +265,103 @@ fn by_name(name: &str, version: u64) -> Identity {
     Identity { uid: Uid::by_name(&key(name)), ..identity(name, "", version) }
 }
 
-impl Told {
+impl Delivered {
     fn list_by_name(&mut self, things: &[(&str, u64)]) {
         let mut staging = self.store.begin_relist();
         for (name, content) in things {
-            let version = ResourceVersion::made_of(&content.to_be_bytes());
+            let version = ResourceVersion::substitute_for(&content.to_be_bytes());
             let identity = Identity { version, ..by_name(name, 0) };
-            if staging.offer(&identity) == Offer::Wanted {
+            if staging.offer(&identity) == OfferResult::Requested {
                 staging.put(identity, thing("none", *content, 0));
             }
         }
-        self.store.commit(staging, None, &RELIST, false, |change| self.told.push(described(&change))).unwrap();
+        self.store.commit(staging, None, &RELIST, false, |change| self.delivered.push(described(&change))).unwrap();
     }
 }
 
 #[test]
 fn objects_without_uid_follow_content_and_name() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.list_by_name(&[("a", 7), ("b", 7)]);
-    a.told();
+    a.delivered();
     a.list_by_name(&[("a", 5), ("b", 7)]);
-    assert_eq!(a.told(), ["shop/a: Updated none@7 to none@5"]);
+    assert_eq!(a.delivered(), ["shop/a: Updated none@7 to none@5"]);
     a.list_by_name(&[("a", 5), ("b", 7)]);
-    assert!(a.told().is_empty(), "an unchanged list must not be reported");
+    assert!(a.delivered().is_empty(), "an unchanged list must not be reported");
     a.list_by_name(&[("b", 7)]);
-    assert_eq!(a.told(), ["shop/a: Deleted none@5, inferred, deleted"]);
+    assert_eq!(a.delivered(), ["shop/a: Deleted none@5, inferred, deleted"]);
 }
 
 #[test]
 fn watch_deletes_and_adds_without_uid() {
-    let mut a = Told::new();
-    let tell = |store: &mut Store<Thing>, told: &mut Vec<String>, version| {
-        store.apply(by_name("a", version), thing("none", version, 0), &LIVE, |change| told.push(described(&change)));
+    let mut a = Delivered::new();
+    let on_change = |store: &mut Store<Thing>, delivered: &mut Vec<String>, version| {
+        store.apply(by_name("a", version), thing("none", version, 0), &LIVE, |change| {
+            delivered.push(described(&change))
+        });
     };
-    tell(&mut a.store, &mut a.told, 1);
+    on_change(&mut a.store, &mut a.delivered, 1);
     let path = Path::Watched { deletion: Some(at(2)) };
-    a.store.remove(&key("a"), &by_name("a", 2).uid, &path, |change| a.told.push(described(&change)));
-    tell(&mut a.store, &mut a.told, 3);
+    a.store.remove(&key("a"), &by_name("a", 2).uid, &path, |change| a.delivered.push(described(&change)));
+    on_change(&mut a.store, &mut a.delivered, 3);
     assert_eq!(
-        a.told(),
+        a.delivered(),
         ["shop/a: Added none@1", "shop/a: Deleted none@1 at 2, observed, deleted", "shop/a: Added none@3"]
     );
 }
 
 #[test]
 fn state_without_uid_belongs_to_cached_object() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.thing("a", "u", 1);
-    a.told();
-    a.store.apply(by_name("a", 2), thing("none", 2, 0), &LIVE, |change| a.told.push(described(&change)));
-    assert_eq!(a.told(), ["shop/a: Updated u@1 to none@2"]);
+    a.delivered();
+    a.store.apply(by_name("a", 2), thing("none", 2, 0), &LIVE, |change| a.delivered.push(described(&change)));
+    assert_eq!(a.delivered(), ["shop/a: Updated u@1 to none@2"]);
     assert!(a.thing("a", "u", 3), "the stay must continue with the earlier UID");
-    assert_eq!(a.told(), ["shop/a: Updated none@2 to u@3"]);
+    assert_eq!(a.delivered(), ["shop/a: Updated none@2 to u@3"]);
     assert!(
         !a.store
             .apply(by_name("a", 2), thing("none", 2, 0), &LIVE, |_| panic!("an older version must not be reported"))
     );
     // The next object of that name is visible.
     assert!(a.thing("a", "v", 4));
-    assert_eq!(a.told(), ["shop/a: Deleted u@3, inferred, replaced", "shop/a: Added v@4"]);
+    assert_eq!(a.delivered(), ["shop/a: Deleted u@3, inferred, replaced", "shop/a: Added v@4"]);
 }
 
 #[test]
 fn object_that_gains_uid_keeps_its_stay() {
-    let mut a = Told::new();
-    a.store.apply(by_name("a", 1), thing("none", 1, 0), &LIVE, |change| a.told.push(described(&change)));
-    a.told();
+    let mut a = Delivered::new();
+    a.store.apply(by_name("a", 1), thing("none", 1, 0), &LIVE, |change| a.delivered.push(described(&change)));
+    a.delivered();
     // The version is unchanged, but the UID is now known.
     a.list(&[("a", "u", 1)], 1);
-    assert!(a.told().is_empty());
+    assert!(a.delivered().is_empty());
     a.list(&[("a", "v", 2)], 2);
-    assert_eq!(a.told(), ["shop/a: Deleted u@1, inferred, replaced", "shop/a: Added v@2"]);
+    assert_eq!(a.delivered(), ["shop/a: Deleted u@1, inferred, replaced", "shop/a: Added v@2"]);
 }
 
 #[test]
 fn object_deleted_during_list_is_not_listed() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.list(&[("a", "u", 1), ("b", "v", 2)], 2);
-    a.told();
+    a.delivered();
     let mut staging = a.store.begin_relist();
     for (name, uid, version) in [("a", "u", 1), ("b", "v", 2)] {
-        assert_eq!(staging.offer(&identity(name, uid, version)), Offer::Unchanged);
+        assert_eq!(staging.offer(&identity(name, uid, version)), OfferResult::Unchanged);
     }
     // The watch continues during the list, and its deletions are newer than the listed states.
     staging.remove(&identity("a", "u", 3));
     staging.remove(&identity("b", "v", 4));
     staging.put(identity("b", "w", 5), thing("w", 5, 0));
-    a.store.commit(staging, Some(at(5)), &RELIST, false, |change| a.told.push(described(&change))).unwrap();
+    a.store.commit(staging, Some(at(5)), &RELIST, false, |change| a.delivered.push(described(&change))).unwrap();
     let expected =
         ["shop/a: Deleted u@1, inferred, deleted", "shop/b: Deleted v@2, inferred, replaced", "shop/b: Added w@5"];
-    assert_eq!(a.told(), expected);
+    assert_eq!(a.delivered(), expected);
 }
 
 #[test]
 fn staged_list_is_invisible_to_readers() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.list(&[("a", "u", 1)], 1);
     let mut staging = a.store.begin_relist();
     staging.put(identity("b", "v", 2), thing("v", 2, 0));
@@ -369,20 +371,20 @@ fn staged_list_is_invisible_to_readers() {
 
 #[test]
 fn list_never_reverts_object_within_epoch() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.thing("a", "u", 5);
     a.thing("b", "v", 6);
-    a.told();
+    a.delivered();
     a.list(&[("a", "u", 4), ("b", "before v", 3)], 7);
-    assert!(a.told().is_empty());
+    assert!(a.delivered().is_empty());
     assert_eq!(a.store.working().entry(Some("shop"), "a").unwrap().version(), &at(5));
 }
 
 #[test]
 fn older_list_needs_a_new_epoch() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.list(&[("a", "u", 5), ("b", "v", 6)], 10);
-    a.told();
+    a.delivered();
     let listed = |store: &Store<Thing>| {
         let mut staging = store.begin_relist();
         staging.put(identity("a", "u", 4), thing("u", 4, 0));
@@ -395,8 +397,8 @@ fn older_list_needs_a_new_epoch() {
     assert_eq!(a.store.working().len(), 2);
 
     let staging = listed(&a.store);
-    a.store.commit(staging, Some(at(4)), &RELIST, true, |change| a.told.push(described(&change))).unwrap();
-    assert_eq!(a.told(), ["shop/b: Deleted v@6, inferred, deleted", "shop/a: Updated u@5 to u@4"]);
+    a.store.commit(staging, Some(at(4)), &RELIST, true, |change| a.delivered.push(described(&change))).unwrap();
+    assert_eq!(a.delivered(), ["shop/b: Deleted v@6, inferred, deleted", "shop/a: Updated u@5 to u@4"]);
     a.store.publish();
     let snapshot = a.store.reader().snapshot();
     assert_eq!((snapshot.version(), snapshot.epoch()), (Some(&at(4)), 1));
@@ -404,7 +406,7 @@ fn older_list_needs_a_new_epoch() {
 
 #[test]
 fn opaque_versions_follow_delivery_order() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     let opaque = |version: &str| Identity { version: version.into(), ..identity("a", "u", 0) };
     for (version, number, changes) in [("x", 1, true), ("x", 1, false), ("b", 2, true), ("x", 3, true)] {
         let changed = a.store.apply(opaque(version), thing("u", number, 0), &LIVE, |_| ());
@@ -425,7 +427,7 @@ fn store_version_only_advances() {
 
 #[test]
 fn index_follows_objects_with_any_value_count() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.apply("early", "u", 1, thing("u", 1, 6));
     let before = a.store.reader().snapshot();
     let factors = a
@@ -454,7 +456,7 @@ fn index_follows_objects_with_any_value_count() {
 
 #[test]
 fn snapshot_before_index_serves_its_queries() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     a.apply("a", "u", 1, thing("u", 1, 6));
     a.store.publish();
     let before = a.store.reader().snapshot();
@@ -465,7 +467,7 @@ fn snapshot_before_index_serves_its_queries() {
 
 #[test]
 fn indexes_of_one_type_are_distinguished() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     let groups = a.store.add_index(|thing: &Thing| Some(thing.group));
     let none = a.store.add_index(|_: &Thing| None::<u8>);
     a.apply("a", "u", 1, thing("u", 1, 6));
@@ -477,18 +479,18 @@ fn indexes_of_one_type_are_distinguished() {
 
 #[test]
 fn joining_index_evaluates_each_state_once() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     for (name, uid, version) in [("a", "u", 1), ("b", "v", 2), ("c", "w", 3)] {
         a.thing(name, uid, version);
     }
     a.store.publish();
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = asked.clone();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
     let (by_uid, mut joining) = a.store.reader().snapshot().index(move |thing: &Thing| {
         counted.fetch_add(1, Ordering::Relaxed);
         Some(thing.uid.clone())
     });
-    assert_eq!(asked.swap(0, Ordering::Relaxed), 3);
+    assert_eq!(calls.swap(0, Ordering::Relaxed), 3);
     assert!(joining.is_at(a.store.working()));
 
     a.thing("b", "v", 4);
@@ -499,19 +501,19 @@ fn joining_index_evaluates_each_state_once() {
         store.reader().snapshot().by_index(&by_uid, &uid.to_owned()).map(|thing| thing.version).collect()
     };
     assert_eq!(found(&a.store, "v"), [4], "before the index is admitted, a lookup scans all objects");
-    asked.store(0, Ordering::Relaxed);
+    calls.store(0, Ordering::Relaxed);
     assert!(!joining.is_at(a.store.working()));
     joining.follow(&a.store.reader().snapshot());
-    assert_eq!(asked.swap(0, Ordering::Relaxed), 2, "the index function runs only for changed objects");
+    assert_eq!(calls.swap(0, Ordering::Relaxed), 2, "the index function runs only for changed objects");
     assert!(joining.is_at(a.store.working()));
 
-    a.store.admit(joining);
+    a.store.add_filled_index(joining);
     a.store.publish();
-    assert_eq!(asked.load(Ordering::Relaxed), 0, "admission must not call the index function");
+    assert_eq!(calls.load(Ordering::Relaxed), 0, "admission must not call the index function");
     for (uid, versions) in [("u", vec![1]), ("v", vec![4]), ("w", vec![]), ("x", vec![6])] {
         assert_eq!(found(&a.store, uid), versions);
     }
-    assert_eq!(asked.load(Ordering::Relaxed), 0, "a lookup must not call the index function");
+    assert_eq!(calls.load(Ordering::Relaxed), 0, "a lookup must not call the index function");
     a.thing("a", "u", 7);
     a.store.publish();
     assert_eq!(found(&a.store, "u"), [7]);
@@ -519,7 +521,7 @@ fn joining_index_evaluates_each_state_once() {
 
 #[test]
 fn panicking_index_leaves_store_unchanged() {
-    let mut a = Told::new();
+    let mut a = Delivered::new();
     let groups = a.store.add_index(|thing: &Thing| Some(thing.group));
     a.store.add_index(|thing: &Thing| {
         assert!(thing.group != 13, "unlucky");
@@ -534,12 +536,12 @@ fn panicking_index_leaves_store_unchanged() {
     let found = |group| snapshot.by_index(&groups, &group).map(|thing| thing.version).collect::<Vec<_>>();
     assert_eq!((found(1), found(13), found(3)), (vec![1], vec![], vec![3]));
     assert_eq!(snapshot.entry(Some("shop"), "a").unwrap().version(), &at(1));
-    assert_eq!(a.told(), ["shop/a: Added u@1", "shop/b: Added v@3"]);
+    assert_eq!(a.delivered(), ["shop/a: Added u@1", "shop/b: Added v@3"]);
 }
 
 #[test]
 fn stores_with_equal_content_have_equal_checksums() {
-    let (mut a, mut b) = (Told::new(), Told::new());
+    let (mut a, mut b) = (Delivered::new(), Delivered::new());
     a.thing("a", "u", 1);
     a.thing("b", "v", 2);
     b.list(&[("b", "v", 2), ("a", "u", 1)], 2);

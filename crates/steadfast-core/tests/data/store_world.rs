@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use steadfast_core::event::{Change, Path, Rules};
 use steadfast_core::record::Identity;
-use steadfast_core::store::{Index, Offer, Snapshot, Store, Tainted};
+use steadfast_core::store::{Index, OfferResult, Snapshot, Store, Tainted};
 use steadfast_core::{Entry, Event, Object, ObjectKey, Uid};
 
 const LIVE: Path = Path::Watched { deletion: None };
@@ -17,7 +17,7 @@ const FIRST_LIST: Path = Path::Listed { initial: true };
 
 /// Event in the world that the store follows.
 #[derive(Clone, Debug)]
-enum Happening {
+enum Action {
     /// An object is created or changed; its state may be undecodable.
     Write {
         name: u8,
@@ -29,7 +29,7 @@ enum Happening {
         name: u8,
         group: u8,
         broken: bool,
-        told: bool,
+        delivered: bool,
     },
     Delete {
         name: u8,
@@ -50,33 +50,33 @@ enum Happening {
     AddIndex,
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn action() -> impl Strategy<Value = Action> {
     let name = 0..40_u8;
     let broken = || prop::bool::weighted(0.15);
     prop_oneof![
-        10 => (name.clone(), 0..4_u8, broken()).prop_map(|(name, group, broken)| Happening::Write { name, group, broken }),
+        10 => (name.clone(), 0..4_u8, broken()).prop_map(|(name, group, broken)| Action::Write { name, group, broken }),
         4 => (name.clone(), 0..4_u8, broken(), any::<bool>())
-            .prop_map(|(name, group, broken, told)| Happening::Recreate { name, group, broken, told }),
-        5 => name.clone().prop_map(|name| Happening::Delete { name }),
-        1 => name.prop_map(|name| Happening::Replay { name }),
-        1 => Just(Happening::Cut),
-        2 => (any::<u64>(), any::<bool>()).prop_map(|(order, repeats)| Happening::List { order, repeats }),
-        1 => Just(Happening::Restore),
-        3 => Just(Happening::Publish),
-        1 => Just(Happening::AddIndex),
+            .prop_map(|(name, group, broken, delivered)| Action::Recreate { name, group, broken, delivered }),
+        5 => name.clone().prop_map(|name| Action::Delete { name }),
+        1 => name.prop_map(|name| Action::Replay { name }),
+        1 => Just(Action::Cut),
+        2 => (any::<u64>(), any::<bool>()).prop_map(|(order, repeats)| Action::List { order, repeats }),
+        1 => Just(Action::Restore),
+        3 => Just(Action::Publish),
+        1 => Just(Action::AddIndex),
     ]
 }
 
 /// Object on the server.
 #[derive(Clone, Debug, PartialEq)]
-struct Living {
+struct ServerObject {
     uid: String,
     version: u64,
     group: u8,
     broken: bool,
 }
 
-type Server = BTreeMap<ObjectKey, Living>;
+type Server = BTreeMap<ObjectKey, ServerObject>;
 
 /// Last delivered object and version of a name. The flag is set after an undecodable state; an equal version is then
 /// delivered again.
@@ -92,7 +92,7 @@ struct World {
     listed: bool,
     store: Store<Thing>,
     index: Option<Index<Thing, u8>>,
-    told: Vec<Change<Thing>>,
+    delivered: Vec<Change<Thing>>,
     belief: Belief,
     /// Snapshots with their content at the time of creation.
     kept: Vec<(Arc<Snapshot<Thing>>, Vec<String>)>,
@@ -115,18 +115,18 @@ impl World {
             listed: false,
             store: Store::new(Rules::default()),
             index: None,
-            told: Vec::new(),
+            delivered: Vec::new(),
             belief: Belief::new(),
             kept: Vec::new(),
         }
     }
 
-    fn identity(key: &ObjectKey, living: &Living) -> Identity {
-        Identity { key: key.clone(), uid: living.uid.as_str().into(), version: at(living.version) }
+    fn identity(key: &ObjectKey, object: &ServerObject) -> Identity {
+        Identity { key: key.clone(), uid: object.uid.as_str().into(), version: at(object.version) }
     }
 
-    fn decoded(living: &Living) -> Result<Arc<Thing>, Tainted> {
-        if living.broken { Err(Tainted) } else { thing(&living.uid, living.version, living.group) }
+    fn decoded(object: &ServerObject) -> Result<Arc<Thing>, Tainted> {
+        if object.broken { Err(Tainted) } else { thing(&object.uid, object.version, object.group) }
     }
 
     fn tick(&mut self) -> u64 {
@@ -139,7 +139,7 @@ impl World {
         let mut expected = Vec::new();
         let now = self.server.get(key).cloned();
         if let Some((uid, version, _)) = self.belief.get(key).cloned()
-            && now.as_ref().is_none_or(|living| living.uid != uid)
+            && now.as_ref().is_none_or(|object| object.uid != uid)
         {
             let how = deletion.map_or(", inferred".to_owned(), |version| format!(" at {version}, observed"));
             let why = if now.is_some() { "replaced" } else { "deleted" };
@@ -147,19 +147,21 @@ impl World {
             self.belief.remove(key);
         }
         match now {
-            Some(Living { broken: true, .. }) => {
+            Some(ServerObject { broken: true, .. }) => {
                 if let Some((_, _, doubted)) = self.belief.get_mut(key) {
                     *doubted = true;
                 }
             }
-            Some(Living { uid, version, .. }) => match self.belief.insert(key.clone(), (uid.clone(), version, false)) {
-                Some((_, before, false)) if before == version => {}
-                Some((_, before, _)) => expected.push(format!("{key}: Updated {uid}@{before} to {uid}@{version}")),
-                None => {
-                    let initial = if initial { " initial" } else { "" };
-                    expected.push(format!("{key}: Added {uid}@{version}{initial}"));
+            Some(ServerObject { uid, version, .. }) => {
+                match self.belief.insert(key.clone(), (uid.clone(), version, false)) {
+                    Some((_, before, false)) if before == version => {}
+                    Some((_, before, _)) => expected.push(format!("{key}: Updated {uid}@{before} to {uid}@{version}")),
+                    None => {
+                        let initial = if initial { " initial" } else { "" };
+                        expected.push(format!("{key}: Added {uid}@{version}{initial}"));
+                    }
                 }
-            },
+            }
             None => {}
         }
         expected
@@ -170,51 +172,52 @@ impl World {
         if self.cut {
             return;
         }
-        let living = self.server[key].clone();
+        let object = self.server[key].clone();
         let expected = self.expected(key, None, false);
-        let told = &mut self.told;
-        let from = told.len();
-        let changed =
-            self.store.apply(Self::identity(key, &living), Self::decoded(&living), &LIVE, |change| told.push(change));
+        let delivered = &mut self.delivered;
+        let from = delivered.len();
+        let changed = self
+            .store
+            .apply(Self::identity(key, &object), Self::decoded(&object), &LIVE, |change| delivered.push(change));
         assert!(changed);
-        assert_eq!(self.told[from..].iter().map(described).collect::<Vec<_>>(), expected);
+        assert_eq!(self.delivered[from..].iter().map(described).collect::<Vec<_>>(), expected);
         self.store.advance(at(self.clock));
     }
 
-    fn delete(&mut self, key: &ObjectKey, told: bool) {
-        let Some(living) = self.server.remove(key) else { return };
+    fn delete(&mut self, key: &ObjectKey, delivered: bool) {
+        let Some(object) = self.server.remove(key) else { return };
         let version = self.tick();
-        if self.cut || !told {
+        if self.cut || !delivered {
             return;
         }
         let expected = self.expected(key, Some(version), false);
         let path = Path::Watched { deletion: Some(at(version)) };
-        let from = self.told.len();
-        self.store.remove(key, &Uid::from(&*living.uid), &path, |change| self.told.push(change));
-        assert_eq!(self.told[from..].iter().map(described).collect::<Vec<_>>(), expected);
-        assert!(!self.store.remove(key, &Uid::from(&*living.uid), &path, |_| panic!("the object was already removed")));
+        let from = self.delivered.len();
+        self.store.remove(key, &Uid::from(&*object.uid), &path, |change| self.delivered.push(change));
+        assert_eq!(self.delivered[from..].iter().map(described).collect::<Vec<_>>(), expected);
+        assert!(!self.store.remove(key, &Uid::from(&*object.uid), &path, |_| panic!("the object was already removed")));
         self.store.advance(at(version));
     }
 
     fn list(&mut self, order: u64, repeats: bool) {
         let mut items: Vec<_> = self.server.clone().into_iter().collect();
-        if repeats && let Some((key, living)) = items.first().cloned() {
+        if repeats && let Some((key, object)) = items.first().cloned() {
             // The list contains an earlier state of the first object before its current state.
-            items.insert(0, (key, Living { version: living.version.saturating_sub(1), ..living }));
+            items.insert(0, (key, ServerObject { version: object.version.saturating_sub(1), ..object }));
         }
         if order.is_multiple_of(2) && !repeats {
-            items.sort_by_key(|(_, living)| (living.version ^ order) % 97);
+            items.sort_by_key(|(_, object)| (object.version ^ order) % 97);
         }
         let mut staging = self.store.begin_relist();
-        for (key, living) in &items {
-            let identity = Self::identity(key, living);
+        for (key, object) in &items {
+            let identity = Self::identity(key, object);
             let held = self.store.working().entry(key.namespace(), key.name());
             let same = held.is_some_and(|held| {
-                **held.uid() == *living.uid && *held.version() == identity.version && !held.is_tainted()
+                **held.uid() == *object.uid && *held.version() == identity.version && !held.is_tainted()
             });
-            assert_eq!(staging.offer(&identity) == Offer::Unchanged, same);
+            assert_eq!(staging.offer(&identity) == OfferResult::Unchanged, same);
             if !same {
-                staging.put(identity, Self::decoded(living));
+                staging.put(identity, Self::decoded(object));
             }
         }
         let (initial, restored) = (!self.listed, std::mem::take(&mut self.restored));
@@ -223,33 +226,33 @@ impl World {
         keys.dedup();
         let mut expected: Vec<_> = keys.iter().flat_map(|key| self.expected(key, None, initial)).collect();
         expected.sort_by_key(|line| !line.contains(": Deleted "));
-        let from = self.told.len();
+        let from = self.delivered.len();
         let path = if initial { FIRST_LIST } else { RELIST };
         let version = Some(at(self.clock.max(1)));
-        self.store.commit(staging, version, &path, restored, |change| self.told.push(change)).unwrap();
-        assert_eq!(self.told[from..].iter().map(described).collect::<Vec<_>>(), expected);
+        self.store.commit(staging, version, &path, restored, |change| self.delivered.push(change)).unwrap();
+        assert_eq!(self.delivered[from..].iter().map(described).collect::<Vec<_>>(), expected);
         (self.cut, self.listed) = (false, true);
         self.backup = self.server.clone();
     }
 
-    fn happen(&mut self, happening: &Happening) {
+    fn apply(&mut self, action: &Action) {
         let key_of = |name: u8| ObjectKey::namespaced(format!("ns{}", name % 3), format!("n{name}"));
-        match *happening {
-            Happening::Write { name, group, broken } => {
+        match *action {
+            Action::Write { name, group, broken } => {
                 let (key, version) = (key_of(name), self.tick());
-                let uid = self.server.get(&key).map_or_else(|| format!("u{version}"), |living| living.uid.clone());
-                self.server.insert(key.clone(), Living { uid, version, group, broken });
+                let uid = self.server.get(&key).map_or_else(|| format!("u{version}"), |object| object.uid.clone());
+                self.server.insert(key.clone(), ServerObject { uid, version, group, broken });
                 self.send(&key);
             }
-            Happening::Recreate { name, group, broken, told } => {
+            Action::Recreate { name, group, broken, delivered } => {
                 let key = key_of(name);
-                self.delete(&key, told);
+                self.delete(&key, delivered);
                 let version = self.tick();
-                self.server.insert(key.clone(), Living { uid: format!("u{version}"), version, group, broken });
+                self.server.insert(key.clone(), ServerObject { uid: format!("u{version}"), version, group, broken });
                 self.send(&key);
             }
-            Happening::Delete { name } => self.delete(&key_of(name), true),
-            Happening::Replay { name } => {
+            Action::Delete { name } => self.delete(&key_of(name), true),
+            Action::Replay { name } => {
                 let key = key_of(name);
                 if let Some(held) = self.store.working().entry(key.namespace(), key.name()).cloned() {
                     let version: u64 = held.version().as_str().parse().unwrap();
@@ -261,19 +264,19 @@ impl World {
                     assert!(!changed || version == 1);
                 }
             }
-            Happening::Cut => self.cut = true,
-            Happening::List { order, repeats } => self.list(order, repeats),
-            Happening::Restore => {
+            Action::Cut => self.cut = true,
+            Action::List { order, repeats } => self.list(order, repeats),
+            Action::Restore => {
                 self.server = self.backup.clone();
                 (self.cut, self.restored) = (true, true);
             }
-            Happening::Publish => {
+            Action::Publish => {
                 self.store.publish();
                 let snapshot = self.store.reader().snapshot();
                 let content = content(&snapshot);
                 self.kept.push((snapshot, content));
             }
-            Happening::AddIndex => {
+            Action::AddIndex => {
                 self.index.get_or_insert_with(|| self.store.add_index(|thing: &Thing| Some(thing.group)));
             }
         }
@@ -283,8 +286,8 @@ impl World {
     fn check(&mut self) {
         let working = self.store.working();
         if !self.cut {
-            let living = self.server.iter().map(|(key, l)| format!("{key} {} {} {}", l.uid, l.version, l.broken));
-            assert_eq!(content(working), living.collect::<Vec<_>>());
+            let object = self.server.iter().map(|(key, l)| format!("{key} {} {} {}", l.uid, l.version, l.broken));
+            assert_eq!(content(working), object.collect::<Vec<_>>());
         }
         let tainted = working.iter().filter(|entry| entry.is_tainted()).map(Entry::key);
         assert!(working.tainted().iter().eq(tainted));
@@ -305,34 +308,34 @@ impl World {
             assert_eq!(&content(snapshot), content_then, "a snapshot never changes");
         }
         // C1 and C5: per stay Added, Updated*, Deleted, each with the previously delivered state.
-        let mut told: BTreeMap<ObjectKey, Object<Thing>> = BTreeMap::new();
-        for change in self.told {
+        let mut delivered: BTreeMap<ObjectKey, Object<Thing>> = BTreeMap::new();
+        for change in self.delivered {
             let (key, event) = (change.key().clone(), change.event);
             assert_eq!(event.object().uid, *event.object().identity().uid);
             match event {
-                Event::Added { object, .. } => assert!(told.insert(key, object).is_none()),
+                Event::Added { object, .. } => assert!(delivered.insert(key, object).is_none()),
                 Event::Updated { old, new } => {
                     assert_eq!(old.uid, new.uid);
-                    assert!(told.insert(key, new).unwrap().is(&old));
+                    assert!(delivered.insert(key, new).unwrap().is(&old));
                 }
-                Event::Deleted { last, .. } => assert!(told.remove(&key).unwrap().is(&last)),
+                Event::Deleted { last, .. } => assert!(delivered.remove(&key).unwrap().is(&last)),
                 Event::Resynced { .. } => panic!("a resync that was not requested"),
             }
         }
         let working = self.store.working();
         let held = working.iter().filter_map(|entry| Some((entry.key(), entry.last()?)));
-        assert!(told.iter().eq(held), "the replayed events must yield the content of the store");
+        assert!(delivered.iter().eq(held), "the replayed events must yield the content of the store");
     }
 }
 
 proptest! {
     #[test]
     fn store_follows_server_like_naive_observer(
-        happenings in vec(happening(), 0..250)
+        happenings in vec(action(), 0..250)
     ) {
         let mut world = World::new();
-        for (number, happening) in happenings.iter().enumerate() {
-            world.happen(happening);
+        for (number, action) in happenings.iter().enumerate() {
+            world.apply(action);
             // Not after every step, so that several edits share a publication.
             if number % 7 == 0 {
                 world.check();

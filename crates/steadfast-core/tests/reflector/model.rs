@@ -29,7 +29,7 @@ const RECOVERY: Duration = Duration::from_secs(240);
 const RECOVERY_BY_LISTS: Duration = Duration::from_secs(900);
 const AUDIT: Duration = Duration::from_secs(150);
 const QUIET: Duration = Duration::from_secs(300);
-const MOST_SENDS_A_MINUTE: usize = 120;
+const MAX_SENDS_PER_MINUTE: usize = 120;
 
 #[test]
 fn reflector_is_never_wrong_and_recovers() {
@@ -80,8 +80,8 @@ fn reflector_is_never_wrong_and_recovers() {
 }
 
 fn seeds() -> Range<u64> {
-    let Ok(asked) = env::var("STEADFAST_SEEDS") else { return SEEDS };
-    let (first, end) = asked.split_once("..").expect("a range of seeds");
+    let Ok(requests) = env::var("STEADFAST_SEEDS") else { return SEEDS };
+    let (first, end) = requests.split_once("..").expect("a range of seeds");
     first.parse().expect("a seed")..end.parse().expect("a seed")
 }
 
@@ -90,8 +90,8 @@ fn name_of(note: &Diagnostic) -> &'static str {
         Diagnostic::Synced { .. } => "synced",
         Diagnostic::Restored { .. } => "restored",
         Diagnostic::NotRestored { .. } => "not restored",
-        Diagnostic::NotKept { .. } => "not kept",
-        Diagnostic::ToldUnwritten { .. } => "told unwritten",
+        Diagnostic::CheckpointNotWritten { .. } => "not kept",
+        Diagnostic::DeliveredUnrecorded { .. } => "told unwritten",
         Diagnostic::Resumed { .. } => "resumed",
         Diagnostic::Moved { .. } => "moved",
         Diagnostic::Ended => "ended",
@@ -112,7 +112,7 @@ fn name_of(note: &Diagnostic) -> &'static str {
         Diagnostic::Undecodable { .. } => "undecodable",
         Diagnostic::Contradicted { .. } => "contradicted",
         Diagnostic::Disordered => "disordered",
-        Diagnostic::KnownByName { .. } => "known by name",
+        Diagnostic::IdentifiedByName { .. } => "known by name",
         Diagnostic::Endless { .. } => "endless",
         Diagnostic::Unidentified { .. } => "unnamed",
         Diagnostic::Audited { .. } => "compared",
@@ -164,16 +164,16 @@ impl Client {
             streamed_lists: Some(random.share() < 0.7),
             audit_every: (kind == Kind::Losing || random.share() < 0.3).then_some(AUDIT),
             delta_relists: Some(random.share() < 0.5),
-            delta_least: 1,
+            delta_min_objects: 1,
             delta_one_in: 1,
             pages_for: Duration::from_secs(if random.share() < 0.5 { 60 } else { 1800 }),
-            longest_period: (kind == Kind::WithoutBookmarks).then(|| Duration::from_secs(300)),
+            max_period: (kind == Kind::WithoutBookmarks).then(|| Duration::from_secs(300)),
             ..Default::default()
         };
         let mut client = Self {
             seed,
             now: Instant::ZERO,
-            period: settings.longest_period.unwrap_or(settings.period),
+            period: settings.max_period.unwrap_or(settings.period),
             reflector: Reflector::new(settings, seed),
             random,
             monitor: Monitor::default(),
@@ -199,7 +199,7 @@ impl Client {
             at_once = if next > self.now { 0 } else { at_once + 1 };
             assert!(at_once < 200, "200 steps without an advance of the time");
             self.now = self.now.max(next);
-            self.turn();
+            self.advance();
             self.judge();
         }
         self.now = end;
@@ -207,8 +207,8 @@ impl Client {
     }
 
     /// Performs all due actions: of the server, of grants, and of the reflector's timer.
-    fn turn(&mut self) {
-        for (id, arrival) in self.server.turn(self.now, self.reflector.version(), self.epoch) {
+    fn advance(&mut self) {
+        for (id, arrival) in self.server.advance(self.now, self.reflector.version(), self.epoch) {
             // A response to a cancelled request may still be in flight.
             if self.monitor.open.contains_key(&id) {
                 self.arrive(id, arrival);
@@ -218,7 +218,7 @@ impl Client {
             self.grant_at = None;
             self.monitor.transfer_granted();
             // The hints must precede the grant, because the grant selects the kind of list.
-            self.reflector.expect(ListHints { held: self.store.len(), ..ListHints::default() });
+            self.reflector.set_list_hints(ListHints { held: self.store.len(), ..ListHints::default() });
             self.step(Input::TransferGranted);
         }
         if self.server.take_recovered() {
@@ -241,16 +241,18 @@ impl Client {
                     Verdict::Apply => self.apply(kind, key, version),
                     Verdict::Stage if kind == RecordKind::Deleted => drop(self.staged.remove(&key)),
                     Verdict::Stage => drop(self.staged.insert(key, version)),
-                    Verdict::Skip | Verdict::Older { .. } | Verdict::Compare | Verdict::Offer => {}
-                    Verdict::Do(outputs) => self.perform(&outputs),
+                    Verdict::Skip | Verdict::Older { .. } | Verdict::Compare | Verdict::StageUnchanged => {}
+                    Verdict::Perform(outputs) => self.perform(&outputs),
                 }
             }
             Arrival::Item(key, version) => match self.reflector.list_item(self.now, id, &identity(key, version)) {
                 Verdict::Stage => drop(self.staged.insert(key, version)),
                 Verdict::Compare => drop(self.compared.0.insert(key, version)),
-                Verdict::Offer if self.store.get(&key) == Some(&version) => drop(self.staged.insert(key, version)),
-                Verdict::Offer => self.step(Input::Differs(id, identity(key, version))),
-                Verdict::Do(outputs) => self.perform(&outputs),
+                Verdict::StageUnchanged if self.store.get(&key) == Some(&version) => {
+                    drop(self.staged.insert(key, version))
+                }
+                Verdict::StageUnchanged => self.step(Input::Differs(id, identity(key, version))),
+                Verdict::Perform(outputs) => self.perform(&outputs),
                 Verdict::Apply | Verdict::Skip | Verdict::Older { .. } => {}
             },
             Arrival::Probed(version, sent) => {
@@ -259,13 +261,13 @@ impl Client {
             }
             Arrival::Bookmark(version, initial_events_end) => {
                 let bookmark = Bookmark { version: version_of(version), initial_events_end };
-                if let Verdict::Do(outputs) = self.reflector.record(self.now, id, Record::Bookmark(&bookmark)) {
+                if let Verdict::Perform(outputs) = self.reflector.record(self.now, id, Record::Bookmark(&bookmark)) {
                     self.perform(&outputs);
                 }
             }
             Arrival::Error(status) => {
                 self.monitor.response_ended(id);
-                if let Verdict::Do(outputs) = self.reflector.record(self.now, id, Record::Error(&status)) {
+                if let Verdict::Perform(outputs) = self.reflector.record(self.now, id, Record::Error(&status)) {
                     self.perform(&outputs);
                 }
             }
@@ -286,7 +288,7 @@ impl Client {
             }
             Arrival::Unsettled => self.step(Input::Unsettled(id)),
             Arrival::Settled => self.step(Input::Settled(id)),
-            Arrival::Answering(answering) => self.step(Input::Answering(id, answering)),
+            Arrival::Responsive(responsive) => self.step(Input::Responsive(id, responsive)),
             Arrival::Broke => {
                 self.monitor.response_ended(id);
                 self.step(Input::Failed(id, Failure::unreachable("reset")));
@@ -348,7 +350,7 @@ impl Client {
                     if matches!(request, Request::ShortWatch { .. }) {
                         *self.seen.entry("short watch").or_default() += 1;
                     }
-                    self.server.ask(self.now, *id, request);
+                    self.server.accept(self.now, *id, request);
                 }
                 Output::Cancel(id) => self.server.forget(*id),
                 Output::BeginStaging { .. } => self.staged.clear(),
@@ -365,14 +367,14 @@ impl Client {
                         );
                     }
                     assert!(version.is_some());
-                    let came = self.staged.iter().filter(|(key, version)| self.store.get(key) != Some(version));
-                    let gone = self.store.keys().filter(|key| !self.staged.contains_key(key));
-                    self.reflector.found(came.count() + gone.count());
+                    let changed = self.staged.iter().filter(|(key, version)| self.store.get(key) != Some(version));
+                    let removed = self.store.keys().filter(|key| !self.staged.contains_key(key));
+                    self.reflector.list_differed(changed.count() + removed.count());
                     self.epoch = server_epoch;
                     self.store = std::mem::take(&mut self.staged);
                 }
                 Output::BeginComparison => self.compared = Default::default(),
-                Output::NameLost => *self.seen.entry("lost").or_default() += 1,
+                Output::ReportDifferences => *self.seen.entry("lost").or_default() += 1,
                 Output::Diagnostic(note) => *self.seen.entry(name_of(note)).or_default() += 1,
                 // The monitor checks these outputs.
                 _ => {}
@@ -393,11 +395,11 @@ impl Client {
         while self.sends.front().is_some_and(|sent| self.now.since(*sent) > Duration::from_secs(60)) {
             self.sends.pop_front();
         }
-        assert!(self.sends.len() <= MOST_SENDS_A_MINUTE, "{} requests in a minute", self.sends.len());
+        assert!(self.sends.len() <= MAX_SENDS_PER_MINUTE, "{} requests in a minute", self.sends.len());
         if self.reflector.evidence().at(self.now).is_fresh() {
             // A replica that resumes after a freeze delivers old changes as new ones, which no client can detect.
             let audit = if self.kind == Kind::Losing { AUDIT * 3 } else { Duration::ZERO };
-            let known = self.period * 2 + server::LONGEST_FREEZE + audit + Duration::from_secs(5);
+            let known = self.period * 2 + server::MAX_FREEZE + audit + Duration::from_secs(5);
             self.server.must_be_known(self.now - known, &self.store, self.epoch);
         }
     }

@@ -118,7 +118,7 @@ impl Monitor {
                 assert_ne!(self.comparison, Comparison::None, "no comparison is in progress");
                 self.comparison = Comparison::ResultPending;
             }
-            Output::NameLost => assert_ne!(self.comparison, Comparison::None, "no comparison is in progress"),
+            Output::ReportDifferences => assert_ne!(self.comparison, Comparison::None, "no comparison is in progress"),
             Output::Advance(_) | Output::RememberPages { .. } | Output::RememberFull { .. } | Output::Diagnostic(_) => {
             }
         }

@@ -104,8 +104,8 @@ fn initial_events_prove_time_of_request() {
 #[test]
 fn newer_list_proves_time_of_request() {
     let (mut reflector, watch) = watching();
-    let gone = Status { code: 410, reason: "Expired".into(), ..Status::default() };
-    reflector.record(at(30), watch, Record::Error(&gone));
+    let expired = Status { code: 410, reason: "Expired".into(), ..Status::default() };
+    reflector.record(at(30), watch, Record::Error(&expired));
     let due = reflector.wake_at().expect("a list");
     reflector.step(due, Input::Tick);
     let (list, request) = sent(&reflector.step(due, Input::TransferGranted));
@@ -140,7 +140,7 @@ fn repeatedly_rejected_watches_are_one_doubt() {
                 let doubt = state.doubt().unwrap_or_else(|| panic!("{state} without a proof"));
                 assert_eq!((doubt.lasting, doubt.age), (now.since(begun), Some(now.since(at(0)))), "{state}");
                 let verdict = reflector.record(now, watch, Record::Error(&broken));
-                assert!(matches!(verdict, Verdict::Do(_)));
+                assert!(matches!(verdict, Verdict::Perform(_)));
             }
         }
     }
@@ -164,14 +164,14 @@ fn duration_max_settings_mean_never() {
     let settings = ReflectorSettings {
         poll_every: Some(max),
         period: max,
-        shortest_period: max,
-        longest_period: Some(max),
+        min_period: max,
+        max_period: Some(max),
         audit_every: Some(max),
         pages_for: max,
-        delta_within: max,
-        list_patience: max,
-        initial_events_within: max,
-        stream_patience: max,
+        delta_timeout: max,
+        list_stall_timeout: max,
+        initial_events_timeout: max,
+        stale_after: max,
         healthy_after: max,
         short_watch: max,
         probe_deadline: max,

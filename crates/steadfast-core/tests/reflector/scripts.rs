@@ -54,41 +54,41 @@ fn scripts_hold_for_every_jitter_seed() {
 fn check(file: &PathBuf) -> Vec<String> {
     let text = fs::read_to_string(file).unwrap();
     if env::var_os("STEADFAST_REWRITE").is_some() {
-        fs::write(file, played(&text, 0)).unwrap();
+        fs::write(file, run(&text, 0)).unwrap();
         return Vec::new();
     }
     for seed in 0..SEEDS {
-        let came = played(&text, seed);
-        if let Some((line, (expected, came))) =
-            text.lines().zip(came.lines()).enumerate().find(|(_, (expected, came))| expected != came)
+        let actual = run(&text, seed);
+        if let Some((line, (expected, actual))) =
+            text.lines().zip(actual.lines()).enumerate().find(|(_, (expected, actual))| expected != actual)
         {
             let name = file.file_name().unwrap().to_string_lossy();
-            return vec![format!("{name}:{}, seed {seed}: expected `{expected}`, but it is `{came}`", line + 1)];
+            return vec![format!("{name}:{}, seed {seed}: expected `{expected}`, but it is `{actual}`", line + 1)];
         }
-        assert_eq!(text, came, "{}, seed {seed}", file.display());
+        assert_eq!(text, actual, "{}, seed {seed}", file.display());
     }
     Vec::new()
 }
 
 /// Returns the script with the actual output of the reflector.
-fn played(script: &str, seed: u64) -> String {
-    let mut played = String::new();
-    let mut stage = Stage::new("", ":", seed);
+fn run(script: &str, seed: u64) -> String {
+    let mut run = String::new();
+    let mut fixture = Fixture::new("", ":", seed);
     for line in script.lines() {
         if let Some(header) = line.strip_prefix("scenario") {
-            stage = Stage::new(line, header, seed);
+            fixture = Fixture::new(line, header, seed);
         }
         if line.starts_with("    ") {
             continue;
         }
-        writeln!(played, "{line}").unwrap();
+        writeln!(run, "{line}").unwrap();
         if let Some(command) = line.strip_prefix("> ") {
-            for answer in stage.play(command) {
-                writeln!(played, "    {answer}").unwrap();
+            for answer in fixture.run_command(command) {
+                writeln!(run, "    {answer}").unwrap();
             }
         }
     }
-    played
+    run
 }
 
 /// Parses the settings and hints of a header, such as `scenario in pages: …`.
@@ -101,24 +101,24 @@ fn settings_of(header: &str) -> (ReflectorSettings, ListHints) {
         "by difference from many" => 3200,
         _ => 3,
     };
-    let outlook = ListHints { protobuf: words.trim() != "in JSON", held, ..ListHints::default() };
+    let hints = ListHints { protobuf: words.trim() != "in JSON", held, ..ListHints::default() };
     let settings = match words.trim() {
         "" | "in JSON" => settings,
         "in pages" => ReflectorSettings { streamed_lists: Some(false), ..settings },
         // Both settings by difference allow 16 changed and 16 missing objects.
         "by difference" => {
-            ReflectorSettings { delta_relists: Some(true), delta_least: 16, delta_one_in: 1, ..settings }
+            ReflectorSettings { delta_relists: Some(true), delta_min_objects: 16, delta_one_in: 1, ..settings }
         }
         "by difference from many" => ReflectorSettings { delta_relists: Some(true), ..settings },
         "with an audit" => ReflectorSettings { audit_every: Some(Duration::from_secs(100)), ..settings },
-        "with a longer period" => ReflectorSettings { longest_period: Some(Duration::from_secs(300)), ..settings },
+        "with a longer period" => ReflectorSettings { max_period: Some(Duration::from_secs(300)), ..settings },
         "with a short memory" => ReflectorSettings { pages_for: Duration::from_secs(40), ..settings },
         other => panic!("unknown settings `{other}`"),
     };
-    (settings, outlook)
+    (settings, hints)
 }
 
-struct Stage {
+struct Fixture {
     title: String,
     command: String,
     reflector: Reflector,
@@ -129,7 +129,7 @@ struct Stage {
     sent: BTreeMap<RequestId, Instant>,
 }
 
-impl Drop for Stage {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("in `{}`, at `{}`: {:?}", self.title, self.command, self.reflector);
@@ -137,12 +137,12 @@ impl Drop for Stage {
     }
 }
 
-impl Stage {
+impl Fixture {
     fn new(title: &str, header: &str, seed: u64) -> Self {
-        let (settings, outlook) = settings_of(header);
-        let period = settings.longest_period.unwrap_or(settings.period);
+        let (settings, hints) = settings_of(header);
+        let period = settings.max_period.unwrap_or(settings.period);
         let mut reflector = Reflector::new(settings, seed);
-        reflector.expect(outlook);
+        reflector.set_list_hints(hints);
         Self {
             title: title.to_owned(),
             command: String::new(),
@@ -154,7 +154,7 @@ impl Stage {
         }
     }
 
-    fn play(&mut self, command: &str) -> Vec<String> {
+    fn run_command(&mut self, command: &str) -> Vec<String> {
         command.clone_into(&mut self.command);
         let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
         match verb {
@@ -166,7 +166,7 @@ impl Stage {
             }
             "freshness" => return vec![self.freshness()],
             "found" => {
-                self.reflector.found(rest.parse().expect("a count"));
+                self.reflector.list_differed(rest.parse().expect("a count"));
                 return Vec::new();
             }
             "item" => {
@@ -208,8 +208,8 @@ impl Stage {
             }
             "unsettled" => Input::Unsettled(request(rest).0),
             "settled" => Input::Settled(request(rest).0),
-            "unanswered" => Input::Answering(request(rest).0, false),
-            "answered" => Input::Answering(request(rest).0, true),
+            "unanswered" => Input::Responsive(request(rest).0, false),
+            "answered" => Input::Responsive(request(rest).0, true),
             "differs" => {
                 let (id, rest) = request(rest);
                 Input::Differs(id, identity(rest))
@@ -218,10 +218,10 @@ impl Stage {
             "complete" => {
                 let (id, rest) = request(rest);
                 let (version, more) = rest.split_once(", ").unwrap_or((rest, ""));
-                let asked = self.monitor.open.get(&id).cloned();
+                let open = self.monitor.open.get(&id).cloned();
                 self.monitor.response_ended(id);
                 let version = version.strip_prefix("at ").map(ResourceVersion::from);
-                if let Some(Request::Probe { .. }) = asked {
+                if let Some(Request::Probe { .. }) = open {
                     let ago = more.strip_prefix("sent ").and_then(|ago| ago.strip_suffix(" ago"));
                     let sent = ago.map_or(self.sent[&id], |ago| self.now - duration(ago));
                     Input::Probed(id, version, sent)
@@ -248,7 +248,7 @@ impl Stage {
             _ => panic!("unknown command `{command}`"),
         };
         let outputs = self.reflector.step(self.now, input);
-        self.told(&outputs)
+        self.describe(&outputs)
     }
 
     fn record(&mut self, verb: &str, rest: &str) -> Vec<String> {
@@ -279,14 +279,14 @@ impl Stage {
         match verdict {
             Verdict::Apply => vec!["apply".to_owned()],
             Verdict::Stage => vec!["stage".to_owned()],
-            Verdict::Offer => vec!["stage the cached object, or report a difference".to_owned()],
+            Verdict::StageUnchanged => vec!["stage the cached object, or report a difference".to_owned()],
             Verdict::Compare => vec!["compare".to_owned()],
             Verdict::Skip | Verdict::Older { .. } => vec!["skip".to_owned()],
-            Verdict::Do(outputs) => self.told(&outputs),
+            Verdict::Perform(outputs) => self.describe(&outputs),
         }
     }
 
-    fn told(&mut self, outputs: &[Output]) -> Vec<String> {
+    fn describe(&mut self, outputs: &[Output]) -> Vec<String> {
         self.monitor.check_outputs(outputs);
         for output in outputs {
             if let Output::Send(id, _) = output {
@@ -386,12 +386,12 @@ fn status(text: &str) -> Status {
 
 fn described(output: &Output) -> String {
     match output {
-        Output::Send(id, request) => format!("send {}: {}", id.0, asked(request)),
+        Output::Send(id, request) => format!("send {}: {}", id.0, described_request(request)),
         Output::Cancel(id) => format!("cancel {}", id.0),
         Output::AwaitTransfer => "await a transfer".to_owned(),
         Output::ReleaseTransfer => "release the transfer".to_owned(),
-        Output::BeginStaging { anew: false } => "begin staging".to_owned(),
-        Output::BeginStaging { anew: true } => "start staging again".to_owned(),
+        Output::BeginStaging { new_epoch: false } => "begin staging".to_owned(),
+        Output::BeginStaging { new_epoch: true } => "start staging again".to_owned(),
         Output::DropStaging => "drop staging".to_owned(),
         Output::Commit { version, initial, new_epoch } => {
             let version = version.as_ref().map_or("no version", ResourceVersion::as_str);
@@ -402,7 +402,7 @@ fn described(output: &Output) -> String {
         Output::Advance(version) => format!("advance to {version}"),
         Output::BeginComparison => "begin a comparison".to_owned(),
         Output::JudgeComparison => "judge the comparison".to_owned(),
-        Output::NameLost => "name what was lost".to_owned(),
+        Output::ReportDifferences => "name what was lost".to_owned(),
         Output::EndComparison => "end the comparison".to_owned(),
         Output::RememberPages { .. } => "remember pages".to_owned(),
         Output::RememberFull { .. } => "remember that metadata are not to be had".to_owned(),
@@ -414,7 +414,7 @@ fn described(output: &Output) -> String {
     }
 }
 
-fn asked(request: &Request) -> String {
+fn described_request(request: &Request) -> String {
     let least = |from: &ListFrom| match from {
         ListFrom::Consistent => "consistent".to_owned(),
         ListFrom::NotOlderThan(version) => format!("not older than {version}"),
@@ -424,21 +424,21 @@ fn asked(request: &Request) -> String {
         Request::Page { continue_token: Some(_), .. } => "next page".to_owned(),
         Request::Page { from, limit: Some(limit), .. } => format!("page of {limit}, {}", least(from)),
         Request::Page { from, limit: None, .. } => format!("whole list, {}", least(from)),
-        Request::Watch { from, elsewhere: false, .. } => format!("watch from {from}"),
-        Request::Watch { from, elsewhere: true, .. } => format!("watch from {from}, elsewhere"),
+        Request::Watch { from, new_connection: false, .. } => format!("watch from {from}"),
+        Request::Watch { from, new_connection: true, .. } => format!("watch from {from}, elsewhere"),
         Request::Probe { .. } => "probe".to_owned(),
         Request::Metadata { continue_token: Some(_), .. } => "next page of metadata".to_owned(),
         Request::Metadata { from, .. } => format!("metadata, {}", least(from)),
         Request::State { key, version } => format!("{key} as it was at {version}"),
         Request::Versions { continue_token: Some(_), .. } => "next page of versions".to_owned(),
         Request::Versions { limit, .. } => format!("versions, {limit} at once"),
-        Request::ShortWatch { from, target, reach: ProbeMethod::Streamed, seconds } => {
+        Request::ShortWatch { from, target, method: ProbeMethod::Streamed, seconds } => {
             format!("{} watch from {from} where {target} is reached", if *seconds < 4 { "brief" } else { "short" })
         }
-        Request::ShortWatch { from, target, reach: ProbeMethod::Listed, seconds } => {
+        Request::ShortWatch { from, target, method: ProbeMethod::Listed, seconds } => {
             let length = if *seconds < 4 { "brief" } else { "short" };
             format!("{length} watch from {from} where a list says that {target} is reached")
         }
-        Request::ShortWatch { from, reach: ProbeMethod::Unknown, .. } => format!("short watch from {from}"),
+        Request::ShortWatch { from, method: ProbeMethod::Unknown, .. } => format!("short watch from {from}"),
     }
 }

@@ -30,7 +30,7 @@ fn listing(streamed_lists: bool) -> (Reflector, RequestId) {
 
 fn unversioned() -> Identity {
     let key = ObjectKey::cluster("a");
-    Identity { uid: Uid::by_name(&key), version: ResourceVersion::made_of(b"{}"), key }
+    Identity { uid: Uid::by_name(&key), version: ResourceVersion::substitute_for(b"{}"), key }
 }
 
 fn meta() -> ListMeta {
@@ -59,7 +59,8 @@ fn objects_without_versions_are_polled() {
 #[test]
 fn initial_events_without_versions_fall_back_to_pages() {
     let (mut reflector, id) = listing(true);
-    let Verdict::Do(outputs) = reflector.record(at(1), id, Record::Object(RecordKind::Added, &unversioned())) else {
+    let Verdict::Perform(outputs) = reflector.record(at(1), id, Record::Object(RecordKind::Added, &unversioned()))
+    else {
         panic!("the initial events of a stream need versions");
     };
     assert!(outputs.contains(&Output::Cancel(id)) && outputs.contains(&Output::DropStaging), "{outputs:?}");
@@ -72,7 +73,8 @@ fn record_without_version_triggers_list() {
     let (mut reflector, id) = listing(true);
     let end = Bookmark { version: "9".into(), initial_events_end: true };
     reflector.record(at(0), id, Record::Bookmark(&end));
-    let Verdict::Do(outputs) = reflector.record(at(1), id, Record::Object(RecordKind::Deleted, &unversioned())) else {
+    let Verdict::Perform(outputs) = reflector.record(at(1), id, Record::Object(RecordKind::Deleted, &unversioned()))
+    else {
         panic!("a deletion without a version has no place in the order of events");
     };
     let is_reported = |output: &Output| match output {

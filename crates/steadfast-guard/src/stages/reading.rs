@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
-use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, Kept, Wanted, WatchRecord};
+use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, Cacheable, ExpectedKind, WatchRecord};
 use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
 
 use crate::meter::Meter;
@@ -15,8 +15,8 @@ pub(super) const MAX_OBJECT_BYTES: usize = 16 << 20;
 const FRAME_BYTES: usize = 16_384;
 
 /// Returns the requirements of an informer of pods.
-pub(super) fn wanted() -> Wanted {
-    Wanted { api_version: "v1".into(), kind: "Pod".into(), metadata: false }
+pub(super) fn wanted() -> ExpectedKind {
+    ExpectedKind { api_version: "v1".into(), kind: "Pod".into(), metadata: false }
 }
 
 fn chunks(mut body: Bytes) -> Vec<Bytes> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use steadfast_core::ObjectKey;
 use steadfast_core::event::{Path, Rules};
 use steadfast_core::record::Identity;
-use steadfast_core::store::{Lookup, Offer, Staging, Store};
+use steadfast_core::store::{Lookup, OfferResult, Staging, Store};
 
 use crate::meter::Meter;
 use crate::sample;
@@ -54,7 +54,7 @@ fn scattered(turn: usize) -> usize {
 fn stage(staging: &mut Staging<u64>, listed: Vec<Identity>, object: &Object) -> usize {
     let mut wanted = 0;
     for identity in listed {
-        if staging.offer(&identity) == Offer::Wanted {
+        if staging.offer(&identity) == OfferResult::Requested {
             wanted += 1;
             staging.put(identity, Ok(object.clone()));
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use steadfast::{Freshness, Informer, Kept, ResourceVersion};
+use steadfast::{Freshness, Informer, Cacheable, ResourceVersion};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -27,7 +27,7 @@ pub(super) struct FreshnessObserver {
 
 impl FreshnessObserver {
     /// Starts to observe `informer`.
-    pub(super) fn of<K: Kept>(informer: &Informer<K>) -> Self {
+    pub(super) fn of<K: Cacheable>(informer: &Informer<K>) -> Self {
         let looks = Arc::new(Mutex::new(vec![look(informer)]));
         let (written, informer) = (looks.clone(), informer.clone());
         let task = tokio::spawn(async move {
@@ -113,7 +113,7 @@ impl Drop for FreshnessObserver {
     }
 }
 
-fn look<K: Kept>(informer: &Informer<K>) -> Look {
+fn look<K: Cacheable>(informer: &Informer<K>) -> Look {
     let fresh = match informer.freshness() {
         Freshness::Fresh { version, .. } => version,
         _ => None,

@@ -63,7 +63,7 @@ impl Target {
     /// Adds helper tasks in memory that decode received data. The seed selects their order.
     #[must_use]
     pub fn helped(mut self) -> Self {
-        self.helpers = Helpers { threads: 3, worth: 1 };
+        self.helpers = Helpers { threads: 3, min_bytes: 1 };
         self
     }
 

@@ -117,7 +117,7 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
         // These values suit the small number of objects, and let the effect of a fault expire soon.
         let reflector = ReflectorSettings {
             delta_relists: Some(by_difference),
-            delta_least: 1,
+            delta_min_objects: 1,
             delta_one_in: 1,
             pages_for: Duration::from_secs(60),
             ..ReflectorSettings::default()

@@ -212,11 +212,11 @@ async fn failing_handler_delays_only_its_object() -> Result<(), WorldError> {
         _ => Does::Acknowledge,
     })?;
     life.settle(&server).await?;
-    assert_eq!(registration.counts().acknowledged, 37, "{:?}", registration.counts());
+    assert_eq!(registration.stats().acknowledged, 37, "{:?}", registration.stats());
     server.replace(&config_map("a-0", "2"))?;
     pause(600).await;
-    let counts = registration.counts();
-    assert_eq!((counts.acknowledged, counts.owed), (38, 3), "{counts:?}");
+    let counts = registration.stats();
+    assert_eq!((counts.acknowledged, counts.pending), (38, 3), "{counts:?}");
     let again = |name: &str| told(&log).iter().filter(|told| told.ends_with(&format!(" {name}"))).count();
     for name in ["a-1", "a-2", "a-3"] {
         assert!((10..40).contains(&again(name)), "{name} is delivered again with a growing backoff: {}", again(name));
@@ -236,7 +236,7 @@ async fn pending_events_wait_for_later_handler() -> Result<(), WorldError> {
     life.settle(&server).await?;
     let known = life.informer.durables();
     assert_eq!(
-        known.iter().map(|(name, counts)| (&**name, counts.owed, counts.is_here)).collect::<Vec<_>>(),
+        known.iter().map(|(name, counts)| (&**name, counts.pending, counts.is_registered)).collect::<Vec<_>>(),
         [("mirror", 1, false)]
     );
 

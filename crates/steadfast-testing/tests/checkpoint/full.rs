@@ -52,8 +52,8 @@ async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
     // The handler must not wait longer than this for an event, even if the disk is full.
     tokio::time::sleep(Duration::from_secs(60)).await;
     judge(&config_maps(&server)?, &log.lock()).map_err(|error| format!("{many} writes from {from}: {error}"))?;
-    let unwritten = registration.counts().unwritten;
-    let was_noted = !life.noted(|note| matches!(note, Diagnostic::ToldUnwritten { .. })).is_empty();
+    let unwritten = registration.stats().unrecorded;
+    let was_noted = !life.noted(|note| matches!(note, Diagnostic::DeliveredUnrecorded { .. })).is_empty();
     let number = changes.load(Ordering::Relaxed);
     let is_well = number >= from.saturating_add(many);
 

@@ -62,7 +62,7 @@ impl Life {
         }
         assert!(self.informer.freshness().is_fresh(), "{}", self.informer.freshness());
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert_eq!(self.checkpoint.counts().failing, None);
+        assert_eq!(self.checkpoint.stats().failing, None);
         Ok(())
     }
 

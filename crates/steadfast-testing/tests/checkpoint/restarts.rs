@@ -63,7 +63,7 @@ async fn restart_resumes_without_list() -> Result<(), WorldError> {
     rest.sort();
     assert_eq!(rest, ["+ a-00003", "+ b", "- a-00002 observed", "- a-00003 observed", "~ a-00001"]);
     assert_eq!(life.noted(|note| matches!(note, Diagnostic::Restored { .. })).len(), 1);
-    assert_eq!(life.noted(|note| matches!(note, Diagnostic::NotRestored { .. } | Diagnostic::NotKept { .. })), [""; 0]);
+    assert_eq!(life.noted(|note| matches!(note, Diagnostic::NotRestored { .. } | Diagnostic::CheckpointNotWritten { .. })), [""; 0]);
     Ok(())
 }
 
@@ -244,7 +244,7 @@ async fn many_objects_are_restored_without_list() -> Result<(), WorldError> {
     let objects: usize = objects.unwrap_or(2_000);
     let folder = Folder::new("many")?;
     let (server, life) = first_life(&folder, objects).await?;
-    let counts = life.checkpoint.counts();
+    let counts = life.checkpoint.stats();
     assert!(counts.rows >= objects as u64 && counts.commits < 20, "{counts:?}");
     let path = life.die(&folder)?;
     let sent = server.request_counts().bytes;

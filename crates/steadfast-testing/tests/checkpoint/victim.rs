@@ -65,7 +65,7 @@ async fn live(kubeconfig: &Path, file: &Path) -> Result<(), WorldError> {
     // The cache contains the restored state or a newer one, and in either case a consistent state.
     say(&informer.snapshot());
     informer.on_diagnostic(|note| {
-        if matches!(note, Diagnostic::NotRestored { .. } | Diagnostic::NotKept { .. }) {
+        if matches!(note, Diagnostic::NotRestored { .. } | Diagnostic::CheckpointNotWritten { .. }) {
             println!("{WORD}wrong {note}");
         }
     });
@@ -73,7 +73,7 @@ async fn live(kubeconfig: &Path, file: &Path) -> Result<(), WorldError> {
     // The test closes the input to request the final state.
     let end = Instant::now() + EVENT_TIMEOUT;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    while Instant::now() < end && informer.durables().iter().any(|(_, counts)| counts.owed > 0) {
+    while Instant::now() < end && informer.durables().iter().any(|(_, counts)| counts.pending > 0) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     say(&informer.snapshot());

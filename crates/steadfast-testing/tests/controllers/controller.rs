@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use parking_lot::Mutex;
 use serde_json::json;
-use steadfast::{Connection, InformerFactory, Kept, ObjectKey};
+use steadfast::{Connection, InformerFactory, Cacheable, ObjectKey};
 use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Controller, ControllerDiagnostic, RunError, RunningController};
 use steadfast_testing::proxy::NetworkFaults;
@@ -126,7 +126,7 @@ fn key(name: &str) -> ObjectKey {
 }
 
 /// Starts a controller with synced caches, which receive no events from then on. The first reconcile starts later.
-async fn lagging<K: Kept>(
+async fn lagging<K: Cacheable>(
     world: &World,
     controller: Controller<K>,
     run: impl FnOnce(Controller<K>) -> Result<RunningController, RunError>,

@@ -190,7 +190,7 @@ impl Environment for World {
         Task::new(move || task.abort())
     }
 
-    fn spawn_foreign(&self, task: BoxFuture<'static, ()>) -> Task {
+    fn spawn_user_task(&self, task: BoxFuture<'static, ()>) -> Task {
         self.spawn(task)
     }
 

@@ -28,7 +28,7 @@ const BROKEN: &[Broken] = &[
         how: |target| {
             target.adjusting(|plan| {
                 plan.transport.ping_after = TOO_LONG;
-                plan.transport.inquire_after = TOO_LONG;
+                plan.transport.probe_after = TOO_LONG;
             })
         },
         said: "the first doubt",
@@ -36,7 +36,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R2a: no probe on a silent connection",
         scenario: "frozen-server",
-        how: |target| target.adjusting(|plan| plan.transport.inquire_after = TOO_LONG),
+        how: |target| target.adjusting(|plan| plan.transport.probe_after = TOO_LONG),
         said: "the first doubt",
     },
     Broken {
@@ -60,7 +60,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R3: no timeout for a list that never ends",
         scenario: "streamed-list-broken",
-        how: |target| target.adjusting(|plan| plan.reflector.list_patience = TOO_LONG),
+        how: |target| target.adjusting(|plan| plan.reflector.list_stall_timeout = TOO_LONG),
         said: "the recovery did not happen",
     },
     Broken {
@@ -113,7 +113,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R10: idle connections that are kept",
         scenario: "idle-after-shutdown",
-        how: |target| target.adjusting(|plan| plan.transport.idle = TOO_LONG),
+        how: |target| target.adjusting(|plan| plan.transport.idle_timeout = TOO_LONG),
         said: "the end of the idle connections",
     },
     Broken {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::core::ApiResource;
 use parking_lot::Mutex;
-use steadfast::{Diagnostic, Informer, InformerBuilder, Kept, Scope};
+use steadfast::{Diagnostic, Informer, InformerBuilder, Cacheable, Scope};
 use steadfast_apiserver::{ApiServer, InjectedResponse, ObjectCorruption, RequestRecord, RequestRule, Verb};
 use steadfast_testing::{WorldError, config_map, labelled_config_map};
 
@@ -63,7 +63,7 @@ async fn filled(builder: steadfast_apiserver::ApiServerBuilder) -> Result<World,
 
 /// Starts an informer, and lets its watch expire while the network is down. In the meantime, one object is changed,
 /// one deleted, one recreated and one created. `fault` injects a further fault.
-async fn relisted<K: Kept>(
+async fn relisted<K: Cacheable>(
     world: &World,
     builder: InformerBuilder<'_, K>,
     fault: impl FnOnce(&ApiServer),

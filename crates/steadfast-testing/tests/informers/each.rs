@@ -61,10 +61,10 @@ async fn slow_handler_receives_events_in_order() -> Result<(), WorldError> {
     expected.push("Deleted a 19".to_owned());
     settled().await;
     assert_eq!(merged.all().last().map(String::as_str), Some("Deleted a"), "a slow handler must not delay another one");
-    assert!(slow.registration.counts().entries >= 20, "{:?}", slow.registration.counts());
+    assert!(slow.registration.stats().entries >= 20, "{:?}", slow.registration.stats());
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(slow.told.all(), expected);
-    assert_eq!(slow.registration.counts().missed, 0);
+    assert_eq!(slow.registration.stats().missed, 0);
     Ok(())
 }
 
@@ -79,7 +79,7 @@ async fn overflowing_events_are_merged_and_reported() -> Result<(), WorldError> 
     }
     world.server.create(&config_map("b", "0"))?;
     settled().await;
-    let counts = slow.registration.counts();
+    let counts = slow.registration.stats();
     assert_eq!(counts.entries, 2 + 3, "three separate events, and one merged entry per object: {counts:?}");
     assert_eq!(counts.missed, 6);
     tokio::time::sleep(Duration::from_secs(100)).await;
@@ -87,7 +87,7 @@ async fn overflowing_events_are_merged_and_reported() -> Result<(), WorldError> 
         slow.told.all(),
         ["Added a 0", "Updated a 1, 6 missed", "Updated a 2", "Updated a 3", "Added b 0", "Updated a 10",]
     );
-    assert_eq!((slow.missed.load(Ordering::Relaxed), slow.registration.counts().missed), (6, 6));
+    assert_eq!((slow.missed.load(Ordering::Relaxed), slow.registration.stats().missed), (6, 6));
     let lines = logged.lines("has fallen behind its bound");
     assert_eq!(lines.len(), 1, "one warning until the handler catches up: {lines:#?}");
     assert!(lines[0].contains("WARN") && lines[0].contains("configmaps in all namespaces"), "{lines:#?}");
@@ -116,12 +116,12 @@ async fn bounded_queue_delays_no_other_handler() -> Result<(), WorldError> {
         world.write(["a", "b", "c"][value % 3], &value.to_string())?;
         if value % 100 == 0 {
             settled().await;
-            assert!(stuck.registration.counts().entries <= 1 + BOUND + 3, "{:?}", stuck.registration.counts());
+            assert!(stuck.registration.stats().entries <= 1 + BOUND + 3, "{:?}", stuck.registration.stats());
         }
     }
     settled().await;
     assert!(told.all().len() >= 10, "other handlers must receive their events");
-    assert!(stuck.registration.counts().missed >= 900);
+    assert!(stuck.registration.stats().missed >= 900);
     assert_eq!(world.factory.shutdown().running, 1);
     Ok(())
 }

@@ -139,7 +139,7 @@ async fn slow_filtered_handler_receives_separate_stays() -> Result<(), WorldErro
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(told.all(), ["Added 1", "Deleted 3", "Added 6"]);
-    let counts = registration.counts();
+    let counts = registration.stats();
     assert_eq!((counts.entries, counts.missed), (0, 0));
     Ok(())
 }

@@ -105,15 +105,15 @@ async fn remove_and_wait_returns_after_last_call() -> Result<(), WorldError> {
     let slow = Slow { now: AtomicUsize::new(0), most: Arc::default() };
     let registration = informer.add_async_handler(slow)?;
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert_eq!(registration.counts().running, 3);
+    assert_eq!(registration.stats().running, 3);
     let begun = tokio::time::Instant::now();
     assert_eq!(registration.remove_and_wait().await, 3, "the number of undelivered events");
     assert_eq!(begun.elapsed().as_millis(), 500, "the wait lasts as long as the running calls");
-    let counts = registration.counts();
+    let counts = registration.stats();
     assert_eq!((counts.running, counts.returned), (0, 6));
     world.server.create(&config_map("late", "1"))?;
     settled().await;
-    assert_eq!(registration.counts(), counts, "no call starts after the removal");
+    assert_eq!(registration.stats(), counts, "no call starts after the removal");
     assert_eq!(registration.remove_and_wait().await, 0, "a second removal succeeds");
     Ok(())
 }
@@ -147,7 +147,7 @@ async fn remove_and_wait_inside_handler_returns() -> Result<(), WorldError> {
         tokio::time::sleep(Duration::from_millis(50)).await;
         tokio::time::timeout(SOON, registration.remove_and_wait()).await?;
         assert_eq!(left.load(Ordering::Relaxed), calls, "each call must return from the removal");
-        assert_eq!(registration.counts().running, 0);
+        assert_eq!(registration.stats().running, 0);
         *own.lock() = None;
     }
     Ok(())
@@ -235,7 +235,7 @@ async fn panicking_call_is_skipped_after_retries() -> Result<(), WorldError> {
                 if asynchronous { informer.add_async_handler(handler)? } else { informer.add_handler(handler)? };
             assert!(registration.until_synced().await, "a skipped event counts as delivered for the initial sync");
             assert_eq!(told.all(), calls);
-            let counts = registration.counts();
+            let counts = registration.stats();
             assert_eq!((counts.skipped, counts.returned, counts.entries), (skipped, 1 - skipped, 0));
             registration.remove();
         }
@@ -280,7 +280,7 @@ async fn handler_concurrency_applies_across_names() -> Result<(), WorldError> {
         let written = world.write("c-0", value)?;
         informer.wait_for(&written).await?;
     }
-    assert_eq!(registration.counts().running, 1, "calls for one name never overlap");
+    assert_eq!(registration.stats().running, 1, "calls for one name never overlap");
     Ok(())
 }
 

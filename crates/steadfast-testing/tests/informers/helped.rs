@@ -68,7 +68,7 @@ async fn helpers_do_not_change_results() -> Result<(), WorldError> {
     for seed in 0..12 {
         let alone = play(seed, Helpers::default()).await?;
         assert!(alone.iter().all(|said| said.len() > 20), "seed {seed}");
-        let helpers = Helpers { threads: 1 + seed % 3, worth: [1, 2_000][seed % 2] };
+        let helpers = Helpers { threads: 1 + seed % 3, min_bytes: [1, 2_000][seed % 2] };
         assert_eq!(play(seed, helpers).await?, alone, "seed {seed}");
     }
     Ok(())

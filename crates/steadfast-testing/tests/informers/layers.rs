@@ -94,7 +94,7 @@ async fn layer_traces_informers_and_clients() -> Result<(), WorldError> {
     Api::<ConfigMap>::namespaced(connection.client(), "default").get("a").await?;
     let environment = connection.environment().clone();
     let fence = Fence::new(environment.clone(), environment.now() + 60 * SOON, SOON);
-    let missing = Api::<ConfigMap>::namespaced(connection.behind(fence).client(), "default").get("b").await;
+    let missing = Api::<ConfigMap>::namespaced(connection.with_fence(fence).client(), "default").get("b").await;
     assert!(missing.is_err());
     let path = "GET /api/v1/namespaces/default/configmaps";
     assert_eq!(told.all()[spans.len()..], [format!("{path}/a 200"), format!("{path}/b 404")]);

@@ -28,7 +28,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
-use steadfast::{Event, Informer, InformerFactory, Kept, Object, Registration, Scope};
+use steadfast::{Event, Informer, InformerFactory, Cacheable, Object, Registration, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_testing::{InMemory, WorldError};
 
@@ -120,7 +120,7 @@ async fn settled() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }
 
-fn follow<K: Kept + Resource>(informer: &Informer<K>) -> (Told, Registration<K>) {
+fn follow<K: Cacheable + Resource>(informer: &Informer<K>) -> (Told, Registration<K>) {
     let told = Told::default();
     let own = told.clone();
     let registration = informer.on_event(move |event| own.event(&event)).expect("the informer must be running");

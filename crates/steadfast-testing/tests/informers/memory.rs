@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::{Freshness, Informer, Kept, Lazy, Scope};
+use steadfast::{Freshness, Informer, Cacheable, Lazy, Scope};
 use steadfast_testing::{WorldError, config_map};
 
 use super::{SOON, Told, World, settled};
@@ -20,7 +20,7 @@ impl World {
     }
 }
 
-async fn memory_follows_what_is_held<K: Kept>(informer: &Informer<K>, world: &World) -> Result<(), WorldError> {
+async fn memory_follows_what_is_held<K: Cacheable>(informer: &Informer<K>, world: &World) -> Result<(), WorldError> {
     let empty = informer.memory();
     assert_eq!((empty.objects, empty.queues), (0, 0));
     world.fill_large(0..20, 100_000)?;
@@ -138,7 +138,7 @@ async fn oversized_watch_ends_and_cache_remains() -> Result<(), WorldError> {
 }
 
 /// Checks that a cache with a limit 10 % below its required size stays empty, although it lists repeatedly.
-async fn never_takes_in<K: Kept<Resource = ConfigMap>>(packed: bool) -> Result<(), WorldError> {
+async fn never_takes_in<K: Cacheable<Resource = ConfigMap>>(packed: bool) -> Result<(), WorldError> {
     let world = World::new().await?;
     for number in 0..100 {
         world.server.create(&config_map(&format!("alone{number}"), &number.to_string()))?;

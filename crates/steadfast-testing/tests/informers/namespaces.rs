@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::ResourceExt;
 use parking_lot::Mutex;
 use serde_json::json;
-use steadfast::{Event, Freshness, Informer, Kept, MultiNamespaceInformer, Registration, Scope, parse_selector};
+use steadfast::{Event, Freshness, Informer, Cacheable, MultiNamespaceInformer, Registration, Scope, parse_selector};
 use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_core::random::Random;
 use steadfast_testing::{WorldError, config_map_in};
@@ -42,7 +42,7 @@ fn of_teams(world: &World) -> Result<MultiNamespaceInformer<ConfigMap>, WorldErr
 }
 
 /// Logs the events of a handler as `Added team-a/x`.
-fn follow<K: Kept>(informers: &MultiNamespaceInformer<K>) -> Result<(Told, Registration<K>), WorldError> {
+fn follow<K: Cacheable>(informers: &MultiNamespaceInformer<K>) -> Result<(Told, Registration<K>), WorldError> {
     let told = Told::default();
     let own = told.clone();
     let registration =
@@ -204,7 +204,7 @@ async fn handler_of_namespaces_never_overlaps() -> Result<(), WorldError> {
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(most.load(Ordering::Relaxed), 1);
-    let counts = registration.counts();
+    let counts = registration.stats();
     assert_eq!((counts.entries, counts.running), (0, 0));
     assert!(counts.returned >= 4, "{counts:?}");
     // All namespaces share one handler, although each has its own watch.

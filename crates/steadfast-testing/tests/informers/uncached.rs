@@ -218,7 +218,7 @@ async fn forbidden_watch_names_missing_permission() -> Result<(), WorldError> {
     assert!(error.to_string().contains("needs watch on configmaps"), "{error}");
     world.server.faults().respond(RequestRule::any(), InjectedResponse::Forbidden);
     let error = given(&mut world.list()).await.expect_err("the request is forbidden");
-    assert!(matches!(error, StreamError::Refused { .. }), "{error}");
+    assert!(matches!(error, StreamError::Rejected { .. }), "{error}");
     Ok(())
 }
 

@@ -27,7 +27,7 @@ async fn write_wait_returns_when_cached() -> Result<(), WorldError> {
     assert!(begun.elapsed() < Duration::from_secs(6), "a write outside the selector: {:?}", begun.elapsed());
 
     world.server.delete_named("configmaps", "default", "a")?;
-    informer.wait_gone(&inside, SOON).await?;
+    informer.wait_for_deletion(&inside, SOON).await?;
     assert!(informer.lister()?.get("default", "a")?.is_none());
     Ok(())
 }
@@ -42,7 +42,7 @@ async fn waits_that_cannot_succeed_say_why() -> Result<(), WorldError> {
     odd.metadata.uid = Some("u".to_owned());
     assert!(matches!(informer.wait_for(&odd).await, Err(WaitError::Opaque { .. })));
     assert!(
-        matches!(informer.wait_gone(&odd, SOON).await, Err(WaitError::Opaque { .. })),
+        matches!(informer.wait_for_deletion(&odd, SOON).await, Err(WaitError::Opaque { .. })),
         "an unordered version cannot distinguish a deletion from a later creation"
     );
 
@@ -70,7 +70,7 @@ async fn deletion_wait_survives_new_epoch() -> Result<(), WorldError> {
     // The cache never reaches this version, because the restore removed its history.
     let newer: ConfigMap = serde_json::from_value(world.server.create(&config_map("newer", "1"))?)?;
     let waiting = informer.clone();
-    let wait = tokio::spawn(async move { waiting.wait_gone(&newer, Duration::from_secs(120)).await });
+    let wait = tokio::spawn(async move { waiting.wait_for_deletion(&newer, Duration::from_secs(120)).await });
     settled().await;
     world.server.faults().restore(backup);
     world.server.faults().heal();

@@ -26,7 +26,7 @@ async fn cache_contains_write_at_its_version() -> Result<(), WorldError> {
     let informer = world.synced().await?;
     world.server.faults().lag(true);
     let recording = connection.record_writes();
-    recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
+    recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
     let writes = recording.writes();
     assert_eq!((writes.len(), format!("{writes:?}")), (1, "[\"configmaps default/a at version 6\"]".into()));
     assert!(!world.factory.has_writes(&writes));
@@ -52,7 +52,7 @@ async fn deletion_is_awaited_until_removed() -> Result<(), WorldError> {
     let informer = world.synced().await?;
     world.server.faults().lag(true);
     let recording = connection.record_writes();
-    recording.of(maps.delete("a", &DeleteParams::default())).await?;
+    recording.scope(maps.delete("a", &DeleteParams::default())).await?;
     let writes = recording.writes();
     assert!(!informer.has_writes(&writes));
     assert!(informer.wait_for_writes(&writes, SOON).await.is_err());
@@ -86,7 +86,7 @@ async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), WorldError> {
         .await?;
     let elsewhere = InMemory::default().connection(&world.server).await?;
     let other = Api::<ConfigMap>::namespaced(elsewhere.client(), "default");
-    recording.of(other.create(&PostParams::default(), &config_map("c", "1"))).await?;
+    recording.scope(other.create(&PostParams::default(), &config_map("c", "1"))).await?;
     assert_eq!(recording.writes().len(), 2, "the rejected write and the secret: {recording:?}");
     assert!(informer.has_writes(&recording.writes()));
     informer.wait_for_writes(&recording.writes(), SOON).await?;
@@ -102,15 +102,15 @@ async fn recording_contains_only_own_writes() -> Result<(), WorldError> {
         let maps = maps.clone();
         async move { maps.create(&PostParams::default(), &config_map(name, "1")).await.map(drop) }
     };
-    let (first, second) = tokio::join!(one.of(create("one")), other.of(create("other")));
+    let (first, second) = tokio::join!(one.scope(create("one")), other.scope(create("other")));
     first.and(second)?;
     assert_eq!((one.writes().len(), other.writes().len()), (1, 1));
     assert!(format!("{:?}", one.writes()).contains("default/one"), "{one:?}");
-    one.of(async { tokio::spawn(create("spawned")).await }).await??;
+    one.scope(async { tokio::spawn(create("spawned")).await }).await??;
     assert_eq!((one.writes().len(), other.writes().len()), (2, 2), "both recordings contain a write of unknown origin");
     drop(other);
     let third = connection.record_writes();
-    one.of(third.of(create("inner"))).await?;
+    one.scope(third.scope(create("inner"))).await?;
     assert_eq!((one.writes().len(), third.writes().len()), (2, 1), "the innermost");
     Ok(())
 }
@@ -127,7 +127,7 @@ async fn simultaneous_probe_does_not_hide_write() -> Result<(), WorldError> {
     let faults = world.server.faults();
     faults.lag(true);
     let recording = connection.record_writes();
-    recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
+    recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
     assert_eq!(begun.elapsed(), Duration::ZERO);
     // From now on, probes fail. The last server version that the informer has learned is from before the write.
     faults.respond(RequestRule::any().resource("configmaps").verb(Verb::Probe), InjectedResponse::code(503));
@@ -145,7 +145,7 @@ async fn lost_response_triggers_version_probe() -> Result<(), WorldError> {
     world.server.faults().lag(true);
     let recording = connection.record_writes();
     world.server.faults().respond(RequestRule::any().resource("configmaps").times(1), InjectedResponse::code(500));
-    let refused = recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await;
+    let refused = recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await;
     assert!(refused.is_err());
     // Another client's write moves the server's version. The informer cannot tell whether the unconfirmed write did.
     world.server.create(&config_map("b", "1"))?;
@@ -169,12 +169,12 @@ async fn abandoned_and_pending_writes_are_awaited() -> Result<(), WorldError> {
     let recording = connection.record_writes();
     let created = PostParams::default();
     let map = config_map("a", "1");
-    let given_up = tokio::time::timeout(SOON, recording.of(maps.create(&created, &map))).await;
+    let given_up = tokio::time::timeout(SOON, recording.scope(maps.create(&created, &map))).await;
     assert!(given_up.is_err());
     assert!(format!("{recording:?}").contains("a write whose response was lost"), "{recording:?}");
     let under_way = connection.record_writes();
     let (other, work) = (maps.clone(), config_map("b", "1"));
-    let work = under_way.of(async move { other.create(&PostParams::default(), &work).await.map(drop) });
+    let work = under_way.scope(async move { other.create(&PostParams::default(), &work).await.map(drop) });
     let work = tokio::spawn(work);
     settled().await;
     assert!(format!("{under_way:?}").contains("in flight"), "{under_way:?}");
@@ -194,7 +194,7 @@ async fn writes_lost_by_restore_are_ignored() -> Result<(), WorldError> {
     world.server.faults().lag(true);
     let recording = connection.record_writes();
     for name in ["a", "b", "c"] {
-        recording.of(maps.create(&PostParams::default(), &config_map(name, "1"))).await?;
+        recording.scope(maps.create(&PostParams::default(), &config_map(name, "1"))).await?;
     }
     world.server.faults().restore(backup);
     world.server.faults().lag(false);
@@ -240,7 +240,7 @@ async fn foreign_writes_can_be_registered() -> Result<(), WorldError> {
     assert!(!informer.has_writes(&deleted));
     let connection = world.factory.connection();
     let (own, other) = (connection.record_writes(), connection.record_writes());
-    own.of(async { connection.tell_writes(&deleted) }).await;
+    own.scope(async { connection.record_external_writes(&deleted) }).await;
     assert_eq!((own.writes().len(), other.writes().len()), (1, 0), "the current task determines the recording");
     world.server.faults().lag(false);
     informer.wait_for_writes(&deleted, LATER).await?;
@@ -258,7 +258,7 @@ async fn subresource_patch_counts_as_write() -> Result<(), WorldError> {
     world.server.faults().lag(true);
     let recording = connection.record_writes();
     let status = Patch::Merge(json!({ "status": { "phase": "Running" } }));
-    recording.of(pods.patch_status("web", &PatchParams::default(), &status)).await?;
+    recording.scope(pods.patch_status("web", &PatchParams::default(), &status)).await?;
     assert!(!informer.has_writes(&recording.writes()));
     world.server.faults().lag(false);
     informer.wait_for_writes(&recording.writes(), LATER).await?;
@@ -326,7 +326,7 @@ async fn unordered_versions_end_write_wait() -> Result<(), WorldError> {
     );
     world.server.faults().lag(true);
     let recording = connection.record_writes();
-    recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
+    recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
     let waited = informer.wait_for_writes(&recording.writes(), LATER).await;
     assert!(matches!(waited, Err(WaitError::Opaque { .. })), "{waited:?}");
     Ok(())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
-use steadfast::{Freshness, Informer, InformerBuilder, InformerFactory, Kept, ResourceVersion, Scope};
+use steadfast::{Freshness, Informer, InformerBuilder, InformerFactory, Cacheable, ResourceVersion, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{ConfigMapInForm, Form, InMemory, Recorder, WorldError, builder_in_form, config_map, until};
@@ -51,7 +51,7 @@ impl World {
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-async fn synced<K: Kept>(builder: InformerBuilder<'_, K>) -> Result<Informer<K>, WorldError> {
+async fn synced<K: Cacheable>(builder: InformerBuilder<'_, K>) -> Result<Informer<K>, WorldError> {
     let informer = builder.start()?;
     informer.wait_for_sync(PERIOD).await?;
     until(TIMEOUT, || informer.freshness().is_fresh()).await?;
@@ -59,7 +59,7 @@ async fn synced<K: Kept>(builder: InformerBuilder<'_, K>) -> Result<Informer<K>,
 }
 
 /// Returns the sequence of state names within `time`. Checks that no state is fresh with an age above two periods.
-async fn states<K: Kept>(informer: &Informer<K>, time: Duration) -> Vec<&'static str> {
+async fn states<K: Cacheable>(informer: &Informer<K>, time: Duration) -> Vec<&'static str> {
     let started = Instant::now();
     let mut states: Vec<&'static str> = Vec::new();
     while started.elapsed() < time {

@@ -311,13 +311,13 @@ async fn unversioned_write_is_awaited_by_list() -> Result<(), WorldError> {
     assert!(holds(&informer, "c"));
 
     world.server.delete_named("configmaps", "default", "c")?;
-    informer.wait_gone(&bare, MINUTE).await?;
+    informer.wait_for_deletion(&bare, MINUTE).await?;
     assert!(!holds(&informer, "c"));
     (written.metadata.uid, written.metadata.resource_version) = (None, None);
     world.server.delete_named("configmaps", "default", "b")?;
-    informer.wait_gone(&written, MINUTE).await?;
+    informer.wait_for_deletion(&written, MINUTE).await?;
     assert!(begun.elapsed() < MINUTE, "the waits must cause polls before the next regular one: {:?}", begun.elapsed());
-    let never = informer.wait_gone(&config_map("a", "1"), SOON).await;
+    let never = informer.wait_for_deletion(&config_map("a", "1"), SOON).await;
     assert!(matches!(never, Err(WaitError::Deadline { .. })), "{never:?}");
     Ok(())
 }

@@ -219,7 +219,7 @@ async fn updated_while_the_handler_is_stuck(fault: Option<InjectedFault>) -> Res
     }
     pause(300).await;
     // One object needs at most one entry, independent of its number of changes.
-    let entries = slow.registration().counts().entries;
+    let entries = slow.registration().stats().entries;
     stage.recorder.write(Record::QueueDepth { handler: slow.name().to_owned(), entries, live: 1, owed: 0 });
     released.store(true, Ordering::Relaxed);
     Ok(stage.judge().await)

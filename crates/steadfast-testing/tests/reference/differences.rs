@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde_json::json;
-use steadfast::{Diagnostic, Informer, InformerFactory, Kept, Lazy, ReflectorSettings, Scope};
+use steadfast::{Diagnostic, Informer, InformerFactory, Cacheable, Lazy, ReflectorSettings, Scope};
 use steadfast_contract::check;
 use steadfast_testing::cluster::Writer;
 use steadfast_testing::reference::Reference;
@@ -45,7 +45,7 @@ impl Widgets {
     }
 }
 
-fn listened<K: Kept>(informer: &Informer<K>) -> Fetched {
+fn listened<K: Cacheable>(informer: &Informer<K>) -> Fetched {
     let fetched = Fetched::default();
     let told = fetched.clone();
     informer.on_diagnostic(move |note| {
@@ -56,7 +56,7 @@ fn listened<K: Kept>(informer: &Informer<K>) -> Fetched {
     fetched
 }
 
-fn recorded<K: Kept>(recorder: &Recorder, informer: &Informer<K>, name: &str) -> (Recording<K>, Fetched) {
+fn recorded<K: Cacheable>(recorder: &Recorder, informer: &Informer<K>, name: &str) -> (Recording<K>, Fetched) {
     (recorder.record_as(informer, name), listened(informer))
 }
 
@@ -75,7 +75,7 @@ async fn relist_transfers_only_differing_objects() -> Result<(), WorldError> {
     }
     let connection = reference.connection_by(reference.address(other)).await?;
     let settings =
-        ReflectorSettings { page_size: Some(250), delta_least: 500, delta_one_in: 100, ..ReflectorSettings::default() };
+        ReflectorSettings { page_size: Some(250), delta_min_objects: 500, delta_one_in: 100, ..ReflectorSettings::default() };
     let factory = InformerFactory::with_settings(&connection, settings);
     let (everywhere, default) = (Scope::all(), Scope::namespace("default").labels("!hidden"));
     let kind = ApiResource::erase::<ConfigMap>(&());
@@ -86,7 +86,7 @@ async fn relist_transfers_only_differing_objects() -> Result<(), WorldError> {
     let widgets = Widgets::create(&reference, 10).await?;
     // The collection is small, and its metadata are transferred in protobuf.
     let settings =
-        ReflectorSettings { delta_least: 1, delta_one_in: 1, page_size: Some(4), ..ReflectorSettings::default() };
+        ReflectorSettings { delta_min_objects: 1, delta_one_in: 1, page_size: Some(4), ..ReflectorSettings::default() };
     let others = InformerFactory::with_settings(&connection, settings);
     let custom = others.builder_with::<DynamicObject>(&widgets.kind, Scope::all()).protobuf(true).start()?;
     let of_custom = listened(&custom);

@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
-use steadfast::{Freshness, Informer, Kept};
+use steadfast::{Freshness, Informer, Cacheable};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
@@ -55,12 +55,12 @@ pub(crate) async fn define(reference: &Reference, definition: Value) -> Result<(
     Ok(())
 }
 
-pub(crate) async fn until_fresh<K: Kept>(informer: &Informer<K>) -> Result<(), WorldError> {
+pub(crate) async fn until_fresh<K: Cacheable>(informer: &Informer<K>) -> Result<(), WorldError> {
     until("the informer is fresh", || informer.freshness().is_fresh()).await
 }
 
 /// Waits until the informer reports that it is fresh by lists alone, and returns the reason.
-pub(crate) async fn until_polled<K: Kept>(informer: &Informer<K>) -> Result<String, WorldError> {
+pub(crate) async fn until_polled<K: Cacheable>(informer: &Informer<K>) -> Result<String, WorldError> {
     let told = || match informer.freshness() {
         Freshness::Fresh { polled: Some(polled), .. } => Some(polled.why.to_string()),
         _ => None,

@@ -10,19 +10,19 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParam
 use kube::core::PartialObjectMeta;
 use kube::{Client, Resource};
 use serde_json::{Value, json};
-use steadfast::{Encoding, Informer, InformerFactory, Kept, Lazy, Scope};
+use steadfast::{Encoding, Informer, InformerFactory, Cacheable, Lazy, Scope};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
 use crate::ground::{SOON, define, definition, kind_of, until};
 
 /// Two informers of one scope, one per encoding.
-struct Pair<K: Kept> {
+struct Pair<K: Cacheable> {
     json: Informer<K>,
     protobuf: Informer<K>,
 }
 
-impl<K: Kept + Debug> Pair<K> {
+impl<K: Cacheable + Debug> Pair<K> {
     async fn start(
         reference: &Reference,
         kind: &<K::Resource as Resource>::DynamicType,
@@ -186,7 +186,7 @@ async fn lazily_alike(pair: &Pair<Lazy<Deployment>>) -> Result<usize, WorldError
 }
 
 /// Waits for at least `least` objects, and checks that both caches are equal.
-async fn count<K: Kept + Debug>(pair: &Pair<K>, least: usize) -> Result<usize, WorldError> {
+async fn count<K: Cacheable + Debug>(pair: &Pair<K>, least: usize) -> Result<usize, WorldError> {
     until("all objects are cached", || pair.protobuf.snapshot().len() >= least).await?;
     pair.alike().await
 }

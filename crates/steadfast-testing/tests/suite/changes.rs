@@ -139,7 +139,7 @@ async fn finalizer_delays_deletion<K: CachedConfigMap>(cluster: &mut Cluster) ->
     assert!(there.metadata.deletion_timestamp.is_some(), "{there:?}");
     writer.patch("held", json!({ "metadata": { "finalizers": null } })).await?;
     until_delivered(cluster, seen, "held", 3).await?;
-    informer.wait_gone(&*there, SOON).await?;
+    informer.wait_for_deletion(&*there, SOON).await?;
 
     judge(cluster, &recorder).await?;
     assert_eq!(seen.in_words(&cluster.key("held")), ["Added", "Updated", "Deleted Observed Deleted"]);

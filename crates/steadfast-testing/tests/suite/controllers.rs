@@ -46,7 +46,7 @@ async fn keep_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<
         let made = secrets.create(&PostParams::default(), &child).await?;
         let mut writes = Writes::default();
         writes.add(&made);
-        context.connection.tell_writes(&writes);
+        context.connection.record_external_writes(&writes);
         context.created.fetch_add(1, Ordering::SeqCst);
     }
     Ok(Action::await_change())

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use parking_lot::Mutex;
-use steadfast::{Diagnostic, Informer, InformerBuilder, InformerFactory, Kept, Scope};
+use steadfast::{Diagnostic, Informer, InformerBuilder, InformerFactory, Cacheable, Scope};
 use steadfast_contract::{Terms, Verdict};
 use steadfast_testing::cluster::{Cluster, ServerFault, ServerKind};
 use steadfast_testing::scenarios::Fault;
@@ -120,7 +120,7 @@ fn play(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
 struct DiagnosticLog(Arc<Mutex<Vec<String>>>);
 
 impl DiagnosticLog {
-    fn by<K: Kept>(informer: &Informer<K>) -> Self {
+    fn by<K: Cacheable>(informer: &Informer<K>) -> Self {
         let diagnostics = Self::default();
         let own = diagnostics.clone();
         informer.on_diagnostic(move |note| {
@@ -195,7 +195,7 @@ async fn judge_by(terms: Terms, cluster: &Cluster, recorder: &Recorder) -> Resul
 
 /// Waits until the handler has received this number of events of `name`, because pending events may otherwise be
 /// merged.
-async fn until_delivered<K: Kept>(
+async fn until_delivered<K: Cacheable>(
     cluster: &Cluster,
     recording: &Recording<K>,
     name: &str,
@@ -212,7 +212,7 @@ async fn until_delivered<K: Kept>(
 }
 
 /// Returns the time until `informer` is fresh, or no longer fresh. Returns an error after `limit`.
-async fn until_fresh<K: Kept>(informer: &Informer<K>, fresh: bool, limit: Duration) -> Result<Duration, WorldError> {
+async fn until_fresh<K: Cacheable>(informer: &Informer<K>, fresh: bool, limit: Duration) -> Result<Duration, WorldError> {
     let started = Instant::now();
     while informer.freshness().is_fresh() != fresh {
         if started.elapsed() > limit {
@@ -223,7 +223,7 @@ async fn until_fresh<K: Kept>(informer: &Informer<K>, fresh: bool, limit: Durati
     Ok(started.elapsed())
 }
 
-fn assert_fresh<K: Kept>(recording: &Recording<K>) {
+fn assert_fresh<K: Cacheable>(recording: &Recording<K>) {
     let freshness = recording.informer().freshness();
     assert!(freshness.is_fresh(), "{}: {freshness}", recording.informer().name());
 }

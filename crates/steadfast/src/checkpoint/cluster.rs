@@ -24,20 +24,20 @@ const RETRY_BACKOFF: BackoffSettings = BackoffSettings {
     ceiling: Duration::from_secs(8),
 };
 
-/// Requests the cluster's identity: once, or until the server responds if `patient` is true.
-pub(super) async fn ask(connection: Connection, patient: bool) -> ClusterIdentity {
+/// Requests the cluster's identity: once, or until the server responds if `retries` is true.
+pub(super) async fn request_identity(connection: Connection, retries: bool) -> ClusterIdentity {
     let environment = connection.environment().clone();
     let mut random = Random::new(environment.random());
     let mut backoff = Backoff::new(RETRY_BACKOFF);
     loop {
-        let answer = tokio::select! {
+        let identity = tokio::select! {
             biased;
-            answer = ask_once(&connection) => answer,
+            identity = request_once(&connection) => identity,
             () = environment.sleep_until(environment.now() + DEADLINE) => Err("no answer in 5 s".to_owned()),
         };
-        match answer {
-            Ok(asked) => return asked,
-            Err(why) if patient => tracing::debug!(%why, "the identity of the cluster is not known yet"),
+        match identity {
+            Ok(identity) => return identity,
+            Err(why) if retries => tracing::debug!(%why, "the identity of the cluster is not known yet"),
             Err(why) => return unknown(&why),
         }
         environment.sleep_until(environment.now() + backoff.fail(&mut random)).await;
@@ -45,7 +45,7 @@ pub(super) async fn ask(connection: Connection, patient: bool) -> ClusterIdentit
 }
 
 /// Sends one request. Returns an error if a retry could succeed.
-async fn ask_once(connection: &Connection) -> Result<ClusterIdentity, String> {
+async fn request_once(connection: &Connection) -> Result<ClusterIdentity, String> {
     let request = Request::get(PATH).body(Vec::new()).map_err(|error| error.to_string())?;
     match connection.client().request::<Value>(request).await {
         Ok(namespace) => match namespace["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {

@@ -33,11 +33,11 @@ pub(super) struct CheckpointDatabase {
 }
 
 /// Changes of one partition.
-pub(super) struct Step<'a> {
+pub(super) struct PartitionChange<'a> {
     /// Name of the partition.
     pub(super) name: &'a str,
     /// True if the stored rows must be discarded.
-    pub(super) anew: bool,
+    pub(super) discard_rows: bool,
     /// New header; `None` removes the partition.
     pub(super) head: Option<Head>,
     /// Function that writes the changed rows. It receives the mark of the stored state, or `None` if that state is
@@ -78,8 +78,8 @@ impl CheckpointDatabase {
     pub(super) fn open(disk: Box<dyn Disk>) -> io::Result<Self> {
         let (database, unreadable) = match database(&*disk) {
             Ok(database) => (database, None),
-            Err(Unopened::Io(error)) => return Err(error),
-            Err(Unopened::Unreadable(Fault(why))) => {
+            Err(OpenError::Io(error)) => return Err(error),
+            Err(OpenError::Unreadable(Fault(why))) => {
                 // Renamed, not deleted, so that the file can be examined.
                 disk.set_aside()?;
                 let database = database(&*disk).map_err(io::Error::from)?;
@@ -117,7 +117,7 @@ impl CheckpointDatabase {
         terms: &Terms,
         mut take: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Head, Option<Arc<str>>> {
-        let read = self.database().and_then(|database| contained(|| read(&database, name, terms, &mut take)));
+        let read = self.database().and_then(|database| catch_panic(|| read(&database, name, terms, &mut take)));
         match read {
             Ok(Ok(head)) => Ok(head),
             Ok(Err(Some(why))) => Err(Some(why)),
@@ -137,13 +137,13 @@ impl CheckpointDatabase {
     ///
     /// After a fault the transaction may still be on the disk. The next transaction detects this by the marks of the
     /// headers.
-    pub(super) fn write<'a>(&self, steps: impl FnOnce() -> Vec<Step<'a>>) -> Result<Option<Written>, Fault> {
+    pub(super) fn write<'a>(&self, steps: impl FnOnce() -> Vec<PartitionChange<'a>>) -> Result<Option<Written>, Fault> {
         let _writing = self.writing.lock();
         let steps = steps();
         if steps.is_empty() {
             return Ok(None);
         }
-        let written = self.database().and_then(|database| contained(move || write(&database, steps)));
+        let written = self.database().and_then(|database| catch_panic(move || write(&database, steps)));
         // After a failed write redb rejects all further ones, so the file must be opened again.
         if written.is_err() {
             *self.database.lock() = None;
@@ -153,39 +153,39 @@ impl CheckpointDatabase {
 }
 
 /// Reason that a database cannot be opened.
-enum Unopened {
+enum OpenError {
     /// The operating system returned an error, which may be transient.
     Io(io::Error),
     /// The contents are corrupt.
     Unreadable(Fault),
 }
 
-impl From<Unopened> for io::Error {
-    fn from(unopened: Unopened) -> Self {
+impl From<OpenError> for io::Error {
+    fn from(unopened: OpenError) -> Self {
         match unopened {
-            Unopened::Io(error) => error,
-            Unopened::Unreadable(Fault(why)) => Self::new(io::ErrorKind::InvalidData, &*why),
+            OpenError::Io(error) => error,
+            OpenError::Unreadable(Fault(why)) => Self::new(io::ErrorKind::InvalidData, &*why),
         }
     }
 }
 
-fn database(disk: &dyn Disk) -> Result<Database, Unopened> {
-    let medium = disk.open().map_err(Unopened::Io)?;
+fn database(disk: &dyn Disk) -> Result<Database, OpenError> {
+    let medium = disk.open().map_err(OpenError::Io)?;
     let open = move || {
         let mut builder = Database::builder();
         // Checks the whole database once at the start, so that a torn write of an earlier run causes no failure later.
         builder.set_cache_size(CACHE).set_check_integrity_on_open(true);
         Ok(builder.create_with_backend(medium))
     };
-    match contained(open) {
+    match catch_panic(open) {
         Ok(Ok(database)) => Ok(database),
         Ok(Err(DatabaseError::Storage(StorageError::Io(error))))
             if !matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
         {
-            Err(Unopened::Io(error))
+            Err(OpenError::Io(error))
         }
-        Ok(Err(error)) => Err(Unopened::Unreadable(error.into())),
-        Err(fault) => Err(Unopened::Unreadable(fault)),
+        Ok(Err(error)) => Err(OpenError::Unreadable(error.into())),
+        Err(fault) => Err(OpenError::Unreadable(fault)),
     }
 }
 
@@ -233,23 +233,23 @@ fn read(
     Ok(if found == sum { Ok(head) } else { damaged() })
 }
 
-fn write(database: &Database, steps: Vec<Step<'_>>) -> Result<Written, Fault> {
+fn write(database: &Database, steps: Vec<PartitionChange<'_>>) -> Result<Written, Fault> {
     let mut written = Written::default();
     let transaction = database.begin_write()?;
     {
         let mut heads = transaction.open_table(HEADS)?;
-        for Step { name, anew, head, edit } in steps {
+        for PartitionChange { name, discard_rows, head, edit } in steps {
             let rows_of = rows_of(name);
             let definition = TableDefinition::<&[u8], &[u8]>::new(&rows_of);
             // Removes the table as a whole: its rows are obsolete or unusable, and may not match the stored sum.
-            if anew || head.is_none() {
+            if discard_rows || head.is_none() {
                 transaction.delete_table(definition)?;
             }
             let Some(head) = head else {
                 heads.remove(name)?;
                 continue;
             };
-            let before = if anew { None } else { heads.get(name)? };
+            let before = if discard_rows { None } else { heads.get(name)? };
             let before = before.and_then(|bytes| Head::read(bytes.value()).ok());
             let (mark, sum) = before.map_or_else(Default::default, |(head, sum)| (Some(head.mark), sum));
             let mut rows = Part { table: transaction.open_table(definition)?, sum, written };
@@ -284,7 +284,7 @@ impl Rows for Part<'_> {
         value.extend(row);
         // The sum is updated from the replaced rows, so that the cost of a write depends only on its changes.
         let before = self.table.insert(key, value.as_slice())?;
-        if let Some(before) = before.map(|before| said(before.value())) {
+        if let Some(before) = before.map(|before| stored_checksum(before.value())) {
             self.sum.subtract(before);
         }
         self.sum.add(checksum);
@@ -295,7 +295,7 @@ impl Rows for Part<'_> {
 
     fn remove(&mut self, key: &[u8]) -> Result<(), Fault> {
         let before = self.table.remove(key)?;
-        if let Some(before) = before.map(|before| said(before.value())) {
+        if let Some(before) = before.map(|before| stored_checksum(before.value())) {
             self.sum.subtract(before);
         }
         self.written.rows += 1;
@@ -312,7 +312,7 @@ fn checksum(key: &[u8], row: &[u8]) -> u32 {
 }
 
 /// Returns the checksum stored in a row.
-fn said(value: &[u8]) -> u32 {
+fn stored_checksum(value: &[u8]) -> u32 {
     value.first_chunk().map_or(0, |checksum| u32::from_le_bytes(*checksum))
 }
 
@@ -320,11 +320,11 @@ fn said(value: &[u8]) -> u32 {
 fn checked<'a>(key: &[u8], value: &'a [u8]) -> Option<(&'a [u8], u32)> {
     let (_, row) = value.split_first_chunk::<4>()?;
     let checksum = checksum(key, row);
-    (checksum == said(value)).then_some((row, checksum))
+    (checksum == stored_checksum(value)).then_some((row, checksum))
 }
 
 /// Runs `action` and converts a panic to an error.
-fn contained<T>(action: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+fn catch_panic<T>(action: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     std::panic::catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
         drop_contained(panic);
         Err(Fault("the database panicked while it read the file".into()))

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use redb::StorageBackend;
 use redb::backends::FileBackend;
 
-use super::lock::{Lock, beside, private};
+use super::lock::{Lock, private, with_suffix};
 
 /// Storage of a checkpoint. It is opened again after each fault.
 pub(super) trait Disk: Send + Sync {
@@ -42,7 +42,7 @@ impl Disk for File {
     }
 
     fn set_aside(&self) -> io::Result<()> {
-        std::fs::rename(&self.path, beside(&self.path, ".unreadable"))
+        std::fs::rename(&self.path, with_suffix(&self.path, ".unreadable"))
     }
 }
 

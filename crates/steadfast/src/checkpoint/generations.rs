@@ -51,7 +51,7 @@ impl<S: Clone> Generations<S> {
     }
 
     /// Returns true if the file's state is unusable.
-    pub(super) fn is_anew(&self) -> bool {
+    pub(super) fn is_unusable(&self) -> bool {
         self.written.is_none()
     }
 
@@ -61,7 +61,7 @@ impl<S: Clone> Generations<S> {
     }
 
     /// Starts a transaction that writes `state`, and returns the mark of that state.
-    pub(super) fn set_out(&mut self, state: S) -> u64 {
+    pub(super) fn start_write(&mut self, state: S) -> u64 {
         let mark = self.next;
         self.next = mark.wrapping_add(1);
         self.in_progress = Some(Transaction { to: Some((mark, state)), begun: TransactionStart::Not });
@@ -69,7 +69,7 @@ impl<S: Clone> Generations<S> {
     }
 
     /// Starts a transaction that erases the partition.
-    pub(super) fn set_out_to_erase(&mut self) {
+    pub(super) fn start_erase(&mut self) {
         self.in_progress = Some(Transaction { to: None, begun: TransactionStart::Not });
     }
 
@@ -79,15 +79,15 @@ impl<S: Clone> Generations<S> {
     ///
     /// Returns an error if no known state has this mark. The next transaction then writes the whole partition.
     pub(super) fn begin(&mut self, found: Option<u64>) -> Result<Option<S>, Fault> {
-        if self.is_anew() {
+        if self.is_unusable() {
             return Ok(None);
         }
         // The mark in the file decides if the uncertain transaction was written.
         let known =
             [&self.written, &self.doubtful].into_iter().flatten().find(|(mark, _)| Some(*mark) == found).cloned();
         let begun = known.clone().map_or(TransactionStart::Lost, TransactionStart::With);
-        if let Some(going) = &mut self.in_progress {
-            going.begun = begun;
+        if let Some(transaction) = &mut self.in_progress {
+            transaction.begun = begun;
         }
         match known {
             Some((_, state)) => Ok(Some(state)),
@@ -96,7 +96,7 @@ impl<S: Clone> Generations<S> {
     }
 
     /// Ends the transaction. Its result is certain if `is_written` is true, and uncertain otherwise.
-    pub(super) fn settle(&mut self, is_written: bool) {
+    pub(super) fn finish(&mut self, is_written: bool) {
         let Some(Transaction { to, begun }) = self.in_progress.take() else { return };
         if is_written {
             self.is_erased = to.is_none();

@@ -13,7 +13,8 @@ pub(super) struct Lock {
 impl Lock {
     /// Locks the checkpoint at `path`, or returns the identity of the holder.
     pub(super) fn take(path: &Path) -> io::Result<Result<Self, String>> {
-        let mut file = private().read(true).write(true).create(true).truncate(false).open(beside(path, ".lock"))?;
+        let mut file =
+            private().read(true).write(true).create(true).truncate(false).open(with_suffix(path, ".lock"))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -43,7 +44,7 @@ fn this_program() -> String {
 }
 
 /// Returns the path of the checkpoint at `path` with `suffix` appended.
-pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

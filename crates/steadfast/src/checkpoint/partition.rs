@@ -7,17 +7,17 @@ use futures::future::BoxFuture;
 use kube::Resource;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use steadfast_core::checkpoint::{DeliveryKey, Forms, Saved, SavedDelivery, key_of, write_key};
+use steadfast_core::checkpoint::{DeliveryKey, RestoredEntry, RowEncodings, SavedDelivery, key_of, write_key};
 use steadfast_core::reflector::Diagnostic;
 use steadfast_core::store::Snapshot;
 use steadfast_core::{Entry, Lazy, ObjectKey, ResourceVersion};
 use tokio::sync::watch;
 
 use super::cluster;
-use super::database::{Fault, Rows, Step};
+use super::database::{Fault, PartitionChange, Rows};
 use super::generations::Generations;
 use super::head::{Head, Terms};
-use super::write_queue::{Attached, Claim, WriteQueue};
+use super::write_queue::{Claim, PartitionWriter, WriteQueue};
 use super::writer;
 use crate::cache_storage::{CacheStorage, ClusterIdentity, Restored};
 use crate::connection::Connection;
@@ -29,7 +29,7 @@ pub(super) struct PartitionStorage {
     queue: Arc<WriteQueue>,
     claim: Claim,
     terms: Terms,
-    forms: Forms,
+    encodings: RowEncodings,
     connection: Connection,
     /// Identifier of the restored state, from the header.
     mark: u64,
@@ -40,47 +40,47 @@ impl PartitionStorage {
         queue: Arc<WriteQueue>,
         claim: Claim,
         terms: Terms,
-        forms: Forms,
+        encodings: RowEncodings,
         connection: Connection,
     ) -> Self {
-        Self { queue, claim, terms, forms, connection, mark: 0 }
+        Self { queue, claim, terms, encodings, connection, mark: 0 }
     }
 }
 
 impl<T: Resource + DeserializeOwned + Send + Sync + 'static> CacheStorage<Lazy<T>> for PartitionStorage {
-    fn belongs_to(&mut self, shared: &Arc<Shared<Lazy<T>>>) {
+    fn set_owner(&mut self, shared: &Arc<Shared<Lazy<T>>>) {
         let shared = shared.clone();
         self.claim.until(move || shared.is_stopped());
     }
 
-    fn restore(&mut self, take: &mut dyn FnMut(Saved)) -> Result<Restored, Option<Arc<str>>> {
-        let forms = self.forms;
-        let mut owed = Vec::new();
+    fn restore(&mut self, on_row: &mut dyn FnMut(RestoredEntry)) -> Result<Restored, Option<Arc<str>>> {
+        let encodings = self.encodings;
+        let mut pending_deliveries = Vec::new();
         let head = self.queue.database.read(&self.claim.name, &self.terms, |key, row| {
-            if DeliveryKey::is_meant(key) {
-                let read = DeliveryKey::read(key).and_then(|key| Some((pending(forms, &key, row)?, key)));
-                return read.map(|(pending, key)| owed.push((key, pending))).is_some();
+            if DeliveryKey::has_prefix(key) {
+                let read = DeliveryKey::read(key).and_then(|key| Some((pending(encodings, &key, row)?, key)));
+                return read.map(|(pending, key)| pending_deliveries.push((key, pending))).is_some();
             }
-            let saved = key_of(key).and_then(|key| forms.read(key, row));
-            saved.map(&mut *take).is_some()
+            let saved = key_of(key).and_then(|key| encodings.read(key, row));
+            saved.map(&mut *on_row).is_some()
         })?;
         self.mark = head.mark;
-        Ok(Restored { version: head.version, cluster: head.cluster, owed })
+        Ok(Restored { version: head.version, cluster: head.cluster, pending_deliveries })
     }
 
-    fn ask(&self, restored: bool) -> BoxFuture<'static, ClusterIdentity> {
-        Box::pin(cluster::ask(self.connection.clone(), restored))
+    fn request_cluster_identity(&self, restored: bool) -> BoxFuture<'static, ClusterIdentity> {
+        Box::pin(cluster::request_identity(self.connection.clone(), restored))
     }
 
-    fn keep(self: Box<Self>, shared: &Arc<Shared<Lazy<T>>>, is_restored: bool, cluster: Option<String>) {
-        let Self { queue, claim, terms, forms, mark, .. } = *self;
+    fn start_storing(self: Box<Self>, shared: &Arc<Shared<Lazy<T>>>, is_restored: bool, cluster: Option<String>) {
+        let Self { queue, claim, terms, encodings, mark, .. } = *self;
         let written = is_restored.then(|| (mark, (None, shared.snapshot())));
         let called = queue.clone();
         shared.durables.wake_by(move || called.called.notify_one());
         let section = Partition {
             claim,
             terms,
-            forms,
+            encodings,
             cluster,
             shared: shared.clone(),
             state: Mutex::new(State {
@@ -90,7 +90,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> CacheStorage<Lazy<T
                 failures: 0,
             }),
             is_unnameable: AtomicBool::new(false),
-            is_told: AtomicBool::new(false),
+            is_notified: AtomicBool::new(false),
         };
         writer::attach(&queue, Arc::new(section), &shared.environment);
     }
@@ -100,7 +100,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> CacheStorage<Lazy<T
 struct Partition<T> {
     claim: Claim,
     terms: Terms,
-    forms: Forms,
+    encodings: RowEncodings,
     /// Cluster of the server at the start of the informer.
     cluster: Option<String>,
     shared: Arc<Shared<Lazy<T>>>,
@@ -108,7 +108,7 @@ struct Partition<T> {
     /// True after an object arrived in a form that the file cannot represent.
     is_unnameable: AtomicBool,
     /// True after the warning that nothing can be written.
-    is_told: AtomicBool,
+    is_notified: AtomicBool,
 }
 
 /// Number of failed attempts to store pending deliveries before they are delivered unstored. The attempts take at least
@@ -129,8 +129,8 @@ struct State<T> {
 /// restored state.
 type Held<T> = (Option<(Option<String>, ResourceVersion)>, Arc<Snapshot<Lazy<T>>>);
 
-impl<T: Send + Sync + 'static> Attached for Partition<T> {
-    fn step(&self) -> Option<Step<'_>> {
+impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
+    fn step(&self) -> Option<PartitionChange<'_>> {
         // A restored and unconfirmed cache is already in the file.
         if self.claim.is_lost() || !self.shared.is_synced() || self.shared.is_withheld() {
             return None;
@@ -138,14 +138,14 @@ impl<T: Send + Sync + 'static> Attached for Partition<T> {
         // Snapshot and pending deliveries are taken from one publication, so that the file never has a change without
         // its deliveries, or the other way round.
         let mut state = self.state.lock();
-        let anew = state.generations.is_anew();
-        let (now, evidence, owed) = self.shared.with_publication(|now, evidence| {
-            let can_be = !evidence.unnamed && self.has_version(now);
-            if can_be { self.shared.durables.cut(anew) } else { Vec::new() }
+        let discard_rows = state.generations.is_unusable();
+        let (now, evidence, pending_deliveries) = self.shared.with_publication(|now, evidence| {
+            let can_be = !evidence.unidentified && self.has_version(now);
+            if can_be { self.shared.durables.begin_write(discard_rows) } else { Vec::new() }
         });
         // The cache may lack changes of objects whose identity could not be read, and a restart from it would lose them
         // silently. The file keeps the last complete state; after a restart the server sends the later changes again.
-        if evidence.unnamed {
+        if evidence.unidentified {
             drop(state);
             self.go_without("an object could not be identified, and no list has resolved it yet", true);
             return None;
@@ -155,47 +155,53 @@ impl<T: Send + Sync + 'static> Attached for Partition<T> {
             // Without a version a restored watch could not resume.
             let is_erased = state.generations.is_erased();
             if !is_erased {
-                state.generations.set_out_to_erase();
+                state.generations.start_erase();
                 state.is_going = true;
             }
             drop(state);
             self.go_without("the server gives no version from which a watch could go on", false);
-            return (!is_erased).then(|| Step { name, anew: true, head: None, edit: Box::new(|_, _| Ok(())) });
+            return (!is_erased).then(|| PartitionChange {
+                name,
+                discard_rows: true,
+                head: None,
+                edit: Box::new(|_, _| Ok(())),
+            });
         };
         // A new epoch may belong to another cluster. The next run verifies the cluster with a list.
         let same_epoch = *state.epoch.get_or_insert(now.epoch()) == now.epoch();
         let cluster = self.cluster.clone().filter(|_| same_epoch);
-        let says = Some((cluster.clone(), version.clone()));
-        let is_there = state.generations.known().is_some_and(|(said, held)| *said == says && is_same(held, &now));
+        let new_head = Some((cluster.clone(), version.clone()));
+        let is_unchanged =
+            state.generations.known().is_some_and(|(known_head, held)| *known_head == new_head && is_same(held, &now));
         // Bookmarks change the version in the header even if no row changes: a restart then resumes at a later version.
-        if is_there && owed.is_empty() {
+        if is_unchanged && pending_deliveries.is_empty() {
             return None;
         }
         state.is_going = true;
-        let mark = state.generations.set_out((says, now.clone()));
+        let mark = state.generations.start_write((new_head, now.clone()));
         let head = Head { terms: self.terms.clone(), cluster, version: version.clone(), mark };
         let edit = move |found, rows: &mut dyn Rows| {
             let written = self.state.lock().generations.begin(found)?;
             self.write(written.as_ref().map(|(_, held)| &**held), &now, rows)?;
-            self.write_owed(&owed, &now, rows)
+            self.write_pending_deliveries(&pending_deliveries, &now, rows)
         };
-        Some(Step { name, anew, head: Some(head), edit: Box::new(edit) })
+        Some(PartitionChange { name, discard_rows, head: Some(head), edit: Box::new(edit) })
     }
 
     fn settle(&self, written: bool) {
         let failures = {
             let mut state = self.state.lock();
             // Every informer of the queue is notified, also without a step in this transaction.
-            state.generations.settle(written);
+            state.generations.finish(written);
             if !std::mem::take(&mut state.is_going) {
                 return;
             }
             state.failures = if written { 0 } else { state.failures.saturating_add(1) };
             state.failures
         };
-        self.shared.durables.settle(written);
+        self.shared.durables.finish_write(written);
         if written {
-            self.is_told.store(false, Ordering::Relaxed);
+            self.is_notified.store(false, Ordering::Relaxed);
         } else if failures >= ATTEMPTS {
             self.go_without("the disk does not take it", false);
         }
@@ -207,7 +213,7 @@ impl<T: Send + Sync + 'static> Attached for Partition<T> {
     }
 
     fn moved(&self) -> watch::Receiver<u64> {
-        self.shared.moved()
+        self.shared.changed()
     }
 
     fn report(&self, diagnostic: &Diagnostic) {
@@ -247,23 +253,23 @@ impl<T: Send + Sync + 'static> Partition<T> {
     /// Delivers the pending events of durable handlers although nothing can be written. Logs a warning once, and
     /// reports a diagnostic if `noted`.
     fn go_without(&self, why: &str, noted: bool) {
-        let waived = self.shared.durables.waive();
-        if (waived || noted) && !self.is_told.swap(true, Ordering::Relaxed) {
+        let delivers_more = self.shared.durables.deliver_unrecorded();
+        if (delivers_more || noted) && !self.is_notified.swap(true, Ordering::Relaxed) {
             let why = Arc::<str>::from(why);
             if noted {
-                self.shared.report(&Diagnostic::NotKept { why: why.clone() });
+                self.shared.report(&Diagnostic::CheckpointNotWritten { why: why.clone() });
             }
-            if waived {
+            if delivers_more {
                 tracing::warn!(informer = %self.shared.name, %why, "durable handlers receive events that cannot be written to the checkpoint");
-                self.shared.report(&Diagnostic::ToldUnwritten { why });
+                self.shared.report(&Diagnostic::DeliveredUnrecorded { why });
             }
         }
     }
 
     /// Writes the pending deliveries of handlers, in addition to the cache `now`.
-    fn write_owed(
+    fn write_pending_deliveries(
         &self,
-        owed: &[OutboxRows<Lazy<T>>],
+        pending_deliveries: &[OutboxRows<Lazy<T>>],
         now: &Snapshot<Lazy<T>>,
         rows: &mut dyn Rows,
     ) -> Result<(), Fault> {
@@ -273,8 +279,8 @@ impl<T: Send + Sync + 'static> Partition<T> {
             DeliveryKey::write(handler, of, &mut key);
             key
         };
-        for owed in owed {
-            let (handler, is_new, changed) = match owed {
+        for handler_rows in pending_deliveries {
+            let (handler, is_new, changed) = match handler_rows {
                 OutboxRows::Nothing(handler, names) => {
                     rows.remove(&key_of(handler, None))?;
                     names.iter().try_for_each(|of| rows.remove(&key_of(handler, Some(of))))?;
@@ -293,7 +299,7 @@ impl<T: Send + Sync + 'static> Partition<T> {
                 };
                 row.clear();
                 let held = now.entry(of.namespace(), of.name());
-                self.forms.write_debt(pending, held, &mut row).map_err(|_| self.cannot_name(of))?;
+                self.encodings.write_delivery(pending, held, &mut row).map_err(|_| self.cannot_name(of))?;
                 rows.put(&key, &row)?;
             }
         }
@@ -315,15 +321,15 @@ impl<T: Send + Sync + 'static> Partition<T> {
         key.clear();
         row.clear();
         write_key(entry.key(), key);
-        self.forms.write(entry, row).map_err(|_| self.cannot_name(entry.key()))?;
+        self.encodings.write(entry, row).map_err(|_| self.cannot_name(entry.key()))?;
         rows.put(key, row)
     }
 }
 
 /// Decodes a row of a pending delivery. A row without an object name records that the handler exists.
-fn pending(forms: Forms, key: &DeliveryKey, row: &[u8]) -> Option<SavedDelivery> {
+fn pending(encodings: RowEncodings, key: &DeliveryKey, row: &[u8]) -> Option<SavedDelivery> {
     match &key.key {
-        Some(key) => forms.read_debt(key, row),
+        Some(key) => encodings.read_delivery(key, row),
         None => row.is_empty().then(SavedDelivery::default),
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use redb::StorageBackend;
 use steadfast_core::random::Random;
 
-use super::database::{CheckpointDatabase, Rows, Step};
+use super::database::{CheckpointDatabase, PartitionChange, Rows};
 use super::disk::{Disk, Medium};
 use super::generations::Generations;
 use super::head::{Head, Terms};
@@ -108,8 +108,8 @@ impl StorageBackend for Fake {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let bytes = self.0.lock();
-        let there = bytes.seen.get(offset as usize..).and_then(|from| from.get(..out.len()));
-        out.copy_from_slice(there.ok_or(io::ErrorKind::UnexpectedEof)?);
+        let stored = bytes.seen.get(offset as usize..).and_then(|from| from.get(..out.len()));
+        out.copy_from_slice(stored.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 
@@ -171,12 +171,12 @@ fn states(seed: u64) -> Vec<State> {
 }
 
 /// One run of the process: its file and its knowledge of the stored state.
-struct Life {
+struct Run {
     database: CheckpointDatabase,
     generations: Generations<usize>,
 }
 
-impl Life {
+impl Run {
     fn begin(disk: &Fake) -> io::Result<Self> {
         Ok(Self { database: CheckpointDatabase::open(Box::new(disk.clone()))?, generations: Generations::new(None) })
     }
@@ -184,15 +184,16 @@ impl Life {
     /// Writes the difference between the stored state and the state at `index`.
     fn write(&mut self, states: &[State], index: usize) -> bool {
         let Self { database, generations } = self;
-        let (anew, mark) = (generations.is_anew(), generations.set_out(index));
+        let (discard_rows, mark) = (generations.is_unusable(), generations.start_write(index));
         let edit = |found, rows: &mut dyn Rows| {
             let (old, new) = (&states[generations.begin(found)?.unwrap_or(0)], &states[index]);
             old.keys().filter(|key| !new.contains_key(*key)).try_for_each(|key| rows.remove(key))?;
             new.iter().filter(|(key, row)| old.get(*key) != Some(row)).try_for_each(|(key, row)| rows.put(key, row))
         };
         let head = Some(head(index, mark));
-        let is_written = database.write(|| vec![Step { name: NAME, anew, head, edit: Box::new(edit) }]).is_ok();
-        generations.settle(is_written);
+        let is_written =
+            database.write(|| vec![PartitionChange { name: NAME, discard_rows, head, edit: Box::new(edit) }]).is_ok();
+        generations.finish(is_written);
         is_written
     }
 }
@@ -210,8 +211,8 @@ fn read(disk: &Fake) -> Result<(usize, State), Option<Arc<str>>> {
 /// Returns the number of disk changes of a whole run.
 fn changes_of_a_run(states: &[State]) -> u64 {
     let disk = Fake::default();
-    let mut life = Life::begin(&disk).expect("the database opens");
-    assert!((1..states.len()).all(|index| life.write(states, index)));
+    let mut run = Run::begin(&disk).expect("the database opens");
+    assert!((1..states.len()).all(|index| run.write(states, index)));
     assert_eq!(read(&disk).expect("a checkpoint"), (states.len() - 1, states[states.len() - 1].clone()));
     disk.changes()
 }
@@ -226,10 +227,10 @@ fn crash_leaves_last_or_pending_state() {
         // All changes fail from here on, then the power fails.
         let disk = Fake::failing(at, u64::MAX);
         let mut written = 0;
-        if let Ok(mut life) = Life::begin(&disk) {
-            written = (1..states.len()).take_while(|index| life.write(&states, *index)).count();
+        if let Ok(mut run) = Run::begin(&disk) {
+            written = (1..states.len()).take_while(|index| run.write(&states, *index)).count();
             // Later actions of this run cannot reach the disk.
-            std::mem::forget(life);
+            std::mem::forget(run);
         }
         for seed in 0..3 {
             match read(&disk.after_a_crash(&mut Random::new(seed))) {
@@ -254,15 +255,15 @@ fn full_disk_loses_only_unwritten_states() {
     let all = changes_of_a_run(&states);
     for at in 1..=all {
         let disk = Fake::failing(at, 5);
-        let Ok(mut life) = Life::begin(&disk) else { continue };
+        let Ok(mut run) = Run::begin(&disk) else { continue };
         let mut kept = 0;
         for index in 1..states.len() {
             // Retries like the writer until the disk accepts the transaction.
-            let tries = (0..20).take_while(|_| !life.write(&states, index)).count();
+            let tries = (0..20).take_while(|_| !run.write(&states, index)).count();
             assert!(tries < 20, "change {at}: state {index} is never written");
             kept = index;
         }
-        drop(life);
+        drop(run);
         disk.0.lock().fails_at = None;
         assert_eq!(read(&disk).expect("a checkpoint"), (kept, states[kept].clone()), "change {at}");
     }
@@ -277,15 +278,15 @@ fn next_write_removes_rows_of_failed_transaction() {
     let mut failures = 0;
     for (at, times) in (1..=all).flat_map(|at| [(at, 1), (at, 3)]) {
         let disk = Fake::failing(at, times);
-        let Ok(mut life) = Life::begin(&disk) else { continue };
+        let Ok(mut run) = Run::begin(&disk) else { continue };
         for index in 1..states.len() - 1 {
             // The cache continues to change, even if a write failed.
-            failures += u32::from(!life.write(&states, index));
+            failures += u32::from(!run.write(&states, index));
         }
         let last = states.len() - 1;
-        let tries = (0..20).take_while(|_| !life.write(&states, last)).count();
+        let tries = (0..20).take_while(|_| !run.write(&states, last)).count();
         assert!(tries < 20, "change {at}, {times} times: the last state is never written");
-        drop(life);
+        drop(run);
         disk.0.lock().fails_at = None;
         assert_eq!(read(&disk).expect("a checkpoint"), (last, states[last].clone()), "change {at}, {times} times");
     }
@@ -296,9 +297,9 @@ fn next_write_removes_rows_of_failed_transaction() {
 fn corrupted_bytes_never_yield_wrong_data() {
     let states = states(3);
     let disk = Fake::default();
-    let mut life = Life::begin(&disk).expect("the database opens");
-    assert!((1..states.len()).all(|index| life.write(&states, index)));
-    drop(life);
+    let mut run = Run::begin(&disk).expect("the database opens");
+    assert!((1..states.len()).all(|index| run.write(&states, index)));
+    drop(run);
     let whole = disk.0.lock().seen.clone();
     let (mut fresh, mut random) = (0, Random::new(7));
     for _ in 0..200 {
@@ -324,24 +325,24 @@ fn corrupted_bytes_never_yield_wrong_data() {
 #[test]
 fn invalid_file_is_moved_aside() {
     let disk = Fake::of(b"dear diary, ".repeat(2000));
-    let mut life = Life::begin(&disk).expect("a new checkpoint");
-    assert!(disk.0.lock().was_set_aside && life.database.unreadable.is_some());
+    let mut run = Run::begin(&disk).expect("a new checkpoint");
+    assert!(disk.0.lock().was_set_aside && run.database.unreadable.is_some());
     let states = states(4);
-    assert!(life.write(&states, 1));
-    drop(life);
+    assert!(run.write(&states, 1));
+    drop(run);
     assert_eq!(read(&disk).expect("a checkpoint"), (1, states[1].clone()));
 }
 
 #[test]
 fn foreign_partition_is_rejected_with_reason() {
     let disk = Fake::default();
-    let mut life = Life::begin(&disk).expect("the database opens");
-    assert!(life.write(&states(5), 1));
-    let database = &life.database;
+    let mut run = Run::begin(&disk).expect("the database opens");
+    assert!(run.write(&states(5), 1));
+    let database = &run.database;
     let read =
         |terms: &Terms| database.read(NAME, terms, |_, _| true).map(|_| ()).unwrap_err().expect("a reason").to_string();
-    let there = Terms { server: "https://there".to_owned(), ..terms() };
-    assert_eq!(read(&there), "the checkpoint is of another server, https://here");
+    let stored = Terms { server: "https://there".to_owned(), ..terms() };
+    assert_eq!(read(&stored), "the checkpoint is of another server, https://here");
     let other = Terms { form: "as it was".to_owned(), ..terms() };
     assert_eq!(read(&other), "the checkpoint contains other parts of the objects than are requested now");
     assert_eq!(database.read("/api/v1/pods?", &terms(), |_, _| true).map(|_| ()), Err(None), "there never was one");

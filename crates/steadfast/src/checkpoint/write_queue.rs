@@ -9,12 +9,12 @@ use steadfast_core::reflector::Diagnostic;
 use tokio::sync::{Notify, watch};
 
 use super::counts::CheckpointStats;
-use super::database::{CheckpointDatabase, Fault, Step, Written};
+use super::database::{CheckpointDatabase, Fault, PartitionChange, Written};
 
 /// One checkpoint file and its writers.
 pub(super) struct WriteQueue {
     /// Path of the file, for display.
-    place: String,
+    display_path: String,
     pub(super) database: CheckpointDatabase,
     claims: Mutex<BTreeMap<String, Weak<Holder>>>,
     state: Mutex<State>,
@@ -25,14 +25,14 @@ pub(super) struct WriteQueue {
 
 #[derive(Default)]
 struct State {
-    newcomers: Vec<Arc<dyn Attached>>,
+    newcomers: Vec<Arc<dyn PartitionWriter>>,
     has_writer: bool,
 }
 
 /// An informer with changes to write.
-pub(super) trait Attached: Send + Sync {
+pub(super) trait PartitionWriter: Send + Sync {
     /// Returns the pending changes, or `None` if all are written.
-    fn step(&self) -> Option<Step<'_>>;
+    fn step(&self) -> Option<PartitionChange<'_>>;
 
     /// Records the result of the last step: written or uncertain.
     fn settle(&self, written: bool);
@@ -73,9 +73,9 @@ impl Claim {
 }
 
 impl WriteQueue {
-    pub(super) fn new(place: String, database: CheckpointDatabase) -> Arc<Self> {
+    pub(super) fn new(display_path: String, database: CheckpointDatabase) -> Arc<Self> {
         Arc::new(Self {
-            place,
+            display_path,
             database,
             claims: Mutex::default(),
             state: Mutex::default(),
@@ -84,8 +84,8 @@ impl WriteQueue {
         })
     }
 
-    pub(super) fn place(&self) -> &str {
-        &self.place
+    pub(super) fn display_path(&self) -> &str {
+        &self.display_path
     }
 
     /// Claims the partition `name`, unless an active informer holds it. A previous holder can no longer write to it.
@@ -107,7 +107,7 @@ impl WriteQueue {
     }
 
     /// Attaches an informer. Returns true if the caller must start the writer task.
-    pub(super) fn attach(&self, attached: Arc<dyn Attached>) -> bool {
+    pub(super) fn attach(&self, attached: Arc<dyn PartitionWriter>) -> bool {
         let mut state = self.state.lock();
         state.newcomers.push(attached);
         self.called.notify_one();
@@ -116,7 +116,7 @@ impl WriteQueue {
 
     /// Returns the informers attached since the last call. Returns `None` without new informers if `others` is zero. The
     /// writer task must then end.
-    pub(super) fn newcomers(&self, others: usize) -> Option<Vec<Arc<dyn Attached>>> {
+    pub(super) fn newcomers(&self, others: usize) -> Option<Vec<Arc<dyn PartitionWriter>>> {
         let mut state = self.state.lock();
         // Decided under the lock of `attach`: an informer either finds the running writer, or starts a new one.
         if state.newcomers.is_empty() && others == 0 {
@@ -126,7 +126,7 @@ impl WriteQueue {
         Some(std::mem::take(&mut state.newcomers))
     }
 
-    pub(super) fn counts(&self) -> CheckpointStats {
+    pub(super) fn stats(&self) -> CheckpointStats {
         self.counts.lock().clone()
     }
 

@@ -9,8 +9,8 @@ use steadfast_core::random::Random;
 use steadfast_core::reflector::Diagnostic;
 use tokio::sync::{oneshot, watch};
 
-use super::database::{Fault, Step};
-use super::write_queue::{Attached, WriteQueue};
+use super::database::{Fault, PartitionChange};
+use super::write_queue::{PartitionWriter, WriteQueue};
 use crate::environment::SharedEnvironment;
 
 /// Time to collect changes into one batch. A transaction costs one disk sync, independent of its size.
@@ -24,19 +24,19 @@ const RETRY_BACKOFF: BackoffSettings = BackoffSettings {
 };
 
 /// Registers `attached` with the writer of the file, and starts the writer on `environment` if none runs.
-pub(super) fn attach(queue: &Arc<WriteQueue>, attached: Arc<dyn Attached>, environment: &SharedEnvironment) {
+pub(super) fn attach(queue: &Arc<WriteQueue>, attached: Arc<dyn PartitionWriter>, environment: &SharedEnvironment) {
     if queue.attach(attached) {
         environment.spawn(Box::pin(run(queue.clone(), environment.clone())));
     }
 }
 
-type Followed = (Arc<dyn Attached>, watch::Receiver<u64>);
+type WatchedPartition = (Arc<dyn PartitionWriter>, watch::Receiver<u64>);
 
 /// Runs until no attached informer has pending changes.
 async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
     let mut random = Random::new(environment.random());
     let mut backoff = Backoff::new(RETRY_BACKOFF);
-    let mut followed: Vec<Followed> = Vec::new();
+    let mut followed: Vec<WatchedPartition> = Vec::new();
     while let Some(newcomers) = queue.newcomers(followed.len()) {
         followed.extend(newcomers.into_iter().map(|attached| {
             // Changes before the registration count too.
@@ -55,17 +55,17 @@ async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
         // Read before the write: an informer that is over at this point has no later changes.
         let over: Vec<bool> = followed.iter().map(|(attached, _)| attached.is_over()).collect();
         let written = write(&queue, &followed, &environment).await;
-        let news = queue.count(&written);
+        let is_new_failure = queue.count(&written);
         if written.is_ok() {
             backoff.reset();
             let mut over = over.into_iter();
             followed.retain(|_| over.next() == Some(false));
             continue;
         }
-        if let Some(why) = news {
-            tracing::warn!(checkpoint = queue.place(), %why, "the cache cannot be written to the checkpoint; the write is retried");
+        if let Some(why) = is_new_failure {
+            tracing::warn!(checkpoint = queue.display_path(), %why, "the cache cannot be written to the checkpoint; the write is retried");
             for (attached, _) in &followed {
-                attached.report(&Diagnostic::NotKept { why: why.clone() });
+                attached.report(&Diagnostic::CheckpointNotWritten { why: why.clone() });
             }
         }
         // The changes of the failed write are still pending, and possibly no later change wakes this task.
@@ -79,7 +79,7 @@ async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
 }
 
 /// Waits until an informer may have pending changes.
-async fn until_moved(queue: &WriteQueue, followed: &mut [Followed]) {
+async fn until_moved(queue: &WriteQueue, followed: &mut [WatchedPartition]) {
     let any = select_all(followed.iter_mut().map(|(_, moved)| Box::pin(moved.changed())));
     tokio::select! {
         biased;
@@ -91,14 +91,14 @@ async fn until_moved(queue: &WriteQueue, followed: &mut [Followed]) {
 /// Writes all pending changes on a thread where blocking delays no other task.
 async fn write(
     queue: &Arc<WriteQueue>,
-    followed: &[Followed],
+    followed: &[WatchedPartition],
     environment: &SharedEnvironment,
 ) -> Result<Option<super::database::Written>, Fault> {
     let all: Vec<_> = followed.iter().map(|(attached, _)| attached.clone()).collect();
     let (done, is_done) = oneshot::channel();
     let queue = queue.clone();
     environment.run_blocking(Box::new(move || {
-        let steps = || -> Vec<Step<'_>> { all.iter().filter_map(|attached| attached.step()).collect() };
+        let steps = || -> Vec<PartitionChange<'_>> { all.iter().filter_map(|attached| attached.step()).collect() };
         let written = queue.database.write(steps);
         // On this thread, so that the result is recorded even if the writer task was dropped.
         for attached in &all {

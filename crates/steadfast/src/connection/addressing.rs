@@ -17,14 +17,14 @@ const IMPERSONATE_USER: &str = "impersonate-user";
 
 /// Adds the server's URL and the configuration's headers to requests.
 pub(super) struct Addressing {
-    service: BaseUri<ExtraHeaders<Given>>,
+    service: BaseUri<ExtraHeaders<ReturnRequest>>,
 }
 
 impl Addressing {
     pub(super) fn new(config: &kube::Config) -> Result<Self, ConnectError> {
         let headers =
             config.extra_headers_layer().map_err(|error| ConnectError::Headers { detail: describe(&error) })?;
-        Ok(Self { service: config.base_uri_layer().layer(headers.layer(Given)) })
+        Ok(Self { service: config.base_uri_layer().layer(headers.layer(ReturnRequest)) })
     }
 
     pub(super) fn address(&self, mut request: Request<Body>) -> Request<Body> {
@@ -53,9 +53,9 @@ fn impersonation(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
 
 /// Innermost service: returns the request after the changes of the outer layers.
 #[derive(Clone)]
-struct Given;
+struct ReturnRequest;
 
-impl Service<Request<Body>> for Given {
+impl Service<Request<Body>> for ReturnRequest {
     type Response = Request<Body>;
     type Error = Infallible;
     type Future = Ready<Result<Request<Body>, Infallible>>;

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::environment::local::Local;
 
-    const PAUSE: Duration = Duration::from_secs(5);
+    const MIN_INTERVAL: Duration = Duration::from_secs(5);
 
     fn environment() -> SharedEnvironment {
         Arc::new(Local::new(1, |_, _| unreachable!("the test dials no address")))
@@ -89,7 +89,7 @@ mod tests {
         let (environment, attempts, made) = (environment(), Attempts::new(), Arc::new(AtomicUsize::new(0)));
         let join = || {
             let made = made.clone();
-            attempts.join(&environment, PAUSE, move || {
+            attempts.join(&environment, MIN_INTERVAL, move || {
                 Box::pin(async move {
                     tokio::time::sleep(Duration::from_secs(30)).await;
                     made.fetch_add(1, Ordering::SeqCst)
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(join_all((0..20).map(|_| join())).await, [Some(0); 20]);
         assert_eq!(begun.elapsed(), Duration::from_secs(29));
         assert_eq!(join().await, None, "within the pause");
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(MIN_INTERVAL).await;
         assert_eq!(join().await, Some(1));
     }
 
@@ -110,8 +110,8 @@ mod tests {
     async fn panic_of_an_attempt_does_not_block_later_attempts() {
         let (environment, attempts) = (environment(), Attempts::new());
         let panics = || -> BoxFuture<'static, usize> { Box::pin(async { std::panic::resume_unwind(Box::new("no")) }) };
-        assert_eq!(attempts.join(&environment, PAUSE, panics).await, None);
-        tokio::time::sleep(PAUSE).await;
-        assert_eq!(attempts.join(&environment, PAUSE, || Box::pin(async { 7 })).await, Some(7));
+        assert_eq!(attempts.join(&environment, MIN_INTERVAL, panics).await, None);
+        tokio::time::sleep(MIN_INTERVAL).await;
+        assert_eq!(attempts.join(&environment, MIN_INTERVAL, || Box::pin(async { 7 })).await, Some(7));
     }
 }

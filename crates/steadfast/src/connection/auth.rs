@@ -28,33 +28,33 @@ use crate::environment::SharedEnvironment;
 use crate::transport::Login;
 
 /// Minimum interval between renewals of credentials that the server rejects.
-const RENEWAL: Duration = Duration::from_secs(5);
+const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Interval between reads of a token file. The kubelet renews a token long before its expiry.
-const TOKEN_FILE: Duration = Duration::from_secs(60);
+const TOKEN_FILE_READ_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Minimum interval between warnings that the server rejects the credentials.
-const COMPLAINT: Duration = Duration::from_secs(60);
+const MIN_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Error of an attempt after its task was dropped.
-const GIVEN_UP: &str = "the attempt was abandoned";
+const ABANDONED: &str = "the attempt was abandoned";
 
-type Source = BoxCloneService<Request<Body>, Shown, BoxError>;
+type Source = BoxCloneService<Request<Body>, HeaderResponse, BoxError>;
 
 /// Value of `Authorization`, as a response: `kube`'s layers wrap a service, and so need a response type.
-type Shown = Response<Option<HeaderValue>>;
+type HeaderResponse = Response<Option<HeaderValue>>;
 
 /// Adds credentials to requests.
 pub(super) struct Authorizer {
     server: String,
     environment: SharedEnvironment,
     /// Maximum time that a request waits for credentials.
-    patience: Duration,
+    timeout: Duration,
     /// Maximum run time of a credential plugin.
     plugin_timeout: Duration,
     current: Mutex<Current>,
     renewals: Attempts<Result<(), String>>,
-    complained: Mutex<Option<Instant>>,
+    warned_at: Mutex<Option<Instant>>,
 }
 
 struct Current {
@@ -71,18 +71,18 @@ enum Credentials {
     /// From a plugin, which runs again before the credentials expire.
     Plugin(Arc<Plugin>),
     /// From a source that `kube` implements, which renews the credentials before they expire.
-    Sourced(Arc<Sourced>),
+    FromSource(Arc<CredentialSource>),
 }
 
 /// Source of credentials. Concurrent requests share one query.
-struct Sourced {
+struct CredentialSource {
     source: Mutex<Source>,
-    asked: Attempts<Result<Option<HeaderValue>, NoAnswer>>,
+    queries: Attempts<Result<Option<HeaderValue>, SourceError>>,
 }
 
 /// Error of a source of credentials.
 #[derive(Clone)]
-struct NoAnswer {
+struct SourceError {
     detail: String,
     /// True if the source now returns another kind of credentials, for example a plugin whose tokens no longer expire.
     changed: bool,
@@ -100,7 +100,7 @@ impl Authorizer {
         config: Arc<kube::Config>,
         server: String,
         environment: SharedEnvironment,
-        patience: Duration,
+        timeout: Duration,
         plugin_timeout: Duration,
     ) -> Result<Self, ConnectError> {
         let loaded = Credentials::load(&config, environment.now(), plugin_timeout);
@@ -108,11 +108,11 @@ impl Authorizer {
         Ok(Self {
             server,
             environment,
-            patience,
+            timeout,
             plugin_timeout,
             current: Mutex::new(Current { config, credentials, generation: 0 }),
             renewals: Attempts::new(),
-            complained: Mutex::new(None),
+            warned_at: Mutex::new(None),
         })
     }
 
@@ -155,15 +155,15 @@ impl Authorizer {
         Ok(())
     }
 
-    /// Logs that the server rejects all available credentials, at most once per [`COMPLAINT`].
-    pub(super) fn complain(&self) {
+    /// Logs that the server rejects all available credentials, at most once per [`MIN_WARNING_INTERVAL`].
+    pub(super) fn warn_of_rejection(&self) {
         let now = self.environment.now();
-        let mut complained = self.complained.lock();
-        if complained.is_some_and(|last| now.since(last) < COMPLAINT) {
+        let mut warned_at = self.warned_at.lock();
+        if warned_at.is_some_and(|last| now.since(last) < MIN_WARNING_INTERVAL) {
             return;
         }
         // Every request fails with rejected credentials, and each failure calls this.
-        *complained = Some(now);
+        *warned_at = Some(now);
         let server = &self.server;
         if renewable(&self.current().config.auth_info) {
             tracing::warn!(%server, "the server rejects the credentials (401), also new ones from their source");
@@ -181,7 +181,7 @@ impl Authorizer {
         if is_authorized(headers) {
             return Ok(self.generation());
         }
-        let mut loaded_anew = false;
+        let mut is_reloaded = false;
         let (value, generation) = loop {
             let (credentials, mut generation) = {
                 let current = self.current();
@@ -192,19 +192,19 @@ impl Authorizer {
                 Credentials::Fixed(value) => Some(value),
                 Credentials::File(file) => Some(self.token(file).await),
                 Credentials::Plugin(plugin) => {
-                    let given = self.ask_plugin(&plugin, None).await.map_err(|detail| self.failed(detail))?;
+                    let given = self.run_plugin(&plugin, None).await.map_err(|detail| self.failed(detail))?;
                     // The generation of the returned token: the plugin may have run again since.
                     generation = self.current().generation.saturating_add(given.generation);
                     given.token.clone()
                 }
-                Credentials::Sourced(sourced) => match self.ask(&sourced).await {
+                Credentials::FromSource(sourced) => match self.query(&sourced).await {
                     Ok(value) => value,
                     // `kube` cannot switch a source to another kind, so the whole source is loaded again, once.
-                    Err(NoAnswer { changed: true, .. }) if !std::mem::replace(&mut loaded_anew, true) => {
+                    Err(SourceError { changed: true, .. }) if !std::mem::replace(&mut is_reloaded, true) => {
                         self.renew(generation).await?;
                         continue;
                     }
-                    Err(NoAnswer { detail, .. }) => return Err(self.failed(detail)),
+                    Err(SourceError { detail, .. }) => return Err(self.failed(detail)),
                 },
             };
             break (value, generation);
@@ -217,49 +217,53 @@ impl Authorizer {
         Ok(generation)
     }
 
-    /// Returns the credentials of `plugin`. Runs the plugin for credentials newer than the generation `refused`, or after
+    /// Returns the credentials of `plugin`. Runs the plugin for credentials newer than the generation `rejected`, or after
     /// their expiry.
-    async fn ask_plugin(&self, plugin: &Arc<Plugin>, refused: Option<u64>) -> Result<Arc<plugin::Credentials>, String> {
+    async fn run_plugin(
+        &self,
+        plugin: &Arc<Plugin>,
+        rejected: Option<u64>,
+    ) -> Result<Arc<plugin::Credentials>, String> {
         tokio::select! {
             biased;
-            asked = plugin.request(&self.environment, refused) => asked,
+            result = plugin.request(&self.environment, rejected) => result,
             // The plugin continues until its own deadline, and the next request waits for that process.
-            () = self.environment.sleep_until(self.environment.now() + self.patience) => Err(self.too_long()),
+            () = self.environment.sleep_until(self.environment.now() + self.timeout) => Err(self.too_long()),
         }
     }
 
     /// Returns the value from `sourced`. Joins a query in flight instead of starting a second one.
-    async fn ask(&self, sourced: &Sourced) -> Result<Option<HeaderValue>, NoAnswer> {
-        let ask = || -> BoxFuture<'static, Result<Option<HeaderValue>, NoAnswer>> {
+    async fn query(&self, sourced: &CredentialSource) -> Result<Option<HeaderValue>, SourceError> {
+        let request = || -> BoxFuture<'static, Result<Option<HeaderValue>, SourceError>> {
             let source = sourced.source.lock().clone();
             let (given_up, detail) =
-                (self.environment.sleep_until(self.environment.now() + self.patience), self.too_long());
+                (self.environment.sleep_until(self.environment.now() + self.timeout), self.too_long());
             Box::pin(async move {
                 tokio::select! {
                     biased;
-                    asked = source.oneshot(Request::new(Body::empty())) => match asked {
+                    result = source.oneshot(Request::new(Body::empty())) => match result {
                         Ok(shown) => Ok(shown.into_body()),
                         Err(error) => {
                             let known = error.downcast_ref::<AuthError>();
                             let changed = matches!(known, Some(AuthError::UnrefreshableTokenResponse));
-                            Err(NoAnswer { detail: describe_boxed(&error), changed })
+                            Err(SourceError { detail: describe_boxed(&error), changed })
                         }
                     },
-                    () = given_up => Err(NoAnswer { detail, changed: false }),
+                    () = given_up => Err(SourceError { detail, changed: false }),
                 }
             })
         };
         // The attempt is a task of the environment: the source must use its runtime, not the caller's, which may end.
-        let asked = sourced.asked.join(&self.environment, Duration::ZERO, ask).await;
-        asked.unwrap_or_else(|| Err(NoAnswer { detail: GIVEN_UP.to_owned(), changed: false }))
+        let result = sourced.queries.join(&self.environment, Duration::ZERO, request).await;
+        result.unwrap_or_else(|| Err(SourceError { detail: ABANDONED.to_owned(), changed: false }))
     }
 
-    /// Requests newer credentials than the generation `refused`. Returns true if there are any.
-    pub(super) async fn renew(self: &Arc<Self>, refused: u64) -> Result<bool, SendError> {
+    /// Requests newer credentials than the generation `rejected`. Returns true if there are any.
+    pub(super) async fn renew(self: &Arc<Self>, rejected: u64) -> Result<bool, SendError> {
         if !renewable(&self.current().config.auth_info) {
             return Ok(false);
         }
-        if self.generation() > refused {
+        if self.generation() > rejected {
             // Another request has renewed the credentials since this request read them.
             return Ok(true);
         }
@@ -268,14 +272,14 @@ impl Authorizer {
             Box::pin(async move {
                 match renewing.upgrade() {
                     Some(authorizer) => authorizer.renew_now().await,
-                    None => Err(GIVEN_UP.to_owned()),
+                    None => Err(ABANDONED.to_owned()),
                 }
             })
         };
-        if let Some(renewed) = self.renewals.join(&self.environment, RENEWAL, renew).await {
+        if let Some(renewed) = self.renewals.join(&self.environment, MIN_RENEWAL_INTERVAL, renew).await {
             renewed.map_err(|detail| self.failed(detail))?;
         }
-        Ok(self.generation() > refused)
+        Ok(self.generation() > rejected)
     }
 
     async fn renew_now(&self) -> Result<(), String> {
@@ -284,7 +288,7 @@ impl Authorizer {
         tracing::info!(server = %self.server, "the credentials were rejected, or are of another kind now; requesting new ones");
         if let Some(plugin) = plugin {
             // The plugin counts its runs, and the generation here includes that count.
-            return self.ask_plugin(&plugin, Some(plugin.generation())).await.map(drop);
+            return self.run_plugin(&plugin, Some(plugin.generation())).await.map(drop);
         }
         let credentials = self.load(config.clone()).await?;
         let mut current = self.current();
@@ -301,10 +305,10 @@ impl Authorizer {
         let (done, loaded) = oneshot::channel();
         let (now, timeout) = (self.environment.now(), self.plugin_timeout);
         self.environment.run_blocking(Box::new(move || drop(done.send(Credentials::load(&config, now, timeout)))));
-        self.within_patience(loaded).await?
+        self.within_timeout(loaded).await?
     }
 
-    /// Returns the token in `file`, and reads the file again after [`TOKEN_FILE`].
+    /// Returns the token in `file`, and reads the file again after [`TOKEN_FILE_READ_INTERVAL`].
     ///
     /// One request reads the file; concurrent requests, and a failed read, use the last token.
     async fn token(&self, file: Arc<TokenFile>) -> HeaderValue {
@@ -312,7 +316,7 @@ impl Authorizer {
         let last = {
             let mut read = file.read.lock();
             let (last, at) = read.clone();
-            if now.since(at) < TOKEN_FILE {
+            if now.since(at) < TOKEN_FILE_READ_INTERVAL {
                 return last;
             }
             // Set before the read, so that concurrent requests do not read the file too.
@@ -323,7 +327,7 @@ impl Authorizer {
         let (done, found) = oneshot::channel();
         let path = file.path.clone();
         self.environment.run_blocking(Box::new(move || drop(done.send(read_token(&path)))));
-        let found = self.within_patience(found).await.and_then(|found| found);
+        let found = self.within_timeout(found).await.and_then(|found| found);
         let token = found.unwrap_or_else(|error| {
             tracing::warn!(server = %self.server, error, "the token cannot be read again; the last one is used");
             last
@@ -332,16 +336,16 @@ impl Authorizer {
         token
     }
 
-    async fn within_patience<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, String> {
+    async fn within_timeout<T>(&self, receiver: oneshot::Receiver<T>) -> Result<T, String> {
         tokio::select! {
             biased;
-            answer = answer => answer.map_err(|_| GIVEN_UP.to_owned()),
-            () = self.environment.sleep_until(self.environment.now() + self.patience) => Err(self.too_long()),
+            result = receiver => result.map_err(|_| ABANDONED.to_owned()),
+            () = self.environment.sleep_until(self.environment.now() + self.timeout) => Err(self.too_long()),
         }
     }
 
     fn too_long(&self) -> String {
-        format!("their source gave none within {:.1} s; check the plugin", self.patience.as_secs_f64())
+        format!("their source gave none within {:.1} s; check the plugin", self.timeout.as_secs_f64())
     }
 
     fn failed(&self, detail: String) -> SendError {
@@ -449,14 +453,14 @@ impl Credentials {
         let layer = catch_unwind(AssertUnwindSafe(|| config.auth_layer()))
             .map_err(|_| format!("the token of the auth provider {name:?} has a character that no header can hold"))?;
         let Some(layer) = layer.map_err(|error| describe(&error))? else { return Ok(Self::None) };
-        Ok(match layer.layer(Revealed) {
+        Ok(match layer.layer(ReturnAddedHeader) {
             Either::Left(mut fixed) => match fixed.call(Request::new(Body::empty())).into_inner() {
                 Ok(shown) => shown.into_body().map_or(Self::None, Self::Fixed),
                 Err(_) => Self::None,
             },
             Either::Right(source) => {
                 let source = Mutex::new(BoxCloneService::new(source));
-                Self::Sourced(Arc::new(Sourced { source, asked: Attempts::new() }))
+                Self::FromSource(Arc::new(CredentialSource { source, queries: Attempts::new() }))
             }
         })
     }
@@ -464,12 +468,12 @@ impl Credentials {
 
 /// Innermost service: returns the credentials added by the outer layers.
 #[derive(Clone)]
-struct Revealed;
+struct ReturnAddedHeader;
 
-impl Service<Request<Body>> for Revealed {
-    type Response = Shown;
+impl Service<Request<Body>> for ReturnAddedHeader {
+    type Response = HeaderResponse;
     type Error = BoxError;
-    type Future = Ready<Result<Shown, BoxError>>;
+    type Future = Ready<Result<HeaderResponse, BoxError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))

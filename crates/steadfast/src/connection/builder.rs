@@ -11,15 +11,15 @@ use tower::{Layer, Service};
 
 use super::auth::Authorizer;
 use super::client_defaults::{self, ClientDefaults};
-use super::config_reloader::{ConfigReloader, Followed, Loader};
+use super::config_reloader::{ConfigReloader, ConfigState, Loader};
+use super::expiring_flags::ExpiringFlags;
 use super::kubeconfig::KubeconfigFiles;
 use super::layers::{Layers, RequestService};
 use super::normal::normalize;
-use super::remembered::Remembered;
 use super::request_decorator::RequestDecorator;
 use super::transfer_limiter::TransferLimiter;
 use super::warnings::{OnWarning, ServerWarning, Warnings};
-use super::{ConnectError, Connection, Inner, SendError, liveness_probes, plugin, reach};
+use super::{ConnectError, Connection, Inner, SendError, liveness_probes, plugin, route};
 use crate::environment::threads::Threads;
 use crate::environment::{Environment, SharedEnvironment};
 use crate::transport::{Connector, Pool, ResponseBody, Settings};
@@ -63,7 +63,7 @@ impl Connection {
             let read = inferred(KubeconfigFiles::from_env(), context.as_deref());
             async move { read.map(|(config, _)| config) }
         };
-        Self::build_aside(Self::builder(config).loader(again)).await
+        Self::build_on_thread(Self::builder(config).loader(again)).await
     }
 
     /// Connects to the server of the configuration that `load` returns, and reloads the configuration later.
@@ -81,12 +81,12 @@ impl Connection {
         E: Into<ConnectError>,
     {
         let config = load().await.map_err(Into::into)?;
-        Self::build_aside(Self::builder(config).loader(load)).await
+        Self::build_on_thread(Self::builder(config).loader(load)).await
     }
 
     /// Builds the connection on a thread of the environment: a credential plugin may block, and must not block the
     /// caller's runtime.
-    async fn build_aside(builder: ConnectionBuilder) -> Result<Self, ConnectError> {
+    async fn build_on_thread(builder: ConnectionBuilder) -> Result<Self, ConnectError> {
         let environment = Arc::new(Threads::new().map_err(ConnectError::Threads)?);
         let (done, built) = oneshot::channel();
         let builder = builder.environment(environment.clone());
@@ -276,21 +276,28 @@ impl ConnectionBuilder {
         let agent = HeaderValue::from_str(&agent)
             .map_err(|_| ConnectError::Headers { detail: format!("the user agent {agent:?} is no header") })?;
         let settings = client_defaults::within(settings, &config);
-        let server = reach::server(&config);
-        let target = reach::target(&config)?;
-        let takes_gzip = reach::takes_gzip(&config, &target);
+        let server = route::server(&config);
+        let target = route::target(&config)?;
+        let takes_gzip = route::takes_gzip(&config, &target);
         let config = Arc::new(config);
         // The files are hashed before the route reads them, so that a change between the two leads to a reload.
-        let followed = Followed::new(config.clone());
+        let followed = ConfigState::new(config.clone());
         // The authorizer also precedes the route: a plugin returns the client certificate together with the token.
-        let authorizer =
-            Authorizer::new(config.clone(), server.clone(), environment.clone(), settings.headers, plugin_timeout)?;
+        let authorizer = Authorizer::new(
+            config.clone(),
+            server.clone(),
+            environment.clone(),
+            settings.headers_timeout,
+            plugin_timeout,
+        )?;
         let given = authorizer.plugin().and_then(|plugin| plugin.latest());
-        let route = reach::route(&config, &target, settings.prior_knowledge, given.as_deref())?;
+        let route = route::route(&config, &target, settings.prior_knowledge, given.as_deref())?;
         let followed = followed.with_given(given);
         let decorator = Arc::new(RequestDecorator::new(&config, agent, Arc::new(authorizer))?);
-        let (transfers, manners) =
-            (TransferLimiter::new(environment.clone(), settings.transfers), ClientDefaults::new(&config, &settings));
+        let (transfers, client_defaults) = (
+            TransferLimiter::new(environment.clone(), settings.max_transfers),
+            ClientDefaults::new(&config, &settings),
+        );
         let warnings = Arc::new(Warnings::new(server.clone(), on_warning));
         let pool = Pool::new(Connector::new(environment.clone(), target.clone(), route), settings.clone());
         let reloader = ConfigReloader::new(followed, loader, target, &settings, pool.clone(), decorator.clone());
@@ -306,11 +313,11 @@ impl ConnectionBuilder {
             takes_gzip,
             transfers,
             warnings,
-            manners,
-            probes: crate::probes::Board::default(),
-            paged: Remembered::default(),
-            in_json: Remembered::default(),
-            in_full: Remembered::default(),
+            client_defaults,
+            probes: crate::probes::ProbeBoard::default(),
+            paged: ExpiringFlags::default(),
+            in_json: ExpiringFlags::default(),
+            in_full: ExpiringFlags::default(),
             recordings: Arc::default(),
             observed: crate::metrics::observed::Observed::default(),
             environment,
@@ -335,7 +342,7 @@ current-context: first
         let path = std::env::temp_dir().join(format!("steadfast-contexts-{}", std::process::id()));
         std::fs::write(&path, TWO_CONTEXTS).expect("a file");
         let server = |context| {
-            let found = inferred(Ok(KubeconfigFiles::one(&path)), context);
+            let found = inferred(Ok(KubeconfigFiles::from_path(&path)), context);
             found.map(|(config, _)| config.cluster_url.host().unwrap_or_default().to_owned())
         };
         assert_eq!(server(None).expect("a configuration"), "a.example");

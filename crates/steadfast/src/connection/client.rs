@@ -12,13 +12,13 @@ use kube::client::Body;
 use tokio::runtime::Handle;
 use tower::{BoxError, Service};
 
-use super::discreet::{Checked, Sensitive};
-use super::{Connection, SendError, patience};
+use super::secret_filter::{Checked, Sensitive};
+use super::{Connection, SendError, busy_retry};
 use crate::transport::{Home, KeptValues, ResponseBody, is_upgrade};
 use crate::writes::Writes;
-use crate::writes::answer::Witness;
 use crate::writes::recording::Recording;
 use crate::writes::request;
+use crate::writes::response::WriteObserver;
 
 impl Connection {
     /// Returns an ordinary client, which keeps this connection open as a clone does.
@@ -68,7 +68,7 @@ impl Connection {
 
     /// Starts to record the writes of this connection's clients, so that a caller can wait until caches contain them.
     ///
-    /// Records the writes of futures passed to [`Recording::of`], and the writes outside of all such futures.
+    /// Records the writes of futures passed to [`Recording::scope`], and the writes outside of all such futures.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -78,7 +78,7 @@ impl Connection {
     /// # async fn example(connection: Connection, informers: InformerFactory) -> Result<(), Box<dyn std::error::Error>> {
     /// let pods = Api::<Pod>::namespaced(connection.client(), "shop");
     /// let recording = connection.record_writes();
-    /// recording.of(pods.delete("web-0", &DeleteParams::default())).await?;
+    /// recording.scope(pods.delete("web-0", &DeleteParams::default())).await?;
     /// // Every cache of the factory knows of it now.
     /// informers.wait_for_writes(&recording.writes(), Duration::from_secs(30)).await?;
     /// # Ok(())
@@ -89,8 +89,8 @@ impl Connection {
     }
 
     /// Records writes by another client or another program, as if a client of this connection had sent them now.
-    pub fn tell_writes(&self, writes: &Writes) {
-        self.inner.recordings.tell(writes);
+    pub fn record_external_writes(&self, writes: &Writes) {
+        self.inner.recordings.add_external(writes);
     }
 }
 
@@ -102,9 +102,9 @@ struct Transport {
 }
 
 impl Service<Request<Body>> for Transport {
-    type Response = Response<Held>;
+    type Response = Response<ObservedBody>;
     type Error = SendError;
-    type Future = BoxFuture<'static, Result<Response<Held>, SendError>>;
+    type Future = BoxFuture<'static, Result<Response<ObservedBody>, SendError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), SendError>> {
         Poll::Ready(Ok(()))
@@ -117,55 +117,55 @@ impl Service<Request<Body>> for Transport {
             request.extensions_mut().insert(KeptValues::new(connection.clone()));
         }
         let sensitive = Sensitive::of(&request);
-        connection.inner.manners.deadlines(&mut request);
+        connection.inner.client_defaults.deadlines(&mut request);
         if self.home != Home::Environment {
             request.extensions_mut().insert(self.home.clone());
         }
         Box::pin(async move {
             // Called inside the future, because the task that polls the future identifies the recording of the write.
-            let mut witness = connection.inner.recordings.write(|| request::target(&request)).map(|write| {
+            let mut observer = connection.inner.recordings.write(|| request::target(&request)).map(|write| {
                 let environment = connection.environment().clone();
-                Witness::new(write, request.method(), environment)
+                WriteObserver::new(write, request.method(), environment)
             });
-            let again = |busy| witness.iter_mut().for_each(|witness| witness.again(busy));
-            let answer = patience::send(&connection, request, again).await.inspect_err(|error| {
-                witness.iter().filter(|_| !error.maybe_sent()).for_each(Witness::not_sent);
+            let again = |busy| observer.iter_mut().for_each(|observer| observer.again(busy));
+            let response = busy_retry::send(&connection, request, again).await.inspect_err(|error| {
+                observer.iter().filter(|_| !error.maybe_sent()).for_each(WriteObserver::not_sent);
             })?;
-            let witness = witness.filter(|witness| witness.answered(answer.status()));
-            let sensitive = sensitive.filter(|_| answer.status().is_success());
-            Ok(answer.map(|body| {
+            let observer = observer.filter(|observer| observer.response_head(response.status()));
+            let sensitive = sensitive.filter(|_| response.status().is_success());
+            Ok(response.map(|body| {
                 let body = match sensitive {
                     Some(sensitive) => Either::Right(Checked::new(body, sensitive, connection.server())),
                     None => Either::Left(body),
                 };
-                Held { body, witness, _connection: connection }
+                ObservedBody { body, observer, _connection: connection }
             }))
         })
     }
 }
 
 /// Body that keeps its connection open, because a stream of `kube` may outlive its client.
-struct Held {
+struct ObservedBody {
     body: Either<ResponseBody, Checked>,
-    witness: Option<Witness>,
+    observer: Option<WriteObserver>,
     _connection: Connection,
 }
 
-impl http_body::Body for Held {
+impl http_body::Body for ObservedBody {
     type Data = Bytes;
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
         let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()).and_then(Frame::data_ref);
-        if let (Some(witness), Some(data)) = (&mut self.witness, data) {
-            witness.see(data);
+        if let (Some(observer), Some(data)) = (&mut self.observer, data) {
+            observer.see(data);
         }
-        // A reader that knows the length does not poll after the last frame, so `is_end_stream` completes the witness too.
+        // A reader that knows the length does not poll after the last frame, so `is_end_stream` completes the observer too.
         if frame.is_none() || (data.is_some() && self.body.is_end_stream()) {
-            self.witness.take().into_iter().for_each(Witness::complete);
+            self.observer.take().into_iter().for_each(WriteObserver::complete);
         } else if matches!(frame, Some(Err(_))) {
-            self.witness = None;
+            self.observer = None;
         }
         Poll::Ready(frame)
     }

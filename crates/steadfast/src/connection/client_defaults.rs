@@ -31,8 +31,8 @@ impl ClientDefaults {
     pub(super) fn new(config: &kube::Config, settings: &Settings) -> Self {
         Self {
             retry: config.default_retry,
-            headers: settings.headers,
-            progress: settings.progress,
+            headers: settings.headers_timeout,
+            progress: settings.progress_timeout,
             read: config.read_timeout,
             write: config.write_timeout.filter(|timeout| *timeout != DEFAULT_WRITE),
         }
@@ -53,10 +53,12 @@ impl ClientDefaults {
 
 /// Returns `settings` with the connect timeout of `config`, unless `settings` changes the default.
 pub(super) fn within(settings: Settings, config: &kube::Config) -> Settings {
-    let asked = config.connect_timeout.filter(|timeout| *timeout != DEFAULT_CONNECT);
-    match asked {
+    let timeout = config.connect_timeout.filter(|timeout| *timeout != DEFAULT_CONNECT);
+    match timeout {
         // Settings of the program take precedence over the kubeconfig.
-        Some(connect) if settings.connect == Settings::default().connect => Settings { connect, ..settings },
+        Some(connect) if settings.connect_timeout == Settings::default().connect_timeout => {
+            Settings { connect_timeout: connect, ..settings }
+        }
         _ => settings,
     }
 }

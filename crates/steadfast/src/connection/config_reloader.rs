@@ -18,18 +18,18 @@ use super::auth::uses_plugin;
 use super::normal::normalize;
 use super::plugin::{self, Plugin};
 use super::request_decorator::RequestDecorator;
-use super::{ConnectError, reach};
+use super::{ConnectError, route};
 use crate::environment::{SharedEnvironment, Task};
 use crate::transport::{Pool, Route, Settings, Target};
 
 /// Interval between checks of the files, as for a CA or a token in `kube`.
-const FILES: Duration = Duration::from_secs(60);
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Number of checks of the files per run of the loader. The loader therefore runs every 5 minutes.
-const ROUNDS: u32 = 5;
+const FILE_CHECKS_PER_LOAD: u32 = 5;
 
 /// Minimum interval between checks that a rejection by the server triggers.
-const REFUSALS: Duration = Duration::from_secs(5);
+const MIN_REJECTION_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Loads the configuration again.
 pub(super) type Loader = Arc<dyn Fn() -> BoxFuture<'static, Result<kube::Config, ConnectError>> + Send + Sync>;
@@ -40,13 +40,13 @@ pub(super) struct ConfigReloader {
     target: Target,
     prior_knowledge: bool,
     /// Timeout of a load.
-    patience: Duration,
+    timeout: Duration,
     loader: Option<Loader>,
-    followed: Mutex<Followed>,
+    state: Mutex<ConfigState>,
     /// Held during a check.
-    looking: tokio::sync::Mutex<()>,
+    checking: tokio::sync::Mutex<()>,
     /// Checks after rejections by the server.
-    looks: Attempts<bool>,
+    checks: Attempts<bool>,
     /// Receives a changed route.
     pool: Pool,
     /// Receives changed headers and credentials.
@@ -54,7 +54,7 @@ pub(super) struct ConfigReloader {
 }
 
 /// Configuration in use, and the content of its files at the last read.
-pub(super) struct Followed {
+pub(super) struct ConfigState {
     config: Arc<kube::Config>,
     files: Contents,
     /// Credentials of the plugin, if any.
@@ -78,7 +78,7 @@ struct Change {
 }
 
 /// Current state of a connection, with which a change is compared.
-struct Before {
+struct CurrentState {
     files: Contents,
     given: Option<Arc<plugin::Credentials>>,
     target: Target,
@@ -86,7 +86,7 @@ struct Before {
     plugin_timeout: Duration,
 }
 
-impl Followed {
+impl ConfigState {
     /// Hashes the files of `config`.
     pub(super) fn new(config: Arc<kube::Config>) -> Self {
         Self { files: contents(&config), config, given: None, generation: 0, rounds: None }
@@ -99,9 +99,9 @@ impl Followed {
 }
 
 impl ConfigReloader {
-    /// Creates a reloader that applies changes of `followed` to `pool` and `decorator`.
+    /// Creates a reloader that applies changes of `state` to `pool` and `decorator`.
     pub(super) fn new(
-        followed: Followed,
+        state: ConfigState,
         loader: Option<Loader>,
         target: Target,
         settings: &Settings,
@@ -112,11 +112,11 @@ impl ConfigReloader {
             environment: pool.environment().clone(),
             target,
             prior_knowledge: settings.prior_knowledge,
-            patience: settings.headers,
+            timeout: settings.headers_timeout,
             loader,
-            followed: Mutex::new(followed),
-            looking: tokio::sync::Mutex::new(()),
-            looks: Attempts::new(),
+            state: Mutex::new(state),
+            checking: tokio::sync::Mutex::new(()),
+            checks: Attempts::new(),
             pool,
             decorator,
         }
@@ -128,7 +128,7 @@ impl ConfigReloader {
         if self.loader.is_none() && names(&config).is_empty() && !uses_plugin(&config.auth_info) {
             return;
         }
-        let rounds = look_around(self.environment.clone(), Arc::downgrade(self));
+        let rounds = check_periodically(self.environment.clone(), Arc::downgrade(self));
         self.lock().rounds = Some(self.environment.spawn(Box::pin(rounds)));
     }
 
@@ -144,26 +144,26 @@ impl ConfigReloader {
         if self.generation() > generation {
             return true;
         }
-        let looking = Arc::downgrade(self);
-        let look = || -> BoxFuture<'static, bool> {
+        let reloader = Arc::downgrade(self);
+        let check = || -> BoxFuture<'static, bool> {
             Box::pin(async move {
-                let Some(reloader) = looking.upgrade() else { return false };
-                let _looking = reloader.looking.lock().await;
+                let Some(reloader) = reloader.upgrade() else { return false };
+                let _checking = reloader.checking.lock().await;
                 // A plugin's certificate is in no file, so no hash reveals a change: the plugin must run again.
                 let plugin = uses_plugin(&reloader.config().auth_info) && reloader.decorator.authorizer.has_none();
-                reloader.look(true, plugin).await
+                reloader.check(true, plugin).await
             })
         };
         let found = tokio::select! {
             biased;
-            found = self.looks.join(&self.environment, REFUSALS, look) => found,
-            () = self.environment.sleep_until(self.environment.now() + self.patience) => None,
+            found = self.checks.join(&self.environment, MIN_REJECTION_CHECK_INTERVAL, check) => found,
+            () = self.environment.sleep_until(self.environment.now() + self.timeout) => None,
         };
         found == Some(true) || self.generation() > generation
     }
 
-    fn lock(&self) -> parking_lot::MutexGuard<'_, Followed> {
-        self.followed.lock()
+    fn lock(&self) -> parking_lot::MutexGuard<'_, ConfigState> {
+        self.state.lock()
     }
 
     fn config(&self) -> Arc<kube::Config> {
@@ -171,20 +171,20 @@ impl ConfigReloader {
     }
 
     /// Checks for changes and applies them. Logs an unusable configuration, and keeps the current one.
-    async fn look(&self, load: bool, force: bool) -> bool {
+    async fn check(&self, load: bool, force: bool) -> bool {
         let (current, files, given) = {
-            let followed = self.lock();
-            (followed.config.clone(), followed.files.clone(), followed.given.clone())
+            let state = self.lock();
+            (state.config.clone(), state.files.clone(), state.given.clone())
         };
-        let server = reach::server(&current);
+        let server = route::server(&current);
         let config = match self.loader.as_ref().filter(|_| load) {
             Some(loader) => match self.load(loader).await.map(normalize) {
                 Ok(config) if config.cluster_url != current.cluster_url => {
-                    let named = reach::server(&config);
+                    let named = route::server(&config);
                     tracing::warn!(%server, %named, "the configuration names another server now, which is not followed; restart for it");
                     current.clone()
                 }
-                Ok(config) if alike(&config, &current) => current.clone(),
+                Ok(config) if are_equivalent(&config, &current) => current.clone(),
                 Ok(config) => Arc::new(config),
                 Err(error) => {
                     tracing::warn!(%server, %error, "the configuration cannot be loaded again; the last one is used");
@@ -198,7 +198,7 @@ impl ConfigReloader {
         let (done, found) = oneshot::channel();
         let (target, prior_knowledge) = (self.target.clone(), self.prior_knowledge);
         let plugin_timeout = self.decorator.authorizer.plugin_timeout();
-        let before = Before { files, given, target, prior_knowledge, plugin_timeout };
+        let before = CurrentState { files, given, target, prior_knowledge, plugin_timeout };
         self.environment.run_blocking(Box::new(move || {
             drop(done.send(change(config, &before, other, force)));
         }));
@@ -221,11 +221,11 @@ impl ConfigReloader {
             return false;
         }
         {
-            let mut followed = self.lock();
-            followed.config = change.config;
-            followed.files = change.files;
-            followed.given = change.given;
-            followed.generation += 1;
+            let mut state = self.lock();
+            state.config = change.config;
+            state.files = change.files;
+            state.given = change.given;
+            state.generation += 1;
         }
         // The pool changes after the generation, so that a request that fails on a drained connection sees the change
         // and retries.
@@ -235,21 +235,21 @@ impl ConfigReloader {
     }
 
     async fn load(&self, loader: &Loader) -> Result<kube::Config, ConnectError> {
-        let (done, answer) = oneshot::channel();
+        let (done, result) = oneshot::channel();
         let loader = loader.clone();
         // The loader runs on the environment's runtime, because it may need timers and I/O. Its panic must end this
         // task alone.
-        let task = self.environment.spawn_foreign(Box::pin(async move { drop(done.send(loader().await)) }));
-        let answer = self.in_time(answer).await.inspect_err(|_| task.abort());
-        answer.map_err(|detail| ConnectError::Infer { detail })?
+        let task = self.environment.spawn_user_task(Box::pin(async move { drop(done.send(loader().await)) }));
+        let result = self.in_time(result).await.inspect_err(|_| task.abort());
+        result.map_err(|detail| ConnectError::Infer { detail })?
     }
 
-    async fn in_time<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, String> {
+    async fn in_time<T>(&self, result: oneshot::Receiver<T>) -> Result<T, String> {
         tokio::select! {
             biased;
-            answer = answer => answer.map_err(|_| "the attempt was abandoned".to_owned()),
-            () = self.environment.sleep_until(self.environment.now() + self.patience) => {
-                Err(format!("nothing came within {:.1} s", self.patience.as_secs_f64()))
+            result = result => result.map_err(|_| "the attempt was abandoned".to_owned()),
+            () = self.environment.sleep_until(self.environment.now() + self.timeout) => {
+                Err(format!("nothing came within {:.1} s", self.timeout.as_secs_f64()))
             }
         }
     }
@@ -263,16 +263,16 @@ impl Drop for ConfigReloader {
     }
 }
 
-async fn look_around(environment: SharedEnvironment, reloader: Weak<ConfigReloader>) {
+async fn check_periodically(environment: SharedEnvironment, reloader: Weak<ConfigReloader>) {
     let mut round = 0_u32;
     loop {
-        environment.sleep_until(environment.now() + FILES).await;
+        environment.sleep_until(environment.now() + FILE_CHECK_INTERVAL).await;
         round = round.wrapping_add(1);
         // Upgraded only for the check, so that the task does not keep the connection alive.
         let Some(reloader) = reloader.upgrade() else { return };
-        let looking = reloader.looking.lock().await;
-        reloader.look(round.is_multiple_of(ROUNDS), false).await;
-        drop(looking);
+        let checking = reloader.checking.lock().await;
+        reloader.check(round.is_multiple_of(FILE_CHECKS_PER_LOAD), false).await;
+        drop(checking);
     }
 }
 
@@ -283,7 +283,7 @@ async fn look_around(environment: SharedEnvironment, reloader: Weak<ConfigReload
 /// than those in `before`.
 fn change(
     config: Arc<kube::Config>,
-    before: &Before,
+    before: &CurrentState,
     other: bool,
     renew: bool,
 ) -> Result<Option<Change>, ConnectError> {
@@ -308,7 +308,7 @@ fn change(
     if !changed && !has_other_certificate && !other && !renew {
         return Ok(None);
     }
-    let route = reach::route(&config, &before.target, before.prior_knowledge, given.as_deref())?;
+    let route = route::route(&config, &before.target, before.prior_knowledge, given.as_deref())?;
     Ok(Some(Change { config, files, given, route, _plugin: plugin }))
 }
 
@@ -334,7 +334,7 @@ fn contents(config: &kube::Config) -> Contents {
 }
 
 /// Returns true if two configurations result in equal requests and connections.
-fn alike(one: &kube::Config, other: &kube::Config) -> bool {
+fn are_equivalent(one: &kube::Config, other: &kube::Config) -> bool {
     // `AuthInfo` has no `PartialEq`.
     let identity = |config: &kube::Config| serde_json::to_value(&config.auth_info).ok();
     one.cluster_url == other.cluster_url

@@ -23,7 +23,7 @@ const KUBECONFIG: &str = "KUBECONFIG";
 /// use steadfast::connection::KubeconfigFiles;
 ///
 /// # async fn example() -> Result<(), steadfast::connection::ConnectError> {
-/// let files = KubeconfigFiles::one("/etc/fleet/kubeconfig");
+/// let files = KubeconfigFiles::from_path("/etc/fleet/kubeconfig");
 /// let connection = Connection::from_loader(move || {
 ///     let files = files.clone();
 ///     async move { files.read()?.config(Some("production")) }
@@ -49,7 +49,7 @@ impl KubeconfigFiles {
     /// `KUBECONFIG` is empty or not set, and there is no home directory.
     pub fn from_env() -> Result<Self, ConnectError> {
         if let Some(list) = env::var_os(KUBECONFIG).filter(|list| !list.is_empty()) {
-            return Ok(Self::list(&list));
+            return Ok(Self::from_list(&list));
         }
         let home = env::home_dir().filter(|home| !home.as_os_str().is_empty());
         let home = home.ok_or_else(|| ConnectError::Kubeconfig {
@@ -59,7 +59,7 @@ impl KubeconfigFiles {
     }
 
     /// Returns the file at `path`, which must exist, as with kubectl's flag `--kubeconfig`.
-    pub fn one(path: impl Into<PathBuf>) -> Self {
+    pub fn from_path(path: impl Into<PathBuf>) -> Self {
         Self { paths: vec![path.into()], optional: false, source: "the kubeconfig" }
     }
 
@@ -67,7 +67,7 @@ impl KubeconfigFiles {
     ///
     /// Empty names and missing files are skipped. If several files define an entry of one name, or a current context,
     /// the first file wins.
-    pub fn list(list: &OsStr) -> Self {
+    pub fn from_list(list: &OsStr) -> Self {
         let paths = env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect();
         Self { paths, optional: true, source: KUBECONFIG }
     }

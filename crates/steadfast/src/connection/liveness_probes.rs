@@ -18,7 +18,7 @@ pub(super) fn begin(pool: &Pool, decorator: &Arc<RequestDecorator>, environment:
     // A weak reference: the decorator belongs to the connection, and the pool must not keep the decorator alive.
     let weak = Arc::downgrade(decorator);
     let environment = environment.clone();
-    pool.inquire_by(Box::new(move |deadline| {
+    pool.enable_liveness_probes(Box::new(move |deadline| {
         let weak = weak.clone();
         let late = environment.sleep_until(deadline);
         Box::pin(async move {

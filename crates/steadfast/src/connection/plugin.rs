@@ -20,7 +20,7 @@ use rustls::sign::CertifiedKey;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use self::process::{Ended, Run};
+use self::process::{ExitKind, Run};
 use super::attempts::Attempts;
 use super::header::bearer;
 use super::{identity, tls};
@@ -33,7 +33,7 @@ pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Time before their expiry at which credentials are renewed, unless they expire within four times this duration.
-const EARLY: Duration = Duration::from_secs(60);
+const RENEWAL_MARGIN: Duration = Duration::from_secs(60);
 
 /// The environment variable through which a plugin receives its `ExecCredential`.
 const EXEC_INFO: &str = "KUBERNETES_EXEC_INFO";
@@ -228,24 +228,26 @@ impl Core {
         let complaint = || {
             let secrets: Vec<&str> = run.variables.iter().map(|(_, value)| *value).collect();
             match redact::excerpt(&output.errors, &output.printed, &secrets) {
-                said if said.is_empty() => "it printed nothing on standard error; run it by hand to see why".to_owned(),
-                said => format!("it printed: {said}"),
+                printed if printed.is_empty() => {
+                    "it printed nothing on standard error; run it by hand to see why".to_owned()
+                }
+                printed => format!("it printed: {printed}"),
             }
         };
         match output.ended {
-            Ended::Exited(status) if status.success() => Ok(output.printed),
-            Ended::Exited(status) => {
+            ExitKind::Exited(status) if status.success() => Ok(output.printed),
+            ExitKind::Exited(status) => {
                 // A shell reports a missing program this way.
                 let hint = if status.code() == Some(127) { self.hint() } else { String::new() };
                 Err(format!("{name} failed ({status}): {}{hint}", complaint()))
             }
-            Ended::TimedOut => Err(format!(
+            ExitKind::TimedOut => Err(format!(
                 "{name} returned nothing within {} s, and was killed: {}",
                 timeout.as_secs_f64(),
                 complaint()
             )),
-            Ended::Abandoned => Err(ABANDONED.to_owned()),
-            Ended::TooLong => {
+            ExitKind::Abandoned => Err(ABANDONED.to_owned()),
+            ExitKind::TooLong => {
                 Err(format!("{name} printed more than {} KiB, and was killed", process::MAX_OUTPUT >> 10))
             }
         }
@@ -325,7 +327,7 @@ impl Core {
 fn renew_at(expiry: Timestamp) -> Timestamp {
     let now = Timestamp::now();
     let left = Duration::try_from(expiry.duration_since(now)).unwrap_or_default();
-    expiry.checked_sub(EARLY.min(left / 4)).unwrap_or(expiry)
+    expiry.checked_sub(RENEWAL_MARGIN.min(left / 4)).unwrap_or(expiry)
 }
 
 #[cfg(test)]

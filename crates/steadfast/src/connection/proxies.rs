@@ -11,12 +11,12 @@ use http::Uri;
 
 /// Proxy variables of the process environment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ambient {
+pub(super) struct ProxyEnvironment {
     proxies: Vec<String>,
     exempt: String,
 }
 
-impl Ambient {
+impl ProxyEnvironment {
     /// Reads the variables of this process.
     pub(super) fn of_process() -> Self {
         let proxies = ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(|name| env::var(name).ok()).collect();
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn used(exempt: &str, host: &str) -> bool {
-        let ambient = Ambient { proxies: vec!["http://proxy:3128".to_owned()], exempt: exempt.to_owned() };
+        let ambient = ProxyEnvironment { proxies: vec!["http://proxy:3128".to_owned()], exempt: exempt.to_owned() };
         ambient.choose(Some(&"http://proxy:3128".parse().expect("a URL")), host, 6443).is_some()
     }
 
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn proxy_of_kubeconfig_ignores_no_proxy() {
-        let ambient = Ambient { proxies: vec!["http://other:1".to_owned()], exempt: "*".to_owned() };
+        let ambient = ProxyEnvironment { proxies: vec!["http://other:1".to_owned()], exempt: "*".to_owned() };
         let proxy = "http://proxy:3128".parse().expect("a URL");
         assert_eq!(ambient.choose(Some(&proxy), "localhost", 6443), Some(&proxy));
         assert_eq!(ambient.choose(None, "api.example", 6443), None);

@@ -204,22 +204,22 @@ impl State {
 
     /// Returns the time at which the next transfer stops counting, unless its bytes arrive before.
     fn next(&self, limit: usize) -> Option<Instant> {
-        let patience = self.silence_timeout(limit);
-        self.counting.values().map(|holder| (holder.heard + patience).min(holder.begun + MAX_COUNTED_TIME)).min()
+        let timeout = self.silence_timeout(limit);
+        self.counting.values().map(|holder| (holder.heard + timeout).min(holder.begun + MAX_COUNTED_TIME)).min()
     }
 
     /// Stops counting transfers that have been silent for too long.
     fn settle(&mut self, now: Instant, limit: usize) {
         // One at a time, since each silent transfer shortens the timeout of the next.
         while let Some(due) = self.next(limit).filter(|due| *due <= now) {
-            let patience = self.silence_timeout(limit);
-            let over = |holder: &Holder| (holder.heard + patience).min(holder.begun + MAX_COUNTED_TIME) == due;
+            let timeout = self.silence_timeout(limit);
+            let over = |holder: &Holder| (holder.heard + timeout).min(holder.begun + MAX_COUNTED_TIME) == due;
             let Some(number) = self.counting.iter().find(|(_, holder)| over(holder)).map(|(number, _)| *number) else {
                 return;
             };
             if let Some(holder) = self.counting.remove(&number) {
                 // A dripping transfer that reached its maximum does not become a suspect.
-                if holder.heard + patience <= now {
+                if holder.heard + timeout <= now {
                     self.suspects.insert(holder.collection.clone());
                 }
                 self.silent.insert(number, holder);
@@ -244,8 +244,8 @@ impl State {
     /// to others.
     fn take_next(&mut self, limit: usize) -> Option<(Waiter, bool)> {
         let suspects = self.counting.values().filter(|holder| holder.suspect).count();
-        let room = suspects < limit.saturating_sub(1).max(1);
-        let suspect = match (self.waiting.front(), self.waiting_suspects.front().filter(|_| room)) {
+        let is_free = suspects < limit.saturating_sub(1).max(1);
+        let suspect = match (self.waiting.front(), self.waiting_suspects.front().filter(|_| is_free)) {
             (Some(other), Some(suspect)) => suspect.requested_at + HANDICAP < other.requested_at,
             (other, suspect) => other.is_none() && suspect.is_some(),
         };

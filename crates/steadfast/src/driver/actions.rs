@@ -1,6 +1,6 @@
 //! Actions of the reflector: requests, lists, comparisons and edits.
 
-use steadfast_core::decode::Kept;
+use steadfast_core::decode::Cacheable;
 use steadfast_core::freshness::Condition;
 use steadfast_core::reflector::{Failure, FailureKind, Output, Request, RequestId};
 use steadfast_core::store::Store;
@@ -11,7 +11,7 @@ use super::deadline_timer::LATENESS;
 use super::edits::Edit;
 use super::transfer::Transfer;
 
-impl<K: Kept> Driver<K> {
+impl<K: Cacheable> Driver<K> {
     pub(super) fn perform(&mut self, outputs: Vec<Output>) {
         for output in outputs {
             match output {
@@ -22,8 +22,9 @@ impl<K: Kept> Driver<K> {
                         Transfer::Awaited(self.request_builder.connection.transfer(&self.request_builder.path));
                 }
                 Output::ReleaseTransfer => self.transfer = Transfer::None,
-                Output::BeginStaging { anew } => {
-                    let begun = |store: &mut Store<K>| if anew { store.begin_anew() } else { store.begin_relist() };
+                Output::BeginStaging { new_epoch } => {
+                    let begun =
+                        |store: &mut Store<K>| if new_epoch { store.begin_new_epoch() } else { store.begin_relist() };
                     // Objects of an abandoned list may still be in decoding, with places in the old staging.
                     self.decoding.forget_listed();
                     self.staging = Some(self.shared.edit(begun));
@@ -45,7 +46,7 @@ impl<K: Kept> Driver<K> {
                 Output::JudgeComparison => {
                     self.comparison.iter_mut().for_each(|comparison| comparison.is_due = true);
                 }
-                Output::NameLost => {
+                Output::ReportDifferences => {
                     self.diagnostics.extend(self.comparison.iter_mut().flat_map(Comparison::take_lost));
                 }
                 Output::EndComparison => self.comparison = None,
@@ -72,23 +73,23 @@ impl<K: Kept> Driver<K> {
             // A comparison only verifies the cache, so it never waits for a place that a real list could use. All its
             // pages keep the place of the first page.
             if continue_token.is_none() {
-                comparison.place = self.request_builder.connection.spare_transfer(&self.request_builder.path);
+                comparison.slot = self.request_builder.connection.spare_transfer(&self.request_builder.path);
             }
-            if comparison.place.is_none() {
+            if comparison.slot.is_none() {
                 let why = "lists that are needed more have taken the places of a list of versions".into();
                 let retry_after = Some(LATENESS);
-                self.answers.refuse(id, Failure { kind: FailureKind::Busy, why, retry_after, code: 0, reason: None });
+                self.responses.refuse(id, Failure { kind: FailureKind::Busy, why, retry_after, code: 0, reason: None });
                 return;
             }
         }
         self.request_metrics.sent(id, request);
         let doubted = self.reflector.evidence().condition == Condition::Suspect;
-        self.answers.send(id, request, doubted, &self.request_builder);
+        self.responses.send(id, request, doubted, &self.request_builder);
     }
 
     pub(super) fn drop_request(&mut self, id: RequestId) {
         // Dropping the response resets its HTTP/2 stream, so that the server stops sending.
-        self.answers.cancel(id);
+        self.responses.cancel(id);
         self.request_metrics.cancelled(id);
         self.requests.over(id);
     }
@@ -100,7 +101,7 @@ impl<K: Kept> Driver<K> {
         let Some(limit) = self.limits.memory else { return Ok(()) };
         let (what, bytes) = match &self.staging {
             // The base objects of delta compression are shared with the cache and count for both.
-            Some(staging) => ("the list", staging.held_bytes() + self.shared.beside_bytes()),
+            Some(staging) => ("the list", staging.held_bytes() + self.shared.dictionary_len()),
             None => ("the cache", self.shared.held_bytes()),
         };
         if bytes <= limit {

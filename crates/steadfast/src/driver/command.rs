@@ -13,7 +13,7 @@ pub(crate) enum Command {
     /// Process newly added handlers.
     Handlers,
     /// Record that a cached object failed to decode on a read.
-    Unread(DecodeError),
+    UndecodableRead(DecodeError),
     /// Stop the watch. Handlers end immediately or after they have drained.
     Stop { handlers: bool },
 }

@@ -1,6 +1,6 @@
 //! Commands from an informer's handles.
 
-use steadfast_core::decode::Kept;
+use steadfast_core::decode::Cacheable;
 use steadfast_core::reflector::Input;
 use steadfast_core::{Instant, ResourceVersion};
 use tokio::sync::oneshot;
@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 use super::Driver;
 use super::command::Command;
 
-impl<K: Kept> Driver<K> {
+impl<K: Cacheable> Driver<K> {
     /// Executes a command. Returns `Some` if the driver must end; the value is true if the handlers must end too.
-    pub(super) fn obey(&mut self, command: Option<Command>) -> Option<bool> {
+    pub(super) fn execute(&mut self, command: Option<Command>) -> Option<bool> {
         match command {
             None => {
                 self.shared.warn_of_handlers_left();
@@ -18,9 +18,9 @@ impl<K: Kept> Driver<K> {
             }
             Some(Command::Stop { handlers }) => return Some(handlers),
             Some(Command::SeekProof) => self.step(Input::SeekProof),
-            Some(Command::Newest(since, asks)) => self.find_newest(since, asks),
-            Some(Command::Handlers) => self.look_after_newcomers(),
-            Some(Command::Unread(error)) => {
+            Some(Command::Newest(since, reply)) => self.find_newest(since, reply),
+            Some(Command::Handlers) => self.process_new_handlers(),
+            Some(Command::UndecodableRead(error)) => {
                 if self.unread(&error) {
                     self.flush();
                 }
@@ -30,18 +30,18 @@ impl<K: Kept> Driver<K> {
     }
 
     /// Requests the server's current version. The sender is dropped if no response is available.
-    fn find_newest(&self, since: Instant, asks: oneshot::Sender<Option<ResourceVersion>>) {
+    fn find_newest(&self, since: Instant, reply: oneshot::Sender<Option<ResourceVersion>>) {
         // A task of its own: the driver must continue to read the watch while the caller waits for the version.
         let newest = self.request_builder.newest(since);
         self.shared.environment.spawn(Box::pin(async move {
             if let Ok(version) = newest.await {
-                drop(asks.send(version));
+                drop(reply.send(version));
             }
         }));
     }
 
     /// Sends handlers with a filter their initial objects, and schedules resyncs.
-    fn look_after_newcomers(&mut self) {
+    fn process_new_handlers(&mut self) {
         let now = self.shared.environment.now();
         for handler in self.shared.take_newcomers() {
             self.shared.join(&handler);

@@ -11,10 +11,10 @@ use crate::connection::TransferSlot;
 
 /// Maximum number of removals remembered during a list. Beyond this number, uncached objects of the list are not
 /// judged.
-const MOST_REMOVALS: usize = 100_000;
+const MAX_REMOVALS: usize = 100_000;
 
 /// Maximum number of lost objects that are named.
-const MOST_NAMED: usize = 1000;
+const MAX_NAMED: usize = 1000;
 
 /// A list of identities in progress, stored as its differences from the cache. An equal object costs one pointer.
 #[derive(Default)]
@@ -22,7 +22,7 @@ pub(super) struct Comparison {
     /// Request of the current page.
     pub(super) id: Option<RequestId>,
     /// Slot among the concurrent transfers of a server, until the list is complete.
-    pub(super) place: Option<TransferSlot>,
+    pub(super) slot: Option<TransferSlot>,
     /// Version of the list.
     pub(super) version: Option<ResourceVersion>,
     /// True if the comparison must be evaluated after all earlier records are in the store.
@@ -37,7 +37,7 @@ pub(super) struct Comparison {
 
 impl Comparison {
     /// Processes a listed identity.
-    pub(super) fn see<K>(&mut self, held: &Snapshot<K>, listed: &Identity) {
+    pub(super) fn record_listed<K>(&mut self, held: &Snapshot<K>, listed: &Identity) {
         let Identity { key, uid, version } = listed;
         match held.entry(key.namespace(), key.name()) {
             Some(entry) if entry.uid().is_same(uid) && entry.version() == version => {
@@ -51,7 +51,7 @@ impl Comparison {
 
     /// Records that the watch has removed an object.
     pub(super) fn removed(&mut self, uid: &Uid) {
-        if self.removed.len() < MOST_REMOVALS {
+        if self.removed.len() < MAX_REMOVALS {
             self.removed.insert(uid.clone());
         }
     }
@@ -69,7 +69,7 @@ impl Comparison {
                 Some(entry) if entry.uid().is_same(uid) && entry.version() == listed => continue,
                 // The object was listed and then deleted by the watch. If the limit of remembered removals is reached,
                 // no missing object is judged: a false report of a lost object would be worse than a missed one.
-                None if self.removed.contains(uid) || self.removed.len() >= MOST_REMOVALS => continue,
+                None if self.removed.contains(uid) || self.removed.len() >= MAX_REMOVALS => continue,
                 entry => entry.map(|entry| entry.version().clone()),
             };
             // The cache has a later state of the object than the list, although the list as a whole is newer. The server's
@@ -95,6 +95,6 @@ impl Comparison {
 
     /// Returns the lost objects of the last evaluation, at most 1,000.
     pub(super) fn take_lost(&mut self) -> impl Iterator<Item = Diagnostic> + use<> {
-        std::mem::take(&mut self.lost).into_iter().take(MOST_NAMED)
+        std::mem::take(&mut self.lost).into_iter().take(MAX_NAMED)
     }
 }

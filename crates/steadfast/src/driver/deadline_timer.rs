@@ -36,11 +36,11 @@ impl DeadlineTimer {
             // Deadlines move to later times with each record. A new sleep for each of them would cost more than one
             // early wake-up.
             (Some(due), Some((set, _))) if *set <= due => {}
-            (Some(due), _) => self.set_anew(due),
+            (Some(due), _) => self.reset(due),
         }
     }
 
-    fn set_anew(&mut self, due: Instant) {
+    fn reset(&mut self, due: Instant) {
         self.set = Some((due, self.environment.sleep_until(due)));
     }
 
@@ -61,7 +61,7 @@ impl DeadlineTimer {
         let is_late = now.since(due) > LATENESS && !self.late;
         self.late = is_late;
         if is_late {
-            self.set_anew(now + LATENESS);
+            self.reset(now + LATENESS);
         }
         !is_late
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use steadfast_core::WithSize;
-use steadfast_core::decode::{Kept, RawObject};
+use steadfast_core::decode::{Cacheable, RawObject};
 use steadfast_core::record::Identity;
 
 use super::object_decoder::ObjectDecoder;
@@ -25,7 +25,7 @@ use crate::runner::drop_contained;
 const MAX_DECODING_BYTES: usize = 1024 * 1024;
 
 /// Minimum number of bytes that a helper takes, so that the hand-over does not dominate for small objects.
-const PIECE: usize = 8 * 1024;
+const CHUNK_BYTES: usize = 8 * 1024;
 
 /// Decoded object, or the identity of a failed object and its error.
 pub(super) type Decoded<K> = Result<WithSize<K>, Box<(Identity, String)>>;
@@ -34,9 +34,9 @@ pub(super) type Decoded<K> = Result<WithSize<K>, Box<(Identity, String)>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A place in the list in progress.
-    Listed { place: usize, told: usize },
+    Listed { place: usize, diagnostic_index: usize },
     /// A pending edit.
-    Edited { edit: usize, told: usize },
+    Edited { edit: usize, diagnostic_index: usize },
 }
 
 /// Objects in decoding.
@@ -89,10 +89,10 @@ struct State<K> {
     helping: usize,
 }
 
-impl<K: Kept> Decoding<K> {
+impl<K: Cacheable> Decoding<K> {
     /// Creates an empty queue. `object_decoder` decodes the objects.
     pub(super) fn new(object_decoder: ObjectDecoder<K>, environment: SharedEnvironment) -> Self {
-        let helpers = if K::is_dear() { environment.helpers() } else { Helpers::default() };
+        let helpers = if K::is_costly() { environment.helpers() } else { Helpers::default() };
         let state = State { waiting: VecDeque::new(), bytes: 0, done: Vec::new(), busy: 0, helping: 0 };
         Self {
             object_decoder,
@@ -109,7 +109,7 @@ impl<K: Kept> Decoding<K> {
         }
     }
 
-    /// Returns true if objects should be [submitted](Self::hand_in) because helpers exist. Otherwise they are decoded
+    /// Returns true if objects should be [submitted](Self::submit) because helpers exist. Otherwise they are decoded
     /// immediately.
     pub(super) fn is_shared(&self) -> bool {
         self.helpers.threads > 0
@@ -117,12 +117,12 @@ impl<K: Kept> Decoding<K> {
 
     /// Decodes an object immediately.
     pub(super) fn decode(&mut self, object: &RawObject) -> Result<WithSize<K>, String> {
-        self.object_decoder.keep(object)
+        self.object_decoder.decode(object)
     }
 
     /// Submits an object for decoding. The object keeps `further_bytes` in memory in
     /// addition to its own.
-    pub(super) fn hand_in(&mut self, purpose: Purpose, object: RawObject, further_bytes: usize) {
+    pub(super) fn submit(&mut self, purpose: Purpose, object: RawObject, further_bytes: usize) {
         let number = self.first + self.in_flight.len() as u64;
         let held = object.bytes.len() + further_bytes;
         self.held += held;
@@ -131,12 +131,12 @@ impl<K: Kept> Decoding<K> {
         self.own_bytes += object.bytes.len();
         self.in_flight.push_back(InFlight { purpose: Some(purpose), held, decoded: None });
         self.own.push(Waiting { number, object });
-        if self.own_bytes >= self.helpers.worth {
+        if self.own_bytes >= self.helpers.min_bytes {
             self.share();
         }
         // The limit is enforced here, on the reading side: without further reads, HTTP/2 flow control pauses the server.
         while self.held > MAX_DECODING_BYTES {
-            self.take_part();
+            self.decode_some();
         }
     }
 
@@ -149,7 +149,7 @@ impl<K: Kept> Decoding<K> {
     pub(super) fn finish(&mut self) {
         self.decode_own();
         while self.undone > 0 {
-            self.take_part();
+            self.decode_some();
         }
     }
 
@@ -205,23 +205,24 @@ impl<K: Kept> Decoding<K> {
 
     /// Makes the recent objects visible to helpers, and requests another helper if that is worthwhile.
     fn share(&mut self) {
-        let asks = {
+        let needs_helper = {
             let mut state = self.queue.lock();
             state.bytes += std::mem::take(&mut self.own_bytes);
             state.waiting.extend(self.own.drain(..));
             // One helper at a time, and only if the queue exceeds the work of the current helpers.
-            let asks = state.helping < self.helpers.threads && state.bytes > state.helping * self.helpers.worth;
-            state.helping += usize::from(asks);
-            asks
+            let needs_helper =
+                state.helping < self.helpers.threads && state.bytes > state.helping * self.helpers.min_bytes;
+            state.helping += usize::from(needs_helper);
+            needs_helper
         };
-        if asks {
-            let mut helper = Helper { object_decoder: self.object_decoder.beside(), queue: self.queue.clone() };
-            self.environment.help(Box::new(move || helper.take_part()));
+        if needs_helper {
+            let mut helper = Helper { object_decoder: self.object_decoder.for_helper(), queue: self.queue.clone() };
+            self.environment.help(Box::new(move || helper.decode_some()));
         }
     }
 
     /// Decodes some queued objects, or waits until another thread has finished some.
-    fn take_part(&mut self) {
+    fn decode_some(&mut self) {
         if self.collect() {
             return;
         }
@@ -251,7 +252,7 @@ impl<K: Kept> Decoding<K> {
 
     fn decode_all(&mut self, waiting: impl IntoIterator<Item = Waiting>) {
         for Waiting { number, object } in waiting {
-            let decoded = keep(&mut self.object_decoder, object);
+            let decoded = decode(&mut self.object_decoder, object);
             self.put(number, decoded);
         }
     }
@@ -276,8 +277,8 @@ impl<K: Kept> Decoding<K> {
     }
 }
 
-fn keep<K: Kept>(object_decoder: &mut ObjectDecoder<K>, object: RawObject) -> Decoded<K> {
-    object_decoder.keep(&object).map_err(|why| Box::new((object.identity, why)))
+fn decode<K: Cacheable>(object_decoder: &mut ObjectDecoder<K>, object: RawObject) -> Decoded<K> {
+    object_decoder.decode(&object).map_err(|why| Box::new((object.identity, why)))
 }
 
 impl<K> Drop for Decoding<K> {
@@ -301,7 +302,7 @@ impl<K> State<K> {
     /// Takes the oldest objects for decoding.
     fn take(&mut self) -> Vec<Waiting> {
         let (mut taken, mut bytes) = (Vec::new(), 0);
-        while bytes < PIECE
+        while bytes < CHUNK_BYTES
             && let Some(waiting) = self.waiting.pop_front()
         {
             bytes += waiting.object.bytes.len();
@@ -318,9 +319,9 @@ struct Helper<K> {
     queue: Arc<DecodeQueue<K>>,
 }
 
-impl<K: Kept> Helper<K> {
+impl<K: Cacheable> Helper<K> {
     /// Decodes some queued objects. Returns true if more may be queued.
-    fn take_part(&mut self) -> bool {
+    fn decode_some(&mut self) -> bool {
         let taken = {
             let mut state = self.queue.lock();
             let taken = state.take();
@@ -332,7 +333,7 @@ impl<K: Kept> Helper<K> {
         }
         let decoded: Vec<_> = taken
             .into_iter()
-            .map(|Waiting { number, object }| (number, keep(&mut self.object_decoder, object)))
+            .map(|Waiting { number, object }| (number, decode(&mut self.object_decoder, object)))
             .collect();
         // `busy` decreases under the lock that delivers the results, so that the driver sees either a busy helper or
         // its results.
@@ -405,8 +406,8 @@ mod tests {
             self.local.spawn(task)
         }
 
-        fn spawn_foreign(&self, task: BoxFuture<'static, ()>) -> Task {
-            self.local.spawn_foreign(task)
+        fn spawn_user_task(&self, task: BoxFuture<'static, ()>) -> Task {
+            self.local.spawn_user_task(task)
         }
 
         fn enter(&self, action: &mut dyn FnMut()) {
@@ -449,7 +450,7 @@ mod tests {
 
     static DECODED: AtomicUsize = AtomicUsize::new(0);
 
-    impl Kept for Slow {
+    impl Cacheable for Slow {
         type Resource = ConfigMap;
 
         fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
@@ -468,7 +469,7 @@ mod tests {
             false
         }
 
-        fn is_dear() -> bool {
+        fn is_costly() -> bool {
             true
         }
 
@@ -504,8 +505,8 @@ mod tests {
         object(number, &format!(r#"{{{padding}"{name}": {number}, "yields": {yields}, "panics": {panics}}}"#))
     }
 
-    fn said(decoded: &Decoded<Slow>) -> Result<u64, String> {
-        decoded.as_ref().map(|slow| slow.object.number).map_err(|unfit| format!("{}: {}", unfit.0.key, unfit.1))
+    fn described(decoded: &Decoded<Slow>) -> Result<u64, String> {
+        decoded.as_ref().map(|slow| slow.object.number).map_err(|error| format!("{}: {}", error.0.key, error.1))
     }
 
     /// Submits random objects for edits and lists, discards lists, and finishes at random. The results must equal those
@@ -515,19 +516,19 @@ mod tests {
         let mut expected = VecDeque::new();
         let check = |decoding: &mut Decoding<Slow>, expected: &mut VecDeque<(Purpose, Result<u64, String>)>| {
             while let Some((purpose, decoded)) = decoding.settled() {
-                assert_eq!(expected.pop_front(), Some((purpose, said(&decoded))), "seed {seed}");
+                assert_eq!(expected.pop_front(), Some((purpose, described(&decoded))), "seed {seed}");
             }
         };
         for number in 0..200 {
             let object = random_object(seed, number);
             let place = number as usize;
             let purpose = if number % 3 == 0 {
-                Purpose::Edited { edit: place, told: 0 }
+                Purpose::Edited { edit: place, diagnostic_index: 0 }
             } else {
-                Purpose::Listed { place, told: 0 }
+                Purpose::Listed { place, diagnostic_index: 0 }
             };
-            expected.push_back((purpose, said(&keep(&mut alone, object.clone()))));
-            decoding.hand_in(purpose, object, place % 7 * 20_000);
+            expected.push_back((purpose, described(&decode(&mut alone, object.clone()))));
+            decoding.submit(purpose, object, place % 7 * 20_000);
             assert!(decoding.held <= MAX_DECODING_BYTES, "seed {seed}: {} bytes are in decoding", decoding.held);
             match (seed + number) % 61 {
                 0..30 => check(&mut decoding, &mut expected),
@@ -552,7 +553,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn helpers_preserve_results_and_order() {
         for seed in 0..12 {
-            let helpers = Helpers { threads: 1 + seed as usize % 4, worth: [1, 5_000, 64 * 1024][seed as usize % 3] };
+            let helpers = Helpers { threads: 1 + seed as usize % 4, min_bytes: [1, 5_000, 64 * 1024][seed as usize % 3] };
             let racing = Racing::new(helpers);
             play(seed, Decoding::new(object_decoder(), racing.clone()));
             racing.join();
@@ -567,7 +568,7 @@ mod tests {
     static GATE: Mutex<Option<mpsc::Receiver<()>>> = Mutex::new(None);
     static ENTERED: AtomicUsize = AtomicUsize::new(0);
 
-    impl Kept for Gated {
+    impl Cacheable for Gated {
         type Resource = ConfigMap;
 
         fn decode(_: &RawObject, _: &mut Decoder) -> Result<Self, DecodeError> {
@@ -586,7 +587,7 @@ mod tests {
             false
         }
 
-        fn is_dear() -> bool {
+        fn is_costly() -> bool {
             true
         }
 
@@ -599,11 +600,15 @@ mod tests {
     async fn obsolete_objects_are_not_decoded() {
         let (open, gate) = mpsc::channel();
         *GATE.lock() = Some(gate);
-        let racing = Racing::new(Helpers { threads: 1, worth: 1 });
+        let racing = Racing::new(Helpers { threads: 1, min_bytes: 1 });
         let object_decoder = ObjectDecoder::<Gated>::new(Decoder::new(DecodeOptions::default()), None);
         let mut decoding = Decoding::new(object_decoder, racing.clone());
         for number in 0..20 {
-            decoding.hand_in(Purpose::Listed { place: 0, told: 0 }, object(number, &" ".repeat(PIECE)), 0);
+            decoding.submit(
+                Purpose::Listed { place: 0, diagnostic_index: 0 },
+                object(number, &" ".repeat(CHUNK_BYTES)),
+                0,
+            );
         }
         while ENTERED.load(Ordering::SeqCst) == 0 {
             thread::yield_now();

@@ -1,6 +1,6 @@
 //! Edits of the store, applied together for all data read at once.
 
-use steadfast_core::decode::Kept;
+use steadfast_core::decode::Cacheable;
 use steadfast_core::event::{Change, Path};
 use steadfast_core::record::{Identity, RecordKind};
 use steadfast_core::store::{Staging, Store, Tainted};
@@ -18,28 +18,28 @@ pub(super) enum Edit<K> {
     Advance(ResourceVersion),
 }
 
-impl<K: Kept> Edit<K> {
+impl<K: Cacheable> Edit<K> {
     /// Applies the edit and appends its changes. Returns true if the store now is a complete list.
     pub(super) fn carry_out(self, store: &mut Store<K>, changes: &mut Vec<Change<K>>, informer: &str) -> bool {
-        let tell = |change| changes.push(change);
+        let on_change = |change| changes.push(change);
         match self {
             Self::Apply(RecordKind::Deleted, identity, _) => {
                 // The `DELETED` record has the version of the deletion, not that of the last state.
                 let path = Path::Watched { deletion: Some(identity.version.clone()) };
-                store.remove(&identity.key, &identity.uid, &path, tell);
+                store.remove(&identity.key, &identity.uid, &path, on_change);
                 store.advance(identity.version);
                 false
             }
             Self::Apply(_, identity, kept) => {
                 let version = identity.version.clone();
                 // `ADDED` and `MODIFIED` are equivalent: after a resumed watch, either can arrive for a cached object.
-                store.apply(identity, kept, &Path::Watched { deletion: None }, tell);
+                store.apply(identity, kept, &Path::Watched { deletion: None }, on_change);
                 store.advance(version);
                 false
             }
             Self::Commit { staging, version, initial, new_epoch } => {
                 let path = if new_epoch { Path::NewEpoch } else { Path::Listed { initial } };
-                let committed = store.commit(staging, version, &path, new_epoch, tell);
+                let committed = store.commit(staging, version, &path, new_epoch, on_change);
                 if let Err(error) = &committed {
                     tracing::error!(%informer, %error, "the store rejected a list");
                 }

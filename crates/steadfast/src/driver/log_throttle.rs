@@ -34,13 +34,13 @@ impl LogThrottle {
     }
 
     /// Returns the number of diagnostics that arrived in order.
-    pub(super) fn told(&self) -> usize {
+    pub(super) fn diagnostic_index(&self) -> usize {
         self.staged.len() - self.late
     }
 
-    /// Inserts a late diagnostic about a list's object after the first `told` diagnostics.
-    pub(super) fn stage_late(&mut self, told: usize, diagnostic: Diagnostic) {
-        self.staged.insert(told + self.late, diagnostic);
+    /// Inserts a late diagnostic about a list's object after the first `diagnostic_index` diagnostics.
+    pub(super) fn stage_late(&mut self, diagnostic_index: usize, diagnostic: Diagnostic) {
+        self.staged.insert(diagnostic_index + self.late, diagnostic);
         self.late += 1;
     }
 
@@ -52,7 +52,7 @@ impl LogThrottle {
 
     /// Returns true if the log may name one more object at `now`.
     pub(super) fn names(&mut self, now: Instant) -> bool {
-        self.turn(now);
+        self.start_interval(now);
         if self.named < NAMED {
             self.named += 1;
             return true;
@@ -67,12 +67,12 @@ impl LogThrottle {
         if self.unnamed == 0 {
             return None;
         }
-        self.turn(now);
+        self.start_interval(now);
         let due = !std::mem::replace(&mut self.summed, true);
         due.then(|| std::mem::take(&mut self.unnamed))
     }
 
-    fn turn(&mut self, now: Instant) {
+    fn start_interval(&mut self, now: Instant) {
         if self.since.is_none_or(|since| now.since(since) >= WINDOW) {
             (self.since, self.named, self.summed) = (Some(now), 0, false);
         }

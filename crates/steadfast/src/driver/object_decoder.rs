@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use steadfast_core::WithSize;
-use steadfast_core::decode::{DecodeError, Decoder, Kept, RawObject};
+use steadfast_core::decode::{Cacheable, DecodeError, Decoder, RawObject};
 
 use crate::runner::drop_contained;
 
@@ -24,18 +24,18 @@ impl<K> ObjectDecoder<K> {
     }
 
     /// Creates an equivalent pipeline for another thread.
-    pub(super) fn beside(&self) -> Self {
+    pub(super) fn for_helper(&self) -> Self {
         Self { decoder: self.decoder.another(), transform: self.transform.clone() }
     }
 }
 
-impl<K: Kept> ObjectDecoder<K> {
+impl<K: Cacheable> ObjectDecoder<K> {
     /// Decodes an object into its cached form, or returns the error.
-    pub(super) fn keep(&mut self, object: &RawObject) -> Result<WithSize<K>, String> {
+    pub(super) fn decode(&mut self, object: &RawObject) -> Result<WithSize<K>, String> {
         let Self { decoder, transform } = self;
         // User code: a panic affects only this object.
         let kept = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            let (kept, beyond) = decoder.weighed(object)?;
+            let (kept, beyond) = decoder.decode_with_size(object)?;
             let kept = match transform {
                 Some(transform) => transform(kept),
                 None => kept,

@@ -15,10 +15,10 @@ use steadfast_core::store::Snapshot;
 use steadfast_core::{ResourceVersion, Uid};
 
 /// Number of remembered deleted objects, whose repeated records are ignored.
-const ENDED: usize = 4096;
+const MAX_ENDED: usize = 4096;
 
 /// Maximum number of records that wait for the list.
-const MOST_DOUBTED: usize = 64;
+const MAX_DOUBTED: usize = 64;
 
 /// Number of consecutive lists that must confirm an out-of-order record. A single one may be a lost event that is
 /// repeated when a watch resumes.
@@ -34,7 +34,7 @@ pub(super) struct OrderingDetector {
     /// a higher version.
     doubted: Vec<(RecordKind, Identity, bool)>,
     /// Number of consecutive lists that confirmed such records.
-    true_again: u32,
+    consecutive_confirmations: u32,
     /// True if versions are known to be unordered.
     pub(super) is_known: bool,
 }
@@ -47,7 +47,7 @@ impl OrderingDetector {
             return;
         }
         self.ended.push_back(uid.clone());
-        if self.ended.len() > ENDED
+        if self.ended.len() > MAX_ENDED
             && let Some(oldest) = self.ended.pop_front()
         {
             self.known_to_have_ended.remove(&oldest);
@@ -56,7 +56,12 @@ impl OrderingDetector {
 
     /// Returns true if a record below the cache's version has an unknown state. `held` is the UID and version of the
     /// cached object of this name.
-    pub(super) fn is_news(&self, kind: RecordKind, record: &Identity, held: Option<(&Uid, &ResourceVersion)>) -> bool {
+    pub(super) fn is_new_state(
+        &self,
+        kind: RecordKind,
+        record: &Identity,
+        held: Option<(&Uid, &ResourceVersion)>,
+    ) -> bool {
         match (kind, held.filter(|(uid, _)| uid.is_same(&record.uid))) {
             // If the deletion or the end of a match were known, the cache would not contain an older state of the
             // object.
@@ -68,11 +73,11 @@ impl OrderingDetector {
         }
     }
 
-    /// Stores a record until a list decides. `unbroken` is true if the record's own stream had reached a higher
+    /// Stores a record until a list decides. `reached_higher` is true if the record's own stream had reached a higher
     /// version.
-    pub(super) fn doubt(&mut self, kind: RecordKind, record: &Identity, unbroken: bool) {
-        if self.doubted.len() < MOST_DOUBTED {
-            self.doubted.push((kind, record.clone(), unbroken));
+    pub(super) fn doubt(&mut self, kind: RecordKind, record: &Identity, reached_higher: bool) {
+        if self.doubted.len() < MAX_DOUBTED {
+            self.doubted.push((kind, record.clone(), reached_higher));
         }
     }
 
@@ -94,11 +99,13 @@ impl OrderingDetector {
         });
         // One confirmed record of an unbroken stream is a proof. Otherwise several lists in a row must agree.
         let Some((.., first)) = was_true.next() else {
-            self.true_again = 0;
+            self.consecutive_confirmations = 0;
             return false;
         };
-        self.true_again += 1;
-        *first || was_true.any(|(.., unbroken)| *unbroken) || self.true_again >= CONFIRMING_LISTS
+        self.consecutive_confirmations += 1;
+        *first
+            || was_true.any(|(.., reached_higher)| *reached_higher)
+            || self.consecutive_confirmations >= CONFIRMING_LISTS
     }
 
     /// Marks the version as unordered, if versions are known to be unordered.

@@ -1,6 +1,6 @@
 //! Publication: diagnostics, edits of the store, and the notification of handlers and waiters.
 
-use steadfast_core::decode::Kept;
+use steadfast_core::decode::Cacheable;
 use steadfast_core::event::Event;
 use steadfast_core::record::RecordKind;
 use steadfast_core::reflector::{Diagnostic, Input, Severity};
@@ -9,7 +9,7 @@ use super::Driver;
 use super::edits::Edit;
 use super::transfer::Transfer;
 
-impl<K: Kept> Driver<K> {
+impl<K: Cacheable> Driver<K> {
     /// Passes `input` to the reflector, and publishes the result.
     pub(super) fn step(&mut self, input: Input) {
         let now = self.shared.environment.now();
@@ -38,10 +38,10 @@ impl<K: Kept> Driver<K> {
         let edited = !self.edits.is_empty();
         let disordered = edited && self.edit();
         if edited && !self.early.is_empty() {
-            self.look_again();
+            self.recheck_failures();
         }
         // After the publication, so that a woken waiter finds the new state.
-        if self.shared.stand(self.reflector.evidence()) || edited {
+        if self.shared.publish_state(self.reflector.evidence()) || edited {
             self.shared.notify_changed();
         }
         if disordered {
@@ -52,7 +52,7 @@ impl<K: Kept> Driver<K> {
             && std::mem::take(&mut comparison.is_due)
         {
             // The list is complete. The evaluation uses no bandwidth, so another transfer can start.
-            comparison.place = None;
+            comparison.slot = None;
             let found = comparison.judge(&self.shared.snapshot());
             self.step(Input::Judged(found));
         }
@@ -60,12 +60,12 @@ impl<K: Kept> Driver<K> {
 
     /// Keeps the slot of a full transfer while the transfer makes progress (R7).
     fn keep_place(&mut self) {
-        if let (Transfer::Held(place), Some(heard)) = (&mut self.transfer, self.reflector.list_progress()) {
-            place.heard(heard);
+        if let (Transfer::Held(slot), Some(heard)) = (&mut self.transfer, self.reflector.list_progress()) {
+            slot.heard(heard);
         }
-        let comparison = self.comparison.as_mut().and_then(|comparison| comparison.place.as_mut());
-        if let (Some(place), Some(heard)) = (comparison, self.reflector.comparison_heard()) {
-            place.heard(heard);
+        let comparison = self.comparison.as_mut().and_then(|comparison| comparison.slot.as_mut());
+        if let (Some(slot), Some(heard)) = (comparison, self.reflector.comparison_progress()) {
+            slot.heard(heard);
         }
     }
 
@@ -109,7 +109,7 @@ impl<K: Kept> Driver<K> {
                 let relisted = matches!(edit, Edit::Commit { initial: false, new_epoch: false, .. });
                 viewed |= edit.carry_out(store, &mut changes, &shared.name);
                 if relisted {
-                    self.reflector.found(changes.len() - before);
+                    self.reflector.list_differed(changes.len() - before);
                 }
                 shared.counted.changes(&changes[before..], committed.is_some());
                 let proven = committed.map(|new_epoch| self.ordering.is_proven(store.working(), new_epoch));
@@ -129,7 +129,7 @@ impl<K: Kept> Driver<K> {
 
     /// Re-checks failures that were reported before their objects were in the cache. Failures of objects that are still
     /// missing are dropped, unless a list is in progress.
-    fn look_again(&mut self) {
+    fn recheck_failures(&mut self) {
         for error in std::mem::take(&mut self.early) {
             if self.unread(&error) {
                 self.flush();

@@ -1,6 +1,6 @@
 //! Watch records and list items: their identity, and the decision to keep them.
 
-use steadfast_core::decode::{self, Kept, PartialIdentity, RecordError, RecordProblem, Wanted, WatchRecord};
+use steadfast_core::decode::{self, Cacheable, ExpectedKind, PartialIdentity, RecordError, RecordProblem, WatchRecord};
 use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
 use steadfast_core::reflector::{Diagnostic, Failure, FailureKind, Input, Record, RequestId, Verdict};
@@ -10,7 +10,7 @@ use steadfast_core::{Instant, ResourceVersion};
 use super::Driver;
 use super::edits::Edit;
 
-impl<K: Kept> Driver<K> {
+impl<K: Cacheable> Driver<K> {
     pub(super) fn read_stream(
         &mut self,
         now: Instant,
@@ -57,20 +57,20 @@ impl<K: Kept> Driver<K> {
             };
             match (verdict, object) {
                 (Verdict::Apply, Some((kind, object))) => self.apply(kind, object),
-                (Verdict::Older { unbroken }, Some((kind, object))) => {
-                    self.older(now, id, kind, &object.identity, unbroken);
+                (Verdict::Older { reached_higher }, Some((kind, object))) => {
+                    self.older(now, id, kind, &object.identity, reached_higher);
                 }
                 (Verdict::Stage, Some((RecordKind::Deleted, object))) => self.unstage(&object.identity),
                 (Verdict::Stage, Some((_, object))) => {
                     self.stage(object);
                     self.within_memory()?;
                 }
-                (Verdict::Do(outputs), _) => self.perform(outputs),
+                (Verdict::Perform(outputs), _) => self.perform(outputs),
                 _ => {}
             }
         }
-        if let Some(bytes) = framer.endless() {
-            self.endless(bytes);
+        if let Some(bytes) = framer.take_overlong_length() {
+            self.report_overlong_record(bytes);
         }
         Ok(())
     }
@@ -85,9 +85,9 @@ impl<K: Kept> Driver<K> {
         let encoding = framer.encoding();
         // Comparisons request metadata, independent of the cached form.
         let compared = self.comparison.as_ref().is_some_and(|comparison| comparison.id == Some(id));
-        let asked = &self.request_builder.wanted;
+        let expected = &self.request_builder.wanted;
         let skimmed = self.skimmed == Some(id);
-        let wanted = Wanted { metadata: asked.metadata || compared || skimmed, ..asked.clone() };
+        let wanted = ExpectedKind { metadata: expected.metadata || compared || skimmed, ..expected.clone() };
         while let Some(part) = framer.next() {
             match part.map_err(|error| Failure::unreadable(error.to_string()))? {
                 ListPart::Item(item) => match decode::list_item(encoding, &item, Some(&wanted)) {
@@ -102,13 +102,13 @@ impl<K: Kept> Driver<K> {
                                 self.stage(object);
                                 self.within_memory()?;
                             }
-                            Verdict::Offer => {
+                            Verdict::StageUnchanged => {
                                 let outputs = self.offer(now, id, object.identity);
                                 self.perform(outputs);
                                 self.within_memory()?;
                             }
                             Verdict::Compare => self.compare(&object.identity),
-                            Verdict::Do(outputs) => self.perform(outputs),
+                            Verdict::Perform(outputs) => self.perform(outputs),
                             _ => {}
                         }
                     }
@@ -126,14 +126,14 @@ impl<K: Kept> Driver<K> {
                 }
             }
         }
-        if let Some(bytes) = framer.endless() {
-            self.endless(bytes);
+        if let Some(bytes) = framer.take_overlong_length() {
+            self.report_overlong_record(bytes);
         }
         Ok(())
     }
 
     /// Reports a record that may be endless. It blocks only the records behind it.
-    fn endless(&mut self, bytes: u64) {
+    fn report_overlong_record(&mut self, bytes: u64) {
         self.diagnostics.push(Diagnostic::Endless { bytes, limit: self.limits.object });
     }
 
@@ -170,22 +170,22 @@ impl<K: Kept> Driver<K> {
             }
             (Verdict::Stage, RecordKind::Deleted) => self.unstage(&identity),
             (Verdict::Stage, _) => self.stage_tainted(identity, error),
-            (Verdict::Do(outputs), _) => self.perform(outputs),
+            (Verdict::Perform(outputs), _) => self.perform(outputs),
             (Verdict::Compare, _) => self.compare(&identity),
             // A comparison needs only the identity and version.
-            (Verdict::Offer, _) => {
+            (Verdict::StageUnchanged, _) => {
                 let outputs = self.offer(now, id, identity);
                 self.perform(outputs);
             }
-            (Verdict::Older { unbroken }, _) => self.older(now, id, kind, &identity, unbroken),
+            (Verdict::Older { reached_higher }, _) => self.older(now, id, kind, &identity, reached_higher),
             (Verdict::Skip, _) => {}
         }
     }
 
     /// Reports objects without a UID once (C1).
     fn meet(&mut self, identity: &Identity) {
-        if !identity.uid.is_given() && !std::mem::replace(&mut self.meets_by_name, true) {
-            self.diagnostics.push(Diagnostic::KnownByName { key: identity.key.clone() });
+        if !identity.uid.is_given() && !std::mem::replace(&mut self.reported_missing_uid, true) {
+            self.diagnostics.push(Diagnostic::IdentifiedByName { key: identity.key.clone() });
         }
     }
 
@@ -200,7 +200,7 @@ impl<K: Kept> Driver<K> {
     }
 
     /// Processes a record below the cache's version. It is either known already, or a list decides.
-    fn older(&mut self, now: Instant, id: RequestId, kind: RecordKind, record: &Identity, unbroken: bool) {
+    fn older(&mut self, now: Instant, id: RequestId, kind: RecordKind, record: &Identity, reached_higher: bool) {
         let snapshot = self.shared.snapshot();
         // Unpublished edits are newer than the snapshot, and the last one for an object counts.
         let pending = self.edits.iter().rev().find_map(|edit| match edit {
@@ -217,10 +217,10 @@ impl<K: Kept> Driver<K> {
                 entry.map(|entry| (entry.uid(), entry.version()))
             }
         };
-        if !self.ordering.is_news(kind, record, held) {
+        if !self.ordering.is_new_state(kind, record, held) {
             return;
         }
-        self.ordering.doubt(kind, record, unbroken);
+        self.ordering.doubt(kind, record, reached_higher);
         let held = self.reflector.version().map_or("none", ResourceVersion::as_str);
         let change = match kind {
             RecordKind::Added => "was added",
@@ -249,7 +249,7 @@ impl<K: Kept> Driver<K> {
 
     fn compare(&mut self, identity: &Identity) {
         if let Some(comparison) = &mut self.comparison {
-            comparison.see(&self.shared.snapshot(), identity);
+            comparison.record_listed(&self.shared.snapshot(), identity);
         }
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use steadfast_core::checkpoint::{DeliveryKey, Saved, SavedDelivery, SavedState};
-use steadfast_core::decode::Kept;
+use steadfast_core::checkpoint::{DeliveryKey, RestoredEntry, SavedDelivery, SavedState};
+use steadfast_core::decode::Cacheable;
 use steadfast_core::event::Path;
 use steadfast_core::reflector::{ClusterMatch, Diagnostic, Input};
 use steadfast_core::store::Tainted;
@@ -15,46 +15,46 @@ use super::Driver;
 use crate::cache_storage::{CacheStorage, ClusterIdentity, RequestedStorage, Restored};
 use crate::shared::Shared;
 
-impl<K: Kept> Driver<K> {
+impl<K: Cacheable> Driver<K> {
     /// Sets the storage to restore from and to write to.
     pub(crate) fn with_storage(mut self, storage: RequestedStorage<K>) -> Self {
-        let mut keepsake = storage.claimed();
-        if let Some(keepsake) = &mut keepsake {
-            keepsake.belongs_to(&self.shared);
-            self.shared.durables.keep();
+        let mut storage = storage.claimed();
+        if let Some(storage) = &mut storage {
+            storage.set_owner(&self.shared);
+            self.shared.durables.enable_storing();
             self.shared.withhold();
         }
-        self.keepsake = keepsake;
+        self.storage = storage;
         self
     }
 
     /// Starts with the restored state, or with the first list. Returns `Some` if the driver must end first.
     pub(super) async fn begin(&mut self) -> Option<bool> {
-        let Some(mut keepsake) = self.keepsake.take() else {
+        let Some(mut storage) = self.storage.take() else {
             self.step(Input::Start);
             return None;
         };
-        let restored = self.restore(&mut *keepsake);
+        let restored = self.restore(&mut *storage);
         // Identifies the cluster before the first list, so that data is never stored under the name of a later cluster.
-        let mut question = keepsake.ask(restored.is_some());
-        let asked = loop {
+        let mut identity = storage.request_cluster_identity(restored.is_some());
+        let current_identity = loop {
             tokio::select! {
                 biased;
                 command = self.commands.recv() => {
-                    if let Some(handlers) = self.obey(command) {
+                    if let Some(handlers) = self.execute(command) {
                         return Some(handlers);
                     }
                     self.flush();
                 }
-                asked = &mut question => break asked,
+                current_identity = &mut identity => break current_identity,
             }
         };
-        let (begun, cluster) = judged(restored.as_ref(), asked);
+        let (begun, cluster) = judged(restored.as_ref(), current_identity);
         // Pending deliveries of another cluster name objects that never existed in this cluster.
         if matches!(begun, ClusterMatch::Other(_)) {
             self.shared.durables.forget();
         }
-        keepsake.keep(&self.shared, restored.is_some(), cluster);
+        storage.start_storing(&self.shared, restored.is_some(), cluster);
         if restored.is_none() {
             self.step(Input::Start);
             return None;
@@ -68,16 +68,16 @@ impl<K: Kept> Driver<K> {
     }
 
     /// Restores the pending deliveries of durable handlers.
-    fn restore_owed(&mut self, owed: Vec<(DeliveryKey, SavedDelivery)>) {
+    fn restore_pending_deliveries(&mut self, pending_deliveries: Vec<(DeliveryKey, SavedDelivery)>) {
         let (snapshot, mut handlers) = (self.shared.snapshot(), BTreeMap::<String, Vec<_>>::new());
-        for (DeliveryKey { handler, key }, pending) in owed {
+        for (DeliveryKey { handler, key }, pending) in pending_deliveries {
             let outbox = handlers.entry(handler).or_default();
             // A row without an object only states that the handler exists.
             let Some(key) = key else { continue };
             let latest = snapshot.entry(key.namespace(), key.name()).and_then(Entry::last).cloned();
             let pending = pending.map(&mut |state| match state {
-                SavedState::Held => latest.clone(),
-                SavedState::Apart(raw) => {
+                SavedState::Cached => latest.clone(),
+                SavedState::Separate(raw) => {
                     let WithSize { object, .. } = self.decoding.decode(&raw).ok()?;
                     Some(Object::new(raw.identity, object))
                 }
@@ -95,17 +95,17 @@ impl<K: Kept> Driver<K> {
     }
 
     /// Restores the stored objects, visible to readers only.
-    fn restore(&mut self, keepsake: &mut dyn CacheStorage<K>) -> Option<Restored> {
+    fn restore(&mut self, storage: &mut dyn CacheStorage<K>) -> Option<Restored> {
         let mut staging = self.shared.edit(|store| store.begin_relist());
         let (decoding, mut objects) = (&mut self.decoding, 0);
-        let kept = keepsake.restore(&mut |saved| {
+        let kept = storage.restore(&mut |saved| {
             objects += 1;
             match &saved {
-                Saved::Known(raw) => {
+                RestoredEntry::Known(raw) => {
                     let decoded: Result<WithSize<K>, _> = decoding.decode(raw).map_err(|_| Tainted);
                     staging.put(saved.identity().clone(), decoded);
                 }
-                Saved::Unknown(identity, last) => {
+                RestoredEntry::Unknown(identity, last) => {
                     let last = last.as_ref().and_then(|raw| Some((raw.identity.clone(), decoding.decode(raw).ok()?)));
                     staging.put_tainted(identity.clone(), last);
                 }
@@ -138,7 +138,7 @@ impl<K: Kept> Driver<K> {
             committed
         });
         debug_assert!(committed.is_ok(), "an empty store takes any list");
-        self.restore_owed(std::mem::take(&mut restored.owed));
+        self.restore_pending_deliveries(std::mem::take(&mut restored.pending_deliveries));
         self.diagnostics.push(Diagnostic::Restored { version, objects });
         self.shared.notify_changed();
         self.flush();
@@ -147,9 +147,9 @@ impl<K: Kept> Driver<K> {
 }
 
 /// Decides how to start with the restored state on this server, and returns the server's cluster if known.
-fn judged(restored: Option<&Restored>, asked: ClusterIdentity) -> (ClusterMatch, Option<String>) {
+fn judged(restored: Option<&Restored>, current_identity: ClusterIdentity) -> (ClusterMatch, Option<String>) {
     let before = restored.and_then(|restored| restored.cluster.clone());
-    match (before, asked) {
+    match (before, current_identity) {
         (_, ClusterIdentity::Unknown(why)) => (ClusterMatch::Unsure(why), None),
         (Some(before), ClusterIdentity::Cluster(now)) if before == now => (ClusterMatch::Same, Some(now)),
         (Some(_), ClusterIdentity::Cluster(now)) => {

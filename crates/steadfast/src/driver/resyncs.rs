@@ -14,7 +14,7 @@ pub(super) struct Resyncs<K> {
     /// Distinguishes entries with equal due times.
     count: u64,
     /// Number of entries at which removed handlers are cleaned up.
-    roomy: usize,
+    cleanup_threshold: usize,
 }
 
 /// Handler with its period.
@@ -27,9 +27,9 @@ impl<K: Send + Sync + 'static> Resyncs<K> {
     /// Schedules a resync of `handler` for each `period` after `now`.
     pub(super) fn add(&mut self, now: Instant, period: Duration, handler: &Arc<Subscription<K>>) {
         // Amortized: the threshold doubles, so handlers that come and go cost constant time each.
-        if self.due.len() >= self.roomy {
+        if self.due.len() >= self.cleanup_threshold {
             self.due.retain(|_, (_, handler)| handler.upgrade().is_some_and(|handler| !handler.is_closed()));
-            self.roomy = MIN_CLEANUP_ENTRIES.max(2 * self.due.len());
+            self.cleanup_threshold = MIN_CLEANUP_ENTRIES.max(2 * self.due.len());
         }
         self.put(now + period, period, Arc::downgrade(handler));
     }
@@ -62,6 +62,6 @@ impl<K: Send + Sync + 'static> Resyncs<K> {
 // Implemented manually: a derive would require `K: Default`.
 impl<K> Default for Resyncs<K> {
     fn default() -> Self {
-        Self { due: BTreeMap::new(), count: 0, roomy: MIN_CLEANUP_ENTRIES }
+        Self { due: BTreeMap::new(), count: 0, cleanup_threshold: MIN_CLEANUP_ENTRIES }
     }
 }

@@ -16,7 +16,7 @@ use crate::environment::SharedEnvironment;
 /// All durable handlers of one informer.
 pub(crate) struct Durables<K> {
     /// True if the informer has a checkpoint.
-    is_kept: AtomicBool,
+    is_stored: AtomicBool,
     members: Mutex<BTreeMap<Arc<str>, Arc<Durable<K>>>>,
     dropped: Mutex<Vec<Dropped>>,
     /// Handlers to replace, with their successors.
@@ -58,7 +58,7 @@ pub(crate) enum Rejected {
 impl<K> Default for Durables<K> {
     fn default() -> Self {
         Self {
-            is_kept: AtomicBool::new(false),
+            is_stored: AtomicBool::new(false),
             members: Mutex::default(),
             dropped: Mutex::default(),
             successions: Mutex::default(),
@@ -69,8 +69,8 @@ impl<K> Default for Durables<K> {
 
 impl<K: Send + Sync + 'static> Durables<K> {
     /// Records that the informer has a checkpoint.
-    pub(crate) fn keep(&self) {
-        self.is_kept.store(true, Ordering::Release);
+    pub(crate) fn enable_storing(&self) {
+        self.is_stored.store(true, Ordering::Release);
     }
 
     /// Sets the callback `wake`, called if there are rows to write.
@@ -130,7 +130,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
     fn succeed(&self, name: &str) {
         let Some(before) = self.members.lock().get(name).cloned() else { return };
         // A handler in use acknowledges its deliveries itself; nothing is copied.
-        if before.counts().is_here {
+        if before.stats().is_registered {
             return;
         }
         let Some(Succession { informer, successors, environment }) = self.successions.lock().remove(name) else {
@@ -154,7 +154,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
         calls: Calls<K>,
         environment: &SharedEnvironment,
     ) -> Result<Arc<Durable<K>>, Rejected> {
-        if !self.is_kept.load(Ordering::Acquire) {
+        if !self.is_stored.load(Ordering::Acquire) {
             return Err(Rejected::CheckpointUnsupported);
         }
         let member = self.member(informer, name, environment);
@@ -193,36 +193,36 @@ impl<K: Send + Sync + 'static> Durables<K> {
 
     /// Returns the rows to write; if `anew`, all rows. A result that is not empty must be followed by
     /// [`settle`](Self::settle).
-    pub(crate) fn cut(&self, anew: bool) -> Vec<OutboxRows<K>> {
+    pub(crate) fn begin_write(&self, all: bool) -> Vec<OutboxRows<K>> {
         let members: Vec<_> = self.members.lock().iter().map(|(name, member)| (name.clone(), member.clone())).collect();
-        let mut owed = Vec::new();
+        let mut pending_deliveries = Vec::new();
         // Handlers that are dropped during the write are not marked, so `settle` keeps them for the next write.
         for dropped in &mut *self.dropped.lock() {
             dropped.is_going = true;
-            owed.push(OutboxRows::Nothing(dropped.name.clone(), dropped.keys.iter().cloned().collect()));
+            pending_deliveries.push(OutboxRows::Nothing(dropped.name.clone(), dropped.keys.iter().cloned().collect()));
         }
-        owed.extend(members.into_iter().filter_map(|(name, member)| {
-            let (is_new, rows) = member.cut(anew);
+        pending_deliveries.extend(members.into_iter().filter_map(|(name, member)| {
+            let (is_new, rows) = member.begin_write(all);
             (is_new || !rows.is_empty()).then_some(OutboxRows::Rows(name, is_new, rows))
         }));
-        owed
+        pending_deliveries
     }
 
     /// Marks the last [cut](Self::cut) as written, or as uncertain.
-    pub(crate) fn settle(&self, written: bool) {
+    pub(crate) fn finish_write(&self, written: bool) {
         // After an uncertain write, the rows of dropped handlers are removed again: removal is idempotent.
         if written {
             self.dropped.lock().retain(|dropped| !dropped.is_going);
         }
         for member in self.members() {
-            member.settle(written);
+            member.finish_write(written);
         }
     }
 
     /// Delivers pending events although they cannot be written. Returns true if there were any.
-    pub(crate) fn waive(&self) -> bool {
+    pub(crate) fn deliver_unrecorded(&self) -> bool {
         // `count`, not `any`: every member must be waived, and `any` would stop at the first one.
-        self.members().iter().filter(|member| member.waive()).count() > 0
+        self.members().iter().filter(|member| member.deliver_unrecorded()).count() > 0
     }
 
     /// Removes a handler and all its rows. Returns true if the handler existed.
@@ -251,17 +251,17 @@ impl<K: Send + Sync + 'static> Durables<K> {
 
     /// Returns the number of running calls.
     pub(crate) fn running(&self) -> usize {
-        self.members().iter().map(|member| member.counts().running).sum()
+        self.members().iter().map(|member| member.stats().running).sum()
     }
 
     /// Returns true if a handler is registered.
     pub(crate) fn has_registered(&self) -> bool {
-        self.members().iter().any(|member| member.counts().is_here)
+        self.members().iter().any(|member| member.stats().is_registered)
     }
 
     /// Returns the statistics of all handlers.
-    pub(crate) fn counts(&self) -> Vec<(Arc<str>, DurableStats)> {
-        self.members.lock().iter().map(|(name, member)| (name.clone(), member.counts())).collect()
+    pub(crate) fn stats(&self) -> Vec<(Arc<str>, DurableStats)> {
+        self.members.lock().iter().map(|(name, member)| (name.clone(), member.stats())).collect()
     }
 
     fn members(&self) -> Vec<Arc<Durable<K>>> {

@@ -32,9 +32,9 @@ pub(crate) struct Calls<K> {
     /// Timeout of a call.
     pub(crate) deadline: Duration,
     /// Backoff after a failed call.
-    pub(crate) patience: BackoffSettings,
+    pub(crate) backoff: BackoffSettings,
     /// True if a deletion is delivered even if the handler did not receive the creation.
-    pub(crate) unseen_ends: bool,
+    pub(crate) deliver_unseen_deletions: bool,
 }
 
 /// The user's function.
@@ -55,17 +55,17 @@ pub(crate) struct Durable<K> {
 struct State<K> {
     outbox: Outbox<K>,
     calls: Option<Arc<Calls<K>>>,
-    telling: Deliverable,
+    deliverable: Deliverable,
     /// True after the initial objects became pending deliveries. Before that nothing is pending.
     is_viewed: bool,
     /// True if no further call may start.
     is_closed: bool,
-    known: Known,
+    known: RecordPresence,
     /// Objects with a deliverable event and without a running or delayed call.
     ready: VecDeque<ObjectKey>,
     /// Objects with a running call.
     busy: BTreeSet<ObjectKey>,
-    shares: Shares,
+    shares: NamespaceShares,
     failures: BTreeMap<ObjectKey, Backoff>,
     random: Random,
     counts: DurableStats,
@@ -84,9 +84,9 @@ enum Deliverable {
 
 /// Presence of this handler's record in the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
-    Not,
-    Going,
+enum RecordPresence {
+    Unknown,
+    Writing,
     Written,
 }
 
@@ -95,13 +95,13 @@ impl<K: Send + Sync + 'static> Durable<K> {
         let state = State {
             outbox: Outbox::default(),
             calls: None,
-            telling: Deliverable::Nothing,
+            deliverable: Deliverable::Nothing,
             is_viewed: false,
             is_closed: false,
-            known: Known::Not,
+            known: RecordPresence::Unknown,
             ready: VecDeque::new(),
             busy: BTreeSet::new(),
-            shares: Shares::default(),
+            shares: NamespaceShares::default(),
             failures: BTreeMap::new(),
             random: Random::new(environment.random()),
             counts: DurableStats::default(),
@@ -116,7 +116,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
     /// Restores the pending deliveries from the file. The handler had its initial view in an earlier run.
     pub(super) fn restore(&self, outbox: Vec<(ObjectKey, PendingDelivery<Object<K>>)>) {
         let mut state = self.lock();
-        (state.is_viewed, state.known) = (true, Known::Written);
+        (state.is_viewed, state.known) = (true, RecordPresence::Written);
         for (key, pending) in outbox {
             state.ready.push_back(key.clone());
             state.outbox.restore(key, pending);
@@ -135,7 +135,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             (outbox, other.is_viewed)
         };
         let mut state = self.lock();
-        if is_viewed && !state.is_viewed && state.known == Known::Not {
+        if is_viewed && !state.is_viewed && state.known == RecordPresence::Unknown {
             (state.outbox, state.is_viewed) = (outbox, true);
         }
     }
@@ -145,7 +145,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         let mut state = self.lock();
         let is_free = state.calls.is_none() && !state.is_closed;
         if is_free {
-            state.outbox.owe_unseen_ends(calls.unseen_ends);
+            state.outbox.deliver_unseen_ends(calls.deliver_unseen_deletions);
             state.calls = Some(Arc::new(calls));
         }
         is_free
@@ -155,8 +155,8 @@ impl<K: Send + Sync + 'static> Durable<K> {
     pub(crate) fn open(&self, view: impl Iterator<Item = Change<K>>) {
         // Only an open handler may call: before, the restored state may belong to another cluster.
         let mut state = self.lock();
-        if state.telling == Deliverable::Nothing {
-            state.telling = Deliverable::Written;
+        if state.deliverable == Deliverable::Nothing {
+            state.deliverable = Deliverable::Written;
         }
         if !std::mem::replace(&mut state.is_viewed, true) {
             view.for_each(|change| state.outbox.record(&change));
@@ -170,7 +170,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             for change in changes {
                 state.outbox.record(change);
             }
-            state.waive_on();
+            state.deliver_more_unrecorded();
         }
     }
 
@@ -186,69 +186,69 @@ impl<K: Send + Sync + 'static> Durable<K> {
     }
 
     /// Returns true if the handler is new to the file, and the rows to write. If `anew` is true, returns all rows.
-    pub(super) fn cut(&self, anew: bool) -> (bool, Rows<K>) {
+    pub(super) fn begin_write(&self, all: bool) -> (bool, Rows<K>) {
         let mut state = self.lock();
-        let is_new = anew || state.known != Known::Written;
+        let is_new = all || state.known != RecordPresence::Written;
         if is_new {
-            state.known = Known::Going;
+            state.known = RecordPresence::Writing;
         }
-        (is_new, state.outbox.cut(anew))
+        (is_new, state.outbox.begin_write(all))
     }
 
     /// Marks the last [cut](Self::cut) as written, or as uncertain.
-    pub(super) fn settle(self: &Arc<Self>, written: bool) {
+    pub(super) fn finish_write(self: &Arc<Self>, written: bool) {
         {
             let mut state = self.lock();
-            if written && state.telling == Deliverable::All {
-                state.telling = Deliverable::Written;
+            if written && state.deliverable == Deliverable::All {
+                state.deliverable = Deliverable::Written;
             }
             // The handler's own row is part of each write until one succeeds.
-            if state.known == Known::Going {
-                state.known = if written { Known::Written } else { Known::Not };
+            if state.known == RecordPresence::Writing {
+                state.known = if written { RecordPresence::Written } else { RecordPresence::Unknown };
             }
-            let told = state.outbox.settle(written);
-            state.ready.extend(told);
+            let keys = state.outbox.finish_write(written);
+            state.ready.extend(keys);
         }
         self.start();
     }
 
     /// Delivers pending events although they cannot be written, until a write succeeds. Returns true if there were any.
-    pub(super) fn waive(self: &Arc<Self>) -> bool {
-        let waived = {
+    pub(super) fn deliver_unrecorded(self: &Arc<Self>) -> bool {
+        let delivers_more = {
             let mut state = self.lock();
-            if state.telling == Deliverable::Written {
-                state.telling = Deliverable::All;
+            if state.deliverable == Deliverable::Written {
+                state.deliverable = Deliverable::All;
             }
-            state.waive_on()
+            state.deliver_more_unrecorded()
         };
         self.start();
-        waived
+        delivers_more
     }
 
     /// Starts calls up to the limit.
     pub(crate) fn start(self: &Arc<Self>) {
-        while let Some((call, told)) = self.next() {
+        while let Some((call, event)) = self.next() {
             let runtime = call.calls.runtime.clone();
-            runtime.spawn(call.run(told));
+            runtime.spawn(call.run(event));
         }
     }
 
     fn next(self: &Arc<Self>) -> Option<(Call<K>, DurableEvent<K>)> {
         let mut state = self.lock();
-        let calls = state.calls.clone().filter(|_| state.telling != Deliverable::Nothing && !state.is_closed)?;
+        let calls = state.calls.clone().filter(|_| state.deliverable != Deliverable::Nothing && !state.is_closed)?;
         while state.busy.len() < calls.concurrency {
             let key = state.ready.pop_front()?;
             let failures = state.failures.get(&key).map_or(0, Backoff::failures);
             // The key may be stale: the delivery may have been merged away, or a call for the object is running. The end
             // of that call, or the next write, queues the key again.
-            let Some(pending) = state.outbox.told(&key).filter(|_| !state.busy.contains(&key)) else { continue };
+            let Some(pending) = state.outbox.deliverable(&key).filter(|_| !state.busy.contains(&key)) else { continue };
             let Some((due, event)) = pending.due.clone().zip(pending.event()) else { continue };
             if !state.shares.may_start(&key, calls.namespace_share) {
                 continue;
             }
-            let told = DurableEvent { id: due.id(), event, failures };
+            let event = DurableEvent { id: due.id(), event, failures };
             state.busy.insert(key.clone());
-            return Some((Call { durable: self.clone(), calls, of: Some((key, due)) }, told));
+            return Some((Call { durable: self.clone(), calls, of: Some((key, due)) }, event));
         }
         None
     }
@@ -263,10 +263,10 @@ impl<K: Send + Sync + 'static> Durable<K> {
                     state.counts.acknowledged += 1;
                     state.failures.remove(&key);
                     // `forget` may have reset the delivery during the call. The event may then be deliverable again.
-                    if !state.outbox.acknowledge(&key, due) && state.outbox.told(&key).is_some() {
+                    if !state.outbox.acknowledge(&key, due) && state.outbox.deliverable(&key).is_some() {
                         state.ready.push_back(key.clone());
                     }
-                    state.waive_on();
+                    state.deliver_more_unrecorded();
                     None
                 }
                 Err(why) => {
@@ -289,7 +289,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             let mut state = self.lock();
             let Some(calls) = state.calls.clone().filter(|_| !state.is_closed) else { return };
             let State { failures, random, .. } = &mut *state;
-            failures.entry(key.clone()).or_insert_with(|| Backoff::new(calls.patience)).fail(random)
+            failures.entry(key.clone()).or_insert_with(|| Backoff::new(calls.backoff)).fail(random)
         };
         let (informer, name) = (&self.informer, &self.name);
         tracing::warn!(%informer, handler = %name, %key, id = due.id(), %why, "a durable handler failed; the event is delivered again in {wait:?}");
@@ -338,16 +338,16 @@ impl<K: Send + Sync + 'static> Durable<K> {
     /// Returns the lowest version that is not acknowledged, if any, and true if the handler has had its initial view.
     pub(crate) fn first_pending(&self) -> (Option<ResourceVersion>, bool) {
         let state = self.lock();
-        let is_viewed = state.is_viewed && state.telling != Deliverable::Nothing;
+        let is_viewed = state.is_viewed && state.deliverable != Deliverable::Nothing;
         (state.outbox.first_pending().cloned(), is_viewed)
     }
 
-    pub(crate) fn counts(&self) -> DurableStats {
+    pub(crate) fn stats(&self) -> DurableStats {
         let state = self.lock();
         DurableStats {
-            owed: state.outbox.len(),
+            pending: state.outbox.len(),
             running: state.busy.len(),
-            is_here: state.calls.is_some(),
+            is_registered: state.calls.is_some(),
             ..state.counts
         }
     }
@@ -369,28 +369,28 @@ impl<K> State<K> {
     }
 
     /// Allows delivery of events that cannot be written. Returns true if there were any.
-    fn waive_on(&mut self) -> bool {
-        if self.telling != Deliverable::All {
+    fn deliver_more_unrecorded(&mut self) -> bool {
+        if self.deliverable != Deliverable::All {
             return false;
         }
-        let told = self.outbox.waive();
-        self.counts.unwritten += told.len() as u64;
-        let waived = !told.is_empty();
-        self.ready.extend(told);
-        waived
+        let keys = self.outbox.deliver_unrecorded();
+        self.counts.unrecorded += keys.len() as u64;
+        let delivers_more = !keys.is_empty();
+        self.ready.extend(keys);
+        delivers_more
     }
 }
 
 /// Shares of the namespaces in the concurrent calls, if a share is configured.
 #[derive(Default)]
-struct Shares {
+struct NamespaceShares {
     /// Number of calls that run, by namespace.
     running: BTreeMap<String, usize>,
     /// Objects whose namespace has reached its share, by namespace.
     held: BTreeMap<String, VecDeque<ObjectKey>>,
 }
 
-impl Shares {
+impl NamespaceShares {
     /// Returns the maximum number of concurrent calls of one namespace.
     fn limit(&self, namespace: &str, share: usize) -> usize {
         let others = self.running.keys().filter(|other| *other != namespace).count();
@@ -445,10 +445,10 @@ struct Call<K: Send + Sync + 'static> {
 }
 
 impl<K: Send + Sync + 'static> Call<K> {
-    async fn run(mut self, told: DurableEvent<K>) {
+    async fn run(mut self, event: DurableEvent<K>) {
         let (environment, deadline) = (self.durable.environment.clone(), self.calls.deadline);
         let handle = self.calls.handle.clone();
-        let call = AssertUnwindSafe(async move { handle(told).await }).catch_unwind();
+        let call = AssertUnwindSafe(async move { handle(event).await }).catch_unwind();
         let made = tokio::select! {
             biased;
             made = call => made.unwrap_or_else(|panic| {
@@ -487,9 +487,9 @@ mod tests {
 
     #[test]
     fn namespaces_share_calls_and_get_freed_ones() {
-        let mut shares = Shares::default();
+        let mut shares = NamespaceShares::default();
         let key = |namespace: &str, number: usize| ObjectKey::namespaced(namespace, format!("{number}"));
-        let started = |shares: &mut Shares, namespace: &str| {
+        let started = |shares: &mut NamespaceShares, namespace: &str| {
             (0..20).filter(|number| shares.may_start(&key(namespace, *number), Some(12))).count()
         };
         assert_eq!(started(&mut shares, "a"), 6, "half is left for others");

@@ -42,14 +42,14 @@ pub struct DurableStats {
     /// Calls that returned an error, panicked or timed out.
     pub failed: u64,
     /// Events delivered although their pending delivery could not be stored.
-    pub unwritten: u64,
+    pub unrecorded: u64,
     /// Objects with a pending delivery.
-    pub owed: usize,
+    pub pending: usize,
     /// Calls in progress.
     pub running: usize,
     /// True if the handler is registered. If false, the handler belongs to an earlier run and its deliveries stay
     /// pending.
-    pub is_here: bool,
+    pub is_registered: bool,
 }
 
 /// Acknowledged changes of a durable handler, as versions.

@@ -28,7 +28,7 @@ const DEFAULT_BACKOFF: BackoffSettings = BackoffSettings {
 };
 
 /// Maximum length of a name in bytes. The name is part of every row's key.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_BYTES: usize = 63;
 
 impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
     /// Returns a builder for a handler that acknowledges events.
@@ -59,15 +59,15 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
             concurrency: CONCURRENCY,
             namespace_share: None,
             deadline: DEADLINE,
-            patience: DEFAULT_BACKOFF,
-            unseen_ends: false,
+            backoff: DEFAULT_BACKOFF,
+            deliver_unseen_deletions: false,
         }
     }
 
     /// Returns the statistics of this informer's durable handlers by name: the registered handlers, and handlers of
     /// earlier runs with rows in the file.
     pub fn durables(&self) -> Vec<(Arc<str>, DurableStats)> {
-        self.shared().durables.counts()
+        self.shared().durables.stats()
     }
 
     /// Replaces a durable handler of an earlier run: each of `successors` takes over everything that is pending for
@@ -109,8 +109,8 @@ pub struct DurableBuilder<'a, T: Send + Sync + 'static> {
     concurrency: usize,
     namespace_share: Option<usize>,
     deadline: Duration,
-    patience: BackoffSettings,
-    unseen_ends: bool,
+    backoff: BackoffSettings,
+    deliver_unseen_deletions: bool,
 }
 
 impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, T> {
@@ -142,8 +142,8 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
 
     /// Sets the backoff between retries of a failed call. Defaults to a random delay of at most 0.5 s, then 1 s,
     /// doubling up to 60 s. The backoff delays only the failed object.
-    pub fn patience(mut self, patience: BackoffSettings) -> Self {
-        self.patience = patience;
+    pub fn backoff(mut self, backoff: BackoffSettings) -> Self {
+        self.backoff = backoff;
         self
     }
 
@@ -152,7 +152,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
     ///
     /// Enable this for replicated programs: another replica may have delivered the creation.
     pub fn unseen_deletions(mut self, deliver: bool) -> Self {
-        self.unseen_ends = deliver;
+        self.deliver_unseen_deletions = deliver;
         self
     }
 
@@ -173,17 +173,18 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: fmt::Display,
     {
-        let Self { informer, name, concurrency, namespace_share, deadline, patience, unseen_ends } = self;
-        if name.is_empty() || name.len() > LONGEST_NAME {
+        let Self { informer, name, concurrency, namespace_share, deadline, backoff, deliver_unseen_deletions } = self;
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return Err(HandlerError::Name { name });
         }
         // Captured now: the calls start from threads of the informer, outside the caller's runtime.
         let runtime = Handle::try_current().map_err(|_| HandlerError::NoRuntime)?;
-        let handle = Arc::new(move |told| {
-            let made = handle(told);
+        let handle = Arc::new(move |event| {
+            let made = handle(event);
             Box::pin(async move { made.await.map_err(|error| error.to_string()) }) as _
         });
-        let calls = Calls { handle, runtime, concurrency, namespace_share, deadline, patience, unseen_ends };
+        let calls =
+            Calls { handle, runtime, concurrency, namespace_share, deadline, backoff, deliver_unseen_deletions };
         let durable = informer.shared().add_durable(&name, calls)?;
         Ok(DurableRegistration { durable, shared: informer.shared().clone() })
     }
@@ -203,8 +204,8 @@ pub struct DurableRegistration<T: Send + Sync + 'static> {
 
 impl<T: Send + Sync + 'static> DurableRegistration<T> {
     /// Returns the statistics of the handler.
-    pub fn counts(&self) -> DurableStats {
-        self.durable.counts()
+    pub fn stats(&self) -> DurableStats {
+        self.durable.stats()
     }
 
     /// Returns the acknowledged changes of the handler as versions, or `None` before the informer has synced.

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Run time after which a job counts as stuck.
-pub(super) const STUCK: Duration = Duration::from_secs(10);
+pub(super) const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
@@ -165,7 +165,7 @@ impl BlockingPool {
         BlockingThreads {
             threads: state.threads.len(),
             running: state.running.len(),
-            stuck: state.running.values().filter(|begun| begun.elapsed() > STUCK).count(),
+            stuck: state.running.values().filter(|begun| begun.elapsed() > STUCK_AFTER).count(),
         }
     }
 

@@ -11,7 +11,7 @@ pub struct Helpers {
     /// Maximum number of concurrent helpers, in addition to the calling thread. 0 disables helpers.
     pub threads: usize,
     /// Minimum number of pending bytes for which a helper is worthwhile.
-    pub worth: usize,
+    pub min_bytes: usize,
 }
 
 /// A helper's work: each call does one part, and returns false if no work is left.
@@ -19,7 +19,7 @@ pub type Help = Box<dyn FnMut() -> bool + Send>;
 
 /// Minimum number of pending bytes for which a helper is worthwhile. Waking a thread costs the caller about 5 µs, and
 /// the thread starts 20 to 100 µs later. Decoding this many bytes takes at least 200 µs.
-const WORTH: usize = 64 * 1024;
+const MIN_HELPER_BYTES: usize = 64 * 1024;
 
 /// Helper threads with a maximum shared by all callers.
 pub(super) struct HelpingThreads {
@@ -35,7 +35,7 @@ impl HelpingThreads {
     }
 
     pub(super) fn offered(&self) -> Helpers {
-        Helpers { threads: self.most, worth: WORTH }
+        Helpers { threads: self.most, min_bytes: MIN_HELPER_BYTES }
     }
 
     /// Runs `help` on a helper thread, unless all are busy.

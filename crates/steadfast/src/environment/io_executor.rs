@@ -23,16 +23,16 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
 use super::Task;
-use super::blocking_pool::{BlockingPool, BlockingThreads, STUCK, ThreadAffinity};
+use super::blocking_pool::{BlockingPool, BlockingThreads, STUCK_AFTER, ThreadAffinity};
 
 /// Interval of the standby thread's checks. A step that lasts from one check to the next is blocking. It delays the
 /// other tasks for at most twice this time.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Maximum number of steps before the sockets are served again.
-const STEPS: u32 = 16;
+const MAX_STEPS: u32 = 16;
 /// Time after which no step starts before the sockets are served again.
-const TURN: Duration = Duration::from_millis(2);
+const MAX_TURN_DURATION: Duration = Duration::from_millis(2);
 
 /// Number of blocking steps in close succession after which a task moves to a thread of its own. A single one may be a
 /// large list, or an overloaded machine.
@@ -119,7 +119,7 @@ impl IoExecutor {
         inner.begin("steadfast-io", Inner::lead_and_return).inspect_err(|_| shut(inner.lock()))?;
         // If the second thread cannot be created, dropping this handle ends the first.
         let executor = Self { inner };
-        executor.inner.begin("steadfast-relief", Inner::stand_by)?;
+        executor.inner.begin("steadfast-relief", Inner::relieve_stalls)?;
         Ok(executor)
     }
 
@@ -131,7 +131,7 @@ impl IoExecutor {
     /// Returns the threads that were left to a blocked task, apart from the pool's threads.
     pub(super) fn relieved(&self) -> BlockingThreads {
         let state = self.inner.lock();
-        let stuck = state.relieved.values().filter(|since| since.elapsed() > STUCK).count();
+        let stuck = state.relieved.values().filter(|since| since.elapsed() > STUCK_AFTER).count();
         BlockingThreads { threads: state.relieved.len(), running: state.relieved.len(), stuck }
     }
 
@@ -239,8 +239,8 @@ impl Inner {
                 return;
             }
             // Each turn runs at least one step, so that the steps always progress.
-            let turn = steps == 0 || (steps < STEPS && begun.elapsed() < TURN);
-            let next = if turn { state.ready.pop_front() } else { None };
+            let continues = steps == 0 || (steps < MAX_STEPS && begun.elapsed() < MAX_TURN_DURATION);
+            let next = if continues { state.ready.pop_front() } else { None };
             if let Some(task) = next {
                 steps += 1;
                 state.steps += 1;
@@ -276,7 +276,7 @@ impl Inner {
     }
 
     /// Checks if the leading thread is blocked, and relieves it.
-    fn stand_by(self: &Arc<Self>) {
+    fn relieve_stalls(self: &Arc<Self>) {
         let mut state = self.lock();
         let mut is_reported = false;
         // Number of steps at the last check that found no step running.
@@ -308,7 +308,7 @@ impl Inner {
             }
             let Some(task) = state.stepping.clone() else { continue };
             drop(state);
-            match self.begin("steadfast-relief", Self::stand_by) {
+            match self.begin("steadfast-relief", Self::relieve_stalls) {
                 Ok(()) => {}
                 Err(error) => {
                     if !std::mem::replace(&mut is_reported, true) {
@@ -532,7 +532,7 @@ mod tests {
     }
 
     /// Verifies that both a task and the runtime make progress.
-    fn goes_on(executor: &IoExecutor) {
+    fn runs_tasks(executor: &IoExecutor) {
         let (done, finished) = mpsc::channel();
         let served = done.clone();
         executor.handle().spawn(async move {
@@ -554,14 +554,14 @@ mod tests {
         let executor = executor();
         let mut held = Vec::new();
         for _ in 0..5 {
-            goes_on(&executor);
+            runs_tasks(&executor);
             held.push(hang(&executor));
         }
-        goes_on(&executor);
+        runs_tasks(&executor);
         let BlockingThreads { threads, running, stuck } = executor.relieved();
         assert!((5..=6).contains(&running) && threads == running && stuck == 0, "{running} of {threads}");
         drop(held);
-        goes_on(&executor);
+        runs_tasks(&executor);
     }
 
     #[test]
@@ -585,7 +585,7 @@ mod tests {
                     }
                 }
             }
-            goes_on(&executor);
+            runs_tasks(&executor);
         }
         assert_eq!(executor.relieved().threads, 0);
     }
@@ -607,7 +607,7 @@ mod tests {
                 assert!(time >= MAX_BLOCKING_STEPS, "after {time} times");
                 break;
             }
-            goes_on(&executor);
+            runs_tasks(&executor);
             release.send(()).expect("the task waits");
         }
     }
@@ -646,7 +646,7 @@ mod tests {
             }
             assert_eq!(dropped.recv_timeout(LONG), Err(mpsc::RecvTimeoutError::Disconnected));
         }
-        goes_on(&executor);
+        runs_tasks(&executor);
     }
 
     #[test]

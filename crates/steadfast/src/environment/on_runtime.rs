@@ -43,7 +43,7 @@ impl Environment for OnRuntime {
         Task::new(move || running.abort())
     }
 
-    fn spawn_foreign(&self, task: BoxFuture<'static, ()>) -> Task {
+    fn spawn_user_task(&self, task: BoxFuture<'static, ()>) -> Task {
         self.spawn(task)
     }
 

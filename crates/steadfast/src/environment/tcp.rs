@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     /// More than the buffers of two kernels hold.
-    const MUCH: usize = 32 << 20;
+    const MORE_THAN_BUFFERS: usize = 32 << 20;
 
     /// Neither of the two peers reads at first. The kernel drops the connection to the second peer at the user timeout.
     /// The first connection is older, but its peer is allowed to be slow, and receives all data in the end.
@@ -107,7 +107,7 @@ mod tests {
         let mut read = Vec::new();
         slow.read_to_end(&mut read).await?;
         writing.await.expect("no panic")?;
-        assert_eq!(read.len(), MUCH);
+        assert_eq!(read.len(), MORE_THAN_BUFFERS);
         Ok(())
     }
 
@@ -149,7 +149,7 @@ mod tests {
     }
 
     async fn write_much(mut stream: TcpStream) -> io::Result<()> {
-        stream.write_all(&vec![b'x'; MUCH]).await?;
+        stream.write_all(&vec![b'x'; MORE_THAN_BUFFERS]).await?;
         stream.shutdown().await
     }
 }

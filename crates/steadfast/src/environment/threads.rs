@@ -114,7 +114,7 @@ impl Environment for Threads {
         Task::new(move || running.abort())
     }
 
-    fn spawn_foreign(&self, task: BoxFuture<'static, ()>) -> Task {
+    fn spawn_user_task(&self, task: BoxFuture<'static, ()>) -> Task {
         self.executor.spawn(task)
     }
 
@@ -190,7 +190,7 @@ mod tests {
                 drop(done);
                 drop(inner);
             });
-            let task = if foreign { threads.spawn_foreign(task) } else { threads.spawn(task) };
+            let task = if foreign { threads.spawn_user_task(task) } else { threads.spawn(task) };
             drop(threads);
             finished.await.expect_err("the task ends");
             task.abort();
@@ -208,9 +208,9 @@ mod tests {
         }
         // The boot clock is first read slightly later than the monotonic clock, so the lower bound is 1 ms less than
         // the wait.
-        let gone = threads.boot_time().since(boot);
-        assert!(gone >= Duration::from_millis(4), "{gone:?}");
-        assert!(gone <= threads.now().since(before) + Duration::from_secs(3600), "{gone:?}");
+        let elapsed = threads.boot_time().since(boot);
+        assert!(elapsed >= Duration::from_millis(4), "{elapsed:?}");
+        assert!(elapsed <= threads.now().since(before) + Duration::from_secs(3600), "{elapsed:?}");
     }
 
     #[tokio::test]

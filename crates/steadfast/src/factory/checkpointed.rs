@@ -27,9 +27,9 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_,
     ///
     /// Secrets are rejected unless [`including_secrets`](Self::including_secrets) is set.
     pub fn checkpoint(mut self, checkpoint: &Checkpoint) -> Self {
-        self.choices.checkpoint = Some(checkpoint.place().to_owned());
+        self.choices.checkpoint = Some(checkpoint.display_path().to_owned());
         let checkpoint = checkpoint.clone();
-        self.storage = RequestedStorage::Wanted(Box::new(move |connection, collection, scope, managed_fields| {
+        self.storage = RequestedStorage::Requested(Box::new(move |connection, collection, scope, managed_fields| {
             checkpoint.claim(connection, collection, scope, managed_fields)
         }));
         self

@@ -216,11 +216,11 @@ impl Scrape {
     }
 
     fn counts(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let asked = ("request", &counted::REQUESTS[..]);
-        self.counters(encoder, &family::SENT_REQUESTS, asked, |counted| &counted.sent)?;
-        self.counters(encoder, &family::OPENED_REQUESTS, asked, |counted| &counted.opened)?;
+        let purposes = ("request", &counted::REQUESTS[..]);
+        self.counters(encoder, &family::SENT_REQUESTS, purposes, |counted| &counted.sent)?;
+        self.counters(encoder, &family::OPENED_REQUESTS, purposes, |counted| &counted.opened)?;
         let outcome = ("outcome", &OUTCOMES[..]);
-        self.tables(encoder, &family::ENDED_REQUESTS, asked, outcome, |counted, row| &counted.over[row])?;
+        self.tables(encoder, &family::ENDED_REQUESTS, purposes, outcome, |counted, row| &counted.over[row])?;
         self.counters(encoder, &family::TRANSFERS, ("cause", &CAUSES), |counted| &counted.transfers)?;
         let (kind, source) = (("type", &counted::EVENTS[..]), ("source", &SOURCES[..]));
         self.tables(encoder, &family::EVENTS, kind, source, |counted, row| &counted.events[row])?;

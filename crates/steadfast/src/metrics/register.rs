@@ -6,10 +6,10 @@ use crate::id_pool::IdPool;
 
 /// Register of items. Insertion and removal take logarithmic time.
 pub(super) struct Register<L, T> {
-    alike: BTreeMap<L, Alike<T>>,
+    groups: BTreeMap<L, LabelGroup<T>>,
 }
 
-struct Alike<T> {
+struct LabelGroup<T> {
     ordinals: IdPool,
     items: BTreeMap<usize, T>,
 }
@@ -17,38 +17,40 @@ struct Alike<T> {
 impl<L: Ord, T> Register<L, T> {
     /// Adds `item` and returns its ordinal: the smallest unused number among items with equal labels.
     pub(super) fn add(&mut self, labels: L, item: T) -> usize {
-        let alike =
-            self.alike.entry(labels).or_insert_with(|| Alike { ordinals: IdPool::default(), items: BTreeMap::new() });
-        let ordinal = alike.ordinals.take();
-        alike.items.insert(ordinal, item);
+        let group = self
+            .groups
+            .entry(labels)
+            .or_insert_with(|| LabelGroup { ordinals: IdPool::default(), items: BTreeMap::new() });
+        let ordinal = group.ordinals.take();
+        group.items.insert(ordinal, item);
         ordinal
     }
 
     /// Removes an item.
     pub(super) fn remove(&mut self, labels: &L, ordinal: usize) {
-        let Some(alike) = self.alike.get_mut(labels) else { return };
-        if alike.items.remove(&ordinal).is_some() {
-            alike.ordinals.give_back(ordinal);
+        let Some(group) = self.groups.get_mut(labels) else { return };
+        if group.items.remove(&ordinal).is_some() {
+            group.ordinals.give_back(ordinal);
         }
-        if alike.items.is_empty() {
-            self.alike.remove(labels);
+        if group.items.is_empty() {
+            self.groups.remove(labels);
         }
     }
 
     /// Returns all items with their labels and ordinals.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&L, usize, &T)> {
-        let each = |(labels, alike)| {
-            let Alike { items, .. }: &Alike<T> = alike;
+        let each = |(labels, group)| {
+            let LabelGroup { items, .. }: &LabelGroup<T> = group;
             items.iter().map(move |(ordinal, item)| (labels, *ordinal, item))
         };
-        self.alike.iter().flat_map(each)
+        self.groups.iter().flat_map(each)
     }
 }
 
 // Implemented manually: a derive would require `L: Default` and `T: Default`.
 impl<L, T> Default for Register<L, T> {
     fn default() -> Self {
-        Self { alike: BTreeMap::new() }
+        Self { groups: BTreeMap::new() }
     }
 }
 

@@ -60,9 +60,14 @@ impl Traffic {
     }
 
     /// Counts a request with its response or error.
-    pub(crate) fn request<B>(&self, verb: &'static str, answer: &Result<Response<B>, TransportError>, took: Duration) {
-        let code = match answer {
-            Ok(answer) => Code::Status(answer.status().as_u16()),
+    pub(crate) fn request<B>(
+        &self,
+        verb: &'static str,
+        response: &Result<Response<B>, TransportError>,
+        took: Duration,
+    ) {
+        let code = match response {
+            Ok(response) => Code::Status(response.status().as_u16()),
             Err(error) => Code::Error(error_name(error)),
         };
         self.count(verb, code, took);
@@ -81,7 +86,7 @@ impl Traffic {
     }
 
     /// Counts the end of a connection. `why` is the cause of the end, and `error` the error of a failed dial.
-    pub(crate) fn gone(&self, why: &'static str, error: Option<&TransportError>, received: u64, sent: u64) {
+    pub(crate) fn count_end(&self, why: &'static str, error: Option<&TransportError>, received: u64, sent: u64) {
         let mut totals = self.lock();
         let count = match error {
             Some(error) => totals.failed_dials.entry(error_name(error)),

@@ -115,11 +115,11 @@ mod tests {
         let packed = packed(&text);
         for size in [1, 7, 100, STEP, STEP + 1, packed.len()] {
             let mut gunzip = Gunzip::default();
-            let mut came = Vec::new();
+            let mut output = Vec::new();
             for chunk in packed.chunks(size) {
-                came.extend(unpacked(&mut gunzip, chunk).expect("valid gzip"));
+                output.extend(unpacked(&mut gunzip, chunk).expect("valid gzip"));
             }
-            assert!(came == text && gunzip.is_whole(), "cut by {size}");
+            assert!(output == text && gunzip.is_whole(), "cut by {size}");
         }
     }
 
@@ -138,8 +138,8 @@ mod tests {
         for event in ["one", "another", "a third"] {
             encoder.write_all(event.as_bytes()).expect("a write to memory succeeds");
             encoder.flush().expect("a write to memory succeeds");
-            let came = unpacked(&mut gunzip, &std::mem::take(encoder.get_mut())).expect("valid gzip");
-            assert_eq!(came, event.as_bytes());
+            let output = unpacked(&mut gunzip, &std::mem::take(encoder.get_mut())).expect("valid gzip");
+            assert_eq!(output, event.as_bytes());
         }
         assert!(!gunzip.is_whole());
     }
@@ -150,16 +150,16 @@ mod tests {
         let stream: Vec<u8> = events.iter().flat_map(|event| packed(event.as_bytes())).collect();
         for size in 1..=stream.len() {
             let mut gunzip = Gunzip::default();
-            let mut came = Vec::new();
+            let mut output = Vec::new();
             for chunk in stream.chunks(size) {
-                came.extend(unpacked(&mut gunzip, chunk).expect("valid gzip"));
+                output.extend(unpacked(&mut gunzip, chunk).expect("valid gzip"));
             }
-            assert!(came == events.concat().as_bytes() && gunzip.is_whole(), "cut by {size}");
+            assert!(output == events.concat().as_bytes() && gunzip.is_whole(), "cut by {size}");
         }
         let mut gunzip = Gunzip::default();
         for event in events {
-            let came = unpacked(&mut gunzip, &packed(event.as_bytes())).expect("valid gzip");
-            assert_eq!(came, event.as_bytes(), "the event is returned before the next one arrives");
+            let output = unpacked(&mut gunzip, &packed(event.as_bytes())).expect("valid gzip");
+            assert_eq!(output, event.as_bytes(), "the event is returned before the next one arrives");
         }
     }
 
@@ -198,8 +198,8 @@ mod tests {
             let mut damaged = whole.clone();
             damaged[place] ^= 0x55;
             let mut gunzip = Gunzip::default();
-            let came = unpacked(&mut gunzip, &damaged);
-            assert!(came.is_err() || !gunzip.is_whole() || came.is_ok_and(|came| came == text), "at {place}");
+            let output = unpacked(&mut gunzip, &damaged);
+            assert!(output.is_err() || !gunzip.is_whole() || output.is_ok_and(|output| output == text), "at {place}");
         }
         let mut cut = Gunzip::default();
         unpacked(&mut cut, &whole[..whole.len() - 9]).expect("the available part is valid gzip");

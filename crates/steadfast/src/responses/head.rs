@@ -13,7 +13,7 @@ use super::gunzip::Gunzip;
 use crate::transport::ResponseBody;
 
 /// Maximum number of bytes read from an error body.
-const LONGEST_STATUS: usize = 64 * 1024;
+const MAX_STATUS_BYTES: usize = 64 * 1024;
 
 /// Error response with its details.
 pub(crate) struct ErrorResponse {
@@ -67,10 +67,10 @@ pub(super) async fn read_head(
         // Only the form in seconds is parsed: Kubernetes sends no dates.
         let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let code = head.status.as_u16();
-        let text = Limited::new(body, LONGEST_STATUS).collect().await.map(http_body_util::Collected::to_bytes);
+        let text = Limited::new(body, MAX_STATUS_BYTES).collect().await.map(http_body_util::Collected::to_bytes);
         // Without its body, an error still has a status code and `Retry-After`.
         let text = text.unwrap_or_default();
-        let text = if gzip { Gunzip::beginning(text, LONGEST_STATUS) } else { text };
+        let text = if gzip { Gunzip::beginning(text, MAX_STATUS_BYTES) } else { text };
         let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         // Some servers declare JSON bodies as text.
         let encoding = Encoding::of_content_type(content_type).unwrap_or(Encoding::Json);

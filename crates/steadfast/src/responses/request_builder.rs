@@ -7,7 +7,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING};
 use http::{HeaderValue, Version};
 use http_body_util::BodyExt;
 use kube::client::Body;
-use steadfast_core::decode::{self, Encoding, Kept, Wanted, WatchRecord};
+use steadfast_core::decode::{self, Cacheable, Encoding, ExpectedKind, WatchRecord};
 use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
 use steadfast_core::protobuf::MessageId;
 use steadfast_core::record::ListMeta;
@@ -23,7 +23,7 @@ use crate::scope::Scope;
 use crate::transport::{self, Awaited, Carrier, Deadlines, Placement, Reader, ResponseBody, TransportError};
 
 /// Maximum metadata size of a single object in a probe's response, in bytes.
-const LONGEST_METADATA: usize = 4 * 1024 * 1024;
+const MAX_METADATA_BYTES: usize = 4 * 1024 * 1024;
 
 /// Common parts of an informer's requests.
 pub(crate) struct RequestBuilder {
@@ -34,7 +34,7 @@ pub(crate) struct RequestBuilder {
     /// Required `kind` of lists, if known.
     pub(crate) list_kind: Option<String>,
     /// Expected kinds of objects.
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: ExpectedKind,
     /// Required namespace of all objects, `None` for any.
     pub(crate) namespace: Option<String>,
     /// Resource name in RBAC rules, for messages.
@@ -55,7 +55,7 @@ pub(crate) struct RequestBuilder {
 
 impl RequestBuilder {
     /// Creates a builder for the objects of `K` in `scope`, read by an informer.
-    pub(crate) fn new<K: Kept>(connection: Connection, collection: &Collection, scope: &Scope) -> Self {
+    pub(crate) fn new<K: Cacheable>(connection: Connection, collection: &Collection, scope: &Scope) -> Self {
         Self {
             json_until: connection.remembers_json(collection.everywhere()),
             connection,
@@ -76,7 +76,7 @@ impl RequestBuilder {
 
     /// Sends `request` for a caller that reads the response at its own pace. `progress` is the maximum time without
     /// progress during a read.
-    pub(crate) fn ask_for_caller(
+    pub(crate) fn request_for_caller(
         &self,
         request: &Request,
         progress: Option<Duration>,
@@ -103,16 +103,18 @@ impl RequestBuilder {
         meta: Option<&ListMeta>,
         metadata: bool,
     ) -> Result<(), Failure> {
-        let told: String = kind.unwrap_or("document without a kind").chars().take(128).collect();
+        let found_kind: String = kind.unwrap_or("document without a kind").chars().take(128).collect();
         if !items && !self.is_empty_list(kind, meta) {
-            return Err(Failure::unreadable(format!("the response is not a list: it is a {told:?} without items")));
+            return Err(Failure::unreadable(format!(
+                "the response is not a list: it is a {found_kind:?} without items"
+            )));
         }
         // Lists of metadata have a kind of their own, independent of the resource.
         match (&self.list_kind, kind) {
             (_, Some("PartialObjectMetadataList")) if metadata => Ok(()),
-            (Some(wanted), Some(kind)) if kind != wanted => {
-                Err(Failure::unreadable(format!("the response is a {told:?}, not the {wanted} that was requested")))
-            }
+            (Some(wanted), Some(kind)) if kind != wanted => Err(Failure::unreadable(format!(
+                "the response is a {found_kind:?}, not the {wanted} that was requested"
+            ))),
             _ => Ok(()),
         }
     }
@@ -182,9 +184,9 @@ impl RequestBuilder {
         // A watch can be silent for long; the reflector decides when that is too long.
         let deadlines = Deadlines::default();
         let placement = match request {
-            Request::Watch { elsewhere: true, .. } => Placement::Elsewhere,
-            Request::Probe { .. } | Request::ShortWatch { .. } if doubted => Placement::Elsewhere,
-            Request::Probe { .. } => Placement::Beside,
+            Request::Watch { new_connection: true, .. } => Placement::Recent,
+            Request::Probe { .. } | Request::ShortWatch { .. } if doubted => Placement::Recent,
+            Request::Probe { .. } => Placement::AnyRole,
             _ => Placement::Any,
         };
         let built = http::Request::get(uri)
@@ -215,20 +217,20 @@ impl RequestBuilder {
             (true, true) => accepted::METADATA,
             (true, false) => accepted::METADATA_LIST,
         };
-        accepted[usize::from(self.asks_in_protobuf(request))]
+        accepted[usize::from(self.requests_as_protobuf(request))]
     }
 
     /// Returns true if the response to `request` may be protobuf.
-    fn asks_in_protobuf(&self, request: &Request) -> bool {
+    fn requests_as_protobuf(&self, request: &Request) -> bool {
         match request {
             // Metadata are not cached. Custom resources support protobuf only for metadata.
             Request::Metadata { .. } => self.protobuf && self.protobuf_works(),
-            _ => self.asks_for_protobuf(),
+            _ => self.requests_protobuf(),
         }
     }
 
     /// Returns true if responses may be protobuf, for which the message types must be known.
-    pub(crate) fn asks_for_protobuf(&self) -> bool {
+    pub(crate) fn requests_protobuf(&self) -> bool {
         let known = || MessageId::of_kind(&self.wanted.api_version, &self.wanted.kind).is_some();
         self.protobuf && known() && self.protobuf_works()
     }
@@ -243,12 +245,12 @@ impl RequestBuilder {
         &self,
         short: &Request,
         target: &ResourceVersion,
-        reach: ProbeMethod,
+        method: ProbeMethod,
         doubted: bool,
     ) -> BoxFuture<'static, Result<Head, Failure>> {
         let Some(query) = short.reach_query() else { return self.send(short, doubted) };
         let uri = format!("{}?{query}{}", self.path, self.selectors_of_nothing);
-        let streamed = reach == ProbeMethod::Streamed;
+        let streamed = method == ProbeMethod::Streamed;
         let requests = self.request(short, doubted).and_then(|short| {
             let uri =
                 uri.parse().map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))?;
@@ -257,7 +259,7 @@ impl RequestBuilder {
             *reach_request.uri_mut() = uri;
             if !streamed {
                 reach_request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
-                reach_request.extensions_mut().insert(if doubted { Placement::Elsewhere } else { Placement::Beside });
+                reach_request.extensions_mut().insert(if doubted { Placement::Recent } else { Placement::AnyRole });
             }
             Ok((reach_request, short))
         });
@@ -285,7 +287,7 @@ impl RequestBuilder {
                 return Err(Failure::unreadable("the connection of the response is unknown"));
             };
             short.extensions_mut().insert(carrier);
-            let response = connection.send(short).await.map_err(|error| gone(&error))?;
+            let response = connection.send(short).await.map_err(|error| connection_failure(&error))?;
             Ok(read_head(response, &expected).await?)
         })
     }
@@ -293,13 +295,13 @@ impl RequestBuilder {
     /// Returns the expected response head of `request`.
     fn expected(&self, request: &Request) -> Expected {
         let (needs, missing) = (self.needs(request), self.missing());
-        Expected { needs, missing, protobuf: self.asks_in_protobuf(request), gzip: false }
+        Expected { needs, missing, protobuf: self.requests_as_protobuf(request), gzip: false }
     }
 
     /// Returns the explanation of a 404 for the whole resource, for error messages. A list of a missing namespace is
     /// empty and returns no 404.
     fn missing(&self) -> String {
-        let Wanted { api_version, kind, .. } = &self.wanted;
+        let ExpectedKind { api_version, kind, .. } = &self.wanted;
         let remedy = match api_version.split_once('/') {
             // The kinds of the core group always exist.
             None => "check the URL of the server".to_owned(),
@@ -346,13 +348,13 @@ impl RequestBuilder {
                 let Head { encoding, body, .. } = head.await?;
                 read_version(encoding, body).await
             };
-            connection.probes().ask(&resource, since, connection.environment(), probe).await
+            connection.probes().request(&resource, since, connection.environment(), probe).await
         })
     }
 }
 
 /// Converts a failed send on a closing connection to a transient failure; the request is soon repeated on another.
-fn gone(error: &SendError) -> Failure {
+fn connection_failure(error: &SendError) -> Failure {
     let failure = Failure::unreachable(error.cause());
     match error {
         SendError::Transport(TransportError::Busy { .. }) => {
@@ -368,7 +370,7 @@ async fn send(connection: &Connection, request: http::Request<Body>) -> Result<h
 
 /// Reads the version at the end of empty initial events.
 async fn read_end_of_nothing(encoding: Encoding, mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
-    let mut framer = StreamFramer::new(encoding, LONGEST_METADATA);
+    let mut framer = StreamFramer::new(encoding, MAX_METADATA_BYTES);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Failure::unreachable(error.cause()))?;
         let Ok(chunk) = frame.into_data() else { continue };
@@ -395,7 +397,7 @@ async fn read_end_of_nothing(encoding: Encoding, mut body: ResponseBody) -> Resu
 
 /// Reads the version of a list and skips its items.
 async fn read_version(encoding: Encoding, mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
-    let mut framer = ItemFramer::new(encoding, LONGEST_METADATA);
+    let mut framer = ItemFramer::new(encoding, MAX_METADATA_BYTES);
     let mut meta = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Failure::unreachable(error.cause()))?;

@@ -27,7 +27,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// Publishes the restored state to readers only.
     pub(crate) fn show_restored(&self, store: &mut Store<K>, evidence: &Evidence) {
         store.publish();
-        self.stand(evidence);
+        self.publish_state(evidence);
         self.synced.store(true, Ordering::Release);
     }
 

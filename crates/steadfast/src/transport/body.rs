@@ -30,7 +30,7 @@ pub struct ResponseBody {
     source: Source,
     connection: u64,
     peer: String,
-    patience: Patience,
+    stall_timer: StallTimer,
     environment: SharedEnvironment,
 }
 
@@ -44,7 +44,7 @@ enum Source {
     },
     Http1 {
         incoming: Incoming,
-        turn: Option<Http1Slot>,
+        slot: Option<Http1Slot>,
     },
     Over,
 }
@@ -59,27 +59,27 @@ impl ResponseBody {
     ) -> Self {
         let (connection, peer) = (lease.connection.id, lease.connection.peer());
         let source = Source::Http2 { stream, data_ended: false, upload, lease };
-        Self { source, connection, peer, patience: Patience::default(), environment }
+        Self { source, connection, peer, stall_timer: StallTimer::default(), environment }
     }
 
-    /// Creates a body that reads `incoming` during `turn`.
-    pub(super) fn http1(incoming: Incoming, turn: Http1Slot, environment: SharedEnvironment) -> Self {
+    /// Creates a body that reads `incoming` during `slot`.
+    pub(super) fn http1(incoming: Incoming, slot: Http1Slot, environment: SharedEnvironment) -> Self {
         let (connection, peer) =
-            turn.lease.as_ref().map_or_else(Default::default, |lease| (lease.connection.id, lease.connection.peer()));
-        let source = Source::Http1 { incoming, turn: Some(turn) };
-        Self { source, connection, peer, patience: Patience::default(), environment }
+            slot.lease.as_ref().map_or_else(Default::default, |lease| (lease.connection.id, lease.connection.peer()));
+        let source = Source::Http1 { incoming, slot: Some(slot) };
+        Self { source, connection, peer, stall_timer: StallTimer::default(), environment }
     }
 
     /// Sets the maximum time that a read can wait.
     pub(super) fn limit_progress(&mut self, limit: Option<Duration>) {
-        self.patience.limit = limit;
+        self.stall_timer.limit = limit;
     }
 
     /// Detaches the connection, for use with another protocol. The body then ends.
     pub(super) fn give_up(&mut self) -> Option<Lease> {
         // An HTTP/2 connection carries other streams as well, so only an HTTP/1.1 connection can be detached.
         match std::mem::replace(&mut self.source, Source::Over) {
-            Source::Http1 { turn, .. } => turn?.lease.take(),
+            Source::Http1 { slot, .. } => slot?.lease.take(),
             Source::Http2 { .. } | Source::Over => None,
         }
     }
@@ -89,13 +89,13 @@ impl ResponseBody {
         self.connection
     }
 
-    /// Returns a stream of connection events. `answering` is the last known responsiveness of the server, so that only
+    /// Returns a stream of connection events. `responsive` is the last known responsiveness of the server, so that only
     /// changes are reported.
-    pub(crate) fn notices(&self, answering: bool) -> BoxStream<'static, ConnectionEvent> {
+    pub(crate) fn notices(&self, responsive: bool) -> BoxStream<'static, ConnectionEvent> {
         let Some(connection) = self.source.connection() else { return stream::pending().boxed() };
-        let leave = changes(connection.whether_to_leave(), false).map(ConnectionEvent::Leave);
-        let answering = changes(connection.whether_it_answers(), answering).map(ConnectionEvent::Answering);
-        stream::select(leave, answering).chain(stream::pending()).boxed()
+        let leave = changes(connection.leave_signal(), false).map(ConnectionEvent::Leave);
+        let responsive = changes(connection.responsiveness(), responsive).map(ConnectionEvent::Responsive);
+        stream::select(leave, responsive).chain(stream::pending()).boxed()
     }
 
     /// Returns the name of the server.
@@ -109,7 +109,7 @@ impl Source {
     fn connection(&self) -> Option<&Connection> {
         let lease = match self {
             Self::Http2 { lease, .. } => Some(lease),
-            Self::Http1 { turn, .. } => turn.as_ref().and_then(|turn| turn.lease.as_ref()),
+            Self::Http1 { slot, .. } => slot.as_ref().and_then(|slot| slot.lease.as_ref()),
             Self::Over => None,
         };
         lease.map(|lease| &*lease.connection)
@@ -139,11 +139,11 @@ impl Source {
                     Err(error) => cut(error),
                 })
             }
-            Self::Http1 { incoming, turn } => {
+            Self::Http1 { incoming, slot } => {
                 Poll::Ready(ready!(Pin::new(incoming).poll_frame(context)).map(|frame| {
                     frame.map_err(|error| {
                         let how = cause::http1(&error);
-                        let Some(lease) = turn.as_ref().and_then(|turn| turn.lease.as_ref()) else {
+                        let Some(lease) = slot.as_ref().and_then(|slot| slot.lease.as_ref()) else {
                             unreachable!("an HTTP/1.1 slot lasts until the end of its response")
                         };
                         // The rest of the response is lost, and with it the boundary to the next one.
@@ -170,26 +170,26 @@ impl Body for ResponseBody {
         let frame = match this.source.poll_frame(context) {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
-                let waited = ready!(this.patience.poll(context, &this.environment));
+                let waited = ready!(this.stall_timer.poll(context, &this.environment));
                 // Dropping the source cancels the response, so that a stalled stream holds no place.
                 this.source = Source::Over;
                 let stalled = TransportError::BodyStalled { peer: this.peer.clone(), waited };
                 return Poll::Ready(Some(Err(stalled)));
             }
         };
-        this.patience.progress();
+        this.stall_timer.progress();
         // Counts only data that the caller reads. The heartbeat counts received bytes instead.
         if let Some(connection) = this.source.connection() {
-            connection.answer_came();
+            connection.record_response_data();
         }
         match &frame {
             Some(Ok(_)) => {}
             Some(Err(_)) => this.source = Source::Over,
             None => {
-                if let Source::Http1 { turn, .. } = &mut this.source
-                    && let Some(turn) = turn.take()
+                if let Source::Http1 { slot, .. } = &mut this.source
+                    && let Some(slot) = slot.take()
                 {
-                    turn.over(&this.environment);
+                    slot.finish(&this.environment);
                 }
                 this.source = Source::Over;
             }
@@ -217,11 +217,11 @@ impl Body for ResponseBody {
 impl Drop for ResponseBody {
     fn drop(&mut self) {
         // Only a complete response leaves the connection reusable. Otherwise the start of the next response is unknown.
-        if let Source::Http1 { incoming, turn } = &mut self.source
+        if let Source::Http1 { incoming, slot } = &mut self.source
             && incoming.is_end_stream()
-            && let Some(turn) = turn.take()
+            && let Some(slot) = slot.take()
         {
-            turn.over(&self.environment);
+            slot.finish(&self.environment);
         }
     }
 }
@@ -237,13 +237,13 @@ impl fmt::Debug for ResponseBody {
 
 /// Read timeout. It measures the waiting time of the reads, not the time between them.
 #[derive(Default)]
-struct Patience {
+struct StallTimer {
     limit: Option<Duration>,
     since: Option<Instant>,
     timer: Option<BoxFuture<'static, ()>>,
 }
 
-impl Patience {
+impl StallTimer {
     fn progress(&mut self) {
         self.since = None;
     }

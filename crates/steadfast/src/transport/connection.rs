@@ -31,13 +31,13 @@ pub(super) enum Sender {
 }
 
 /// Path for a liveness probe of the connection's server.
-pub(super) enum Way {
+pub(super) enum ProbePath {
     /// On the connection itself.
-    Here(h2::client::SendRequest<Bytes>),
+    SameConnection(h2::client::SendRequest<Bytes>),
     /// On another connection.
-    Aside,
+    OtherConnection,
     /// No path: the connection is not probed.
-    Nowhere,
+    None,
 }
 
 /// One connection to a server.
@@ -56,9 +56,9 @@ pub(super) struct Connection {
     /// True if the watches on this connection should resume on another one.
     leave: watch::Sender<bool>,
     /// Last known responsiveness of the server on this connection.
-    answering: watch::Sender<bool>,
+    responsive: watch::Sender<bool>,
     /// Time of the last response data in nanoseconds.
-    answered: AtomicU64,
+    last_response: AtomicU64,
     faults: FaultInjection,
     server: String,
     /// Environment of the connection's tasks, on its own runtime.
@@ -108,8 +108,8 @@ impl Connection {
             unused: Notify::new(),
             ending: Notify::new(),
             leave: watch::Sender::new(false),
-            answering: watch::Sender::new(true),
-            answered: AtomicU64::new(nanos(opened)),
+            responsive: watch::Sender::new(true),
+            last_response: AtomicU64::new(nanos(opened)),
             shared: Mutex::new(Shared {
                 state: ConnectionState::Connecting,
                 peer: server.clone(),
@@ -196,10 +196,10 @@ impl Connection {
         // Sent while the state is locked, so that the last value sent matches the state.
         match shared.state {
             ConnectionState::Draining => {
-                self.say_leave(true);
+                self.set_leave(true);
                 self.unused.notify_one();
             }
-            ConnectionState::Ready => self.say_leave(false),
+            ConnectionState::Ready => self.set_leave(false),
             ConnectionState::Connecting | ConnectionState::Suspect | ConnectionState::Dead => {}
         }
         shared.state != before
@@ -224,41 +224,41 @@ impl Connection {
     pub(super) fn clear_suspect(&self) {
         let shared = self.lock();
         if shared.state == ConnectionState::Suspect {
-            self.say_leave(true);
+            self.set_leave(true);
         }
     }
 
-    fn say_leave(&self, leave: bool) {
+    fn set_leave(&self, leave: bool) {
         self.leave.send_if_modified(|before| std::mem::replace(before, leave) != leave);
     }
 
     /// Returns a receiver that is true if users of this connection should resume on another one.
-    pub(super) fn whether_to_leave(&self) -> watch::Receiver<bool> {
+    pub(super) fn leave_signal(&self) -> watch::Receiver<bool> {
         self.leave.subscribe()
     }
 
     /// Records the arrival of response data.
-    pub(super) fn answer_came(&self) {
+    pub(super) fn record_response_data(&self) {
         // Not under the lock: this runs for each frame of each response.
-        self.answered.store(nanos(self.environment.now()), Ordering::Relaxed);
+        self.last_response.store(nanos(self.environment.now()), Ordering::Relaxed);
     }
 
     /// Returns the time of the last response data, or of the dial.
-    pub(super) fn answered(&self) -> Instant {
-        Instant::from_zero(Duration::from_nanos(self.answered.load(Ordering::Relaxed)))
+    pub(super) fn last_response(&self) -> Instant {
+        Instant::from_zero(Duration::from_nanos(self.last_response.load(Ordering::Relaxed)))
     }
 
     /// Records if the server responds on this connection. While the server does not respond, the connection takes no
     /// new requests, and its watches are notified.
-    pub(super) fn answers(&self, answering: bool) {
-        if self.answering.send_if_modified(|before| std::mem::replace(before, answering) != answering) {
-            tracing::debug!(connection = self.id, peer = %self.peer(), answering, "asked after a silence");
+    pub(super) fn set_responsive(&self, responsive: bool) {
+        if self.responsive.send_if_modified(|before| std::mem::replace(before, responsive) != responsive) {
+            tracing::debug!(connection = self.id, peer = %self.peer(), responsive, "asked after a silence");
         }
     }
 
     /// Returns a receiver for the server's responsiveness on this connection.
-    pub(super) fn whether_it_answers(&self) -> watch::Receiver<bool> {
-        self.answering.subscribe()
+    pub(super) fn responsiveness(&self) -> watch::Receiver<bool> {
+        self.responsive.subscribe()
     }
 
     /// Returns the time since which no informer's watch on this connection received data, pending watches included.
@@ -268,19 +268,23 @@ impl Connection {
         // An HTTP/1.1 connection serves requests of any purpose, one at a time.
         let purpose = if shared.protocol == Some(Protocol::Http1) { shared.serves } else { self.purpose };
         let carries = purpose == Purpose::INFORMERS_WATCHES && shared.unused_since.is_none();
-        carries.then(|| shared.used_since.max(self.answered()))
+        carries.then(|| shared.used_since.max(self.last_response()))
     }
 
     /// Returns the path for a liveness probe.
-    pub(super) fn way_to_ask(&self) -> Way {
+    pub(super) fn probe_path(&self) -> ProbePath {
         let shared = self.lock();
         match (&shared.protocol, &shared.sender) {
             (Some(Protocol::Http2), Some(Sender::Http2(sender))) => {
                 // A probe that waits for a free stream would prove nothing.
-                if shared.streams < sender.current_max_send_streams() { Way::Here(sender.clone()) } else { Way::Aside }
+                if shared.streams < sender.current_max_send_streams() {
+                    ProbePath::SameConnection(sender.clone())
+                } else {
+                    ProbePath::OtherConnection
+                }
             }
-            (Some(Protocol::Http1), _) => Way::Aside,
-            _ => Way::Nowhere,
+            (Some(Protocol::Http1), _) => ProbePath::OtherConnection,
+            _ => ProbePath::None,
         }
     }
 
@@ -323,7 +327,7 @@ impl Connection {
     pub(super) fn admit(&self, limit: usize, purpose: Purpose) -> Option<Sender> {
         let now = self.environment.now();
         let mut shared = self.lock();
-        if !shared.state.accepts() || !*self.answering.borrow() {
+        if !shared.state.accepts() || !*self.responsive.borrow() {
             return None;
         }
         // An HTTP/1.1 sender stays taken until the end of its response; an HTTP/2 sender is cloned and put back.
@@ -353,7 +357,7 @@ impl Connection {
     }
 
     /// Returns true if the connection is usable, but the peer currently allows no streams.
-    pub(super) fn takes_none(&self) -> bool {
+    pub(super) fn allows_no_streams(&self) -> bool {
         let shared = self.lock();
         let allowed = match &shared.sender {
             Some(Sender::Http2(sender)) => sender.current_max_send_streams(),
@@ -432,8 +436,8 @@ impl Connection {
     /// Returns the error if the server ended the TLS session because it rejected the client. It has processed no
     /// request.
     pub(super) fn refusal(&self) -> Option<TransportError> {
-        let said = self.traffic.refusal()?;
-        Some(TransportError::tls(self.server.clone(), io::Error::new(io::ErrorKind::InvalidData, said)))
+        let alert = self.traffic.refusal()?;
+        Some(TransportError::tls(self.server.clone(), io::Error::new(io::ErrorKind::InvalidData, alert)))
     }
 
     /// Counts the end of the connection and its traffic. `error` is set if the dial failed.
@@ -445,7 +449,7 @@ impl Connection {
             Some(End::Abandoned) => "abandoned",
             Some(End::Closed) => "closed",
         };
-        counts.gone(why, error, self.traffic.received(), self.traffic.sent());
+        counts.count_end(why, error, self.traffic.received(), self.traffic.sent());
     }
 
     /// Returns the current state.

@@ -14,7 +14,7 @@ pub(crate) enum ConnectionEvent {
     /// if this connection has recovered.
     Leave(bool),
     /// True if the server responds to other requests on the connection.
-    Answering(bool),
+    Responsive(bool),
 }
 
 /// Returns each value of `receiver` that differs from the previous value. The first value is compared with `before`.
@@ -35,16 +35,16 @@ impl Awaited {
     /// Creates the extension of a request, and the stream of its events.
     pub(crate) fn new() -> (Self, impl Stream<Item = ConnectionEvent> + Send + 'static) {
         let sender = watch::Sender::new(true);
-        let events = changes(sender.subscribe(), true).map(ConnectionEvent::Answering);
+        let events = changes(sender.subscribe(), true).map(ConnectionEvent::Responsive);
         (Self(sender), events)
     }
 
     /// Forwards the events of `connection`, which carries the request, until the future is dropped.
     pub(super) async fn follow(&self, connection: &Connection) -> Infallible {
-        let mut receiver = connection.whether_it_answers();
+        let mut receiver = connection.responsiveness();
         loop {
-            let answering = *receiver.borrow_and_update();
-            self.0.send_if_modified(|before| std::mem::replace(before, answering) != answering);
+            let responsive = *receiver.borrow_and_update();
+            self.0.send_if_modified(|before| std::mem::replace(before, responsive) != responsive);
             if receiver.changed().await.is_err() {
                 return std::future::pending().await;
             }

@@ -22,7 +22,7 @@ use super::{cause, heartbeat, http1, http2};
 use crate::environment::SharedEnvironment;
 
 /// Maximum time for the orderly close of an unused connection.
-const GOODBYE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens `connection` and drives it on its runtime until it ends. The caller must spawn this in the environment.
 pub(super) async fn run(
@@ -68,11 +68,11 @@ async fn open_and_drive(
     let stage = Stage::new();
     let opened = tokio::select! {
         biased;
-        opened = open(&connection, &pool_handle, &connector, settings.streams, &stage) => opened,
-        () = environment.sleep_until(connection.opened + settings.connect) => Err(TransportError::ConnectTimeout {
+        opened = open(&connection, &pool_handle, &connector, settings.max_streams, &stage) => opened,
+        () = environment.sleep_until(connection.opened + settings.connect_timeout) => Err(TransportError::ConnectTimeout {
             peer: connection.peer(),
             stage: stage.current(),
-            waited: settings.connect,
+            waited: settings.connect_timeout,
         }),
         () = connection.ending.notified() => return,
     };
@@ -121,7 +121,7 @@ async fn open(
     let shaken = http2::handshake(stream, streams, connection.clone(), pool_handle.clone()).await;
     let (sender, mut driver, mut pings) = shaken.map_err(|error| broken("HTTP/2", cause::http2(&error)))?;
     // The ping response follows the server's settings, so the stream limit is known from here on.
-    let answered = tokio::select! {
+    let greeting = tokio::select! {
         biased;
         end = &mut driver => Err(match end {
             End::Failed(how) => how,
@@ -129,7 +129,7 @@ async fn open(
         }),
         pong = pings.ping(Ping::opaque()) => pong.map(drop).map_err(|error| cause::http2(&error)),
     };
-    answered.map_err(|detail| broken("HTTP/2", detail))?;
+    greeting.map_err(|detail| broken("HTTP/2", detail))?;
     reached.prove();
     Ok(Opened::Http2 { peer, sender, driver: Box::new(driver), pings })
 }
@@ -157,13 +157,13 @@ async fn drive(
                 end = &mut driver => end,
                 never = liveness_probes::probe_while_silent(connection, liveness_probes, environment, settings) => match never {},
                 how = heartbeat::beat(pings, connection, pool_handle, environment, settings) => End::Failed(how),
-                () = fall_idle(connection, environment, settings.idle) => {
+                () = fall_idle(connection, environment, settings.idle_timeout) => {
                     // Without senders, h2 sends a GOAWAY and closes. A peer that does not read can block the GOAWAY.
-                    driver.let_go();
+                    driver.start_close();
                     tokio::select! {
                         biased;
                         _ = &mut driver => {}
-                        () = environment.sleep_until(environment.now() + GOODBYE) => {}
+                        () = environment.sleep_until(environment.now() + CLOSE_TIMEOUT) => {}
                     }
                     ended()
                 }
@@ -182,7 +182,7 @@ async fn drive(
                     Err(error) => End::Failed(cause::http1(&error)),
                 },
                 never = liveness_probes::probe_while_silent(connection, liveness_probes, environment, settings) => match never {},
-                () = fall_idle(connection, environment, settings.idle) => ended(),
+                () = fall_idle(connection, environment, settings.idle_timeout) => ended(),
                 () = connection.ending.notified() => ended(),
             };
             connection.end(end.clone());

@@ -4,7 +4,7 @@ mod connect;
 mod login;
 mod proxy;
 mod race;
-mod refusal;
+mod rejection;
 mod socks;
 mod target;
 
@@ -23,7 +23,7 @@ use crate::environment::SharedEnvironment;
 pub(crate) use login::Login;
 pub(crate) use proxy::Proxy;
 use race::{Addresses, UnprovenAddress};
-use refusal::Judged;
+use rejection::RejectionRecorder;
 pub(crate) use target::Target;
 
 /// Route of new connections, which can change, for example with new certificates.
@@ -167,7 +167,7 @@ impl Connector {
         let stream = connecting.await.map_err(|error| TransportError::tls(self.name(), error))?;
         let agreed = stream.get_ref().1.alpn_protocol();
         let protocol = if agreed == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
-        Ok(Wire { stream: Box::new(Judged::new(stream, traffic)), protocol, peer, reached })
+        Ok(Wire { stream: Box::new(RejectionRecorder::new(stream, traffic)), protocol, peer, reached })
     }
 
     fn refused(&self, proxy: &Proxy, detail: String) -> TransportError {

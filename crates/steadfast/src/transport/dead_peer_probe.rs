@@ -24,7 +24,7 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
 const ATTEMPTS: u32 = 3;
 
 /// Completes when the peer at `address` has vanished, with the evidence.
-pub(super) async fn peer_has_vanished(
+pub(super) async fn wait_until_peer_is_dead(
     traffic: &Traffic,
     address: SocketAddr,
     environment: &SharedEnvironment,
@@ -32,26 +32,26 @@ pub(super) async fn peer_has_vanished(
     let mut earliest = environment.now();
     loop {
         let due = earliest.max(traffic.heard() + SILENCE_BEFORE_PROBE);
-        if environment.now() < due || !traffic.awaits_an_answer() {
+        if environment.now() < due || !traffic.awaits_response() {
             environment.sleep_until(due.max(environment.now() + SILENCE_BEFORE_PROBE / 4)).await;
             continue;
         }
         let silent_since = traffic.heard();
-        let mut said = String::new();
-        let mut answers = false;
+        let mut last_error = String::new();
+        let mut responds = false;
         for _ in 0..ATTEMPTS {
             let attempt = attempt(address, environment).await;
             // Data on the connection itself is better evidence than the probe.
-            answers = attempt.is_ok() || traffic.heard() > silent_since;
-            if answers {
+            responds = attempt.is_ok() || traffic.heard() > silent_since;
+            if responds {
                 break;
             }
-            said = attempt.err().map(|error| error.to_string()).unwrap_or_default();
+            last_error = attempt.err().map(|error| error.to_string()).unwrap_or_default();
         }
         let now = environment.now();
-        if !answers {
+        if !responds {
             let silent = now.since(silent_since).as_secs();
-            return format!("nothing was heard for {silent} s, and nobody is at {address} any more: {said}");
+            return format!("nothing was heard for {silent} s, and nobody is at {address} any more: {last_error}");
         }
         earliest = now + MIN_PROBE_INTERVAL;
     }

@@ -12,9 +12,9 @@ use super::body::ResponseBody;
 use super::connection::Sender;
 use super::connection_event::Awaited;
 use super::error::TransportError;
-use super::failure::{Again, Failure};
+use super::failure::{Failure, RetrySafety};
 use super::home::Home;
-use super::liveness_probes::Ask;
+use super::liveness_probes::MakeProbeRequest;
 use super::placement_request::PlacementRequest;
 use super::pool::Pool;
 use super::purpose::{Purpose, Role};
@@ -85,48 +85,48 @@ impl Pool {
             .extensions()
             .get()
             .copied()
-            .unwrap_or(Deadlines { headers: None, progress: (!kind.long).then_some(settings.progress) });
+            .unwrap_or(Deadlines { headers: None, progress: (!kind.long).then_some(settings.progress_timeout) });
         let placement = request.extensions().get().copied().unwrap_or_default();
         let role = if kind.watch { Role::Watches } else { Role::Requests };
         let reader = request.extensions().get().copied().unwrap_or_default();
-        let want = PlacementRequest::new(Purpose { role, reader }, placement);
-        let limit = deadlines.headers.unwrap_or(settings.headers);
+        let placement_request = PlacementRequest::new(Purpose { role, reader }, placement);
+        let limit = deadlines.headers.unwrap_or(settings.headers_timeout);
         let (verb, begun) = (verb(request.method(), kind.watch), self.inner.environment.now());
-        let answer = if upgrade::is_upgrade(&request) {
+        let response = if upgrade::is_upgrade(&request) {
             self.upgrade(request, limit).await
         } else {
-            self.attempts(request, want, limit, kind.late && deadlines.headers.is_none()).await
+            self.attempts(request, placement_request, limit, kind.late && deadlines.headers.is_none()).await
         };
-        if let Some(under_way) = under_way.filter(|_| is_settled(&answer)) {
+        if let Some(under_way) = under_way.filter(|_| is_settled(&response)) {
             under_way.settle();
         }
-        self.inner.traffic.request(verb, &answer, self.inner.environment.now().since(begun));
-        let mut answer = answer?;
+        self.inner.traffic.request(verb, &response, self.inner.environment.now().since(begun));
+        let mut response = response?;
         // Any status counts: an overloaded server that responds is reachable.
-        answer.body_mut().limit_progress(deadlines.progress);
-        self.inner.answered();
-        Ok(answer)
+        response.body_mut().limit_progress(deadlines.progress);
+        self.inner.record_response();
+        Ok(response)
     }
 
     /// Sets the request for liveness probes of connections with silent watches.
-    pub(crate) fn inquire_by(&self, ask: Ask) {
+    pub(crate) fn enable_liveness_probes(&self, make_request: MakeProbeRequest) {
         let pool = Arc::downgrade(&self.inner);
         let send = move |request: Request<Body>, limit: Duration| -> BoxFuture<'static, _> {
             let pool = pool.clone();
             Box::pin(async move {
                 let inner = pool.upgrade()?;
-                let want =
+                let placement_request =
                     PlacementRequest::new(Purpose { role: Role::Requests, reader: Reader::Informer }, Placement::Any);
-                Some(Self { inner }.attempts(request, want, limit, false).await)
+                Some(Self { inner }.attempts(request, placement_request, limit, false).await)
             })
         };
-        self.inner.liveness_probes.begin(ask, Box::new(send));
+        self.inner.liveness_probes.begin(make_request, Box::new(send));
     }
 
     async fn attempts(
         &self,
         request: Request<Body>,
-        want: PlacementRequest,
+        placement_request: PlacementRequest,
         limit: Duration,
         late: bool,
     ) -> Result<Response<ResponseBody>, TransportError> {
@@ -151,8 +151,8 @@ impl Pool {
                 biased;
                 place = async {
                     match carrier {
-                        Some(carrier) => self.place_on(carrier, want.purpose()),
-                        None => self.place(want, &home, &avoid).await,
+                        Some(carrier) => self.place_on(carrier, placement_request.purpose()),
+                        None => self.place(placement_request, &home, &avoid).await,
                     }
                 } => place?,
                 () = &mut deadline => return Err(self.no_place(limit)),
@@ -178,10 +178,10 @@ impl Pool {
             let Failure { error, again } = tokio::select! {
                 biased;
                 sent = sent => match sent {
-                    Ok(mut answer) => {
-                        answer.extensions_mut().insert(Carrier(connection.id));
-                        connection.answer_came();
-                        return Ok(answer);
+                    Ok(mut response) => {
+                        response.extensions_mut().insert(Carrier(connection.id));
+                        connection.record_response_data();
+                        return Ok(response);
                     }
                     Err(failure) => failure,
                 },
@@ -196,14 +196,14 @@ impl Pool {
                 // A server that rejects the client would also reject it on another connection.
                 return Err(error);
             }
-            if attempt == ATTEMPTS && again == Again::Safe {
+            if attempt == ATTEMPTS && again == RetrySafety::Safe {
                 return Err(error.refused(self.server(), attempt));
             }
             let again = match again {
-                Again::Safe => true,
+                RetrySafety::Safe => true,
                 // A server may close an idle connection just as a request is sent. Only this race is retried.
-                Again::BeforeHead => safe && attempt < ATTEMPTS && connection.report().requests > 1,
-                Again::Never => false,
+                RetrySafety::BeforeHead => safe && attempt < ATTEMPTS && connection.report().requests > 1,
+                RetrySafety::Never => false,
             };
             next = spare.filter(|_| again);
             if next.is_none() {
@@ -219,10 +219,13 @@ impl Pool {
         let connections = self.connections();
         let busy: usize = connections.iter().map(|connection| connection.streams).sum();
         let opening = connections.iter().filter(|connection| connection.state == ConnectionState::Connecting).count();
-        let detail = match (opening, self.inner.barren()) {
+        let detail = match (opening, self.inner.without_streams()) {
             (0, 0) => format!("{} connections carry {busy} requests", connections.len()),
-            (0, barren) => {
-                format!("on {barren} of {} connections the server takes no requests for now", connections.len())
+            (0, without_streams) => {
+                format!(
+                    "on {without_streams} of {} connections the server takes no requests for now",
+                    connections.len()
+                )
             }
             (opening, _) => format!("{opening} of {} are still being opened", connections.len()),
         };
@@ -237,9 +240,9 @@ fn is_safe(method: &Method) -> bool {
 
 /// Returns true if the server has finished with the request of this response. After an error it may continue, for
 /// example with an etcd write that timed out.
-fn is_settled(answer: &Result<Response<ResponseBody>, TransportError>) -> bool {
-    match answer {
-        Ok(answer) => !answer.status().is_server_error(),
+fn is_settled(response: &Result<Response<ResponseBody>, TransportError>) -> bool {
+    match response {
+        Ok(response) => !response.status().is_server_error(),
         Err(error) => !error.maybe_sent(),
     }
 }

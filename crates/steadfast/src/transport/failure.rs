@@ -5,12 +5,12 @@ use super::error::TransportError;
 /// Error of an attempt, and the safety of a retry.
 pub(super) struct Failure {
     pub(super) error: TransportError,
-    pub(super) again: Again,
+    pub(super) again: RetrySafety,
 }
 
 /// Safety of a retry.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Again {
+pub(super) enum RetrySafety {
     /// The server has not processed the request.
     Safe,
     /// The connection ended before the first byte of a response.
@@ -21,12 +21,12 @@ pub(super) enum Again {
 impl Failure {
     /// Creates the failure of a request that the server has certainly not executed.
     pub(super) fn unsent(error: TransportError) -> Self {
-        Self { error, again: Again::Safe }
+        Self { error, again: RetrySafety::Safe }
     }
 
     /// Creates the failure of a connection that ended before the first byte of a response.
     pub(super) fn before_head(error: TransportError) -> Self {
-        Self { error, again: Again::BeforeHead }
+        Self { error, again: RetrySafety::BeforeHead }
     }
 
     /// Returns the error to report without a retry.
@@ -36,6 +36,6 @@ impl Failure {
 
     /// Creates any other failure.
     pub(super) fn of(error: TransportError) -> Self {
-        Self { error, again: Again::Never }
+        Self { error, again: RetrySafety::Never }
     }
 }

@@ -56,7 +56,7 @@ struct Sent {
 /// A request in flight behind a fence. A request that is dropped before its response counts as unanswered.
 pub(super) struct InFlight {
     fence: Fence,
-    answered: bool,
+    is_settled: bool,
 }
 
 impl Fence {
@@ -132,7 +132,7 @@ impl Fence {
     /// time while such a request is in flight, and `None` if all received a response.
     ///
     /// Before the fence's limit plus lateness, a leader that hands over must take this time into account.
-    pub fn last_unanswered(&self) -> Option<Instant> {
+    pub fn last_unconfirmed_request(&self) -> Option<Instant> {
         let sent = self.lock();
         if sent.under_way > 0 { Some(self.shared.environment.boot_time()) } else { sent.given_up }
     }
@@ -149,7 +149,7 @@ impl Fence {
         // then find this request, or the request must find the fence closed.
         self.is_open().then(|| {
             sent.under_way += 1;
-            InFlight { fence: self.clone(), answered: false }
+            InFlight { fence: self.clone(), is_settled: false }
         })
     }
 
@@ -161,7 +161,7 @@ impl Fence {
 impl InFlight {
     /// Records that the request received a response, or was never sent.
     pub(super) fn settle(mut self) {
-        self.answered = true;
+        self.is_settled = true;
     }
 }
 
@@ -170,7 +170,7 @@ impl Drop for InFlight {
         let now = self.fence.shared.environment.boot_time();
         let mut sent = self.fence.lock();
         sent.under_way -= 1;
-        if !self.answered {
+        if !self.is_settled {
             sent.given_up = Some(now);
         }
     }
@@ -229,17 +229,17 @@ mod tests {
     async fn fence_reports_unanswered_requests() {
         let environment = environment();
         let fence = fence(&environment, Duration::from_secs(10));
-        let (answered, given_up) = (fence.depart().expect("open"), fence.depart().expect("open"));
-        answered.settle();
-        assert_eq!(fence.last_unanswered(), Some(environment.boot_time()), "one request is in flight");
+        let (completed, given_up) = (fence.depart().expect("open"), fence.depart().expect("open"));
+        completed.settle();
+        assert_eq!(fence.last_unconfirmed_request(), Some(environment.boot_time()), "one request is in flight");
         drop(given_up);
         let at = environment.boot_time();
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(fence.last_unanswered(), Some(at));
+        assert_eq!(fence.last_unconfirmed_request(), Some(at));
         fence.close();
         assert!(fence.depart().is_none());
         let other = self::fence(&environment, Duration::from_secs(10));
         other.depart().expect("open").settle();
-        assert_eq!(other.last_unanswered(), None);
+        assert_eq!(other.last_unconfirmed_request(), None);
     }
 }

@@ -32,17 +32,17 @@ pub(super) async fn beat(
     if inject!(settings.faults, Unpinged) {
         return std::future::pending().await;
     }
-    let mut answered = environment.now();
+    let mut acknowledged_at = environment.now();
     loop {
         // Received bytes prove only one direction, so a busy connection is pinged as well.
-        let due = (connection.traffic.heard() + settings.ping_after).min(answered + WHEN_BUSY);
+        let due = (connection.traffic.heard() + settings.ping_after).min(acknowledged_at + WHEN_BUSY);
         // Received data moves `due` during the sleep, so it is computed again.
         if environment.now() < due {
             environment.sleep_until(due).await;
             continue;
         }
         match ping(&mut pings, connection, pool_handle, environment, settings.ping_timeout).await {
-            Ok(()) => answered = environment.now(),
+            Ok(()) => acknowledged_at = environment.now(),
             Err(how) => return how,
         }
     }

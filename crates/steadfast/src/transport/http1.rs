@@ -42,9 +42,9 @@ pub(super) async fn send(
     environment: &SharedEnvironment,
     mut request: Request<Body>,
 ) -> Result<Response<ResponseBody>, Failure> {
-    let mut turn = Http1Slot { lease: Some(lease), sender: Some(sender) };
+    let mut slot = Http1Slot { lease: Some(lease), sender: Some(sender) };
     shape(&mut request);
-    let Http1Slot { lease: Some(lease), sender: Some(sender) } = &mut turn else {
+    let Http1Slot { lease: Some(lease), sender: Some(sender) } = &mut slot else {
         unreachable!("a turn has both until its end")
     };
     if lease.connection.purpose.role != Role::Upgrade {
@@ -53,7 +53,7 @@ pub(super) async fn send(
     }
     let mark = lease.connection.traffic.sent();
     match sender.try_send_request(request).await {
-        Ok(answer) => Ok(answer.map(|incoming| ResponseBody::http1(incoming, turn, environment.clone()))),
+        Ok(response) => Ok(response.map(|incoming| ResponseBody::http1(incoming, slot, environment.clone()))),
         Err(mut failed) => {
             // hyper returns the request if the connection was closed before any byte of the request was written.
             let given_back = failed.take_message().is_some();

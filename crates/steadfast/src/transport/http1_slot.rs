@@ -10,7 +10,7 @@ use super::lease::Lease;
 use crate::environment::SharedEnvironment;
 
 /// Maximum time for a connection to become ready after a response.
-const TURNING: Duration = Duration::from_secs(1);
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Exclusive use of a connection by one request.
 pub(super) struct Http1Slot {
@@ -20,14 +20,14 @@ pub(super) struct Http1Slot {
 
 impl Http1Slot {
     /// Ends the use after a complete response. Other requests can use the connection once its driver is ready.
-    pub(super) fn over(mut self, environment: &SharedEnvironment) {
+    pub(super) fn finish(mut self, environment: &SharedEnvironment) {
         let (Some(lease), Some(mut sender)) = (self.lease.take(), self.sender.take()) else { return };
         if sender.is_ready() {
             lease.connection.give_back(sender);
             return;
         }
         // The driver may still have to process the end of the response, or a `Connection: close`.
-        let given_up = environment.sleep_until(environment.now() + TURNING);
+        let given_up = environment.sleep_until(environment.now() + READY_TIMEOUT);
         environment.spawn(Box::pin(async move {
             let ready = tokio::select! {
                 biased;

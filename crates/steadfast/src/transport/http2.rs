@@ -59,7 +59,8 @@ pub(super) async fn handshake(
         .handshake(stream)
         .await?;
     let Some(pings) = h2.ping_pong() else { unreachable!("the pings of a new connection are not taken yet") };
-    let driver = Driver { h2, probe: Some(sender.clone()), allowed: 0, goodbye: false, connection, pool_handle };
+    let driver =
+        Driver { h2, probe: Some(sender.clone()), allowed: 0, received_goaway: false, connection, pool_handle };
     Ok((sender, driver, pings))
 }
 
@@ -71,14 +72,14 @@ pub(super) struct Driver {
     /// Maximum number of streams allowed by the server.
     allowed: usize,
     /// True if the server announced an orderly close.
-    goodbye: bool,
+    received_goaway: bool,
     connection: Arc<Connection>,
     pool_handle: Weak<dyn PoolHandle>,
 }
 
 impl Driver {
     /// Lets the connection close after its last stream.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn start_close(&mut self) {
         self.probe = None;
     }
 }
@@ -90,7 +91,7 @@ impl Future for Driver {
         if let Poll::Ready(ended) = Pin::new(&mut self.h2).poll(context) {
             // After an orderly GOAWAY the end is expected, however the socket closes.
             return Poll::Ready(match ended {
-                _ if self.goodbye => End::Drained,
+                _ if self.received_goaway => End::Drained,
                 Ok(()) => End::Failed("the server closed it".to_owned()),
                 Err(error) => End::Failed(cause::http2(&error)),
             });
@@ -105,7 +106,7 @@ impl Future for Driver {
         let probed = self.probe.as_mut().map(|probe| probe.poll_ready(context));
         if let Some(Poll::Ready(Err(error))) = probed {
             self.probe = None;
-            self.goodbye = error.is_go_away() && error.is_remote() && error.reason() == Some(Reason::NO_ERROR);
+            self.received_goaway = error.is_go_away() && error.is_remote() && error.reason() == Some(Reason::NO_ERROR);
             if self.connection.signal(Signal::Retired) {
                 tracing::debug!(connection = self.connection.id, %error, "the server accepts no more requests on this connection");
                 if let Some(pool_handle) = self.pool_handle.upgrade() {
@@ -141,7 +142,7 @@ pub(super) async fn send(
     }
     let empty = body.is_end_stream();
     let mark = lease.connection.traffic.sent();
-    let (answer, mut stream) = match sender.send_request(bare, empty) {
+    let (response, mut stream) = match sender.send_request(bare, empty) {
         Ok(sent) => sent,
         Err(error) if error.is_go_away() || error.is_io() || error.reason().is_some() => {
             return Err(Failure::unsent(lease.connection.lost(cause::http2(&error), false)));
@@ -158,8 +159,8 @@ pub(super) async fn send(
         }
         Err(body) => Some(Upload::begin(body, stream, environment)),
     };
-    match answer.await {
-        Ok(answer) => Ok(answer.map(|stream| ResponseBody::http2(stream, upload, lease, environment.clone()))),
+    match response.await {
+        Ok(response) => Ok(response.map(|stream| ResponseBody::http2(stream, upload, lease, environment.clone()))),
         // A failed upload resets the stream. The source's error explains the reset.
         Err(error) => match upload.as_ref().and_then(|upload| upload.failed(&peer)) {
             Some(failed) => Err(Failure::of(failed)),

@@ -17,8 +17,8 @@ pub(super) trait PoolHandle: Send + Sync {
     /// Processes the established `connection`.
     fn established(self: Arc<Self>, connection: &Connection);
 
-    /// Removes the closed connection `gone`. `error` is set after a failed dial.
-    fn forget(self: Arc<Self>, gone: &Connection, error: Option<TransportError>);
+    /// Removes the closed `connection`. `error` is set after a failed dial.
+    fn forget(self: Arc<Self>, connection: &Connection, error: Option<TransportError>);
 }
 
 /// Place of one request on a connection, until the response has ended or was dropped.

@@ -23,7 +23,7 @@ impl PlacementRequest {
 
     /// Returns the index in [`PlacementRequest::all`].
     pub(super) fn index(self) -> usize {
-        let Some(index) = Self::all().position(|want| want == self) else {
+        let Some(index) = Self::all().position(|placement_request| placement_request == self) else {
             unreachable!("an upgrade has its connection made for it, and waits for no place")
         };
         index

@@ -24,7 +24,7 @@ use super::report::{ClosedConnection, ConnectionReport, Protocol};
 use super::settings::{Carrier, Placement, Reader, Settings};
 use super::state::ConnectionState;
 use super::waiting::{Assignment, Waiter, Waiting};
-use super::windows::MOST_STREAMS;
+use super::windows::MAX_STREAMS;
 use crate::environment::{SharedEnvironment, Task};
 use crate::metrics::traffic::Traffic;
 
@@ -75,7 +75,7 @@ struct State {
     opened: u64,
     closed: bool,
     /// True if a re-check for a dial is scheduled.
-    looking: bool,
+    recheck_scheduled: bool,
     /// True after a failure, until the server responds again.
     failing: bool,
     /// Time of the last notification that the server responds again after a failure.
@@ -102,7 +102,7 @@ impl State {
 impl Pool {
     /// Creates an empty pool; the first request dials.
     pub(crate) fn new(connector: Connector, mut settings: Settings) -> Self {
-        settings.streams = settings.streams.clamp(1, MOST_STREAMS);
+        settings.max_streams = settings.max_streams.clamp(1, MAX_STREAMS);
         Self::of(Arc::new(connector), settings, None)
     }
 
@@ -130,10 +130,10 @@ impl Pool {
         let state = State {
             connections: Vec::new(),
             waiting: Waiting::new(),
-            expected: settings.streams,
+            expected: settings.max_streams,
             opened: 0,
             closed: false,
-            looking: false,
+            recheck_scheduled: false,
             failing: false,
             notified_at: None,
             ended: VecDeque::new(),
@@ -230,7 +230,7 @@ impl Pool {
     /// in `avoid` are full.
     pub(super) async fn place(
         &self,
-        want: PlacementRequest,
+        placement_request: PlacementRequest,
         home: &Home,
         avoid: &[u64],
     ) -> Result<Assignment, TransportError> {
@@ -240,21 +240,21 @@ impl Pool {
                 return Err(self.inner.over());
             }
             // A request that avoids connections does not block other requests.
-            let first = state.waiting.at(home).queue(want).iter().all(|waiter| !waiter.avoid.is_empty());
-            if let Some(place) = first.then(|| self.inner.choose(&state, want, home, avoid)).flatten() {
+            let first = state.waiting.at(home).queue(placement_request).iter().all(|waiter| !waiter.avoid.is_empty());
+            if let Some(place) = first.then(|| self.inner.choose(&state, placement_request, home, avoid)).flatten() {
                 return Ok(place);
             }
             // The limit counts per reader: callers that flood the pool must not cause the rejection of informers'
             // requests.
-            let reader = want.purpose().reader;
+            let reader = placement_request.purpose().reader;
             let waiting = state.waiting.count(|purpose| purpose.reader == reader);
-            if waiting >= self.inner.settings.waiting {
+            if waiting >= self.inner.settings.max_waiting {
                 let detail = format!("{waiting} requests wait already; make fewer at once");
                 return Err(TransportError::Busy { peer: self.server(), detail, waited: Duration::ZERO });
             }
             let (sender, place) = oneshot::channel();
-            state.waiting.at(home).queue(want).push_back(Waiter { avoid: avoid.to_vec(), place: sender });
-            self.inner.dial(&mut state, home, want.purpose());
+            state.waiting.at(home).queue(placement_request).push_back(Waiter { avoid: avoid.to_vec(), place: sender });
+            self.inner.dial(&mut state, home, placement_request.purpose());
             place
         };
         place.await.unwrap_or_else(|_| Err(self.inner.over()))
@@ -265,7 +265,7 @@ impl Pool {
         let state = self.inner.lock();
         let carrying = state.connections.iter().find(|connection| connection.id == carrier.0);
         let place = carrying.and_then(|connection| {
-            let sender = connection.admit(self.inner.settings.streams, purpose)?;
+            let sender = connection.admit(self.inner.settings.max_streams, purpose)?;
             Some((Lease::new(connection.clone(), self.inner.pool_handle()), sender))
         });
         place.ok_or_else(|| {
@@ -319,7 +319,7 @@ impl Inner {
     fn choose(
         self: &Arc<Self>,
         state: &State,
-        want: PlacementRequest,
+        placement_request: PlacementRequest,
         home: &Home,
         avoid: &[u64],
     ) -> Option<Assignment> {
@@ -327,23 +327,24 @@ impl Inner {
         let behind = inject!(self.settings.faults, QueuedBehindWatches);
         // Watches and other requests use separate connections, so that neither group takes the streams and windows of
         // the other. An HTTP/1.1 connection serves one request at a time, and needs no separation.
-        let find = |beside: bool| {
+        let find = |any_role: bool| {
             state.connections.iter().find_map(|connection| {
                 let Purpose { role, reader } = connection.purpose;
-                let fits = reader == want.purpose().reader
+                let fits = reader == placement_request.purpose().reader
                     && connection.home == *home
-                    && (beside
+                    && (any_role
                         || behind
-                        || role == want.purpose().role
+                        || role == placement_request.purpose().role
                         || connection.protocol() == Some(Protocol::Http1));
-                let other = want.placement() != Placement::Elsewhere || now.since(connection.opened) <= MAX_RECENT_AGE;
+                let other = placement_request.placement() != Placement::Recent
+                    || now.since(connection.opened) <= MAX_RECENT_AGE;
                 let other = other && !avoid.contains(&connection.id);
-                let admitted = || connection.admit(self.settings.streams, want.purpose());
+                let admitted = || connection.admit(self.settings.max_streams, placement_request.purpose());
                 let sender = (fits && other).then(admitted).flatten()?;
                 Some((Lease::new(connection.clone(), self.pool_handle()), sender))
             })
         };
-        find(false).or_else(|| (want.placement() == Placement::Beside).then(|| find(true)).flatten())
+        find(false).or_else(|| (placement_request.placement() == Placement::AnyRole).then(|| find(true)).flatten())
     }
 
     /// Dials as many connections for `purpose` on the runtime `home` as the waiting requests are expected to need.
@@ -377,15 +378,16 @@ impl Inner {
     /// is scheduled.
     fn is_held_off(self: &Arc<Self>, state: &mut State, home: &Home, purpose: Purpose) -> bool {
         let now = self.environment.now();
-        let barren =
-            |connection: &Arc<Connection>| now.since(connection.opened) < REDIAL_DELAY && connection.takes_none();
-        let is_held_off = state.connections_for(home, purpose).any(barren);
-        if is_held_off && !std::mem::replace(&mut state.looking, true) {
+        let without_streams = |connection: &Arc<Connection>| {
+            now.since(connection.opened) < REDIAL_DELAY && connection.allows_no_streams()
+        };
+        let is_held_off = state.connections_for(home, purpose).any(without_streams);
+        if is_held_off && !std::mem::replace(&mut state.recheck_scheduled, true) {
             let (later, pool) = (self.environment.sleep_until(now + REDIAL_DELAY), Arc::downgrade(self));
             self.environment.spawn(Box::pin(async move {
                 later.await;
                 if let Some(pool) = pool.upgrade() {
-                    pool.lock().looking = false;
+                    pool.lock().recheck_scheduled = false;
                     pool.serve();
                 }
             }));
@@ -394,14 +396,14 @@ impl Inner {
     }
 
     /// Returns the number of connections that currently allow no streams.
-    pub(super) fn barren(&self) -> usize {
-        self.lock().connections.iter().filter(|connection| connection.takes_none()).count()
+    pub(super) fn without_streams(&self) -> usize {
+        self.lock().connections.iter().filter(|connection| connection.allows_no_streams()).count()
     }
 
     /// Returns true if the limits permit one more connection for `reader`.
     fn may_open(&self, state: &State, reader: Reader) -> bool {
         let same = state.connections.iter().filter(|connection| connection.purpose.reader == reader).count();
-        state.connections.len() < self.settings.connections && same < self.settings.connections_for(reader)
+        state.connections.len() < self.settings.max_connections && same < self.settings.connections_for(reader)
     }
 
     fn dial_one(self: &Arc<Self>, state: &mut State, purpose: Purpose, home: Home) {
@@ -434,7 +436,7 @@ impl Inner {
             return Err(self.over());
         }
         if !self.may_open(&state, DEDICATED.reader) {
-            let detail = format!("{} connections are open; raise `Settings::connections`", state.connections.len());
+            let detail = format!("{} connections are open; raise `Settings::max_connections`", state.connections.len());
             return Err(TransportError::Busy { peer: server, detail, waited: Duration::ZERO });
         }
         state.opened += 1;
@@ -446,21 +448,21 @@ impl Inner {
         Ok(Lease::new(connection, self.pool_handle()))
     }
 
-    /// Assigns places on the runtime `home` to the waiting requests with requirements `want`, in their order.
+    /// Assigns places on the runtime `home` to the waiting requests of `placement_request`, in their order.
     fn give(
         self: &Arc<Self>,
         state: &mut State,
         home: &Home,
-        want: PlacementRequest,
+        placement_request: PlacementRequest,
         given: &mut Vec<(Waiter, Assignment)>,
     ) {
-        let mut queue = std::mem::take(state.waiting.at(home).queue(want));
+        let mut queue = std::mem::take(state.waiting.at(home).queue(placement_request));
         let mut index = 0;
         while let Some(waiter) = queue.get(index) {
             // A closed receiver belongs to a cancelled request.
             if waiter.place.is_closed() {
                 queue.remove(index);
-            } else if let Some(place) = self.choose(state, want, home, &waiter.avoid) {
+            } else if let Some(place) = self.choose(state, placement_request, home, &waiter.avoid) {
                 given.extend(queue.remove(index).map(|waiter| (waiter, place)));
             } else if waiter.avoid.is_empty() {
                 // No place for this request means none for later ones, which have the same requirements.
@@ -469,11 +471,11 @@ impl Inner {
                 index += 1;
             }
         }
-        *state.waiting.at(home).queue(want) = queue;
+        *state.waiting.at(home).queue(placement_request) = queue;
     }
 
     /// Records a response of the server.
-    pub(super) fn answered(&self) {
+    pub(super) fn record_response(&self) {
         let now = self.environment.now();
         let mut state = self.lock();
         let due = state.notified_at.is_none_or(|at| now.since(at) >= MIN_NOTIFICATION_INTERVAL);
@@ -493,20 +495,25 @@ impl PoolHandle for Inner {
         {
             let mut state = self.lock();
             for home in &state.waiting.homes() {
-                for want in PlacementRequest::all() {
-                    self.give(&mut state, home, want, &mut given);
+                for placement_request in PlacementRequest::all() {
+                    self.give(&mut state, home, placement_request, &mut given);
                 }
                 for purpose in Purpose::SHARED {
                     self.dial(&mut state, home, purpose);
                 }
-                for want in PlacementRequest::all() {
+                for placement_request in PlacementRequest::all() {
                     // If no further connection can be opened, an avoided connection is better than none.
                     let avoids = |waiter: &Waiter| !waiter.avoid.is_empty();
-                    if state.waiting.at(home).queue(want).iter().any(avoids)
-                        && !state.is_connecting(home, want.purpose())
+                    if state.waiting.at(home).queue(placement_request).iter().any(avoids)
+                        && !state.is_connecting(home, placement_request.purpose())
                     {
-                        state.waiting.at(home).queue(want).iter_mut().for_each(|waiter| waiter.avoid.clear());
-                        self.give(&mut state, home, want, &mut given);
+                        state
+                            .waiting
+                            .at(home)
+                            .queue(placement_request)
+                            .iter_mut()
+                            .for_each(|waiter| waiter.avoid.clear());
+                        self.give(&mut state, home, placement_request, &mut given);
                     }
                 }
             }
@@ -550,7 +557,7 @@ impl PoolHandle for Inner {
             // The established protocol shows how many requests one connection can serve.
             state.expected = match connection.protocol() {
                 Some(Protocol::Http1) => 1,
-                _ => self.settings.streams,
+                _ => self.settings.max_streams,
             };
             clear_suspects(&state);
         }
@@ -558,31 +565,33 @@ impl PoolHandle for Inner {
     }
 
     /// Removes a closed connection. `error` is set after a failed dial.
-    fn forget(self: Arc<Self>, gone: &Connection, error: Option<TransportError>) {
-        tracing::debug!(connection = gone.id, peer = %gone.peer(), end = ?gone.ended(), "connection closed");
+    fn forget(self: Arc<Self>, closed: &Connection, error: Option<TransportError>) {
+        tracing::debug!(connection = closed.id, peer = %closed.peer(), end = ?closed.ended(), "connection closed");
         let mut failed = Vec::new();
         {
             let mut state = self.lock();
             if !inject!(self.settings.faults, ReusedDeadConnection) {
-                state.connections.retain(|connection| connection.id != gone.id);
+                state.connections.retain(|connection| connection.id != closed.id);
             }
             if state.ended.len() == MAX_CLOSED_REPORTS {
                 state.ended.pop_front();
             }
-            let why = error.as_ref().map(ToString::to_string).or_else(|| Some(gone.ended()?.to_string()));
-            state.ended.push_back((self.environment.now(), gone.report(), why.unwrap_or_default()));
-            gone.count_end(&self.traffic, error.as_ref());
-            let lost = matches!(gone.ended(), Some(End::Failed(_)));
+            let why = error.as_ref().map(ToString::to_string).or_else(|| Some(closed.ended()?.to_string()));
+            state.ended.push_back((self.environment.now(), closed.report(), why.unwrap_or_default()));
+            closed.count_end(&self.traffic, error.as_ref());
+            let lost = matches!(closed.ended(), Some(End::Failed(_)));
             // Orderly ends, for example of idle connections, prove nothing about the server's health.
             state.failing |= lost || error.is_some();
-            let others = state.is_connecting(&gone.home, gone.purpose);
-            let well = state.connections_for(&gone.home, gone.purpose).any(|other| other.state().accepts());
-            if error.is_some() && !gone.was_superseded() {
+            let others = state.is_connecting(&closed.home, closed.purpose);
+            let well = state.connections_for(&closed.home, closed.purpose).any(|other| other.state().accepts());
+            if error.is_some() && !closed.was_superseded() {
                 // The requests that this connection would have served fail with it; without other dials in flight all
                 // waiting requests fail. An immediate redial would be a hot loop.
                 let mut share = if others { state.expected.max(1) } else { usize::MAX };
-                for want in PlacementRequest::all().filter(|want| want.purpose() == gone.purpose) {
-                    let queue = state.waiting.at(&gone.home).queue(want);
+                for placement_request in
+                    PlacementRequest::all().filter(|placement_request| placement_request.purpose() == closed.purpose)
+                {
+                    let queue = state.waiting.at(&closed.home).queue(placement_request);
                     let taken = queue.len().min(share);
                     share -= taken;
                     for mut waiter in queue.drain(..taken).rev().collect::<Vec<_>>() {

@@ -8,13 +8,13 @@ use steadfast_core::fault_injection::FaultInjection;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Timeout for a new connection: name resolution, TCP, TLS and the first HTTP/2 response. Defaults to 10 s.
-    pub connect: Duration,
+    pub connect_timeout: Duration,
     /// Timeout for the response head of a request, over all attempts. Defaults to 30 s.
-    pub headers: Duration,
+    pub headers_timeout: Duration,
     /// Maximum time without progress while a response body is read. Defaults to 30 s.
     ///
     /// Watches, logs and proxied requests can be silent for long and have no such limit.
-    pub progress: Duration,
+    pub progress_timeout: Duration,
     /// Idle time after which an HTTP/2 connection is pinged. Defaults to 5 s.
     pub ping_after: Duration,
     /// Timeout of a ping. The connection is suspect after half of the timeout, and dead after all of it.
@@ -24,24 +24,24 @@ pub struct Settings {
     /// to 10 s.
     ///
     /// A proxy may acknowledge pings for an unresponsive server. The value is also the minimum interval between probes.
-    pub inquire_after: Duration,
+    pub probe_after: Duration,
     /// Timeout of the probe, after which the connection's watches are in doubt. Defaults to 4 s.
-    pub inquire_timeout: Duration,
+    pub probe_timeout: Duration,
     /// Time after which an unused connection is closed. Defaults to 60 s; API servers close after 90 s.
-    pub idle: Duration,
+    pub idle_timeout: Duration,
     /// Maximum number of streams on a connection; the server may set a lower limit. Defaults to 100.
     ///
     /// The server can send 4 MiB of each response before the client reads, or less if more than 511 streams share a
     /// connection. No response has to wait until another one is read.
-    pub streams: usize,
+    pub max_streams: usize,
     /// Maximum number of open connections. With HTTP/1.1 each watch needs one. Defaults to 512.
     ///
     /// A quarter of them is reserved for informers.
-    pub connections: usize,
+    pub max_connections: usize,
     /// Maximum number of requests that wait for a connection, apart from informers. Defaults to 10,000.
-    pub waiting: usize,
+    pub max_waiting: usize,
     /// Maximum number of concurrent full transfers (lists). Defaults to 4.
-    pub transfers: usize,
+    pub max_transfers: usize,
     /// Uses HTTP/2 without TLS for `http://` servers that are known to support it. Defaults to false.
     pub prior_knowledge: bool,
     /// Faults injected by tests.
@@ -52,18 +52,18 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            connect: Duration::from_secs(10),
-            headers: Duration::from_secs(30),
-            progress: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(10),
+            headers_timeout: Duration::from_secs(30),
+            progress_timeout: Duration::from_secs(30),
             ping_after: Duration::from_secs(5),
             ping_timeout: Duration::from_secs(5),
-            inquire_after: Duration::from_secs(10),
-            inquire_timeout: Duration::from_secs(4),
-            idle: Duration::from_secs(60),
-            streams: 100,
-            connections: 512,
-            waiting: 10_000,
-            transfers: 4,
+            probe_after: Duration::from_secs(10),
+            probe_timeout: Duration::from_secs(4),
+            idle_timeout: Duration::from_secs(60),
+            max_streams: 100,
+            max_connections: 512,
+            max_waiting: 10_000,
+            max_transfers: 4,
             prior_knowledge: false,
             faults: FaultInjection::NONE,
         }
@@ -75,10 +75,10 @@ impl Settings {
     pub(super) fn connections_for(&self, reader: Reader) -> usize {
         let kept = match reader {
             Reader::Informer => 0,
-            Reader::Caller => (self.connections / 4).max(1),
+            Reader::Caller => (self.max_connections / 4).max(1),
         };
         // A single connection must serve all requests.
-        self.connections.saturating_sub(kept).max(self.connections.min(1))
+        self.max_connections.saturating_sub(kept).max(self.max_connections.min(1))
     }
 }
 
@@ -126,12 +126,12 @@ pub enum Placement {
     #[default]
     Any,
     /// Any connection, including those of watches, so that a small request does not open another connection.
-    Beside,
+    AnyRole,
     /// A recently opened connection, to verify a doubted stream over another path.
-    Elsewhere,
+    Recent,
 }
 
 impl Placement {
     /// All values in order of service: requests that verify a doubt come first.
-    pub(super) const ALL: [Self; 3] = [Self::Elsewhere, Self::Any, Self::Beside];
+    pub(super) const ALL: [Self; 3] = [Self::Recent, Self::Any, Self::AnyRole];
 }

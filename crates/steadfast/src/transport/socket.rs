@@ -38,7 +38,7 @@ pub(super) struct Traffic {
     /// Time of the last received byte, in nanoseconds since the clock's zero.
     heard: AtomicU64,
     /// Value of `sent` at the last received byte.
-    answered: AtomicU64,
+    sent_at_last_receipt: AtomicU64,
     /// True if the peer may read slowly.
     slow: AtomicBool,
     /// TLS alert of a peer that rejected the client.
@@ -54,7 +54,7 @@ impl Traffic {
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             heard: AtomicU64::new(nanos(now)),
-            answered: AtomicU64::new(0),
+            sent_at_last_receipt: AtomicU64::new(0),
             slow: AtomicBool::new(false),
             refusal: OnceLock::new(),
             fence,
@@ -98,8 +98,8 @@ impl Traffic {
     }
 
     /// Records that the peer rejected the client before it processed any request.
-    pub(super) fn refused(&self, said: rustls::Error) {
-        self.refusal.get_or_init(|| said);
+    pub(super) fn refused(&self, alert: rustls::Error) {
+        self.refusal.get_or_init(|| alert);
     }
 
     /// Returns the alert of a peer that rejected the client.
@@ -125,8 +125,8 @@ impl Traffic {
     }
 
     /// Returns true if bytes were sent after the last received byte.
-    pub(super) fn awaits_an_answer(&self) -> bool {
-        self.sent() > self.answered.load(Ordering::Relaxed)
+    pub(super) fn awaits_response(&self) -> bool {
+        self.sent() > self.sent_at_last_receipt.load(Ordering::Relaxed)
     }
 
     /// Returns the time of the last received byte, or of the creation.
@@ -151,7 +151,7 @@ impl Counted {
     }
 
     /// Applies a changed slow-peer setting to the socket before the next write.
-    fn tell(&mut self) {
+    fn apply_slow_setting(&mut self) {
         let slow = self.traffic.slow.load(Ordering::SeqCst);
         if std::mem::replace(&mut self.slow, slow) != slow {
             self.socket.allow_slow_peer(slow);
@@ -167,7 +167,7 @@ impl AsyncRead for Counted {
         if bytes > 0 {
             self.traffic.received.fetch_add(bytes as u64, Ordering::Relaxed);
             // Approximate: received bytes need not respond to all sent bytes. The value only decides about a probe.
-            self.traffic.answered.store(self.traffic.sent(), Ordering::Relaxed);
+            self.traffic.sent_at_last_receipt.store(self.traffic.sent(), Ordering::Relaxed);
             self.traffic.heard.store(nanos(self.environment.now()), Ordering::Relaxed);
         }
         read
@@ -176,7 +176,7 @@ impl AsyncRead for Counted {
 
 impl AsyncWrite for Counted {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.tell();
+        self.apply_slow_setting();
         let Self { socket, traffic, .. } = &mut *self;
         traffic.count(|| Pin::new(socket).poll_write(context, bytes))
     }
@@ -186,7 +186,7 @@ impl AsyncWrite for Counted {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.tell();
+        self.apply_slow_setting();
         let Self { socket, traffic, .. } = &mut *self;
         traffic.count(|| Pin::new(socket).poll_write_vectored(context, pieces))
     }

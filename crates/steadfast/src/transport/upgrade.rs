@@ -23,7 +23,7 @@ use super::body::ResponseBody;
 use super::connection::Connection;
 use super::connection_task::Record;
 use super::connector::{Connector, Stage, Wire};
-use super::dead_peer_probe::peer_has_vanished;
+use super::dead_peer_probe::wait_until_peer_is_dead;
 use super::end::End;
 use super::error::TransportError;
 use super::failure::Failure;
@@ -51,7 +51,7 @@ pub(crate) fn is_upgrade(request: &Request<Body>) -> bool {
 }
 
 /// Values owned by an upgraded stream.
-struct Held {
+struct StreamResources {
     _lease: Lease,
     _keep: Option<KeptValues>,
 }
@@ -68,9 +68,9 @@ impl Pool {
         let keep = request.extensions_mut().remove();
         let held = Arc::new(OnceLock::new());
         let (opened, opening) = oneshot::channel();
-        let (connect, slot) = (self.inner.settings.connect, held.clone());
+        let (connect, slot) = (self.inner.settings.connect_timeout, held.clone());
         let lease = self.inner.dial_alone(|connection, connector, pool_handle| {
-            Life { connection, connector, pool_handle, connect }.live(slot, opened)
+            UpgradeTask { connection, connector, pool_handle, connect }.run(slot, opened)
         })?;
         let connection = lease.connection.clone();
         let sender = tokio::select! {
@@ -84,26 +84,26 @@ impl Pool {
             }
         };
         let mark = connection.traffic.sent();
-        let mut answer = tokio::select! {
+        let mut response = tokio::select! {
             biased;
-            answer = http1::send(sender, lease, environment, request) => answer.map_err(Failure::into_error)?,
+            response = http1::send(sender, lease, environment, request) => response.map_err(Failure::into_error)?,
             () = &mut deadline => {
                 let maybe_sent = !connection.traffic.seal_at(mark);
                 return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit, maybe_sent });
             }
         };
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS
-            && let Some(lease) = answer.body_mut().give_up()
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS
+            && let Some(lease) = response.body_mut().give_up()
         {
             // If the stream was already dropped, the lease ends here.
-            drop(held.set(Held { _lease: lease, _keep: keep }));
+            drop(held.set(StreamResources { _lease: lease, _keep: keep }));
         }
-        Ok(answer)
+        Ok(response)
     }
 }
 
 /// Task of a dedicated connection, from its dial to the end of the stream.
-struct Life {
+struct UpgradeTask {
     connection: Arc<Connection>,
     connector: Arc<Connector>,
     pool_handle: Weak<dyn PoolHandle>,
@@ -112,8 +112,8 @@ struct Life {
 
 type Opened = oneshot::Sender<Result<http1::Sender, TransportError>>;
 
-impl Life {
-    async fn live(self, held: Arc<OnceLock<Held>>, opened: Opened) {
+impl UpgradeTask {
+    async fn run(self, held: Arc<OnceLock<StreamResources>>, opened: Opened) {
         let connection = &self.connection;
         let mut record = Record::new(connection.clone(), self.pool_handle.clone());
         // Dropping this sender, at the latest with the task, cuts the stream.
@@ -150,7 +150,7 @@ impl Life {
         let end = tokio::select! {
             biased;
             end = served => end,
-            how = peer_has_vanished(&connection.traffic, address, self.connector.environment()) => End::Failed(how),
+            how = wait_until_peer_is_dead(&connection.traffic, address, self.connector.environment()) => End::Failed(how),
             () = connection.ending.notified() => connection.ended().unwrap_or(End::Closed),
         };
         connection.end(end);
@@ -158,7 +158,7 @@ impl Life {
 
     async fn open(
         &self,
-        held: Arc<OnceLock<Held>>,
+        held: Arc<OnceLock<StreamResources>>,
         cut: oneshot::Receiver<()>,
     ) -> Result<(http1::Sender, http1::Driver, SocketAddr), TransportError> {
         let connection = &self.connection;
@@ -204,7 +204,7 @@ struct Owned {
     /// Completes when the connection is ended by the pool; `None` afterwards.
     cut: Option<oneshot::Receiver<()>>,
     connection: Arc<Connection>,
-    _held: Arc<OnceLock<Held>>,
+    _held: Arc<OnceLock<StreamResources>>,
 }
 
 impl Owned {

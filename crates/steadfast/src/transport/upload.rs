@@ -36,7 +36,7 @@ impl Upload {
     pub(super) fn begin(body: Body, stream: SendStream<Bytes>, environment: &SharedEnvironment) -> Self {
         let failed = Arc::default();
         // The body may run user code.
-        let task = environment.spawn_foreign(Box::pin(upload(body, stream, Arc::clone(&failed))));
+        let task = environment.spawn_user_task(Box::pin(upload(body, stream, Arc::clone(&failed))));
         Self { task, failed }
     }
 
@@ -69,8 +69,8 @@ async fn upload(mut body: Body, mut stream: SendStream<Bytes>, failed: Arc<OnceL
         while !data.is_empty() {
             // A data frame needs flow-control window. Without the wait, h2 would buffer the whole body in memory.
             stream.reserve_capacity(data.len());
-            let Some(Ok(room)) = poll_fn(|context| stream.poll_capacity(context)).await else { return };
-            let piece = data.split_to(room.min(data.len()));
+            let Some(Ok(capacity)) = poll_fn(|context| stream.poll_capacity(context)).await else { return };
+            let piece = data.split_to(capacity.min(data.len()));
             let ended = last && data.is_empty();
             if stream.send_data(piece, ended).is_err() || ended {
                 return;

@@ -38,14 +38,17 @@ impl WaitingAt {
         Self { home, queues: std::array::from_fn(|_| VecDeque::new()) }
     }
 
-    /// Returns the requests with requirements `want`, oldest first.
-    pub(super) fn queue(&mut self, want: PlacementRequest) -> &mut VecDeque<Waiter> {
-        &mut self.queues[want.index()]
+    /// Returns the requests of `placement_request`, oldest first.
+    pub(super) fn queue(&mut self, placement_request: PlacementRequest) -> &mut VecDeque<Waiter> {
+        &mut self.queues[placement_request.index()]
     }
 
     /// Returns the number of waiting requests whose purpose satisfies `such`.
     pub(super) fn count(&self, such: impl Fn(Purpose) -> bool) -> usize {
-        PlacementRequest::all().filter(|want| such(want.purpose())).map(|want| self.queues[want.index()].len()).sum()
+        PlacementRequest::all()
+            .filter(|placement_request| such(placement_request.purpose()))
+            .map(|placement_request| self.queues[placement_request.index()].len())
+            .sum()
     }
 }
 

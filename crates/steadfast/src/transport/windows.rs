@@ -4,16 +4,16 @@
 const STREAM_WINDOW: u32 = 4 << 20;
 
 /// Maximum window of a connection in bytes (RFC 9113, section 6.9.1).
-const LARGEST_WINDOW: u32 = (1 << 31) - 1;
+const MAX_WINDOW: u32 = (1 << 31) - 1;
 
 /// Maximum number of streams on a connection with at least the default window of HTTP/2 for each.
-pub(super) const MOST_STREAMS: usize = (LARGEST_WINDOW / 65_535) as usize;
+pub(super) const MAX_STREAMS: usize = (MAX_WINDOW / 65_535) as usize;
 
 /// Returns the stream window and the connection window for `streams`. The latter is the sum of all stream windows, so
 /// that unread responses do not block others.
 pub(super) fn windows(streams: usize) -> (u32, u32) {
-    let streams = u32::try_from(streams.clamp(1, MOST_STREAMS)).unwrap_or(u32::MAX);
-    let window = STREAM_WINDOW.min(LARGEST_WINDOW / streams);
+    let streams = u32::try_from(streams.clamp(1, MAX_STREAMS)).unwrap_or(u32::MAX);
+    let window = STREAM_WINDOW.min(MAX_WINDOW / streams);
     (window, window * streams)
 }
 
@@ -23,12 +23,12 @@ mod tests {
 
     #[test]
     fn unread_responses_leave_other_windows() {
-        for streams in [0, 1, 7, 100, 511, 512, 10_000, MOST_STREAMS, usize::MAX] {
+        for streams in [0, 1, 7, 100, 511, 512, 10_000, MAX_STREAMS, usize::MAX] {
             let (window, together) = windows(streams);
-            let most = streams.clamp(1, MOST_STREAMS) as u64;
+            let most = streams.clamp(1, MAX_STREAMS) as u64;
             assert!(u64::from(window) * most <= u64::from(together), "{streams}");
             assert!((65_535..=STREAM_WINDOW).contains(&window), "{streams}: {window}");
-            assert!(together <= LARGEST_WINDOW, "{streams}");
+            assert!(together <= MAX_WINDOW, "{streams}");
         }
         assert_eq!(windows(100), (4 << 20, 400 << 20));
     }

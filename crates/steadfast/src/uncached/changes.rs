@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use futures::stream::{BoxStream, StreamExt};
 use futures::{Stream, stream};
 use http_body_util::BodyExt;
-use steadfast_core::decode::{self, Encoding, Kept, WatchRecord};
+use steadfast_core::decode::{self, Cacheable, Encoding, WatchRecord};
 use steadfast_core::fault_injection::FaultInjection;
 use steadfast_core::frame::{Line, StreamFramer};
 use steadfast_core::freshness::{Condition, Evidence};
@@ -31,7 +31,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
 /// Minimum watch timeout. Each watch requests a random timeout between one and two times this value.
-const WATCH_TIMEOUT: Duration = Duration::from_secs(300);
+const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A watch that stays open for this duration resets the backoff (R6).
 const HEALTHY_AFTER: Duration = Duration::from_secs(5);
@@ -97,7 +97,7 @@ pub struct Changes<K> {
     begun_at: ResourceVersion,
 }
 
-impl<K: Kept> Changes<K> {
+impl<K: Cacheable> Changes<K> {
     pub(super) fn new(source: Source, version: &ResourceVersion) -> Self {
         let environment = source.environment.clone();
         let evidence = Arc::new(ArcSwap::from_pointee(Evidence {
@@ -110,9 +110,9 @@ impl<K: Kept> Changes<K> {
             proven: None,
             polled: None,
             bound: PERIOD * 2,
-            patience: STALE_AFTER,
+            stale_after: STALE_AFTER,
             tainted: KeySet::default(),
-            unnamed: false,
+            unidentified: false,
             faults: FaultInjection::NONE,
         }));
         let resource = source.name();
@@ -121,9 +121,9 @@ impl<K: Kept> Changes<K> {
             evidence: evidence.clone(),
             at: version.clone(),
             open: None,
-            elsewhere: false,
+            needs_new_connection: false,
             unchecked: true,
-            over: false,
+            ended: false,
         };
         let items = stream::unfold(reading, |mut reading| async move { Some((reading.next::<K>().await?, reading)) });
         Self { items: items.boxed(), evidence, environment, resource, begun_at: version.clone() }
@@ -162,11 +162,11 @@ struct Reading {
     at: ResourceVersion,
     open: Option<Open>,
     /// True if the next watch must use a new connection.
-    elsewhere: bool,
+    needs_new_connection: bool,
     /// True until a response proves that the server has reached this version. The server may be another or a restored
     /// one.
     unchecked: bool,
-    over: bool,
+    ended: bool,
 }
 
 /// A watch with its response body in progress.
@@ -209,8 +209,8 @@ impl Open {
                 },
                 Some(notice) = self.notices.next() => match notice {
                     ConnectionEvent::Leave(true) => return Next::Leave("its connection is to end, or does not answer"),
-                    ConnectionEvent::Answering(false) => return Next::Leave("the server does not answer on its connection"),
-                    ConnectionEvent::Leave(false) | ConnectionEvent::Answering(true) => {}
+                    ConnectionEvent::Responsive(false) => return Next::Leave("the server does not answer on its connection"),
+                    ConnectionEvent::Leave(false) | ConnectionEvent::Responsive(true) => {}
                 },
                 () = silent => return Next::Leave("neither a change nor a bookmark for two minutes"),
             }
@@ -219,8 +219,8 @@ impl Open {
 }
 
 impl Reading {
-    async fn next<K: Kept>(&mut self) -> Option<Result<Change<K>, StreamError>> {
-        while !self.over {
+    async fn next<K: Cacheable>(&mut self) -> Option<Result<Change<K>, StreamError>> {
+        while !self.ended {
             let Some(open) = &mut self.open else {
                 if let Err(error) = self.open().await {
                     return Some(Err(self.end(error)));
@@ -236,9 +236,9 @@ impl Reading {
                 }
                 Next::Leave(why) => {
                     // The next connection may lead to another API server, whose cache may be behind.
-                    self.elsewhere = true;
+                    self.needs_new_connection = true;
                     self.unchecked = true;
-                    self.stand(Condition::Resuming, why.into());
+                    self.set_condition(Condition::Resuming, why.into());
                     self.ended().await;
                 }
                 Next::Ended => self.ended().await,
@@ -267,7 +267,7 @@ impl Reading {
         if matches!(self.at.as_str(), "" | "0") {
             let why =
                 format!("{:?} is no version to go on from; take that of a list or of an object", self.at.as_str());
-            return Err(StreamError::Refused { resource: self.source.name(), why: why.into() });
+            return Err(StreamError::Rejected { resource: self.source.name(), why: why.into() });
         }
         if self.unchecked {
             // A server that has not reached the version would hold the watch open silently, so the server's version is
@@ -283,21 +283,21 @@ impl Reading {
             }
         }
         // Random, so that the watches of a process do not all end at the same time.
-        let timeout = self.source.random.between(WATCH_TIMEOUT, WATCH_TIMEOUT * 2);
+        let timeout = self.source.random.between(MIN_WATCH_TIMEOUT, MIN_WATCH_TIMEOUT * 2);
         let request = Request::Watch {
             from: self.at.clone(),
             timeout_seconds: u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX),
-            elsewhere: std::mem::take(&mut self.elsewhere),
+            new_connection: std::mem::take(&mut self.needs_new_connection),
         };
         let now = self.source.environment.now();
-        match self.source.request_builder.ask_for_caller(&request, None).await {
+        match self.source.request_builder.request_for_caller(&request, None).await {
             Ok((encoding, body)) => {
                 let framer = StreamFramer::new(encoding, OBJECT_LIMIT);
                 let notices = body.notices(true);
                 self.open = Some(Open { body: Box::pin(body), notices, framer, opened: now, heard: now });
                 // A watch that follows a regular end leaves the stream fresh.
                 if self.evidence.load().condition != Condition::Streaming {
-                    self.stand(Condition::Suspect, "a watch is open, and nothing was heard on it yet".into());
+                    self.set_condition(Condition::Suspect, "a watch is open, and nothing was heard on it yet".into());
                 }
                 Ok(())
             }
@@ -319,19 +319,19 @@ impl Reading {
     /// Records a failure and waits before the next attempt.
     async fn failed(&mut self, failure: &Failure) {
         self.unchecked = true;
-        self.stand(Condition::Resuming, failure.why.clone());
+        self.set_condition(Condition::Resuming, failure.why.clone());
         self.source.wait(failure).await;
     }
 
     /// Processes one line of a watch.
-    async fn line<K: Kept>(&mut self, encoding: Encoding, line: &Line) -> Option<Result<Change<K>, StreamError>> {
+    async fn line<K: Cacheable>(&mut self, encoding: Encoding, line: &Line) -> Option<Result<Change<K>, StreamError>> {
         let wanted = Some(&self.source.request_builder.wanted);
         let record = match line {
             Line::Whole(record) => decode::watch_record(encoding, record, wanted),
             Line::Overlong(record) => decode::overlong_record(record, wanted),
         };
         match record {
-            Ok(WatchRecord::Object { object, .. }) if !self.is_news(&object.identity.version) => None,
+            Ok(WatchRecord::Object { object, .. }) if !self.is_new_state(&object.identity.version) => None,
             Ok(WatchRecord::Object { kind, object }) => {
                 self.reach(&object.identity.version);
                 let kept = self.source.keep(&object);
@@ -354,7 +354,7 @@ impl Reading {
             // Only a record of a known kind has a version of this stream. A record of another kind may have an
             // unrelated version.
             Err(error) => match error.identity.version.as_ref().filter(|_| error.kind.is_some()) {
-                Some(version) if !self.is_news(version) => None,
+                Some(version) if !self.is_new_state(version) => None,
                 version => {
                     if let Some(version) = version {
                         self.reach(version);
@@ -368,7 +368,7 @@ impl Reading {
     /// Returns true if a change at `version` is newer than the position of the stream.
     ///
     /// A server or a proxy may repeat events. Versions that cannot be compared follow the order of the wire.
-    fn is_news(&self, version: &ResourceVersion) -> bool {
+    fn is_new_state(&self, version: &ResourceVersion) -> bool {
         !version.is_given() || version.order(&self.at).is_none_or(Ordering::is_gt)
     }
 
@@ -381,24 +381,24 @@ impl Reading {
         self.source.backoff.reset();
         let mut evidence = Evidence::clone(&self.evidence.load());
         let now = self.source.environment.now();
-        evidence.turn(now, Condition::Streaming, "a proof is overdue");
+        evidence.set_condition(now, Condition::Streaming, "a proof is overdue");
         evidence.version = Some(self.at.clone());
         evidence.proven = Some(now);
         evidence.attempts = 0;
         self.evidence.store(Arc::new(evidence));
     }
 
-    fn stand(&mut self, condition: Condition, why: Arc<str>) {
+    fn set_condition(&mut self, condition: Condition, why: Arc<str>) {
         let mut evidence = Evidence::clone(&self.evidence.load());
-        evidence.turn(self.source.environment.now(), condition, why);
+        evidence.set_condition(self.source.environment.now(), condition, why);
         evidence.attempts = self.source.backoff.failures();
         self.evidence.store(Arc::new(evidence));
     }
 
     fn end(&mut self, error: StreamError) -> StreamError {
-        self.over = true;
+        self.ended = true;
         self.open = None;
-        self.stand(Condition::Stopped, error.to_string().into());
+        self.set_condition(Condition::Stopped, error.to_string().into());
         error
     }
 

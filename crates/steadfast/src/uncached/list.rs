@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::stream::{BoxStream, StreamExt};
 use futures::{Stream, stream};
 use http_body_util::BodyExt;
-use steadfast_core::decode::{self, Kept};
+use steadfast_core::decode::{self, Cacheable};
 use steadfast_core::frame::{ItemFramer, ListPart};
 use steadfast_core::reflector::{Failure, FailureKind, ListFrom, Request};
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
@@ -55,7 +55,7 @@ pub struct List<K> {
     resource: String,
 }
 
-impl<K: Kept> List<K> {
+impl<K: Cacheable> List<K> {
     pub(super) fn new(source: Source) -> Self {
         let (resource, version) = (source.name(), Arc::default());
         let reading = Reading {
@@ -65,7 +65,7 @@ impl<K: Kept> List<K> {
             given: BTreeSet::new(),
             failing_since: None,
             open: None,
-            over: false,
+            ended: false,
         };
         let objects = stream::unfold(reading, |mut reading| async move { Some((reading.next::<K>().await?, reading)) });
         Self { objects: objects.boxed(), version, resource }
@@ -103,7 +103,7 @@ struct Reading {
     given: BTreeSet<ObjectKey>,
     failing_since: Option<Instant>,
     open: Option<Page>,
-    over: bool,
+    ended: bool,
 }
 
 /// A page with its response body in progress.
@@ -137,13 +137,13 @@ impl Page {
 }
 
 impl Reading {
-    async fn next<K: Kept>(&mut self) -> Option<Result<K, StreamError>> {
-        while !self.over {
+    async fn next<K: Cacheable>(&mut self) -> Option<Result<K, StreamError>> {
+        while !self.ended {
             match self.step().await {
                 Ok(Some(item)) => return Some(item),
                 Ok(None) => {}
                 Err(error) => {
-                    self.over = true;
+                    self.ended = true;
                     self.open = None;
                     return Some(Err(error));
                 }
@@ -153,7 +153,7 @@ impl Reading {
     }
 
     /// Processes the next part. An error ends the stream.
-    async fn step<K: Kept>(&mut self) -> Result<Option<Result<K, StreamError>>, StreamError> {
+    async fn step<K: Cacheable>(&mut self) -> Result<Option<Result<K, StreamError>>, StreamError> {
         let Some(page) = &mut self.open else {
             self.open().await?;
             return Ok(None);
@@ -206,7 +206,7 @@ impl Reading {
             limit: Some(PAGE),
             continue_token: self.continue_token.clone(),
         };
-        match self.source.request_builder.ask_for_caller(&request, Some(PROGRESS_TIMEOUT)).await {
+        match self.source.request_builder.request_for_caller(&request, Some(PROGRESS_TIMEOUT)).await {
             Ok((encoding, body)) => {
                 let framer = ItemFramer::new(encoding, OBJECT_LIMIT);
                 self.open = Some(Page { body: Box::pin(body), framer, meta: None });
@@ -222,7 +222,7 @@ impl Reading {
             return self.failed(Failure::unreadable("the response is not a list"), None).await;
         };
         self.given.clear();
-        self.over = meta.continue_token.is_none();
+        self.ended = meta.continue_token.is_none();
         self.continue_token = meta.continue_token;
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use steadfast_core::ResourceVersion;
 use steadfast_core::backoff::{Backoff, BackoffSettings};
-use steadfast_core::decode::{DecodeOptions, Decoder, Kept, RawObject};
+use steadfast_core::decode::{Cacheable, DecodeOptions, Decoder, RawObject};
 use steadfast_core::random::Random;
 use steadfast_core::reflector::{Failure, FailureKind};
 
@@ -35,7 +35,7 @@ pub enum StreamError {
     },
     /// The server rejected the request: missing permission, unknown resource or an invalid selector.
     #[error("{resource}: {why}")]
-    Refused {
+    Rejected {
         /// Resource and scope.
         resource: String,
         /// Message of the server, and the required permission.
@@ -70,7 +70,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new<K: Kept>(connection: &Connection, kind: &DynamicType<K>, scope: Scope) -> Self {
+    pub(super) fn new<K: Cacheable>(connection: &Connection, kind: &DynamicType<K>, scope: Scope) -> Self {
         let collection = Collection::of::<K>(kind, &scope);
         // The caller decides when the response is read. It must not block the connections of the informers.
         let request_builder = RequestBuilder {
@@ -90,8 +90,8 @@ impl Source {
 
     /// Waits before the next attempt, for the server's `Retry-After` or the backoff.
     pub(super) async fn wait(&mut self, failure: &Failure) {
-        let patience = self.backoff.fail(&mut self.random);
-        let wait = failure.retry_after.map_or(patience, |asked| asked.max(patience));
+        let backoff_delay = self.backoff.fail(&mut self.random);
+        let wait = failure.retry_after.map_or(backoff_delay, |requested| requested.max(backoff_delay));
         self.sleep(wait).await;
     }
 
@@ -100,7 +100,7 @@ impl Source {
     }
 
     /// Decodes the object as `K`.
-    pub(super) fn keep<K: Kept>(&mut self, object: &RawObject) -> Result<K, StreamError> {
+    pub(super) fn keep<K: Cacheable>(&mut self, object: &RawObject) -> Result<K, StreamError> {
         if self.request_builder.is_stray(&object.identity.key) {
             return Err(self.unreadable(&self.request_builder.why_stray(&object.identity.key)));
         }
@@ -114,7 +114,7 @@ impl Source {
     /// Returns the error that ends the stream, if `failure` is permanent: a retry would get the same response.
     pub(super) fn refusal(&self, failure: &Failure) -> Option<StreamError> {
         matches!(failure.kind, FailureKind::Denied | FailureKind::Invalid)
-            .then(|| StreamError::Refused { resource: self.name(), why: failure.why.clone() })
+            .then(|| StreamError::Rejected { resource: self.name(), why: failure.why.clone() })
     }
 }
 

@@ -69,8 +69,8 @@ impl Recordings {
     }
 
     /// Adds these writes to the recording of the current future, or to all open recordings outside any recorded future.
-    pub(crate) fn tell(&self, told: &Writes) {
-        self.record(|writes| writes.extend(told.clone()));
+    pub(crate) fn add_external(&self, external: &Writes) {
+        self.record(|writes| writes.extend(external.clone()));
     }
 
     fn record(&self, add: impl Fn(&mut Writes)) {
@@ -87,7 +87,7 @@ impl Recording {
     /// Wraps `work` and records its writes.
     ///
     /// Tasks that `work` spawns are not included. Writes outside any recorded future are added to all open recordings.
-    pub fn of<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+    pub fn scope<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         let open = self.open.clone();
         async move {
             let mut work = pin!(work);

@@ -10,7 +10,7 @@ use steadfast::{Event, InformerFactory, ReflectorSettings, Scope};
 
 use crate::messages::{self, enveloped_as, field};
 use crate::server::{Attack, Server, answer, endless, item, list, watch};
-use crate::{ALONE, COST, LIMIT, MEMORY, Notes, SOON, recovers};
+use crate::{LIMIT, MAX_ATTACK_MEMORY, MEMORY, MEMORY_TEST_LOCK, Notes, REPORT_TIMEOUT, recovers};
 
 /// Text in the head of metadata requests only.
 const METADATA: &str = "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1\r\n";
@@ -25,7 +25,7 @@ fn settings() -> ReflectorSettings {
 }
 
 fn one_may_differ_in(delta_one_in: usize) -> ReflectorSettings {
-    ReflectorSettings { delta_relists: Some(true), delta_least: 1, delta_one_in, ..ReflectorSettings::default() }
+    ReflectorSettings { delta_relists: Some(true), delta_min_objects: 1, delta_one_in, ..ReflectorSettings::default() }
 }
 
 fn metadata_of(kind: &str, version: &str, items: &str) -> String {
@@ -64,7 +64,7 @@ async fn is_abandoned_with(
     cause: &str,
     protobuf: bool,
 ) {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     let server = Server::default();
     let connection = server.connection(Settings::default());
     let before = MEMORY.current_usage();
@@ -74,21 +74,21 @@ async fn is_abandoned_with(
     let builder = factory.builder::<ConfigMap>(Scope::namespace("default")).protobuf(protobuf);
     let victim = builder.streamed_lists(false).object_limit(LIMIT).start().expect("the informer starts");
     let notes = Notes::of(&victim);
-    let told = Arc::new(AtomicUsize::new(0));
-    let count = told.clone();
+    let fetched = Arc::new(AtomicUsize::new(0));
+    let count = fetched.clone();
     let _handler = victim.on_event(move |event: Event<ConfigMap>| {
         assert!(matches!(event, Event::Added { .. }), "{event:?}");
         count.fetch_add(1, Ordering::Relaxed);
     });
 
     let relisted = async {
-        notes.tell(cause).await;
-        notes.tell("listed again").await;
+        notes.wait_for(cause).await;
+        notes.wait_for("listed again").await;
     };
-    let named = tokio::time::timeout(SOON, relisted).await;
+    let named = tokio::time::timeout(REPORT_TIMEOUT, relisted).await;
     assert!(named.is_ok(), "{what}: {cause:?} is not reported:\n{}\n{}", notes.text(), victim.freshness());
     let cost = MEMORY.peak_usage().saturating_sub(before);
-    assert!(cost < COST, "{what}: the attack cost {cost} bytes");
+    assert!(cost < MAX_ATTACK_MEMORY, "{what}: the attack cost {cost} bytes");
     let text = notes.text();
     assert!(!text.contains("by metadata"), "{what}: {text}");
     assert!(!text.contains("no protobuf"), "{what}: metadata must not affect the encoding of objects: {text}");
@@ -98,7 +98,7 @@ async fn is_abandoned_with(
     );
     server.attack(None);
     recovers(what, &victim, &notes).await;
-    assert_eq!(told.load(Ordering::Relaxed), 2, "{what}");
+    assert_eq!(fetched.load(Ordering::Relaxed), 2, "{what}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,8 +184,8 @@ async fn fetched_object_must_match_listed_metadata() {
     is_abandoned("another version", [listed(), state(&[item("a", "default", "a")])], other, false).await;
     is_abandoned("another object", [listed(), state(&[changed("c", "c")])], other, false).await;
     is_abandoned("twice", [listed(), state(&[changed("a", "a"), changed("a", "a")])], other, false).await;
-    let gone = "default/a was listed, and was not to be had as it was then";
-    is_abandoned("nothing", [listed(), state(&[])], gone, false).await;
+    let missing_state = "default/a was listed, and was not to be had as it was then";
+    is_abandoned("nothing", [listed(), state(&[])], missing_state, false).await;
     let node = Attack { only: STATE, ..list(r#"{"kind":"NodeList","metadata":{},"items":[]}"#) };
     is_abandoned("another list", [listed(), node], "\"NodeList\"", false).await;
     let expired = Attack { only: STATE, ..answer("410 Gone", "") };
@@ -194,7 +194,7 @@ async fn fetched_object_must_match_listed_metadata() {
 
 #[tokio::test(start_paused = true)]
 async fn missing_metadata_support_is_remembered() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     let server = Server::default();
     server.attack([watch(EXPIRED), Attack { only: METADATA, ..answer("406 Not Acceptable", "") }]);
     let connection = server.connection(Settings::default());
@@ -203,17 +203,17 @@ async fn missing_metadata_support_is_remembered() {
         let factory = InformerFactory::with_settings(&connection, settings());
         let informer = factory.builder::<ConfigMap>(scope).protobuf(false).start().expect("the informer starts");
         let notes = Notes::of(&informer);
-        let relisted = tokio::time::timeout(SOON, notes.tell("listed again at 10")).await;
+        let relisted = tokio::time::timeout(REPORT_TIMEOUT, notes.wait_for("listed again at 10")).await;
         assert!(relisted.is_ok(), "{}", notes.text());
         held.push(informer);
     }
-    let metadata = server.asked().iter().filter(|head| head.contains(METADATA)).count();
+    let metadata = server.requests().iter().filter(|head| head.contains(METADATA)).count();
     assert_eq!(metadata, 1, "only the first informer may request metadata");
 }
 
 #[tokio::test(start_paused = true)]
 async fn custom_resources_use_protobuf_for_metadata_only() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     // A group with unknown message types; its path is used by the attacks.
     let group = GroupVersionKind::gvk("steadfast.test", "v1", "ConfigMap");
     let kind = ApiResource::from_gvk_with_plural(&group, "configmaps");
@@ -225,13 +225,13 @@ async fn custom_resources_use_protobuf_for_metadata_only() {
         let builder = factory.builder_with::<DynamicObject>(&kind, Scope::namespace("default"));
         let informer = builder.protobuf(protobuf).start().expect("the informer starts");
         let notes = Notes::of(&informer);
-        let relisted = notes.tell("listed again at 12 by metadata, objects in full: 0");
-        let relisted = tokio::time::timeout(SOON, relisted).await;
+        let relisted = notes.wait_for("listed again at 12 by metadata, objects in full: 0");
+        let relisted = tokio::time::timeout(REPORT_TIMEOUT, relisted).await;
         assert!(relisted.is_ok(), "{}\n{}", notes.text(), informer.freshness());
-        let asked = server.asked();
-        let metadata = asked.iter().find(|head| head.contains(METADATA)).expect("a request for metadata");
+        let requests = server.requests();
+        let metadata = requests.iter().find(|head| head.contains(METADATA)).expect("a request for metadata");
         assert!(metadata.contains(accepted), "{metadata}");
-        let page = asked.iter().find(|head| head.contains("?limit=500 ")).expect("a list");
+        let page = requests.iter().find(|head| head.contains("?limit=500 ")).expect("a list");
         assert!(page.contains("accept: application/json\r\n"), "{page}");
     }
 }

@@ -10,7 +10,7 @@ use steadfast::transport::Settings;
 use steadfast::{InformerFactory, Scope};
 
 use crate::server::{Attack, Server, answer, endless, list};
-use crate::{ALONE, COST, MEMORY, survives};
+use crate::{MAX_ATTACK_MEMORY, MEMORY, MEMORY_TEST_LOCK, survives};
 
 const GOOD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
 
@@ -35,7 +35,7 @@ async fn endless_headers_end_with_the_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn endless_continuations_end_with_the_connection() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     let settings = Settings { prior_knowledge: true, ..Settings::default() };
     let connection = Server::default().connection(settings);
     let before = MEMORY.current_usage();
@@ -44,7 +44,7 @@ async fn endless_continuations_end_with_the_connection() {
     let victim = factory.informer::<ConfigMap>(Scope::all()).expect("the informer starts");
     let error = victim.wait_for_sync(Duration::from_secs(60)).await.expect_err("the list fails");
     let cost = MEMORY.peak_usage().saturating_sub(before);
-    assert!(cost < COST, "{cost} bytes");
+    assert!(cost < MAX_ATTACK_MEMORY, "{cost} bytes");
     assert!(error.to_string().contains("the connection to hostile"), "{error}");
 }
 
@@ -115,7 +115,7 @@ async fn compressed_response_costs_no_more_memory() {
 
 #[tokio::test(start_paused = true)]
 async fn compressed_list_is_decoded() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     let server = Server::default();
     let item = r#"{"metadata":{"name":"a","namespace":"default","uid":"u","resourceVersion":"9"},"data":{"k":"v"}}"#;
     let list = format!(
@@ -130,13 +130,17 @@ async fn compressed_list_is_decoded() {
     let a = lister.get("default", "a").expect("the object decodes").expect("the object exists");
     assert_eq!(a.data.as_ref().and_then(|data| data.get("k")).map(String::as_str), Some("v"));
     let watch = async {
-        while !server.asked().iter().any(|asked| asked.contains("watch=")) {
+        while !server.requests().iter().any(|requests| requests.contains("watch=")) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(60), watch).await.expect("a watch follows the list");
-    for asked in server.asked() {
-        assert_eq!(asked.contains("gzip"), !asked.contains("watch="), "only lists must request compression: {asked}");
+    for requests in server.requests() {
+        assert_eq!(
+            requests.contains("gzip"),
+            !requests.contains("watch="),
+            "only lists must request compression: {requests}"
+        );
     }
 }
 

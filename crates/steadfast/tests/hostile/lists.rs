@@ -1,7 +1,7 @@
 //! Well-formed but incorrect lists.
 
 use crate::server::{Server, item, list};
-use crate::{ALONE, Notes, survives};
+use crate::{MEMORY_TEST_LOCK, Notes, survives};
 use k8s_openapi::api::core::v1::ConfigMap;
 use std::time::Duration;
 use steadfast::transport::Settings;
@@ -33,12 +33,12 @@ async fn endless_paged_list_is_abandoned() {
 }
 
 /// Returns an informer's contents, diagnostics and next request after one list.
-async fn takes(items: &str, version: &str) -> (Vec<String>, String, String) {
+async fn informer_after_list(items: &str, version: &str) -> (Vec<String>, String, String) {
     takes_list(&of(&format!(r#""resourceVersion":"{version}""#), items)).await
 }
 
 async fn takes_list(body: &str) -> (Vec<String>, String, String) {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     let server = Server::default();
     server.attack(Some(list(body)));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
@@ -48,13 +48,13 @@ async fn takes_list(body: &str) -> (Vec<String>, String, String) {
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("the list is valid");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let names = informer.snapshot().iter().map(|entry| entry.key().name().to_owned()).collect();
-    let watch = server.asked().into_iter().find(|asked| asked.contains("watch=true")).unwrap_or_default();
+    let watch = server.requests().into_iter().find(|requests| requests.contains("watch=true")).unwrap_or_default();
     (names, watch, notes.text())
 }
 
 #[tokio::test(start_paused = true)]
 async fn version_is_sent_back_verbatim_and_escaped() {
-    let (_, watch, _) = takes("", r#"1&limit=0 \"\n"#).await;
+    let (_, watch, _) = informer_after_list("", r#"1&limit=0 \"\n"#).await;
     assert!(watch.contains("&resourceVersion=1%26limit%3D0%20%22%0A&"), "{watch}");
 }
 
@@ -73,18 +73,18 @@ async fn list_without_items_is_empty() {
 #[tokio::test(start_paused = true)]
 async fn duplicate_list_item_is_cached_once() {
     let twice = [item("a", "default", "1"), item("a", "default", "2")].join(",");
-    assert_eq!(takes(&twice, "10").await.0, ["a"]);
+    assert_eq!(informer_after_list(&twice, "10").await.0, ["a"]);
     let same = [item("a", "default", "1"), item("b", "default", "1")].join(",");
-    assert_eq!(takes(&same, "10").await.0, ["a", "b"]);
+    assert_eq!(informer_after_list(&same, "10").await.0, ["a", "b"]);
     let doubled = r#"{"metadata":{"name":"x"},"metadata":{"name":"y","name":"z","uid":"1","resourceVersion":"1"}}"#;
-    let (names, _, notes) = takes(doubled, "10").await;
+    let (names, _, notes) = informer_after_list(doubled, "10").await;
     assert!(names == ["z"] || notes.contains('z'), "{names:?}\n{notes}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn foreign_namespace_objects_are_skipped_and_reported() {
     let items = [item("a", "default", "1"), item("b", "kube-system", "2")].join(",");
-    let (names, _, notes) = takes(&items, "10").await;
+    let (names, _, notes) = informer_after_list(&items, "10").await;
     assert_eq!(names, ["a"]);
     assert!(notes.contains("kube-system/b is not in the namespace default that was requested"), "{notes}");
 }
@@ -92,8 +92,8 @@ async fn foreign_namespace_objects_are_skipped_and_reported() {
 #[tokio::test(start_paused = true)]
 async fn any_object_name_is_accepted() {
     let long = format!(r"\u001b[31m{}", "n".repeat(1 << 20));
-    let (names, _, notes) = takes(&item(&long, "kube-system", "1"), "10").await;
+    let (names, _, notes) = informer_after_list(&item(&long, "kube-system", "1"), "10").await;
     assert!(names.is_empty() && notes.contains(r"kube-system/\u{1b}[31mnnn"), "{}", notes.len());
     assert!(notes.len() < 4096 && !notes.contains('\u{1b}'), "{} bytes", notes.len());
-    assert_eq!(takes(&item(&long, "default", "1"), "10").await.0[0].len(), (1 << 20) + 5);
+    assert_eq!(informer_after_list(&item(&long, "default", "1"), "10").await.0[0].len(), (1 << 20) + 5);
 }

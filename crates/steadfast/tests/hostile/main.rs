@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use peak_alloc::PeakAlloc;
 use server::{Attack, Server};
 use steadfast::transport::Settings;
-use steadfast::{Informer, InformerFactory, Kept, Scope};
+use steadfast::{Cacheable, Informer, InformerFactory, Scope};
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
@@ -29,20 +29,20 @@ const LIMIT: usize = 256 * 1024;
 
 /// Maximum memory of an attack in bytes. Includes the HTTP/1.1 buffer (1 MiB) during and after its growth, and records
 /// up to the limit.
-const COST: usize = 6 << 20;
+const MAX_ATTACK_MEMORY: usize = 6 << 20;
 
 /// Maximum time until an attack is reported; the timeouts of heads and lists are 30 s.
-const SOON: Duration = Duration::from_secs(90);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Serializes the tests, because they measure the memory of the whole process.
-static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+static MEMORY_TEST_LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[derive(Clone, Default)]
 struct Notes(Arc<Mutex<Vec<String>>>);
 
 impl Notes {
     /// Collects an informer's diagnostics from now on.
-    fn of<K: Kept>(informer: &Informer<K>) -> Self {
+    fn of<K: Cacheable>(informer: &Informer<K>) -> Self {
         let notes = Self::default();
         let own = notes.clone();
         informer.on_diagnostic(move |note| own.0.lock().push(note.to_string()));
@@ -50,7 +50,7 @@ impl Notes {
     }
 
     /// Waits for a diagnostic that contains `text`.
-    async fn tell(&self, text: &str) {
+    async fn wait_for(&self, text: &str) {
         while !self.text().contains(text) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -63,16 +63,16 @@ impl Notes {
 
 /// Asserts that `attack` is reported with `cause`, costs bounded memory, and does not affect another informer.
 async fn survives(what: &str, attack: Attack, cause: &str) {
-    survives_asking(what, attack, cause, false).await;
+    survives_with(what, attack, cause, false).await;
 }
 
 /// Runs the assertion for an informer that requests protobuf.
 async fn survives_in_protobuf(what: &str, attack: Attack, cause: &str) {
-    survives_asking(what, attack, cause, true).await;
+    survives_with(what, attack, cause, true).await;
 }
 
-async fn survives_asking(what: &str, attack: Attack, cause: &str, protobuf: bool) {
-    let _alone = ALONE.lock().await;
+async fn survives_with(what: &str, attack: Attack, cause: &str, protobuf: bool) {
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     let server = Server::default();
     let connection = server.connection(Settings::default());
     let factory = InformerFactory::new(&connection);
@@ -89,10 +89,10 @@ async fn survives_asking(what: &str, attack: Attack, cause: &str, protobuf: bool
     let victim = builder.streamed_lists(false).object_limit(LIMIT).start().expect("the informer starts");
     let notes = Notes::of(&victim);
 
-    let named = tokio::time::timeout(SOON, notes.tell(cause)).await;
+    let named = tokio::time::timeout(REPORT_TIMEOUT, notes.wait_for(cause)).await;
     assert!(named.is_ok(), "{what}: {cause:?} is not reported:\n{}\n{}", notes.text(), victim.freshness());
     let cost = MEMORY.peak_usage().saturating_sub(before);
-    assert!(cost < COST, "{what}: the attack cost {cost} bytes");
+    assert!(cost < MAX_ATTACK_MEMORY, "{what}: the attack cost {cost} bytes");
     assert!(victim.has_synced() == in_watch, "{what}: {}", victim.freshness());
     assert!(other.has_synced() && other.freshness().is_fresh(), "{what}: the other informer is {}", other.freshness());
     let longest = notes.0.lock().iter().map(String::len).max();

@@ -8,7 +8,7 @@ use steadfast::transport::Settings;
 use steadfast::{InformerFactory, Scope};
 
 use crate::server::{Attack, Server};
-use crate::{ALONE, LIMIT, Notes, recovers, survives_in_protobuf};
+use crate::{LIMIT, MEMORY_TEST_LOCK, Notes, recovers, survives_in_protobuf};
 
 const EITHER: &str = "accept: application/vnd.kubernetes.protobuf,application/json";
 const JSON_ALONE: &str = "accept: application/json";
@@ -108,7 +108,7 @@ async fn malformed_protobuf_events_are_reported() {
 
 #[tokio::test(start_paused = true)]
 async fn response_encoding_follows_content_type() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     let server = Server::default();
     // Field `data`, number 2: a map as repeated entries.
     let data = field(2, &[field(1, b"k"), field(2, "zwölf".as_bytes())].concat());
@@ -121,19 +121,19 @@ async fn response_encoding_follows_content_type() {
     let a = lister.get("default", "a").expect("the object decodes").expect("the object exists");
     assert_eq!(a.data.as_ref().and_then(|data| data.get("k")).map(String::as_str), Some("zwölf"));
     assert_eq!((lister.len(), a.version().as_str()), (2, "9"));
-    let asked = server.asked().join("\n");
-    assert!(asked.contains(EITHER), "{asked}");
+    let requests = server.requests().join("\n");
+    assert!(requests.contains(EITHER), "{requests}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_typed_objects_request_protobuf() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     let server = Server::default();
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let typed = factory.builder::<ConfigMap>(Scope::all()).streamed_lists(false).start().expect("the informer starts");
     typed.wait_for_sync(Duration::from_secs(60)).await.expect("the list is valid");
-    let asked = server.asked().join("\n");
-    assert!(asked.contains(EITHER), "{asked}");
+    let requests = server.requests().join("\n");
+    assert!(requests.contains(EITHER), "{requests}");
 
     let server = Server::default();
     let factory = InformerFactory::new(&server.connection(Settings::default()));
@@ -141,24 +141,24 @@ async fn only_typed_objects_request_protobuf() {
     let builder = factory.builder_with::<DynamicObject>(&kind, Scope::all()).streamed_lists(false);
     let dynamic = builder.start().expect("the informer starts");
     dynamic.wait_for_sync(Duration::from_secs(60)).await.expect("the list is valid");
-    let asked = server.asked().join("\n");
-    assert!(asked.contains(JSON_ALONE) && !asked.contains("protobuf"), "{asked}");
+    let requests = server.requests().join("\n");
+    assert!(requests.contains(JSON_ALONE) && !requests.contains("protobuf"), "{requests}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn unreadable_protobuf_falls_back_to_json() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     let server = Server::default();
     server.attack(Some(list(b"a page of something between")));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let builder = factory.builder::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
     let informer = builder.start().expect("the informer starts");
     let notes = Notes::of(&informer);
-    let told = notes.tell("asking for JSON for a while");
-    tokio::time::timeout(Duration::from_secs(60), told).await.expect("the problem is reported");
-    let before = server.asked().len();
+    let reported = notes.wait_for("asking for JSON for a while");
+    tokio::time::timeout(Duration::from_secs(60), reported).await.expect("the problem is reported");
+    let before = server.requests().len();
     server.attack(None);
     recovers("protobuf that is spoilt", &informer, &notes).await;
-    let asked = server.asked()[before..].join("\n");
-    assert!(asked.contains(JSON_ALONE) && !asked.contains("protobuf"), "{asked}");
+    let requests = server.requests()[before..].join("\n");
+    assert!(requests.contains(JSON_ALONE) && !requests.contains("protobuf"), "{requests}");
 }

@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use peak_alloc::PeakAlloc;
 use steadfast::transport::Settings;
-use steadfast::{Freshness, Informer, InformerFactory, Kept, Scope};
+use steadfast::{Cacheable, Freshness, Informer, InformerFactory, Scope};
 
 use crate::server::{Attack, Server, list};
-use crate::{ALONE, COST, LIMIT, MEMORY, Notes};
+use crate::{LIMIT, MAX_ATTACK_MEMORY, MEMORY, MEMORY_TEST_LOCK, Notes};
 
 /// Kinds of requests of an informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ fn open_watch(lines: &str) -> Attack {
 }
 
 /// An informer of `objects`, the server that lists them, and its diagnostics.
-struct World<K: Kept> {
+struct World<K: Cacheable> {
     server: Server,
     informer: Informer<K>,
     notes: Notes,
@@ -75,7 +75,7 @@ struct World<K: Kept> {
 
 async fn world<K>(kind: &K::DynamicType, way: Way, objects: &[String]) -> World<K>
 where
-    K: Kept<Resource = K> + kube::Resource,
+    K: Cacheable<Resource = K> + kube::Resource,
 {
     let server = Server::default();
     server.attack(Some(match way {
@@ -99,7 +99,7 @@ where
     World { server, informer, notes }
 }
 
-impl<K: Kept> World<K> {
+impl<K: Cacheable> World<K> {
     /// Returns the names of known objects, and of unknown existing ones.
     fn names(&self) -> (Vec<String>, Vec<String>) {
         let snapshot = self.informer.snapshot();
@@ -111,10 +111,10 @@ impl<K: Kept> World<K> {
     }
 
     fn transfers(&self) -> usize {
-        let asked = self.server.asked();
+        let requests = self.server.requests();
         // Both forms of a full list: streamed and paged.
         let transfer = |head: &&String| head.contains("sendInitialEvents") || head.contains("limit=500");
-        asked.iter().filter(transfer).count()
+        requests.iter().filter(transfer).count()
     }
 
     /// Asserts that the informer is fresh after one list, and that no object contents were reported.
@@ -131,7 +131,7 @@ fn any() -> ApiResource {
 
 #[tokio::test(start_paused = true)]
 async fn deeply_nested_object_affects_only_itself() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     for way in [Way::Pages, Way::Stream] {
         let objects = [object("a", 5, "", ""), deep("deep", 6), object("c", 7, "", "")];
         let world = world::<DynamicObject>(&any(), way, &objects).await;
@@ -143,7 +143,7 @@ async fn deeply_nested_object_affects_only_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn deep_managed_fields_keep_metadata_readable() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     for way in [Way::Pages, Way::Stream] {
         let managed = format!(r#""managedFields":[{}],"#, nested(200));
         let objects = [object("a", 5, &managed, ""), object("b", 6, "", "")];
@@ -155,14 +155,14 @@ async fn deep_managed_fields_keep_metadata_readable() {
 
 #[tokio::test(start_paused = true)]
 async fn oversized_object_affects_only_itself() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     for way in [Way::Pages, Way::Stream] {
         let objects = [object("a", 5, "", ""), huge("big", 6), huge_from_behind("late", 7), object("z", 8, "", "")];
         let (before, sent) = (MEMORY.current_usage(), objects.concat().len());
         MEMORY.reset_peak_usage();
         let world = world::<ConfigMap>(&(), way, &objects).await;
         let cost = PeakAlloc::peak_usage(&MEMORY).saturating_sub(before);
-        assert!(cost < COST + 3 * sent, "{cost} bytes, including the server's three copies");
+        assert!(cost < MAX_ATTACK_MEMORY + 3 * sent, "{cost} bytes, including the server's three copies");
         let known = vec!["a".to_owned(), "z".to_owned()];
         assert_eq!(world.names(), (known, vec!["big".to_owned(), "late".to_owned()]), "{way:?}");
         assert!(world.notes.text().contains("longer than the limit of 262144 bytes"), "{}", world.notes.text());
@@ -172,7 +172,7 @@ async fn oversized_object_affects_only_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn oversized_object_diagnostics_name_only_it() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     // The list contains `a` and `b`, with UIDs equal to their names.
     let lines = events(&[
         ("ADDED", deep("deep", 11)),
@@ -191,20 +191,20 @@ async fn oversized_object_diagnostics_name_only_it() {
     let informer = builder.object_limit(LIMIT).start().expect("the informer starts");
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let told: Vec<_> = informer
+    let reported: Vec<_> = informer
         .snapshot()
         .iter()
         .map(|entry| (entry.key().name().to_owned(), entry.version().to_string(), entry.is_tainted()))
         .collect();
     assert_eq!(
-        told.iter().map(|(name, version, tainted)| (&**name, &**version, *tainted)).collect::<Vec<_>>(),
+        reported.iter().map(|(name, version, tainted)| (&**name, &**version, *tainted)).collect::<Vec<_>>(),
         [("a", "12", true), ("c", "17", false),]
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn unnamed_oversized_object_causes_no_relist_loop() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     let nameless = huge("x", 6).replace(r#""name":"x","#, "");
     let objects = [object("a", 5, "", ""), nameless, object("c", 7, "", "")];
     let world = world::<ConfigMap>(&(), Way::Pages, &objects).await;
@@ -217,7 +217,7 @@ async fn unnamed_oversized_object_causes_no_relist_loop() {
 
 #[tokio::test(start_paused = true)]
 async fn oversized_object_without_uid_is_unknown() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     for way in [Way::Pages, Way::Stream] {
         let objects = [object("a", 5, "", ""), huge("big", 6).replace(r#""uid":"u-big","#, ""), object("c", 7, "", "")];
         let world = world::<ConfigMap>(&(), way, &objects).await;
@@ -229,7 +229,7 @@ async fn oversized_object_without_uid_is_unknown() {
 
 #[tokio::test(start_paused = true)]
 async fn object_without_uid_matches_by_name() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     // The list contains `a` and `b`, with UIDs equal to their names.
     let bare = |name: &str, version| object(name, version, "", "").replace(&format!(r#""uid":"u-{name}","#), "");
     let lines = events(&[
@@ -245,8 +245,8 @@ async fn object_without_uid_matches_by_name() {
         .streamed_lists(false)
         .start()
         .expect("the informer starts");
-    let told = Notes::default();
-    let own = told.clone();
+    let reported = Notes::default();
+    let own = reported.clone();
     informer
         .on_event(move |event| {
             let name = event.object().metadata.name.clone().unwrap_or_default();
@@ -258,20 +258,20 @@ async fn object_without_uid_matches_by_name() {
     let snapshot = informer.snapshot();
     let held: Vec<_> = snapshot.iter().map(|it| (it.key().name(), &**it.uid(), it.version().as_str())).collect();
     assert_eq!(held, [("a", "a", "14")]);
-    let told = told.text();
-    assert!(!told.contains("Deleted a"), "{told}");
-    assert_eq!((told.matches("Added a").count(), told.matches("Deleted b").count()), (1, 1), "{told}");
+    let reported = reported.text();
+    assert!(!reported.contains("Deleted a"), "{reported}");
+    assert_eq!((reported.matches("Added a").count(), reported.matches("Deleted b").count()), (1, 1), "{reported}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn object_of_other_kind_is_skipped_and_reported() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     let service = object("web", 6, "", r#","kind":"Service","apiVersion":"v1""#);
     let ours = object("c", 7, "", r#","kind":"ConfigMap","apiVersion":"v1""#);
     let world = world::<ConfigMap>(&(), Way::Pages, &[service.clone(), ours]).await;
     assert_eq!(world.names(), (vec!["c".to_owned()], Vec::new()));
-    let told = "default/web at version 6: a Service of v1, not the ConfigMap of v1 that was requested";
-    assert!(world.notes.text().contains(told), "{}", world.notes.text());
+    let reported = "default/web at version 6: a Service of v1, not the ConfigMap of v1 that was requested";
+    assert!(world.notes.text().contains(reported), "{}", world.notes.text());
     assert!(matches!(world.informer.freshness(), Freshness::Suspect(_)), "{}", world.informer.freshness());
     drop(world);
 
@@ -289,7 +289,7 @@ async fn object_of_other_kind_is_skipped_and_reported() {
     let notes = Notes::of(&informer);
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(notes.text().contains(told), "{}", notes.text());
+    assert!(notes.text().contains(reported), "{}", notes.text());
     let snapshot = informer.snapshot();
     let names: Vec<_> = snapshot.iter().map(|entry| entry.key().name()).collect();
     assert_eq!(names, ["a", "b", "c"]);
@@ -302,7 +302,7 @@ fn plain(name: &str, version: u64) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn unordered_changes_are_detected_by_a_list() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     let server = Server::default();
     // Each object has its own version counter: `d` is new, at version 3.
     server.attack(Some(open_watch(&events(&[("ADDED", plain("c", 20)), ("ADDED", plain("d", 3))]))));
@@ -313,7 +313,7 @@ async fn unordered_changes_are_detected_by_a_list() {
         .start()
         .expect("the informer starts");
     let (own, scripted) = (Notes::default(), server.clone());
-    let told = own.clone();
+    let reported = own.clone();
     informer.on_diagnostic(move |note| {
         let note = note.to_string();
         if note.contains("listing to see") {
@@ -324,7 +324,7 @@ async fn unordered_changes_are_detected_by_a_list() {
             let next = [("ADDED", plain("e", 2)), ("DELETED", plain("d", 4)), ("MODIFIED", plain("c", 19))];
             scripted.attack(Some(open_watch(&events(&next))));
         }
-        told.0.lock().push(note);
+        reported.0.lock().push(note);
     });
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -342,7 +342,7 @@ async fn unordered_changes_are_detected_by_a_list() {
 
 #[tokio::test(start_paused = true)]
 async fn repeated_old_events_keep_version_order() {
-    let _alone = ALONE.lock().await;
+    let _alone = MEMORY_TEST_LOCK.lock().await;
     let server = Server::default();
     let lines = [
         ("ADDED", plain("c", 20)),
@@ -368,5 +368,5 @@ async fn repeated_old_events_keep_version_order() {
     let held: Vec<_> = snapshot.iter().map(|entry| (entry.key().name(), entry.version().as_str())).collect();
     assert_eq!(held, [("a", "5"), ("b", "5"), ("c", "22")]);
     assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
-    assert_eq!(server.asked().iter().filter(|head| head.contains("limit=500")).count(), 1);
+    assert_eq!(server.requests().iter().filter(|head| head.contains("limit=500")).count(), 1);
 }

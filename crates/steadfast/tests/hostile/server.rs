@@ -54,7 +54,7 @@ pub(crate) fn endless(head: &str, piece: &str) -> Attack {
 #[derive(Clone, Default)]
 pub(crate) struct Server {
     attacks: Arc<Mutex<Vec<Attack>>>,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
@@ -63,8 +63,8 @@ impl Server {
     }
 
     /// Returns the heads of all requests.
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().clone()
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().clone()
     }
 
     pub(crate) fn connection(&self, settings: Settings) -> Connection {
@@ -92,7 +92,7 @@ impl Server {
                 continue;
             }
             let request = String::from_utf8_lossy(&std::mem::take(&mut head)).into_owned();
-            self.asked.lock().push(request.clone());
+            self.requests.lock().push(request.clone());
             // A streamed list is a watch request too.
             let watch = request.contains("watch=true");
             let attacks = self.attacks.lock().clone();

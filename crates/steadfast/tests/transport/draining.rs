@@ -12,17 +12,17 @@ use tokio::time::sleep;
 use crate::hostile::{ACK, GOAWAY, HEADERS, PING, SETTINGS, frame};
 use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, text, watch};
 
-/// Peer that sends endless responses, a GOAWAY after `patience`, and closes after the client.
-async fn ending(mut pipe: DuplexStream, patience: Duration) -> io::Result<()> {
-    let goodbye = sleep(patience);
-    tokio::pin!(goodbye);
+/// Peer that sends endless responses, a GOAWAY after `delay`, and closes after the client.
+async fn ending(mut pipe: DuplexStream, delay: Duration) -> io::Result<()> {
+    let goaway = sleep(delay);
+    tokio::pin!(goaway);
     pipe.read_exact(&mut [0; 24]).await?;
     pipe.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
     loop {
         let mut head = [0; 9];
         tokio::select! {
             read = pipe.read_exact(&mut head) => drop(read?),
-            () = &mut goodbye => break,
+            () = &mut goaway => break,
         }
         let mut payload = vec![0; usize::from(head[2])];
         pipe.read_exact(&mut payload).await?;

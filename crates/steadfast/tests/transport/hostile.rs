@@ -33,7 +33,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
 
 /// Bytes that a peer sends repeatedly after a request, and a flag for further reads.
 #[derive(Clone)]
-struct Manner {
+struct PeerBehaviour {
     once: Vec<u8>,
     again: Vec<u8>,
     reads: bool,
@@ -45,16 +45,16 @@ struct Hostile {
     taken: Arc<AtomicUsize>,
 }
 
-async fn hostile(manner: Manner) -> Hostile {
+async fn hostile(behaviour: PeerBehaviour) -> Hostile {
     let config = config(&in_memory().await).await;
     let taken = Arc::new(AtomicUsize::new(0));
     let counted = taken.clone();
     let connection = dialled(config, http2(), move || {
         let (near, far) = tokio::io::duplex(PIPE);
-        let (manner, taken) = (manner.clone(), counted.clone());
+        let (behaviour, taken) = (behaviour.clone(), counted.clone());
         tokio::spawn(async move {
             // Ends when the client closes the pipe.
-            let _ = serve(far, manner, &taken).await;
+            let _ = serve(far, behaviour, &taken).await;
         });
         async move { Ok(Sockets::default().watch(near)) }
     });
@@ -62,7 +62,7 @@ async fn hostile(manner: Manner) -> Hostile {
 }
 
 /// Behaves correctly until the first request.
-async fn serve(mut pipe: DuplexStream, manner: Manner, taken: &AtomicUsize) -> std::io::Result<()> {
+async fn serve(mut pipe: DuplexStream, behaviour: PeerBehaviour, taken: &AtomicUsize) -> std::io::Result<()> {
     let mut preface = [0; 24];
     pipe.read_exact(&mut preface).await?;
     pipe.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
@@ -78,17 +78,17 @@ async fn serve(mut pipe: DuplexStream, manner: Manner, taken: &AtomicUsize) -> s
             _ => {}
         }
     }
-    pipe.write_all(&manner.once).await?;
+    pipe.write_all(&behaviour.once).await?;
     let (mut from, mut into) = tokio::io::split(pipe);
     let reading = async {
         let mut some = vec![0; PIPE];
-        while manner.reads && from.read(&mut some).await? > 0 {}
+        while behaviour.reads && from.read(&mut some).await? > 0 {}
         std::future::pending::<std::io::Result<()>>().await
     };
     let flooding = async {
-        while !manner.again.is_empty() {
-            into.write_all(&manner.again).await?;
-            taken.fetch_add(manner.again.len(), Ordering::Relaxed);
+        while !behaviour.again.is_empty() {
+            into.write_all(&behaviour.again).await?;
+            taken.fetch_add(behaviour.again.len(), Ordering::Relaxed);
             sleep(Duration::from_millis(20)).await;
         }
         std::future::pending().await
@@ -104,8 +104,8 @@ fn flood(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the error of a request to such a peer, the time until the error, and the number of bytes read.
-async fn told(manner: Manner) -> (TransportError, Duration, usize) {
-    let peer = hostile(manner).await;
+async fn error_of_request(behaviour: PeerBehaviour) -> (TransportError, Duration, usize) {
+    let peer = hostile(behaviour).await;
     let begun = Instant::now();
     let error = text(&peer.connection, get(PODS)).await.expect_err("an error instead of a response");
     let steadfast::connection::SendError::Transport(error) = error else { panic!("{error}") };
@@ -115,7 +115,7 @@ async fn told(manner: Manner) -> (TransportError, Duration, usize) {
 #[tokio::test(start_paused = true)]
 async fn flood_of_unread_responses_is_bounded() {
     for again in [flood(PING, 0, b"12345678"), flood(SETTINGS, 0, &[0, 3, 0, 0, 0, 100])] {
-        let (error, after, taken) = told(Manner { once: Vec::new(), again, reads: false }).await;
+        let (error, after, taken) = error_of_request(PeerBehaviour { once: Vec::new(), again, reads: false }).await;
         assert!(error.to_string().contains("a ping"), "{error}");
         assert!(after <= Duration::from_secs(30), "{after:?}");
         assert!(taken < 16 * PIPE, "{taken} bytes were read, with a buffered response for each frame");
@@ -124,8 +124,8 @@ async fn flood_of_unread_responses_is_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn peer_without_ping_responses_is_dead() {
-    let manner = Manner { once: Vec::new(), again: flood(PING, 0, b"12345678"), reads: true };
-    let peer = hostile(manner).await;
+    let behaviour = PeerBehaviour { once: Vec::new(), again: flood(PING, 0, b"12345678"), reads: true };
+    let peer = hostile(behaviour).await;
     let error = text(&peer.connection, get(PODS)).await.expect_err("an error instead of a response");
     assert!(error.to_string().contains("sent no answer within 30.0 s"), "{error}");
     // Pings are sent twice a minute, and time out after four times the usual duration while data arrives.
@@ -144,7 +144,7 @@ async fn protocol_violation_ends_connection_with_reason() {
         ("no frames at all", b"HTTP/1.1 400 Bad Request\r\n\r\n".repeat(40), Vec::new(), "frame"),
     ];
     for (what, once, again, word) in cases {
-        let (error, after, _) = told(Manner { once, again, reads: true }).await;
+        let (error, after, _) = error_of_request(PeerBehaviour { once, again, reads: true }).await;
         println!("{what}: {error}");
         assert!(matches!(error, TransportError::ConnectionLost { .. }), "{what}: {error:?}");
         assert!(error.to_string().to_lowercase().contains(word), "{what}: {error}");
@@ -154,7 +154,7 @@ async fn protocol_violation_ends_connection_with_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn stream_resets_end_only_their_requests() {
-    let peer = hostile(Manner {
+    let peer = hostile(PeerBehaviour {
         once: frame(RST_STREAM, 0, 1, &[0, 0, 0, 2]),
         again: flood(RST_STREAM, 1, &[0, 0, 0, 2]),
         reads: true,
@@ -173,9 +173,9 @@ async fn unread_upload_has_response_deadline() {
         let (near, far) = tokio::io::duplex(PIPE);
         tokio::spawn(async move {
             let mut connection = h2::server::handshake(far).await.expect("HTTP/2");
-            let mut asked = Vec::new();
+            let mut received = Vec::new();
             while let Some(Ok(request)) = connection.accept().await {
-                asked.push(request);
+                received.push(request);
             }
         });
         Ok(Sockets::default().watch(near))

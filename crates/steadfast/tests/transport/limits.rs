@@ -60,7 +60,7 @@ async fn http1_watches_use_separate_connections() {
 #[tokio::test(start_paused = true)]
 async fn connection_limit_reserves_share_for_informers() {
     let server = in_memory().await;
-    let settings = Settings { connections: 4, ..Settings::default() };
+    let settings = Settings { max_connections: 4, ..Settings::default() };
     let connection = over_pipes(&server, settings, &Sockets::default()).await;
     let mut watches = join_all((0..3).map(|_| watch(&connection))).await;
     let error = connection.send(get(PODS)).await.expect_err("the last connection is reserved for informers");
@@ -82,11 +82,11 @@ async fn elsewhere_uses_new_connection() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     let doubted = watch(&connection).await;
-    // `Placement::Elsewhere` permits only recently opened connections. After the pause, the first one is excluded.
+    // `Placement::Recent` permits only recently opened connections. After the pause, the first one is excluded.
     tokio::time::sleep(std::time::Duration::from_secs(120)).await;
     let elsewhere = || {
         let mut request = get(crate::world::WATCH);
-        request.extensions_mut().insert(Placement::Elsewhere);
+        request.extensions_mut().insert(Placement::Recent);
         connection.send(request)
     };
     let (first, second) = tokio::join!(elsewhere(), elsewhere());

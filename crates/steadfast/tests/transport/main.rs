@@ -2,13 +2,13 @@
 //!
 //! Timing tests use virtual time over in-memory pipes. Socket and TLS tests use TCP.
 
+mod busy_retry;
 mod deadlines;
 mod draining;
 mod errors;
 mod health;
 mod hostile;
 mod limits;
-mod patience;
 mod reaching;
 mod requests;
 mod retries;

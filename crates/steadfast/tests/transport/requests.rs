@@ -11,7 +11,7 @@ use steadfast_apiserver::ApiServer;
 
 use crate::world::{PODS, get, http2, over_tcp, text};
 
-async fn asks_and_is_answered(server: ApiServer, settings: Settings, protocol: Protocol) {
+async fn serves_request(server: ApiServer, settings: Settings, protocol: Protocol) {
     let connection = over_tcp(&server, settings).await;
     let answer = text(&connection, get(PODS)).await.expect("a response");
     assert!(answer.contains("\"PodList\""), "{answer}");
@@ -40,25 +40,25 @@ async fn asks_and_is_answered(server: ApiServer, settings: Settings, protocol: P
 #[tokio::test]
 async fn http2_without_tls() {
     let server = ApiServer::start().await.expect("a server");
-    asks_and_is_answered(server, http2(), Protocol::Http2).await;
+    serves_request(server, http2(), Protocol::Http2).await;
 }
 
 #[tokio::test]
 async fn http2_with_tls() {
     let server = ApiServer::builder().tls(true).start().await.expect("a server");
-    asks_and_is_answered(server, Settings::default(), Protocol::Http2).await;
+    serves_request(server, Settings::default(), Protocol::Http2).await;
 }
 
 #[tokio::test]
 async fn http1_without_tls() {
     let server = ApiServer::start().await.expect("a server");
-    asks_and_is_answered(server, Settings::default(), Protocol::Http1).await;
+    serves_request(server, Settings::default(), Protocol::Http1).await;
 }
 
 #[tokio::test]
 async fn http1_with_tls() {
     let server = ApiServer::builder().tls(true).http2(false).start().await.expect("a server");
-    asks_and_is_answered(server, Settings::default(), Protocol::Http1).await;
+    serves_request(server, Settings::default(), Protocol::Http1).await;
 }
 
 #[tokio::test]

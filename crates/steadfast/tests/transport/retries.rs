@@ -13,7 +13,7 @@ use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, post, 
 
 /// Behaviour of the server's n-th connection.
 #[derive(Clone, Copy, Debug)]
-enum Manner {
+enum PeerBehaviour {
     Answer,
     Refuse,
     /// Sends a GOAWAY that excludes all requests, and closes.
@@ -29,45 +29,45 @@ struct Scripted {
     sockets: Sockets,
 }
 
-/// Returns a server whose connections behave like `manners`, in order; the last one repeats.
-async fn scripted(manners: &'static [Manner]) -> Scripted {
+/// Returns a server whose connections behave like `behaviours`, in order; the last one repeats.
+async fn scripted(behaviours: &'static [PeerBehaviour]) -> Scripted {
     let config = config(&in_memory().await).await;
     let requests = Arc::new(AtomicUsize::new(0));
     let sockets = Sockets::default();
     let (seen, counted, connections) = (requests.clone(), sockets.clone(), AtomicUsize::new(0));
     let connection = dialled(config, http2(), move || {
-        let index = connections.fetch_add(1, Ordering::SeqCst).min(manners.len() - 1);
+        let index = connections.fetch_add(1, Ordering::SeqCst).min(behaviours.len() - 1);
         let (near, far) = tokio::io::duplex(1 << 16);
-        tokio::spawn(serve(far, manners[index], seen.clone()));
+        tokio::spawn(serve(far, behaviours[index], seen.clone()));
         let socket = counted.watch(near);
         async move { Ok(socket) }
     });
     Scripted { connection, requests, sockets }
 }
 
-async fn serve(stream: DuplexStream, manner: Manner, requests: Arc<AtomicUsize>) {
+async fn serve(stream: DuplexStream, behaviour: PeerBehaviour, requests: Arc<AtomicUsize>) {
     let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
     while let Some(Ok((_request, mut respond))) = connection.accept().await {
         requests.fetch_add(1, Ordering::SeqCst);
-        match manner {
-            Manner::Answer => {
+        match behaviour {
+            PeerBehaviour::Answer => {
                 let mut body = respond.send_response(http::Response::new(()), false).expect("a head");
                 body.send_data(Bytes::from_static(b"well"), true).expect("a body");
             }
-            Manner::Refuse => respond.send_reset(Reason::REFUSED_STREAM),
-            Manner::Reset => respond.send_reset(Reason::INTERNAL_ERROR),
-            Manner::GoAwayBefore => {
+            PeerBehaviour::Refuse => respond.send_reset(Reason::REFUSED_STREAM),
+            PeerBehaviour::Reset => respond.send_reset(Reason::INTERNAL_ERROR),
+            PeerBehaviour::GoAwayBefore => {
                 drop(respond);
                 connection.graceful_shutdown();
             }
-            Manner::HangUp => return,
+            PeerBehaviour::HangUp => return,
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn rejected_stream_is_retried_for_any_method() {
-    let server = scripted(&[Manner::Refuse, Manner::Refuse, Manner::Answer]).await;
+    let server = scripted(&[PeerBehaviour::Refuse, PeerBehaviour::Refuse, PeerBehaviour::Answer]).await;
     assert_eq!(text(&server.connection, post(PODS, "{}")).await.expect("a response"), "well");
     assert_eq!(server.requests.load(Ordering::SeqCst), 3);
     assert_eq!(server.sockets.dialled(), 3, "each attempt must use another connection");
@@ -75,7 +75,7 @@ async fn rejected_stream_is_retried_for_any_method() {
 
 #[tokio::test(start_paused = true)]
 async fn permanent_rejection_ends_in_error() {
-    let server = scripted(&[Manner::Refuse]).await;
+    let server = scripted(&[PeerBehaviour::Refuse]).await;
     let error = text(&server.connection, get(PODS)).await.expect_err("refused");
     assert!(error.to_string().contains("refused the request 4 times"), "{error}");
     assert!(!error.maybe_sent());
@@ -84,7 +84,7 @@ async fn permanent_rejection_ends_in_error() {
 
 #[tokio::test(start_paused = true)]
 async fn reset_stream_is_not_retried() {
-    let server = scripted(&[Manner::Reset, Manner::Answer]).await;
+    let server = scripted(&[PeerBehaviour::Reset, PeerBehaviour::Answer]).await;
     let error = text(&server.connection, post(PODS, "{}")).await.expect_err("reset");
     assert!(error.maybe_sent());
     assert!(error.to_string().contains("reset the stream"), "{error}");
@@ -93,7 +93,7 @@ async fn reset_stream_is_not_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn request_on_ended_connection_is_not_retried() {
-    let server = scripted(&[Manner::HangUp, Manner::Answer]).await;
+    let server = scripted(&[PeerBehaviour::HangUp, PeerBehaviour::Answer]).await;
     let error = text(&server.connection, get(PODS)).await.expect_err("the server closes the connection");
     assert!(error.to_string().contains("the server closed it"), "{error}");
     assert_eq!(server.requests.load(Ordering::SeqCst), 1);
@@ -103,7 +103,7 @@ async fn request_on_ended_connection_is_not_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn goaway_during_request_ends_in_response_or_error() {
-    let server = scripted(&[Manner::GoAwayBefore, Manner::Answer]).await;
+    let server = scripted(&[PeerBehaviour::GoAwayBefore, PeerBehaviour::Answer]).await;
     if let Err(error) = text(&server.connection, get(PODS)).await {
         assert!(error.maybe_sent(), "{error}");
     }

@@ -40,7 +40,7 @@ async fn list_on(handle: &Handle, client: &Client) -> kube::Result<usize> {
 /// R1, for the requests of a client.
 #[tokio::test(start_paused = true)]
 async fn silent_server_fails_request_within_15_s() {
-    for settings in [http2(), Settings { headers: Duration::from_secs(14), ..Settings::default() }] {
+    for settings in [http2(), Settings { headers_timeout: Duration::from_secs(14), ..Settings::default() }] {
         let server = in_memory().await;
         let connection = over_pipes(&server, settings, &Sockets::default()).await;
         let client = connection.client_on(&Handle::current());

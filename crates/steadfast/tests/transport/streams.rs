@@ -79,7 +79,7 @@ impl World {
         Self { connection, dials }
     }
 
-    fn ask(&self) -> tokio::task::JoinHandle<Result<String, String>> {
+    fn send_request(&self) -> tokio::task::JoinHandle<Result<String, String>> {
         let connection = self.connection.clone();
         tokio::spawn(async move { text(&connection, get(PODS)).await.map_err(|error| error.to_string()) })
     }
@@ -99,11 +99,11 @@ async fn zero_stream_limit_causes_no_dial_loop() {
         })
     })
     .await;
-    let asked: Vec<_> = (0..20).map(|_| world.ask()).collect();
+    let requests: Vec<_> = (0..20).map(|_| world.send_request()).collect();
     sleep(Duration::from_secs(12)).await;
     assert!((2..=3).contains(&world.dials()), "{} dials in 12 s", world.dials());
-    for asked in asked {
-        let error = asked.await.expect("no panic").expect_err("the stream limit is 0");
+    for requests in requests {
+        let error = requests.await.expect("no panic").expect_err("the stream limit is 0");
         assert!(error.contains("the server takes no requests for now"), "{error}");
     }
     assert!(world.dials() <= 7, "{} dials in 30 s", world.dials());
@@ -139,7 +139,7 @@ async fn raised_stream_limit_serves_waiting_requests() {
     })
     .await;
     let begun = Instant::now();
-    assert_eq!(world.ask().await.expect("no panic").as_deref(), Ok("ok"));
+    assert_eq!(world.send_request().await.expect("no panic").as_deref(), Ok("ok"));
     assert_eq!(begun.elapsed().as_secs(), 2);
     assert_eq!(world.dials(), 1);
 }
@@ -154,12 +154,12 @@ async fn rejected_request_does_not_block_others() {
         })
     })
     .await;
-    let refused = world.ask();
+    let refused = world.send_request();
     sleep(Duration::from_millis(100)).await;
     assert_eq!(world.dials(), 2, "a rejected request must cause another dial");
     let begun = Instant::now();
     for _ in 0..3 {
-        assert_eq!(world.ask().await.expect("no panic").as_deref(), Ok("ok"));
+        assert_eq!(world.send_request().await.expect("no panic").as_deref(), Ok("ok"));
     }
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
     assert_eq!(
@@ -178,7 +178,7 @@ async fn rejecting_server_ends_retries() {
         })
     })
     .await;
-    let error = world.ask().await.expect("no panic").expect_err("refused");
+    let error = world.send_request().await.expect("no panic").expect_err("refused");
     assert!(error.contains("refused"), "{error}");
     assert!(world.dials() <= 4, "{}", world.dials());
 }

@@ -35,14 +35,14 @@ const INTERNAL_ERROR: [u8; 4] = [0, 0, 0, 2];
 
 /// Behaviour of a server for each request.
 #[derive(Clone, Copy, Debug)]
-enum Manner {
+enum PeerBehaviour {
     Answer,
     /// Reads and does not respond.
     Swallow,
     /// Reads and closes.
-    HangUp,
+    CloseAfterRead,
     /// Closes in the middle of the response.
-    Half,
+    CloseInResponse,
     Reset,
     Refuse,
     /// Sends a GOAWAY that excludes the request.
@@ -64,8 +64,8 @@ impl Server {
     }
 }
 
-/// Returns a server that handles requests like `manners`, in order; the last one repeats.
-async fn server(settings: Settings, manners: &'static [Manner]) -> Server {
+/// Returns a server that handles requests like `behaviours`, in order; the last one repeats.
+async fn server(settings: Settings, behaviours: &'static [PeerBehaviour]) -> Server {
     let multiplexed = settings.prior_knowledge;
     let (requests, stuck) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let (seen, hold, dials) = (requests.clone(), stuck.clone(), AtomicUsize::new(0));
@@ -74,8 +74,11 @@ async fn server(settings: Settings, manners: &'static [Manner]) -> Server {
         let seen = seen.clone();
         tokio::spawn(async move {
             // Ends when the client closes the pipe.
-            let _ =
-                if multiplexed { http2_peer(far, manners, &seen).await } else { http1_peer(far, manners, &seen).await };
+            let _ = if multiplexed {
+                http2_peer(far, behaviours, &seen).await
+            } else {
+                http1_peer(far, behaviours, &seen).await
+            };
         });
         let hold = (dials.fetch_add(1, Ordering::SeqCst) == 0).then(|| hold.clone());
         let socket = Sockets::default().watch(Sticky { socket: near, hold });
@@ -84,8 +87,8 @@ async fn server(settings: Settings, manners: &'static [Manner]) -> Server {
     Server { connection, requests, stuck }
 }
 
-fn next(manners: &[Manner], seen: &AtomicUsize) -> Manner {
-    manners[seen.fetch_add(1, Ordering::SeqCst).min(manners.len() - 1)]
+fn next(behaviours: &[PeerBehaviour], seen: &AtomicUsize) -> PeerBehaviour {
+    behaviours[seen.fetch_add(1, Ordering::SeqCst).min(behaviours.len() - 1)]
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -96,7 +99,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-async fn http2_peer(mut pipe: DuplexStream, manners: &[Manner], seen: &AtomicUsize) -> io::Result<()> {
+async fn http2_peer(mut pipe: DuplexStream, behaviours: &[PeerBehaviour], seen: &AtomicUsize) -> io::Result<()> {
     pipe.read_exact(&mut [0; 24]).await?;
     pipe.write_all(&frame(4, 0, 0, &[])).await?;
     loop {
@@ -109,24 +112,24 @@ async fn http2_peer(mut pipe: DuplexStream, manners: &[Manner], seen: &AtomicUsi
             // Type 6 is PING, and 4 is SETTINGS. Each needs an acknowledgement (flag 1).
             (6, 0) => pipe.write_all(&frame(6, 1, 0, &payload)).await?,
             (4, 0) => pipe.write_all(&frame(4, 1, 0, &[])).await?,
-            (HEADERS, _) => match next(manners, seen) {
-                Manner::Answer => {
+            (HEADERS, _) => match next(behaviours, seen) {
+                PeerBehaviour::Answer => {
                     // 0x88 is `:status: 200`.
                     pipe.write_all(&frame(HEADERS, 4, stream, &[0x88])).await?;
                     pipe.write_all(&frame(0, 1, stream, b"well")).await?;
                 }
-                Manner::Swallow => {}
-                Manner::HangUp => return Ok(()),
-                Manner::Half => {
+                PeerBehaviour::Swallow => {}
+                PeerBehaviour::CloseAfterRead => return Ok(()),
+                PeerBehaviour::CloseInResponse => {
                     pipe.write_all(&frame(HEADERS, 4, stream, &[0x88])).await?;
                     pipe.write_all(&frame(0, 0, stream, b"we")).await?;
                     return Ok(());
                 }
-                Manner::Reset => pipe.write_all(&frame(3, 0, stream, &INTERNAL_ERROR)).await?,
-                Manner::Refuse => pipe.write_all(&frame(3, 0, stream, &REFUSED_STREAM)).await?,
+                PeerBehaviour::Reset => pipe.write_all(&frame(3, 0, stream, &INTERNAL_ERROR)).await?,
+                PeerBehaviour::Refuse => pipe.write_all(&frame(3, 0, stream, &REFUSED_STREAM)).await?,
                 // The last stream ID 0 states that the server has processed no stream.
-                Manner::GoAwayBelow => pipe.write_all(&frame(7, 0, 0, &[0; 8])).await?,
-                Manner::GoAwayAbove => {
+                PeerBehaviour::GoAwayBelow => pipe.write_all(&frame(7, 0, 0, &[0; 8])).await?,
+                PeerBehaviour::GoAwayAbove => {
                     let last = [&stream.to_be_bytes()[..], &[0; 4]].concat();
                     pipe.write_all(&frame(7, 0, 0, &last)).await?;
                     return Ok(());
@@ -138,12 +141,14 @@ async fn http2_peer(mut pipe: DuplexStream, manners: &[Manner], seen: &AtomicUsi
 }
 
 /// Expects one request in each read, because the client sends the small requests of these tests in one write.
-async fn http1_peer(mut pipe: DuplexStream, manners: &[Manner], seen: &AtomicUsize) -> io::Result<()> {
+async fn http1_peer(mut pipe: DuplexStream, behaviours: &[PeerBehaviour], seen: &AtomicUsize) -> io::Result<()> {
     while pipe.read(&mut [0; 4096]).await? > 0 {
-        match next(manners, seen) {
-            Manner::Answer => pipe.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nwell").await?,
-            Manner::Swallow => pending().await,
-            Manner::Half => return pipe.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nwe").await,
+        match next(behaviours, seen) {
+            PeerBehaviour::Answer => pipe.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nwell").await?,
+            PeerBehaviour::Swallow => pending().await,
+            PeerBehaviour::CloseInResponse => {
+                return pipe.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nwe").await;
+            }
             _ => return Ok(()),
         }
     }
@@ -204,16 +209,16 @@ async fn streamed(pieces: Vec<io::Result<&'static [u8]>>) -> Request<Body> {
 const WRITES: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
 /// Sends each kind of write to a new server and checks its error.
-async fn fails(settings: fn() -> Settings, manners: &'static [Manner], maybe_sent: bool, requests: usize) {
+async fn fails(settings: fn() -> Settings, behaviours: &'static [PeerBehaviour], maybe_sent: bool, requests: usize) {
     for method in WRITES {
-        let server = server(settings(), manners).await;
+        let server = server(settings(), behaviours).await;
         let begun = Instant::now();
         let error = text(&server.connection, write(&method)).await.expect_err("an error instead of a response");
-        assert!(begun.elapsed() <= DEADLINE, "{method} {manners:?}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() <= DEADLINE, "{method} {behaviours:?}: {:?}", begun.elapsed());
         judge(&error, maybe_sent);
         tokio::time::sleep(Duration::from_secs(120)).await;
         // Two minutes are enough for any delayed retry in the background.
-        assert_eq!(server.requests(), requests, "{method} {manners:?}: {error}");
+        assert_eq!(server.requests(), requests, "{method} {behaviours:?}: {error}");
     }
 }
 
@@ -225,31 +230,35 @@ fn judge(error: &SendError, maybe_sent: bool) {
 
 #[tokio::test(start_paused = true)]
 async fn possibly_executed_write_is_sent_once() {
-    for manners in
-        [&[Manner::Swallow, Manner::Answer], &[Manner::HangUp, Manner::Answer], &[Manner::Half, Manner::Answer]]
-    {
-        fails(http2, manners, true, 1).await;
-        fails(Settings::default, manners, true, 1).await;
+    for behaviours in [
+        &[PeerBehaviour::Swallow, PeerBehaviour::Answer],
+        &[PeerBehaviour::CloseAfterRead, PeerBehaviour::Answer],
+        &[PeerBehaviour::CloseInResponse, PeerBehaviour::Answer],
+    ] {
+        fails(http2, behaviours, true, 1).await;
+        fails(Settings::default, behaviours, true, 1).await;
     }
-    fails(http2, &[Manner::Reset, Manner::Answer], true, 1).await;
-    fails(http2, &[Manner::GoAwayAbove, Manner::Answer], true, 1).await;
+    fails(http2, &[PeerBehaviour::Reset, PeerBehaviour::Answer], true, 1).await;
+    fails(http2, &[PeerBehaviour::GoAwayAbove, PeerBehaviour::Answer], true, 1).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn unprocessed_write_is_retried_elsewhere() {
-    for manners in [&[Manner::Refuse, Manner::Answer], &[Manner::GoAwayBelow, Manner::Answer]] {
+    for behaviours in
+        [&[PeerBehaviour::Refuse, PeerBehaviour::Answer], &[PeerBehaviour::GoAwayBelow, PeerBehaviour::Answer]]
+    {
         for method in WRITES {
-            let server = server(http2(), manners).await;
+            let server = server(http2(), behaviours).await;
             assert_eq!(text(&server.connection, write(&method)).await.expect("a response"), "well", "{method}");
-            assert_eq!(server.requests(), 2, "{method} {manners:?}");
+            assert_eq!(server.requests(), 2, "{method} {behaviours:?}");
         }
     }
-    fails(http2, &[Manner::Refuse], false, 4).await;
+    fails(http2, &[PeerBehaviour::Refuse], false, 4).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn streamed_body_is_sent_once() {
-    let server = server(http2(), &[Manner::Refuse, Manner::Answer]).await;
+    let server = server(http2(), &[PeerBehaviour::Refuse, PeerBehaviour::Answer]).await;
     let error = text(&server.connection, streamed(vec![Ok(b"{}")]).await).await.expect_err("refused");
     judge(&error, false);
     assert!(error.to_string().contains(SURELY_NOT), "{error}");
@@ -259,7 +268,7 @@ async fn streamed_body_is_sent_once() {
 #[tokio::test(start_paused = true)]
 async fn failing_body_is_reported_as_upload_error() {
     for settings in [http2(), Settings::default()] {
-        let server = server(settings, &[Manner::Swallow]).await;
+        let server = server(settings, &[PeerBehaviour::Swallow]).await;
         let request = streamed(vec![Ok(b"{"), Err(io::Error::other("the disk is gone"))]).await;
         let error = text(&server.connection, request).await.expect_err("the body failed");
         judge(&error, true);
@@ -289,7 +298,7 @@ async fn unreachable_server_received_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn closed_idle_connection_retries_only_reads() {
-    const MANNERS: &[Manner] = &[Manner::Answer, Manner::HangUp, Manner::Answer];
+    const MANNERS: &[PeerBehaviour] = &[PeerBehaviour::Answer, PeerBehaviour::CloseAfterRead, PeerBehaviour::Answer];
     for method in WRITES {
         let server = server(Settings::default(), MANNERS).await;
         text(&server.connection, get(PODS)).await.expect("a response");
@@ -305,7 +314,7 @@ async fn closed_idle_connection_retries_only_reads() {
 
 #[tokio::test(start_paused = true)]
 async fn unsent_write_is_reported_and_never_sent() {
-    let server = server(Settings::default(), &[Manner::Answer]).await;
+    let server = server(Settings::default(), &[PeerBehaviour::Answer]).await;
     text(&server.connection, get(PODS)).await.expect("a response");
     server.stuck.store(true, Ordering::SeqCst);
     let begun = Instant::now();
@@ -321,7 +330,7 @@ async fn unsent_write_is_reported_and_never_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn queued_request_moves_to_another_connection() {
-    let server = server(http2(), &[Manner::Answer]).await;
+    let server = server(http2(), &[PeerBehaviour::Answer]).await;
     text(&server.connection, get(PODS)).await.expect("a response");
     server.stuck.store(true, Ordering::SeqCst);
     judge(&text(&server.connection, write(&Method::POST)).await.expect_err("stuck"), true);

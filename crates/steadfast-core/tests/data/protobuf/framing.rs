@@ -88,7 +88,7 @@ fn identity(read: Result<RawObject, steadfast_core::decode::RecordError>) -> Par
     }
 }
 
-fn told(record: &Overlong) -> (Option<RecordKind>, PartialIdentity) {
+fn reported(record: &Overlong) -> (Option<RecordKind>, PartialIdentity) {
     let error = overlong(record, None);
     (error.kind, *error.identity)
 }
@@ -206,7 +206,7 @@ fn overlong_item_keeps_its_identity() {
         let (parts, ended) = list(1000, &body, &[size]);
         assert_eq!((ended, parts.len()), (Ok(()), 5));
         let ListPart::Overlong(item) = &parts[2] else { panic!("{:?} is longer than 1000", parts[2]) };
-        assert_eq!((item.bytes(), told(item)), (items[1].len() as u64, (None, wanted.clone())));
+        assert_eq!((item.bytes(), reported(item)), (items[1].len() as u64, (None, wanted.clone())));
     }
 }
 
@@ -226,7 +226,7 @@ fn overlong_event_keeps_its_identity() {
         let (records, ended) = lines(1000, &body, &[size]);
         let [Line::Whole(_), Line::Overlong(long), Line::Whole(_)] = &records[..] else { panic!("{records:?}") };
         assert_eq!(ended, Ok(()));
-        assert_eq!(told(long), (Some(RecordKind::Modified), wanted.clone()));
+        assert_eq!(reported(long), (Some(RecordKind::Modified), wanted.clone()));
     }
 }
 
@@ -237,7 +237,7 @@ fn overlong_item_is_not_mistaken() {
     let body = pod_list(&[delimited(1, &metadata)]);
     let (parts, _) = list(1000, &body, &[4096]);
     let ListPart::Overlong(item) = &parts[1] else { panic!("the item must exceed the limit") };
-    assert_eq!(told(item).1.key, None);
+    assert_eq!(reported(item).1.key, None);
     // Incomplete metadata yield no identity.
     let cut = body.slice(..body.len() / 2);
     let (parts, ended) = list(1000, &cut, &[4096]);
@@ -254,7 +254,7 @@ fn endless_record_is_reported_once() {
     for _ in 0..100 {
         framer.feed(Bytes::from_static(&[0; 100]));
         assert_eq!(framer.next(), None);
-        reported.extend(framer.endless());
+        reported.extend(framer.take_overlong_length());
     }
     assert_eq!(reported.len(), 1);
     assert!(matches!(framer.finish(), Err(FrameError::Truncated { .. })));

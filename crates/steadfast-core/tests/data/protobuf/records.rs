@@ -5,12 +5,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use steadfast_core::decode::{
-    DecodeOptions, Decoder, PartialIdentity, RecordError, RecordProblem, Wanted, WatchRecord, continue_token,
+    DecodeOptions, Decoder, PartialIdentity, RecordError, RecordProblem, ExpectedKind, WatchRecord, continue_token,
     list_item, status, watch_record,
 };
 use steadfast_core::frame::Item;
 use steadfast_core::record::{Bookmark, RecordKind};
-use steadfast_core::{Encoding, Kept, RawObject, ResourceVersion, Uid};
+use steadfast_core::{Cacheable, Encoding, RawObject, ResourceVersion, Uid};
 
 use crate::protobuf::build::{bare, delimited, enveloped, event, number, text};
 use crate::protobuf::samples::{corpus, id};
@@ -164,7 +164,7 @@ fn invalid_record_reports_reason() {
     assert_eq!(unknown.problem, RecordProblem::UnknownType { name: "RENAMED".to_owned() });
     let empty = watch_record(Encoding::Protobuf, &Bytes::new(), None).expect_err("the record is empty");
     assert_eq!(empty.problem, RecordProblem::NoObject);
-    let wanted = Wanted { api_version: "v1".into(), kind: "Service".into(), metadata: false };
+    let wanted = ExpectedKind { api_version: "v1".into(), kind: "Service".into(), metadata: false };
     let frame = Bytes::from(event("ADDED", &named)).slice(4..);
     let other = watch_record(Encoding::Protobuf, &frame, Some(&wanted)).expect_err("a pod is not a service");
     assert!(matches!(other.problem, RecordProblem::OtherKind { .. }));
@@ -198,11 +198,11 @@ fn misfit_error_contains_path_without_content() {
     let damaged = [of_metadata(&[text(1, "a"), text(5, "u"), text(6, "1")]), delimited(2, &number(10, 7))].concat();
     let error = Pod::decode(&pod(&damaged).expect("the object has a name"), &mut Decoder::default())
         .expect_err("the spec is malformed");
-    let told = error.to_string();
-    assert!(told.ends_with("in spec: malformed protobuf"), "{told}");
+    let message = error.to_string();
+    assert!(message.ends_with("in spec: malformed protobuf"), "{message}");
     let unknown = RawObject { message: None, ..raw };
-    let told = Pod::decode(&unknown, &mut Decoder::default()).expect_err("the kind is not built in").to_string();
-    assert!(told.contains("not built in") && !told.contains("hidden"), "{told}");
+    let message = Pod::decode(&unknown, &mut Decoder::default()).expect_err("the kind is not built in").to_string();
+    assert!(message.contains("not built in") && !message.contains("hidden"), "{message}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use steadfast_core::{Instant, ResourceVersion};
 use trouble::Trouble;
 
 /// Maximum duration of a freeze. After a longer freeze, the client would accept old events of the cache as a proof.
-pub(crate) const LONGEST_FREEZE: Duration = Duration::from_secs(40);
+pub(crate) const MAX_FREEZE: Duration = Duration::from_secs(40);
 
 const KEYS: u64 = 8;
 const BOOKMARKS: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ pub(crate) enum Arrival {
     Broke,
     Unsettled,
     Settled,
-    Answering(bool),
+    Responsive(bool),
 }
 
 type Arrivals = Vec<(RequestId, Arrival)>;
@@ -46,19 +46,19 @@ pub(crate) struct Server {
     restored: Option<Instant>,
     compacted: u64,
     caches: [Cache; 2],
-    asked: BTreeMap<RequestId, Asked>,
-    agenda: BTreeMap<(Instant, u64), Doing>,
+    requests: BTreeMap<RequestId, PendingRequest>,
+    agenda: BTreeMap<(Instant, u64), ScheduledAction>,
     serial: u64,
     trouble: Option<Trouble>,
     troubled: bool,
-    habits: Habits,
+    behaviour: Behaviour,
     recovered: bool,
     /// Last probe with a response: its time and version.
     probed: Option<(Instant, u64)>,
 }
 
 /// Behaviour of a server.
-struct Habits {
+struct Behaviour {
     streams_lists: bool,
     /// Set if lists are as old as the cache, independent of the requested version.
     careless: bool,
@@ -97,18 +97,18 @@ struct Cache {
     dead: bool,
 }
 
-struct Asked {
+struct PendingRequest {
     request: Request,
     cache: usize,
     since: Instant,
     /// Version up to which the stream has received events.
-    told: u64,
+    delivered: u64,
     open: bool,
     stalled: bool,
 }
 
 #[derive(Clone, Copy)]
-enum Doing {
+enum ScheduledAction {
     Answer(RequestId),
     /// Response in flight to a probe that was sent at that time.
     Probed(RequestId, u64, Instant),
@@ -137,19 +137,19 @@ impl Server {
             restored: None,
             compacted: 0,
             caches: [Cache { seen: 10, ..Cache::default() }; 2],
-            asked: BTreeMap::new(),
+            requests: BTreeMap::new(),
             agenda: BTreeMap::new(),
             serial: 0,
             trouble: None,
             troubled: true,
-            habits: Habits { streams_lists: random.share() < 0.8, careless: random.share() < 0.2, kind },
+            behaviour: Behaviour { streams_lists: random.share() < 0.8, careless: random.share() < 0.2, kind },
             probed: None,
             recovered: false,
             random,
         };
-        server.plan(Instant::ZERO, Doing::Write);
-        server.plan(Instant::ZERO, Doing::Trouble);
-        server.plan(Instant::ZERO, Doing::Unsettle);
+        server.schedule(Instant::ZERO, ScheduledAction::Write);
+        server.schedule(Instant::ZERO, ScheduledAction::Trouble);
+        server.schedule(Instant::ZERO, ScheduledAction::Unsettle);
         server
     }
 
@@ -190,23 +190,24 @@ impl Server {
         }
     }
 
-    pub(crate) fn ask(&mut self, now: Instant, id: RequestId, request: &Request) {
-        let elsewhere = matches!(request, Request::Watch { elsewhere: true, .. });
-        let cache = match self.asked.values().next() {
-            Some(other) if elsewhere => 1 - other.cache,
+    pub(crate) fn accept(&mut self, now: Instant, id: RequestId, request: &Request) {
+        let new_connection = matches!(request, Request::Watch { new_connection: true, .. });
+        let cache = match self.requests.values().next() {
+            Some(other) if new_connection => 1 - other.cache,
             _ => usize::from(self.random.share() < 0.5),
         };
-        let asked = Asked { request: request.clone(), cache, since: now, told: 0, open: false, stalled: false };
-        self.asked.insert(id, asked);
-        self.soon(now, Doing::Answer(id));
+        let pending =
+            PendingRequest { request: request.clone(), cache, since: now, delivered: 0, open: false, stalled: false };
+        self.requests.insert(id, pending);
+        self.schedule_soon(now, ScheduledAction::Answer(id));
     }
 
     pub(crate) fn forget(&mut self, id: RequestId) {
-        self.asked.remove(&id);
+        self.requests.remove(&id);
     }
 
     /// Performs all due actions.
-    pub(crate) fn turn(&mut self, now: Instant, held: Option<&ResourceVersion>, epoch: u32) -> Arrivals {
+    pub(crate) fn advance(&mut self, now: Instant, held: Option<&ResourceVersion>, epoch: u32) -> Arrivals {
         let held = held.and_then(|version| version.as_str().parse().ok());
         let mut out = Arrivals::new();
         while let Some(entry) = self.agenda.first_entry() {
@@ -214,39 +215,39 @@ impl Server {
                 break;
             }
             match entry.remove() {
-                Doing::Answer(id) => self.answer(now, id, &mut out),
-                Doing::Probed(id, version, sent) => {
-                    if self.asked.remove(&id).is_some() {
+                ScheduledAction::Answer(id) => self.respond(now, id, &mut out),
+                ScheduledAction::Probed(id, version, sent) => {
+                    if self.requests.remove(&id).is_some() {
                         self.probed = Some((sent, version));
                         out.push((id, Arrival::Probed(version, sent)));
                     }
                 }
-                Doing::Tell(id) => self.tell(id, &mut out),
-                Doing::Bookmark(id) => {
-                    self.plan(now + BOOKMARKS, Doing::Bookmark(id));
+                ScheduledAction::Tell(id) => self.deliver(id, &mut out),
+                ScheduledAction::Bookmark(id) => {
+                    self.schedule(now + BOOKMARKS, ScheduledAction::Bookmark(id));
                     self.bookmark(id, &mut out);
                 }
-                Doing::LastBookmark(id) => self.bookmark(id, &mut out),
-                Doing::End(id) => {
-                    if self.asked.remove(&id).is_some() {
+                ScheduledAction::LastBookmark(id) => self.bookmark(id, &mut out),
+                ScheduledAction::End(id) => {
+                    if self.requests.remove(&id).is_some() {
                         out.push((id, Arrival::Ended));
                     }
                 }
-                Doing::Write => {
+                ScheduledAction::Write => {
                     let pause = self.random.between(Duration::from_millis(50), Duration::from_secs(25));
-                    self.plan(now + pause, Doing::Write);
+                    self.schedule(now + pause, ScheduledAction::Write);
                     self.write(now, held, epoch);
                 }
-                Doing::Trouble => self.begin_trouble(now, held, epoch, &mut out),
-                Doing::Recover => {
+                ScheduledAction::Trouble => self.begin_trouble(now, held, epoch, &mut out),
+                ScheduledAction::Recover => {
                     self.trouble = None;
                     self.recovered = true;
                 }
-                Doing::Thaw(cache) => self.thaw(now, cache),
-                Doing::Unsettle => self.unsettle(now, &mut out),
-                Doing::Settle(id) => out.push((id, Arrival::Settled)),
-                Doing::Heed(id) => out.push((id, Arrival::Answering(true))),
-                Doing::Break(id) => self.cut(&[id], &mut out),
+                ScheduledAction::Thaw(cache) => self.thaw(now, cache),
+                ScheduledAction::Unsettle => self.unsettle(now, &mut out),
+                ScheduledAction::Settle(id) => out.push((id, Arrival::Settled)),
+                ScheduledAction::Heed(id) => out.push((id, Arrival::Responsive(true))),
+                ScheduledAction::Break(id) => self.cut(&[id], &mut out),
             }
         }
         out
@@ -254,39 +255,42 @@ impl Server {
 
     fn unsettle(&mut self, now: Instant, out: &mut Arrivals) {
         let pause = self.random.between(Duration::from_millis(100), Duration::from_secs(60));
-        self.plan(now + pause, Doing::Unsettle);
-        let open: Vec<RequestId> = self.asked.iter().filter(|(_, asked)| asked.open).map(|(id, _)| *id).collect();
-        let awaited = |asked: &Asked| self.troubled && !asked.open && matches!(asked.request, Request::Watch { .. });
+        self.schedule(now + pause, ScheduledAction::Unsettle);
+        let open: Vec<RequestId> =
+            self.requests.iter().filter(|(_, pending)| pending.open).map(|(id, _)| *id).collect();
+        let awaited = |pending: &PendingRequest| {
+            self.troubled && !pending.open && matches!(pending.request, Request::Watch { .. })
+        };
         let awaited: Vec<RequestId> =
-            self.asked.iter().filter(|(_, asked)| awaited(asked)).map(|(id, _)| *id).collect();
+            self.requests.iter().filter(|(_, pending)| awaited(pending)).map(|(id, _)| *id).collect();
         for id in awaited {
-            out.push((id, Arrival::Answering(false)));
+            out.push((id, Arrival::Responsive(false)));
             let then = now + self.random.between(Duration::ZERO, Duration::from_secs(3));
-            self.plan(then, Doing::Heed(id));
+            self.schedule(then, ScheduledAction::Heed(id));
         }
         for id in open {
             out.push((id, Arrival::Unsettled));
             let then = now + self.random.between(Duration::ZERO, Duration::from_secs(3));
             match self.random.draw() % 4 {
                 2 if self.troubled => {
-                    out.push((id, Arrival::Answering(false)));
-                    self.plan(then, Doing::Heed(id));
+                    out.push((id, Arrival::Responsive(false)));
+                    self.schedule(then, ScheduledAction::Heed(id));
                 }
-                0 => self.plan(then, Doing::Settle(id)),
-                1 if self.troubled => self.plan(then, Doing::Break(id)),
+                0 => self.schedule(then, ScheduledAction::Settle(id)),
+                1 if self.troubled => self.schedule(then, ScheduledAction::Break(id)),
                 _ => {}
             }
         }
     }
 
-    fn plan(&mut self, at: Instant, doing: Doing) {
+    fn schedule(&mut self, at: Instant, action: ScheduledAction) {
         self.serial += 1;
-        self.agenda.insert((at, self.serial), doing);
+        self.agenda.insert((at, self.serial), action);
     }
 
-    fn soon(&mut self, now: Instant, doing: Doing) {
+    fn schedule_soon(&mut self, now: Instant, action: ScheduledAction) {
         let at = now + self.random.between(Duration::from_millis(1), Duration::from_millis(60));
-        self.plan(at, doing);
+        self.schedule(at, action);
     }
 
     fn write(&mut self, now: Instant, held: Option<u64>, epoch: u32) {
@@ -302,7 +306,7 @@ impl Server {
             let key = (self.random.draw() % KEYS) as u8;
             let alive = self.content().contains_key(&key);
             let lives = !alive || self.random.share() < 0.6;
-            let lost = self.habits.kind == Kind::Losing && self.random.share() < 0.1;
+            let lost = self.behaviour.kind == Kind::Losing && self.random.share() < 0.1;
             self.log.push(Change { at: now, version, key, lives, lost });
         }
         for cache in 0..self.caches.len() {
@@ -315,10 +319,14 @@ impl Server {
     /// Advances a cache and delivers the events to its streams.
     fn see(&mut self, now: Instant, cache: usize) {
         self.caches[cache].seen = self.version;
-        let streams: Vec<RequestId> =
-            self.asked.iter().filter(|(_, asked)| asked.cache == cache && asked.open).map(|(id, _)| *id).collect();
+        let streams: Vec<RequestId> = self
+            .requests
+            .iter()
+            .filter(|(_, pending)| pending.cache == cache && pending.open)
+            .map(|(id, _)| *id)
+            .collect();
         for id in streams {
-            self.soon(now, Doing::Tell(id));
+            self.schedule_soon(now, ScheduledAction::Tell(id));
         }
     }
 
@@ -339,9 +347,9 @@ impl Server {
         content
     }
 
-    fn answer(&mut self, now: Instant, id: RequestId, out: &mut Arrivals) {
-        let Some(asked) = self.asked.get(&id) else { return };
-        let (request, cache, since) = (asked.request.clone(), self.caches[asked.cache], asked.since);
+    fn respond(&mut self, now: Instant, id: RequestId, out: &mut Arrivals) {
+        let Some(pending) = self.requests.get(&id) else { return };
+        let (request, cache, since) = (pending.request.clone(), self.caches[pending.cache], pending.since);
         let consistent = match &request {
             Request::Probe { .. } | Request::Versions { continue_token: None, .. } => true,
             Request::Page { from, continue_token: None, .. }
@@ -355,16 +363,16 @@ impl Server {
             Some(Trouble::Down) => return self.cut(&[id], out),
             Some(Trouble::Busy(after)) => {
                 let after = after.map(Duration::from_secs);
-                return self.refuse(id, status(429, "TooManyRequests", false), after, out);
+                return self.reject(id, status(429, "TooManyRequests", false), after, out);
             }
             Some(Trouble::Closing) if streamed => {
-                self.asked.remove(&id);
+                self.requests.remove(&id);
                 out.extend([(id, Arrival::Opened), (id, Arrival::Ended)]);
                 return;
             }
-            Some(Trouble::Etcd) if consistent => return self.refuse(id, status(504, "Timeout", false), None, out),
+            Some(Trouble::Etcd) if consistent => return self.reject(id, status(504, "Timeout", false), None, out),
             Some(Trouble::Gone) if !matches!(request, Request::Probe { .. } | Request::Versions { .. }) => {
-                return self.refuse(id, status(410, "Gone", false), None, out);
+                return self.reject(id, status(410, "Gone", false), None, out);
             }
             _ => {}
         }
@@ -375,15 +383,15 @@ impl Server {
             Request::Probe { since: accepted } => {
                 let shared = self.probed.filter(|(sent, _)| *sent >= accepted && self.random.share() < 0.5);
                 if let Some((sent, version)) = shared {
-                    return self.plan(now, Doing::Probed(id, version, sent));
+                    return self.schedule(now, ScheduledAction::Probed(id, version, sent));
                 }
                 let way = self.random.between(Duration::ZERO, Duration::from_millis(500));
-                self.plan(now + way, Doing::Probed(id, self.version, since));
+                self.schedule(now + way, ScheduledAction::Probed(id, self.version, since));
             }
-            Request::StreamedList { .. } | Request::ShortWatch { reach: ProbeMethod::Streamed, .. }
-                if !self.habits.streams_lists =>
+            Request::StreamedList { .. } | Request::ShortWatch { method: ProbeMethod::Streamed, .. }
+                if !self.behaviour.streams_lists =>
             {
-                self.refuse(id, status(422, "Invalid", false), None, out);
+                self.reject(id, status(422, "Invalid", false), None, out);
             }
             Request::StreamedList { from, .. }
             | Request::Page { from, continue_token: None, .. }
@@ -391,14 +399,14 @@ impl Server {
                 let least = match from {
                     ListFrom::Consistent if streamed => self.version,
                     ListFrom::Consistent => 0,
-                    ListFrom::NotOlderThan(_) if self.habits.careless => 0,
+                    ListFrom::NotOlderThan(_) if self.behaviour.careless => 0,
                     ListFrom::NotOlderThan(version) => number(&version),
                 };
                 if cache.seen < least {
                     if now.since(since) < Duration::from_secs(3) {
-                        self.plan(now + Duration::from_secs(3), Doing::Answer(id));
+                        self.schedule(now + Duration::from_secs(3), ScheduledAction::Answer(id));
                     } else {
-                        self.refuse(id, status(504, "Timeout", true), Some(Duration::from_secs(1)), out);
+                        self.reject(id, status(504, "Timeout", true), Some(Duration::from_secs(1)), out);
                     }
                 } else if streamed {
                     self.stream_list(now, id, cache.seen, out);
@@ -411,7 +419,7 @@ impl Server {
             Request::State { key, version } => {
                 let version = number(&version);
                 if version < self.compacted {
-                    return self.refuse(id, status(410, "Expired", false), None, out);
+                    return self.reject(id, status(410, "Expired", false), None, out);
                 }
                 self.state(id, key.name().parse().expect("one of the test's keys"), version, out);
             }
@@ -421,15 +429,15 @@ impl Server {
                 let (version, offset) = token.split_once('+').expect("a continue token of the model");
                 let (version, offset) = (version.parse().unwrap(), offset.parse().unwrap());
                 if version < self.compacted {
-                    return self.refuse(id, status(410, "Expired", false), None, out);
+                    return self.reject(id, status(410, "Expired", false), None, out);
                 }
                 self.page(id, version, offset, out);
             }
             Request::ShortWatch { target, .. } if cache.seen < number(&target) => {
                 if now.since(since) < Duration::from_secs(3) {
-                    self.plan(now + Duration::from_secs(3), Doing::Answer(id));
+                    self.schedule(now + Duration::from_secs(3), ScheduledAction::Answer(id));
                 } else {
-                    self.refuse(id, status(504, "Timeout", true), Some(Duration::from_secs(1)), out);
+                    self.reject(id, status(504, "Timeout", true), Some(Duration::from_secs(1)), out);
                 }
             }
             Request::Watch { from, .. } | Request::ShortWatch { from, .. } => {
@@ -438,14 +446,14 @@ impl Server {
         }
     }
 
-    fn refuse(&mut self, id: RequestId, status: Status, after: Option<Duration>, out: &mut Arrivals) {
-        self.asked.remove(&id);
+    fn reject(&mut self, id: RequestId, status: Status, after: Option<Duration>, out: &mut Arrivals) {
+        self.requests.remove(&id);
         out.push((id, Arrival::Refused(status, after)));
     }
 
     fn page(&mut self, id: RequestId, version: u64, offset: usize, out: &mut Arrivals) {
-        let Some(asked) = self.asked.remove(&id) else { return };
-        let limit = match asked.request {
+        let Some(pending) = self.requests.remove(&id) else { return };
+        let limit = match pending.request {
             Request::Page { limit: Some(limit), .. }
             | Request::Metadata { limit: Some(limit), .. }
             | Request::Versions { limit, .. } => limit as usize,
@@ -461,10 +469,10 @@ impl Server {
 
     /// Returns one object at a version, or sometimes its current state: not every server supports the request.
     fn state(&mut self, id: RequestId, key: u8, version: u64, out: &mut Arrivals) {
-        if self.asked.remove(&id).is_none() {
+        if self.requests.remove(&id).is_none() {
             return;
         }
-        let version = if self.habits.careless { self.version } else { version };
+        let version = if self.behaviour.careless { self.version } else { version };
         out.push((id, Arrival::Opened));
         out.extend(self.content_at(version).get(&key).map(|state| (id, Arrival::Item(key, *state))));
         out.push((id, Arrival::ListEnded(ListMeta { version: Some(written(version)), continue_token: None })));
@@ -473,10 +481,10 @@ impl Server {
     fn stream_list(&mut self, now: Instant, id: RequestId, version: u64, out: &mut Arrivals) {
         let content = self.content_at(version);
         let stalled = self.troubled && self.random.share() < 0.05;
-        let told = if stalled { content.len() / 2 } else { content.len() };
+        let delivered = if stalled { content.len() / 2 } else { content.len() };
         out.push((id, Arrival::Opened));
         // The order differs from that of the versions.
-        let events = content.iter().rev().take(told);
+        let events = content.iter().rev().take(delivered);
         out.extend(events.map(|(key, state)| (id, Arrival::Object(RecordKind::Added, *key, *state))));
         if !stalled {
             out.push((id, Arrival::Bookmark(version, true)));
@@ -487,41 +495,43 @@ impl Server {
     fn watch(&mut self, now: Instant, id: RequestId, from: u64, cache: Cache, out: &mut Arrivals) {
         if from < cache.window {
             if self.random.share() < 0.5 {
-                return self.refuse(id, status(410, "Expired", false), None, out);
+                return self.reject(id, status(410, "Expired", false), None, out);
             }
-            self.asked.remove(&id);
+            self.requests.remove(&id);
             out.extend([(id, Arrival::Opened), (id, Arrival::Error(status(410, "Expired", false)))]);
             return;
         }
         out.push((id, Arrival::Opened));
         self.open(now, id, from, false);
-        if let Request::ShortWatch { seconds, .. } = self.asked[&id].request {
+        if let Request::ShortWatch { seconds, .. } = self.requests[&id].request {
             // A brief short watch receives a bookmark too, since a real server may send one at once.
-            self.plan(now + Duration::from_secs(u64::from(seconds) / 2), Doing::LastBookmark(id));
-            self.plan(now + Duration::from_secs(seconds.into()), Doing::End(id));
+            self.schedule(now + Duration::from_secs(u64::from(seconds) / 2), ScheduledAction::LastBookmark(id));
+            self.schedule(now + Duration::from_secs(seconds.into()), ScheduledAction::End(id));
         }
     }
 
-    fn open(&mut self, now: Instant, id: RequestId, told: u64, stalled: bool) {
-        let asked = self.asked.get_mut(&id).expect("the request is in flight");
-        (asked.open, asked.told, asked.stalled) = (true, told, stalled);
-        self.plan(now + BOOKMARKS, Doing::Bookmark(id));
-        let seconds = match self.asked[&id].request {
+    fn open(&mut self, now: Instant, id: RequestId, delivered: u64, stalled: bool) {
+        let pending = self.requests.get_mut(&id).expect("the request is in flight");
+        (pending.open, pending.delivered, pending.stalled) = (true, delivered, stalled);
+        self.schedule(now + BOOKMARKS, ScheduledAction::Bookmark(id));
+        let seconds = match self.requests[&id].request {
             Request::StreamedList { timeout_seconds, .. } | Request::Watch { timeout_seconds, .. } => timeout_seconds,
             _ => 4,
         };
-        self.plan(now + Duration::from_secs(seconds.into()), Doing::End(id));
-        self.soon(now, Doing::Tell(id));
+        self.schedule(now + Duration::from_secs(seconds.into()), ScheduledAction::End(id));
+        self.schedule_soon(now, ScheduledAction::Tell(id));
     }
 
-    fn tell(&mut self, id: RequestId, out: &mut Arrivals) {
-        let Some(asked) = self.asked.get_mut(&id).filter(|asked| asked.open && !asked.stalled) else { return };
-        let seen = self.caches[asked.cache].seen;
-        let told = asked.told;
-        asked.told = told.max(seen);
+    fn deliver(&mut self, id: RequestId, out: &mut Arrivals) {
+        let Some(pending) = self.requests.get_mut(&id).filter(|pending| pending.open && !pending.stalled) else {
+            return;
+        };
+        let seen = self.caches[pending.cache].seen;
+        let delivered = pending.delivered;
+        pending.delivered = delivered.max(seen);
         // A lost change advances the stream, so later bookmarks cover the change without its event.
-        let told_of = |change: &&Change| change.version > told && change.version <= seen && !change.lost;
-        for change in self.log.iter().filter(told_of) {
+        let is_reported = |change: &&Change| change.version > delivered && change.version <= seen && !change.lost;
+        for change in self.log.iter().filter(is_reported) {
             let before = self.content_at(change.version - 1);
             let kind = match (change.lives, before.contains_key(&change.key)) {
                 (false, _) => RecordKind::Deleted,
@@ -533,14 +543,14 @@ impl Server {
     }
 
     fn bookmark(&mut self, id: RequestId, out: &mut Arrivals) {
-        self.tell(id, out);
-        if self.habits.kind == Kind::WithoutBookmarks {
+        self.deliver(id, out);
+        if self.behaviour.kind == Kind::WithoutBookmarks {
             return;
         }
-        let Some(asked) = self.asked.get(&id).filter(|asked| asked.open && !asked.stalled) else { return };
-        let seen = self.caches[asked.cache].seen;
+        let Some(pending) = self.requests.get(&id).filter(|pending| pending.open && !pending.stalled) else { return };
+        let seen = self.caches[pending.cache].seen;
         // No event is below the start of the stream.
-        if seen >= asked.told {
+        if seen >= pending.delivered {
             out.push((id, Arrival::Bookmark(seen, false)));
         }
     }

@@ -185,7 +185,7 @@ async fn slow_reader<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
     let last = Instant::now();
     let recover = run.recovery(&[&config_maps], last, LONG).await;
     run.checks.same("reopened watches", &run.server.request_counts().watches, &before);
-    run.checks.at_most("pending events of the stuck handler", stuck.counts().entries, 10);
+    run.checks.at_most("pending events of the stuck handler", stuck.stats().entries, 10);
     stuck.remove();
     run.settle(&[&config_maps]).await;
     Ok(run.judge(None, recover))
@@ -252,7 +252,7 @@ async fn bad_handlers<K: CachedConfigMap>(target: Target) -> Result<Findings, Er
     let last = Instant::now();
     let recover = run.recovery(&[&config_maps], last, LONG).await;
     for (which, registration) in [("panicking", &panicking), ("stuck", &stuck), ("slow", &slow)] {
-        let entries = registration.counts().entries;
+        let entries = registration.stats().entries;
         run.checks.at_most(&format!("pending events of the {which} handler"), entries, 10);
     }
     run.checks.expect(calls.load(Ordering::Relaxed) > 10, "the panicking handler is no longer called");

@@ -54,7 +54,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R10",
         bounds: Bounds::NONE,
         seconds: 65,
-        play: in_form!(request_after_shutdown, Settings::default().idle),
+        play: in_form!(request_after_shutdown, Settings::default().idle_timeout),
     },
     Scenario {
         name: "shutdown-while-cut",
@@ -88,7 +88,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C12, R1, R10",
         bounds: Bounds::NONE.notice(2).recover(15).lists(0),
         seconds: 20,
-        play: in_form!(create_while_cut, Settings::default().headers),
+        play: in_form!(create_while_cut, Settings::default().headers_timeout),
     },
     Scenario {
         name: "recreate-while-cut",
@@ -125,7 +125,7 @@ async fn no_server_at_sync<K: CachedConfigMap>(target: Target) -> Result<Finding
 }
 
 async fn request_after_shutdown<K: CachedConfigMap>(target: Target, idle: Duration) -> Result<Findings, Error> {
-    let transport = Settings { idle, ..Settings::default() };
+    let transport = Settings { idle_timeout: idle, ..Settings::default() };
     let mut run = ScenarioRun::set(&target, Plan { transport, ..Plan::default() }).await?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -203,7 +203,7 @@ async fn shut_down<K: CachedConfigMap>(
 }
 
 async fn create_while_cut<K: CachedConfigMap>(target: Target, deadline: Duration) -> Result<Findings, Error> {
-    let transport = Settings { headers: deadline, ..Settings::default() };
+    let transport = Settings { headers_timeout: deadline, ..Settings::default() };
     let mut run = ScenarioRun::set(&target, Plan { transport, ..Plan::default() }).await?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
-use steadfast::{Freshness, Informer, Kept, ReflectorSettings, Scope};
+use steadfast::{Freshness, Informer, Cacheable, ReflectorSettings, Scope};
 use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use tokio::time::{Instant, sleep};
 
@@ -288,6 +288,6 @@ fn define(api_server: &ApiServer, served: bool) -> Result<(), Error> {
 }
 
 /// Returns `true` if `informer` contains this number of objects, fresh or not.
-fn holds<K: Kept>(informer: &Informer<K>, objects: usize) -> bool {
+fn holds<K: Cacheable>(informer: &Informer<K>, objects: usize) -> bool {
     informer.snapshot().iter().count() == objects
 }

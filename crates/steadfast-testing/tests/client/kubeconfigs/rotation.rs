@@ -327,7 +327,7 @@ async fn hanging_plugin_runs_once_until_dropped() -> Outcome {
     }});
     let file = write_user(&folder, &server, &plugin);
     let within = Duration::from_millis(300);
-    let settings = Settings { headers: within, ..Settings::default() };
+    let settings = Settings { headers_timeout: within, ..Settings::default() };
     let connection = Connection::builder(config(&file, None).await?).settings(settings).build()?;
     for _ in 0..3 {
         let outcome = ask(&connection).await;

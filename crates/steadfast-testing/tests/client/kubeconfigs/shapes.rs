@@ -158,9 +158,9 @@ fn by_kubectl(kubectl: &Path, home: &Path, kubeconfig: &OsString, door: bool) ->
 async fn by_library(environment: SharedEnvironment, kubeconfig: &OsString, door: bool) -> Result<String, String> {
     let listed = kubeconfig.clone();
     let connection = tokio::task::spawn_blocking(move || {
-        let config = KubeconfigFiles::list(&listed).read()?.config(None)?;
+        let config = KubeconfigFiles::from_list(&listed).read()?.config(None)?;
         let within = Duration::from_secs(10);
-        let settings = Settings { connect: within, headers: within, ..Settings::default() };
+        let settings = Settings { connect_timeout: within, headers_timeout: within, ..Settings::default() };
         Connection::builder(config).environment(environment).settings(settings).build()
     });
     let connection = connection.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;

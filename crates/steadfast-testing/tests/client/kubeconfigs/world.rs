@@ -77,7 +77,7 @@ pub(crate) fn base64(text: &str) -> String {
 
 /// Returns the configuration of the kubeconfig in `file`, for its current context or for `context`.
 pub(crate) async fn config(file: &Path, context: Option<&str>) -> Result<kube::Config, ConnectError> {
-    KubeconfigFiles::one(file).read()?.config(context)
+    KubeconfigFiles::from_path(file).read()?.config(context)
 }
 
 /// Writes the kubeconfig `content` to a file in `folder`, and returns a connection with it.

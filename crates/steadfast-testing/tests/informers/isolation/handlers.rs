@@ -105,7 +105,7 @@ async fn blocked_handlers_do_not_delay_healthy_one() -> Result<(), WorldError> {
         if change % 500 == 0 {
             tokio::task::yield_now().await;
             for handler in &stuck {
-                let entries = handler.counts().entries as u64;
+                let entries = handler.stats().entries as u64;
                 assert!(entries <= OBJECTS, "a queue holds at most one entry an object, not {entries}");
             }
         }
@@ -114,7 +114,7 @@ async fn blocked_handlers_do_not_delay_healthy_one() -> Result<(), WorldError> {
     config_maps.wait_for_version(&written, Duration::from_secs(60)).await?;
     for (name, handler, registration) in [("sync", &sync, &healthy), ("async", &asynchronous, &healthy_async)] {
         let done = async {
-            while registration.counts().entries > 0 {
+            while registration.stats().entries > 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -124,10 +124,10 @@ async fn blocked_handlers_do_not_delay_healthy_one() -> Result<(), WorldError> {
     }
     assert!(config_maps.freshness().is_fresh(), "{}", config_maps.freshness());
     for handler in &stuck {
-        assert_eq!(handler.counts().returned, 0, "the handler is blocked permanently");
-        assert!(handler.counts().entries as u64 <= OBJECTS);
+        assert_eq!(handler.stats().returned, 0, "the handler is blocked permanently");
+        assert!(handler.stats().entries as u64 <= OBJECTS);
     }
-    let counts = panicking.counts();
+    let counts = panicking.stats();
     assert!(counts.panicked > 0 && counts.skipped > 0, "panics are contained and counted: {counts:?}");
     assert_eq!(counts.returned, 0);
 

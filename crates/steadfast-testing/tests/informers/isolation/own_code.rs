@@ -8,7 +8,7 @@ use kube::{Resource, ResourceExt};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
-use steadfast::{Informer, InformerFactory, Kept, Scope};
+use steadfast::{Informer, InformerFactory, Cacheable, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{WorldError, config_map, informers, until};
 
@@ -84,7 +84,7 @@ impl World {
 
     /// Shuts `gate`, triggers it, and checks the other informers. Then opens the gate, and checks that the blocked
     /// informer continues.
-    async fn held_up<K: Kept + Resource>(&self, informer: &Informer<K>, gate: &Gate) -> Result<(), WorldError> {
+    async fn held_up<K: Cacheable + Resource>(&self, informer: &Informer<K>, gate: &Gate) -> Result<(), WorldError> {
         for value in ["2", "3"] {
             gate.set(true);
             self.write(value)?;

@@ -100,7 +100,7 @@ async fn unread_responses_delay_no_other_request() -> Result<(), WorldError> {
 /// HTTP/1.1 needs a connection per response. Unread responses must not exhaust the connections.
 #[tokio::test(start_paused = true)]
 async fn answers_that_nobody_reads_leave_informers_connections() -> Result<(), WorldError> {
-    let settings = Settings { connections: 16, waiting: 30, ..Settings::default() };
+    let settings = Settings { max_connections: 16, max_waiting: 30, ..Settings::default() };
     let world = World::with(patient(), settings, None).await?;
     fill(&world)?;
     let client = world.connection.client();

@@ -36,8 +36,8 @@ impl Environment for Jumping {
         self.local.spawn(task)
     }
 
-    fn spawn_foreign(&self, task: BoxFuture<'static, ()>) -> Task {
-        self.local.spawn_foreign(task)
+    fn spawn_user_task(&self, task: BoxFuture<'static, ()>) -> Task {
+        self.local.spawn_user_task(task)
     }
 
     fn enter(&self, action: &mut dyn FnMut()) {

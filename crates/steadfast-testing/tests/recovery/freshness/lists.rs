@@ -44,7 +44,7 @@ async fn longer_period_keeps_informer_fresh() -> Result<(), WorldError> {
     let world = World::without_bookmarks().await?;
     world.server.create(&config_map("a", "1"))?;
     world.noise(5 * SOON);
-    let informer = started(world.build().longest_period(5 * PERIOD), None).await?;
+    let informer = started(world.build().max_period(5 * PERIOD), None).await?;
     let begin = world.server.elapsed() + SOON;
     let told = told(&informer, HOUR).await;
     assert_eq!(told.states, ["fresh"], "{:?}", told.causes);

@@ -49,7 +49,7 @@ fn token(config: &kube::Config) -> Option<&str> {
 }
 
 fn list(paths: &[PathBuf]) -> KubeconfigFiles {
-    KubeconfigFiles::list(&env::join_paths(paths).expect("paths without separators"))
+    KubeconfigFiles::from_list(&env::join_paths(paths).expect("paths without separators"))
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn missing_files_of_a_list_are_skipped() {
     }
     let error = list(std::slice::from_ref(&missing)).read().expect_err("no file exists").to_string();
     assert!(error.contains("names only files that do not exist") && error.contains("missing"), "{error}");
-    let error = KubeconfigFiles::one(&missing).read().expect_err("a missing file").to_string();
+    let error = KubeconfigFiles::from_path(&missing).read().expect_err("a missing file").to_string();
     assert!(error.contains("missing cannot be read: No such file"), "{error}");
 }
 
@@ -106,7 +106,7 @@ fn relative_paths_refer_to_the_file() {
     let text = WHOLE.replace("{token: hunter2}", "{tokenFile: token, exec: {command: ./login}}");
     let file = folder.write("config", &text);
     let config =
-        KubeconfigFiles::one(file).read().and_then(|merged| merged.config(None)).expect("a usable configuration");
+        KubeconfigFiles::from_path(file).read().and_then(|merged| merged.config(None)).expect("a usable configuration");
     assert_eq!(config.auth_info.token_file.as_deref(), folder.0.join("token").to_str());
     let command = config.auth_info.exec.and_then(|exec| exec.command);
     assert_eq!(command.as_deref(), folder.0.join("./login").to_str());
@@ -156,7 +156,7 @@ fn text_may_be_utf16_or_json() {
     wide.extend(WHOLE.encode_utf16().flat_map(u16::to_le_bytes));
     let path = folder.0.join("wide");
     fs::write(&path, wide).expect("a file");
-    assert!(KubeconfigFiles::one(path).read().and_then(|merged| merged.config(None)).is_ok());
+    assert!(KubeconfigFiles::from_path(path).read().and_then(|merged| merged.config(None)).is_ok());
     let json = r#"{"clusters":[{"name":"k","cluster":{"server":"https://one.example"}}],
         "contexts":[{"name":"c","context":{"cluster":"k","user":"absent"}}],"current-context":"c"}"#;
     assert_eq!(token(&config(json).expect("JSON is YAML")), None);

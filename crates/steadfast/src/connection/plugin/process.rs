@@ -34,13 +34,13 @@ pub(super) struct Run<'a> {
 
 /// Output of a plugin, and the kind of its end.
 pub(super) struct Output {
-    pub(super) ended: Ended,
+    pub(super) ended: ExitKind,
     pub(super) printed: Vec<u8>,
     pub(super) errors: Vec<u8>,
 }
 
 /// Kind of a process's end.
-pub(super) enum Ended {
+pub(super) enum ExitKind {
     Exited(ExitStatus),
     TimedOut,
     Abandoned,
@@ -65,10 +65,10 @@ pub(super) fn run(run: &Run<'_>) -> io::Result<Output> {
     let mut child = command.spawn()?;
     let (pipe, error_pipe) = (child.stdout.take(), child.stderr.take());
     // From here on, every return and panic kills and reaps the process.
-    let mut killed = Killed { child: &mut child, group: !run.interactive, reaped: false };
-    let printed = read(pipe, MAX_OUTPUT, Excess::Stop, false)?;
+    let mut killed = KillOnDrop { child: &mut child, group: !run.interactive, reaped: false };
+    let printed = read(pipe, MAX_OUTPUT, ExcessPolicy::Stop, false)?;
     // Both pipes are read concurrently: a process that fills one of them would otherwise block forever.
-    let errors = read(error_pipe, MAX_ERRORS, Excess::DropOldest, run.interactive)?;
+    let errors = read(error_pipe, MAX_ERRORS, ExcessPolicy::DropOldest, run.interactive)?;
     let (ended, printed) = wait(&mut killed, run, &printed);
     drop(killed);
     // The output before the exit is in the pipe. The pipe does not end if another process keeps it open.
@@ -77,17 +77,17 @@ pub(super) fn run(run: &Run<'_>) -> io::Result<Output> {
 }
 
 /// Waits until the process has exited and its output is complete.
-fn wait(killed: &mut Killed<'_>, run: &Run<'_>, output: &Receiver<Vec<u8>>) -> (Ended, Vec<u8>) {
+fn wait(killed: &mut KillOnDrop<'_>, run: &Run<'_>, output: &Receiver<Vec<u8>>) -> (ExitKind, Vec<u8>) {
     let mut interval = Duration::from_millis(1);
     let mut printed = None;
     let mut exited: Option<(ExitStatus, Instant)> = None;
     loop {
         let now = Instant::now();
         if now >= run.deadline {
-            return (Ended::TimedOut, printed.unwrap_or_default());
+            return (ExitKind::TimedOut, printed.unwrap_or_default());
         }
         if (run.abandoned)() {
-            return (Ended::Abandoned, Vec::new());
+            return (ExitKind::Abandoned, Vec::new());
         }
         if exited.is_none() {
             exited = killed.child.try_wait().ok().flatten().map(|status| (status, now));
@@ -98,13 +98,13 @@ fn wait(killed: &mut Killed<'_>, run: &Run<'_>, output: &Receiver<Vec<u8>>) -> (
         if let Some((status, at)) = exited
             && (printed.is_some() || now.saturating_duration_since(at) > OUTPUT_GRACE)
         {
-            return (Ended::Exited(status), printed.unwrap_or_default());
+            return (ExitKind::Exited(status), printed.unwrap_or_default());
         }
         if printed.is_some() {
             thread::sleep(interval);
         } else {
             match output.recv_timeout(interval) {
-                Ok(all) if all.len() > MAX_OUTPUT => return (Ended::TooLong, Vec::new()),
+                Ok(all) if all.len() > MAX_OUTPUT => return (ExitKind::TooLong, Vec::new()),
                 Ok(all) => printed = Some(all),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => printed = Some(Vec::new()),
@@ -116,7 +116,7 @@ fn wait(killed: &mut Killed<'_>, run: &Run<'_>, output: &Receiver<Vec<u8>>) -> (
 }
 
 /// Guard of a process: kills and reaps the process on drop.
-struct Killed<'a> {
+struct KillOnDrop<'a> {
     child: &'a mut Child,
     /// True if the process leads a group of its own.
     #[cfg_attr(not(unix), allow(dead_code))]
@@ -124,7 +124,7 @@ struct Killed<'a> {
     reaped: bool,
 }
 
-impl Drop for Killed<'_> {
+impl Drop for KillOnDrop<'_> {
     fn drop(&mut self) {
         // The system may already have assigned the number of a reaped process to another process.
         if self.reaped {
@@ -145,7 +145,7 @@ impl Drop for Killed<'_> {
 
 /// Treatment of bytes beyond the limit.
 #[derive(Clone, Copy, PartialEq)]
-enum Excess {
+enum ExcessPolicy {
     Stop,
     DropOldest,
 }
@@ -154,7 +154,7 @@ enum Excess {
 fn read(
     pipe: Option<impl Read + Send + 'static>,
     limit: usize,
-    excess: Excess,
+    excess: ExcessPolicy,
     shown: bool,
 ) -> io::Result<Receiver<Vec<u8>>> {
     let (done, all) = channel();
@@ -172,7 +172,7 @@ fn read(
                         drop(io::stderr().write_all(new));
                     }
                     if kept.len() > limit {
-                        if excess == Excess::Stop {
+                        if excess == ExcessPolicy::Stop {
                             break;
                         }
                         kept.drain(..kept.len() - limit);

@@ -19,7 +19,11 @@ const REASON: usize = 80;
 /// # Errors
 ///
 /// Returns the reason of the proxy's rejection.
-pub(super) async fn ask(stream: &mut dyn Stream, target: &Target, login: Option<&Login>) -> Result<(), String> {
+pub(super) async fn request_tunnel(
+    stream: &mut dyn Stream,
+    target: &Target,
+    login: Option<&Login>,
+) -> Result<(), String> {
     let authority = target.name();
     let who = login.map_or_else(String::new, |Login { user, password }| {
         format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(format!("{user}:{password}")))
@@ -76,40 +80,40 @@ mod tests {
         Target { host: "api.example".to_owned(), port: 6443 }
     }
 
-    async fn answered(answer: Vec<u8>, login: Option<&Login>) -> (Result<(), String>, String, Vec<u8>) {
+    async fn tunnel_with_response(response: Vec<u8>, login: Option<&Login>) -> (Result<(), String>, String, Vec<u8>) {
         let (mut near, mut far) = tokio::io::duplex(1 << 16);
-        far.write_all(&answer).await.expect("written");
-        let outcome = ask(&mut near, &server(), login).await;
-        let mut asked = vec![0; 1024];
-        let length = far.read(&mut asked).await.expect("a request");
+        far.write_all(&response).await.expect("written");
+        let outcome = request_tunnel(&mut near, &server(), login).await;
+        let mut sent = vec![0; 1024];
+        let length = far.read(&mut sent).await.expect("a request");
         far.shutdown().await.expect("an end");
         let mut rest = Vec::new();
         near.read_to_end(&mut rest).await.expect("the rest");
-        (outcome, String::from_utf8_lossy(&asked[..length]).into_owned(), rest)
+        (outcome, String::from_utf8_lossy(&sent[..length]).into_owned(), rest)
     }
 
     #[tokio::test]
     async fn nothing_beyond_the_head_is_taken() {
         let login = Login { user: "user".to_owned(), password: "pass".to_owned() };
-        let answer = b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\nserver speaks".to_vec();
-        let (outcome, asked, rest) = answered(answer, Some(&login)).await;
+        let response = b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\nserver speaks".to_vec();
+        let (outcome, sent, rest) = tunnel_with_response(response, Some(&login)).await;
         assert_eq!(outcome, Ok(()));
-        assert!(asked.starts_with("CONNECT api.example:6443 HTTP/1.1\r\nHost: api.example:6443\r\n"), "{asked}");
-        assert!(asked.contains("Proxy-Authorization: Basic dXNlcjpwYXNz\r\n"), "{asked}");
+        assert!(sent.starts_with("CONNECT api.example:6443 HTTP/1.1\r\nHost: api.example:6443\r\n"), "{sent}");
+        assert!(sent.contains("Proxy-Authorization: Basic dXNlcjpwYXNz\r\n"), "{sent}");
         assert_eq!(rest, b"server speaks");
     }
 
     #[tokio::test]
     async fn rejections_contain_bounded_proxy_reason() {
         let head = |text: &str| format!("HTTP/1.1 {text}\r\n\r\n").into_bytes();
-        for (answer, why) in [
+        for (response, why) in [
             (head("407 Proxy Authentication Required"), "407 Proxy Authentication Required: put a user"),
             (head("502 Bad Gateway"), "it cannot reach the server itself"),
             (b"SSH-2.0-OpenSSH\r\n\r\n".to_vec(), "does not answer as an HTTP proxy"),
             (vec![b'x'; 3 * HEAD], "more than 8192 bytes"),
             (format!("HTTP/1.1 500 {}\r\n\r\n", "y".repeat(4000)).into_bytes(), "500 yyy"),
         ] {
-            let (outcome, _, _) = answered(answer, None).await;
+            let (outcome, _, _) = tunnel_with_response(response, None).await;
             let error = outcome.expect_err("no tunnel");
             assert!(error.contains(why) && error.len() < 200, "{error}");
         }

@@ -16,11 +16,11 @@ use crate::transport::socket::Stream;
 pub(crate) struct Proxy {
     pub(super) target: Target,
     scheme: &'static str,
-    speech: Speech,
+    protocol: ProxyProtocol,
     login: Option<Login>,
 }
 
-enum Speech {
+enum ProxyProtocol {
     Connect,
     ConnectOverTls(TlsConnector, ServerName<'static>),
     Socks5,
@@ -35,26 +35,26 @@ impl Proxy {
     pub(crate) fn new(url: &Uri, tls: impl FnOnce() -> Result<ClientConfig, String>) -> Result<Self, String> {
         let host = url.host().filter(|host| !host.is_empty()).ok_or("it names no host")?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let (scheme, speech, port) = match url.scheme_str() {
+        let (scheme, protocol, port) = match url.scheme_str() {
             // kubectl also treats a proxy without a scheme as HTTP.
-            None | Some("http") => ("http", Speech::Connect, 80),
+            None | Some("http") => ("http", ProxyProtocol::Connect, 80),
             Some("https") => {
                 let mut config = tls()?;
                 config.alpn_protocols = vec![b"http/1.1".to_vec()];
                 let name = ServerName::try_from(host.clone())
                     .map_err(|_| format!("{host:?} is no name that a certificate can have"))?;
-                ("https", Speech::ConnectOverTls(TlsConnector::from(Arc::new(config)), name), 443)
+                ("https", ProxyProtocol::ConnectOverTls(TlsConnector::from(Arc::new(config)), name), 443)
             }
             // Both schemes let the proxy resolve the name, as in kubectl: the name may be known only behind the proxy.
-            Some("socks5" | "socks5h") => ("socks5", Speech::Socks5, 1080),
+            Some("socks5" | "socks5h") => ("socks5", ProxyProtocol::Socks5, 1080),
             Some(_) => return Err("it begins with none of http://, https://, socks5:// and socks5h://".to_owned()),
         };
         let login = Login::of(url);
         let too_long = |login: &Login| login.user.len() > 255 || login.password.len() > 255;
-        if matches!(speech, Speech::Socks5) && login.as_ref().is_some_and(too_long) {
+        if matches!(protocol, ProxyProtocol::Socks5) && login.as_ref().is_some_and(too_long) {
             return Err("its user or password is longer than the 255 bytes that SOCKS5 allows".to_owned());
         }
-        Ok(Self { target: Target { host, port: url.port_u16().unwrap_or(port) }, scheme, speech, login })
+        Ok(Self { target: Target { host, port: url.port_u16().unwrap_or(port) }, scheme, protocol, login })
     }
 
     /// Returns the proxy's name for messages, without credentials.
@@ -68,14 +68,14 @@ impl Proxy {
     ///
     /// Returns the proxy's reason, or the error of the request.
     pub(super) async fn pass(&self, mut stream: Box<dyn Stream>, target: &Target) -> Result<Box<dyn Stream>, String> {
-        match &self.speech {
-            Speech::Connect => connect::ask(&mut stream, target, self.login.as_ref()).await?,
-            Speech::ConnectOverTls(connector, name) => {
+        match &self.protocol {
+            ProxyProtocol::Connect => connect::request_tunnel(&mut stream, target, self.login.as_ref()).await?,
+            ProxyProtocol::ConnectOverTls(connector, name) => {
                 let secured = connector.connect(name.clone(), stream).await;
                 stream = Box::new(secured.map_err(|error| format!("no TLS with it: {error}"))?);
-                connect::ask(&mut stream, target, self.login.as_ref()).await?;
+                connect::request_tunnel(&mut stream, target, self.login.as_ref()).await?;
             }
-            Speech::Socks5 => socks::ask(&mut stream, target, self.login.as_ref()).await?,
+            ProxyProtocol::Socks5 => socks::request_tunnel(&mut stream, target, self.login.as_ref()).await?,
         }
         Ok(stream)
     }

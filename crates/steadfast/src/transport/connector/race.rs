@@ -31,15 +31,15 @@ const MAX_ADDRESSES: usize = 16;
 pub(super) struct Addresses {
     environment: SharedEnvironment,
     /// Number of the next connection. It rotates the addresses.
-    turn: AtomicUsize,
+    next_address: AtomicUsize,
     failed: Mutex<BTreeMap<SocketAddr, Instant>>,
 }
 
 impl Addresses {
     /// Creates an empty memory. The first index is random, so that programs do not all choose the same address.
     pub(super) fn new(environment: SharedEnvironment) -> Self {
-        let turn = AtomicUsize::new(environment.random() as usize);
-        Self { environment, turn, failed: Mutex::default() }
+        let next_address = AtomicUsize::new(environment.random() as usize);
+        Self { environment, next_address, failed: Mutex::default() }
     }
 
     fn failures(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Instant>> {
@@ -57,7 +57,7 @@ impl Addresses {
     ///
     /// The resolver's order within a family is not kept: many resolvers shuffle, which would undo the rotation.
     fn order(&self, mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let next_address = self.next_address.fetch_add(1, Ordering::Relaxed);
         // The resolver sorts by RFC 6724, so its first address shows the preferred family.
         let Some(preferred) = addresses.first().map(SocketAddr::is_ipv6) else { return addresses };
         addresses.sort_unstable();
@@ -65,7 +65,7 @@ impl Addresses {
         let (mut one, mut other): (Vec<_>, Vec<_>) =
             addresses.into_iter().partition(|address| address.is_ipv6() == preferred);
         for family in [&mut one, &mut other] {
-            let start = turn % family.len().max(1);
+            let start = next_address % family.len().max(1);
             family.rotate_left(start);
         }
         let now = self.environment.now();

@@ -23,7 +23,11 @@ const IPV6: u8 = 4;
 /// # Errors
 ///
 /// Returns the reason of the proxy's rejection, in the terms of the RFC.
-pub(super) async fn ask(stream: &mut dyn Stream, target: &Target, login: Option<&Login>) -> Result<(), String> {
+pub(super) async fn request_tunnel(
+    stream: &mut dyn Stream,
+    target: &Target,
+    login: Option<&Login>,
+) -> Result<(), String> {
     greet(stream, login).await?;
     // The third byte is reserved (RFC 1928, section 4).
     let mut request = vec![VERSION, CONNECT, 0];
@@ -136,42 +140,42 @@ mod tests {
     use super::*;
 
     /// Returns the bytes sent to a proxy with these responses, and the result.
-    async fn asked(host: &str, login: Option<&Login>, answers: &[u8]) -> (Result<(), String>, Vec<u8>) {
+    async fn exchange(host: &str, login: Option<&Login>, responses: &[u8]) -> (Result<(), String>, Vec<u8>) {
         let (mut near, mut far) = tokio::io::duplex(1 << 16);
-        far.write_all(answers).await.expect("written");
+        far.write_all(responses).await.expect("written");
         far.shutdown().await.expect("an end");
         let target = Target { host: host.to_owned(), port: 0x1234 };
-        let outcome = ask(&mut near, &target, login).await;
+        let outcome = request_tunnel(&mut near, &target, login).await;
         drop(near);
-        let mut said = Vec::new();
-        far.read_to_end(&mut said).await.expect("the words");
-        (outcome, said)
+        let mut sent = Vec::new();
+        far.read_to_end(&mut sent).await.expect("the words");
+        (outcome, sent)
     }
 
     #[tokio::test]
     async fn socks_request_contains_name_or_address_bytes() {
         let welcome = [5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-        let (outcome, said) = asked("api", None, &welcome).await;
-        assert_eq!((outcome, said.as_slice()), (Ok(()), &b"\x05\x01\x00\x05\x01\x00\x03\x03api\x12\x34"[..]));
-        let (outcome, said) = asked("10.0.0.7", None, &welcome).await;
-        assert_eq!((outcome, &said[3..]), (Ok(()), &b"\x05\x01\x00\x01\x0a\x00\x00\x07\x12\x34"[..]));
-        let (outcome, said) = asked("::1", None, &[5, 0, 5, 0, 0, 3, 1, b'x', 0, 0]).await;
-        assert_eq!((outcome, said[6], said.len()), (Ok(()), IPV6, 3 + 4 + 16 + 2));
+        let (outcome, sent) = exchange("api", None, &welcome).await;
+        assert_eq!((outcome, sent.as_slice()), (Ok(()), &b"\x05\x01\x00\x05\x01\x00\x03\x03api\x12\x34"[..]));
+        let (outcome, sent) = exchange("10.0.0.7", None, &welcome).await;
+        assert_eq!((outcome, &sent[3..]), (Ok(()), &b"\x05\x01\x00\x01\x0a\x00\x00\x07\x12\x34"[..]));
+        let (outcome, sent) = exchange("::1", None, &[5, 0, 5, 0, 0, 3, 1, b'x', 0, 0]).await;
+        assert_eq!((outcome, sent[6], sent.len()), (Ok(()), IPV6, 3 + 4 + 16 + 2));
     }
 
     #[tokio::test]
     async fn requested_login_is_sent() {
         let login = Login { user: "me".to_owned(), password: "hunter2".to_owned() };
-        let (outcome, said) = asked("api", Some(&login), &[5, 2, 1, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await;
+        let (outcome, sent) = exchange("api", Some(&login), &[5, 2, 1, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await;
         assert_eq!(outcome, Ok(()));
-        assert_eq!(&said[..4], [5, 2, 0, 2]);
-        assert_eq!(&said[4..16], b"\x01\x02me\x07hunter2");
+        assert_eq!(&sent[..4], [5, 2, 0, 2]);
+        assert_eq!(&sent[4..16], b"\x01\x02me\x07hunter2");
     }
 
     #[tokio::test]
     async fn rejections_name_the_reason() {
         let login = Login { user: "me".to_owned(), password: "hunter2".to_owned() };
-        for (login, answers, why) in [
+        for (login, responses, why) in [
             (None, &[5, 255][..], "put a user and password"),
             (Some(&login), &[5, 2, 1, 1], "does not accept the user"),
             (None, &[5, 0, 5, 5, 0, 1, 0, 0, 0, 0, 0, 0], "answered 5, connection refused"),
@@ -179,7 +183,7 @@ mod tests {
             (None, &[5], "closed the connection"),
             (None, &[5, 2], "does not answer as a SOCKS5 proxy"),
         ] {
-            let (outcome, _) = asked("api", login, answers).await;
+            let (outcome, _) = exchange("api", login, responses).await;
             let error = outcome.expect_err("no tunnel");
             assert!(error.contains(why) && !error.contains("hunter2"), "{error}");
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use steadfast_core::Instant;
 use steadfast_core::reflector::RequestId;
 
-use super::{Arrival, Arrivals, Cache, Doing, LONGEST_FREEZE, Server};
+use super::{Arrival, Arrivals, Cache, MAX_FREEZE, ScheduledAction, Server};
 
 /// Fault that affects every request.
 #[derive(Clone, Copy, PartialEq)]
@@ -38,35 +38,35 @@ impl Server {
             return;
         }
         let pause = self.random.between(Duration::from_millis(100), Duration::from_secs(45));
-        self.plan(now + pause, Doing::Trouble);
-        let all: Vec<RequestId> = self.asked.keys().copied().collect();
+        self.schedule(now + pause, ScheduledAction::Trouble);
+        let all: Vec<RequestId> = self.requests.keys().copied().collect();
         let one = all.first().copied();
         let cache = usize::from(self.random.share() < 0.5);
         match self.random.draw() % 22 {
             0 => self.cut(&all, out),
             1..=3 => self.cut(one.as_slice(), out),
             4 => {
-                if let Some(id) = one.filter(|id| self.asked[id].open) {
-                    self.soon(now, Doing::End(id));
+                if let Some(id) = one.filter(|id| self.requests[id].open) {
+                    self.schedule_soon(now, ScheduledAction::End(id));
                 }
             }
-            5 => one.into_iter().for_each(|id| self.asked.get_mut(&id).unwrap().stalled = true),
+            5 => one.into_iter().for_each(|id| self.requests.get_mut(&id).unwrap().stalled = true),
             6 => {
                 self.compacted = self.version;
                 self.caches.iter_mut().for_each(|cache| cache.window = cache.seen);
             }
             7..=9 => {
                 self.caches[cache].window = self.caches[cache].seen;
-                let its = all.into_iter().filter(|id| self.asked[id].cache == cache).collect::<Vec<_>>();
+                let its = all.into_iter().filter(|id| self.requests[id].cache == cache).collect::<Vec<_>>();
                 self.cut(&its, out);
             }
             10..=12 => {
                 self.caches[cache].frozen = true;
                 let dead = self.random.share() < 0.3;
                 self.caches[cache].dead |= dead;
-                let longest = if dead { LONGEST_FREEZE * 8 } else { LONGEST_FREEZE };
+                let longest = if dead { MAX_FREEZE * 8 } else { MAX_FREEZE };
                 let until = now + self.random.between(Duration::ZERO, longest);
-                self.plan(until, Doing::Thaw(cache));
+                self.schedule(until, ScheduledAction::Thaw(cache));
             }
             13 => self.restore(now, held, out),
             14 | 15 => self.fail_over(now, cache, held, epoch, out),
@@ -85,7 +85,7 @@ impl Server {
                     self.cut(&all, out);
                 }
                 let until = now + self.random.between(Duration::ZERO, Duration::from_secs(60));
-                self.plan(until, Doing::Recover);
+                self.schedule(until, ScheduledAction::Recover);
             }
         }
     }
@@ -94,20 +94,20 @@ impl Server {
     /// second.
     fn fail_over(&mut self, now: Instant, lagging: usize, held: Option<u64>, epoch: u32, out: &mut Arrivals) {
         self.caches[lagging].frozen = true;
-        let until = now + self.random.between(Duration::ZERO, LONGEST_FREEZE);
-        self.plan(until, Doing::Thaw(lagging));
+        let until = now + self.random.between(Duration::ZERO, MAX_FREEZE);
+        self.schedule(until, ScheduledAction::Thaw(lagging));
         for _ in 0..3 {
             self.write(now, held, epoch);
         }
         let restarted = &mut self.caches[1 - lagging];
         restarted.window = restarted.seen;
-        let all: Vec<RequestId> = self.asked.keys().copied().collect();
+        let all: Vec<RequestId> = self.requests.keys().copied().collect();
         self.cut(&all, out);
     }
 
     pub(super) fn cut(&mut self, ids: &[RequestId], out: &mut Arrivals) {
         for id in ids {
-            self.asked.remove(id);
+            self.requests.remove(id);
             out.push((*id, Arrival::Broke));
         }
     }
@@ -115,7 +115,7 @@ impl Server {
     /// Restores an older version and ends all connections.
     fn restore(&mut self, now: Instant, held: Option<u64>, out: &mut Arrivals) {
         let older = self.version - (self.version - 10).min(self.random.draw() % 60);
-        let all: Vec<RequestId> = self.asked.keys().copied().collect();
+        let all: Vec<RequestId> = self.requests.keys().copied().collect();
         self.cut(&all, out);
         // Versions after the restore repeat those of the old history, as after a restore of etcd.
         self.log.retain(|change| change.version <= older);

@@ -12,14 +12,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::transport::socket::{Stream, Traffic};
 
 /// TLS stream that records a rejection by the server in its traffic.
-pub(super) struct Judged<S> {
+pub(super) struct RejectionRecorder<S> {
     stream: S,
     traffic: Arc<Traffic>,
     /// True after the server has sent data, which it sends only to accepted clients.
     taken: bool,
 }
 
-impl<S: Stream> Judged<S> {
+impl<S: Stream> RejectionRecorder<S> {
     /// Wraps `stream` after its handshake.
     pub(super) fn new(stream: S, traffic: Arc<Traffic>) -> Self {
         Self { stream, traffic, taken: false }
@@ -27,19 +27,19 @@ impl<S: Stream> Judged<S> {
 
     fn record<T>(&self, done: &Poll<io::Result<T>>) {
         let Poll::Ready(Err(error)) = done else { return };
-        let said = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        let tls_error = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         // An alert after data from the server reports a failure of the connection, not a rejection of the certificate.
-        if let Some(said @ rustls::Error::AlertReceived(alert)) = said
+        if let Some(received @ rustls::Error::AlertReceived(alert)) = tls_error
             && !self.taken
-            && is_refusal(*alert)
+            && is_rejection(*alert)
         {
-            self.traffic.refused(said.clone());
+            self.traffic.refused(received.clone());
         }
     }
 }
 
 /// Returns true if the alert rejects the client's certificate, or its absence.
-fn is_refusal(alert: AlertDescription) -> bool {
+fn is_rejection(alert: AlertDescription) -> bool {
     // TLS libraries choose different alerts for one reason, such as `bad_certificate` for an unknown authority.
     matches!(
         alert,
@@ -56,7 +56,7 @@ fn is_refusal(alert: AlertDescription) -> bool {
     )
 }
 
-impl<S: Stream> AsyncRead for Judged<S> {
+impl<S: Stream> AsyncRead for RejectionRecorder<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
@@ -67,7 +67,7 @@ impl<S: Stream> AsyncRead for Judged<S> {
     }
 }
 
-impl<S: Stream> AsyncWrite for Judged<S> {
+impl<S: Stream> AsyncWrite for RejectionRecorder<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.record(&written);

@@ -13,7 +13,7 @@ use crate::version::ResourceVersion;
 
 /// State of unidentified records, and the time of the list that should resolve them.
 #[derive(Debug, Default)]
-pub(super) struct Unnamed {
+pub(super) struct Unidentified {
     /// Error of the last such record since the start of the last list.
     why: Option<Arc<str>>,
     /// Time of the next list.
@@ -23,10 +23,10 @@ pub(super) struct Unnamed {
     /// End of the last list for this purpose.
     listed: Option<Instant>,
     /// Number of consecutive lists that had unidentified entries themselves.
-    in_vain: u32,
+    failed_lists: u32,
 }
 
-impl Unnamed {
+impl Unidentified {
     /// Returns whether no list is needed.
     pub(super) fn is_at_rest(&self) -> bool {
         self.why.is_none() && self.due.is_none()
@@ -43,12 +43,12 @@ impl Unnamed {
             self.listed = Some(now);
         }
         if self.why.is_none() {
-            self.in_vain = 0;
+            self.failed_lists = 0;
             return;
         }
         // Each list in vain doubles the interval, up to 80 periods.
-        self.due = Some(now + period * (5 << self.in_vain.min(4)));
-        self.in_vain += 1;
+        self.due = Some(now + period * (5 << self.failed_lists.min(4)));
+        self.failed_lists += 1;
     }
 
     /// Returns the error of the last unidentified record.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kube::core::DynamicObject;
 use serde_json::Value;
-use steadfast_core::decode::{Decoder, Kept, list_item};
+use steadfast_core::decode::{Cacheable, Decoder, list_item};
 use steadfast_core::frame::Item;
 use steadfast_core::{Encoding, FieldPath, Lazy, Object};
 
@@ -47,9 +47,9 @@ fn every_field_path_reads_like_json() {
         assert!(all.len() > 4, "{kind}");
         for path in &all {
             let read = |from: &Lazy<DynamicObject>| from.read::<Value>(path).expect("valid JSON");
-            let there = lookup(&value, path);
-            assert_eq!(read(&from_json), there, "{kind}: {path}");
-            assert_eq!(read(&from_protobuf), there, "{kind}: {path}");
+            let expected = lookup(&value, path);
+            assert_eq!(read(&from_json), expected, "{kind}: {path}");
+            assert_eq!(read(&from_protobuf), expected, "{kind}: {path}");
         }
     }
 }

@@ -56,13 +56,13 @@ async fn busy_server_causes_retries_of_all_requests() {
 async fn retry_after_is_capped_at_a_minute() {
     let server = in_memory().await;
     let connection = connection(&server, |_| {}).await;
-    for (asked, least, most) in [(7, 7, 8), (3600, 60, 67)] {
-        let answer = InjectedResponse::retry_after(429, Duration::from_secs(asked));
+    for (requested, least, most) in [(7, 7, 8), (3600, 60, 67)] {
+        let answer = InjectedResponse::retry_after(429, Duration::from_secs(requested));
         server.faults().respond(RequestRule::any().verb(Verb::List).times(1), answer);
         let begun = Instant::now();
         config_maps(&connection).list(&ListParams::default()).await.expect("a list after the retries");
         let took = begun.elapsed().as_secs();
-        assert!((least..=most).contains(&took), "{took} s, with a requested delay of {asked} s");
+        assert!((least..=most).contains(&took), "{took} s, with a requested delay of {requested} s");
     }
 }
 

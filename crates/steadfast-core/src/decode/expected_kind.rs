@@ -6,7 +6,7 @@ use super::RecordProblem;
 
 /// Kind of the requested objects. An object of another kind is rejected, whatever its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ExpectedKind {
     /// `apiVersion` of the objects.
     pub api_version: Arc<str>,
     /// `kind` of the objects.
@@ -18,12 +18,12 @@ pub struct Wanted {
 /// Maximum length of a name in reports, in bytes.
 const MAX_PRINTED_BYTES: usize = 64;
 
-impl Wanted {
+impl ExpectedKind {
     /// Checks that an object with this `api_version` and `kind` was requested. A missing value is accepted: the items
     /// of built-in lists have neither.
-    pub(super) fn takes(&self, api_version: Option<&str>, kind: Option<&str>) -> Result<(), RecordProblem> {
-        let said = |said: Option<&str>, wanted: &str| said.is_none_or(|said| said.is_empty() || said == wanted);
-        if said(kind, &self.kind) && said(api_version, &self.api_version) {
+    pub(super) fn check(&self, api_version: Option<&str>, kind: Option<&str>) -> Result<(), RecordProblem> {
+        let matches = |found: Option<&str>, wanted: &str| found.is_none_or(|found| found.is_empty() || found == wanted);
+        if matches(kind, &self.kind) && matches(api_version, &self.api_version) {
             return Ok(());
         }
         let of_metadata = api_version.is_none_or(|version| version.starts_with("meta.k8s.io/"));
@@ -34,7 +34,7 @@ impl Wanted {
             text.map_or_else(|| none.to_owned(), |text| crate::text::printable(text, MAX_PRINTED_BYTES).into())
         };
         Err(RecordProblem::OtherKind {
-            told: format!("{} of {}", described(kind, "object"), described(api_version, "no version")),
+            found: format!("{} of {}", described(kind, "object"), described(api_version, "no version")),
             wanted: format!("{} of {}", self.kind, self.api_version),
         })
     }

@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
 
 use super::plugin::Credentials;
-use super::proxies::Ambient;
+use super::proxies::ProxyEnvironment;
 use super::{ConnectError, identity, tls};
 use crate::transport::{Proxy, Route, Target};
 
@@ -58,13 +58,14 @@ pub(super) fn route(
     prior_knowledge: bool,
     plugin: Option<&Credentials>,
 ) -> Result<Route, ConnectError> {
-    let proxy = Ambient::of_process().choose(config.proxy_url.as_ref(), &target.host, target.port).map(|url| {
-        let shown = url.authority().map_or("", |authority| without_credentials(authority.as_str())).to_owned();
-        let broken = |detail| ConnectError::Proxy { proxy: shown, server: server(config), detail };
-        // The proxy's certificate is verified with the authorities of the server. The proxy receives no client
-        // certificate.
-        Proxy::new(url, || tls::client_config(config, None)).map_err(broken)
-    });
+    let proxy =
+        ProxyEnvironment::of_process().choose(config.proxy_url.as_ref(), &target.host, target.port).map(|url| {
+            let shown = url.authority().map_or("", |authority| without_credentials(authority.as_str())).to_owned();
+            let broken = |detail| ConnectError::Proxy { proxy: shown, server: server(config), detail };
+            // The proxy's certificate is verified with the authorities of the server. The proxy receives no client
+            // certificate.
+            Proxy::new(url, || tls::client_config(config, None)).map_err(broken)
+        });
     let proxy = proxy.transpose()?;
     if config.cluster_url.scheme() == Some(&Scheme::HTTP) {
         return Ok(Route::plain(prior_knowledge).through(proxy));

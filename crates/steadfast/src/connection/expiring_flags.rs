@@ -7,11 +7,11 @@ use steadfast_core::Instant;
 
 /// Resources by their paths in all namespaces, with the expiry of a fact about each.
 #[derive(Default)]
-pub(super) struct Remembered {
+pub(super) struct ExpiringFlags {
     until: Mutex<BTreeMap<String, Instant>>,
 }
 
-impl Remembered {
+impl ExpiringFlags {
     /// Records the fact for the resource until `until`.
     pub(super) fn remember(&self, everywhere: &str, until: Instant) {
         self.until.lock().insert(everywhere.to_owned(), until);

@@ -10,10 +10,10 @@ use super::{Labels, Outcome, Write, key_in};
 use crate::environment::SharedEnvironment;
 
 /// Maximum number of response bytes that are parsed. etcd stores objects of up to 1.5 MiB.
-const ANSWER_LIMIT: usize = 16 * 1024 * 1024;
+const MAX_PARSED_BYTES: usize = 16 * 1024 * 1024;
 
 /// Observer of a write and its response. If it is dropped early, the outcome stays uncertain.
-pub(crate) struct Witness {
+pub(crate) struct WriteObserver {
     write: Arc<Write>,
     environment: SharedEnvironment,
     deletes: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Witness {
 
 /// Fields read from an object or a `Status`.
 #[derive(Deserialize)]
-struct Answer {
+struct ResponseFields {
     kind: Option<String>,
     #[serde(default)]
     metadata: Metadata,
@@ -52,7 +52,7 @@ struct Details {
     uid: Option<String>,
 }
 
-impl Witness {
+impl WriteObserver {
     /// Starts to observe `write`, a request with `method`.
     pub(crate) fn new(write: Arc<Write>, method: &Method, environment: SharedEnvironment) -> Self {
         Self { write, environment, deletes: *method == Method::DELETE, tried: false, held: Vec::new() }
@@ -66,19 +66,19 @@ impl Witness {
 
     /// Records that no byte of the last attempt reached the server.
     pub(crate) fn not_sent(&self) {
-        self.refused();
+        self.rejected();
     }
 
     /// Processes the response head. Returns true if the body must be [observed](Self::see).
-    pub(crate) fn answered(&self, status: StatusCode) -> bool {
+    pub(crate) fn response_head(&self, status: StatusCode) -> bool {
         // A proxy may return a timeout after the server has executed the request.
         if status.is_redirection() || (status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT) {
-            self.refused();
+            self.rejected();
         }
         status.is_success()
     }
 
-    fn refused(&self) {
+    fn rejected(&self) {
         if !self.tried {
             self.write.end(Outcome::Nothing);
         }
@@ -86,7 +86,7 @@ impl Witness {
 
     /// Processes a chunk of the body.
     pub(crate) fn see(&mut self, data: &[u8]) {
-        if self.held.len() <= ANSWER_LIMIT {
+        if self.held.len() <= MAX_PARSED_BYTES {
             self.held.extend_from_slice(data);
         }
     }
@@ -94,22 +94,22 @@ impl Witness {
     /// Processes the end of the body.
     pub(crate) fn complete(self) {
         // Without a version the write is unconfirmed but finished: a later version request covers it.
-        let outcome = if self.held.len() <= ANSWER_LIMIT { self.read() } else { None };
+        let outcome = if self.held.len() <= MAX_PARSED_BYTES { self.read() } else { None };
         self.write.end(outcome.unwrap_or(Outcome::Unknown(None)));
     }
 
     /// Returns the outcome in the response, or `None` if it has no version.
     fn read(&self) -> Option<Outcome> {
-        let answer: Answer = serde_json::from_slice(&self.held).ok()?;
+        let response: ResponseFields = serde_json::from_slice(&self.held).ok()?;
         let target = self.write.target();
-        let meta = answer.metadata;
+        let meta = response.metadata;
         let name = meta.name.as_deref().or(target.name.as_deref())?;
         // A deletion without finalizers returns a `Status` with the UID in `details`, or the deleted object.
         let uid = |uid: Option<&str>| uid.filter(|uid| !uid.is_empty()).map(Uid::from);
-        if answer.kind.as_deref() == Some("Status") {
+        if response.kind.as_deref() == Some("Status") {
             let key = key_in(target.namespace.as_deref(), target.name.as_deref()?);
-            let gone = Outcome::Gone { key, uid: Some(uid(answer.details.uid.as_deref())?), version: None };
-            return self.deletes.then_some(gone);
+            let deleted = Outcome::Deleted { key, uid: Some(uid(response.details.uid.as_deref())?), version: None };
+            return self.deletes.then_some(deleted);
         }
         // A deletion without a name concerns a collection, and has no single outcome.
         target.name.as_deref().or((!self.deletes).then_some(name))?;
@@ -127,13 +127,13 @@ impl Witness {
             meta.deletion_timestamp.is_some() && !stays
         };
         if ends {
-            return Some(Outcome::Gone { key, uid: uid(meta.uid.as_deref()), version });
+            return Some(Outcome::Deleted { key, uid: uid(meta.uid.as_deref()), version });
         }
-        Some(Outcome::Held { key, version: version?, labels: meta.labels })
+        Some(Outcome::Stored { key, version: version?, labels: meta.labels })
     }
 }
 
-impl Drop for Witness {
+impl Drop for WriteObserver {
     fn drop(&mut self) {
         self.write.end(Outcome::Unknown(Some(self.environment.now())));
     }
@@ -147,7 +147,7 @@ mod tests {
     use crate::environment::local::Local;
     use crate::writes::Target;
 
-    fn after(method: &Method, name: Option<&str>, see: impl FnOnce(Witness)) -> Outcome {
+    fn after(method: &Method, name: Option<&str>, see: impl FnOnce(WriteObserver)) -> Outcome {
         let target = Target {
             group: String::new(),
             plural: "pods".into(),
@@ -155,17 +155,17 @@ mod tests {
             name: name.map(str::to_owned),
         };
         let write = Arc::new(Write::new(None, target, Outcome::Awaited));
-        see(Witness::new(write.clone(), method, Arc::new(Local::over_tcp(1))));
+        see(WriteObserver::new(write.clone(), method, Arc::new(Local::over_tcp(1))));
         write.outcome()
     }
 
-    fn answer(method: &Method, name: Option<&str>, body: &str) -> Outcome {
-        after(method, name, |mut witness| {
-            assert!(witness.answered(StatusCode::OK));
+    fn outcome_of(method: &Method, name: Option<&str>, body: &str) -> Outcome {
+        after(method, name, |mut observer| {
+            assert!(observer.response_head(StatusCode::OK));
             let (begin, end) = body.as_bytes().split_at(body.len() / 2);
-            witness.see(begin);
-            witness.see(end);
-            witness.complete();
+            observer.see(begin);
+            observer.see(end);
+            observer.complete();
         })
     }
 
@@ -176,12 +176,12 @@ mod tests {
         let write = Arc::new(Write::new(None, target, Outcome::Awaited));
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let _current = runtime.enter();
-        let mut witness = Witness::new(write.clone(), &Method::DELETE, Arc::new(Local::over_tcp(1)));
-        let answer = r#"{"kind":"Namespace","metadata":{"name":"web","uid":"u","resourceVersion":"7","deletionTimestamp":"t"},
+        let mut observer = WriteObserver::new(write.clone(), &Method::DELETE, Arc::new(Local::over_tcp(1)));
+        let response = r#"{"kind":"Namespace","metadata":{"name":"web","uid":"u","resourceVersion":"7","deletionTimestamp":"t"},
             "spec":{"finalizers":["kubernetes"]}}"#;
-        witness.see(answer.as_bytes());
-        witness.complete();
-        let held = Outcome::Held { key: ObjectKey::cluster("web"), version: "7".into(), labels: None };
+        observer.see(response.as_bytes());
+        observer.complete();
+        let held = Outcome::Stored { key: ObjectKey::cluster("web"), version: "7".into(), labels: None };
         assert_eq!(write.outcome(), held);
     }
 
@@ -193,43 +193,43 @@ mod tests {
 
     #[tokio::test]
     async fn response_version_becomes_outcome() {
-        let held = Outcome::Held { key: web(), version: "7".into(), labels: None };
-        assert_eq!(answer(&Method::POST, None, POD), held);
-        assert_eq!(answer(&Method::PUT, Some("web"), POD), held);
+        let held = Outcome::Stored { key: web(), version: "7".into(), labels: None };
+        assert_eq!(outcome_of(&Method::POST, None, POD), held);
+        assert_eq!(outcome_of(&Method::PUT, Some("web"), POD), held);
         let deleted = POD.replace(r#""uid""#, r#""deletionTimestamp":"t","finalizers":["f"],"uid""#);
-        assert_eq!(answer(&Method::DELETE, Some("web"), &deleted), held);
+        assert_eq!(outcome_of(&Method::DELETE, Some("web"), &deleted), held);
         let graceful = POD.replace(r#""uid""#, r#""deletionTimestamp":"t","deletionGracePeriodSeconds":30,"uid""#);
-        assert_eq!(answer(&Method::DELETE, Some("web"), &graceful), held);
-        assert_eq!(answer(&Method::PATCH, Some("web"), &graceful), held);
+        assert_eq!(outcome_of(&Method::DELETE, Some("web"), &graceful), held);
+        assert_eq!(outcome_of(&Method::PATCH, Some("web"), &graceful), held);
     }
 
     #[tokio::test]
     async fn delete_without_finalizers_removes_object() {
-        let gone = |version: Option<&str>| Outcome::Gone {
+        let deleted = |version: Option<&str>| Outcome::Deleted {
             key: web(),
             uid: Some("u".into()),
             version: version.map(ResourceVersion::from),
         };
-        assert_eq!(answer(&Method::DELETE, Some("web"), POD), gone(Some("7")));
+        assert_eq!(outcome_of(&Method::DELETE, Some("web"), POD), deleted(Some("7")));
         let last = POD.replace(r#""uid""#, r#""deletionTimestamp":"t","deletionGracePeriodSeconds":0,"uid""#);
-        assert_eq!(answer(&Method::PUT, Some("web"), &last), gone(Some("7")));
+        assert_eq!(outcome_of(&Method::PUT, Some("web"), &last), deleted(Some("7")));
         let status = r#"{"kind":"Status","metadata":{},"status":"Success","details":{"name":"web","uid":"u"}}"#;
-        assert_eq!(answer(&Method::DELETE, Some("web"), status), gone(None));
+        assert_eq!(outcome_of(&Method::DELETE, Some("web"), status), deleted(None));
     }
 
     #[tokio::test]
     async fn first_rejected_write_has_no_effect() {
-        let refused = |witness: Witness| assert!(!witness.answered(StatusCode::CONFLICT));
-        assert_eq!(after(&Method::POST, None, refused), Outcome::Nothing);
-        assert_eq!(after(&Method::POST, None, |witness| witness.not_sent()), Outcome::Nothing);
-        let again = |mut witness: Witness| {
-            witness.again(StatusCode::TOO_MANY_REQUESTS);
-            refused(witness);
+        let rejected = |observer: WriteObserver| assert!(!observer.response_head(StatusCode::CONFLICT));
+        assert_eq!(after(&Method::POST, None, rejected), Outcome::Nothing);
+        assert_eq!(after(&Method::POST, None, |observer| observer.not_sent()), Outcome::Nothing);
+        let again = |mut observer: WriteObserver| {
+            observer.again(StatusCode::TOO_MANY_REQUESTS);
+            rejected(observer);
         };
         assert_eq!(after(&Method::POST, None, again), Outcome::Nothing);
-        let again = |mut witness: Witness| {
-            witness.again(StatusCode::SERVICE_UNAVAILABLE);
-            refused(witness);
+        let again = |mut observer: WriteObserver| {
+            observer.again(StatusCode::SERVICE_UNAVAILABLE);
+            rejected(observer);
         };
         assert!(matches!(after(&Method::POST, None, again), Outcome::Unknown(_)));
     }
@@ -238,29 +238,33 @@ mod tests {
     async fn missing_response_version_leaves_write_unconfirmed() {
         let unknown = |outcome: Outcome| assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
         unknown(after(&Method::POST, None, drop));
-        unknown(after(&Method::POST, None, |witness| {
-            assert!(!witness.answered(StatusCode::INTERNAL_SERVER_ERROR));
+        unknown(after(&Method::POST, None, |observer| {
+            assert!(!observer.response_head(StatusCode::INTERNAL_SERVER_ERROR));
         }));
-        unknown(after(&Method::POST, None, |mut witness| {
-            assert!(witness.answered(StatusCode::CREATED));
-            witness.see(POD.as_bytes());
+        unknown(after(&Method::POST, None, |mut observer| {
+            assert!(observer.response_head(StatusCode::CREATED));
+            observer.see(POD.as_bytes());
             // The body is still incomplete.
         }));
-        unknown(answer(&Method::POST, None, "{"));
-        unknown(answer(&Method::DELETE, None, r#"{"kind":"PodList","metadata":{"resourceVersion":"9"},"items":[]}"#));
-        unknown(answer(&Method::POST, Some("web"), r#"{"kind":"Status","metadata":{},"status":"Success"}"#));
-        unknown(answer(&Method::POST, None, r#"{"kind":"Pod","metadata":{"name":"web"}}"#));
+        unknown(outcome_of(&Method::POST, None, "{"));
+        unknown(outcome_of(
+            &Method::DELETE,
+            None,
+            r#"{"kind":"PodList","metadata":{"resourceVersion":"9"},"items":[]}"#,
+        ));
+        unknown(outcome_of(&Method::POST, Some("web"), r#"{"kind":"Status","metadata":{},"status":"Success"}"#));
+        unknown(outcome_of(&Method::POST, None, r#"{"kind":"Pod","metadata":{"name":"web"}}"#));
     }
 
     #[tokio::test]
     async fn oversized_response_is_not_stored() {
-        let outcome = after(&Method::POST, None, |mut witness| {
-            let piece = vec![b' '; ANSWER_LIMIT / 2 + 1];
+        let outcome = after(&Method::POST, None, |mut observer| {
+            let piece = vec![b' '; MAX_PARSED_BYTES / 2 + 1];
             for _ in 0..8 {
-                witness.see(&piece);
+                observer.see(&piece);
             }
-            assert!(witness.held.len() <= 2 * piece.len());
-            witness.complete();
+            assert!(observer.held.len() <= 2 * piece.len());
+            observer.complete();
         });
         assert!(matches!(outcome, Outcome::Unknown(_)));
     }

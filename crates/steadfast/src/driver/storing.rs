@@ -2,11 +2,11 @@
 //!
 //! All of this runs before the store is locked, including user code.
 
-use steadfast_core::decode::{DecodeError, Kept, RawObject};
+use steadfast_core::decode::{Cacheable, DecodeError, RawObject};
 use steadfast_core::fault_injection::inject;
 use steadfast_core::record::{Identity, RecordKind};
 use steadfast_core::reflector::{Diagnostic, Input, Output, RequestId};
-use steadfast_core::store::{Offer, Tainted};
+use steadfast_core::store::{OfferResult, Tainted};
 use steadfast_core::{Instant, ResourceVersion, WithSize};
 
 use super::Driver;
@@ -14,12 +14,12 @@ use super::decoding::Purpose;
 use super::edits::Edit;
 
 /// Maximum number of read failures processed together.
-const MOST_TOGETHER: usize = 64;
+const MAX_READ_FAILURES_PER_FLUSH: usize = 64;
 
 /// Maximum number of remembered failures of objects that are not in the cache yet.
-const MOST_EARLY: usize = 10_000;
+const MAX_EARLY_FAILURES: usize = 10_000;
 
-impl<K: Kept> Driver<K> {
+impl<K: Cacheable> Driver<K> {
     /// Processes a watch event of an object.
     pub(super) fn apply(&mut self, kind: RecordKind, object: RawObject) {
         if kind == RecordKind::Deleted {
@@ -27,8 +27,8 @@ impl<K: Kept> Driver<K> {
         } else if self.decoding.is_shared() {
             // The edit keeps its place in the order of arrival, and counts as tainted until the object is decoded.
             self.edits.push(Edit::Apply(kind, object.identity.clone(), Err(Tainted)));
-            let told = self.diagnostics.len() - self.late_diagnostics;
-            self.hand_in(Purpose::Edited { edit: self.edits.len() - 1, told }, object);
+            let diagnostic_index = self.diagnostics.len() - self.late_diagnostics;
+            self.submit(Purpose::Edited { edit: self.edits.len() - 1, diagnostic_index }, object);
         } else {
             let kept = self.decoding.decode(&object).map_err(|why| {
                 self.diagnostics.extend(self.undecodable(&object.identity, &why));
@@ -43,13 +43,13 @@ impl<K: Kept> Driver<K> {
         let copied = inject!(self.reflector.evidence().faults, CopiedRelist);
         let Some(staging) = &mut self.staging else { return };
         // UID and version identify the content, so an unchanged object needs no decoding and keeps its memory.
-        if !copied && staging.offer(&object.identity) == Offer::Unchanged {
+        if !copied && staging.offer(&object.identity) == OfferResult::Unchanged {
             return;
         }
         if self.decoding.is_shared() {
             let place = staging.put_unfilled(object.identity.clone());
-            let told = self.log_throttle.told();
-            self.hand_in(Purpose::Listed { place, told }, object);
+            let diagnostic_index = self.log_throttle.diagnostic_index();
+            self.submit(Purpose::Listed { place, diagnostic_index }, object);
             return;
         }
         match self.decoding.decode(&object) {
@@ -62,7 +62,7 @@ impl<K: Kept> Driver<K> {
     /// the reflector's actions.
     pub(super) fn offer(&mut self, now: Instant, id: RequestId, identity: Identity) -> Vec<Output> {
         let Some(staging) = &mut self.staging else { return Vec::new() };
-        if staging.offer_unseen(&identity) == Offer::Wanted {
+        if staging.offer_unseen(&identity) == OfferResult::Requested {
             self.reflector.step(now, Input::Differs(id, identity))
         } else {
             Vec::new()
@@ -85,10 +85,10 @@ impl<K: Kept> Driver<K> {
     }
 
     /// Submits an object for decoding.
-    fn hand_in(&mut self, purpose: Purpose, object: RawObject) {
+    fn submit(&mut self, purpose: Purpose, object: RawObject) {
         // The first object of each chunk keeps the whole chunk in memory, also for the others.
-        let beside = std::mem::take(&mut self.piece);
-        self.decoding.hand_in(purpose, object, beside);
+        let further_bytes = std::mem::take(&mut self.chunk_len);
+        self.decoding.submit(purpose, object, further_bytes);
     }
 
     /// Moves decoded objects to their list or edit.
@@ -107,16 +107,16 @@ impl<K: Kept> Driver<K> {
                     }
                 }
                 // The cached objects are tainted already. The diagnostics keep the order of arrival.
-                (Purpose::Listed { told, .. }, Err(unfit)) => {
-                    let (identity, why) = *unfit;
+                (Purpose::Listed { diagnostic_index, .. }, Err(error)) => {
+                    let (identity, why) = *error;
                     if let Some(diagnostic) = self.undecodable(&identity, &why) {
-                        self.log_throttle.stage_late(told, diagnostic);
+                        self.log_throttle.stage_late(diagnostic_index, diagnostic);
                     }
                 }
-                (Purpose::Edited { told, .. }, Err(unfit)) => {
-                    let (identity, why) = *unfit;
+                (Purpose::Edited { diagnostic_index, .. }, Err(error)) => {
+                    let (identity, why) = *error;
                     if let Some(diagnostic) = self.undecodable(&identity, &why) {
-                        self.diagnostics.insert(told + self.late_diagnostics, diagnostic);
+                        self.diagnostics.insert(diagnostic_index + self.late_diagnostics, diagnostic);
                         self.late_diagnostics += 1;
                     }
                 }
@@ -134,8 +134,8 @@ impl<K: Kept> Driver<K> {
     pub(super) fn undecodable(&self, identity: &Identity, why: &impl ToString) -> Option<Diagnostic> {
         let Identity { key, uid, version } = identity;
         let snapshot = self.shared.snapshot();
-        let told = snapshot.entry(key.namespace(), key.name());
-        if told.is_some_and(|held| held.is_tainted() && held.uid().is_same(uid) && held.version() == version) {
+        let entry = snapshot.entry(key.namespace(), key.name());
+        if entry.is_some_and(|held| held.is_tainted() && held.uid().is_same(uid) && held.version() == version) {
             return None;
         }
         Some(Diagnostic::Undecodable { key: key.clone(), version: version.clone(), why: why.to_string().into() })
@@ -151,7 +151,7 @@ impl<K: Kept> Driver<K> {
         // these bytes, so two such versions of one state can differ.
         let is_read = |held: &ResourceVersion| held == version || !held.is_given() && !version.is_given();
         let Some(held) = held.filter(|held| is_read(held.version())) else {
-            if self.early.len() < MOST_EARLY {
+            if self.early.len() < MAX_EARLY_FAILURES {
                 self.early.push(error.clone());
             }
             return false;
@@ -163,7 +163,7 @@ impl<K: Kept> Driver<K> {
         }
         self.diagnostics.extend(self.undecodable(held.identity(), error));
         self.edits.push(Edit::Taint(key.clone(), held.version().clone()));
-        let publishes = self.edits.len() >= MOST_TOGETHER;
+        let publishes = self.edits.len() >= MAX_READ_FAILURES_PER_FLUSH;
         if !publishes {
             self.unpublished.get_or_insert(self.shared.environment.now());
         }

@@ -12,7 +12,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde_json::Value;
 
 use super::delta_compressed::{DeltaCompressed, DictionaryGroups};
-use super::error::place;
+use super::error::error_offset;
 use super::size_counting::{ByteCount, SizeCounting};
 use super::{DecodeError, DecodeOptions, Encoding, RawObject};
 use crate::protobuf;
@@ -23,7 +23,7 @@ use crate::protobuf;
 /// resources, `DynamicObject`, `PartialObjectMeta<K>`, and a custom struct with only the needed fields.
 /// [`Lazy<K>`](crate::Lazy) of each of them is a form, too. The identity of an object does not depend on the form; it
 /// comes from the [`RawObject`].
-pub trait Kept: Send + Sync + Sized + 'static {
+pub trait Cacheable: Send + Sync + Sized + 'static {
     /// Resource of the form, which determines the endpoint.
     type Resource: Resource + 'static;
 
@@ -46,13 +46,13 @@ pub trait Kept: Send + Sync + Sized + 'static {
 
     /// Returns true if decoding an object costs much more than receiving its bytes. Helper threads then decode when
     /// many objects are pending.
-    fn is_dear() -> bool;
+    fn is_costly() -> bool;
 
     /// Returns the labels, for readers with a selector.
     fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>>;
 }
 
-impl<K> Kept for K
+impl<K> Cacheable for K
 where
     K: Resource + DeserializeOwned + Send + Sync + 'static,
 {
@@ -70,7 +70,7 @@ where
         K::metadata_api()
     }
 
-    fn is_dear() -> bool {
+    fn is_costly() -> bool {
         true
     }
 
@@ -87,17 +87,17 @@ pub struct Decoder {
     /// Heap memory of the last decoded object, in bytes.
     heap: usize,
     /// Dictionaries for packed objects, if objects are packed.
-    families: Option<DictionaryGroups>,
-    unread: Option<Unread>,
+    dictionaries: Option<DictionaryGroups>,
+    on_undecodable: Option<OnUndecodable>,
     /// State that the kept objects share.
     shared: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Callback for an object that a read found to be undecodable.
-pub type Unread = Arc<dyn Fn(&DecodeError) + Send + Sync>;
+pub type OnUndecodable = Arc<dyn Fn(&DecodeError) + Send + Sync>;
 
 /// Maximum size of the buffer between objects, so a large object does not occupy memory forever.
-const SCRATCH: usize = 256 * 1024;
+const MAX_SCRATCH_BYTES: usize = 256 * 1024;
 
 impl Decoder {
     /// Creates a decoder with these options.
@@ -107,37 +107,42 @@ impl Decoder {
 
     /// Sets the callback for objects that a read finds to be undecodable.
     #[must_use]
-    pub fn tell_unread(self, unread: Unread) -> Self {
-        Self { unread: Some(unread), ..self }
+    pub fn on_undecodable(self, on_undecodable: OnUndecodable) -> Self {
+        Self { on_undecodable: Some(on_undecodable), ..self }
     }
 
     /// Packs encoded objects: only the differences to a similar object are kept. Similar objects take a tenth to a
     /// fifth of their bytes. Each decoding and each read costs some microseconds.
     #[must_use]
     pub fn packed(self) -> Self {
-        Self { families: Some(DictionaryGroups::default()), ..self }
+        Self { dictionaries: Some(DictionaryGroups::default()), ..self }
     }
 
     /// Returns the size of the dictionaries in bytes. The size of an object does not include its dictionary. `None` if
     /// objects are not packed.
-    pub fn beside(&self) -> Option<Arc<AtomicUsize>> {
-        self.families.as_ref().map(|families| families.held().clone())
+    pub fn dictionary_bytes(&self) -> Option<Arc<AtomicUsize>> {
+        self.dictionaries.as_ref().map(|dictionaries| dictionaries.dictionary_bytes().clone())
     }
 
     /// Creates a decoder with the same options for a helper thread. The new decoder does not pack: decoding to a packed
     /// form is cheap, so helper threads do not take part.
     #[must_use]
     pub fn another(&self) -> Self {
-        Self { options: self.options, unread: self.unread.clone(), shared: self.shared.clone(), ..Self::default() }
+        Self {
+            options: self.options,
+            on_undecodable: self.on_undecodable.clone(),
+            shared: self.shared.clone(),
+            ..Self::default()
+        }
     }
 
     /// Returns the state that all objects of this decoder share. `make` creates it for the first object, with the
     /// callback for undecodable objects.
-    pub(crate) fn shared<T: Send + Sync + 'static>(&mut self, make: impl FnOnce(Option<Unread>) -> T) -> Arc<T> {
+    pub(crate) fn shared<T: Send + Sync + 'static>(&mut self, make: impl FnOnce(Option<OnUndecodable>) -> T) -> Arc<T> {
         if let Some(shared) = self.shared.clone().and_then(|shared| shared.downcast().ok()) {
             return shared;
         }
-        let first = Arc::new(make(self.unread.clone()));
+        let first = Arc::new(make(self.on_undecodable.clone()));
         self.shared = Some(first.clone());
         first
     }
@@ -147,7 +152,7 @@ impl Decoder {
     /// # Errors
     ///
     /// Returns an error if the object does not fit the form.
-    pub fn weighed<K: Kept>(&mut self, raw: &RawObject) -> Result<(K, usize), DecodeError> {
+    pub fn decode_with_size<K: Cacheable>(&mut self, raw: &RawObject) -> Result<(K, usize), DecodeError> {
         self.heap = 0;
         let object = K::decode(raw, self)?;
         Ok((object, self.heap))
@@ -156,8 +161,8 @@ impl Decoder {
     /// Returns the bytes of `raw` to store in the cache, packed if possible.
     pub(crate) fn pack(&mut self, raw: &RawObject) -> DeltaCompressed {
         let bytes = compact(self.options, &mut self.scratch, raw);
-        let packed = match &mut self.families {
-            Some(families) => families.pack(&raw.identity.key, bytes),
+        let packed = match &mut self.dictionaries {
+            Some(dictionaries) => dictionaries.pack(&raw.identity.key, bytes),
             None => DeltaCompressed::plain(bytes),
         };
         self.heap += packed.footprint();
@@ -179,7 +184,7 @@ impl Decoder {
                 decoded.map_err(|error| {
                     // The error position refers to the text without `managedFields`, so the length
                     // of the cut is added.
-                    let at = place(text, &error);
+                    let at = error_offset(text, &error);
                     let cut = raw.managed_fields.as_ref().is_some_and(|cut| at > cut.start);
                     let offset = if cut { at + raw.bytes.len() - text.len() } else { at };
                     DecodeError::of_json(&raw.identity, offset, &error)
@@ -201,7 +206,7 @@ impl Decoder {
 fn compact<'a>(options: DecodeOptions, scratch: &'a mut Vec<u8>, raw: &'a RawObject) -> &'a [u8] {
     scratch.clear();
     // A huge object must not keep a huge buffer for all later objects.
-    scratch.shrink_to(SCRATCH);
+    scratch.shrink_to(MAX_SCRATCH_BYTES);
     raw.compact(options, scratch)
 }
 

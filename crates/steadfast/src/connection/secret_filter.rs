@@ -23,9 +23,9 @@ use tower::BoxError;
 use crate::transport::ResponseBody;
 
 /// Maximum bytes of a buffered response; `kube` buffers the whole response as well.
-const ANSWER_LIMIT: usize = 256 * 1024 * 1024;
+const MAX_BUFFERED_BYTES: usize = 256 * 1024 * 1024;
 /// Maximum bytes of one line of a watch. etcd limits objects to 1.5 MiB.
-const LINE_LIMIT: usize = 16 * 1024 * 1024;
+const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Error for a response with secrets that cannot be decoded and is withheld, since `kube` would log it.
 #[derive(Clone, thiserror::Error)]
@@ -34,7 +34,7 @@ const LINE_LIMIT: usize = 16 * 1024 * 1024;
      look at it with kubectl get -o json"
 )]
 #[non_exhaustive]
-pub struct WithheldAnswer {
+pub struct WithheldResponse {
     /// The server.
     pub server: String,
     /// The path that was requested.
@@ -99,14 +99,14 @@ impl Sensitive {
         })
     }
 
-    fn withheld(&self, server: &str, detail: String) -> WithheldAnswer {
+    fn withheld(&self, server: &str, detail: String) -> WithheldResponse {
         let kind = match self.kind {
             Kind::Secret => "Secret",
             Kind::Secrets => "SecretList",
             Kind::Token => "TokenRequest",
             Kind::Events => "event of a Secret",
         };
-        WithheldAnswer { server: server.to_owned(), path: self.path.clone(), kind, detail }
+        WithheldResponse { server: server.to_owned(), path: self.path.clone(), kind, detail }
     }
 
     /// Checks that `text`, a response or a line of a watch, has the expected form. The error quotes no part of `text`.
@@ -185,7 +185,7 @@ impl Checked {
         event.into()
     }
 
-    fn whole(&self, body: Bytes) -> Result<Bytes, WithheldAnswer> {
+    fn whole(&self, body: Bytes) -> Result<Bytes, WithheldResponse> {
         match self.sensitive.check(&body) {
             Ok(()) => Ok(body),
             Err(detail) => Err(self.sensitive.withheld(&self.server, detail)),
@@ -200,7 +200,7 @@ impl http_body::Body for Checked {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         let watched = this.sensitive.kind == Kind::Events;
-        let limit = if watched { LINE_LIMIT } else { ANSWER_LIMIT };
+        let limit = if watched { MAX_LINE_BYTES } else { MAX_BUFFERED_BYTES };
         loop {
             // Complete lines first: the limit applies to one line, and not to all lines of a chunk.
             if let Some(line) = watched.then(|| this.line()).flatten() {
@@ -241,7 +241,7 @@ impl http_body::Body for Checked {
     }
 }
 
-debug_as_message!(WithheldAnswer);
+debug_as_message!(WithheldResponse);
 
 #[cfg(test)]
 mod tests {
@@ -289,9 +289,9 @@ mod tests {
         ];
         for body in bodies {
             let event = [br#"{"type":"ADDED","object":"#, body, b"}"].concat();
-            for told in [check("GET", ONE, body), check("GET", WATCH, &event)] {
-                let told = told.expect_err("not a Secret");
-                assert!(!told.contains("hunter2") && !told.contains("aHVudGVyMg"), "{told}");
+            for message in [check("GET", ONE, body), check("GET", WATCH, &event)] {
+                let message = message.expect_err("not a Secret");
+                assert!(!message.contains("hunter2") && !message.contains("aHVudGVyMg"), "{message}");
             }
         }
         let list = br#"{"kind":"SecretList","apiVersion":"v1","metadata":{},"items":[{"data":"hunter2"}]}"#;
