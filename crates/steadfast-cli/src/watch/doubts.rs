@@ -105,11 +105,11 @@ async fn print(
 
 /// Waits until the handler has returned from all events that are pending now: later lines are newer than the doubt.
 async fn until_delivered(events: &Registration<DynamicObject>) {
-    let begun = events.counts();
+    let begun = events.stats();
     // A pending entry may represent a deletion and an addition, which are two calls of the handler.
     let enough = begun.returned + begun.skipped + 2 * begun.entries as u64;
     loop {
-        let counts = events.counts();
+        let counts = events.stats();
         if counts.entries == 0 || counts.returned + counts.skipped >= enough {
             return;
         }

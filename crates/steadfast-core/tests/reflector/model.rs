@@ -249,7 +249,7 @@ impl Client {
                 Verdict::Stage => drop(self.staged.insert(key, version)),
                 Verdict::Compare => drop(self.compared.0.insert(key, version)),
                 Verdict::StageUnchanged if self.store.get(&key) == Some(&version) => {
-                    drop(self.staged.insert(key, version))
+                    self.staged.insert(key, version);
                 }
                 Verdict::StageUnchanged => self.step(Input::Differs(id, identity(key, version))),
                 Verdict::Perform(outputs) => self.perform(&outputs),

@@ -283,7 +283,7 @@ async fn pending_deletions_are_dropped_for_other_cluster() -> Result<(), WorldEr
     server.delete_named("configmaps", "default", "a")?;
     server.delete_named("configmaps", "default", "b")?;
     life.settle(&server).await?;
-    assert_eq!(life.informer.durables()[0].1.owed, 2);
+    assert_eq!(life.informer.durables()[0].1.pending, 2);
     let path = life.die(&folder)?;
     server.stop();
     let server = ApiServer::builder().in_memory().seed(77).start().await?;

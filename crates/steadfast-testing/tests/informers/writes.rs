@@ -72,7 +72,7 @@ async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), WorldError> {
     world.server.faults().lag(true);
     let recording = connection.record_writes();
     recording
-        .of(async {
+        .scope(async {
             let twice = maps.create(&PostParams::default(), &config_map("a", "1")).await;
             assert!(matches!(twice, Err(kube::Error::Api(status)) if status.code == 409));
             let tried = PostParams { dry_run: true, ..PostParams::default() };
