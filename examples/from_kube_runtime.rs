@@ -15,7 +15,7 @@ use kube::{Resource, ResourceExt};
 use kube_runtime::controller::{Action, Controller};
 use kube_runtime::reflector::ObjectRef;
 use kube_runtime::{WatchStreamExt, reflector, watcher};
-use steadfast::{Event, Cacheable, Scope, Watch};
+use steadfast::{Cacheable, Event, Scope, Watch};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::config_map;
 use tokio::sync::mpsc;

@@ -38,7 +38,7 @@ use kube::Resource;
 use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 use steadfast::unstable::cause::with_causes;
-use steadfast::{DynamicType, Informer, InformerFactory, Cacheable, Lookup, Object, ObjectKey};
+use steadfast::{Cacheable, DynamicType, Informer, InformerFactory, Lookup, Object, ObjectKey};
 
 pub use action::{Action, back_off};
 use cache_handle::CacheHandle;

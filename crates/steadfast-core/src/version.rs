@@ -162,7 +162,10 @@ mod tests {
     fn substitute_version_is_opaque_and_never_sent() {
         let (made, other) = (ResourceVersion::substitute_for(b"1"), ResourceVersion::substitute_for(b"2"));
         assert_eq!((made.as_str(), made.is_given(), made.is_ordered()), ("", false, false));
-        assert_eq!((made.order(&other), made.order(&ResourceVersion::substitute_for(b"1"))), (None, Some(Ordering::Equal)));
+        assert_eq!(
+            (made.order(&other), made.order(&ResourceVersion::substitute_for(b"1"))),
+            (None, Some(Ordering::Equal))
+        );
         assert_eq!(made.unordered().as_str(), "");
         assert_eq!(format!("{made} {made:?}"), "none vnone", "not even a hash of a Secret is shown");
         let odd = ResourceVersion::from(made.unique_text());

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::core::{DynamicObject, PartialObjectMeta};
 use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use steadfast_core::decode::{Decoder, Encoding, Cacheable, RawObject, list_item};
+use steadfast_core::decode::{Cacheable, Decoder, Encoding, RawObject, list_item};
 use steadfast_core::frame::Item;
 use steadfast_core::protobuf::MessageId;
 use steadfast_core::{Lazy, WithSize};

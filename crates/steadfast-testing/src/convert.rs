@@ -1,7 +1,7 @@
 //! Conversion of an informer's events and freshness into the types of the checker.
 
 use kube::Resource;
-use steadfast::{Certainty, DeleteReason, Event, Freshness, Identity, Cacheable, Object, Scope, Snapshot};
+use steadfast::{Cacheable, Certainty, DeleteReason, Event, Freshness, Identity, Object, Scope, Snapshot};
 use steadfast_contract as contract;
 
 pub(crate) fn scope(scope: &Scope) -> contract::Scope {

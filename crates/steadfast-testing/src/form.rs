@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::{InformerBuilder, InformerFactory, Cacheable, Lazy, Scope};
+use steadfast::{Cacheable, InformerBuilder, InformerFactory, Lazy, Scope};
 use steadfast_core::decode::{DecodeError, Decoder, RawObject};
 
 use crate::error::Error;

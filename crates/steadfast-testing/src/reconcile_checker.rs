@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use kube::Resource;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
-use steadfast::{Informer, Cacheable, ObjectKey};
+use steadfast::{Cacheable, Informer, ObjectKey};
 use steadfast_apiserver::{ApiServer, Change};
 
 use crate::Error;

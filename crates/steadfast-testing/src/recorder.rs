@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 use kube::Resource;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast::{
-    Call, Diagnostic, Event, Freshness, Handler, HandlerBuilder, Informer, Cacheable, Registration, ResourceVersion, Scope,
-    WaitError,
+    Cacheable, Call, Diagnostic, Event, Freshness, Handler, HandlerBuilder, Informer, Registration, ResourceVersion,
+    Scope, WaitError,
 };
 use steadfast_apiserver::ApiServer;
 use steadfast_contract::{Key, Outcome, Reason, Record, Seen, Target, Trace};

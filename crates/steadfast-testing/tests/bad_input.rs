@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use steadfast::ObjectKey;
-use steadfast::{Connection, Freshness, Informer, InformerFactory, Cacheable, Scope};
+use steadfast::{Cacheable, Connection, Freshness, Informer, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, BodyCorruption, InjectedResponse, RequestRule, Verb};
 use steadfast_contract::check;
 use steadfast_testing::{Recorder, WorldError, config_map, history, kube_config, widget_definition};

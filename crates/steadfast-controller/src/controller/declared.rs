@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast::environment::{Instant, SharedEnvironment};
-use steadfast::{Freshness, Cacheable, WaitError, Writes};
+use steadfast::{Cacheable, Freshness, WaitError, Writes};
 
 use super::cache_handle::CacheHandle;
 use super::source_cache::SourceCache;

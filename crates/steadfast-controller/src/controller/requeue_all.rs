@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use steadfast::environment::SharedEnvironment;
-use steadfast::{Diagnostic, Informer, InformerFactory, Cacheable, ObjectKey, ResourceVersion};
+use steadfast::{Cacheable, Diagnostic, Informer, InformerFactory, ObjectKey, ResourceVersion};
 use tokio::sync::watch;
 
 use super::lifecycle::Lifecycle;

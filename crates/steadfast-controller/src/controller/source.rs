@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use steadfast::{
-    AsyncHandler, Call, DynamicType, Event, HandlerError, Informer, InformerError, InformerFactory, Cacheable,
+    AsyncHandler, Cacheable, Call, DynamicType, Event, HandlerError, Informer, InformerError, InformerFactory,
     MultiNamespaceInformer, Object, ObjectKey, Registration, Scope, Writes,
 };
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use parking_lot::RwLock;
-use steadfast::{CacheId, Freshness, Informer, InformerFactory, Cacheable, ObjectKey, Scope, Snapshot, WaitError, Writes};
+use steadfast::{
+    CacheId, Cacheable, Freshness, Informer, InformerFactory, ObjectKey, Scope, Snapshot, WaitError, Writes,
+};
 use tokio::sync::watch;
 
 use super::cache_handle::CacheHandle;

@@ -11,7 +11,7 @@ use futures::{FutureExt, StreamExt};
 use kube::Resource;
 use parking_lot::Mutex;
 use steadfast::environment::SharedEnvironment;
-use steadfast::{Freshness, Cacheable, Object, ObjectKey};
+use steadfast::{Cacheable, Freshness, Object, ObjectKey};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 use futures::Stream;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use steadfast::{Connection, Informer, Cacheable, ObjectKey, kube};
+use steadfast::{Cacheable, Connection, Informer, ObjectKey, kube};
 use tokio::sync::watch;
 
 use gains::GainTracker;

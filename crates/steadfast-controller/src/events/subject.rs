@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
-use steadfast::{DynamicType, Cacheable, Object};
+use steadfast::{Cacheable, DynamicType, Object};
 
 /// Subject of an event: an object, an informer's handle, a reference, or an [`Arc`] of these.
 ///

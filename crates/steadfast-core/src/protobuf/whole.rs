@@ -89,7 +89,8 @@ impl<'de> MapAccess<'de> for Object<'de> {
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
         match self.yielded.checked_sub(1).and_then(|yielded| self.types.get(yielded)) {
             Some((name, text)) => {
-                let text = SingleValue { value: Value::Text, content: Content::Inside(Reader::new(text)), depth: DEPTH };
+                let text =
+                    SingleValue { value: Value::Text, content: Content::Inside(Reader::new(text)), depth: DEPTH };
                 let mut value = seed.deserialize(AsJson(text));
                 step_out(&mut value, Step::Field(name), 0);
                 value

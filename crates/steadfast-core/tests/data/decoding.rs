@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use steadfast_core::decode::{
-    DecodeError, DecodeOptions, Decoder, PartialIdentity, RecordError, RecordProblem, ExpectedKind, WatchRecord, list_item,
-    status, watch_record,
+    DecodeError, DecodeOptions, Decoder, ExpectedKind, PartialIdentity, RecordError, RecordProblem, WatchRecord,
+    list_item, status, watch_record,
 };
 use steadfast_core::record::{Bookmark, RecordKind, Status};
 use steadfast_core::{Cacheable, Encoding, Lazy, ObjectKey, RawObject, ResourceVersion, Uid};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
-use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, Cacheable, ExpectedKind, WatchRecord};
+use steadfast_core::decode::{self, Cacheable, DecodeOptions, Decoder, Encoding, ExpectedKind, WatchRecord};
 use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
 
 use crate::meter::Meter;

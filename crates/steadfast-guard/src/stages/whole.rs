@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, Cacheable, WatchRecord};
+use steadfast_core::decode::{self, Cacheable, DecodeOptions, Decoder, Encoding, WatchRecord};
 use steadfast_core::frame::{Line, StreamFramer};
 use steadfast_core::queue::DeliveryQueue;
 use steadfast_core::reflector::{Record, Verdict};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use steadfast::{Freshness, Informer, Cacheable, ResourceVersion};
+use steadfast::{Cacheable, Freshness, Informer, ResourceVersion};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -63,7 +63,10 @@ async fn restart_resumes_without_list() -> Result<(), WorldError> {
     rest.sort();
     assert_eq!(rest, ["+ a-00003", "+ b", "- a-00002 observed", "- a-00003 observed", "~ a-00001"]);
     assert_eq!(life.noted(|note| matches!(note, Diagnostic::Restored { .. })).len(), 1);
-    assert_eq!(life.noted(|note| matches!(note, Diagnostic::NotRestored { .. } | Diagnostic::CheckpointNotWritten { .. })), [""; 0]);
+    assert_eq!(
+        life.noted(|note| matches!(note, Diagnostic::NotRestored { .. } | Diagnostic::CheckpointNotWritten { .. })),
+        [""; 0]
+    );
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use parking_lot::Mutex;
 use serde_json::json;
-use steadfast::{Connection, InformerFactory, Cacheable, ObjectKey};
+use steadfast::{Cacheable, Connection, InformerFactory, ObjectKey};
 use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Controller, ControllerDiagnostic, RunError, RunningController};
 use steadfast_testing::proxy::NetworkFaults;

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::core::ApiResource;
 use parking_lot::Mutex;
-use steadfast::{Diagnostic, Informer, InformerBuilder, Cacheable, Scope};
+use steadfast::{Cacheable, Diagnostic, Informer, InformerBuilder, Scope};
 use steadfast_apiserver::{ApiServer, InjectedResponse, ObjectCorruption, RequestRecord, RequestRule, Verb};
 use steadfast_testing::{WorldError, config_map, labelled_config_map};
 

@@ -28,7 +28,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
-use steadfast::{Event, Informer, InformerFactory, Cacheable, Object, Registration, Scope};
+use steadfast::{Cacheable, Event, Informer, InformerFactory, Object, Registration, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_testing::{InMemory, WorldError};
 

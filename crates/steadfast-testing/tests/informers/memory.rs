@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::{Freshness, Informer, Cacheable, Lazy, Scope};
+use steadfast::{Cacheable, Freshness, Informer, Lazy, Scope};
 use steadfast_testing::{WorldError, config_map};
 
 use super::{SOON, Told, World, settled};

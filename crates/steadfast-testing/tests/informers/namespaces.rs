@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::ResourceExt;
 use parking_lot::Mutex;
 use serde_json::json;
-use steadfast::{Event, Freshness, Informer, Cacheable, MultiNamespaceInformer, Registration, Scope, parse_selector};
+use steadfast::{Cacheable, Event, Freshness, Informer, MultiNamespaceInformer, Registration, Scope, parse_selector};
 use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_core::random::Random;
 use steadfast_testing::{WorldError, config_map_in};

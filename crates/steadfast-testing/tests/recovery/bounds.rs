@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
-use steadfast::{Freshness, Informer, InformerBuilder, InformerFactory, Cacheable, ResourceVersion, Scope};
+use steadfast::{Cacheable, Freshness, Informer, InformerBuilder, InformerFactory, ResourceVersion, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{ConfigMapInForm, Form, InMemory, Recorder, WorldError, builder_in_form, config_map, until};

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde_json::json;
-use steadfast::{Diagnostic, Informer, InformerFactory, Cacheable, Lazy, ReflectorSettings, Scope};
+use steadfast::{Cacheable, Diagnostic, Informer, InformerFactory, Lazy, ReflectorSettings, Scope};
 use steadfast_contract::check;
 use steadfast_testing::cluster::Writer;
 use steadfast_testing::reference::Reference;
@@ -74,8 +74,12 @@ async fn relist_transfers_only_differing_objects() -> Result<(), WorldError> {
         try_join_all(created).await?;
     }
     let connection = reference.connection_by(reference.address(other)).await?;
-    let settings =
-        ReflectorSettings { page_size: Some(250), delta_min_objects: 500, delta_one_in: 100, ..ReflectorSettings::default() };
+    let settings = ReflectorSettings {
+        page_size: Some(250),
+        delta_min_objects: 500,
+        delta_one_in: 100,
+        ..ReflectorSettings::default()
+    };
     let factory = InformerFactory::with_settings(&connection, settings);
     let (everywhere, default) = (Scope::all(), Scope::namespace("default").labels("!hidden"));
     let kind = ApiResource::erase::<ConfigMap>(&());

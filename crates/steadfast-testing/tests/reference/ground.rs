@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
-use steadfast::{Freshness, Informer, Cacheable};
+use steadfast::{Cacheable, Freshness, Informer};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 

@@ -10,7 +10,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParam
 use kube::core::PartialObjectMeta;
 use kube::{Client, Resource};
 use serde_json::{Value, json};
-use steadfast::{Encoding, Informer, InformerFactory, Cacheable, Lazy, Scope};
+use steadfast::{Cacheable, Encoding, Informer, InformerFactory, Lazy, Scope};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 

@@ -148,7 +148,8 @@ async fn shutdown_while_cut_is_prompt<K: CachedConfigMap>(cluster: &mut Cluster)
 async fn write_while_cut_happens_at_most_once<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (recorder, network) = (cluster.recorder(), cluster.network());
     let deadline = Duration::from_secs(2);
-    let connection = cluster.connection_with_settings(Settings { headers_timeout: deadline, ..Settings::default() }).await?;
+    let connection =
+        cluster.connection_with_settings(Settings { headers_timeout: deadline, ..Settings::default() }).await?;
     let Watched { informer, seen, .. } = &watch_by::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
 
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());

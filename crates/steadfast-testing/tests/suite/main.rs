@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use parking_lot::Mutex;
-use steadfast::{Diagnostic, Informer, InformerBuilder, InformerFactory, Cacheable, Scope};
+use steadfast::{Cacheable, Diagnostic, Informer, InformerBuilder, InformerFactory, Scope};
 use steadfast_contract::{Terms, Verdict};
 use steadfast_testing::cluster::{Cluster, ServerFault, ServerKind};
 use steadfast_testing::scenarios::Fault;
@@ -212,7 +212,11 @@ async fn until_delivered<K: Cacheable>(
 }
 
 /// Returns the time until `informer` is fresh, or no longer fresh. Returns an error after `limit`.
-async fn until_fresh<K: Cacheable>(informer: &Informer<K>, fresh: bool, limit: Duration) -> Result<Duration, WorldError> {
+async fn until_fresh<K: Cacheable>(
+    informer: &Informer<K>,
+    fresh: bool,
+    limit: Duration,
+) -> Result<Duration, WorldError> {
     let started = Instant::now();
     while informer.freshness().is_fresh() != fresh {
         if started.elapsed() > limit {

@@ -553,7 +553,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn helpers_preserve_results_and_order() {
         for seed in 0..12 {
-            let helpers = Helpers { threads: 1 + seed as usize % 4, min_bytes: [1, 5_000, 64 * 1024][seed as usize % 3] };
+            let helpers =
+                Helpers { threads: 1 + seed as usize % 4, min_bytes: [1, 5_000, 64 * 1024][seed as usize % 3] };
             let racing = Racing::new(helpers);
             play(seed, Decoding::new(object_decoder(), racing.clone()));
             racing.join();

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use steadfast_core::decode::{
-    DecodeOptions, Decoder, PartialIdentity, RecordError, RecordProblem, ExpectedKind, WatchRecord, continue_token,
+    DecodeOptions, Decoder, ExpectedKind, PartialIdentity, RecordError, RecordProblem, WatchRecord, continue_token,
     list_item, status, watch_record,
 };
 use steadfast_core::frame::Item;

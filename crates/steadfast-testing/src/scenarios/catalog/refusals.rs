@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
-use steadfast::{Freshness, Informer, Cacheable, ReflectorSettings, Scope};
+use steadfast::{Cacheable, Freshness, Informer, ReflectorSettings, Scope};
 use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use tokio::time::{Instant, sleep};
 

@@ -8,7 +8,7 @@ use kube::{Resource, ResourceExt};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
-use steadfast::{Informer, InformerFactory, Cacheable, Scope};
+use steadfast::{Cacheable, Informer, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{WorldError, config_map, informers, until};
 
