@@ -4,7 +4,7 @@
 //	bench-go generate -out DIR -count N -seed S
 //	bench-go fill -kubeconfig FILE -count N -seed S [-resource pods|widgets]
 //	bench-go stamp -kubeconfig FILE -objects N -seed S -count N -rate N [-resource pods|widgets]
-//	bench-go witness -kubeconfig FILE
+//	bench-go fault-client -kubeconfig FILE
 //	bench-go reconcile -kubeconfig FILE -keys N -rounds N -concurrency N [-wait-us N] [-urgent N]
 //	bench-go client -kubeconfig FILE -expect N [-resource pods|widgets] [-json] [-paged] [-trim]
 package main
@@ -16,7 +16,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(fmt.Errorf("specify a command: generate, fill, stamp, client, reconcile or witness"))
+		fail(fmt.Errorf("specify a command: generate, fill, stamp, client, reconcile or fault-client"))
 	}
 	var err error
 	switch os.Args[1] {
@@ -26,14 +26,14 @@ func main() {
 		err = fill(os.Args[2:])
 	case "stamp":
 		err = stamp(os.Args[2:])
-	case "witness":
-		err = witness(os.Args[2:])
+	case "fault-client":
+		err = faultClient(os.Args[2:])
 	case "client":
 		err = client(os.Args[2:])
 	case "reconcile":
 		err = reconcile(os.Args[2:])
 	default:
-		err = fmt.Errorf("unknown command: %s; use generate, fill, stamp, client, reconcile or witness", os.Args[1])
+		err = fmt.Errorf("unknown command: %s; use generate, fill, stamp, client, reconcile or fault-client", os.Args[1])
 	}
 	if err != nil {
 		fail(err)

@@ -16,14 +16,14 @@
 
 mod baseline;
 mod cache;
+mod fault_client;
 mod form;
+mod kube_runtime_client;
 mod measure;
-mod ours;
 mod output;
-mod peer;
 mod progress;
 mod request;
-mod witness;
+mod steadfast_client;
 
 use std::time::{Duration, Instant};
 
@@ -48,9 +48,9 @@ pub(crate) use request::ClientArgs;
 pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
     let file = Kubeconfig::read_from(&args.kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-    if args.witness {
+    if args.fault_client {
         // This client runs until its standard input ends. It prints events instead of measurements.
-        return witness::run(config, args.library).await;
+        return fault_client::run(config, args.library).await;
     }
     let progress = Progress::default();
     let (started, used) = (Instant::now(), processor_time()?);
@@ -63,13 +63,15 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
     };
     let cache: Box<dyn Cache> = match (args.library, args.resource.as_str()) {
         (Library::Steadfast, "pods") if args.lazy => {
-            Box::new(ours::start::<Lazy<Pod>>(config, &(), &args, &progress).await?)
+            Box::new(steadfast_client::start::<Lazy<Pod>>(config, &(), &args, &progress).await?)
         }
         (Library::Steadfast, _) if args.lazy => {
-            Box::new(ours::start::<Lazy<DynamicObject>>(config, &widgets, &args, &progress).await?)
+            Box::new(steadfast_client::start::<Lazy<DynamicObject>>(config, &widgets, &args, &progress).await?)
         }
-        (Library::Steadfast, "pods") => Box::new(ours::start::<Pod>(config, &(), &args, &progress).await?),
-        (Library::Steadfast, _) => Box::new(ours::start::<DynamicObject>(config, &widgets, &args, &progress).await?),
+        (Library::Steadfast, "pods") => Box::new(steadfast_client::start::<Pod>(config, &(), &args, &progress).await?),
+        (Library::Steadfast, _) => {
+            Box::new(steadfast_client::start::<DynamicObject>(config, &widgets, &args, &progress).await?)
+        }
         // The baseline has no cache, so no other command applies.
         (Library::Baseline, _) => {
             let bytes = baseline::read(config, &args).await?;
@@ -77,8 +79,10 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
             print_response(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "bytes": bytes }));
             return Ok(());
         }
-        (Library::Kube, "pods") => Box::new(peer::start::<Pod>(config, (), &args, &progress).await?),
-        (Library::Kube, _) => Box::new(peer::start::<DynamicObject>(config, widgets, &args, &progress).await?),
+        (Library::Kube, "pods") => Box::new(kube_runtime_client::start::<Pod>(config, (), &args, &progress).await?),
+        (Library::Kube, _) => {
+            Box::new(kube_runtime_client::start::<DynamicObject>(config, widgets, &args, &progress).await?)
+        }
     };
     let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_time()? - used);
     // A sync of too few objects would look fast.

@@ -25,7 +25,7 @@ use crate::BenchError;
 const CHILDREN: usize = 3;
 
 /// Number of faults per run.
-const UPSETS: usize = 60;
+const FAULTS: usize = 60;
 
 /// Limit of children that exist at once. A run ends at this limit, because its continuation would take minutes.
 const RUNAWAY_CHILDREN: usize = 1000;
@@ -50,14 +50,14 @@ struct Tally {
     /// Number of runs with a surplus child.
     runs: u64,
     /// Number of runs that were ended at the limit.
-    away: u64,
+    runaways: u64,
     /// Highest number of children of one parent at once, in the runs that were not ended at the limit.
-    most: usize,
+    max_children: usize,
 }
 
 /// Executes all runs, and prints the results.
 pub(crate) fn run(args: &DuplicatesArgs) -> Result<(), BenchError> {
-    println!("{} runs, two parents with {CHILDREN} children each, {UPSETS} faults per run", args.seeds);
+    println!("{} runs, two parents with {CHILDREN} children each, {FAULTS} faults per run", args.seeds);
     for (name, is_ours) in [("steadfast", true), ("kube-runtime", false)] {
         if args.ours && !is_ours {
             continue;
@@ -65,19 +65,19 @@ pub(crate) fn run(args: &DuplicatesArgs) -> Result<(), BenchError> {
         let mut tally = Tally::default();
         for seed in args.first..args.first + args.seeds {
             // Each run has its own clock, and therefore its own thread.
-            let played = std::thread::scope(|scope| scope.spawn(|| play(seed, is_ours)).join());
-            let most = played.map_err(|_| format!("seed {seed} panicked"))??;
-            tally.runs += u64::from(most > CHILDREN);
-            if most >= RUNAWAY_CHILDREN {
-                tally.away += 1;
+            let outcome = std::thread::scope(|scope| scope.spawn(|| run_seed(seed, is_ours)).join());
+            let max_children = outcome.map_err(|_| format!("seed {seed} panicked"))??;
+            tally.runs += u64::from(max_children > CHILDREN);
+            if max_children >= RUNAWAY_CHILDREN {
+                tally.runaways += 1;
             } else {
-                tally.most = tally.most.max(most);
+                tally.max_children = tally.max_children.max(max_children);
             }
         }
-        let Tally { runs, away, most } = tally;
+        let Tally { runs, runaways, max_children } = tally;
         println!(
-            "{name}: {runs} of them had a surplus child; {away} of these ended at {RUNAWAY_CHILDREN} children of one parent, \
-             the others had at most {most} at once"
+            "{name}: {runs} of them had a surplus child; {runaways} of these ended at {RUNAWAY_CHILDREN} children of one parent, \
+             the others had at most {max_children} at once"
         );
     }
     Ok(())
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &DuplicatesArgs) -> Result<(), BenchError> {
 
 /// Executes one run. Returns the highest number of children of one parent at once, or at least `RUNAWAY_CHILDREN` if
 /// the run was ended at the limit.
-fn play(seed: u64, is_ours: bool) -> Result<usize, BenchError> {
+fn run_seed(seed: u64, is_ours: bool) -> Result<usize, BenchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(async {
         let server = ApiServer::builder().seed(seed).in_memory().start().await?;
@@ -100,52 +100,52 @@ fn play(seed: u64, is_ours: bool) -> Result<usize, BenchError> {
             let (client, children) = (connection.client(), factory.informer::<Pod>(Scope::all())?);
             let context = Arc::new((client, Cache::Informer(children)));
             let controller = Controller::<ConfigMap>::new(&factory, Scope::all()).owns::<Pod>(Scope::all());
-            let controller = controller.run(ours, back_off, context)?;
+            let controller = controller.run(reconcile_with_steadfast, back_off, context)?;
             // The faults end before the controller is dropped, so that late duplicates count too.
-            upset(seed, &server, &network).await?;
+            inject_faults(seed, &server, &network).await?;
             drop(controller);
         } else {
-            let running = tokio::spawn(theirs(connection));
-            upset(seed, &server, &network).await?;
+            let running = tokio::spawn(run_kube_runtime(connection));
+            inject_faults(seed, &server, &network).await?;
             running.abort();
         }
-        Ok(most(&server))
+        Ok(most_children(&server))
     })
 }
 
-async fn upset(seed: u64, server: &ApiServer, network: &NetworkFaults) -> Result<(), BenchError> {
-    let mut upsets = FaultSchedule::new(seed, server, network);
-    for step in 0..UPSETS {
-        upsets.another().await;
-        match upsets.random(8) {
+async fn inject_faults(seed: u64, server: &ApiServer, network: &NetworkFaults) -> Result<(), BenchError> {
+    let mut faults = FaultSchedule::new(seed, server, network);
+    for step in 0..FAULTS {
+        faults.inject_next().await;
+        match faults.random(8) {
             0 => {
                 // A deleted child must be replaced. A stale cache may still contain the child, or count its successor
                 // twice.
-                if let Some(name) = pods(server).live.into_values().flatten().nth(upsets.random(6) as usize) {
+                if let Some(name) = pods(server).live.into_values().flatten().nth(faults.random(6) as usize) {
                     server.delete_named("pods", "default", &name)?;
                 }
             }
             1 => {
-                let parent = ["a", "b"][upsets.random(2) as usize];
+                let parent = ["a", "b"][faults.random(2) as usize];
                 let patch = json!({ "data": { "value": step.to_string() } });
                 server.merge_patch("configmaps", "default", parent, patch)?;
             }
             _ => {}
         }
         // The limit is checked after each step, as each surplus child makes the next reconciles slower.
-        if most(server) >= RUNAWAY_CHILDREN {
+        if most_children(server) >= RUNAWAY_CHILDREN {
             return Ok(());
         }
     }
-    upsets.end();
+    faults.end();
     // Time for both libraries to converge after the last fault.
     tokio::time::sleep(Duration::from_mins(2)).await;
     Ok(())
 }
 
 /// Returns the highest number of children of one parent at once.
-fn most(server: &ApiServer) -> usize {
-    pods(server).most.into_values().max().unwrap_or_default()
+fn most_children(server: &ApiServer) -> usize {
+    pods(server).max_at_once.into_values().max().unwrap_or_default()
 }
 
 /// Returns the current and former children, from the server's own history.
@@ -186,14 +186,14 @@ async fn keep_children(parent: &ConfigMap, (client, children): &Context) -> Resu
     Ok(())
 }
 
-async fn ours(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
+async fn reconcile_with_steadfast(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     keep_children(&parent, &context).await?;
     Ok(Action::await_change())
 }
 
 /// Runs the same controller with kube-runtime. One watch fills its store, and another triggers the reconciles, as
 /// `owns` does.
-async fn theirs(connection: Connection) {
+async fn run_kube_runtime(connection: Connection) {
     let client = connection.client();
     let pods = Api::<Pod>::namespaced(client.clone(), "default");
     let (store, writer) = reflector::store();

@@ -1,6 +1,6 @@
 //! The whole run: builds the Go programs, generates the data, runs the parts, and writes the results.
 
-mod contestant;
+mod client_variant;
 mod faults;
 mod limited;
 mod machine;

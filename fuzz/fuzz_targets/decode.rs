@@ -8,7 +8,7 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use steadfast_core::decode::{
-    DecodeOptions, Decoder, Encoding, Cacheable, RawObject, RecordProblem, WatchRecord, list_item, watch_record,
+    Cacheable, DecodeOptions, Decoder, Encoding, RawObject, RecordProblem, WatchRecord, list_item, watch_record,
 };
 use steadfast_core::record::Identity;
 
@@ -29,12 +29,12 @@ fn item(item: &Bytes, value: Option<&Value>) {
             if let Some(value) = value {
                 assert_identity(&object.identity, value);
             }
-            kept(&object, value);
+            check_decoded_forms(&object, value);
         }
         Err(error) => {
             let _ = error.to_string();
             if let Some(value) = value {
-                lacks(&error.problem, value);
+                assert_field_missing(&error.problem, value);
             }
         }
     }
@@ -51,7 +51,7 @@ fn event(record: &Bytes, value: Option<&Value>) {
             assert!(matches!(value["type"].as_str(), Some("ADDED" | "MODIFIED" | "DELETED")));
             assert_identity(&raw.identity, object);
             assert_eq!(&serde_json::from_slice::<Value>(&raw.bytes).expect("serde_json reads each part"), object);
-            kept(&raw, Some(object));
+            check_decoded_forms(&raw, Some(object));
         }
         Ok(WatchRecord::Bookmark(bookmark)) => {
             assert_eq!(value["type"], "BOOKMARK");
@@ -72,7 +72,7 @@ fn event(record: &Bytes, value: Option<&Value>) {
                 RecordProblem::Malformed { .. } => panic!("serde_json reads a record with the error {error}"),
                 RecordProblem::UnknownType { name } => assert!(name.chars().count() <= 32),
                 RecordProblem::NoObject => assert!(value.get("object").is_none()),
-                problem @ RecordProblem::NoIdentity { .. } => lacks(&problem, object),
+                problem @ RecordProblem::NoIdentity { .. } => assert_field_missing(&problem, object),
                 _ => {}
             }
         }
@@ -95,7 +95,7 @@ fn assert_identity(identity: &Identity, object: &Value) {
 }
 
 /// Checks that a field reported as missing is missing, or longer than a server ever generates this field.
-fn lacks(problem: &RecordProblem, object: &Value) {
+fn assert_field_missing(problem: &RecordProblem, object: &Value) {
     let RecordProblem::NoIdentity { missing } = problem else {
         assert!(matches!(problem, RecordProblem::NoObject) || !object.is_object(), "{problem}");
         return;
@@ -105,13 +105,13 @@ fn lacks(problem: &RecordProblem, object: &Value) {
 }
 
 /// Decodes `object` into all forms. The complete form must equal the result of `serde_json` without `managedFields`.
-fn kept(object: &RawObject, value: Option<&Value>) {
+fn check_decoded_forms(object: &RawObject, value: Option<&Value>) {
     for keep_managed_fields in [false, true] {
         let mut decoder = Decoder::new(DecodeOptions { keep_managed_fields });
-        told(ConfigMap::decode(object, &mut decoder));
-        told(Pod::decode(object, &mut decoder));
-        told(PartialObjectMeta::<ConfigMap>::decode(object, &mut decoder));
-        told(DynamicObject::decode(object, &mut decoder));
+        assert_error_has_message(ConfigMap::decode(object, &mut decoder));
+        assert_error_has_message(Pod::decode(object, &mut decoder));
+        assert_error_has_message(PartialObjectMeta::<ConfigMap>::decode(object, &mut decoder));
+        assert_error_has_message(DynamicObject::decode(object, &mut decoder));
         let read = decoder.decode::<Value>(object);
         let Some(value) = value else {
             continue;
@@ -128,8 +128,8 @@ fn kept(object: &RawObject, value: Option<&Value>) {
     }
 }
 
-fn told<T>(kept: Result<T, steadfast_core::decode::DecodeError>) {
-    if let Err(error) = kept {
+fn assert_error_has_message<T>(check_decoded_forms: Result<T, steadfast_core::decode::DecodeError>) {
+    if let Err(error) = check_decoded_forms {
         assert!(!error.to_string().is_empty());
     }
 }

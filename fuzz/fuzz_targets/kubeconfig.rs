@@ -17,31 +17,31 @@ fuzz_target!(|input: &[u8]| {
     }
     let mut file = match Kubeconfig::from_yaml(text) {
         Ok(file) => file,
-        Err(error) => return unquoted(text, ConnectError::from(error)),
+        Err(error) => return assert_not_quoted(text, ConnectError::from(error)),
     };
-    harmless(&mut file);
+    remove_external_references(&mut file);
     plant(&mut file, text.len());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let text = serde_json::to_string(&file).expect("JSON");
     runtime.block_on(async {
         let config = match MergedKubeconfig::parse(&text).and_then(|merged| merged.config(None)) {
             Ok(config) => config,
-            Err(error) => return discreet(&error),
+            Err(error) => return assert_no_secret(&error),
         };
         let environment = std::sync::Arc::new(Local::over_tcp(1));
         match Connection::builder(config).environment(environment).build() {
             Ok(connection) => assert!(!format!("{connection:?}").contains(SECRET)),
-            Err(error) => discreet(&error),
+            Err(error) => assert_no_secret(&error),
         }
     });
 });
 
-fn discreet(error: &ConnectError) {
+fn assert_no_secret(error: &ConnectError) {
     assert!(!format!("{error}\n{error:?}").contains(SECRET), "{error}");
 }
 
 /// Checks that the error for an unreadable file quotes nothing from it, because the text may be a token.
-fn unquoted(text: &str, error: ConnectError) {
+fn assert_not_quoted(text: &str, error: ConnectError) {
     let usual = ConnectError::from(Kubeconfig::from_yaml("[").expect_err("the text is not a kubeconfig")).to_string();
     let message = format!("{error}\n{error:?}");
     for word in text.split_ascii_whitespace().filter(|word| word.len() >= 12 && !usual.contains(word)) {
@@ -72,7 +72,7 @@ fn plant(file: &mut Kubeconfig, length: usize) {
 }
 
 /// Removes fields that run programs or read files of this machine.
-fn harmless(file: &mut Kubeconfig) {
+fn remove_external_references(file: &mut Kubeconfig) {
     for named in &mut file.auth_infos {
         let Some(user) = &mut named.auth_info else { continue };
         user.exec = None;

@@ -3,8 +3,8 @@
 //! Each controller is a separate program, so that it contains no code of another library. The memory of a program is
 //! mostly its own pages, and a user has only one of these libraries.
 
-mod answers;
 mod controller_under_test;
+mod quantiles;
 mod run;
 mod usage;
 mod work;

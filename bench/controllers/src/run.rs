@@ -13,8 +13,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::answers::quantiles;
 use super::controller_under_test::{BenchError, ControllerUnderTest};
+use super::quantiles::quantiles;
 use super::usage::{context_switches, memory, processor_time};
 use super::work::Work;
 

@@ -21,7 +21,7 @@ pub(crate) struct ClientArgs {
     pub(super) expect: usize,
     /// Watches config maps and prints each event, for the measurements under faults. Ignores the other settings
     #[arg(long)]
-    pub(super) witness: bool,
+    pub(super) fault_client: bool,
     /// `pods`, or the custom resource `widgets` as dynamic objects
     #[arg(long, default_value = "pods")]
     pub(super) resource: String,

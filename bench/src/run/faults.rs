@@ -1,9 +1,9 @@
 //! The faults of the catalog for each library with its default settings, over TCP and TLS, in real time.
 
+mod expected_objects;
 mod observer;
 mod scenarios;
-mod stage;
-mod truth;
+mod setup;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::contestant::{Library, Programs};
+use super::client_variant::{Library, Programs};
 use super::machine::RunEnvironment;
 use super::request::RunArgs;
 use super::results::{FaultResult, FaultResults, Results};
 use super::workspace::Workspace;
 use crate::BenchError;
 use scenarios::{SCENARIOS, Scenario};
-use stage::Stage;
+use setup::Setup;
 
 /// Runs every scenario for every library. Several scenarios run at a time, because they mostly wait.
 pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Results) -> Result<(), BenchError> {
@@ -32,21 +32,21 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
         return Err("no scenario for these faults; use the numbers of docs/faults.md, such as F4".into());
     }
     let permits = Arc::new(Semaphore::new(args.at_once.max(1)));
-    let mut playing = JoinSet::new();
+    let mut running = JoinSet::new();
     for (order, scenario) in chosen.iter().copied().enumerate() {
         for library in Library::ALL {
             let (permits, programs, out) = (permits.clone(), workspace.programs.clone(), workspace.out.clone());
-            playing.spawn(async move {
+            running.spawn(async move {
                 // Long scenarios run concurrently with the others, because they use few resources while they wait.
                 let _turn = if scenario.is_long { None } else { permits.acquire_owned().await.ok() };
-                (order, play(scenario, library, programs, out).await)
+                (order, run_scenario(scenario, library, programs, out).await)
             });
         }
     }
     workspace.say(&format!("{} faults for {} libraries", chosen.len(), Library::ALL.len()));
-    let (whole, mut verdicts) = (playing.len(), Vec::new());
-    while let Some(played) = playing.join_next().await {
-        let (order, verdict) = played?;
+    let (whole, mut verdicts) = (running.len(), Vec::new());
+    while let Some(result) = running.join_next().await {
+        let (order, verdict) = result?;
         verdicts.push((order, verdict));
         let verdict = &verdicts[verdicts.len() - 1].1;
         workspace.say(&format!("{} of {whole}: {verdict}", verdicts.len()));
@@ -61,18 +61,18 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
     Ok(())
 }
 
-async fn play(scenario: &'static Scenario, library: Library, programs: Programs, out: PathBuf) -> FaultResult {
+async fn run_scenario(scenario: &'static Scenario, library: Library, programs: Programs, out: PathBuf) -> FaultResult {
     let mut verdict = FaultResult::of(scenario.fault, scenario.title, library);
-    let played = async {
+    let result = async {
         // Two scenarios can have the same number, so the file name needs another part. Concurrent runs must not share
         // a file.
         let name = format!("{}-{}-{}", scenario.fault, library as u8, scenario.title.len());
         let kubeconfig = out.join(format!("kubeconfig-{name}"));
-        let mut stage = Stage::start(scenario.server, library, programs.of(library)?, &kubeconfig).await?;
-        (scenario.play)(&mut stage).await?;
-        stage.judge(&mut verdict, scenario.patience).await
+        let mut setup = Setup::start(scenario.server, library, programs.of(library)?, &kubeconfig).await?;
+        (scenario.run)(&mut setup).await?;
+        setup.evaluate(&mut verdict, scenario.recovery_timeout).await
     };
-    if let Err(error) = played.await {
+    if let Err(error) = result.await {
         verdict.error = Some(error.to_string());
     }
     verdict

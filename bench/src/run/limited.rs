@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::sleep;
 
-use super::contestant::{self, Contestant};
+use super::client_variant::{self, ClientVariant};
 use super::number::format_number;
 use super::process::{Process, send_control};
 use super::workspace::Workspace;
@@ -24,7 +24,7 @@ pub(crate) struct LimitedArgs {
     objects: usize,
     /// Client, by its name in the tables
     #[arg(long, default_value = "steadfast, lazy, JSON, streamed")]
-    contestant: String,
+    client: String,
     /// Seed of the generated data
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -34,7 +34,7 @@ pub(crate) struct LimitedArgs {
 }
 
 /// Limit for the second run: a factor on the memory after the sync, and additional bytes.
-const LIMIT: (f64, f64) = (1.2, 32e6);
+const MEMORY_LIMIT: (f64, f64) = (1.2, 32e6);
 
 /// Number of objects of which one changes before the relist.
 const CHANGED_ONE_IN: usize = 100;
@@ -45,16 +45,16 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// Returns an error if the limited client does not sync or does not relist.
 pub(crate) async fn run(args: LimitedArgs) -> Result<(), BenchError> {
     let workspace = Workspace::prepare(&args.out, args.seed, None).await?;
-    let contestant = contestant::named(&args.contestant)?;
+    let variant = client_variant::named(&args.client)?;
     let data = workspace.generate(args.objects).await?;
     let kubeconfig = workspace.out.join("kubeconfig-limited");
     let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
     let mut run =
-        Run { workspace: &workspace, contestant, objects: args.objects, kubeconfig: &kubeconfig, address: &address };
+        Run { workspace: &workspace, variant, objects: args.objects, kubeconfig: &kubeconfig, address: &address };
 
     let settled = run.run_client(None).await?;
     // A fifth more covers the fragmentation of the allocator, and the fixed part covers the program itself.
-    let limit = settled * LIMIT.0 + LIMIT.1;
+    let limit = settled * MEMORY_LIMIT.0 + MEMORY_LIMIT.1;
     workspace.say(&format!(
         "without a limit: {} MB after the sync; now limited to {} MB",
         format_number(settled / 1e6),
@@ -74,7 +74,7 @@ pub(crate) async fn run(args: LimitedArgs) -> Result<(), BenchError> {
 
 struct Run<'a> {
     workspace: &'a Workspace,
-    contestant: &'static Contestant,
+    variant: &'static ClientVariant,
     objects: usize,
     kubeconfig: &'a Path,
     address: &'a str,
@@ -84,7 +84,7 @@ impl Run<'_> {
     /// Runs a client that syncs, is compared with the server, relists and is compared again. Returns its memory after
     /// the sync.
     async fn run_client(&mut self, group: Option<&ControlGroup>) -> Result<f64, BenchError> {
-        let command = self.contestant.command(&self.workspace.programs, self.kubeconfig, self.objects)?;
+        let command = self.variant.command(&self.workspace.programs, self.kubeconfig, self.objects)?;
         let command = match group {
             Some(group) => group.confine(&command),
             None => command,
@@ -93,7 +93,7 @@ impl Run<'_> {
         let synced = client.expect_response("synced").await?;
         self.workspace.say(&format!(
             "{}: synced in {:.1} s",
-            self.contestant.name,
+            self.variant.name,
             synced["seconds"].as_f64().unwrap_or(f64::NAN)
         ));
         sleep(SETTLE).await;

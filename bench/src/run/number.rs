@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn numbers_are_rounded_for_tables() {
-        let told = [0.1234, 12.34, 123.4, 1234.5, 123_456.7, 1_234_567.0, 3.0].map(format_number);
-        assert_eq!(told, ["0.12", "12.3", "123", "1,234", "123,457", "1,234,567", "3"]);
+        let formatted = [0.1234, 12.34, 123.4, 1234.5, 123_456.7, 1_234_567.0, 3.0].map(format_number);
+        assert_eq!(formatted, ["0.12", "12.3", "123", "1,234", "123,457", "1,234,567", "3"]);
     }
 }

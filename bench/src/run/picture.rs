@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::contestant::{Library, Resource};
+use super::client_variant::{Library, Resource};
 use super::results::{FaultResult, FaultResults, Figure, Outcomes};
 use crate::BenchError;
 
@@ -66,7 +66,7 @@ fn bars(what: &str, size: usize, figures: &[&Figure]) -> String {
     for (row, figure) in figures.iter().enumerate() {
         let length = (figure.median() / most * WIDTH as f64).max(1.0);
         let value = format!("{:.2}", figure.median());
-        bar(&mut svg, row, LABELS, length, figure.library, &figure.contestant, &value);
+        bar(&mut svg, row, LABELS, length, figure.library, &figure.client, &value);
     }
     svg.push_str("</svg>\n");
     svg

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::process::Command;
 use tokio::time::sleep;
 
-use super::contestant::{self, Resource};
+use super::client_variant::{self, Resource};
 use super::machine::RunEnvironment;
 use super::process::{Process, run_command};
 use super::report;
@@ -22,7 +22,7 @@ use crate::BenchError;
 /// Maximum number of writes, and their rate per second. The number of writes does not exceed the number of objects.
 const WRITES: (usize, usize) = (1_000, 200);
 /// Time for a filled server to settle.
-const REST: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// Fills a real server with the same objects, and runs all clients in turn, once per round.
 pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Results) -> Result<(), BenchError> {
@@ -48,28 +48,23 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
         fill.arg(format!("-count={}", args.real_size)).arg(format!("-seed={}", workspace.seed));
         run_command(fill, "filling the real API server").await?;
     }
-    sleep(REST).await;
+    sleep(SETTLE).await;
     let mut outcomes = Outcomes::new(RunEnvironment::now());
-    let mut chosen = contestant::select_clients(args.only.as_deref(), args.quick, args.earlier.is_some());
+    let mut chosen = client_variant::select_clients(args.only.as_deref(), args.quick, args.earlier.is_some());
     // With a real server, the size of the cached objects has little effect.
     chosen.retain(|one| !one.name.contains("no managedFields"));
     for round in 0..args.real_rounds {
         for step in 0..chosen.len() {
             // Each round starts with another client, so that no client always runs on a cold server.
-            let contestant = chosen[(step + round) % chosen.len()];
-            workspace.say(&format!(
-                "real API server, round {} of {}: {}",
-                round + 1,
-                args.real_rounds,
-                contestant.name
-            ));
+            let variant = chosen[(step + round) % chosen.len()];
+            workspace.say(&format!("real API server, round {} of {}: {}", round + 1, args.real_rounds, variant.name));
             let before = processor_time(server.id())?;
-            let client = Process::start(contestant.command(&workspace.programs, &kubeconfig, args.real_size)?)?;
-            let session = Session { contestant, size: args.real_size, client, outcomes: &mut outcomes };
+            let client = Process::start(variant.command(&workspace.programs, &kubeconfig, args.real_size)?)?;
+            let session = Session { variant, size: args.real_size, client, outcomes: &mut outcomes };
             let real = Real { session, server: server.id(), workspace, kubeconfig: &kubeconfig };
             if let Err(error) = real.run(before).await {
-                workspace.say(&format!("{}: {error}", contestant.name));
-                outcomes.failed(contestant.name, args.real_size, &error.to_string());
+                workspace.say(&format!("{}: {error}", variant.name));
+                outcomes.failed(variant.name, args.real_size, &error.to_string());
             }
             results.real = Some(outcomes.clone());
             report::save_partial(results, &workspace.out)?;
@@ -128,7 +123,7 @@ impl Real<'_> {
 
     fn writer(&self, count: usize) -> Result<Process, BenchError> {
         let mut stamp = Command::new(&self.workspace.programs.go);
-        let resource = if self.session.contestant.resource == Resource::Widgets { "widgets" } else { "pods" };
+        let resource = if self.session.variant.resource == Resource::Widgets { "widgets" } else { "pods" };
         stamp
             .arg("stamp")
             .arg(format!("-kubeconfig={}", self.kubeconfig.display()))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::contestant::{self, Contestant};
+use super::client_variant::{self, ClientVariant};
 use super::machine::{RunEnvironment, available_memory};
 use super::number::format_number;
 use super::process::{Process, send_control};
@@ -18,24 +18,24 @@ use super::workspace::Workspace;
 use crate::BenchError;
 
 /// Rate of the changes for the measurement of the latency, and their number.
-const LATENCY: (usize, usize) = (1_000, 3_000);
+const LATENCY_CHANGES: (usize, usize) = (1_000, 3_000);
 /// Rate of the changes during reads, and the duration in seconds.
 const WRITES: (usize, usize) = (20_000, 2);
 /// Number of objects of which one changes before a relist.
-const RELISTED: usize = 100;
+const CHANGED_ONE_IN: usize = 100;
 /// Number of objects from which on there are fewer rounds.
-const LARGE: usize = 100_000;
+const LARGE_SIZE: usize = 100_000;
 /// A client that takes longer than this at a large size runs only once.
-const SLOW: Duration = Duration::from_mins(1);
+const SLOW_RUN: Duration = Duration::from_mins(1);
 
 /// Runs all clients in turn at each size, once per round. Each round starts with another client.
 pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Results) -> Result<(), BenchError> {
     let most = args.sizes.iter().copied().max().ok_or("name at least one size")?;
     let data = workspace.generate(most).await?;
     let mut outcomes = Outcomes::new(RunEnvironment::now());
-    let chosen = contestant::select_clients(args.only.as_deref(), args.quick, args.earlier.is_some());
+    let chosen = client_variant::select_clients(args.only.as_deref(), args.quick, args.earlier.is_some());
     for &size in &args.sizes {
-        let rounds = if size < LARGE { args.rounds } else { args.large_rounds };
+        let rounds = if size < LARGE_SIZE { args.rounds } else { args.large_rounds };
         let plan = Plan { size, rounds, events: if size == most { args.events } else { 0 } };
         plan.run(&chosen, &data, workspace, (&mut outcomes, results)).await?;
     }
@@ -53,7 +53,7 @@ struct Plan {
 impl Plan {
     async fn run(
         &self,
-        chosen: &[&'static Contestant],
+        chosen: &[&'static ClientVariant],
         data: &Path,
         workspace: &Workspace,
         (outcomes, results): (&mut Outcomes, &mut Results),
@@ -63,9 +63,9 @@ impl Plan {
         let mut slow = Vec::new();
         for round in 0..self.rounds {
             for step in 0..chosen.len() {
-                let contestant = chosen[(step + round) % chosen.len()];
+                let variant = chosen[(step + round) % chosen.len()];
                 // A slow client ran once at this size, and would multiply the duration of the run.
-                if slow.contains(&contestant.name) {
+                if slow.contains(&variant.name) {
                     continue;
                 }
                 let size = format_number(self.size as f64);
@@ -73,27 +73,27 @@ impl Plan {
                     "{size} objects replayed, round {} of {}: {}",
                     round + 1,
                     self.rounds,
-                    contestant.name
+                    variant.name
                 ));
-                if let Some(why) = too_large(outcomes, contestant, self.size) {
-                    outcomes.failed(contestant.name, self.size, &why);
+                if let Some(why) = too_large(outcomes, variant, self.size) {
+                    outcomes.failed(variant.name, self.size, &why);
                     continue;
                 }
                 let started = Instant::now();
-                let client = Process::start(contestant.command(&workspace.programs, &kubeconfig, self.size)?)?;
-                let session = Session { contestant, size: self.size, client, outcomes };
+                let client = Process::start(variant.command(&workspace.programs, &kubeconfig, self.size)?)?;
+                let session = Session { variant, size: self.size, client, outcomes };
                 let done = Replayed { session, address: &address }.run(self.events).await;
                 // Remaining changes of an interrupted measurement would disturb the next client.
                 send_control(&address, "halt").await?;
                 if let Err(error) = done {
                     // A failed client must not discard the figures of the others, and its failure must be reported.
-                    workspace.say(&format!("{}: {error}", contestant.name));
-                    outcomes.failed(contestant.name, self.size, &error.to_string());
+                    workspace.say(&format!("{}: {error}", variant.name));
+                    outcomes.failed(variant.name, self.size, &error.to_string());
                 }
                 results.replayed = Some(outcomes.clone());
                 report::save_partial(results, &workspace.out)?;
-                if self.size >= LARGE && started.elapsed() > SLOW {
-                    slow.push(contestant.name);
+                if self.size >= LARGE_SIZE && started.elapsed() > SLOW_RUN {
+                    slow.push(variant.name);
                 }
             }
         }
@@ -103,10 +103,10 @@ impl Plan {
 
 /// Returns the reason to skip a client at `size`: by its memory with fewer objects, it would exceed the available
 /// memory.
-fn too_large(outcomes: &Outcomes, contestant: &Contestant, size: usize) -> Option<String> {
+fn too_large(outcomes: &Outcomes, variant: &ClientVariant, size: usize) -> Option<String> {
     // With few objects, most of the memory is that of the program itself.
     let (_, kilobytes) =
-        outcomes.before(contestant.name, "resident, peak of the sync", size).filter(|(before, _)| *before >= 10_000)?;
+        outcomes.before(variant.name, "resident, peak of the sync", size).filter(|(before, _)| *before >= 10_000)?;
     let (needed, free) = (kilobytes * 1e3 * size as f64, available_memory()? as f64);
     (needed > free)
         .then(|| format!("it needs about {:.1} GB, but only {:.1} GB are available", needed / 1e9, free / 1e9))
@@ -134,7 +134,7 @@ impl Replayed<'_> {
         let memory = self.session.client.request("memory").await?;
         let after = self.session.per_object(&memory["resident"]);
         self.session.note("resident, after the events", "KB an object", &after);
-        let latency = self.after(&format!("paced {} {}", LATENCY.1, LATENCY.0)).await?;
+        let latency = self.after(&format!("paced {} {}", LATENCY_CHANGES.1, LATENCY_CHANGES.0)).await?;
         self.session.note("write to handler, p50", "µs", &latency["p50_us"]);
         self.session.note("write to handler, p99", "µs", &latency["p99_us"]);
         self.relist().await?;
@@ -156,7 +156,7 @@ impl Replayed<'_> {
             )
             .into());
         }
-        let relist = self.after(&format!("expire {}", self.session.size.div_ceil(RELISTED))).await?;
+        let relist = self.after(&format!("expire {}", self.session.size.div_ceil(CHANGED_ONE_IN))).await?;
         self.session.note("relist, processor", "s", &relist["cpu"]);
         let peak = self.session.client.request("memory").await?["peak"].as_f64().unwrap_or(f64::NAN);
         self.session.note("relist, peak to settled", "times", &Value::from(peak / before));

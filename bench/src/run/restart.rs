@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::contestant::{self, Contestant, Library};
+use super::client_variant::{self, ClientVariant, Library};
 use super::number::format_number;
 use super::process::{Process, send_control};
 use super::workspace::Workspace;
@@ -37,7 +37,7 @@ pub(crate) struct RestartArgs {
 
 /// For each library, the settings with the fastest first list. Steadfast also runs with JSON, because kube-runtime has
 /// no other encoding.
-const CONTESTANTS: [&str; 5] = [
+const CLIENTS: [&str; 5] = [
     "steadfast, lazy, protobuf, streamed",
     "steadfast, lazy, JSON, streamed",
     "kube-runtime, JSON, streamed",
@@ -73,13 +73,13 @@ pub(crate) async fn run(args: RestartArgs) -> Result<(), BenchError> {
     let workspace = Workspace::prepare(&args.out, args.seed, None).await?;
     let data = workspace.generate(args.objects).await?;
     let mut rows = Vec::new();
-    for name in CONTESTANTS {
-        let contestant = contestant::named(name)?;
+    for name in CLIENTS {
+        let variant = client_variant::named(name)?;
         // Each client has its own server, so that the changes of one client do not affect the next.
         let kubeconfig = workspace.out.join("kubeconfig-restart");
         let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
         let run =
-            RestartRun { args: &args, workspace: &workspace, contestant, kubeconfig: &kubeconfig, address: &address };
+            RestartRun { args: &args, workspace: &workspace, variant, kubeconfig: &kubeconfig, address: &address };
         rows.push((name, run.restarts().await?));
     }
     println!(
@@ -109,7 +109,7 @@ pub(crate) async fn run(args: RestartArgs) -> Result<(), BenchError> {
 struct RestartRun<'a> {
     args: &'a RestartArgs,
     workspace: &'a Workspace,
-    contestant: &'static Contestant,
+    variant: &'static ClientVariant,
     kubeconfig: &'a Path,
     address: &'a str,
 }
@@ -128,7 +128,7 @@ impl RestartRun<'_> {
         let (mut first, _) = self.start_client(&checkpoint).await?;
         if self.has_checkpoint() {
             let written = first.request("kept").await?["bytes"].as_f64().unwrap_or(f64::NAN);
-            self.workspace.say(&format!("{}: {} MB written", self.contestant.name, format_number(written / 1e6)));
+            self.workspace.say(&format!("{}: {} MB written", self.variant.name, format_number(written / 1e6)));
         }
         // The drop kills the process, as a crash would. The checkpoint must survive that.
         drop(first);
@@ -154,8 +154,8 @@ impl RestartRun<'_> {
             .ok_or("the client did not report its processor time")?;
         let after = self.server_totals().await?;
         // A client that requests no list could have missed changes.
-        if self.contestant.library == Library::Steadfast && client.compare_with_server(self.address).await?.is_some() {
-            return Err(format!("FAILED. {}: the cache differs from the server", self.contestant.name).into());
+        if self.variant.library == Library::Steadfast && client.compare_with_server(self.address).await?.is_some() {
+            return Err(format!("FAILED. {}: the cache differs from the server", self.variant.name).into());
         }
         let restart = Restart {
             readable,
@@ -167,7 +167,7 @@ impl RestartRun<'_> {
         };
         self.workspace.say(&format!(
             "{}: readable after {} s, caught up after {} s, {} lists",
-            self.contestant.name,
+            self.variant.name,
             format_number(restart.readable),
             format_number(restart.caught_up),
             restart.lists
@@ -177,12 +177,12 @@ impl RestartRun<'_> {
 
     /// Returns `true` if the client writes a checkpoint, which only Steadfast supports.
     fn has_checkpoint(&self) -> bool {
-        self.contestant.library == Library::Steadfast
+        self.variant.library == Library::Steadfast
     }
 
     /// Starts a client and waits until it has synced. Returns the client, and the seconds until its cache was readable.
     async fn start_client(&self, checkpoint: &Path) -> Result<(Process, f64), BenchError> {
-        let mut command = self.contestant.command(&self.workspace.programs, self.kubeconfig, self.args.objects)?;
+        let mut command = self.variant.command(&self.workspace.programs, self.kubeconfig, self.args.objects)?;
         if self.has_checkpoint() {
             command.arg("--checkpoint").arg(checkpoint);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::contestant::{Contestant, Library};
+use super::client_variant::{ClientVariant, Library};
 use super::process::Process;
 use super::results::Outcomes;
 use crate::BenchError;
@@ -15,7 +15,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 
 /// Running client, and the destination of its figures.
 pub(super) struct Session<'a> {
-    pub(super) contestant: &'a Contestant,
+    pub(super) variant: &'a ClientVariant,
     pub(super) size: usize,
     pub(super) client: Process,
     pub(super) outcomes: &'a mut Outcomes,
@@ -28,7 +28,7 @@ impl Session<'_> {
         let synced = self.client.expect_response("synced").await?;
         self.note("sync", "s", &synced["seconds"]);
         self.note("sync, processor", "s", &synced["cpu"]);
-        if self.contestant.library == Library::Baseline {
+        if self.variant.library == Library::Baseline {
             return Ok(false);
         }
         let fields = self.client.request("fields").await?;
@@ -59,7 +59,7 @@ impl Session<'_> {
     pub(super) fn note(&mut self, what: &str, unit: &str, value: &Value) {
         // JSON null and a missing field are no measurement.
         if let Some(value) = value.as_f64().filter(|value| value.is_finite()) {
-            self.outcomes.add(self.contestant, self.size, what, unit, value);
+            self.outcomes.add(self.variant, self.size, what, unit, value);
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::contestant::{self, Library};
+use super::client_variant::{self, Library};
 use super::number::format_number;
 use super::process::{Process, send_control};
 use super::workspace::Workspace;
@@ -34,7 +34,7 @@ pub(crate) struct SoakArgs {
     rate: f64,
     /// Client, by its name in the tables
     #[arg(long, default_value = "steadfast, JSON, streamed")]
-    contestant: String,
+    client: String,
     /// Seed of the generated data
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -51,23 +51,23 @@ const BATCHES: usize = 100;
 
 /// Number of batches between two cuts of all connections. These batches take longer than the time after which a
 /// stream counts as healthy. Otherwise the backoff for a failing server (R6) would dominate the result.
-const CUT: usize = 64;
+const BATCHES_PER_CUT: usize = 64;
 
 /// Number of batches between two expiries of the version, after which the client must relist.
-const EXPIRE: usize = 50;
+const BATCHES_PER_EXPIRY: usize = 50;
 
 /// Part of the run in which caches and allocator may grow.
 const WARM_UP: f64 = 0.1;
 
 /// Maximum relative growth of memory after the warm-up.
-const FLAT: f64 = 0.03;
+const MAX_GROWTH: f64 = 0.03;
 
 /// Minimum number of events after the warm-up for a memory check: an allocator needs time to settle.
-const TELLING: usize = 1_000_000;
+const MIN_EVENTS_FOR_CHECK: usize = 1_000_000;
 
 /// Factor on the number of objects: the number of changes while the handler is blocked, so that each object changes
 /// more than once.
-const STALLED: usize = 4;
+const CHANGES_PER_STALLED_OBJECT: usize = 4;
 
 /// Time for memory to settle before a measurement.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -80,15 +80,15 @@ pub(crate) async fn run(args: SoakArgs) -> Result<(), BenchError> {
     let data = workspace.generate(args.objects).await?;
     let kubeconfig = workspace.out.join("kubeconfig-soak");
     let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
-    let contestant = contestant::named(&args.contestant)?;
-    let mut client = Process::start(contestant.command(&workspace.programs, &kubeconfig, args.objects)?)?;
+    let variant = client_variant::named(&args.client)?;
+    let mut client = Process::start(variant.command(&workspace.programs, &kubeconfig, args.objects)?)?;
     client.expect_response("synced").await?;
-    workspace.say(&format!("{}: {} objects synced", contestant.name, format_number(args.objects as f64)));
+    workspace.say(&format!("{}: {} objects synced", variant.name, format_number(args.objects as f64)));
     let soak = Soak {
         args,
         workspace,
         address,
-        library: contestant.library,
+        library: variant.library,
         client,
         begun: Instant::now(),
         events: 0,
@@ -119,21 +119,21 @@ impl Soak {
         self.churn(1.0).await?;
         let end = self.settled().await?;
         let growth = end / warm - 1.0;
-        let told = format!(
+        let summary = format!(
             "{} events: the cache is correct; memory {} MB, {:+.1} % since the warm-up",
             format_number(self.events as f64),
             format_number(end / 1e6),
             growth * 100.0
         );
-        if self.events - events < TELLING {
+        if self.events - events < MIN_EVENTS_FOR_CHECK {
             self.workspace.say(&format!(
-                "passed. {told}, without a check of the memory: fewer than {} events",
-                format_number(TELLING as f64)
+                "passed. {summary}, without a check of the memory: fewer than {} events",
+                format_number(MIN_EVENTS_FOR_CHECK as f64)
             ));
-        } else if growth > FLAT {
-            return Err(format!("FAILED. {told}: the limit is {:.0} %", FLAT * 100.0).into());
+        } else if growth > MAX_GROWTH {
+            return Err(format!("FAILED. {summary}: the limit is {:.0} %", MAX_GROWTH * 100.0).into());
         } else {
-            self.workspace.say(&format!("passed. {told}"));
+            self.workspace.say(&format!("passed. {summary}"));
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Soak {
             return Ok(());
         }
         self.client.request("stall").await?;
-        let count = STALLED * self.args.objects;
+        let count = CHANGES_PER_STALLED_OBJECT * self.args.objects;
         let version = send_control(&self.address, &format!("churn {count}")).await?;
         // The cache is updated while the handler is blocked.
         let begun = Instant::now();
@@ -166,11 +166,11 @@ impl Soak {
 
     /// Runs changes until this part of the run has finished, and prints a line per minute.
     async fn churn(&mut self, part: f64) -> Result<(), BenchError> {
-        let (mut told, mut before) = (Instant::now(), self.events);
+        let (mut reported, mut before) = (Instant::now(), self.events);
         while self.part() < part {
             self.batch().await?;
-            if told.elapsed() >= MINUTE {
-                let rate = (self.events - before) as f64 / told.elapsed().as_secs_f64();
+            if reported.elapsed() >= MINUTE {
+                let rate = (self.events - before) as f64 / reported.elapsed().as_secs_f64();
                 let resident = self.resident().await?;
                 self.workspace.say(&format!(
                     "{} events, {} a second; {} MB",
@@ -178,7 +178,7 @@ impl Soak {
                     format_number(rate),
                     format_number(resident / 1e6)
                 ));
-                (told, before) = (Instant::now(), self.events);
+                (reported, before) = (Instant::now(), self.events);
             }
         }
         Ok(())
@@ -194,10 +194,10 @@ impl Soak {
     async fn batch(&mut self) -> Result<(), BenchError> {
         self.batches += 1;
         let count = (self.args.events / BATCHES).clamp(1, BATCH);
-        let word = if self.batches.is_multiple_of(EXPIRE) { "churn-and-expire" } else { "churn" };
+        let word = if self.batches.is_multiple_of(BATCHES_PER_EXPIRY) { "churn-and-expire" } else { "churn" };
         let version = send_control(&self.address, &format!("{word} {count}")).await?;
         // The cut follows the request for changes, so that the connection breaks within the batch.
-        if self.batches.is_multiple_of(CUT) {
+        if self.batches.is_multiple_of(BATCHES_PER_CUT) {
             send_control(&self.address, "cut").await?;
         }
         self.client.request(&format!("reached {version}")).await?;

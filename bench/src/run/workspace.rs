@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tokio::process::Command;
 
-use super::contestant::Programs;
+use super::client_variant::Programs;
 use super::process::run_command;
 use crate::BenchError;
 

@@ -35,7 +35,7 @@ pub(super) struct Collection {
     state: Mutex<State>,
     moved: watch::Sender<u64>,
     cuts: watch::Sender<u64>,
-    halts: AtomicU64,
+    halt_count: AtomicU64,
 }
 
 struct State {
@@ -44,7 +44,7 @@ struct State {
     log: VecDeque<Change>,
     dropped: usize,
     /// Changes before this version have expired.
-    window: u64,
+    oldest_version: u64,
 }
 
 /// Current state of an object.
@@ -52,7 +52,7 @@ struct State {
 pub(super) struct Object {
     version: u64,
     stay: u32,
-    pub(super) is_there: bool,
+    pub(super) exists: bool,
 }
 
 impl Object {
@@ -75,7 +75,7 @@ pub(super) struct Change {
 
 /// Kind of the changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum ChangeKind {
     /// Objects are modified.
     Modified,
     /// Objects are modified, with the time of the change.
@@ -94,24 +94,24 @@ impl Collection {
     /// Loads `count` objects: the generated data in `folder`. If there are fewer generated objects, copies follow.
     pub(super) fn load(folder: &Path, count: usize) -> Result<Self, BenchError> {
         // Each object has its own version, as if all were created one after the other.
-        let object = |index| Object { version: INITIAL_VERSION + 1 + index, stay: 0, is_there: true };
+        let object = |index| Object { version: INITIAL_VERSION + 1 + index, stay: 0, exists: true };
         let objects = (0..count as u64).map(object).collect();
         let first = INITIAL_VERSION + count as u64;
-        let whose = |_, object: &[u8]| records::whose_in_json(object);
-        let json = Records::load(&folder.join("pods.json"), count, whose, records::metadata_in_json)?;
+        let identity = |_, object: &[u8]| records::identity_in_json(object);
+        let json = Records::load(&folder.join("pods.json"), count, identity, records::metadata_in_json)?;
         // Both encodings have the same objects.
-        let whose = |index, _: &[u8]| records::whose_in_json(json.generated(index));
-        let protobuf = Records::load(&folder.join("pods.protobuf"), count, whose, records::metadata_in_protobuf)?;
+        let identity = |index, _: &[u8]| records::identity_in_json(json.generated(index));
+        let protobuf = Records::load(&folder.join("pods.protobuf"), count, identity, records::metadata_in_protobuf)?;
         Ok(Self {
             json,
             protobuf,
             served: Served::default(),
             count,
             // Nothing has expired: the window starts at the version of the initial state.
-            state: Mutex::new(State { objects, log: VecDeque::new(), dropped: 0, window: first }),
+            state: Mutex::new(State { objects, log: VecDeque::new(), dropped: 0, oldest_version: first }),
             moved: watch::Sender::new(first),
             cuts: watch::Sender::new(0),
-            halts: AtomicU64::new(0),
+            halt_count: AtomicU64::new(0),
         })
     }
 
@@ -131,13 +131,13 @@ impl Collection {
     /// Returns the version of the newest change, and all objects.
     pub(super) fn snapshot(&self) -> (u64, Vec<Object>) {
         let state = self.lock();
-        (self.first() + state.made() as u64, state.objects.clone())
+        (self.first() + state.change_count() as u64, state.objects.clone())
     }
 
     /// Returns each object at `version`, or `None` if the version has expired.
     pub(super) fn at(&self, version: u64) -> Option<Vec<Object>> {
         let state = self.lock();
-        if version < state.window {
+        if version < state.oldest_version {
             return None;
         }
         let mut objects = state.objects.clone();
@@ -162,7 +162,7 @@ impl Collection {
     /// Returns up to `limit` changes after `version`.
     pub(super) fn after(&self, version: u64, limit: usize) -> Following {
         let state = self.lock();
-        if version < state.window {
+        if version < state.oldest_version {
             return Following::Forgotten;
         }
         let from = self.place(&state, version);
@@ -175,12 +175,12 @@ impl Collection {
     }
 
     /// Makes `count` changes at once, the last of which is not a deletion. Returns its version.
-    pub(super) fn change(&self, count: usize, sort: Sort) -> u64 {
-        let sent = if sort == Sort::Stamped { now() } else { 0 };
+    pub(super) fn change(&self, count: usize, kind: ChangeKind) -> u64 {
+        let sent = if kind == ChangeKind::Stamped { now() } else { 0 };
         let version = {
             let mut state = self.lock();
             for number in 1..=count {
-                let place = state.made();
+                let place = state.change_count();
                 // `STRIDE` is a prime: successive changes reach all objects before one repeats.
                 let index = place * STRIDE % self.count;
                 let version = self.first() + 1 + place as u64;
@@ -189,21 +189,21 @@ impl Collection {
                 let object = &mut state.objects[index];
                 let before = *object;
                 object.version = version;
-                let what = if !object.is_there {
+                let what = if !object.exists {
                     // The next object of this name needs another UID.
                     object.stay += 1;
                     "ADDED"
                 // The last change must leave an object, because clients wait for its version in an event.
-                } else if sort == Sort::Churned && has_turn && number < count {
+                } else if kind == ChangeKind::Churned && has_turn && number < count {
                     "DELETED"
                 } else {
                     "MODIFIED"
                 };
-                object.is_there = what != "DELETED";
+                object.exists = what != "DELETED";
                 let stamp = Stamp { version, sent, stay: object.stay };
                 state.remember(Change { index, what, stamp, before });
             }
-            self.first() + state.made() as u64
+            self.first() + state.change_count() as u64
         };
         // Sent after the lock is released, so that followers can read the log at once.
         self.moved.send_replace(version);
@@ -215,7 +215,7 @@ impl Collection {
         let (_, objects) = self.snapshot();
         let mut checksum = Checksum::default();
         let mut text = Vec::new();
-        for (index, object) in objects.iter().enumerate().filter(|(_, object)| object.is_there) {
+        for (index, object) in objects.iter().enumerate().filter(|(_, object)| object.exists) {
             text.clear();
             self.json.append(&mut text, index, 0, object.stamp());
             let mut pod: Pod = serde_json::from_slice(&text)?;
@@ -238,29 +238,29 @@ impl Collection {
 
     /// Stops gradual changes, and returns the version of the newest change.
     pub(super) fn halt(&self) -> u64 {
-        self.halts.fetch_add(1, Ordering::Relaxed);
-        self.change(0, Sort::Modified)
+        self.halt_count.fetch_add(1, Ordering::Relaxed);
+        self.change(0, ChangeKind::Modified)
     }
 
     /// Returns the number of calls of [`halt`](Self::halt).
-    pub(super) fn halts(&self) -> u64 {
-        self.halts.load(Ordering::Relaxed)
+    pub(super) fn halt_count(&self) -> u64 {
+        self.halt_count.load(Ordering::Relaxed)
     }
 
     /// Makes `count` changes that no watch receives, and expires all earlier changes. Returns the version of the last
     /// change.
-    pub(super) fn expire(&self, count: usize, sort: Sort) -> u64 {
+    pub(super) fn expire(&self, count: usize, kind: ChangeKind) -> u64 {
         // The window moves first, so that an active watch sees no change, only the expiry of its version.
-        self.lock().window = u64::MAX;
-        let version = self.change(count, sort);
-        self.lock().window = version;
+        self.lock().oldest_version = u64::MAX;
+        let version = self.change(count, kind);
+        self.lock().oldest_version = version;
         version
     }
 }
 
 impl State {
     /// Returns the number of changes.
-    fn made(&self) -> usize {
+    fn change_count(&self) -> usize {
         self.dropped + self.log.len()
     }
 
@@ -271,7 +271,7 @@ impl State {
         {
             self.dropped += 1;
             // Watches from dropped versions must receive an expiry instead of a gap.
-            self.window = self.window.max(dropped.stamp.version);
+            self.oldest_version = self.oldest_version.max(dropped.stamp.version);
         }
     }
 }

@@ -20,17 +20,17 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep_until};
 
-use super::collection::{Collection, Sort};
+use super::collection::{ChangeKind, Collection};
 
 /// Runs the commands. The response to a command is the version of the collection after the command, or the result of
 /// the command.
 pub(super) async fn run(listener: TcpListener, collection: Arc<Collection>) {
     while let Ok((socket, _)) = listener.accept().await {
-        tokio::spawn(obey(socket, collection.clone()));
+        tokio::spawn(execute(socket, collection.clone()));
     }
 }
 
-async fn obey(socket: TcpStream, collection: Arc<Collection>) {
+async fn execute(socket: TcpStream, collection: Arc<Collection>) {
     let mut socket = BufReader::new(socket);
     let mut line = String::new();
     if socket.read_line(&mut line).await.is_err() {
@@ -39,13 +39,13 @@ async fn obey(socket: TcpStream, collection: Arc<Collection>) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let number = |index: usize| words.get(index).and_then(|word| word.parse::<usize>().ok()).unwrap_or_default();
     let version = match words.first() {
-        Some(&"burst") => collection.change(number(1), Sort::Modified),
-        Some(&"churn") => collection.change(number(1), Sort::Churned),
-        Some(&"expire") => collection.expire(number(1), Sort::Modified),
-        Some(&"churn-and-expire") => collection.expire(number(1), Sort::Churned),
+        Some(&"burst") => collection.change(number(1), ChangeKind::Modified),
+        Some(&"churn") => collection.change(number(1), ChangeKind::Churned),
+        Some(&"expire") => collection.expire(number(1), ChangeKind::Modified),
+        Some(&"churn-and-expire") => collection.expire(number(1), ChangeKind::Churned),
         Some(&"cut") => {
             collection.cut();
-            collection.change(0, Sort::Modified)
+            collection.change(0, ChangeKind::Modified)
         }
         // The computation takes seconds and must not block other connections of this thread.
         Some(&"checksum") => match tokio::task::block_in_place(|| collection.checksum()) {
@@ -63,7 +63,7 @@ async fn obey(socket: TcpStream, collection: Arc<Collection>) {
         Some(&"paced") => {
             let (count, per_second) = (number(1), number(2).max(1));
             // The response contains the version after all changes, before the first one is made.
-            let target = collection.change(0, Sort::Modified) + count as u64;
+            let target = collection.change(0, ChangeKind::Modified) + count as u64;
             tokio::spawn(paced(collection, count, per_second));
             target
         }
@@ -77,12 +77,12 @@ async fn obey(socket: TcpStream, collection: Arc<Collection>) {
 async fn paced(collection: Arc<Collection>, count: usize, per_second: usize) {
     let started = Instant::now();
     let mut made = 0;
-    let halts = collection.halts();
-    while made < count && collection.halts() == halts {
+    let halt_count = collection.halt_count();
+    while made < count && collection.halt_count() == halt_count {
         // The number of due changes follows from the time, so that the task catches up after a delay.
         let due = (started.elapsed().as_secs_f64() * per_second as f64) as usize + 1;
         if due > made {
-            collection.change(due.min(count) - made, Sort::Stamped);
+            collection.change(due.min(count) - made, ChangeKind::Stamped);
             made = due.min(count);
         }
         sleep_until(started + Duration::from_secs_f64(made as f64 / per_second as f64)).await;

@@ -305,8 +305,8 @@ mod tests {
     fn event_has_the_length_of_its_prefix() {
         let pods = Encoding::Protobuf(Kind::Pods);
         for event in [pods.expired(), pods.bookmark(1_000_000_001, false), pods.bookmark(1_000_000_001, true)] {
-            let said = u32::from_be_bytes([event[0], event[1], event[2], event[3]]) as usize;
-            assert_eq!(said, event.len() - 4);
+            let length = u32::from_be_bytes([event[0], event[1], event[2], event[3]]) as usize;
+            assert_eq!(length, event.len() - 4);
         }
     }
 }

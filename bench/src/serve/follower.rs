@@ -54,7 +54,7 @@ impl Follower {
         let objects = stream::unfold(self.chosen.start, move |mut index| {
             let mut piece = Vec::with_capacity(PIECE + PIECE / 4);
             while index < to && piece.len() < PIECE {
-                if known[index].is_there {
+                if known[index].exists {
                     encoding.event(&mut piece, &of, "ADDED", index, known[index].stamp());
                 }
                 index += 1;

@@ -56,12 +56,12 @@ pub(super) struct Stamp {
 }
 
 impl Records {
-    /// Loads the first `count` objects of a file, or all if there are fewer. `whose` returns the name and the UID of an
+    /// Loads the first `count` objects of a file, or all if there are fewer. `identity` returns the name and the UID of an
     /// object, from its index and its bytes. `metadata` returns the length up to the end of its metadata.
     pub(super) fn load(
         path: &Path,
         count: usize,
-        whose: impl Fn(usize, &[u8]) -> Option<Whose>,
+        identity: impl Fn(usize, &[u8]) -> Option<Identity>,
         metadata: impl Fn(&[u8]) -> Option<usize>,
     ) -> Result<Self, BenchError> {
         let mut bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -76,7 +76,7 @@ impl Records {
             };
             let (start, length) = (at + HEADER, number(0));
             let object = bytes.get(start..start + length).ok_or("the file is truncated")?;
-            let place = whose(places.len(), object).and_then(|Whose { name, uid }| {
+            let place = identity(places.len(), object).and_then(|Identity { name, uid }| {
                 let (at, uid, metadata) = (memmem(object, &name)?, memmem(object, &uid)?, metadata(object)?);
                 // The copy's digits replace those before the last hyphen. The number after the hyphen is different
                 // for each object of the file, and must stay unique.
@@ -181,20 +181,20 @@ fn copy_digits(copy: usize) -> String {
 }
 
 /// Identity in a record.
-pub(super) struct Whose {
+pub(super) struct Identity {
     name: Vec<u8>,
     uid: Vec<u8>,
 }
 
 /// Finds the identity of an object in JSON. The first members with these names are used, because the metadata come
 /// first.
-pub(super) fn whose_in_json(object: &[u8]) -> Option<Whose> {
+pub(super) fn identity_in_json(object: &[u8]) -> Option<Identity> {
     let text = |member: &[u8]| {
         let at = memmem(object, member)? + member.len();
         let length = object[at..].iter().position(|byte| *byte == b'"')?;
         Some(object[at..at + length].to_vec())
     };
-    Some(Whose { name: text(br#""name":""#)?, uid: text(br#""uid":""#).filter(|uid| uid.len() == UID)? })
+    Some(Identity { name: text(br#""name":""#)?, uid: text(br#""uid":""#).filter(|uid| uid.len() == UID)? })
 }
 
 /// Returns the length of an object in JSON up to the end of its metadata, which come first.

@@ -127,14 +127,14 @@ fn list(of: Arc<Collection>, encoding: Encoding, query: &Query, chosen: Range<us
     let to = chosen.end.min(from.saturating_add(limit));
     let next = (to < chosen.end).then(|| format!("{version}.{to}"));
     // The envelope of protobuf has a length prefix, which needs the sizes of all items in advance.
-    let those = (from..to).filter(|index| objects[*index].is_there);
+    let those = (from..to).filter(|index| objects[*index].exists);
     let head = encoding.list_head(&of, version, next.as_deref(), those);
     let tail = encoding.list_tail(version, next.as_deref());
     let items = stream::unfold((from, true), move |(mut index, mut first)| {
         let mut piece = Vec::with_capacity(PIECE + PIECE / 4);
         // A response is cut into pieces of similar size, so that memory does not depend on the number of objects.
         while index < to && piece.len() < PIECE {
-            if objects[index].is_there {
+            if objects[index].exists {
                 encoding.item(&mut piece, &of, index, objects[index].stamp(), first);
                 first = false;
             }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use steadfast_testing::scenarios::{Scenario, Target, together};
+use steadfast_testing::scenarios::{self, Scenario, Target};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -61,7 +61,7 @@ async fn run_combined(args: &LabArgs) -> Result<ExitCode, Failure> {
     let faults = choice::faults(&args.names).map_err(Failure::usage)?;
     let (mut stop, target) = (StopSignal::listen()?, Target::over_tcp(args.seed).in_form(args.form));
     let told = tokio::select! {
-        told = together(&target, &faults) => told.map_err(Failure::usage)?,
+        told = scenarios::run_combined(&target, &faults) => told.map_err(Failure::usage)?,
         () = stop.received() => return Err(Failure::run("stopped before the run had finished")),
     };
     report::log(&told.log, args.output);
@@ -110,7 +110,7 @@ async fn run_scenario(scenario: &'static Scenario, args: &LabArgs) -> Outcome {
     // Upper bound of the duration: a scenario that is still running then has failed.
     let longest = Duration::from_secs(50 + 2 * scenario.seconds);
     // A separate task, so that a panic ends only this scenario.
-    match tokio::spawn(timeout(longest, scenario.play(Target::over_tcp(args.seed).in_form(args.form)))).await {
+    match tokio::spawn(timeout(longest, scenario.run(Target::over_tcp(args.seed).in_form(args.form)))).await {
         Ok(Ok(Ok(findings))) => Outcome::of(scenario, &findings),
         Ok(Ok(Err(error))) => Outcome::failed(scenario, format!("it stopped with an error: {error}")),
         Ok(Err(_)) => Outcome::failed(scenario, format!("it did not finish within {} s", longest.as_secs())),

@@ -56,7 +56,7 @@ impl Drop for Served {
 }
 
 /// Exit code of the script for an untested version of kubectl.
-const UNTRIED: i32 = 77;
+const UNTESTED_EXIT_CODE: i32 = 77;
 
 /// Runs the kubectl script on the server of `kubeconfig`; returns `None` without bash.
 fn script(kubectl: &Path, kubeconfig: &Path) -> io::Result<Option<Output>> {
@@ -73,13 +73,16 @@ fn kubectl_script_passes_on_serve() -> Result<(), WorldError> {
     let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
     let mut served = Served::start("served", &[])?;
     let Some(run) = script(&kubectl, &served.kubeconfig)? else { return Ok(skip("there is no bash")?) };
-    let told = String::from_utf8_lossy(&run.stdout);
+    let printed = String::from_utf8_lossy(&run.stdout);
     let complaints = String::from_utf8_lossy(&run.stderr);
-    if run.status.code() == Some(UNTRIED) {
+    if run.status.code() == Some(UNTESTED_EXIT_CODE) {
         return Ok(skip(complaints.trim())?);
     }
-    assert!(run.status.success(), "{told}\n{complaints}");
-    assert!(told.lines().filter(|line| line.starts_with("ok ")).count() > 300, "more than 300 checks passed:\n{told}");
+    assert!(run.status.success(), "{printed}\n{complaints}");
+    assert!(
+        printed.lines().filter(|line| line.starts_with("ok ")).count() > 300,
+        "more than 300 checks passed:\n{printed}"
+    );
     assert!(served.program.try_wait()?.is_none(), "the server still runs");
     Ok(())
 }
@@ -107,9 +110,9 @@ fn kubectl_deletes_kustomization_and_namespace() -> Result<(), WorldError> {
     let (applied, _, why) = served.kubectl(&kubectl, &["apply", "-k", folder])?;
     assert!(applied, "{why}");
     // kubectl deletes the namespace first, then each object separately.
-    let (deleted, told, why) = served.kubectl(&kubectl, &["delete", "-k", folder])?;
-    assert!(deleted, "{told}\n{why}");
-    assert_eq!(told.lines().filter(|line| line.contains("deleted")).count(), 3, "{told}");
+    let (deleted, printed, why) = served.kubectl(&kubectl, &["delete", "-k", folder])?;
+    assert!(deleted, "{printed}\n{why}");
+    assert_eq!(printed.lines().filter(|line| line.contains("deleted")).count(), 3, "{printed}");
     let (found, _, why) = served.kubectl(&kubectl, &["get", "namespace", "shop"])?;
     assert!(!found && why.contains("NotFound"), "{why}");
     Ok(())
@@ -144,9 +147,12 @@ fn kubectl_prints_webhook_warning() -> Result<(), WorldError> {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubectl-webhook.yaml");
     fs::write(&file, webhook)?;
     let served = Served::start("warning", &[])?;
-    let (applied, _, said) =
+    let (applied, _, error_output) =
         served.kubectl(&kubectl, &["apply", "-f", file.to_str().ok_or("the path is not valid UTF-8")?])?;
-    assert!(applied && said.contains("Warning: ") && said.contains("this server calls no webhooks"), "{said}");
+    assert!(
+        applied && error_output.contains("Warning: ") && error_output.contains("this server calls no webhooks"),
+        "{error_output}"
+    );
     Ok(())
 }
 
@@ -162,7 +168,7 @@ fn untested_kubectl_version_is_skipped() -> Result<(), WorldError> {
     fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755))?;
     let Some(run) = script(&kubectl, &kubeconfig)? else { return Ok(skip("there is no bash")?) };
     let complaints = String::from_utf8_lossy(&run.stderr);
-    assert_eq!(run.status.code(), Some(UNTRIED), "{complaints}");
+    assert_eq!(run.status.code(), Some(UNTESTED_EXIT_CODE), "{complaints}");
     assert!(complaints.contains("1.99"), "{complaints}");
     Ok(())
 }

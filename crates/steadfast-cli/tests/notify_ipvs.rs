@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
-use guest::{Result, holds_in_a_guest, in_the_guest, load};
+use guest::{Result, as_guest, load, run_in_guest};
 
 const SERVICE: &str = "10.9.0.1:80";
 
@@ -25,13 +25,13 @@ const FOLDER: &str = "/mnt";
 
 #[test]
 fn ready_pods_are_lvs_real_servers() -> Result {
-    holds_in_a_guest("guest_process")
+    run_in_guest("guest_process")
 }
 
 /// Not a test: the part of `ready_pods_are_lvs_real_servers` that runs in the guest.
 #[test]
 fn guest_process() -> Result {
-    in_the_guest(check_in_guest)
+    as_guest(check_in_guest)
 }
 
 fn check_in_guest(modules: &OsStr) -> Result {
@@ -52,28 +52,28 @@ fn check_in_guest(modules: &OsStr) -> Result {
     server.create(&pod("zombie", 2, false))?;
 
     let seen = notify(&["--dry-run"]).stderr(Stdio::inherit()).output()?;
-    let told = String::from_utf8(seen.stdout)?;
-    assert!(told.contains("ipvsadm -a -t 10.9.0.1:80 -r 10.8.0.2:8000 -m -w 1"), "{told}");
+    let printed = String::from_utf8(seen.stdout)?;
+    assert!(printed.contains("ipvsadm -a -t 10.9.0.1:80 -r 10.8.0.2:8000 -m -w 1"), "{printed}");
     assert_eq!(servers()?, [""; 0]);
 
-    let acting = Acting(notify(&[]).spawn()?);
-    servers_become(&["10.8.0.2:8000 1", "10.8.0.3:8000 1", "10.8.0.4:8000 0"])?;
-    assert_eq!(asked(6), BTreeSet::from([2, 3]));
+    let acting = RunningProgram(notify(&[]).spawn()?);
+    wait_for_servers(&["10.8.0.2:8000 1", "10.8.0.3:8000 1", "10.8.0.4:8000 0"])?;
+    assert_eq!(responding_backends(6), BTreeSet::from([2, 3]));
     server.merge_patch("pods", "default", "web-4", json!({"status": status(4, true)}))?;
     server.merge_patch("pods", "default", "web-3", json!({"status": status(3, false)}))?;
-    servers_become(&["10.8.0.2:8000 1", "10.8.0.3:8000 0", "10.8.0.4:8000 1"])?;
-    assert_eq!(asked(6), BTreeSet::from([2, 4]));
+    wait_for_servers(&["10.8.0.2:8000 1", "10.8.0.3:8000 0", "10.8.0.4:8000 1"])?;
+    assert_eq!(responding_backends(6), BTreeSet::from([2, 4]));
 
     // The API server is unreachable: the deletion is unknown until `heal`.
     server.faults().cut();
     server.delete_named("pods", "default", "web-4")?;
     let cleared = Command::new("ipvsadm").arg("-C").status()?;
     assert!(cleared.success());
-    servers_become(&["10.8.0.2:8000 1", "10.8.0.3:8000 0", "10.8.0.4:8000 1"])?;
+    wait_for_servers(&["10.8.0.2:8000 1", "10.8.0.3:8000 0", "10.8.0.4:8000 1"])?;
     server.compact();
     server.faults().heal();
-    servers_become(&["10.8.0.2:8000 1", "10.8.0.3:8000 0"])?;
-    assert_eq!(asked(4), BTreeSet::from([2]));
+    wait_for_servers(&["10.8.0.2:8000 1", "10.8.0.3:8000 0"])?;
+    assert_eq!(responding_backends(4), BTreeSet::from([2]));
     drop(acting);
     drop(runtime);
     Ok(())
@@ -108,9 +108,9 @@ fn pod(name: &str, number: u8, is_ready: bool) -> Value {
 }
 
 fn status(number: u8, is_ready: bool) -> Value {
-    let told = if is_ready { "True" } else { "False" };
+    let ready = if is_ready { "True" } else { "False" };
     let address = format!("10.8.0.{number}");
-    json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": told}]})
+    json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": ready}]})
 }
 
 fn notify(more: &[&str]) -> Command {
@@ -121,9 +121,9 @@ fn notify(more: &[&str]) -> Command {
 }
 
 /// A running program; killed when dropped.
-struct Acting(Child);
+struct RunningProgram(Child);
 
-impl Drop for Acting {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -138,7 +138,7 @@ fn servers() -> Result<Vec<String>> {
     Ok(lines.map(|line| line.replace(" -m -w", "")).collect())
 }
 
-fn servers_become(expected: &[&str]) -> Result {
+fn wait_for_servers(expected: &[&str]) -> Result {
     let started = Instant::now();
     while servers()? != expected {
         if started.elapsed() > Duration::from_secs(30) {
@@ -162,7 +162,7 @@ fn backend(number: u8) -> Result {
 }
 
 /// Connects `times` times and returns the backends that responded.
-fn asked(times: usize) -> BTreeSet<u8> {
+fn responding_backends(times: usize) -> BTreeSet<u8> {
     let address: SocketAddr = SERVICE.parse().expect("an address");
     let answer = |_| {
         let mut number = [0];

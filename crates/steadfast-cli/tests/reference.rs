@@ -45,14 +45,14 @@ struct Line {
 }
 
 /// A running program; killed when dropped.
-struct Watching {
+struct RunningWatch {
     program: Child,
     lines: UnboundedReceiver<String>,
-    complaints: Arc<Mutex<String>>,
-    told: Told,
+    stderr_text: Arc<Mutex<String>>,
+    state: WatchState,
 }
 
-impl Watching {
+impl RunningWatch {
     fn start(kubeconfig: &Path, recorder: Recorder) -> Result<Self, WorldError> {
         let mut program = Command::new(env!("CARGO_BIN_EXE_steadfast"))
             .args(["watch", "configmaps", "-A", "-o", "json", "--kubeconfig"])
@@ -62,20 +62,20 @@ impl Watching {
             .stderr(Stdio::piped())
             .spawn()?;
         let (output, errors) = (program.stdout.take(), program.stderr.take());
-        let (told, lines) = unbounded_channel();
+        let (sender, lines) = unbounded_channel();
         thread::spawn(move || {
             for line in output.into_iter().flat_map(|output| BufReader::new(output).lines()).map_while(Result::ok) {
-                let _ = told.send(line);
+                let _ = sender.send(line);
             }
         });
-        let complaints: Arc<Mutex<String>> = Arc::default();
-        let collected = complaints.clone();
+        let stderr_text: Arc<Mutex<String>> = Arc::default();
+        let collected = stderr_text.clone();
         thread::spawn(move || {
             for byte in errors.into_iter().flat_map(|errors| BufReader::new(errors).bytes()).map_while(Result::ok) {
                 collected.lock().push(char::from(byte));
             }
         });
-        Ok(Self { program, lines, complaints, told: Told::to(recorder) })
+        Ok(Self { program, lines, stderr_text, state: WatchState::new(recorder) })
     }
 
     /// Processes lines until `wanted` accepts a line.
@@ -83,7 +83,7 @@ impl Watching {
         let reading = async {
             while let Some(line) = self.lines.recv().await {
                 let line: Line = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
-                self.told.take(&line)?;
+                self.state.apply(&line)?;
                 if wanted(&line) {
                     return Ok(());
                 }
@@ -91,15 +91,15 @@ impl Watching {
             Err(WorldError::from("the program has ended"))
         };
         let read = timeout(LINE_TIMEOUT, reading).await.unwrap_or_else(|_| Err("no such line came".into()));
-        read.map_err(|error| format!("{error}; it complained:\n{}", self.complaints()).into())
+        read.map_err(|error| format!("{error}; it complained:\n{}", self.stderr_text()).into())
     }
 
-    fn complaints(&self) -> String {
-        self.complaints.lock().clone()
+    fn stderr_text(&self) -> String {
+        self.stderr_text.lock().clone()
     }
 }
 
-impl Drop for Watching {
+impl Drop for RunningWatch {
     fn drop(&mut self) {
         let _ = self.program.kill();
         let _ = self.program.wait();
@@ -107,31 +107,24 @@ impl Drop for Watching {
 }
 
 /// State after the lines read so far, with the kind, certainty and reason of each line by object name.
-struct Told {
+struct WatchState {
     recorder: Recorder,
-    held: BTreeMap<Key, Ref>,
-    scenarios: BTreeMap<String, Vec<String>>,
+    cached: BTreeMap<Key, Ref>,
+    events: BTreeMap<String, Vec<String>>,
     calls: u64,
     synced: bool,
     /// Reported states of freshness.
     states: Vec<String>,
 }
 
-impl Told {
-    fn to(recorder: Recorder) -> Self {
+impl WatchState {
+    fn new(recorder: Recorder) -> Self {
         recorder.write(Record::informer(INFORMER, Scope::all()));
         recorder.write(Record::registered(HANDLER, INFORMER));
-        Self {
-            recorder,
-            held: BTreeMap::new(),
-            scenarios: BTreeMap::new(),
-            calls: 0,
-            synced: false,
-            states: Vec::new(),
-        }
+        Self { recorder, cached: BTreeMap::new(), events: BTreeMap::new(), calls: 0, synced: false, states: Vec::new() }
     }
 
-    fn take(&mut self, line: &Line) -> Result<(), WorldError> {
+    fn apply(&mut self, line: &Line) -> Result<(), WorldError> {
         assert_eq!(line.resource, "configmaps");
         match line.kind.as_str() {
             "Synced" => {
@@ -145,25 +138,25 @@ impl Told {
             _ => {}
         }
         let key = Key::new(line.namespace.as_deref(), line.name.as_deref().ok_or("a line without a name")?);
-        let words = [Some(&line.kind), line.certainty.as_ref(), line.reason.as_ref()];
-        let words: Vec<&str> = words.into_iter().flatten().map(String::as_str).collect();
-        self.scenarios.entry(key.name.clone()).or_default().push(words.join(" "));
-        let seen = self.seen(&key, line)?;
-        match &seen {
-            Seen::Deleted { .. } => drop(self.held.remove(&key)),
-            other => drop(self.held.insert(key, other.object().clone())),
+        let texts = [Some(&line.kind), line.certainty.as_ref(), line.reason.as_ref()];
+        let texts: Vec<&str> = texts.into_iter().flatten().map(String::as_str).collect();
+        self.events.entry(key.name.clone()).or_default().push(texts.join(" "));
+        let delivery = self.delivery(&key, line)?;
+        match &delivery {
+            Seen::Deleted { .. } => drop(self.cached.remove(&key)),
+            other => drop(self.cached.insert(key, other.object().clone())),
         }
         self.calls += 1;
-        self.recorder.write(Record::entered(HANDLER, self.calls, seen, StoreHeld::NotAsked));
+        self.recorder.write(Record::entered(HANDLER, self.calls, delivery, StoreHeld::NotAsked));
         self.recorder.write(Record::returned(HANDLER, self.calls));
         Ok(())
     }
 
     /// Converts `line` to a record. The object last seen at `key` is the old state.
-    fn seen(&self, key: &Key, line: &Line) -> Result<Seen, WorldError> {
+    fn delivery(&self, key: &Key, line: &Line) -> Result<Seen, WorldError> {
         let uid = line.uid.as_deref().ok_or("a line without a UID")?;
         let version = line.resource_version.as_deref();
-        let before = self.held.get(key).cloned();
+        let before = self.cached.get(key).cloned();
         let object = Ref::new(key.namespace.as_deref(), &key.name, uid, version.unwrap_or_default());
         Ok(match line.kind.as_str() {
             "Added" => Seen::Added { object, initial: !self.synced },
@@ -187,13 +180,13 @@ impl Told {
         })
     }
 
-    fn in_words(&self, name: &str) -> &[String] {
-        self.scenarios.get(name).map_or(&[], Vec::as_slice)
+    fn events_of(&self, name: &str) -> &[String] {
+        self.events.get(name).map_or(&[], Vec::as_slice)
     }
 }
 
 /// Returns the objects at the end of `history`.
-fn end_of(history: &History) -> BTreeMap<Key, Ref> {
+fn final_objects(history: &History) -> BTreeMap<Key, Ref> {
     let mut end = BTreeMap::new();
     for change in history.changes() {
         let version = change.version.to_string();
@@ -230,7 +223,7 @@ impl Writer {
         Ok(())
     }
 
-    async fn write_something_else(&self) -> Result<(), WorldError> {
+    async fn write_unrelated(&self) -> Result<(), WorldError> {
         let metadata = ObjectMeta { generate_name: Some("other-".to_owned()), ..ObjectMeta::default() };
         let secrets: Api<Secret> = Api::namespaced(self.0.clone(), "default");
         secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await?;
@@ -251,7 +244,7 @@ async fn watch_reports_all_changes_across_restarts() -> Result<(), WorldError> {
     }
 
     let recorder = reference.recorder();
-    let mut watching = Watching::start(&kubeconfig, recorder.clone())?;
+    let mut watching = RunningWatch::start(&kubeconfig, recorder.clone())?;
     watching.until(|line| line.kind == "Synced").await?;
     writer.set("changed", "2").await?;
     watching.until(|line| line.kind == "Updated").await?;
@@ -265,7 +258,7 @@ async fn watch_reports_all_changes_across_restarts() -> Result<(), WorldError> {
     // Restarted with changes before the program can reconnect: the server's watch cache no longer has the program's
     // version.
     proxy.faults().refuse(true);
-    writer.write_something_else().await?;
+    writer.write_unrelated().await?;
     reference.kill(0);
     reference.start_again(0).await?;
     writer.delete("recreated").await?;
@@ -280,13 +273,13 @@ async fn watch_reports_all_changes_across_restarts() -> Result<(), WorldError> {
     recorder.write(Record::Settled);
 
     assert!(watching.program.try_wait()?.is_none(), "the watch still runs");
-    assert_eq!(watching.told.in_words("changed"), ["Added", "Updated", "Updated"]);
-    assert_eq!(watching.told.in_words("recreated"), ["Added", "Deleted Inferred Replaced", "Added"]);
-    assert_eq!(watching.told.in_words("deleted"), ["Added", "Deleted Inferred Deleted"]);
-    assert!(watching.complaints().contains("fresh again"), "{}", watching.complaints());
-    assert!(watching.told.states.iter().any(|state| state == "Fresh"), "{:?}", watching.told.states);
+    assert_eq!(watching.state.events_of("changed"), ["Added", "Updated", "Updated"]);
+    assert_eq!(watching.state.events_of("recreated"), ["Added", "Deleted Inferred Replaced", "Added"]);
+    assert_eq!(watching.state.events_of("deleted"), ["Added", "Deleted Inferred Deleted"]);
+    assert!(watching.stderr_text().contains("fresh again"), "{}", watching.stderr_text());
+    assert!(watching.state.states.iter().any(|state| state == "Fresh"), "{:?}", watching.state.states);
     let history = reference.history("", "configmaps").await?;
-    assert_eq!(watching.told.held, end_of(&history), "the lines add up to the existing objects");
+    assert_eq!(watching.state.cached, final_objects(&history), "the lines add up to the existing objects");
     let verdict = check(&history, &recorder.trace())?.total();
     assert_eq!((verdict.lost, verdict.repeated, verdict.out_of_order), (0, 0, 0), "{verdict:?}");
     Ok(())

@@ -46,7 +46,7 @@ impl Clock {
 }
 
 /// Environment of the queue, with a handle of the clock.
-struct Machine(Arc<Clock>);
+struct ClockEnvironment(Arc<Clock>);
 
 struct Sleep(Arc<Clock>, Instant);
 
@@ -62,9 +62,9 @@ impl Future for Sleep {
     }
 }
 
-const TIME_ALONE: &str = "a queue uses only time and randomness";
+const ONLY_TIME_AND_RANDOMNESS: &str = "a queue uses only time and randomness";
 
-impl Environment for Machine {
+impl Environment for ClockEnvironment {
     fn now(&self) -> Instant {
         self.0.instant()
     }
@@ -78,27 +78,27 @@ impl Environment for Machine {
     }
 
     fn spawn(&self, _: BoxFuture<'static, ()>) -> Task {
-        unreachable!("{TIME_ALONE}")
+        unreachable!("{ONLY_TIME_AND_RANDOMNESS}")
     }
 
     fn spawn_user_task(&self, _: BoxFuture<'static, ()>) -> Task {
-        unreachable!("{TIME_ALONE}")
+        unreachable!("{ONLY_TIME_AND_RANDOMNESS}")
     }
 
     fn enter(&self, _: &mut dyn FnMut()) {
-        unreachable!("{TIME_ALONE}")
+        unreachable!("{ONLY_TIME_AND_RANDOMNESS}")
     }
 
     fn run_blocking(&self, _: Box<dyn FnOnce() + Send>) {
-        unreachable!("{TIME_ALONE}")
+        unreachable!("{ONLY_TIME_AND_RANDOMNESS}")
     }
 
     fn resolve(&self, _: &str, _: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
-        unreachable!("{TIME_ALONE}")
+        unreachable!("{ONLY_TIME_AND_RANDOMNESS}")
     }
 
     fn dial(&self, _: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> {
-        unreachable!("{TIME_ALONE}")
+        unreachable!("{ONLY_TIME_AND_RANDOMNESS}")
     }
 }
 
@@ -114,7 +114,7 @@ impl Calls {
 
 fn queue() -> (Workqueue<usize>, Arc<Clock>) {
     let clock = Arc::new(Clock::default());
-    (Workqueue::new(Arc::new(Machine(clock.clone()))), clock)
+    (Workqueue::new(Arc::new(ClockEnvironment(clock.clone()))), clock)
 }
 
 /// Starts a thread that processes keys until the queue shuts down.
@@ -177,29 +177,29 @@ fn additions_are_processed_later_and_exclusively() {
 }
 
 /// Runs two workers that each hold a key until both hold a key.
-fn at_once(add: fn(&Workqueue<usize>, &Clock)) {
+fn run_concurrently(add: fn(&Workqueue<usize>, &Clock)) {
     let (queue, clock) = queue();
-    let at_once = Arc::new(AtomicUsize::new(0));
+    let run_concurrently = Arc::new(AtomicUsize::new(0));
     let workers: Vec<_> = (0..2)
         .map(|_| {
-            let (queue, at_once) = (queue.clone(), at_once.clone());
+            let (queue, run_concurrently) = (queue.clone(), run_concurrently.clone());
             thread::spawn(move || {
                 let work = block_on(queue.next()).expect("there are two keys");
-                at_once.fetch_add(1, Ordering::SeqCst);
-                until(|| at_once.load(Ordering::SeqCst) == 2);
+                run_concurrently.fetch_add(1, Ordering::SeqCst);
+                until(|| run_concurrently.load(Ordering::SeqCst) == 2);
                 work.finish();
             })
         })
         .collect();
     add(&queue, &clock);
-    until(|| at_once.load(Ordering::SeqCst) == 2);
+    until(|| run_concurrently.load(Ordering::SeqCst) == 2);
     end(&queue, workers);
 }
 
 #[test]
 fn two_workers_process_two_keys() {
     check(|| {
-        at_once(|queue, _| {
+        run_concurrently(|queue, _| {
             queue.add(0);
             queue.add(1);
         });
@@ -209,7 +209,7 @@ fn two_workers_process_two_keys() {
 #[test]
 fn simultaneous_delays_wake_two_workers() {
     check(|| {
-        at_once(|queue, clock| {
+        run_concurrently(|queue, clock| {
             queue.add_after(0, Duration::from_millis(5));
             queue.add_after(1, Duration::from_millis(5));
             clock.advance(5);

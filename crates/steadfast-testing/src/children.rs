@@ -11,7 +11,7 @@ pub struct Children {
     /// Names of the existing objects.
     pub live: BTreeMap<String, BTreeSet<String>>,
     /// Highest number of objects that existed at once.
-    pub most: BTreeMap<String, usize>,
+    pub max_at_once: BTreeMap<String, usize>,
 }
 
 impl Children {
@@ -34,7 +34,7 @@ impl Children {
             }
             // The number is taken after each change, so that two objects that exist together only for an instant are
             // counted.
-            let most = all.most.entry(owner.to_owned()).or_default();
+            let most = all.max_at_once.entry(owner.to_owned()).or_default();
             *most = live.len().max(*most);
         }
         all

@@ -32,8 +32,8 @@
 
 mod event_log;
 mod lease;
-mod need;
 mod server;
+mod server_fault;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -54,8 +54,8 @@ use steadfast_contract::History;
 use crate::proxy::{FaultProxy, NetworkFaults};
 use crate::{Error, Recorder};
 use event_log::EventLog;
-pub use need::{ServerFault, ServerKind};
 use server::Server;
+pub use server_fault::{ServerFault, ServerKind};
 pub use writer::Writer;
 
 /// Maximum time for informers to catch up.
@@ -255,7 +255,7 @@ impl Cluster {
         // A scenario with needs may break this watch, and a broken watch provides no history.
         if self.needs.is_empty() {
             let begun = self.begun;
-            self.chronicles.push(EventLog::begin(self.writer.client(), &self.namespace, resource, begun).await?);
+            self.chronicles.push(EventLog::start(self.writer.client(), &self.namespace, resource, begun).await?);
         }
         Ok(())
     }
@@ -275,7 +275,7 @@ impl Cluster {
     ///
     /// Returns an error if the history is incomplete, or if the server's history and that of the watch differ.
     pub async fn history_of(&self, resource: &ApiResource) -> Result<History, Error> {
-        let until = self.writer.write_something_else().await?;
+        let until = self.writer.write_unrelated().await?;
         let own = self.server.history(until, &resource.group, &resource.plural).await?;
         let watched = match self.chronicles.iter().find(|event_log| event_log.resource == *resource) {
             Some(event_log) => Some(event_log.history().await?),
@@ -312,7 +312,7 @@ impl Cluster {
     ///
     /// Returns an error if the scenario did not declare this [need](ServerFault).
     pub fn kill(&mut self, server: usize) -> Result<(), Error> {
-        self.said(ServerFault::Kill)?;
+        self.require_declared(ServerFault::Kill)?;
         self.server.kill(server)
     }
 
@@ -322,7 +322,7 @@ impl Cluster {
     ///
     /// Returns an error if the server does not stop, or if the scenario did not declare this need.
     pub async fn shut_down(&mut self, server: usize) -> Result<(), Error> {
-        self.said(ServerFault::Shutdown)?;
+        self.require_declared(ServerFault::Shutdown)?;
         self.server.shut_down(server).await
     }
 
@@ -348,7 +348,7 @@ impl Cluster {
     ///
     /// Returns an error if the scenario did not declare this need.
     pub fn freeze(&mut self, on: bool) -> Result<(), Error> {
-        self.said(ServerFault::Freeze)?;
+        self.require_declared(ServerFault::Freeze)?;
         self.server.freeze(on)
     }
 
@@ -358,7 +358,7 @@ impl Cluster {
     ///
     /// Returns an error if the scenario did not declare this need.
     pub fn freeze_store(&mut self, on: bool) -> Result<(), Error> {
-        self.said(ServerFault::FreezeStore)?;
+        self.require_declared(ServerFault::FreezeStore)?;
         self.server.freeze_store(on)
     }
 
@@ -368,7 +368,7 @@ impl Cluster {
     ///
     /// Returns an error if the compaction fails, or if the scenario did not declare this need.
     pub async fn compact(&mut self) -> Result<(), Error> {
-        self.said(ServerFault::Compact)?;
+        self.require_declared(ServerFault::Compact)?;
         self.server.compact().await
     }
 
@@ -379,7 +379,7 @@ impl Cluster {
     /// Returns an error if the backup fails, or if the scenario did not declare the need
     /// [`Restore`](ServerFault::Restore).
     pub async fn back_up(&mut self) -> Result<(), Error> {
-        self.said(ServerFault::Restore)?;
+        self.require_declared(ServerFault::Restore)?;
         self.backup = Some(self.server.back_up().await?);
         Ok(())
     }
@@ -391,7 +391,7 @@ impl Cluster {
     /// Returns an error if no backup exists, if a server does not start again, or if the scenario did not declare this
     /// need.
     pub async fn restore(&mut self) -> Result<(), Error> {
-        self.said(ServerFault::Restore)?;
+        self.require_declared(ServerFault::Restore)?;
         self.server.restore(self.backup.ok_or("no backup exists; call `back_up` first")?).await?;
         self.renew_writer()
     }
@@ -402,11 +402,11 @@ impl Cluster {
     ///
     /// Returns an error if the scenario did not declare this need.
     pub fn lag(&mut self, on: bool) -> Result<(), Error> {
-        self.said(ServerFault::Lag)?;
+        self.require_declared(ServerFault::Lag)?;
         self.server.lag(on)
     }
 
-    fn said(&self, need: ServerFault) -> Result<(), Error> {
+    fn require_declared(&self, need: ServerFault) -> Result<(), Error> {
         // Without this check, a scenario could start on a server that does not support the fault.
         if !self.needs.contains(&need) {
             return Err(format!("the scenario did not declare the need {need:?}").into());
@@ -420,8 +420,8 @@ impl Cluster {
     ///
     /// Returns an error if an object cannot be removed or the server cannot be repaired.
     pub async fn end(self) -> Result<(), Error> {
-        self.take_away().await?;
-        self.server.give_back().await
+        self.remove_objects().await?;
+        self.server.repair_and_release().await
     }
 
     /// Cleans up after a failed scenario. A shared server in an unknown state is not returned for reuse.
@@ -429,12 +429,12 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if an object cannot be removed.
-    pub async fn give_up(self) -> Result<(), Error> {
+    pub async fn clean_up_after_failure(self) -> Result<(), Error> {
         // A server of our own is dropped with its objects, and may not respond any more.
-        if matches!(self.kind, ServerKind::Other(_)) { self.take_away().await } else { Ok(()) }
+        if matches!(self.kind, ServerKind::Other(_)) { self.remove_objects().await } else { Ok(()) }
     }
 
-    async fn take_away(&self) -> Result<(), Error> {
+    async fn remove_objects(&self) -> Result<(), Error> {
         let client = self.writer.client();
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         for name in &self.definitions {

@@ -13,7 +13,7 @@ pub(crate) fn scope(scope: &Scope) -> contract::Scope {
 }
 
 /// Returns identity and version of an object from its own metadata, even if the object does not decode as its type.
-fn says<K: Cacheable>(object: &Object<K>) -> contract::Ref {
+fn identity<K: Cacheable>(object: &Object<K>) -> contract::Ref {
     // An undecodable object still has an identity, by which the checker recognises the object.
     object.read_whole(reference).unwrap_or_else(|_| {
         let Identity { key, uid, version } = object.identity();
@@ -34,10 +34,10 @@ pub(crate) fn reference<K: Resource>(object: &K) -> contract::Ref {
 
 pub(crate) fn seen<K: Cacheable>(event: &Event<K>) -> contract::Seen {
     match event {
-        Event::Added { object, initial } => contract::Seen::Added { object: says(object), initial: *initial },
-        Event::Updated { old, new } => contract::Seen::Updated { old: says(old), new: says(new) },
+        Event::Added { object, initial } => contract::Seen::Added { object: identity(object), initial: *initial },
+        Event::Updated { old, new } => contract::Seen::Updated { old: identity(old), new: identity(new) },
         Event::Deleted { last, version, certainty, reason } => contract::Seen::Deleted {
-            last: says(last),
+            last: identity(last),
             version: version.as_ref().map(ToString::to_string),
             certainty: match certainty {
                 Certainty::Observed => contract::Certainty::Observed,
@@ -50,12 +50,12 @@ pub(crate) fn seen<K: Cacheable>(event: &Event<K>) -> contract::Seen {
                 DeleteReason::DeletedOrLeft | DeleteReason::Left => contract::Reason::DeletedOrLeft,
             },
         },
-        Event::Resynced { object } => contract::Seen::Resynced { object: says(object) },
+        Event::Resynced { object } => contract::Seen::Resynced { object: identity(object) },
     }
 }
 
 /// Returns the cached object of a key in `snapshot`, if it `passes`.
-pub(crate) fn held<K: Cacheable>(
+pub(crate) fn cached_object<K: Cacheable>(
     snapshot: &Snapshot<K>,
     key: &contract::Key,
     passes: impl Fn(&K) -> bool,
@@ -91,7 +91,7 @@ fn key(key: &steadfast::ObjectKey) -> contract::Key {
 
 /// Converts a freshness state. Returns the converted state, and the keys that the state names.
 pub(crate) fn freshness(state: &Freshness) -> (contract::Freshness, Vec<contract::Key>) {
-    let told = match state {
+    let converted = match state {
         Freshness::Fresh { version, age, tainted, .. } => {
             let version = version.as_ref().map(ToString::to_string).unwrap_or_default();
             return (contract::Freshness::Fresh { version, age: *age }, tainted.iter().map(key).collect());
@@ -105,5 +105,5 @@ pub(crate) fn freshness(state: &Freshness) -> (contract::Freshness, Vec<contract
         // one.
         _ => contract::Freshness::Stopped,
     };
-    (told, Vec::new())
+    (converted, Vec::new())
 }

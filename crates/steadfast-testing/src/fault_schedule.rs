@@ -34,7 +34,7 @@ const MAX_HOLD_MILLIS: u64 = 300;
 /// // Here a controller is run on the connection.
 /// let mut upsets = FaultSchedule::new(7, &server, &network);
 /// for _ in 0..20 {
-///     upsets.another().await;
+///     upsets.inject_next().await;
 /// }
 /// upsets.end();
 /// # drop(connection);
@@ -67,7 +67,7 @@ impl<'a> FaultSchedule<'a> {
     }
 
     /// Injects a fault or none, and then waits.
-    pub async fn another(&mut self) {
+    pub async fn inject_next(&mut self) {
         // About half of the draws inject nothing: a controller must also have time to recover between two faults.
         match self.random(10) {
             0 | 1 => self.lag(self.lagging.is_none()),

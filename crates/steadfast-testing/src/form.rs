@@ -51,8 +51,9 @@ impl Form {
     ///
     /// Returns an error if the value is not a valid form.
     pub fn from_env() -> Result<Option<Self>, Error> {
-        let said = std::env::var("STEADFAST_FORM").ok().filter(|form| !form.is_empty());
-        said.map(|form| form.parse().map_err(|no_form: InvalidForm| format!("STEADFAST_FORM: {no_form}").into()))
+        let value = std::env::var("STEADFAST_FORM").ok().filter(|form| !form.is_empty());
+        value
+            .map(|form| form.parse().map_err(|no_form: InvalidForm| format!("STEADFAST_FORM: {no_form}").into()))
             .transpose()
     }
 

@@ -16,7 +16,7 @@
 //! server.create(&config_map("a", "1"))?;
 //! recorder.settle(&server).await;
 //!
-//! assert_eq!(seen.in_words("default/a").len(), 1);
+//! assert_eq!(seen.descriptions("default/a").len(), 1);
 //! steadfast_contract::check(&history(&server, "", "configmaps")?, &recorder.trace())?;
 //! # Ok(())
 //! # }

@@ -195,10 +195,10 @@ impl ReconcileChecker {
         let inner = self.inner.clone();
         move |subject, context| {
             // Registered synchronously: the start counts from the call, not from the first poll of the future.
-            let under_way = UnderWay::begin(&inner, &subject);
+            let running = RunningReconcile::start(&inner, &subject);
             let call = reconcile(subject, context);
             Box::pin(async move {
-                let _under_way = under_way;
+                let _running = running;
                 call.await
             })
         }
@@ -225,9 +225,9 @@ impl ReconcileChecker {
         }
         let mut violations = state.violations.clone();
         let history = self.inner.server.history();
-        let writes = self.see_own_writes(&state.calls, &history.changes, &mut violations);
+        let writes = self.check_own_writes(&state.calls, &history.changes, &mut violations);
         let until = state.stopped.unwrap_or(history.revision);
-        let changes = self.follow_changes(&state.calls, &history.changes, until, &mut violations);
+        let changes = self.check_changes(&state.calls, &history.changes, until, &mut violations);
         if violations.is_empty() {
             return Ok(ReconcileStats { reconciles: state.calls.len(), writes, changes });
         }
@@ -239,7 +239,7 @@ impl ReconcileChecker {
 
     /// Checks that each reconcile saw the earlier writes of its key. Returns the number of writes that a later
     /// reconcile saw.
-    fn see_own_writes(&self, calls: &[Call], changes: &[Arc<Change>], violations: &mut Vec<String>) -> usize {
+    fn check_own_writes(&self, calls: &[Call], changes: &[Arc<Change>], violations: &mut Vec<String>) -> usize {
         let mut seen = BTreeSet::new();
         let mut written = BTreeMap::<&Key, Vec<&Change>>::new();
         for call in calls {
@@ -293,7 +293,7 @@ impl ReconcileChecker {
 
     /// Checks that a reconcile follows the last change of each object up to this revision. Returns the number of those
     /// objects.
-    fn follow_changes(
+    fn check_changes(
         &self,
         calls: &[Call],
         changes: &[Arc<Change>],
@@ -344,13 +344,13 @@ impl Inner {
 }
 
 /// Reconcile in progress. It ends when this guard is dropped, even by a panic or a cancellation.
-struct UnderWay {
+struct RunningReconcile {
     inner: Arc<Inner>,
     number: usize,
 }
 
-impl UnderWay {
-    fn begin<S: Subject>(inner: &Arc<Inner>, subject: &S) -> Self {
+impl RunningReconcile {
+    fn start<S: Subject>(inner: &Arc<Inner>, subject: &S) -> Self {
         let views = inner.lock().views.clone();
         let views = views.into_iter().map(|view| (view.plural, (view.version)())).collect();
         let begun = inner.server.revision();
@@ -369,7 +369,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RunningReconcile {
     fn drop(&mut self) {
         // The revision is read outside of the lock. A later revision only extends the recorded time of the reconcile.
         let now = self.inner.server.revision();

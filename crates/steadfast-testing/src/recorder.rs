@@ -41,31 +41,31 @@ trait Observed: Send + Sync {
     fn reach(&self, version: ResourceVersion, deadline: Duration) -> BoxFuture<'_, ()>;
     /// Returns `true` if the handlers received every event and no object is in doubt.
     fn is_settled(&self) -> bool;
-    fn say_freshness(&self, recorder: &Recorder);
-    fn say_contents(&self, recorder: &Recorder);
+    fn record_freshness(&self, recorder: &Recorder);
+    fn record_contents(&self, recorder: &Recorder);
 }
 
 struct Observation<K: Cacheable> {
     name: String,
     informer: Informer<K>,
-    part: Part<K>,
+    selection: FilterAsSelector<K>,
 }
 
 /// Selection of an informer's objects by a handler's filter, which the checker treats like a selector.
-struct Part<K>(Option<Passes<K>>);
+struct FilterAsSelector<K>(Option<Predicate<K>>);
 
-type Passes<K> = Arc<dyn Fn(&K) -> bool + Send + Sync>;
+type Predicate<K> = Arc<dyn Fn(&K) -> bool + Send + Sync>;
 
 // Not derived: a derive would require `K: Clone`, although only pointers are cloned.
-impl<K> Clone for Part<K> {
+impl<K> Clone for FilterAsSelector<K> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<K> Part<K> {
+impl<K> FilterAsSelector<K> {
     fn has(&self, object: &K) -> bool {
-        self.0.as_ref().is_none_or(|passes| passes(object))
+        self.0.as_ref().is_none_or(|predicate| predicate(object))
     }
 }
 
@@ -86,13 +86,13 @@ impl<K: Cacheable> Observed for Observation<K> {
         self.informer.freshness().is_fresh() && self.informer.handlers().iter().all(|counts| counts.entries == 0)
     }
 
-    fn say_freshness(&self, recorder: &Recorder) {
+    fn record_freshness(&self, recorder: &Recorder) {
         recorder.sample(&self.informer, &self.name);
     }
 
-    fn say_contents(&self, recorder: &Recorder) {
+    fn record_contents(&self, recorder: &Recorder) {
         recorder.write_as_of_now(|| {
-            let (objects, tainted) = convert::contents(&self.informer.snapshot(), |object| self.part.has(object));
+            let (objects, tainted) = convert::contents(&self.informer.snapshot(), |object| self.selection.has(object));
             Record::Snapshot { informer: self.name.clone(), objects, tainted }
         });
     }
@@ -161,7 +161,7 @@ impl Recorder {
     ///
     /// Panics if no tokio runtime is current, because the observer runs as a task.
     pub fn record_as<K: Cacheable>(&self, informer: &Informer<K>, name: &str) -> Recording<K> {
-        self.observe(informer, name, informer.scope(), &Part(None));
+        self.observe(informer, name, informer.scope(), &FilterAsSelector(None));
         self.handle(informer, name, |_| {})
     }
 
@@ -177,13 +177,13 @@ impl Recorder {
         name: &str,
         choose: impl FnOnce(HandlerBuilder<'_, K>) -> HandlerBuilder<'_, K>,
     ) -> Recording<K> {
-        self.observe(informer, name, informer.scope(), &Part(None));
-        self.add(informer, name, &Part(None), choose, |_| {})
+        self.observe(informer, name, informer.scope(), &FilterAsSelector(None));
+        self.add(informer, name, &FilterAsSelector(None), choose, |_| {})
     }
 
     /// Observes a handler with a filter, as if it belonged to an informer of `scope` with the name `name`. The checker
     /// compares the events with the objects that `scope` selects in the history. `scope` must select exactly the
-    /// objects that `passes` accepts.
+    /// objects that `predicate` accepts.
     ///
     /// # Panics
     ///
@@ -193,13 +193,13 @@ impl Recorder {
         informer: &Informer<K>,
         name: &str,
         scope: &Scope,
-        passes: impl Fn(&K) -> bool + Send + Sync + 'static,
+        predicate: impl Fn(&K) -> bool + Send + Sync + 'static,
     ) -> Recording<K> {
-        let passes: Passes<K> = Arc::new(passes);
-        let part = Part(Some(passes.clone()));
-        self.observe(informer, name, scope, &part);
+        let predicate: Predicate<K> = Arc::new(predicate);
+        let selection = FilterAsSelector(Some(predicate.clone()));
+        self.observe(informer, name, scope, &selection);
         self.write(Record::Filtered { informer: name.to_owned() });
-        self.add(informer, name, &part, |handler| handler.filter(move |object| passes(object)), |_| {})
+        self.add(informer, name, &selection, |handler| handler.filter(move |object| predicate(object)), |_| {})
     }
 
     /// Adds a handler to an observed informer, and runs `act` within each of its calls.
@@ -213,14 +213,14 @@ impl Recorder {
         name: &str,
         act: impl Fn(&Event<K>) + Send + Sync + 'static,
     ) -> Recording<K> {
-        self.add(informer, name, &Part(None), |handler| handler, act)
+        self.add(informer, name, &FilterAsSelector(None), |handler| handler, act)
     }
 
     fn add<K: Cacheable>(
         &self,
         informer: &Informer<K>,
         name: &str,
-        part: &Part<K>,
+        selection: &FilterAsSelector<K>,
         choose: impl FnOnce(HandlerBuilder<'_, K>) -> HandlerBuilder<'_, K>,
         act: impl Fn(&Event<K>) + Send + Sync + 'static,
     ) -> Recording<K> {
@@ -231,32 +231,48 @@ impl Recorder {
         // Registered before the handler is added: its first event may arrive before `add_handler` returns.
         self.write(Record::registered(&handler, name));
         let (recorder, informer_held) = (self.clone(), informer.clone());
-        let scribe = Scribe { recorder, name: handler.clone(), informer: informer_held, part: part.clone(), act };
+        let scribe = RecordingHandler {
+            recorder,
+            name: handler.clone(),
+            informer: informer_held,
+            selection: selection.clone(),
+            act,
+        };
         let added = choose(informer.handler()).add_handler(scribe);
         let registration = Arc::new(added.expect("the informer must run"));
-        let (recorder, watched, told) = (self.clone(), registration.clone(), handler.clone());
-        let (observed, named, part) = (informer.clone(), name.to_owned(), part.clone());
+        let (recorder, watched, handler_name) = (self.clone(), registration.clone(), handler.clone());
+        let (observed, named, selection) = (informer.clone(), name.to_owned(), selection.clone());
         tokio::spawn(async move {
             if !watched.until_synced().await {
                 return;
             }
             // Two observers run concurrently. If the observer of the informer runs late, the record of the informer's
             // sync must still precede that of its handler.
-            recorder.note_synced(&observed, &named, &part);
-            recorder.write(Record::RegistrationSynced { handler: told });
+            recorder.note_synced(&observed, &named, &selection);
+            recorder.write(Record::RegistrationSynced { handler: handler_name });
         });
         Recording { recorder: self.clone(), name: handler, informer: informer.clone(), registration }
     }
 
     /// Records `informer` in the trace, and follows its freshness and its relists.
-    fn observe<K: Cacheable>(&self, informer: &Informer<K>, name: &str, scope: &Scope, part: &Part<K>) {
+    fn observe<K: Cacheable>(
+        &self,
+        informer: &Informer<K>,
+        name: &str,
+        scope: &Scope,
+        selection: &FilterAsSelector<K>,
+    ) {
         let mut informers = self.inner.informers.lock();
         // Several handlers of one informer share its observation.
         if informers.iter().any(|known| known.name() == name) {
             return;
         }
         self.write(Record::informer(name, convert::scope(scope)));
-        informers.push(Arc::new(Observation { name: name.to_owned(), informer: informer.clone(), part: part.clone() }));
+        informers.push(Arc::new(Observation {
+            name: name.to_owned(),
+            informer: informer.clone(),
+            selection: selection.clone(),
+        }));
         // Released before the callbacks are registered, so that no callback runs under this lock.
         drop(informers);
 
@@ -287,7 +303,8 @@ impl Recorder {
             }
         });
 
-        let (recorder, named, watched, part) = (self.clone(), name.to_owned(), informer.clone(), part.clone());
+        let (recorder, named, watched, selection) =
+            (self.clone(), name.to_owned(), informer.clone(), selection.clone());
         tokio::spawn(async move {
             let mut changed = watched.changed();
             let mut last = "";
@@ -296,7 +313,7 @@ impl Recorder {
                 if watched.freshness().name() != last {
                     last = recorder.sample(&watched, &named);
                 }
-                recorder.note_synced(&watched, &named, &part);
+                recorder.note_synced(&watched, &named, &selection);
                 // A cache can become stale without an event, so the freshness is also checked periodically. An error
                 // means that the informer was dropped.
                 if let Ok(Err(_)) = tokio::time::timeout(Duration::from_millis(500), changed.changed()).await {
@@ -311,7 +328,7 @@ impl Recorder {
     }
 
     /// Records once that `informer` reports its sync, with its contents at that time.
-    fn note_synced<K: Cacheable>(&self, informer: &Informer<K>, name: &str, part: &Part<K>) {
+    fn note_synced<K: Cacheable>(&self, informer: &Informer<K>, name: &str, selection: &FilterAsSelector<K>) {
         if !informer.has_synced() {
             return;
         }
@@ -324,7 +341,7 @@ impl Recorder {
         let mut trace = self.lock();
         let now = (self.inner.clock)();
         trace.record(now, Record::InformerSynced { informer: name.to_owned() });
-        let (objects, tainted) = convert::contents(&informer.snapshot(), |object| part.has(object));
+        let (objects, tainted) = convert::contents(&informer.snapshot(), |object| selection.has(object));
         trace.record(now, Record::Snapshot { informer: name.to_owned(), objects, tainted });
     }
 
@@ -347,7 +364,7 @@ impl Recorder {
 
     fn read_key<K: Cacheable>(&self, informer: &Informer<K>, name: &str, key: Key) {
         self.write_as_of_now(|| {
-            let answer = convert::held(&informer.snapshot(), &key, |_| true);
+            let answer = convert::cached_object(&informer.snapshot(), &key, |_| true);
             Record::Read { informer: name.to_owned(), key, answer }
         });
     }
@@ -395,11 +412,11 @@ impl Recorder {
         }
         // The checker requires this order: the freshness before the end marker, and the contents after the marker.
         for informer in &informers {
-            informer.say_freshness(self);
+            informer.record_freshness(self);
         }
         self.write(Record::Settled);
         for informer in &informers {
-            informer.say_contents(self);
+            informer.record_contents(self);
         }
     }
 
@@ -408,11 +425,11 @@ impl Recorder {
         self.write_as_of_now(|| record);
     }
 
-    /// Adds the record that `look` returns. `look` reads the store and the clock under the lock of the trace. Therefore
+    /// Adds the record that `observe` returns. `observe` reads the store and the clock under the lock of the trace. Therefore
     /// the order of the trace is the order of its times, and an earlier observation never follows a later one.
-    fn write_as_of_now(&self, look: impl FnOnce() -> Record) {
+    fn write_as_of_now(&self, observe: impl FnOnce() -> Record) {
         let mut trace = self.lock();
-        let record = look();
+        let record = observe();
         trace.record((self.inner.clock)(), record);
     }
 
@@ -422,15 +439,15 @@ impl Recorder {
 }
 
 /// Handler that records each event, before and after its own action.
-struct Scribe<K: Cacheable, F> {
+struct RecordingHandler<K: Cacheable, F> {
     recorder: Recorder,
     name: String,
     informer: Informer<K>,
-    part: Part<K>,
+    selection: FilterAsSelector<K>,
     act: F,
 }
 
-impl<K, F> Handler<K> for Scribe<K, F>
+impl<K, F> Handler<K> for RecordingHandler<K, F>
 where
     K: Cacheable,
     F: Fn(&Event<K>) + Send + Sync + 'static,
@@ -438,7 +455,7 @@ where
     fn handle(&self, event: Event<K>, call: Call) {
         let number = self.recorder.inner.calls.fetch_add(1, Ordering::Relaxed);
         let mut seen = convert::seen(&event);
-        if let (Some(_), Seen::Deleted { reason: reason @ Reason::Deleted, .. }) = (&self.part.0, &mut seen) {
+        if let (Some(_), Seen::Deleted { reason: reason @ Reason::Deleted, .. }) = (&self.selection.0, &mut seen) {
             // A handler with a filter knows the reason. With a selector, no client can know the reason, and the
             // checker rejects such a claim.
             *reason = Reason::DeletedOrLeft;
@@ -447,7 +464,8 @@ where
         // The cache is read before the handler's action: clause C6 requires that the cache already contains the
         // event.
         self.recorder.write_as_of_now(|| {
-            let store = convert::held(&self.informer.snapshot(), seen.key(), |object| self.part.has(object));
+            let store =
+                convert::cached_object(&self.informer.snapshot(), seen.key(), |object| self.selection.has(object));
             Record::Entered { handler, call: number, event: seen, retry: call.retry, store }
         });
         // A panic is recorded and then resumed, so that the informer handles the panic as without a recorder.
@@ -509,7 +527,7 @@ impl<K: Cacheable> Recording<K> {
     }
 
     /// Describes this handler's events of `namespace/name`: `Added`, `Updated`, `Deleted Inferred Replaced`.
-    pub fn in_words(&self, key: &str) -> Vec<String> {
+    pub fn descriptions(&self, key: &str) -> Vec<String> {
         let word = |event: Seen| match event {
             Seen::Added { .. } => "Added".to_owned(),
             Seen::Updated { .. } => "Updated".to_owned(),

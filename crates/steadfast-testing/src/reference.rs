@@ -24,7 +24,7 @@
 //! ```
 
 mod aggregate;
-mod lines;
+mod history_file;
 mod process;
 mod programs;
 mod restore;
@@ -41,7 +41,7 @@ use steadfast::Connection;
 use steadfast_contract::History;
 
 use crate::{Error, Recorder};
-use lines::Wanted;
+use history_file::ChangeSelection;
 use process::Process;
 pub use programs::{kubectl, program, skip};
 
@@ -346,7 +346,7 @@ impl Reference {
 
     /// Combines the undone histories with that of `text`.
     fn combine(&self, text: &str, group: &str, plural: &str) -> Result<History, Error> {
-        let wanted = Wanted { begun: self.begun.0, group, plural };
+        let wanted = ChangeSelection { begun: self.begun.0, group, plural };
         let (mut history, mut after) = (History::new(), 0);
         for undone in &self.undone {
             wanted.read(&fs::read_to_string(&undone.history)?, after, &mut history)?;
@@ -370,7 +370,7 @@ impl Reference {
             let text = fs::read_to_string(self.folder.history())?;
             // The last line may be incomplete.
             let text = text.rfind('\n').map_or("", |end| &text[..end]);
-            if lines::last_revision(text) >= Some(revision) {
+            if history_file::last_revision(text) >= Some(revision) {
                 return self.combine(text, group, plural);
             }
             if begun.elapsed() > TIMEOUT {

@@ -15,7 +15,7 @@
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! # runtime.block_on(async {
 //! for scenario in catalog::of(Fault::WatchEnded) {
-//!     let findings = scenario.play(Target::in_memory(7)).await?;
+//!     let findings = scenario.run(Target::in_memory(7)).await?;
 //!     assert!(findings.problems().is_empty(), "{}: {:#?}", scenario.name, findings.problems());
 //!     assert_eq!(findings.cost.lists, 0);
 //! }
@@ -33,13 +33,14 @@
 //! | `plan` | the settings of the server, of connections and of informers |
 //! | `scenario_run` | a run: a server, a connection, informers, a recorder |
 //! | `freshness_observer` | observes an informer's freshness, and records the times of its changes |
-//! | `fault_injector`, `together` | faults as switches; several faults at once, selected by a seed |
+//! | `fault_injector`, `combined` | faults as switches; several faults at once, selected by a seed |
 //! | `unread` | watches that no client reads, next to those of the informers |
 //! | `checks` | expectations of a scenario beyond the contract |
 //! | `findings` | the result of a run |
 
 pub mod catalog;
 mod checks;
+mod combined;
 mod fault;
 mod fault_injector;
 mod findings;
@@ -48,12 +49,11 @@ mod plan;
 mod scenario;
 mod scenario_run;
 mod target;
-mod together;
 mod unread;
 
+pub use combined::{CombinedFindings, run_combined};
 pub use fault::Fault;
 pub use findings::{Cost, Findings};
 pub use plan::Plan;
 pub use scenario::{Bounds, Scenario, Source};
 pub use target::Target;
-pub use together::{Together, together};

@@ -43,10 +43,10 @@
 //! instead.
 
 mod disturbance;
-mod ending;
+mod final_state;
 mod fixture;
-mod play;
 mod report;
+mod run;
 mod runner;
 mod setting;
 
@@ -64,8 +64,8 @@ use steadfast_apiserver::{ApiServer, Verb};
 use self::disturbance::VARIABLE;
 pub use self::disturbance::{Disturbance, DisturbanceKind, Point, Sender};
 pub use self::fixture::Fixture;
-use self::play::{Played, play};
 pub use self::report::{Finding, Report};
+use self::run::{RunResult, run_once};
 use self::setting::Setting;
 use crate::Error;
 
@@ -190,28 +190,28 @@ where
             Err(_) => self.disturbances(&undisturbed, self.requested_alike()?),
         };
         let alone = disturbances.len() == 1;
-        let played = self.play_each(&disturbances)?;
-        let mut report = Report::new(undisturbed.points.len(), undisturbed.ending.len(), left_out);
-        for (disturbance, played) in disturbances.into_iter().zip(played) {
+        let result = self.run_each(&disturbances)?;
+        let mut report = Report::new(undisturbed.points.len(), undisturbed.final_state.len(), left_out);
+        for (disturbance, result) in disturbances.into_iter().zip(result) {
             if alone {
-                report.print_requests(&played);
+                report.print_requests(&result);
             }
-            report.add(disturbance, &undisturbed, &played);
+            report.add(disturbance, &undisturbed, &result);
         }
         Ok(report)
     }
 
     /// Returns the run without a fault, after a check that it is reproducible.
-    fn undisturbed(&self) -> Result<Played, Error> {
+    fn undisturbed(&self) -> Result<RunResult, Error> {
         // Two runs without a fault must be equal. Otherwise every difference below could be random.
-        let (first, second) = (play(&self.setting, None)?, play(&self.setting, None)?);
+        let (first, second) = (run_once(&self.setting, None)?, run_once(&self.setting, None)?);
         if let Some(failure) = &first.failure {
             return Err(format!("run without a fault: {failure}{}", report::ends(&first.ended)).into());
         }
         if !first.ended.is_empty() {
             return Err(format!("run without a fault: the controller stopped{}", report::ends(&first.ended)).into());
         }
-        let differences = first.ending.differences(&second.ending);
+        let differences = first.final_state.differences(&second.final_state);
         if !differences.is_empty() {
             return Err(format!(
                 "run without a fault: two runs have different final objects: {}",
@@ -224,10 +224,10 @@ where
         match (first.points.get(in_common), second.points.get(in_common)) {
             (None, None) => Ok(first),
             (one, other) => {
-                let told = |point: Option<&(Duration, Point)>| {
+                let ended = |point: Option<&(Duration, Point)>| {
                     point.map_or_else(|| "no request".to_owned(), |(at, point)| format!("{point} after {at:?}"))
                 };
-                let (one, other) = (told(one), told(other));
+                let (one, other) = (ended(one), ended(other));
                 Err(format!("run without a fault: two runs have different requests: {one}, and {other}").into())
             }
         }
@@ -243,7 +243,7 @@ where
 
     /// Returns the disturbances, the smallest first. Also returns the number of points without a disturbance, because
     /// enough equal points have one.
-    fn disturbances(&self, undisturbed: &Played, alike: u32) -> (Vec<Disturbance>, usize) {
+    fn disturbances(&self, undisturbed: &RunResult, alike: u32) -> (Vec<Disturbance>, usize) {
         let has_leader = undisturbed.points.iter().any(|(_, point)| point.is_write() && point.is_of(runner::LEASES));
         let mut left_out = HashSet::new();
         let mut disturbances = Vec::new();
@@ -269,17 +269,17 @@ where
         let counts = !self.setting.ignored.iter().any(|plural| point.is_of(plural));
         match kind {
             DisturbanceKind::Delayed | DisturbanceKind::Unobserved => point.is_write() && counts,
-            DisturbanceKind::AnswerLost | DisturbanceKind::CrashBefore => is_controllers && point.verb != Verb::Other,
+            DisturbanceKind::ResponseLost | DisturbanceKind::CrashBefore => is_controllers && point.verb != Verb::Other,
             // A crash after a read only loses knowledge, like a crash before the next request.
             DisturbanceKind::CrashAfter => is_controllers && point.is_write(),
-            DisturbanceKind::CrashIntoThePast => is_controllers && point.is_write() && counts,
+            DisturbanceKind::CrashThenStaleView => is_controllers && point.is_write() && counts,
             // A delay matters only for a request with an effect on later actions.
             DisturbanceKind::LeadershipLost => has_leader && is_controllers && point.is_write() && counts,
         }
     }
 
     /// Runs with each disturbance, on one thread per processor.
-    fn play_each(&self, disturbances: &[Disturbance]) -> Result<Vec<Played>, Error> {
+    fn run_each(&self, disturbances: &[Disturbance]) -> Result<Vec<RunResult>, Error> {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::new());
@@ -292,12 +292,12 @@ where
                         disturbances.get(index).map(|disturbance| (index, disturbance))
                     } {
                         // A panic in one run must not end the other runs of the scope.
-                        let played =
-                            std::panic::catch_unwind(AssertUnwindSafe(|| play(&self.setting, Some(disturbance))));
-                        let played = played.unwrap_or_else(|_| Err("the run itself panicked".into()));
-                        let played =
-                            played.map_err(|error| Error::from(format!("{VARIABLE}='{disturbance}': {error}")));
-                        done.lock().push((index, played));
+                        let result =
+                            std::panic::catch_unwind(AssertUnwindSafe(|| run_once(&self.setting, Some(disturbance))));
+                        let result = result.unwrap_or_else(|_| Err("the run itself panicked".into()));
+                        let result =
+                            result.map_err(|error| Error::from(format!("{VARIABLE}='{disturbance}': {error}")));
+                        done.lock().push((index, result));
                     }
                 });
             }
@@ -305,7 +305,7 @@ where
         let mut done = done.into_inner();
         // The results are sorted by number, so that the report does not depend on the scheduling of threads.
         done.sort_by_key(|(index, _)| *index);
-        done.into_iter().map(|(_, played)| played).collect()
+        done.into_iter().map(|(_, result)| result).collect()
     }
 }
 

@@ -30,15 +30,15 @@ const TOKEN: &str = "token-of-nobody";
 const PASSWORD: &str = "aHVudGVyMg==";
 
 /// All output: logs, and the messages that the tests add.
-static SAID: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+static OUTPUT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 /// Number of panics in the library's own code.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-struct Said;
+struct OutputWriter;
 
-impl Write for Said {
+impl Write for OutputWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        SAID.lock().extend_from_slice(bytes);
+        OUTPUT.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -48,11 +48,11 @@ impl Write for Said {
 }
 
 /// Records all logs and counts all panics of the library from here on.
-fn listen() {
+fn capture_logs() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let filter = EnvFilter::new("steadfast=trace,steadfast_core=trace");
-        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(|| Said).init();
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(|| OutputWriter).init();
         let usual = panic::take_hook();
         panic::set_hook(Box::new(move |panicked| {
             let here =
@@ -75,7 +75,7 @@ fn informer<K>(
 where
     K: Cacheable<Resource = K> + kube::Resource,
 {
-    listen();
+    capture_logs();
     let factory = InformerFactory::new(connection);
     let builder = factory.builder_with::<K>(kind, Scope::all());
     let informer = builder.streamed_lists(streamed).protobuf(false).object_limit(LIMIT).start()?;
@@ -96,14 +96,14 @@ impl Notes {
 
 /// Checks that `informer` is not synced during a fault, and that the informer reports the reason. Its error, its
 /// freshness and its diagnostics must contain each of `names`, within a timeout for a busy machine.
-async fn complains<K: Cacheable>(informer: &Informer<K>, notes: &Notes, names: &[&str]) {
+async fn assert_reports_fault<K: Cacheable>(informer: &Informer<K>, notes: &Notes, names: &[&str]) {
     let started = Instant::now();
     loop {
         let Err(error) = informer.wait_for_sync(MIN_FAULT_TIME).await else {
             panic!("the informer must not sync: {}\n{}", informer.freshness(), notes.text());
         };
         let text = format!("{error}\n{}", notes.text());
-        let _ = writeln!(Said, "{text}\n{error:?}");
+        let _ = writeln!(OutputWriter, "{text}\n{error:?}");
         let missing: Vec<_> = names.iter().filter(|name| !text.contains(**name)).collect();
         if missing.is_empty() {
             return;
@@ -113,11 +113,11 @@ async fn complains<K: Cacheable>(informer: &Informer<K>, notes: &Notes, names: &
 }
 
 /// Checks the recovery: `informer` is synced, fresh, and has `objects`.
-async fn recovers<K: Cacheable>(informer: &Informer<K>, objects: usize) -> Result<(), WorldError> {
+async fn assert_recovers<K: Cacheable>(informer: &Informer<K>, objects: usize) -> Result<(), WorldError> {
     informer.wait_for_sync(TIMEOUT).await?;
     until_fresh(informer).await?;
     assert_eq!(informer.snapshot().len(), objects);
-    assert_discreet();
+    assert_no_secret_in_output();
     Ok(())
 }
 
@@ -130,17 +130,17 @@ async fn until_fresh<K: Cacheable>(informer: &Informer<K>) -> Result<(), WorldEr
 }
 
 /// Checks that nothing has panicked, and that no output contains a secret.
-fn assert_discreet() {
+fn assert_no_secret_in_output() {
     assert_eq!(PANICS.load(Ordering::Relaxed), 0, "the library has panicked");
-    let said = said();
+    let output = output();
     for secret in [TOKEN, PASSWORD, "hunter2"] {
-        let line = said.lines().find(|line| line.contains(secret));
+        let line = output.lines().find(|line| line.contains(secret));
         assert_eq!(line, None, "a secret was logged");
     }
 }
 
-fn said() -> String {
-    String::from_utf8_lossy(&SAID.lock()).into_owned()
+fn output() -> String {
+    String::from_utf8_lossy(&OUTPUT.lock()).into_owned()
 }
 
 /// Returns a server with two secrets.
@@ -166,9 +166,9 @@ async fn refused_connection_names_address() -> Result<(), WorldError> {
     server.faults().cut();
     let (informer, notes) = secrets(&server).await?;
     let address = server.address(0).ok_or("the server has no address")?;
-    complains(&informer, &notes, &[&format!("cannot connect to {address}"), "refused"]).await;
+    assert_reports_fault(&informer, &notes, &[&format!("cannot connect to {address}"), "refused"]).await;
     server.faults().heal();
-    recovers(&informer, 2).await
+    assert_recovers(&informer, 2).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -176,10 +176,10 @@ async fn closed_connection_is_reported_and_backed_off() -> Result<(), WorldError
     let server = server(ApiServer::builder()).await?;
     server.faults().accept_and_close(true);
     let (informer, notes) = secrets(&server).await?;
-    complains(&informer, &notes, &["the connection to"]).await;
+    assert_reports_fault(&informer, &notes, &["the connection to"]).await;
     assert!(server.connections().len() < 20, "{} connections", server.connections().len());
     server.faults().accept_and_close(false);
-    recovers(&informer, 2).await
+    assert_recovers(&informer, 2).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,9 +188,9 @@ async fn foreign_certificate_is_rejected_with_advice() -> Result<(), WorldError>
     let mut config = kube_config(&wrong).await?;
     config.cluster_url = right.url(0).parse()?;
     let (distrusting, notes) = informer::<Secret>(&Connection::new(config)?, &(), true)?;
-    complains(&distrusting, &notes, &["no TLS with", "check certificate-authority in the kubeconfig"]).await;
+    assert_reports_fault(&distrusting, &notes, &["no TLS with", "check certificate-authority in the kubeconfig"]).await;
     assert_eq!(right.requests().len(), 0, "the server received no request, and no token");
-    recovers(&secrets(&right).await?.0, 2).await
+    assert_recovers(&secrets(&right).await?.0, 2).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -199,8 +199,8 @@ async fn server_without_tls_is_distinguished() -> Result<(), WorldError> {
     let mut config = kube_config(&with_tls).await?;
     config.cluster_url = plain.url(0).replace("http:", "https:").parse()?;
     let (informer, notes) = informer::<Secret>(&Connection::new(config)?, &(), true)?;
-    complains(&informer, &notes, &["does not speak TLS there: check port and scheme"]).await;
-    assert_discreet();
+    assert_reports_fault(&informer, &notes, &["does not speak TLS there: check port and scheme"]).await;
+    assert_no_secret_in_output();
     Ok(())
 }
 
@@ -210,10 +210,10 @@ async fn wrong_token_is_reported_until_accepted() -> Result<(), WorldError> {
     let config = kube_config(&server).await?;
     server.faults().replace_tokens(&["another"]);
     let (informer, notes) = informer::<Secret>(&Connection::new(config)?, &(), true)?;
-    complains(&informer, &notes, &["401 Unauthorized"]).await;
+    assert_reports_fault(&informer, &notes, &["401 Unauthorized"]).await;
     assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{}", informer.freshness());
     server.faults().replace_tokens(&[TOKEN]);
-    recovers(&informer, 2).await
+    assert_recovers(&informer, 2).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -223,11 +223,11 @@ async fn forbidden_resource_does_not_delay_others() -> Result<(), WorldError> {
     server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::Forbidden);
     let connection = Connection::new(kube_config(&server).await?)?;
     let (forbidden, notes) = informer::<Secret>(&connection, &(), true)?;
-    recovers(&informer::<ConfigMap>(&connection, &(), true)?.0, 1).await?;
-    complains(&forbidden, &notes, &["403 Forbidden", "secrets"]).await;
+    assert_recovers(&informer::<ConfigMap>(&connection, &(), true)?.0, 1).await?;
+    assert_reports_fault(&forbidden, &notes, &["403 Forbidden", "secrets"]).await;
     assert!(matches!(forbidden.freshness(), Freshness::Failed(_)), "{}", forbidden.freshness());
     server.faults().clear_rules();
-    recovers(&forbidden, 2).await
+    assert_recovers(&forbidden, 2).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -236,10 +236,10 @@ async fn missing_resource_is_reported_until_defined() -> Result<(), WorldError> 
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("steadfast.test", "v1", "Widget"));
     let connection = Connection::new(kube_config(&server).await?)?;
     let (informer, notes) = informer::<DynamicObject>(&connection, &kind, true)?;
-    complains(&informer, &notes, &["widgets.steadfast.test", "404"]).await;
+    assert_reports_fault(&informer, &notes, &["widgets.steadfast.test", "404"]).await;
     assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{}", informer.freshness());
     server.create(&widget_definition("steadfast.test"))?;
-    recovers(&informer, 0).await
+    assert_recovers(&informer, 0).await
 }
 
 /// Corruptions of responses, and the messages of an informer about them.
@@ -267,11 +267,11 @@ async fn unreadable_list_is_reported_and_retried() -> Result<(), WorldError> {
             let connection = Connection::new(kube_config(&server).await?)?;
             let (informer, notes) = informer::<Secret>(&connection, &(), streamed)?;
             let cause = if malformed { "the response is not a list" } else { cause };
-            complains(&informer, &notes, &[cause]).await;
+            assert_reports_fault(&informer, &notes, &[cause]).await;
             let requested = server.requests().len();
             assert!(requested < 20, "{requested} requests, {corruption:?}, streamed: {streamed}");
             server.faults().clear_rules();
-            recovers(&informer, if malformed { 0 } else { 2 }).await?;
+            assert_recovers(&informer, if malformed { 0 } else { 2 }).await?;
         }
     }
     Ok(())
@@ -285,7 +285,7 @@ async fn corrupt_object_is_the_only_unknown() -> Result<(), WorldError> {
         server.faults().corrupt(RequestRule::any().resource("secrets"), corruption);
         let connection = Connection::new(kube_config(&server).await?)?;
         let (informer, _) = informer::<Secret>(&connection, &(), streamed)?;
-        recovers(&informer, 2).await?;
+        assert_recovers(&informer, 2).await?;
         let Freshness::Fresh { tainted, .. } = informer.freshness() else {
             return Err("the informer is not fresh".into());
         };
@@ -301,7 +301,7 @@ async fn corrupt_object_is_the_only_unknown() -> Result<(), WorldError> {
         let written: Secret = serde_json::from_value(server.merge_patch("secrets", "default", key.name(), patch)?)?;
         informer.wait_for(&written).await?;
         assert!(lister.get("default", key.name())?.is_some(), "its next state is complete");
-        assert_discreet();
+        assert_no_secret_in_output();
     }
     Ok(())
 }
@@ -326,14 +326,14 @@ async fn unreadable_watch_is_reported_without_loss() -> Result<(), WorldError> {
             }
         };
         let waited = tokio::time::timeout(TIMEOUT, named).await;
-        let _ = writeln!(Said, "{}", notes.text());
+        let _ = writeln!(OutputWriter, "{}", notes.text());
         waited.map_err(|_| format!("{corruption:?} was not reported: {}", notes.text()))?;
         server.faults().clear_rules();
         recorder.fault("corrupt", false);
 
         recorder.settle(&server).await;
         check(&history(&server, "", "secrets")?, &recorder.trace())?;
-        recovers(&informer, 2).await?;
+        assert_recovers(&informer, 2).await?;
     }
     Ok(())
 }
@@ -353,7 +353,7 @@ async fn undecodable_objects_are_named_without_content() -> Result<(), WorldErro
     server.create(&secret("empty", &json!({})))?;
     let connection = Connection::new(kube_config(&server).await?)?;
     let (informer, _) = informer::<Numbers>(&connection, &(), true)?;
-    recovers(&informer, 3).await?;
+    assert_recovers(&informer, 3).await?;
 
     let Freshness::Fresh { tainted, .. } = informer.freshness() else { return Err("the informer is not fresh".into()) };
     let named: Vec<String> = tainted.iter().map(ObjectKey::to_string).collect();
@@ -362,15 +362,15 @@ async fn undecodable_objects_are_named_without_content() -> Result<(), WorldErro
     assert_eq!(lister.get("default", "empty")?.map(|empty| empty.data.len()), Some(0));
     let unknown = lister.get("default", "a").expect_err("the object must be unknown").to_string();
     assert!(unknown.contains("default/a") && unknown.contains("could not be decoded"), "{unknown}");
-    let _ = writeln!(Said, "{unknown} {}", informer.freshness());
-    let logged = said().lines().filter(|line| line.contains("WARN") && line.contains("default/a at version")).count();
+    let _ = writeln!(OutputWriter, "{unknown} {}", informer.freshness());
+    let logged = output().lines().filter(|line| line.contains("WARN") && line.contains("default/a at version")).count();
     assert!(logged > 0, "the unknown object must be logged");
-    assert_discreet();
+    assert_no_secret_in_output();
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn spoiled_object_is_unknown_until_valid() -> Result<(), WorldError> {
+async fn invalid_object_is_unknown_until_valid() -> Result<(), WorldError> {
     let server = server(ApiServer::builder()).await?;
     server.faults().undecodable("default", "a", true);
     let (informer, _) = secrets(&server).await?;
@@ -396,6 +396,6 @@ async fn spoiled_object_is_unknown_until_valid() -> Result<(), WorldError> {
     recorder.settle(&server).await;
     check(&history(&server, "", "secrets")?, &recorder.trace())?;
     assert_eq!(server.request_counts().full_transfers(), lists, "no list is sent for it");
-    let _ = writeln!(Said, "{}", informer.freshness());
-    recovers(&informer, 2).await
+    let _ = writeln!(OutputWriter, "{}", informer.freshness());
+    assert_recovers(&informer, 2).await
 }

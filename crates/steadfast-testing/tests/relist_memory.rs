@@ -20,7 +20,7 @@ use steadfast_testing::{Form, InMemory, WorldError, builder_in_form, config_map}
 static ALLOCATED: PeakAlloc = PeakAlloc;
 
 /// Memory is measured for the whole process, so the tests run one at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 const OBJECTS: usize = 600;
 
@@ -31,17 +31,17 @@ const VALUE: usize = 20_000;
 const PAGE: usize = 20;
 
 /// Allowance for one page in flight. Server, network and client may have four copies of it.
-const ON_ITS_WAY: usize = 4 * PAGE * (VALUE + 1_000);
+const IN_FLIGHT_ALLOWANCE: usize = 4 * PAGE * (VALUE + 1_000);
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Memory of the informer, and the additional peak of its relist.
-struct Taken {
+struct RelistMemory {
     settled: usize,
     more: usize,
 }
 
-async fn relist(fault: Option<InjectedFault>) -> Result<Taken, WorldError> {
+async fn relist(fault: Option<InjectedFault>) -> Result<RelistMemory, WorldError> {
     let server = ApiServer::builder().in_memory().protobuf(Form::current().protobuf).start().await?;
     for number in 0..OBJECTS {
         server.create(&config_map(&format!("object-{number}"), &"x".repeat(VALUE)))?;
@@ -68,24 +68,24 @@ async fn relist(fault: Option<InjectedFault>) -> Result<Taken, WorldError> {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(server.request_counts().full_transfers(), lists + 1, "exactly one relist was sent");
     assert_eq!(informer.lister()?.len(), OBJECTS);
-    Ok(Taken { settled: settled - before, more: ALLOCATED.peak_usage().saturating_sub(settled) })
+    Ok(RelistMemory { settled: settled - before, more: ALLOCATED.peak_usage().saturating_sub(settled) })
 }
 
 /// Runs [`relist`] in a runtime of its own, so that all memory is released at the end.
-fn relisted(fault: Option<InjectedFault>) -> Result<Taken, WorldError> {
+fn measure_relist(fault: Option<InjectedFault>) -> Result<RelistMemory, WorldError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(relist(fault))
 }
 
 #[test]
 fn relist_needs_little_more_memory() -> Result<(), WorldError> {
-    let _alone = ALONE.lock();
-    let Taken { settled, more } = relisted(None)?;
+    let _guard = ONE_AT_A_TIME.lock();
+    let RelistMemory { settled, more } = measure_relist(None)?;
     assert!(settled > OBJECTS * VALUE, "{settled} bytes are allocated");
-    let allowed = settled / 5 + ON_ITS_WAY;
+    let allowed = settled / 5 + IN_FLIGHT_ALLOWANCE;
     assert!(more <= allowed, "{more} bytes more than the allocated {settled}, with {allowed} allowed");
     // The injected fault proves that the bound detects a second copy.
-    let copied = relisted(Some(InjectedFault::CopiedRelist))?;
+    let copied = measure_relist(Some(InjectedFault::CopiedRelist))?;
     assert!(copied.more > allowed, "a second copy took {} bytes", copied.more);
     Ok(())
 }
@@ -98,7 +98,7 @@ struct Strict {
 }
 
 /// Returns the additional peak of memory during a change.
-async fn a_change_beside(undecodable: usize) -> Result<usize, WorldError> {
+async fn measure_change(undecodable: usize) -> Result<usize, WorldError> {
     let server = ApiServer::builder().in_memory().start().await?;
     for number in 0..undecodable {
         server.create(&config_map(&format!("object-{number}"), "1"))?;
@@ -121,10 +121,10 @@ async fn a_change_beside(undecodable: usize) -> Result<usize, WorldError> {
 
 #[test]
 fn change_cost_is_independent_of_undecodable_objects() -> Result<(), WorldError> {
-    let _alone = ALONE.lock();
+    let _guard = ONE_AT_A_TIME.lock();
     let measured = |undecodable| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-        runtime.block_on(a_change_beside(undecodable))
+        runtime.block_on(measure_change(undecodable))
     };
     let (few, many) = (measured(100)?, measured(4_000)?);
     assert!(many < few + 60_000, "{few} bytes with 100, {many} with 4000: a copy of their keys needs 128000");

@@ -37,19 +37,19 @@ const PROXY: &str = "planted-proxy-password";
 const PASSWORD: [&str; 2] = ["planted-password", "cGxhbnRlZC1wYXNzd29yZA=="];
 
 /// All output: logs, and the messages that the tests add.
-static SAID: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+static OUTPUT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 /// The tests share the output, so they run one at a time.
-static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-struct Said;
+struct OutputWriter;
 
-fn said() -> MutexGuard<'static, Vec<u8>> {
-    SAID.lock()
+fn output() -> MutexGuard<'static, Vec<u8>> {
+    OUTPUT.lock()
 }
 
-impl Write for Said {
+impl Write for OutputWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        said().extend_from_slice(bytes);
+        output().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -59,7 +59,7 @@ impl Write for Said {
 }
 
 /// `rustls` uses `log`, not `tracing`.
-impl log::Log for Said {
+impl log::Log for OutputWriter {
     fn enabled(&self, _: &log::Metadata<'_>) -> bool {
         true
     }
@@ -72,31 +72,31 @@ impl log::Log for Said {
 }
 
 /// Captures the logs of all targets from here on.
-fn listen() {
+fn capture_logs() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let everything = tracing_subscriber::EnvFilter::new("trace");
-        tracing_subscriber::fmt().with_env_filter(everything).with_ansi(false).with_writer(|| Said).init();
-        log::set_logger(&Said).expect("no other logger");
+        tracing_subscriber::fmt().with_env_filter(everything).with_ansi(false).with_writer(|| OutputWriter).init();
+        log::set_logger(&OutputWriter).expect("no other logger");
         log::set_max_level(log::LevelFilter::Trace);
     });
-    said().clear();
+    output().clear();
 }
 
-fn tell(what: &(impl Debug + ?Sized)) {
-    writeln!(Said, "{what:?}\n{what:#?}").expect("the write succeeds");
+fn write_debug(what: &(impl Debug + ?Sized)) {
+    writeln!(OutputWriter, "{what:?}\n{what:#?}").expect("the write succeeds");
 }
 
-fn tell_error(error: &(dyn Error + 'static)) {
+fn write_error(error: &(dyn Error + 'static)) {
     let mut next = Some(error);
     while let Some(error) = next {
-        writeln!(Said, "{error}\n{error:?}\n{error:#?}").expect("the write succeeds");
+        writeln!(OutputWriter, "{error}\n{error:?}\n{error:#?}").expect("the write succeeds");
         next = error.source();
     }
 }
 
-fn tell_text(what: &impl Display) {
-    writeln!(Said, "{what}").expect("the write succeeds");
+fn write_text(what: &impl Display) {
+    writeln!(OutputWriter, "{what}").expect("the write succeeds");
 }
 
 fn base64(text: &str) -> String {
@@ -122,8 +122,8 @@ fn leaks(text: &str) -> Vec<&'static str> {
 
 /// Checks that the output contains none of the planted secrets and none of `more`.
 #[track_caller]
-fn no_leak_of(more: &[&str]) {
-    let text = String::from_utf8_lossy(&said()).into_owned();
+fn assert_no_leak_of(more: &[&str]) {
+    let text = String::from_utf8_lossy(&output()).into_owned();
     assert!(text.contains("TRACE") && text.contains("DEBUG"), "logs must be captured: {text}");
     for line in text.lines() {
         assert_eq!((leaks(line), found_of(more, line)), (vec![], vec![]), "in: {line}");
@@ -134,8 +134,8 @@ fn no_leak_of(more: &[&str]) {
 }
 
 #[track_caller]
-fn no_leak() {
-    no_leak_of(&[]);
+fn assert_no_leak() {
+    assert_no_leak_of(&[]);
 }
 
 fn secret(name: &str) -> Secret {
@@ -147,7 +147,7 @@ fn secret(name: &str) -> Secret {
 }
 
 async fn server() -> Result<(ApiServer, Connection), WorldError> {
-    listen();
+    capture_logs();
     let server = ApiServer::builder().tls(true).token(TOKEN).user("admin", LOGIN).start().await?;
     server.create(&secret("db"))?;
     let connection = Connection::new(kube_config(&server).await?)?;
@@ -167,51 +167,51 @@ async fn config(server: &ApiServer, user: Value, cluster: &Value) -> Result<kube
 }
 
 /// Requests a secret without success, with `kube` and with an informer, and records all messages.
-async fn in_vain(config: kube::Config) -> Outcome {
+async fn request_fails(config: kube::Config) -> Outcome {
     let builder = Connection::builder(config);
     let connection = match builder.build() {
         Ok(connection) => connection,
         Err(error) => {
-            tell_error(&error);
+            write_error(&error);
             return Ok(());
         }
     };
     let request = Api::<Secret>::namespaced(connection.client(), "default");
     // An unreachable server is retried until the timeout.
     match tokio::time::timeout(Duration::from_secs(2), request.get("db")).await {
-        Ok(response) => tell_error(&response.expect_err("the request must fail")),
-        Err(error) => tell_error(&error),
+        Ok(response) => write_error(&response.expect_err("the request must fail")),
+        Err(error) => write_error(&error),
     }
     let informer = InformerFactory::new(&connection).informer::<Secret>(Scope::all())?;
-    informer.on_diagnostic(|note| tell_text(&format!("{note} {note:?}")));
+    informer.on_diagnostic(|note| write_text(&format!("{note} {note:?}")));
     let error = informer.wait_for_sync(Duration::from_millis(300)).await.expect_err("the request must fail");
-    tell_error(&error);
-    tell(&informer.freshness());
-    tell_text(&informer.freshness());
-    tell_connection(&connection)
+    write_error(&error);
+    write_debug(&informer.freshness());
+    write_text(&informer.freshness());
+    write_connection(&connection)
 }
 
-fn tell_connection(connection: &Connection) -> Outcome {
-    tell(connection);
-    tell(&connection.connections());
-    tell(&connection.recently_closed());
+fn write_connection(connection: &Connection) -> Outcome {
+    write_debug(connection);
+    write_debug(&connection.connections());
+    write_debug(&connection.recently_closed());
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Metrics::new([connection])));
     let mut scraped = String::new();
     encode(&mut scraped, &registry)?;
     assert!(scraped.contains("steadfast_connections"), "{scraped}");
-    tell_text(&scraped);
+    write_text(&scraped);
     Ok(())
 }
 
 #[tokio::test]
 async fn search_finds_planted_secrets_in_all_logs() -> Outcome {
-    let _turn = TURN.lock().await;
+    let _turn = ONE_AT_A_TIME.lock().await;
     let (_server, connection) = server().await?;
     // `kube` cannot decode the response as a number, and logs the whole response.
     let request = Request::get("/api/v1/namespaces/default/secrets/db").body(Vec::new())?;
     connection.client().request::<u32>(request).await.expect_err("the response is not a number");
-    let text = String::from_utf8_lossy(&said()).into_owned();
+    let text = String::from_utf8_lossy(&output()).into_owned();
     assert!(leaks(&text).contains(&PASSWORD[1]));
     for target in ["kube_client::client", "h2::", "rustls::", "steadfast::"] {
         assert!(text.contains(target), "{target} must be captured");
@@ -224,7 +224,7 @@ async fn search_finds_planted_secrets_in_all_logs() -> Outcome {
 
 #[tokio::test]
 async fn valid_secrets_do_not_leak() -> Outcome {
-    let _turn = TURN.lock().await;
+    let _turn = ONE_AT_A_TIME.lock().await;
     let (_server, connection) = server().await?;
     let api: Api<Secret> = Api::namespaced(connection.client(), "default");
     assert_eq!(api.get("db").await?.data, secret("db").data);
@@ -239,24 +239,24 @@ async fn valid_secrets_do_not_leak() -> Outcome {
     let events: Vec<_> = events.take(2).try_collect().await?;
     assert!(matches!(&events[..], [WatchEvent::Added(one), WatchEvent::Deleted(_)] if one.data == secret("").data));
     let informer = InformerFactory::new(&connection).informer::<Secret>(Scope::all())?;
-    informer.on_diagnostic(|note| tell_text(&format!("{note} {note:?}")));
+    informer.on_diagnostic(|note| write_text(&format!("{note} {note:?}")));
     informer.wait_for_sync(TIMEOUT).await?;
-    tell(&informer.freshness());
-    tell_connection(&connection)?;
-    no_leak();
+    write_debug(&informer.freshness());
+    write_connection(&connection)?;
+    assert_no_leak();
     Ok(())
 }
 
 #[tokio::test]
 async fn undecodable_secret_is_withheld_from_kube() -> Outcome {
-    let _turn = TURN.lock().await;
+    let _turn = ONE_AT_A_TIME.lock().await;
     let (server, connection) = server().await?;
     let api: Api<Secret> = Api::namespaced(connection.client(), "default");
     let version = api.list(&ListParams::default()).await?.metadata.resource_version.ok_or("no version")?;
     let withheld = |error: kube::Error| {
         let kube::Error::Service(ours) = &error else { panic!("{error:?}") };
         assert!(ours.is::<WithheldResponse>(), "{error}");
-        tell_error(&error);
+        write_error(&error);
     };
     for corruption in [BodyCorruption::Malformed, BodyCorruption::Truncated] {
         server.faults().corrupt(RequestRule::any().resource("secrets"), corruption);
@@ -268,13 +268,13 @@ async fn undecodable_secret_is_withheld_from_kube() -> Outcome {
     withheld(api.get("db").await.expect_err("not decoded"));
     withheld(api.list(&ListParams::default()).await.expect_err("not decoded"));
     let informer = InformerFactory::new(&connection).informer::<Secret>(Scope::all())?;
-    informer.on_diagnostic(|note| tell_text(&format!("{note} {note:?}")));
+    informer.on_diagnostic(|note| write_text(&format!("{note} {note:?}")));
     match informer.wait_for_sync(Duration::from_secs(2)).await {
         Ok(()) => {}
-        Err(error) => tell_error(&error),
+        Err(error) => write_error(&error),
     }
-    tell(&informer.freshness());
-    tell_text(&informer.freshness());
+    write_debug(&informer.freshness());
+    write_text(&informer.freshness());
 
     // A watch of `kube` reports this as an error, and continues.
     let mut changed = secret("db");
@@ -286,9 +286,9 @@ async fn undecodable_secret_is_withheld_from_kube() -> Outcome {
     let events: Vec<_> = events.take(2).try_collect().await?;
     let [WatchEvent::Error(status), WatchEvent::Added(next)] = &events[..] else { panic!("{events:?}") };
     assert_eq!((status.reason.as_str(), next.metadata.name.as_deref()), ("Withheld", Some("next")));
-    tell(&events);
-    tell_connection(&connection)?;
-    no_leak();
+    write_debug(&events);
+    write_connection(&connection)?;
+    assert_no_leak();
 
     server.faults().undecodable("default", "db", false);
     assert_eq!(api.get("db").await?.data, secret("db").data);
@@ -297,20 +297,20 @@ async fn undecodable_secret_is_withheld_from_kube() -> Outcome {
 
 #[tokio::test]
 async fn rejected_credentials_do_not_leak() -> Outcome {
-    let _turn = TURN.lock().await;
+    let _turn = ONE_AT_A_TIME.lock().await;
     let (server, _) = server().await?;
-    in_vain(config(&server, json!({"token": STALE}), &json!({})).await?).await?;
+    request_fails(config(&server, json!({"token": STALE}), &json!({})).await?).await?;
     let wrong = json!({"username": "nobody", "password": LOGIN});
-    in_vain(config(&server, wrong, &json!({})).await?).await?;
+    request_fails(config(&server, wrong, &json!({})).await?).await?;
     let not_a_header = json!({"token": format!("{STALE}\nX")});
-    in_vain(config(&server, not_a_header, &json!({})).await?).await?;
-    no_leak_of(&[&base64(&format!("nobody:{LOGIN}"))]);
+    request_fails(config(&server, not_a_header, &json!({})).await?).await?;
+    assert_no_leak_of(&[&base64(&format!("nobody:{LOGIN}"))]);
     Ok(())
 }
 
 #[tokio::test]
 async fn accepted_passwords_and_keys_do_not_leak() -> Outcome {
-    let _turn = TURN.lock().await;
+    let _turn = ONE_AT_A_TIME.lock().await;
     let (server, _) = server().await?;
     let identity = server.issue_client_certificate("someone")?.ok_or("the server uses TLS")?;
     let key = identity.key_pem;
@@ -322,34 +322,34 @@ async fn accepted_passwords_and_keys_do_not_leak() -> Outcome {
         let connection = Connection::new(config(&server, user, &json!({})).await?)?;
         let api: Api<Secret> = Api::namespaced(connection.client(), "default");
         assert_eq!(api.get("db").await?.data, secret("db").data);
-        tell_connection(&connection)?;
+        write_connection(&connection)?;
     }
     // A malformed key.
     let broken = key.replace("BEGIN", "START");
-    in_vain(config(&server, keyed(&broken), &json!({})).await?).await?;
+    request_fails(config(&server, keyed(&broken), &json!({})).await?).await?;
     let whole = base64(&key);
-    no_leak_of(&[&lines[..], &[&whole]].concat());
+    assert_no_leak_of(&[&lines[..], &[&whole]].concat());
     Ok(())
 }
 
 #[tokio::test]
 async fn untrusted_server_receives_no_secret() -> Outcome {
-    let _turn = TURN.lock().await;
+    let _turn = ONE_AT_A_TIME.lock().await;
     let (server, _) = server().await?;
     let proxied = json!({"proxy-url": format!("http://user:{PROXY}@127.0.0.1:1")});
-    in_vain(config(&server, json!({"token": TOKEN}), &proxied).await?).await?;
+    request_fails(config(&server, json!({"token": TOKEN}), &proxied).await?).await?;
     let odd = json!({"proxy-url": format!("ftp://user:{PROXY}@127.0.0.1:1")});
-    in_vain(config(&server, json!({"token": TOKEN}), &odd).await?).await?;
+    request_fails(config(&server, json!({"token": TOKEN}), &odd).await?).await?;
     let trusted_before = config(&server, json!({"token": TOKEN}), &json!({})).await?;
     server.rotate_authority()?;
-    in_vain(trusted_before).await?;
-    no_leak();
+    request_fails(trusted_before).await?;
+    assert_no_leak();
     Ok(())
 }
 
 #[tokio::test]
 async fn failed_plugin_output_does_not_leak() -> Outcome {
-    let _turn = TURN.lock().await;
+    let _turn = ONE_AT_A_TIME.lock().await;
     let (server, _) = server().await?;
     for script in [
         format!("echo {PLUGIN}; echo {PLUGIN} >&2; exit 1"),
@@ -374,13 +374,14 @@ async fn failed_plugin_output_does_not_leak() -> Outcome {
         let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": [plugin],
             "interactiveMode": "Never"});
         let config = config(&server, json!({"exec": exec}), &json!({})).await?;
-        tokio::task::spawn_blocking(move || tokio::runtime::Handle::current().block_on(in_vain(config))).await??;
+        tokio::task::spawn_blocking(move || tokio::runtime::Handle::current().block_on(request_fails(config)))
+            .await??;
         std::fs::remove_dir_all(&folder)?;
     }
-    let text = String::from_utf8_lossy(&said()).into_owned();
-    for told in ["the credential plugin \"sh\" failed", "is no ExecCredential", "that no header can hold"] {
-        assert!(text.contains(told), "{told}: {text}");
+    let text = String::from_utf8_lossy(&output()).into_owned();
+    for reason in ["the credential plugin \"sh\" failed", "is no ExecCredential", "that no header can hold"] {
+        assert!(text.contains(reason), "{reason}: {text}");
     }
-    no_leak();
+    assert_no_leak();
     Ok(())
 }

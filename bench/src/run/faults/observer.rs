@@ -12,7 +12,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::truth::Objects;
+use super::expected_objects::Objects;
 use crate::BenchError;
 
 /// Timeout of a request for the contents of a cache.
@@ -23,7 +23,7 @@ pub(super) struct Observer {
     _child: Child,
     input: ChildStdin,
     caches: mpsc::UnboundedReceiver<Objects>,
-    heard: Arc<Mutex<EventLog>>,
+    log: Arc<Mutex<EventLog>>,
 }
 
 /// Events of a handler, and the state that follows from them.
@@ -52,10 +52,10 @@ impl Observer {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("the process has no pipes".into());
         };
-        let heard = Arc::new(Mutex::new(EventLog::default()));
+        let log = Arc::new(Mutex::new(EventLog::default()));
         let (sender, caches) = mpsc::unbounded_channel();
-        tokio::spawn(listen(output, heard.clone(), sender));
-        Ok(Self { _child: child, input, caches, heard })
+        tokio::spawn(listen(output, log.clone(), sender));
+        Ok(Self { _child: child, input, caches, log })
     }
 
     /// Requests the contents of the client's cache.
@@ -65,8 +65,8 @@ impl Observer {
     }
 
     /// Returns the events so far.
-    pub(super) fn heard(&self) -> MutexGuard<'_, EventLog> {
-        self.heard.lock()
+    pub(super) fn log(&self) -> MutexGuard<'_, EventLog> {
+        self.log.lock()
     }
 }
 
@@ -116,7 +116,7 @@ impl EventLog {
     }
 }
 
-async fn listen(output: ChildStdout, heard: Arc<Mutex<EventLog>>, caches: mpsc::UnboundedSender<Objects>) {
+async fn listen(output: ChildStdout, log: Arc<Mutex<EventLog>>, caches: mpsc::UnboundedSender<Objects>) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let Ok(line) = serde_json::from_str::<Value>(&line) else { continue };
@@ -124,7 +124,7 @@ async fn listen(output: ChildStdout, heard: Arc<Mutex<EventLog>>, caches: mpsc::
             // The receiver may have been dropped.
             let _ = caches.send(cache.iter().filter_map(object).collect());
         } else {
-            heard.lock().record(&line);
+            log.lock().record(&line);
         }
     }
 }
@@ -145,34 +145,34 @@ mod tests {
 
     use super::*;
 
-    fn told(what: &str, uid: &str, version: &str) -> Value {
+    fn line_of(what: &str, uid: &str, version: &str) -> Value {
         json!({ "told": what, "namespace": "default", "name": "a", "uid": uid, "version": version })
     }
 
     #[test]
     fn merged_repeated_and_older_events_are_counted() {
-        let mut heard = EventLog::default();
-        for line in [told("applied", "1", "5"), told("applied", "1", "7"), told("deleted", "1", "8")] {
-            heard.record(&line);
+        let mut log = EventLog::default();
+        for line in [line_of("applied", "1", "5"), line_of("applied", "1", "7"), line_of("deleted", "1", "8")] {
+            log.record(&line);
         }
-        assert_eq!((heard.merged, heard.repeated, heard.older, heard.objects.len()), (0, 0, 0, 0));
-        heard.record(&told("applied", "2", "9"));
-        heard.record(&told("applied", "2", "9"));
-        assert_eq!((heard.merged, heard.repeated, heard.older), (0, 1, 0));
-        heard.record(&told("applied", "3", "12"));
-        assert_eq!((heard.merged, heard.repeated, heard.older), (1, 1, 0));
-        heard.record(&told("applied", "3", "11"));
-        assert_eq!((heard.merged, heard.repeated, heard.older), (1, 1, 1));
+        assert_eq!((log.merged, log.repeated, log.older, log.objects.len()), (0, 0, 0, 0));
+        log.record(&line_of("applied", "2", "9"));
+        log.record(&line_of("applied", "2", "9"));
+        assert_eq!((log.merged, log.repeated, log.older), (0, 1, 0));
+        log.record(&line_of("applied", "3", "12"));
+        assert_eq!((log.merged, log.repeated, log.older), (1, 1, 0));
+        log.record(&line_of("applied", "3", "11"));
+        assert_eq!((log.merged, log.repeated, log.older), (1, 1, 1));
     }
 
     #[test]
     fn doubt_delay_counts_from_fault() {
-        let mut heard = EventLog::default();
-        heard.record(&json!({ "doubt": "starting" }));
-        heard.record(&json!({ "fresh": true }));
+        let mut log = EventLog::default();
+        log.record(&json!({ "doubt": "starting" }));
+        log.record(&json!({ "fresh": true }));
         let fault = Instant::now();
-        assert_eq!(heard.doubt(fault), None);
-        heard.record(&json!({ "doubt": "resuming" }));
-        assert_eq!(heard.doubt(fault).map(|(_, why)| why), Some("resuming".to_owned()));
+        assert_eq!(log.doubt(fault), None);
+        log.record(&json!({ "doubt": "resuming" }));
+        assert_eq!(log.doubt(fault).map(|(_, why)| why), Some("resuming".to_owned()));
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::contestant::Library;
+use crate::run::client_variant::Library;
 use crate::run::machine::RunEnvironment;
 use crate::run::number::format_seconds;
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::contestant::{Contestant, Library, Resource};
+use crate::run::client_variant::{ClientVariant, Library, Resource};
 use crate::run::machine::RunEnvironment;
 
 /// All figures of a part.
@@ -21,7 +21,8 @@ pub(in crate::run) struct Outcomes {
 /// One measurement of one client, in all rounds.
 #[derive(Clone, Serialize, Deserialize)]
 pub(in crate::run) struct Figure {
-    pub(in crate::run) contestant: String,
+    #[serde(alias = "contestant")]
+    pub(in crate::run) client: String,
     #[serde(alias = "team")]
     pub(in crate::run) library: Library,
     pub(in crate::run) resource: Resource,
@@ -34,7 +35,8 @@ pub(in crate::run) struct Figure {
 /// Measurement that failed.
 #[derive(Clone, Serialize, Deserialize)]
 pub(in crate::run) struct Failure {
-    pub(in crate::run) contestant: String,
+    #[serde(alias = "contestant")]
+    pub(in crate::run) client: String,
     pub(in crate::run) size: usize,
     pub(in crate::run) why: String,
 }
@@ -46,15 +48,15 @@ impl Outcomes {
     }
 
     /// Adds the value of one round.
-    pub(in crate::run) fn add(&mut self, of: &Contestant, size: usize, what: &str, unit: &str, value: f64) {
+    pub(in crate::run) fn add(&mut self, of: &ClientVariant, size: usize, what: &str, unit: &str, value: f64) {
         self.seconds = self.begun.map_or(self.seconds, |begun| begun.elapsed().as_secs());
-        let same = |figure: &&mut Figure| figure.contestant == of.name && figure.size == size && figure.what == what;
+        let same = |figure: &&mut Figure| figure.client == of.name && figure.size == size && figure.what == what;
         if let Some(figure) = self.figures.iter_mut().find(same) {
             figure.rounds.push(value);
             return;
         }
         self.figures.push(Figure {
-            contestant: of.name.to_owned(),
+            client: of.name.to_owned(),
             library: of.library,
             resource: of.resource,
             size,
@@ -65,10 +67,10 @@ impl Outcomes {
     }
 
     /// Adds a failure. An equal failure is recorded only once.
-    pub(in crate::run) fn failed(&mut self, contestant: &str, size: usize, why: &str) {
-        let told = |failure: &Failure| failure.contestant == contestant && failure.size == size && failure.why == why;
-        if !self.failures.iter().any(told) {
-            self.failures.push(Failure { contestant: contestant.to_owned(), size, why: why.to_owned() });
+    pub(in crate::run) fn failed(&mut self, client: &str, size: usize, why: &str) {
+        let is_equal = |failure: &Failure| failure.client == client && failure.size == size && failure.why == why;
+        if !self.failures.iter().any(is_equal) {
+            self.failures.push(Failure { client: client.to_owned(), size, why: why.to_owned() });
         }
     }
 
@@ -83,9 +85,9 @@ impl Outcomes {
     }
 
     /// Returns the median of a figure at the largest size below `size`, with that size.
-    pub(in crate::run) fn before(&self, contestant: &str, what: &str, size: usize) -> Option<(usize, f64)> {
+    pub(in crate::run) fn before(&self, client: &str, what: &str, size: usize) -> Option<(usize, f64)> {
         // Smaller sizes run first, so that a measurement at a smaller size usually exists.
-        let of = |figure: &&Figure| figure.contestant == contestant && figure.what == what && figure.size < size;
+        let of = |figure: &&Figure| figure.client == client && figure.what == what && figure.size < size;
         self.figures.iter().filter(of).map(|figure| (figure.size, figure.median())).max_by_key(|(size, _)| *size)
     }
 }
@@ -123,7 +125,7 @@ mod tests {
 
     fn figure(rounds: &[f64]) -> Figure {
         Figure {
-            contestant: String::new(),
+            client: String::new(),
             library: Library::Steadfast,
             resource: Resource::Pods,
             size: 1,

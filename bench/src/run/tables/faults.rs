@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::run::contestant::Library;
+use crate::run::client_variant::Library;
 use crate::run::number::{format_number, format_seconds};
 use crate::run::results::{FaultResult, FaultResults};
 

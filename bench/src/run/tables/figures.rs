@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use crate::run::contestant::{Library, Resource};
+use crate::run::client_variant::{Library, Resource};
 use crate::run::number::format_number;
 use crate::run::results::{Figure, Outcomes};
 
 /// Most prominent table that contains a measurement. The tables of all earlier variants contain it, too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Shown {
+enum Prominence {
     /// In the complete tables.
     Tables,
     /// In the summary.
@@ -18,41 +18,41 @@ enum Shown {
 }
 
 /// Groups of columns with their titles, and the most prominent table of each column.
-const GROUPS: &[(&str, &[(&str, Shown)])] = &[
+const GROUPS: &[(&str, &[(&str, Prominence)])] = &[
     (
         "sync and memory",
         &[
-            ("sync", Shown::FirstPage),
-            ("sync, processor", Shown::Summary),
-            ("sync, server's processor", Shown::Summary),
-            ("read a field of each", Shown::Summary),
-            ("resident", Shown::FirstPage),
-            ("resident, peak of the sync", Shown::Summary),
+            ("sync", Prominence::FirstPage),
+            ("sync, processor", Prominence::Summary),
+            ("sync, server's processor", Prominence::Summary),
+            ("read a field of each", Prominence::Summary),
+            ("resident", Prominence::FirstPage),
+            ("resident, peak of the sync", Prominence::Summary),
         ],
     ),
     (
         "events",
         &[
-            ("events", Shown::Summary),
-            ("processor an event", Shown::FirstPage),
-            ("server's processor a write", Shown::Tables),
-            ("resident, after the events", Shown::Tables),
-            ("write to handler, p50", Shown::Summary),
-            ("write to handler, p99", Shown::FirstPage),
+            ("events", Prominence::Summary),
+            ("processor an event", Prominence::FirstPage),
+            ("server's processor a write", Prominence::Tables),
+            ("resident, after the events", Prominence::Tables),
+            ("write to handler, p50", Prominence::Summary),
+            ("write to handler, p99", Prominence::FirstPage),
         ],
     ),
     (
         "reads during writes, and a relist",
         &[
-            ("reads during writes", Shown::Summary),
-            ("get by names, p50", Shown::Summary),
-            ("get by names, p99", Shown::Tables),
-            ("get by key, p50", Shown::FirstPage),
-            ("get by key, p99", Shown::Tables),
-            ("list a namespace, p50", Shown::Summary),
-            ("list a namespace, p99", Shown::Summary),
-            ("relist, processor", Shown::FirstPage),
-            ("relist, peak to settled", Shown::Summary),
+            ("reads during writes", Prominence::Summary),
+            ("get by names, p50", Prominence::Summary),
+            ("get by names, p99", Prominence::Tables),
+            ("get by key, p50", Prominence::FirstPage),
+            ("get by key, p99", Prominence::Tables),
+            ("list a namespace, p50", Prominence::Summary),
+            ("list a namespace, p99", Prominence::Summary),
+            ("relist, processor", Prominence::FirstPage),
+            ("relist, peak to settled", Prominence::Summary),
         ],
     ),
 ];
@@ -77,7 +77,7 @@ pub(in crate::run) fn tables(outcomes: &Outcomes) -> String {
     }
     for failure in outcomes.failures() {
         let size = format_number(failure.size as f64);
-        let _ = writeln!(text, "Not measured: {} with {size} objects: {}.\n", failure.contestant, failure.why);
+        let _ = writeln!(text, "Not measured: {} with {size} objects: {}.\n", failure.client, failure.why);
     }
     text
 }
@@ -95,14 +95,13 @@ fn one(text: &mut String, title: &str, columns: &[&str], figures: &[&Figure]) {
     let heads = columns.iter().map(|(what, figures)| format!("{what} ({})", figures[0].unit));
     let _ = writeln!(text, "### {title}\n\n| | {} |", heads.collect::<Vec<_>>().join(" | "));
     let _ = writeln!(text, "|---|{}", "---|".repeat(columns.len()));
-    for contestant in distinct(columns.iter().flat_map(|(_, figures)| figures.iter().map(|figure| &*figure.contestant)))
-    {
+    for variant in distinct(columns.iter().flat_map(|(_, figures)| figures.iter().map(|figure| &*figure.client))) {
         let cells = columns.iter().map(|(_, figures)| {
             let ours = figures.iter().find(|figure| figure.library == Library::Steadfast).map(|figure| figure.median());
-            let figure = figures.iter().find(|figure| figure.contestant == contestant);
+            let figure = figures.iter().find(|figure| figure.client == variant);
             figure.map_or_else(|| "-".to_owned(), |figure| cell(figure, ours))
         });
-        let _ = writeln!(text, "| {contestant} | {} |", cells.collect::<Vec<_>>().join(" | "));
+        let _ = writeln!(text, "| {variant} | {} |", cells.collect::<Vec<_>>().join(" | "));
     }
     text.push('\n');
 }
@@ -123,15 +122,15 @@ fn cell(figure: &Figure, ours: Option<f64>) -> String {
 
 /// Returns the summary: the best setting of each library, for each measurement at its largest size.
 pub(in crate::run) fn summary(outcomes: &Outcomes) -> String {
-    bests(outcomes, &[Resource::Pods, Resource::Widgets], Shown::Summary)
+    bests(outcomes, &[Resource::Pods, Resource::Widgets], Prominence::Summary)
 }
 
 /// Returns the summary of a few measurements, for pods only.
 pub(in crate::run) fn first_page(outcomes: &Outcomes) -> String {
-    bests(outcomes, &[Resource::Pods], Shown::FirstPage)
+    bests(outcomes, &[Resource::Pods], Prominence::FirstPage)
 }
 
-fn bests(outcomes: &Outcomes, resources: &[Resource], place: Shown) -> String {
+fn bests(outcomes: &Outcomes, resources: &[Resource], place: Prominence) -> String {
     let columns = GROUPS.iter().flat_map(|(_, columns)| columns.iter());
     let whats: Vec<&str> = columns.filter(|(_, shown)| *shown >= place).map(|(what, _)| *what).collect();
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
@@ -170,7 +169,7 @@ fn summary_cell(figure: &Figure, winner: Option<&Figure>) -> String {
     let median = format_number(figure.median());
     // The printed values are compared: figures that look equal must both be bold.
     let won = winner.is_some_and(|winner| format_number(winner.median()) == median);
-    let setting = figure.contestant.split_once(", ").map_or("", |(_, setting)| setting);
+    let setting = figure.client.split_once(", ").map_or("", |(_, setting)| setting);
     format!("{}{}{} ({setting})", if won { "**" } else { "" }, median, if won { "**" } else { "" })
 }
 

@@ -93,7 +93,7 @@ fn untrusted_server_certificate_is_reported() {
 #[test]
 fn rejected_credentials_are_reported() {
     let server = RunningServer::start("credentials.kubeconfig", &["--tls", "false"]);
-    let url = server.said[0].trim_start_matches("replica 0: ").to_owned();
+    let url = server.startup_lines[0].trim_start_matches("replica 0: ").to_owned();
     let wrong = kubeconfig("wrong-token.kubeconfig", &url, "");
     assert_fails(
         &steadfast(&["watch", "pods", "--kubeconfig", &wrong]),
@@ -194,9 +194,9 @@ fn non_http_server_is_reported() {
     });
     let plain = kubeconfig("mail.kubeconfig", &format!("http://{address}"), "");
     let output = steadfast(&["watch", "pods", "--kubeconfig", &plain, "--wait", "2"]);
-    let told = stderr_text(&output);
-    assert!(matches!(output.status.code(), Some(1 | 3)), "{told}");
-    assert!(told.contains(&address.to_string()), "{told}");
+    let printed = stderr_text(&output);
+    assert!(matches!(output.status.code(), Some(1 | 3)), "{printed}");
+    assert!(printed.contains(&address.to_string()), "{printed}");
 }
 
 #[test]

@@ -18,13 +18,13 @@ fn with_openapi(server: SocketAddr, document: &Value) -> SocketAddr {
         for stream in listener.incoming().map_while(Result::ok) {
             let document = document.clone();
             // A disconnected client needs no response.
-            std::thread::spawn(move || drop(answer(stream, server, &document)));
+            std::thread::spawn(move || drop(respond(stream, server, &document)));
         }
     });
     address
 }
 
-fn answer(mut client: TcpStream, server: SocketAddr, document: &str) -> std::io::Result<()> {
+fn respond(mut client: TcpStream, server: SocketAddr, document: &str) -> std::io::Result<()> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -71,12 +71,12 @@ fn check_online_reports_unknown_fields() {
     let configuration = temp_file("check-online.toml", &text);
     let arguments = ["notify", "check", "--online", "-c", &configuration];
     let output = finish(start_with(&arguments, &[("KUBECONFIG", &kubeconfig)]));
-    let told = stderr_text(&output);
-    assert_eq!(output.status.code(), Some(3), "{told}");
+    let printed = stderr_text(&output);
+    assert_eq!(output.status.code(), Some(3), "{printed}");
     let typo = "check-online.toml:5:21: when: deployments.apps: no field `spec.replcas`, did you mean `replicas`?";
-    assert!(told.contains(typo), "{told}");
-    assert!(told.contains("check-online.toml:14:14: ") && told.contains("widgets"), "{told}");
-    assert_eq!(told.matches("check-online.toml:").count(), 2, "{told}");
+    assert!(printed.contains(typo), "{printed}");
+    assert!(printed.contains("check-online.toml:14:14: ") && printed.contains("widgets"), "{printed}");
+    assert_eq!(printed.matches("check-online.toml:").count(), 2, "{printed}");
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn check_reports_sinks_secrets_and_rules_together() {
         send = \"{'name': object.a, 'type': 'MXX', 'data': 'a'}\"\n";
     let configuration = temp_file("check-all.toml", text);
     let output = steadfast(&["notify", "check", "-c", &configuration]);
-    let told = stderr_text(&output);
-    assert_eq!(output.status.code(), Some(3), "{told}");
+    let printed = stderr_text(&output);
+    assert_eq!(output.status.code(), Some(3), "{printed}");
     for (place, what) in [
         ("2:", "the file steadfast-absent"),
         ("4:", "no program \"steadfast-no-such-program\" in PATH"),
@@ -100,9 +100,9 @@ fn check_reports_sinks_secrets_and_rules_together() {
         ("11:", "rules[0].when"),
         ("16:", "`type`: \"MXX\" is not"),
     ] {
-        let mut lines = told.lines();
+        let mut lines = printed.lines();
         let is_told = lines.any(|line| line.contains(&format!("check-all.toml:{place}")) && line.contains(what));
-        assert!(is_told, "no {place} {what} in:\n{told}");
+        assert!(is_told, "no {place} {what} in:\n{printed}");
     }
 }
 
@@ -123,9 +123,12 @@ fn replicas_are_checked_and_have_rights() {
         ("state = {checkpoint = false}\n[replicas]\nlease = \"ops/notify\"", "replicas need the checkpoint"),
         ("[replicas]\nlease = \"ops/notify\"\nrenew_deadline = \"20s\"", "is not below the lease duration"),
     ] {
-        let (code, said) = check(wrong);
-        assert_eq!(code, Some(3), "{wrong}: {said}");
-        assert!(said.contains("notify-replicas.toml:") && said.contains(why), "{wrong}: {said}");
+        let (code, error_output) = check(wrong);
+        assert_eq!(code, Some(3), "{wrong}: {error_output}");
+        assert!(
+            error_output.contains("notify-replicas.toml:") && error_output.contains(why),
+            "{wrong}: {error_output}"
+        );
     }
     let path = temp_file("notify-replicas-rbac.toml", &format!("[replicas]\nlease = \"ops/notify\"\n{rule}"));
     let output = steadfast(&["notify", "rbac", "--embedded", "-n", "agents", "-c", &path]);

@@ -11,8 +11,8 @@ use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
 use crate::dns_server::{DnsKind, DnsServer, KEY};
+use crate::external_systems::Etcd;
 use crate::haproxy::{Haproxy, eventually};
-use crate::outsides::Etcd;
 use crate::run::{KillOnDrop, finish, start_with, stderr_text, temp_path};
 
 /// Folder of one test; removed when dropped.
@@ -79,7 +79,7 @@ fn run(
     assert_eq!(checked.status.code(), Some(0), "{}", stderr_text(&checked));
     let rights = finish(start_with(&["notify", "rbac", "-c", &configuration], &variables));
     assert_eq!(rights.status.code(), Some(0), "{}", stderr_text(&rights));
-    let _acting = KillOnDrop(start_with(&["notify", "-c", &configuration], &variables));
+    let _program = KillOnDrop(start_with(&["notify", "-c", &configuration], &variables));
     let mut reached = reached;
     eventually(&format!("the target of {name}"), || reached(&server));
     String::from_utf8_lossy(&rights.stdout).into_owned()

@@ -21,7 +21,7 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
 }
 
 /// Checks the arguments: the program must fail only at the missing file, its last step.
-fn takes(arguments: &[&str]) {
+fn assert_arguments_accepted(arguments: &[&str]) {
     let output = steadfast(arguments);
     assert_eq!(output.status.code(), Some(3), "{arguments:?}: {}", stderr_text(&output));
     assert!(
@@ -39,7 +39,7 @@ fn identity(document: &Value) -> (String, String) {
 
 /// Checks that the manifests grant exactly the rights that `rbac` prints for their configuration. Returns the number of
 /// documents with rights.
-fn has_exact_rights(name: &str, text: &str) -> usize {
+fn assert_exact_rights(name: &str, text: &str) -> usize {
     let manifests = documents(text);
     let configuration = of_kind(&manifests, "ConfigMap")["data"]["notify.toml"].as_str().expect("a configuration");
     let path = temp_file(&format!("notify-deploy-{name}.toml"), configuration);
@@ -60,8 +60,8 @@ fn has_exact_rights(name: &str, text: &str) -> usize {
 
 #[test]
 fn manifests_have_exactly_the_needed_rights() {
-    assert_eq!(has_exact_rights("one", MANIFESTS), 3);
-    assert_eq!(has_exact_rights("replicas", REPLICAS), 5);
+    assert_eq!(assert_exact_rights("one", MANIFESTS), 3);
+    assert_eq!(assert_exact_rights("replicas", REPLICAS), 5);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn manifests_unit_and_image_have_valid_arguments() {
         list.collect::<Vec<_>>()
     };
     let args = arguments(&container["args"]);
-    takes(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_arguments_accepted(&args.iter().map(String::as_str).collect::<Vec<_>>());
     let drain: u64 = args.last().and_then(|seconds| seconds.parse().ok()).expect("--drain comes last");
     assert!(pod["terminationGracePeriodSeconds"].as_u64().expect("a number") > drain);
     let probes = [&container["livenessProbe"], &container["readinessProbe"]].map(|probe| &probe["httpGet"]["path"]);
@@ -98,9 +98,9 @@ fn manifests_unit_and_image_have_valid_arguments() {
         line.split(' ').skip(1).map(str::to_owned).collect::<Vec<_>>()
     };
     for begins in ["ExecStart=", "ExecStartPre="] {
-        takes(&line(begins).iter().map(String::as_str).collect::<Vec<_>>());
+        assert_arguments_accepted(&line(begins).iter().map(String::as_str).collect::<Vec<_>>());
     }
     let command = IMAGE.lines().find_map(|line| line.strip_prefix("CMD ")).expect("a command of the image");
     let command = arguments(&serde_json::from_str(command).expect("a JSON list"));
-    takes(&command.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_arguments_accepted(&command.iter().map(String::as_str).collect::<Vec<_>>());
 }

@@ -7,61 +7,26 @@ use std::process::{Child, Command, Stdio};
 
 use parking_lot::Mutex;
 
+pub(crate) use crate::dns_process::DnsKind;
+use crate::dns_process::{DnsSettings, DnsZone};
+use crate::external_systems::{find_program, free_port, tool_output};
 use crate::haproxy::eventually;
-use crate::outsides::{answered, found, free};
 
 /// TSIG key for updates and reads of the zone, in the syntax of `nsupdate` and `dig`.
 pub(crate) const KEY: &str = "hmac-sha256:mirror:bWlycm9yIG1pcnJvciBtaXJyb3IgbWlycm9yIG1pcnI=";
 
 const ZONE: &str = "$ORIGIN example.org.\n$TTL 300\n@ SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A 127.0.0.1\n";
 
-/// Program of a DNS server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DnsKind {
-    Knot,
-    Bind,
-}
+/// The zone, without further keys. A restored zone file keeps its serial.
+const SETTINGS: DnsSettings = DnsSettings {
+    keys: &[],
+    zones: &[DnsZone { domain: "example.org", file: "zone", readers: &[] }],
+    ignores_file_serials: false,
+};
 
-impl DnsKind {
-    /// Returns BIND for an odd seed, and Knot for an even one.
-    pub(crate) fn of_seed(seed: u64) -> Self {
-        if seed % 2 == 1 { Self::Bind } else { Self::Knot }
-    }
-
-    fn program(self) -> &'static str {
-        match self {
-            Self::Knot => "knotd",
-            Self::Bind => "named",
-        }
-    }
-
-    fn configuration(self, folder: &Path, port: u16) -> String {
-        let (place, secret) = (folder.display(), KEY.rsplit(':').next().unwrap_or_default());
-        match self {
-            Self::Knot => format!(
-                "server:\n    rundir: {place}\n    listen: 127.0.0.1@{port}\n    tcp-workers: 2\n    udp-workers: 1\ndatabase:\n    \
-                 storage: {place}\n    journal-db-max-size: 16M\nkey:\n  - id: mirror\n    algorithm: hmac-sha256\n    secret: {secret}\n\
-                 acl:\n  - id: mirror\n    key: mirror\n    action: [transfer, update]\nzone:\n  - domain: example.org\n    \
-                 storage: {place}\n    file: zone\n    zonefile-sync: -1\n    acl: mirror\n"
-            ),
-            Self::Bind => format!(
-                "options {{ directory \"{place}\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; pid-file none; \
-                 lock-file none; session-keyfile \"{place}/session\"; recursion no; dnssec-validation no; notify no; \
-                 empty-zones-enable no; }};\ncontrols {{}};\nkey \"mirror\" {{ algorithm hmac-sha256; secret \"{secret}\"; }};\n\
-                 zone \"example.org\" {{ type primary; file \"zone\"; allow-transfer {{ key mirror; }}; allow-update {{ key mirror; }}; }};\n"
-            ),
-        }
-    }
-
-    fn spawn(self, program: &Path, folder: &Path) -> Child {
-        let mut command = Command::new(program);
-        command.arg("-c").arg(folder.join("conf"));
-        if self == Self::Bind {
-            // In the foreground, with one thread.
-            command.args(["-f", "-n", "1"]);
-        }
-        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the process starts")
-    }
+/// Returns BIND for an odd seed, and Knot for an even one.
+pub(crate) fn kind_of_seed(seed: u64) -> DnsKind {
+    if seed % 2 == 1 { DnsKind::Bind } else { DnsKind::Knot }
 }
 
 /// A DNS server with the zone `example.org`; killed when this is dropped.
@@ -75,13 +40,14 @@ pub(crate) struct DnsServer {
 
 impl DnsServer {
     pub(crate) fn start(folder: &Path, kind: DnsKind) -> Option<Self> {
-        let (program, _) = (found(kind.program())?, found("dig")?);
+        let (program, _) = (find_program(kind.program())?, find_program("dig")?);
         let folder = folder.join("dns");
         std::fs::create_dir_all(&folder).expect("the folder is writable");
-        let port = free();
-        std::fs::write(folder.join("conf"), kind.configuration(&folder, port)).expect("the folder is writable");
+        let port = free_port();
+        std::fs::write(folder.join("conf"), kind.configuration(&folder, port, &SETTINGS))
+            .expect("the folder is writable");
         std::fs::write(folder.join("zone"), ZONE).expect("the folder is writable");
-        let process = Mutex::new(kind.spawn(&program, &folder));
+        let process = Mutex::new(kind.spawn(&program, &folder).expect("the process starts"));
         let server = Self { kind, port, folder, process };
         eventually("the zone", || server.names().is_some());
         Some(server)
@@ -98,7 +64,8 @@ impl DnsServer {
         }
         let _ = std::fs::remove_file(self.folder.join("zone.jnl"));
         std::fs::write(self.folder.join("zone"), ZONE).expect("the folder is writable");
-        *process = self.kind.spawn(&found(self.kind.program()).expect("the program is installed"), &self.folder);
+        let program = find_program(self.kind.program()).expect("the program is installed");
+        *process = self.kind.spawn(&program, &self.folder).expect("the process starts");
         eventually("the zone", || self.names().is_some());
     }
 
@@ -128,11 +95,11 @@ impl DnsServer {
     fn transfer(&self) -> Option<String> {
         let (port, mut command) = (self.port.to_string(), Command::new("dig"));
         command.args(["@127.0.0.1", "-p", &port, "+tcp", "+noall", "+answer", "-y", KEY, "example.org", "AXFR"]);
-        answered(&mut command).filter(|text| text.contains("SOA"))
+        tool_output(&mut command).filter(|text| text.contains("SOA"))
     }
 
     /// Removes a name and its ownership mark, like a manual change.
-    pub(crate) fn take_out(&self, name: &str) {
+    pub(crate) fn remove(&self, name: &str) {
         let lines = format!(
             "server 127.0.0.1 {}\nzone example.org\nupdate delete {name}.example.org A\nupdate delete \
              _steadfast.{name}.example.org TXT\nsend\n",

@@ -19,7 +19,7 @@ struct Watching {
     child: Child,
     address: String,
     /// Lines of standard error.
-    said: Arc<Mutex<String>>,
+    error_output: Arc<Mutex<String>>,
 }
 
 impl Watching {
@@ -38,15 +38,15 @@ impl Watching {
         stderr.read_line(&mut line).expect("a readable line");
         let address = line.trim().strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
         let address = address.unwrap_or_else(|| panic!("{line:?}")).to_owned();
-        let said = Arc::new(Mutex::new(String::new()));
-        let heard = said.clone();
+        let error_output = Arc::new(Mutex::new(String::new()));
+        let received = error_output.clone();
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                heard.lock().push_str(&(line + "\n"));
+                received.lock().push_str(&(line + "\n"));
             }
         });
         let stdout = child.stdout.take().expect("a piped stdout");
-        (Self { child, address, said }, stdout)
+        (Self { child, address, error_output }, stdout)
     }
 
     /// Sends `request` and returns the response verbatim.
@@ -112,8 +112,8 @@ fn readiness_names_failing_resource_and_cause() {
     assert_eq!(watching.ready("200"), "ok\n");
     server.child.kill().expect("the process is killed");
     server.child.wait().expect("an exit status");
-    let told = watching.ready("503");
-    assert!(told.starts_with("configmaps in all namespaces: ") && told.contains(" for "), "{told}");
+    let printed = watching.ready("503");
+    assert!(printed.starts_with("configmaps in all namespaces: ") && printed.contains(" for "), "{printed}");
     assert!(watching.get("/healthz").0.starts_with("HTTP/1.1 200"), "alive, though not ready");
 }
 
@@ -133,14 +133,17 @@ fn replaced_server_is_reported_and_relisted() {
     assert_eq!(watching.ready("200"), "ok\n");
     server.child.kill().expect("the process is killed");
     server.child.wait().expect("an exit status");
-    let told = watching.ready("503");
-    let server = RunningServer::start_beside("anew.kubeconfig", &["--port", &port]);
-    assert_eq!(watching.ready("200"), "ok\n", "after {told}");
+    let printed = watching.ready("503");
+    let server = RunningServer::start_with_kubeconfig("anew.kubeconfig", &["--port", &port]);
+    assert_eq!(watching.ready("200"), "ok\n", "after {printed}");
     let scraped = Exposition::parse(&watching.get("/metrics").1).expect("a valid scrape");
     let held = scraped.sum("steadfast_informer_objects", &[("resource", "configmaps")]);
     assert_eq!(held, (0.0, 1), "ready with no object in the cache");
-    let said = watching.said.lock().clone();
-    assert!(said.contains("stale: the server's history was replaced: the server is at version "), "{said}");
+    let error_output = watching.error_output.lock().clone();
+    assert!(
+        error_output.contains("stale: the server's history was replaced: the server is at version "),
+        "{error_output}"
+    );
     drop(server);
 }
 
@@ -192,7 +195,7 @@ async fn events_merged_during_blocked_output_are_marked() {
     assert_eq!((changes, merged), (CHANGES, 1), "all changes are written, several of them in one line");
     let aside = "! configmaps: ";
     let started = Instant::now();
-    while !watching.said.lock().contains(aside) {
+    while !watching.error_output.lock().contains(aside) {
         assert!(started.elapsed() < Duration::from_secs(60), "no warning about merged events");
         std::thread::sleep(Duration::from_millis(50));
     }

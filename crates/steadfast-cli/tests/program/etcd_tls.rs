@@ -12,8 +12,8 @@ use serde_json::json;
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
+use crate::external_systems::{find_program, free_port};
 use crate::haproxy::eventually;
-use crate::outsides::{found, free};
 use crate::run::{KillOnDrop, finish, signal, start, stderr_text};
 
 /// An etcd that accepts only clients with a certificate, and only users with a password.
@@ -26,9 +26,9 @@ struct SecureEtcd {
 
 impl SecureEtcd {
     fn start(folder: &Path) -> Option<Self> {
-        let (etcd, _) = (found("etcd")?, found("etcdctl")?);
+        let (etcd, _) = (find_program("etcd")?, find_program("etcdctl")?);
         issue(folder);
-        let (url, peer) = (format!("https://127.0.0.1:{}", free()), format!("http://127.0.0.1:{}", free()));
+        let (url, peer) = (format!("https://127.0.0.1:{}", free_port()), format!("http://127.0.0.1:{}", free_port()));
         let mut arguments: Vec<OsString> = vec!["--data-dir".into(), folder.join("data").into()];
         arguments.extend(["--listen-client-urls", &url, "--advertise-client-urls", &url].map(OsString::from));
         arguments.extend(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer].map(OsString::from));
@@ -62,7 +62,7 @@ impl SecureEtcd {
         let _ = self.process.0.kill();
         let _ = self.process.0.wait();
         issue(&self.folder);
-        self.process = KillOnDrop(spawn(&found("etcd").expect("the program is installed"), &self.arguments));
+        self.process = KillOnDrop(spawn(&find_program("etcd").expect("the program is installed"), &self.arguments));
         eventually("etcd with other certificates", || self.keys().is_some());
     }
 
@@ -137,14 +137,14 @@ fn replaced_etcd_certificates_apply_without_reload() {
     );
     write("notify.toml", &text);
     let configuration = folder.join("notify.toml").display().to_string();
-    let acting = start(&["notify", "-c", &configuration]);
+    let program = start(&["notify", "-c", &configuration]);
     eventually("the key", || etcd.keys().is_some_and(|keys| keys == ["/services/first"]));
     etcd.replace_certificates();
     create("second");
     // The files are read every ten seconds.
     eventually("both keys", || etcd.keys().is_some_and(|keys| keys == ["/services/first", "/services/second"]));
-    signal(&acting, "TERM");
-    let output = finish(acting);
+    signal(&program, "TERM");
+    let output = finish(program);
     let stderr = stderr_text(&output);
     assert!(stderr.contains("sink registry: uses its replaced secret or certificate"), "{stderr}");
     assert!(!stderr.contains("of-notify"), "{stderr}");

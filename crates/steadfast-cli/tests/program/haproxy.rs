@@ -112,7 +112,7 @@ impl Haproxy {
     }
 
     /// Connects `times` times and returns the backends that responded.
-    pub(crate) fn asked(&self, times: usize) -> BTreeSet<String> {
+    pub(crate) fn responding_backends(&self, times: usize) -> BTreeSet<String> {
         let answer = |_| {
             let mut name = String::new();
             if let Ok(mut stream) = TcpStream::connect(self.front) {

@@ -13,10 +13,10 @@ use steadfast::unstable::random::Random;
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
-use crate::dns_server::{DnsKind, DnsServer, KEY};
+use crate::dns_server::{DnsKind, DnsServer, KEY, kind_of_seed};
+use crate::external_systems::Etcd;
 use crate::haproxy::Haproxy;
 use crate::nonsense::{TENANT, Victims, object, resource};
-use crate::outsides::Etcd;
 use crate::run::{KillOnDrop, start, stderr_text, steadfast};
 use crate::seeds::seeds;
 
@@ -30,7 +30,7 @@ const PODS: u64 = 6;
 const STEPS: u64 = 25;
 
 /// Pause after each step, so that the program also applies intermediate states.
-const PAUSE: Duration = Duration::from_millis(60);
+const STEP_INTERVAL: Duration = Duration::from_millis(60);
 
 /// Limit for all three systems to show the final state of the careful tenants.
 const CONVERGENCE_LIMIT: Duration = Duration::from_secs(60);
@@ -140,7 +140,7 @@ impl World {
 
     /// Returns the part of `victims` whose addresses and keys are in the targets now. The tenant may claim any other
     /// address or key.
-    fn held(&self, victims: &Victims) -> Victims {
+    fn entries_of(&self, victims: &Victims) -> Victims {
         let contents = self.contents().unwrap_or_default();
         let values = |system| contents.iter().filter(move |((of, _), _)| *of == system).flat_map(|(_, held)| held);
         let is_server = |address: &&String| values("HAProxy").any(|server| server.starts_with(&format!("{address}:")));
@@ -259,11 +259,11 @@ fn send_nonsense(server: &ApiServer, rng: &mut Random, victims: &Victims) {
 
 /// Runs the careful tenants alone; returns the final contents of the systems.
 fn run_alone(seed: u64) -> Option<Contents> {
-    let world = World::start(&format!("careful-{seed}"), DnsKind::of_seed(seed))?;
+    let world = World::start(&format!("careful-{seed}"), kind_of_seed(seed))?;
     let mut shops = Shops::create(&world.server, seed);
     for _ in 0..STEPS {
         shops.change();
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(STEP_INTERVAL);
     }
     let servers = shops.pods.len();
     let (begun, mut contents) = (Instant::now(), None);
@@ -298,8 +298,8 @@ fn run_alone(seed: u64) -> Option<Contents> {
 }
 
 /// Runs the careful tenants next to the hostile tenant until their entries equal those of `alone`.
-fn run_beside_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
-    let mut world = World::start(&format!("hostile-{seed}"), DnsKind::of_seed(seed))?;
+fn run_with_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
+    let mut world = World::start(&format!("hostile-{seed}"), kind_of_seed(seed))?;
     let mut rng = Random::new(seed ^ 0xbad);
     let mut shops = Shops::create(&world.server, seed);
     let (begun, place_holds) =
@@ -311,10 +311,10 @@ fn run_beside_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
     }
     std::thread::sleep(Duration::from_secs(1));
     for _ in 0..STEPS {
-        let held = world.held(&shops.victims);
+        let held = world.entries_of(&shops.victims);
         send_nonsense(&world.server, &mut rng, &held);
         shops.change();
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(STEP_INTERVAL);
     }
     let begun = Instant::now();
     loop {
@@ -337,8 +337,9 @@ fn run_beside_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
             );
             return Some(contents.len() - place_holds(&contents));
         }
-        let told = || format!("seed {seed}: (place, expected, found)\n{wrong:#?}\nleft {left:#?}\n{}", world.report());
-        assert!(begun.elapsed() < CONVERGENCE_LIMIT, "{}", told());
+        let describe =
+            || format!("seed {seed}: (place, expected, found)\n{wrong:#?}\nleft {left:#?}\n{}", world.report());
+        assert!(begun.elapsed() < CONVERGENCE_LIMIT, "{}", describe());
         std::thread::sleep(Duration::from_millis(300));
     }
 }
@@ -347,7 +348,7 @@ fn run_beside_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
 fn hostile_namespace_changes_no_foreign_entry() {
     for seed in seeds(1) {
         let Some(alone) = run_alone(seed) else { return };
-        let Some(foreign) = run_beside_nonsense(seed, &alone) else { return };
+        let Some(foreign) = run_with_nonsense(seed, &alone) else { return };
         println!("seed {seed}: {} places are equal, next to {foreign} of the tenant", alone.len());
     }
 }

@@ -173,7 +173,7 @@ fn dead_clusters_delay_no_other_cluster() {
 }
 
 #[test]
-fn kubeconfig_that_appears_later_is_used() {
+fn later_kubeconfig_is_used() {
     let fixture = Fixture::new("independent-kubeconfig");
     fixture.configure(&rule("maps", "cm"));
     let west = fixture.runtime.block_on(ApiServer::start()).expect("the server starts");
@@ -271,7 +271,7 @@ fn unreadable_secret_affects_its_sink_alone() {
 }
 
 #[test]
-fn errors_of_the_file_itself_stay_fatal() {
+fn configuration_errors_stay_fatal() {
     let fixture = Fixture::new("independent-fatal");
     let web = "[sinks.web]\nhaproxy = {socket = \"s\", backend = \"no name\"}\n[[rules]]\nname = \"web\"\nresources = [\"pods\"]\n\
         to = [\"web\"]\nsend = \"{'key': 'a', 'address': '10.0.0.1', 'port': 1}\"\n";
@@ -335,7 +335,7 @@ fn shutdown_keeps_its_deadline_whatever_hangs() {
 }
 
 #[test]
-fn shutdown_ends_early_if_all_pending_sinks_are_down() {
+fn shutdown_is_immediate_if_sinks_are_down() {
     let fixture = Fixture::new("independent-down");
     fixture.write("west", &fixture.east.kubeconfig());
     let down = "[sinks.down]\nexec = {command = [\"false\"]}\nretry = {first = \"200ms\", longest = \"1s\"}\n";

@@ -8,9 +8,9 @@ use crate::run::{stderr_text, steadfast};
 fn named_scenarios_are_reported_as_json() {
     let output = steadfast(&["lab", "recreate-while-cut", "watch-closed", "-o", "json"]);
     assert!(output.status.success(), "{}\n{}", stderr_text(&output), String::from_utf8_lossy(&output.stdout));
-    let told: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
-    assert_eq!(told["passed"], true);
-    let scenarios = told["scenarios"].as_array().expect("a list of scenarios");
+    let printed: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(printed["passed"], true);
+    let scenarios = printed["scenarios"].as_array().expect("a list of scenarios");
     let names: Vec<_> = scenarios.iter().map(|scenario| scenario["name"].as_str().unwrap_or_default()).collect();
     assert_eq!(names, ["recreate-while-cut", "watch-closed"]);
     for scenario in scenarios {
@@ -35,36 +35,36 @@ fn named_scenarios_are_reported_as_json() {
 #[test]
 fn table_has_row_per_scenario() {
     let output = steadfast(&["lab", "undecodable-object"]);
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{told}");
-    assert!(told.contains("scenario") && told.contains("at most") && told.contains("LISTs"), "{told}");
-    assert!(told.ends_with("all 1 passed\n"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("scenario") && printed.contains("at most") && printed.contains("LISTs"), "{printed}");
+    assert!(printed.ends_with("all 1 passed\n"), "{printed}");
 }
 
 #[test]
 fn list_describes_document_scenarios() {
     let output = steadfast(&["lab", "--list"]);
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success());
     for number in 1..=5 {
-        assert!(told.contains(&format!("client-go-failure-scenarios {number})")), "{told}");
+        assert!(printed.contains(&format!("client-go-failure-scenarios {number})")), "{printed}");
     }
     for name in ["watch-closed", "no-spin", "apiserver-restart", "dead-connection", "time-travel"] {
-        assert!(told.contains(&format!("{name} (")), "{told}");
+        assert!(printed.contains(&format!("{name} (")), "{printed}");
     }
 }
 
 #[test]
 fn fault_number_selects_its_scenarios() {
     let output = steadfast(&["lab", "F4", "f12", "--list"]);
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", stderr_text(&output));
-    assert!(told.contains("black-hole (F4, catalog)") && told.contains("noticed within 15 s"), "{told}");
-    assert!(told.contains("recreate-while-cut (F12, client-go-failure-scenarios 5)"), "{told}");
+    assert!(printed.contains("black-hole (F4, catalog)") && printed.contains("noticed within 15 s"), "{printed}");
+    assert!(printed.contains("recreate-while-cut (F12, client-go-failure-scenarios 5)"), "{printed}");
 
     let output = steadfast(&["lab", "F20", "-o", "json"]);
-    let told: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
-    assert_eq!((&told["passed"], &told["scenarios"][0]["faults"][0]), (&true.into(), &"F20".into()), "{told}");
+    let printed: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!((&printed["passed"], &printed["scenarios"][0]["faults"][0]), (&true.into(), &"F20".into()), "{printed}");
 }
 
 #[test]

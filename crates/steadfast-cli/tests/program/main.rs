@@ -8,10 +8,15 @@ mod check;
 mod cookbook;
 mod deploy;
 #[cfg(unix)]
+#[path = "../../../steadfast-targets/tests/mirrors/dns/dns_process.rs"]
+mod dns_process;
+#[cfg(unix)]
 mod dns_server;
 mod endpoint;
 #[cfg(unix)]
 mod etcd_tls;
+#[cfg(unix)]
+mod external_systems;
 mod generate;
 #[cfg(unix)]
 mod haproxy;
@@ -30,7 +35,7 @@ mod nftables;
 mod nonsense;
 mod notify;
 #[cfg(unix)]
-mod outsides;
+mod random_disturbances;
 #[cfg(unix)]
 mod registry;
 #[cfg(unix)]
@@ -48,8 +53,6 @@ mod serve;
 mod sinks;
 #[cfg(unix)]
 mod standing;
-#[cfg(unix)]
-mod story;
 #[cfg(unix)]
 mod traffic;
 #[cfg(unix)]

@@ -65,7 +65,7 @@ impl World {
         self.server.create(&pod).expect("the pod is created");
     }
 
-    fn becomes(&self, name: &str, is_ready: bool) {
+    fn set_ready(&self, name: &str, is_ready: bool) {
         let status = json!({"status": status(is_ready)});
         self.server.merge_patch("pods", "default", name, status).expect("the object exists");
     }
@@ -74,49 +74,49 @@ impl World {
         self.server.delete_named("pods", "default", name).expect("the object exists");
     }
 
-    fn begin(&self) -> Acting {
+    fn start_program(&self) -> RunningProgram {
         let mut child = start(&["notify", "-c", &self.configuration]);
-        let (told, lines) = channel();
+        let (printed, lines) = channel();
         let stderr = BufReader::new(child.stderr.take().expect("a piped stderr"));
-        std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| told.send(line)));
-        Acting { child, lines, said: String::new() }
+        std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| printed.send(line)));
+        RunningProgram { child, lines, error_output: String::new() }
     }
 
-    fn says(&self, arguments: &[&str]) -> Output {
+    fn notify(&self, arguments: &[&str]) -> Output {
         steadfast(&[&["notify"], arguments, &["-c", &self.configuration]].concat())
     }
 
     fn until_serving(&self, names: &[&str]) {
         let names: BTreeSet<String> = names.iter().map(|&name| name.to_owned()).collect();
         eventually(&format!("{names:?} in traffic"), || self.haproxy.serving() == names);
-        assert_eq!(self.haproxy.asked(2 * names.len()), names);
+        assert_eq!(self.haproxy.responding_backends(2 * names.len()), names);
     }
 }
 
 fn status(is_ready: bool) -> Value {
-    let told = if is_ready { "True" } else { "False" };
-    json!({"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": told}]})
+    let printed = if is_ready { "True" } else { "False" };
+    json!({"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": printed}]})
 }
 
 /// A running program; killed when dropped, like in a machine failure.
-struct Acting {
+struct RunningProgram {
     child: Child,
     lines: Receiver<String>,
-    said: String,
+    error_output: String,
 }
 
-impl Acting {
-    fn until_said(&mut self, what: &str) {
-        while !self.said.contains(what) {
+impl RunningProgram {
+    fn wait_for_output(&mut self, what: &str) {
+        while !self.error_output.contains(what) {
             let line = self.lines.recv_timeout(Duration::from_secs(60));
-            let line = line.unwrap_or_else(|_| panic!("{what:?} is missing in the output: {}", self.said));
-            self.said.push_str(&line);
-            self.said.push('\n');
+            let line = line.unwrap_or_else(|_| panic!("{what:?} is missing in the output: {}", self.error_output));
+            self.error_output.push_str(&line);
+            self.error_output.push('\n');
         }
     }
 }
 
-impl Drop for Acting {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -124,28 +124,28 @@ impl Drop for Acting {
 }
 
 #[test]
-fn pods_are_in_traffic_while_they_are_ready() {
+fn only_ready_pods_receive_traffic() {
     let Some(world) = World::start("ready") else { return };
     world.pod("web-0", false);
     world.pod("web-1", true);
 
     // The dry run changes nothing.
-    let output = world.says(&["--dry-run"]);
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let output = world.notify(&["--dry-run"]);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(
-        told.contains("mirror web: 2 steps") && told.contains("echo 'add server web/sf-web-1 127.0.0.1:"),
-        "{told}"
+        printed.contains("mirror web: 2 steps") && printed.contains("echo 'add server web/sf-web-1 127.0.0.1:"),
+        "{printed}"
     );
     assert!(world.haproxy.servers().is_empty());
 
-    let mut acting = world.begin();
-    acting.until_said("acting by");
+    let mut program = world.start_program();
+    program.wait_for_output("acting by");
     world.until_serving(&["web-1"]);
     assert_eq!(world.haproxy.servers().get("web-0"), Some(&0), "the server waits to become ready");
-    world.becomes("web-0", true);
+    world.set_ready("web-0", true);
     world.until_serving(&["web-0", "web-1"]);
-    world.becomes("web-0", false);
+    world.set_ready("web-0", false);
     world.until_serving(&["web-1"]);
     world.delete("web-0");
     eventually("the removal of the server", || !world.haproxy.servers().contains_key("web-0"));
@@ -153,26 +153,26 @@ fn pods_are_in_traffic_while_they_are_ready() {
     world.until_serving(&["web-1", "web-2"]);
 
     // A second program with this configuration is rejected.
-    let output = world.says(&[]);
+    let output = world.notify(&[]);
     assert_eq!(output.status.code(), Some(1));
-    let holder = format!("process {} already uses the folder", acting.child.id());
+    let holder = format!("process {} already uses the folder", program.child.id());
     assert!(stderr_text(&output).contains(&holder), "{}", stderr_text(&output));
 
     // Renamed entries are added before the old ones are removed, so no approval is needed.
     world.configure("'new-' + object.metadata.name", "");
-    signal(&acting.child, "HUP");
-    acting.until_said(", reloaded: ");
+    signal(&program.child, "HUP");
+    program.wait_for_output(", reloaded: ");
     eventually("only the renamed entries", || {
         let serving = world.haproxy.serving();
         assert!(serving.len() >= 2, "{serving:?}");
         serving.len() == 2 && serving.iter().all(|name| name.starts_with("new-web-"))
     });
     world.configure("", "");
-    signal(&acting.child, "HUP");
-    acting.until_said("the configuration is unchanged");
-    drop(acting);
+    signal(&program.child, "HUP");
+    program.wait_for_output("the configuration is unchanged");
+    drop(program);
 
-    let output = world.says(&["--dry-run"]);
+    let output = world.notify(&["--dry-run"]);
     assert_eq!(output.status.code(), Some(3), "the dry run reports the same error: {}", stderr_text(&output));
     drop(world.runtime);
 }
@@ -184,52 +184,52 @@ fn pending_approval_and_doubt_survive_a_restart() {
     for name in names {
         world.pod(name, true);
     }
-    let mut acting = world.begin();
+    let mut program = world.start_program();
     world.until_serving(&names);
 
     // Deletions during an outage take effect when the server is reachable again, and not before.
     world.server.faults().cut();
-    acting.until_said("! pods of here");
+    program.wait_for_output("! pods of here");
     world.delete("web-0");
     throughout(Duration::from_secs(2), || assert_eq!(world.haproxy.serving().len(), 6));
-    drop(acting);
-    let acting = world.begin();
+    drop(program);
+    let program = world.start_program();
     throughout(Duration::from_secs(2), || assert_eq!(world.haproxy.serving().len(), 6));
     world.server.compact();
     world.server.faults().heal();
     world.until_serving(&names[1..]);
-    drop(acting);
+    drop(program);
 
     // Most pods become unready at once, while no process runs.
     for name in &names[1..5] {
-        world.becomes(name, false);
+        world.set_ready(name, false);
     }
-    let mut acting = world.begin();
-    acting.until_said(
+    let mut program = world.start_program();
+    program.wait_for_output(
         "mirror web: removing 4 of 5 entries of the group here/default needs approval (web-1, web-2, web-3, web-4)",
     );
     assert_eq!(world.haproxy.serving().len(), 5);
-    drop(acting);
-    let mut acting = world.begin();
-    acting.until_said("removing 4 of 5 entries of the group here/default needs approval");
+    drop(program);
+    let mut program = world.start_program();
+    program.wait_for_output("removing 4 of 5 entries of the group here/default needs approval");
     throughout(Duration::from_secs(1), || assert_eq!(world.haproxy.serving().len(), 5));
-    let output = world.says(&["approve", "other"]);
+    let output = world.notify(&["approve", "other"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr_text(&output).contains("there is no mirror \"other\"; there are web"), "{}", stderr_text(&output));
-    drop(acting);
+    drop(program);
 
     // An approval without a running program applies at the next start.
-    let output = world.says(&["approve"]);
+    let output = world.notify(&["approve"]);
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(stderr_text(&output).contains("the approval applies when one starts"), "{}", stderr_text(&output));
-    let mut acting = world.begin();
-    acting.until_said("approved the removal of 4 entries");
+    let mut program = world.start_program();
+    program.wait_for_output("approved the removal of 4 entries");
     world.until_serving(&names[5..]);
-    let output = world.says(&["approve"]);
+    let output = world.notify(&["approve"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr_text(&output).contains("no removal needs approval"), "{}", stderr_text(&output));
-    signal(&acting.child, "TERM");
-    assert!(acting.child.wait().expect("an exit status").success());
+    signal(&program.child, "TERM");
+    assert!(program.child.wait().expect("an exit status").success());
     assert_eq!(world.haproxy.serving().len(), 1, "a shutdown removes no entry");
     drop(world.runtime);
 }
@@ -243,14 +243,14 @@ fn uncertain_cache_or_object_keeps_its_entries() {
     for name in ["web-0", "web-1", "web-2"] {
         world.pod(name, true);
     }
-    let acting = world.begin();
+    let program = world.start_program();
     world.until_serving(&["web-0", "web-1", "web-2"]);
-    drop(acting);
+    drop(program);
 
     world.delete("web-0");
     world.server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
-    let mut acting = world.begin();
-    acting.until_said("acting by");
+    let mut program = world.start_program();
+    program.wait_for_output("acting by");
     throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 3));
     world.server.faults().clear_rules();
     world.until_serving(&["web-1", "web-2"]);
@@ -260,14 +260,16 @@ fn uncertain_cache_or_object_keeps_its_entries() {
         .server
         .merge_patch("pods", "default", "web-2", json!({"metadata": {"annotations": null}}))
         .expect("the object exists");
-    acting.until_said("mirror web: the entries of an object stay unchanged: default/web-2 of here (rule web): `send`");
+    program.wait_for_output(
+        "mirror web: the entries of an object stay unchanged: default/web-2 of here (rule web): `send`",
+    );
     world.delete("web-1");
     world.until_serving(&["web-2"]);
     throughout(Duration::from_secs(1), || assert_eq!(world.haproxy.serving().len(), 1));
     world.delete("web-2");
-    acting.until_said("mirror web: the entries of all objects are valid again");
+    program.wait_for_output("mirror web: the entries of all objects are valid again");
     eventually("an empty mirror", || world.haproxy.serving().is_empty());
-    drop(acting);
+    drop(program);
     drop(world.runtime);
 }
 
@@ -306,14 +308,14 @@ fn approval_waits_for_slow_mirror() {
 fn unconfirmed_checkpoint_removes_no_entry() {
     let Some(world) = World::start("kept") else { return };
     world.configure_without_selectors();
-    let end = |acting: &mut Acting| {
-        signal(&acting.child, "TERM");
-        assert!(acting.child.wait().expect("an exit status").success());
+    let end = |program: &mut RunningProgram| {
+        signal(&program.child, "TERM");
+        assert!(program.child.wait().expect("an exit status").success());
     };
     world.pod("web-0", true);
-    let mut acting = world.begin();
+    let mut program = world.start_program();
     world.until_serving(&["web-0"]);
-    end(&mut acting);
+    end(&mut program);
     let folder = world.haproxy.folder.join("steadfast-state");
     let is_checkpoint = |path: &std::path::PathBuf| path.extension().is_some_and(|ending| ending == "checkpoint");
     let mut files =
@@ -322,16 +324,16 @@ fn unconfirmed_checkpoint_removes_no_entry() {
     let before = std::fs::read(&checkpoint).expect("a readable file");
 
     world.pod("web-1", true);
-    let mut acting = world.begin();
+    let mut program = world.start_program();
     world.until_serving(&["web-0", "web-1"]);
-    end(&mut acting);
+    end(&mut program);
 
     // Simulates a crash before the checkpoint of `web-1`: the old checkpoint lacks the pod, and the guard allows one
     // removal without approval.
     std::fs::write(&checkpoint, before).expect("the folder is writable");
     world.server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
-    let mut acting = world.begin();
-    acting.until_said("acting by");
+    let mut program = world.start_program();
+    program.wait_for_output("acting by");
     throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 2));
     world.server.faults().clear_rules();
     world.pod("web-2", true);

@@ -11,8 +11,8 @@ use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
 use crate::dns_server::{DnsKind, DnsServer, KEY};
+use crate::external_systems::Etcd;
 use crate::haproxy::eventually;
-use crate::outsides::Etcd;
 use crate::run::start;
 
 /// A cluster, and a folder with its kubeconfig and a configuration.
@@ -38,13 +38,13 @@ impl World {
     }
 
     /// Starts the program with one sink and one rule.
-    fn act(&self, sink: &str, rule: &str) -> Acting {
+    fn act(&self, sink: &str, rule: &str) -> RunningProgram {
         let text = format!(
             "[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.target]\n{sink}\n[[rules]]\nname = \"rule\"\n{rule}\nto = [\"target\"]\n"
         );
         let path = self.folder.join("notify.toml");
         std::fs::write(&path, text).expect("a file");
-        Acting(start(&["notify", "-c", &path.display().to_string()]))
+        RunningProgram(start(&["notify", "-c", &path.display().to_string()]))
     }
 
     fn config_map(&self, namespace: &str, name: &str, data: &[(&str, &str)]) {
@@ -62,9 +62,9 @@ impl Drop for World {
     }
 }
 
-struct Acting(Child);
+struct RunningProgram(Child);
 
-impl Drop for Acting {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -87,7 +87,7 @@ fn wrong_dns_entries_affect_only_themselves() {
         send = \"\"\"{'key': object.metadata.namespace + '/' + object.metadata.name, 'name': object.data.host, 'type': object.data.type, \
         'data': object.data.data, 'ttl': int(object.data.ttl)}\"\"\"";
     world.config_map("shop", "web", &[("host", "web.example.org"), ("type", "A"), ("data", "10.0.0.1"), ("ttl", "60")]);
-    let _acting = world.act(&sink, rule);
+    let _program = world.act(&sink, rule);
     eventually("the first name", || knot.names() == Some(set(&["web"])));
     let long = format!("{}.example.org", "x".repeat(70));
     let wrong = [
@@ -119,7 +119,7 @@ fn wrong_dns_entries_affect_only_themselves() {
 }
 
 #[test]
-fn etcd_keys_survive_silent_member_and_revoked_lease() {
+fn etcd_keys_survive_failures() {
     let world = World::start("etcd");
     let Some(etcd) = Etcd::start(&world.folder) else { return };
     // Accepts connections, and never responds.
@@ -137,7 +137,7 @@ fn etcd_keys_survive_silent_member_and_revoked_lease() {
     for name in ["large-1", "large-2", "large-3"] {
         world.config_map("other", name, &[("value", &large)]);
     }
-    let _acting = world.act(&sink, rule);
+    let _program = world.act(&sink, rule);
     let all = Some(set(&["large-1", "large-2", "large-3", "one", "two"]));
     eventually("all keys", || etcd.keys() == all);
     for lease in etcd.leases() {

@@ -13,8 +13,8 @@ use serde_json::json;
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
+use crate::external_systems::find_program;
 use crate::haproxy::eventually;
-use crate::outsides::found;
 use crate::run::{KillOnDrop, signal, start, temp_path};
 
 /// Environment variable that marks the copy of this program in the network.
@@ -54,14 +54,14 @@ struct Network {
     ip: PathBuf,
     nft: PathBuf,
     copy: Child,
-    asks: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    requests: ChildStdin,
+    responses: BufReader<ChildStdout>,
 }
 
 impl Network {
     /// Creates the network; returns `None` without the rights or tools, which is reported.
     fn start() -> Option<Self> {
-        let (ip, nft) = (found("ip")?, found("nft")?);
+        let (ip, nft) = (find_program("ip")?, find_program("nft")?);
         let name = format!("steadfast-notify-{}", std::process::id());
         let made = format!(
             "netns add {name}\n-n {name} link set lo up\n-n {name} addr add 10.99.0.1/32 dev lo\n\
@@ -84,28 +84,28 @@ impl Network {
         command.args(["netns", "exec", &name]).arg(std::env::current_exe().expect("the path of this program"));
         command.args(["--exact", "nftables::guest_process", "--nocapture"]).env(ROLE, "1");
         let mut copy = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the process starts");
-        let (asks, answers) = (copy.stdin.take().expect("a pipe"), copy.stdout.take().expect("a pipe"));
-        Some(Self { name, ip, nft, copy, asks, answers: BufReader::new(answers) })
+        let (requests, responses) = (copy.stdin.take().expect("a pipe"), copy.stdout.take().expect("a pipe"));
+        Some(Self { name, ip, nft, copy, requests, responses: BufReader::new(responses) })
     }
 
     /// Connects `times` times and returns the backends that responded.
-    fn asked(&mut self, times: usize) -> BTreeSet<String> {
+    fn responding_backends(&mut self, times: usize) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         for _ in 0..times {
-            writeln!(self.asks, "ask").expect("the process accepts input");
+            writeln!(self.requests, "ask").expect("the process accepts input");
             let mut line = String::new();
             while !line.contains("answer ") {
                 line.clear();
-                assert!(self.answers.read_line(&mut line).expect("a readable line") > 0, "the process has exited");
+                assert!(self.responses.read_line(&mut line).expect("a readable line") > 0, "the process has exited");
             }
             names.extend(line.split_once("answer ").map(|(_, name)| name.trim().to_owned()));
         }
         names
     }
 
-    fn until_answered_by(&mut self, names: &[&str]) {
+    fn wait_for_backends(&mut self, names: &[&str]) {
         let names: BTreeSet<String> = names.iter().map(|&name| name.to_owned()).collect();
-        eventually(&format!("responses of {names:?}"), || self.asked(6) == names);
+        eventually(&format!("responses of {names:?}"), || self.responding_backends(6) == names);
     }
 }
 
@@ -139,8 +139,8 @@ fn nftables_forwards_to_ready_pods() {
     );
     write("notify.toml", &text);
     let status = |address: &str, is_ready: bool| {
-        let told = if is_ready { "True" } else { "False" };
-        json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": told}]})
+        let printed = if is_ready { "True" } else { "False" };
+        json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": printed}]})
     };
     for (name, address) in BACKENDS {
         let (address, port) = address.split_once(':').expect("an address with a port");
@@ -152,20 +152,20 @@ fn nftables_forwards_to_ready_pods() {
         server.create(&pod).expect("the pod is created");
     }
     let path = folder.join("notify.toml").display().to_string();
-    let mut acting = KillOnDrop(start(&["notify", "-c", &path]));
-    network.until_answered_by(&["a", "b"]);
+    let mut program = KillOnDrop(start(&["notify", "-c", &path]));
+    network.wait_for_backends(&["a", "b"]);
     let change = |is_ready: bool| {
         let status = json!({"status": status("10.78.0.3", is_ready)});
         server.merge_patch("pods", "default", "b", status).expect("the object exists");
     };
     change(false);
-    network.until_answered_by(&["a"]);
+    network.wait_for_backends(&["a"]);
     change(true);
-    network.until_answered_by(&["a", "b"]);
+    network.wait_for_backends(&["a", "b"]);
     server.delete_named("pods", "default", "a").expect("the object exists");
-    network.until_answered_by(&["b"]);
-    signal(&acting.0, "TERM");
-    assert!(acting.0.wait().expect("an exit status").success());
-    network.until_answered_by(&["b"]);
+    network.wait_for_backends(&["b"]);
+    signal(&program.0, "TERM");
+    assert!(program.0.wait().expect("an exit status").success());
+    network.wait_for_backends(&["b"]);
     drop(runtime);
 }

@@ -23,7 +23,7 @@ pub(crate) struct Victims {
     pub(crate) keys: Vec<String>,
 }
 
-fn one_of<'a>(rng: &mut Random, texts: &[&'a str]) -> &'a str {
+fn pick<'a>(rng: &mut Random, texts: &[&'a str]) -> &'a str {
     texts[rng.below(texts.len() as u64) as usize]
 }
 
@@ -38,7 +38,7 @@ fn garbage(rng: &mut Random) -> String {
         0 => "x".repeat(rng.below(HUGE as u64) as usize),
         1 => "\u{1b}[2J\u{1b}]0;owned\u{7}\r\n\u{0}mirror web: synced".to_owned(),
         2 => format!("{}.example.org", "l".repeat(64 + rng.below(200) as usize)),
-        _ => one_of(
+        _ => pick(
             rng,
             &[
                 "",
@@ -84,10 +84,10 @@ fn annotations(rng: &mut Random, victims: &Victims) -> Value {
             "name" => victim(rng, &victims.hosts),
             "data" => victim(rng, &victims.addresses),
             "key" => victim(rng, &victims.keys),
-            "type" => one_of(rng, &["A", "AAAA", "CNAME", "SRV", "TXT", "MX", "NS", "SOA", "PTR", "a"]).to_owned(),
-            "ttl" => one_of(rng, &["0", "1", "60", "86400", "2147483647", "4294967296"]).to_owned(),
-            "port" => one_of(rng, &["80", "0", "65536"]).to_owned(),
-            "weight" => one_of(rng, &["1", "256", "257"]).to_owned(),
+            "type" => pick(rng, &["A", "AAAA", "CNAME", "SRV", "TXT", "MX", "NS", "SOA", "PTR", "a"]).to_owned(),
+            "ttl" => pick(rng, &["0", "1", "60", "86400", "2147483647", "4294967296"]).to_owned(),
+            "port" => pick(rng, &["80", "0", "65536"]).to_owned(),
+            "weight" => pick(rng, &["1", "256", "257"]).to_owned(),
             _ => "value".to_owned(),
         };
         let value = match rng.below(4) {
@@ -118,10 +118,10 @@ pub(crate) fn object(rng: &mut Random, victims: &Victims) -> Value {
         }),
         1 => {
             let mut data = Map::new();
-            for number in 0..one_of(rng, &["1", "10", "3000"]).parse().unwrap_or(1) {
+            for number in 0..pick(rng, &["1", "10", "3000"]).parse().unwrap_or(1) {
                 let key = match rng.below(4) {
                     0 => victim(rng, &victims.keys).replace('/', "."),
-                    1 => one_of(rng, &["...", "a..b", "-", "_steadfast"]).to_owned(),
+                    1 => pick(rng, &["...", "a..b", "-", "_steadfast"]).to_owned(),
                     _ => format!("key-{number}"),
                 };
                 data.insert(key, json!(format!("value of the tenant {}", rng.below(100))));
@@ -134,7 +134,7 @@ pub(crate) fn object(rng: &mut Random, victims: &Victims) -> Value {
                 1 => garbage(rng),
                 _ => victim(rng, &victims.addresses),
             };
-            let ready = one_of(rng, &["True", "False", "Unknown", "maybe"]);
+            let ready = pick(rng, &["True", "False", "Unknown", "maybe"]);
             let conditions = if rng.below(4) == 0 { json!([]) } else { json!([{"type": "Ready", "status": ready}]) };
             json!({
                 "apiVersion": "v1", "kind": "Pod", "metadata": metadata,

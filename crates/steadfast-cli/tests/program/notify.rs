@@ -20,8 +20,8 @@ fn embedded_fleet_needs_no_cluster() {
     for name in ["services.toml", "services.yaml"] {
         let output = steadfast(&["notify", "--embedded", "--for", "3", "-c", &example(name)]);
         assert!(output.status.success(), "{}", stderr_text(&output));
-        let told = stderr_text(&output);
-        assert!(told.contains("acting by") && told.contains("0 dead letters, 0 failed expressions"), "{told}");
+        let printed = stderr_text(&output);
+        assert!(printed.contains("acting by") && printed.contains("0 dead letters, 0 failed expressions"), "{printed}");
         let lines = lines(&output.stdout);
         let in_traffic: Vec<&Value> = lines.iter().filter(|line| line["rule"] == "in-traffic").collect();
         assert!(in_traffic.iter().any(|line| line["type"] == "Added"), "{lines:?}");
@@ -45,16 +45,16 @@ fn embedded_fleet_needs_no_cluster() {
 #[test]
 fn embedded_mirrors_print_simulated_commands() {
     let output = steadfast(&["notify", "--embedded", "--for", "4", "-c", &example("traffic.toml")]);
-    let told = stderr_text(&output);
-    assert!(output.status.success(), "{told}");
-    assert!(told.contains("web | echo 'add server web/sf-default.default.web-"), "{told}");
+    let printed = stderr_text(&output);
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("web | echo 'add server web/sf-default.default.web-"), "{printed}");
     assert!(
-        told.contains("web | echo 'set server web/sf-default.default.web-") && told.contains("weight 0'"),
-        "one server drains: {told}"
+        printed.contains("web | echo 'set server web/sf-default.default.web-") && printed.contains("weight 0'"),
+        "one server drains: {printed}"
     );
-    assert!(told.contains("cart | table ip steadfast_cart {"), "{told}");
-    assert!(told.contains("names | update add web.example.org. 30 IN A 10.0.0."), "{told}");
-    assert!(told.contains("registry | etcdctl ") && told.contains(" del -- '/services/shop/cart-"), "{told}");
+    assert!(printed.contains("cart | table ip steadfast_cart {"), "{printed}");
+    assert!(printed.contains("names | update add web.example.org. 30 IN A 10.0.0."), "{printed}");
+    assert!(printed.contains("registry | etcdctl ") && printed.contains(" del -- '/services/shop/cart-"), "{printed}");
     // A simulation writes no state folder.
     assert!(!std::path::Path::new(&example("steadfast-state")).exists());
 }
@@ -127,13 +127,16 @@ fn explain_and_missing_kind_reports() {
             steadfast(&[&["notify", "explain", "--embedded", "-c", &example("services.toml")], arguments].concat());
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), stderr_text(&output))
     };
-    let (code, told, said) = explain(&["deploy/web"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(told.contains("rule release\n") && told.contains("does not apply: the rule covers pods"), "{told}");
-    assert!(told.contains("does not fire while spec.template.spec.containers stays the same"), "{told}");
-    let (code, _, said) = explain(&["deploy/none", "-n", "shop"]);
+    let (code, printed, error_output) = explain(&["deploy/web"]);
+    assert_eq!(code, Some(0), "{error_output}");
+    assert!(
+        printed.contains("rule release\n") && printed.contains("does not apply: the rule covers pods"),
+        "{printed}"
+    );
+    assert!(printed.contains("does not fire while spec.template.spec.containers stays the same"), "{printed}");
+    let (code, _, error_output) = explain(&["deploy/none", "-n", "shop"]);
     assert_eq!(code, Some(2));
-    assert!(said.contains("default has no deployments.apps/none in the namespace shop"), "{said}");
+    assert!(error_output.contains("default has no deployments.apps/none in the namespace shop"), "{error_output}");
 
     let bad = temp_file(
         "notify-kind.toml",
@@ -141,10 +144,13 @@ fn explain_and_missing_kind_reports() {
     );
     // A kind that may be served later is reported, and everything else runs.
     let output = steadfast(&["notify", "--embedded", "--for", "2", "-c", &bad]);
-    let (said, sent) = (self::stderr_text(&output), lines(&output.stdout));
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("notify-kind.toml:4:22:") && said.contains("did you mean deployments.apps?"), "{said}");
-    assert!(sent.iter().any(|line| line["resource"] == "pods"), "{said}");
+    let (error_output, sent) = (self::stderr_text(&output), lines(&output.stdout));
+    assert_eq!(output.status.code(), Some(0), "{error_output}");
+    assert!(
+        error_output.contains("notify-kind.toml:4:22:") && error_output.contains("did you mean deployments.apps?"),
+        "{error_output}"
+    );
+    assert!(sent.iter().any(|line| line["resource"] == "pods"), "{error_output}");
 }
 
 /// Waits at most 60 s until `done`.
@@ -194,13 +200,13 @@ fn invalid_reload_keeps_last_valid_configuration() {
     assert_eq!(rules[1].0, json!("r-13"));
 
     let mut stderr = BufReader::new(child.stderr.take().expect("a piped stderr"));
-    let mut told = String::new();
+    let mut printed = String::new();
     // An invalid configuration changes nothing.
     std::fs::write(&path, configuration("object.data.k +")).expect("the folder is writable");
     signal(&child, "HUP");
     until("the mistake", || {
-        stderr.read_line(&mut told).expect("a readable line");
-        told.contains("the configuration is unchanged") && told.contains("rules[0].send")
+        stderr.read_line(&mut printed).expect("a readable line");
+        printed.contains("the configuration is unchanged") && printed.contains("rules[0].send")
     });
     // A valid configuration starts its new rule with the existing objects; the old rule keeps its state.
     std::fs::write(&path, configuration("'' + object.data.k")).expect("the folder is writable");

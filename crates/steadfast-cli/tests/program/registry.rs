@@ -53,15 +53,15 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
 
     // The dry run changes nothing.
     let output = steadfast(&["notify", "--dry-run", "-c", &configuration]);
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(
-        told.contains("mirror tree: 2 steps") && told.contains("curl -X PUT") && !told.contains("hunter2"),
-        "{told}"
+        printed.contains("mirror tree: 2 steps") && printed.contains("curl -X PUT") && !printed.contains("hunter2"),
+        "{printed}"
     );
     assert_eq!(tree.now().values(), items(&[("theirs", json!(1))]));
 
-    let begin = || {
+    let start_program = || {
         let mut child = start(&["notify", "-c", &configuration]);
         // A full pipe would block the program.
         let mut stderr = child.stderr.take().expect("a piped stderr");
@@ -70,27 +70,30 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     };
     let value = |address: &str| json!({"ip": address, "port": 80});
     let both = items(&[("a", value("10.0.0.1")), ("b", value("10.0.0.2")), ("theirs", json!(1))]);
-    let mut acting = begin();
+    let mut program = start_program();
     eventually("both", || tree.now().values() == both);
-    signal(&acting, "KILL");
-    let _ = acting.wait();
+    signal(&program, "KILL");
+    let _ = program.wait();
 
     // The deletion is unconfirmed until the server responds, so the item must stay.
     server.delete_named("pods", "default", "a").expect("the object exists");
     server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
-    let mut acting = begin();
+    let mut program = start_program();
     throughout(Duration::from_secs(2), || assert_eq!(tree.now().values(), both));
     server.faults().clear_rules();
     let left = items(&[("b", value("10.0.0.2")), ("theirs", json!(1))]);
     eventually("the remaining entries", || tree.now().values() == left);
-    signal(&acting, "TERM");
-    assert!(acting.wait().expect("an exit status").success());
+    signal(&program, "TERM");
+    assert!(program.wait().expect("an exit status").success());
     assert_eq!(tree.now().values(), left, "a shutdown removes no entry");
 
     // `check` reports rejected credentials.
     tree.now().token = Some("another".to_owned());
     let output = steadfast(&["notify", "check", "--online", "-c", &configuration]);
-    let told = stderr_text(&output);
-    assert!(told.contains("it needs credentials: set them in a header") && !told.contains("hunter2"), "{told}");
+    let printed = stderr_text(&output);
+    assert!(
+        printed.contains("it needs credentials: set them in a header") && !printed.contains("hunter2"),
+        "{printed}"
+    );
     drop(runtime);
 }

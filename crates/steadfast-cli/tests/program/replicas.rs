@@ -4,8 +4,8 @@
 //! Every change must be delivered, and a repeated delivery must have an equal ID. No request may arrive from a replica
 //! without the lease. No key of an existing object may be missing, and in the end etcd must equal the cluster.
 //!
-//! `STEADFAST_SEEDS=4` runs four random sequences of 25 troubles each, and `STEADFAST_SEED=7` runs the sequence of
-//! seed 7. CI runs a few troubles.
+//! `STEADFAST_SEEDS=4` runs four random sequences of 25 faults each, and `STEADFAST_SEED=7` runs the sequence of
+//! seed 7. CI runs a few faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,15 +22,15 @@ use steadfast::unstable::random::Random;
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
+use crate::external_systems::Etcd;
 use crate::haproxy::eventually;
-use crate::outsides::Etcd;
 use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast, temp_path};
 use crate::seeds::seeds;
 
 const REPLICAS: usize = 3;
 
-/// Number of troubles in a sequence: in CI, and outside of CI.
-const TROUBLES: [u64; 2] = [4, 25];
+/// Number of faults in a sequence: in CI, and outside of CI.
+const FAULTS_PER_RUN: [u64; 2] = [4, 25];
 
 /// Time between the arrival of a request and its record, on a busy machine.
 const ARRIVAL_DELAY: Duration = Duration::from_millis(100);
@@ -104,12 +104,12 @@ fn serve(stream: TcpStream, recorded: &Mutex<Vec<Delivery>>) -> Option<()> {
 
 /// Holders of the lease, from repeated reads.
 #[derive(Default)]
-struct Reign {
+struct LeadershipTerms {
     /// Holders, each with the start of the last read before its election, and the end of the first read with this holder.
     holders: Vec<(Instant, Instant, String)>,
 }
 
-impl Reign {
+impl LeadershipTerms {
     /// Returns whether `replica` may have held the lease at `at`, within the precision of the reads.
     fn covers(&self, replica: &str, at: Instant) -> bool {
         let ends = self.holders.iter().skip(1).map(|(_, until, _)| Some(*until)).chain([None]);
@@ -128,7 +128,7 @@ struct World {
     etcd: Option<Etcd>,
     folder: PathBuf,
     replicas: Vec<Option<KillOnDrop>>,
-    said: Arc<Mutex<String>>,
+    error_output: Arc<Mutex<String>>,
     /// Values of the objects that exist, by name.
     objects: BTreeMap<String, String>,
     /// UIDs of the objects that were deleted, with their names.
@@ -137,7 +137,7 @@ struct World {
     changes: u64,
     /// Keys in etcd at the last read.
     known: BTreeSet<String>,
-    reign: Arc<Mutex<Reign>>,
+    terms: Arc<Mutex<LeadershipTerms>>,
     is_over: Arc<AtomicBool>,
     reading: Option<JoinHandle<()>>,
 }
@@ -151,23 +151,23 @@ impl World {
         let server = Arc::new(runtime.block_on(ApiServer::start()).expect("the server starts"));
         let (receiver, etcd) = (Receiver::start(), Etcd::start(&folder));
         std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("the folder is writable");
-        let (reign, is_over) = (Arc::<Mutex<Reign>>::default(), Arc::<AtomicBool>::default());
+        let (terms, is_over) = (Arc::<Mutex<LeadershipTerms>>::default(), Arc::<AtomicBool>::default());
         let reading = {
-            let (server, reign, is_over) = (server.clone(), reign.clone(), is_over.clone());
+            let (server, terms, is_over) = (server.clone(), terms.clone(), is_over.clone());
             std::thread::spawn(move || {
                 let mut last = Instant::now();
                 while !is_over.load(Ordering::Relaxed) {
-                    let asked = Instant::now();
+                    let read_start = Instant::now();
                     let lease = server.get("leases", "default", "notify").ok();
                     let holder = lease.and_then(|lease| Some(lease["spec"]["holderIdentity"].as_str()?.to_owned()));
-                    let mut reign = reign.lock();
+                    let mut terms = terms.lock();
                     if let Some(holder) = holder
-                        && reign.holders.last().is_none_or(|(_, _, before)| *before != holder)
+                        && terms.holders.last().is_none_or(|(_, _, before)| *before != holder)
                     {
-                        reign.holders.push((last, Instant::now(), holder));
+                        terms.holders.push((last, Instant::now(), holder));
                     }
-                    drop(reign);
-                    last = asked;
+                    drop(terms);
+                    last = read_start;
                     sleep(READ_INTERVAL);
                 }
             })
@@ -179,12 +179,12 @@ impl World {
             etcd,
             folder,
             replicas: (0..REPLICAS).map(|_| None).collect(),
-            said: Arc::default(),
+            error_output: Arc::default(),
             objects: BTreeMap::new(),
             deleted: BTreeMap::new(),
             changes: 0,
             known: BTreeSet::new(),
-            reign,
+            terms,
             is_over,
             reading: Some(reading),
         };
@@ -228,11 +228,11 @@ impl World {
         let configuration = self.configuration(number);
         let mut child = start(&["notify", "-c", &configuration, "--identity", &identity, "--drain", "2"]);
         let stderr = BufReader::new(child.stderr.take().expect("a piped stderr"));
-        let (said, from) = (self.said.clone(), Instant::now());
+        let (error_output, from) = (self.error_output.clone(), Instant::now());
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 let line = format!("{identity} +{:.1} {line}\n", from.elapsed().as_secs_f64());
-                said.lock().push_str(&line);
+                error_output.lock().push_str(&line);
             }
         });
         self.replicas[number] = Some(KillOnDrop(child));
@@ -298,14 +298,14 @@ impl World {
     /// Checks that each known key remains in etcd while its object exists.
     fn check_keys(&mut self) {
         let Some(keys) = self.keys() else { return };
-        let is_there = |name: &&String| self.objects.contains_key(*name);
-        let lost: Vec<_> = self.known.iter().filter(is_there).filter(|name| !keys.contains(*name)).collect();
+        let exists = |name: &&String| self.objects.contains_key(*name);
+        let lost: Vec<_> = self.known.iter().filter(exists).filter(|name| !keys.contains(*name)).collect();
         assert!(lost.is_empty(), "{lost:?} are missing in etcd\n{}", self.report());
         self.known = keys.into_iter().filter(|name| self.objects.contains_key(name)).collect();
     }
 
-    /// Causes one trouble, after which all replicas run again.
-    fn trouble(&mut self, rng: &mut Random) -> String {
+    /// Causes one fault, after which all replicas run again.
+    fn inject_random_fault(&mut self, rng: &mut Random) -> String {
         let leader = self.leader().unwrap_or_default();
         let other = (leader + 1 + rng.below(2) as usize) % REPLICAS;
         let lasts = Duration::from_millis(200 + rng.below(5000));
@@ -382,27 +382,27 @@ impl World {
             String::from_utf8_lossy(&status.stdout).into_owned() + &stderr_text(&status)
         });
         let statuses: Vec<String> = statuses.collect();
-        format!("{}\n{}", statuses.join("\n"), self.said.lock())
+        format!("{}\n{}", statuses.join("\n"), self.error_output.lock())
     }
 
     /// Checks all received requests. Returns the number of deliveries and the number of repeated deliveries.
-    fn judge(&self) -> (usize, usize) {
+    fn check_deliveries(&self) -> (usize, usize) {
         let deliveries = self.receiver.all();
-        let reign = self.reign.lock();
+        let terms = self.terms.lock();
         let mut ids = BTreeMap::<String, String>::new();
         let (mut seen, mut repeated) = (BTreeSet::new(), 0);
         let first = deliveries.first().map_or_else(Instant::now, |delivery| delivery.at);
         for Delivery { at, replica, message } in &deliveries {
-            let holders: Vec<_> = reign
+            let holders: Vec<_> = terms
                 .holders
                 .iter()
                 .map(|(from, _, holder)| (from.saturating_duration_since(first).as_secs_f64(), holder.clone()))
                 .collect();
             assert!(
-                reign.covers(replica, *at),
+                terms.covers(replica, *at),
                 "{replica} sent {message} at {:.3} without the lease; holders: {holders:?}\n{}",
                 at.saturating_duration_since(first).as_secs_f64(),
-                self.said.lock()
+                self.error_output.lock()
             );
             let id = message["id"].as_str().expect("an ID").to_owned();
             let is_end = message["type"] == "Deleted";
@@ -435,13 +435,13 @@ fn replicas_survive_kills_and_freezes_of_leaders() {
     for seed in seeds(1) {
         let mut rng = Random::new(seed);
         let mut world = World::start(&format!("replicas-{seed}"));
-        let troubles = TROUBLES[usize::from(is_long)];
+        let faults = FAULTS_PER_RUN[usize::from(is_long)];
         (0..8).for_each(|_| world.change(&mut rng));
         eventually("a leader", || world.leader().is_some());
-        for number in 0..troubles {
-            let trouble = world.trouble(&mut rng);
+        for number in 0..faults {
+            let fault = world.inject_random_fault(&mut rng);
             if is_long {
-                eprintln!("seed {seed}, trouble {number}: {trouble}");
+                eprintln!("seed {seed}, fault {number}: {fault}");
             }
         }
         let until = Instant::now() + Duration::from_secs(40);
@@ -452,12 +452,12 @@ fn replicas_survive_kills_and_freezes_of_leaders() {
         let (missing, keys) = (world.missing(), world.keys());
         assert!(missing.is_empty(), "seed {seed}: not delivered: {missing:?}\n{}", world.report());
         assert!(is_equal(&world), "seed {seed}: {keys:?}\n{:?}\n{}", world.objects.keys(), world.report());
-        let (deliveries, repeated) = world.judge();
-        let terms = world.reign.lock().holders.len();
+        let (deliveries, repeated) = world.check_deliveries();
+        let terms = world.terms.lock().holders.len();
         if is_long {
             let changes = world.changes;
             eprintln!(
-                "seed {seed}: {troubles} troubles, {terms} terms, {changes} changes, {deliveries} deliveries, {repeated} repeated"
+                "seed {seed}: {faults} faults, {terms} terms, {changes} changes, {deliveries} deliveries, {repeated} repeated"
             );
         }
         assert!(terms > 1, "no leader has changed");

@@ -25,7 +25,7 @@ pub(crate) fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Chil
 }
 
 /// Starts the program with captured output and `input` on standard input.
-pub(crate) fn start_fed(arguments: &[&str], input: &str) -> Child {
+pub(crate) fn start_with_input(arguments: &[&str], input: &str) -> Child {
     let mut child = command(arguments, &[]).stdin(Stdio::piped()).spawn().expect("the program is built");
     let mut stdin = child.stdin.take().expect("a piped stdin");
     // Dropped afterwards, which closes standard input.
@@ -56,8 +56,8 @@ fn command(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
 /// Waits for the end of a program; kills it after 60 s.
 pub(crate) fn finish(mut child: Child) -> Output {
     // Both pipes are read concurrently: a full pipe would block the program.
-    let stdout = reading(child.stdout.take().expect("a piped stdout"));
-    let stderr = reading(child.stderr.take().expect("a piped stderr"));
+    let stdout = read_in_thread(child.stdout.take().expect("a piped stdout"));
+    let stderr = read_in_thread(child.stderr.take().expect("a piped stderr"));
     let started = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().expect("an exit status") {
@@ -69,13 +69,13 @@ pub(crate) fn finish(mut child: Child) -> Output {
         }
         std::thread::sleep(Duration::from_millis(10));
     };
-    let text = |reading: Reading| reading.join().expect("the reader does not panic").expect("readable output");
+    let text = |reading: OutputReader| reading.join().expect("the reader does not panic").expect("readable output");
     Output { status, stdout: text(stdout), stderr: text(stderr) }
 }
 
-type Reading = JoinHandle<io::Result<Vec<u8>>>;
+type OutputReader = JoinHandle<io::Result<Vec<u8>>>;
 
-fn reading(mut from: impl Read + Send + 'static) -> Reading {
+fn read_in_thread(mut from: impl Read + Send + 'static) -> OutputReader {
     std::thread::spawn(move || {
         let mut text = Vec::new();
         from.read_to_end(&mut text).map(|_| text)
@@ -86,8 +86,8 @@ fn reading(mut from: impl Read + Send + 'static) -> Reading {
 #[cfg(unix)]
 pub(crate) fn signal(child: &Child, name: &str) {
     // The builtin of the shell: not every machine has a `kill` program.
-    let told = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
-    assert!(told.expect("a shell").success());
+    let status = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
+    assert!(status.expect("a shell").success());
 }
 
 /// Returns standard error as text.
@@ -113,7 +113,7 @@ pub(crate) struct RunningServer {
     pub(crate) child: Child,
     pub(crate) kubeconfig: String,
     /// Lines of standard output until the server was ready.
-    pub(crate) said: Vec<String>,
+    pub(crate) startup_lines: Vec<String>,
     pub(crate) rest: BufReader<ChildStdout>,
 }
 
@@ -123,21 +123,21 @@ impl RunningServer {
     pub(crate) fn stop(mut self) -> String {
         signal(&self.child, "INT");
         let status = self.child.wait().expect("an exit status");
-        let mut said = String::new();
-        self.child.stderr.take().expect("a piped stderr").read_to_string(&mut said).expect("readable output");
-        assert!(status.success(), "{status}: {said}");
-        said
+        let mut error_output = String::new();
+        self.child.stderr.take().expect("a piped stderr").read_to_string(&mut error_output).expect("readable output");
+        assert!(status.success(), "{status}: {error_output}");
+        error_output
     }
 
     /// Starts the server with a new kubeconfig `name` and `more` arguments, and waits until it is ready.
     pub(crate) fn start(name: &str, more: &[&str]) -> Self {
         // Remove the file of an earlier run that was killed.
         let _ = std::fs::remove_file(temp_path(name));
-        Self::start_beside(name, more)
+        Self::start_with_kubeconfig(name, more)
     }
 
     /// Starts the server with the existing kubeconfig `name`.
-    pub(crate) fn start_beside(name: &str, more: &[&str]) -> Self {
+    pub(crate) fn start_with_kubeconfig(name: &str, more: &[&str]) -> Self {
         let kubeconfig = temp_path(name);
         let child = start(&[&["serve", "--kubeconfig", &kubeconfig], more].concat());
         Self::ready(kubeconfig, child)
@@ -146,12 +146,12 @@ impl RunningServer {
     /// Waits until the server `child` with `kubeconfig` is ready.
     pub(crate) fn ready(kubeconfig: String, mut child: Child) -> Self {
         let rest = BufReader::new(child.stdout.take().expect("a piped stdout"));
-        let mut serving = Self { child, kubeconfig, said: Vec::new(), rest };
-        while !serving.said.last().is_some_and(|line| line.starts_with("try: ")) {
+        let mut serving = Self { child, kubeconfig, startup_lines: Vec::new(), rest };
+        while !serving.startup_lines.last().is_some_and(|line| line.starts_with("try: ")) {
             let mut line = String::new();
             let read = serving.rest.read_line(&mut line).expect("a readable line");
-            assert!(read > 0, "the program exited after {:?}", serving.said);
-            serving.said.push(line.trim_end().to_owned());
+            assert!(read > 0, "the program exited after {:?}", serving.startup_lines);
+            serving.startup_lines.push(line.trim_end().to_owned());
         }
         serving
     }

@@ -22,12 +22,12 @@ fn leaks(text: &str) -> Vec<&'static str> {
 }
 
 /// Watches secrets with all logs. Returns the output, also as one text.
-fn watched(kubeconfig: &str, more: &[&str]) -> (Output, String) {
+fn run_watch(kubeconfig: &str, more: &[&str]) -> (Output, String) {
     let arguments = [&["watch", "secrets", "-A", "--kubeconfig", kubeconfig], more].concat();
     let output = finish(start_with(&arguments, &[("STEADFAST_LOG", "trace")]));
-    let said = [output.stdout.as_slice(), &output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    (output, said)
+    let error_output = [output.stdout.as_slice(), &output.stderr].concat();
+    let error_output = String::from_utf8_lossy(&error_output).into_owned();
+    (output, error_output)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,13 +40,16 @@ async fn no_secret_is_printed_or_logged() {
     server.create(&serde_json::from_value::<Secret>(secret).expect("a secret")).expect("the object is created");
     let kubeconfig = temp_file("secrets.kubeconfig", &server.kubeconfig());
 
-    let (output, said) = watched(&kubeconfig, &["-o", "json", "--until", "2"]);
-    assert!(output.status.success() && said.contains("TRACE") && said.contains("\"db\""), "{said}");
-    assert_eq!(leaks(&said), Vec::<&str>::new(), "{said}");
+    let (output, error_output) = run_watch(&kubeconfig, &["-o", "json", "--until", "2"]);
+    assert!(
+        output.status.success() && error_output.contains("TRACE") && error_output.contains("\"db\""),
+        "{error_output}"
+    );
+    assert_eq!(leaks(&error_output), Vec::<&str>::new(), "{error_output}");
 
     // Checks the search for leaks: with `--full`, the program prints the planted secret.
-    let (_, said) = watched(&kubeconfig, &["-o", "json", "--until", "2", "--full"]);
-    assert_eq!(leaks(&said), [PLANTED[2]], "{said}");
+    let (_, error_output) = run_watch(&kubeconfig, &["-o", "json", "--until", "2", "--full"]);
+    assert_eq!(leaks(&error_output), [PLANTED[2]], "{error_output}");
 
     let stale = temp_file("secrets-stale.kubeconfig", &server.kubeconfig().replace(PLANTED[0], PLANTED[3]));
     let plugin = temp_file("secrets-plugin.sh", &format!("echo {0}; echo {0} >&2; exit 1", PLANTED[4]));
@@ -57,9 +60,9 @@ async fn no_secret_is_printed_or_logged() {
     let token = own.lines().find(|line| line.contains(PLANTED[0])).expect("a token").trim_start().to_owned();
     let failing = temp_file("secrets-plugin.kubeconfig", &own.replace(&token, &exec));
     for kubeconfig in [stale, failing] {
-        let (output, said) = watched(&kubeconfig, &["--until", "1", "--wait", "1"]);
-        assert!(!output.status.success(), "{said}");
+        let (output, error_output) = run_watch(&kubeconfig, &["--until", "1", "--wait", "1"]);
+        assert!(!output.status.success(), "{error_output}");
         assert!(!output.stderr.is_empty());
-        assert_eq!(leaks(&said), Vec::<&str>::new(), "{said}");
+        assert_eq!(leaks(&error_output), Vec::<&str>::new(), "{error_output}");
     }
 }

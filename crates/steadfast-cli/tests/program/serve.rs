@@ -2,15 +2,15 @@
 
 use std::io::Read;
 
-use crate::run::{RunningServer, start_fed, stderr_text, steadfast, temp_file, temp_path};
+use crate::run::{RunningServer, start_with_input, stderr_text, steadfast, temp_file, temp_path};
 
 /// Returns the names of the config maps in a namespace, from the output of `steadfast watch`.
 fn config_maps(kubeconfig: &str, namespace: &str, until: &str) -> Vec<String> {
     let arguments = ["watch", "cm", "-n", namespace, "--kubeconfig", kubeconfig, "--until", until];
     let output = steadfast(&arguments);
     assert!(output.status.success(), "{}", stderr_text(&output));
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    let names = told.lines().filter_map(|line| line.split_once(" + configmaps ").map(|(_, name)| name.to_owned()));
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let names = printed.lines().filter_map(|line| line.split_once(" + configmaps ").map(|(_, name)| name.to_owned()));
     names.collect()
 }
 
@@ -37,16 +37,16 @@ fn every_replica_has_working_context() {
     let manifest = temp_file("serve.yaml", objects);
     let server = RunningServer::start("serve.kubeconfig", &["--replicas", "2", "-f", &manifest]);
     for (replica, context) in ["steadfast", "steadfast-1"].into_iter().enumerate() {
-        let line = &server.said[replica];
-        assert!(line.starts_with(&format!("replica {replica}: https://127.0.0.1:")), "{:?}", server.said);
-        assert!(line.ends_with(&format!(", context {context}")), "{:?}", server.said);
+        let line = &server.startup_lines[replica];
+        assert!(line.starts_with(&format!("replica {replica}: https://127.0.0.1:")), "{:?}", server.startup_lines);
+        assert!(line.ends_with(&format!(", context {context}")), "{:?}", server.startup_lines);
         let by = ["--kubeconfig", &server.kubeconfig, "--context", context];
         let output = steadfast(&[&["watch", "cm", "-n", "shop", "--until", "2"], &by[..]].concat());
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{}", stderr_text(&output));
-        assert!(told.contains("+ configmaps shop/a"), "{told}");
+        assert!(printed.contains("+ configmaps shop/a"), "{printed}");
     }
-    assert_eq!(server.said[2], "created 2 objects");
+    assert_eq!(server.startup_lines[2], "created 2 objects");
 }
 
 /// The token in a kubeconfig.
@@ -96,10 +96,10 @@ fn signal_stops_server_cleanly() {
         let mut server = RunningServer::start(&format!("ends-{name}.kubeconfig"), &["--tls", "false"]);
         signal(&server.child, name);
         let status = server.child.wait().expect("an exit status");
-        let mut told = String::new();
-        server.rest.read_to_string(&mut told).expect("readable output");
+        let mut printed = String::new();
+        server.rest.read_to_string(&mut printed).expect("readable output");
         assert!(status.success(), "{name}: {status}");
-        assert!(told.starts_with("stopped at revision "), "{told}");
+        assert!(printed.starts_with("stopped at revision "), "{printed}");
         assert!(!std::path::Path::new(&server.kubeconfig).exists(), "the shutdown removes the created kubeconfig");
     }
 }
@@ -109,12 +109,12 @@ fn startup_prints_three_limitations() {
     let server = RunningServer::start("is-not.kubeconfig", &[]);
     let begins =
         |line: &&String| ["no cluster: ", "no admission: ", "no storage: "].iter().any(|no| line.starts_with(no));
-    assert_eq!(server.said.iter().filter(begins).count(), 3, "{:?}", server.said);
+    assert_eq!(server.startup_lines.iter().filter(begins).count(), 3, "{:?}", server.startup_lines);
 }
 
 /// A kubeconfig with entries of another cluster.
 #[cfg(unix)]
-const OTHERS: &str = "\
+const OTHER_ENTRIES: &str = "\
 apiVersion: v1
 kind: Config
 # A comment.
@@ -133,7 +133,7 @@ preferences: {}
 fn existing_kubeconfig_gets_context_and_keeps_entries() {
     use std::os::unix::fs::PermissionsExt;
 
-    let path = temp_file("merged.kubeconfig", OTHERS);
+    let path = temp_file("merged.kubeconfig", OTHER_ENTRIES);
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("the mode is changed");
     let read = || std::fs::read_to_string(&path).expect("the file exists");
     let value = |text: &str| serde_saphyr::from_str::<serde_json::Value>(text).expect("valid YAML");
@@ -143,7 +143,7 @@ fn existing_kubeconfig_gets_context_and_keeps_entries() {
         (names.collect::<Vec<_>>(), file["current-context"].clone())
     };
 
-    let mut server = RunningServer::start_beside("merged.kubeconfig", &[]);
+    let mut server = RunningServer::start_with_kubeconfig("merged.kubeconfig", &[]);
     assert_eq!(contexts(), (vec!["prod".into(), "steadfast".into()], "steadfast".into()));
     assert!(read().contains("password: 0123"), "the value stays verbatim: {}", read());
     let mode = std::fs::metadata(&path).expect("the file exists").permissions().mode();
@@ -153,18 +153,18 @@ fn existing_kubeconfig_gets_context_and_keeps_entries() {
     // A killed server leaves its entries, and the next run replaces them.
     server.child.kill().expect("the process is killed");
     server.child.wait().expect("an exit status");
-    let server = RunningServer::start_beside("merged.kubeconfig", &["--replicas", "2"]);
+    let server = RunningServer::start_with_kubeconfig("merged.kubeconfig", &["--replicas", "2"]);
     assert_eq!(contexts(), (vec!["prod".into(), "steadfast".into(), "steadfast-1".into()], "steadfast".into()));
     server.stop();
-    assert_eq!(value(&read()), value(OTHERS), "the original file is restored");
+    assert_eq!(value(&read()), value(OTHER_ENTRIES), "the original file is restored");
 }
 
 #[cfg(unix)]
 #[test]
 fn concurrent_servers_have_separate_contexts() {
-    let path = temp_file("two.kubeconfig", OTHERS);
-    let one = RunningServer::start_beside("two.kubeconfig", &[]);
-    let other = RunningServer::start_beside("two.kubeconfig", &["--context", "other"]);
+    let path = temp_file("two.kubeconfig", OTHER_ENTRIES);
+    let one = RunningServer::start_with_kubeconfig("two.kubeconfig", &[]);
+    let other = RunningServer::start_with_kubeconfig("two.kubeconfig", &["--context", "other"]);
     for context in ["steadfast", "other"] {
         let arguments = ["watch", "ns", "--kubeconfig", &path, "--context", context, "--until", "5"];
         assert!(steadfast(&arguments).status.success(), "{context}");
@@ -172,7 +172,7 @@ fn concurrent_servers_have_separate_contexts() {
     one.stop();
     other.stop();
     let value = |text: &str| serde_saphyr::from_str::<serde_json::Value>(text).expect("valid YAML");
-    assert_eq!(value(&std::fs::read_to_string(&path).expect("the file exists")), value(OTHERS));
+    assert_eq!(value(&std::fs::read_to_string(&path).expect("the file exists")), value(OTHER_ENTRIES));
 }
 
 #[test]
@@ -181,13 +181,13 @@ fn manifests_are_read_from_input_and_folders() {
     let files = [("2.yml", b.as_str()), ("1.yaml", &a), ("deeper/3.json.yaml", &c), ("notes.txt", "no manifest: [")];
     let folder = folder("manifests", &files);
     let server = RunningServer::start("folder.kubeconfig", &["-f", &folder]);
-    assert!(server.said.contains(&"created 2 objects".to_owned()), "{:?}", server.said);
+    assert!(server.startup_lines.contains(&"created 2 objects".to_owned()), "{:?}", server.startup_lines);
     let server = RunningServer::start("folders.kubeconfig", &["-R", "-f", &folder]);
-    assert!(server.said.contains(&"created 3 objects".to_owned()), "{:?}", server.said);
+    assert!(server.startup_lines.contains(&"created 3 objects".to_owned()), "{:?}", server.startup_lines);
 
     let kubeconfig = temp_path("input.kubeconfig");
     let _ = std::fs::remove_file(&kubeconfig);
-    let child = start_fed(&["serve", "--kubeconfig", &kubeconfig, "-f", "-"], &[a, b].concat());
+    let child = start_with_input(&["serve", "--kubeconfig", &kubeconfig, "-f", "-"], &[a, b].concat());
     let server = RunningServer::ready(kubeconfig, child);
     assert_eq!(config_maps(&server.kubeconfig, "default", "3"), ["default/a", "default/b"]);
 }
@@ -220,17 +220,17 @@ fn webhook_manifest_prints_warning() {
     let webhook = "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\n\
                    metadata: {name: checks}\nwebhooks: []\n";
     let manifest = temp_file("webhook.yaml", webhook);
-    let said = RunningServer::start("webhook.kubeconfig", &["-f", &manifest]).stop();
-    assert!(said.contains("webhook.yaml: ValidatingWebhookConfiguration \"checks\": "), "{said}");
-    assert!(said.contains("this server calls no webhooks"), "{said}");
+    let error_output = RunningServer::start("webhook.kubeconfig", &["-f", &manifest]).stop();
+    assert!(error_output.contains("webhook.yaml: ValidatingWebhookConfiguration \"checks\": "), "{error_output}");
+    assert!(error_output.contains("this server calls no webhooks"), "{error_output}");
 }
 
 #[test]
 fn help_lists_commands_and_exit_codes() {
     let output = steadfast(&["--help"]);
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in ["watch", "lab", "serve", "Exit codes:", "  3  "] {
-        assert!(told.contains(part), "{part:?} is missing in {told}");
+        assert!(printed.contains(part), "{part:?} is missing in {printed}");
     }
     for command in ["watch", "lab", "serve"] {
         assert!(steadfast(&[command, "--help"]).status.success());
@@ -242,7 +242,7 @@ fn faults_are_switched_while_the_server_runs() {
     let manifest = temp_file("faults.yaml", &config_map("default", "a"));
     let server =
         RunningServer::start("faults.kubeconfig", &["--replicas", "2", "-f", &manifest, "--fault", "delay=10ms"]);
-    assert!(server.said.iter().any(|line| line == "fault: delay=10ms"), "{:?}", server.said);
+    assert!(server.startup_lines.iter().any(|line| line == "fault: delay=10ms"), "{:?}", server.startup_lines);
     let fault = |faults: &[&str]| {
         let output = steadfast(&[&["fault", "--kubeconfig", &server.kubeconfig], faults].concat());
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), stderr_text(&output))
@@ -260,10 +260,10 @@ fn faults_are_switched_while_the_server_runs() {
     assert_eq!(fault(&[]).1, "no fault is on; --list shows all\n");
     assert_eq!(watching.join().expect("the watcher does not panic"), ["default/a"]);
 
-    let (code, _, told) = fault(&["lag,replica=7"]);
-    assert!(code == Some(2) && told.contains("no replica 7"), "{told}");
-    let (code, _, told) = fault(&["lag", "lagg"]);
-    assert!(code == Some(2) && told.contains("unknown fault \"lagg\""), "{told}");
+    let (code, _, printed) = fault(&["lag,replica=7"]);
+    assert!(code == Some(2) && printed.contains("no replica 7"), "{printed}");
+    let (code, _, printed) = fault(&["lag", "lagg"]);
+    assert!(code == Some(2) && printed.contains("unknown fault \"lagg\""), "{printed}");
     assert_eq!(fault(&[]).1, "no fault is on; --list shows all\n", "an unknown fault leaves the others off");
     assert!(fault(&["--list"]).1.lines().count() > 20);
     let elsewhere = steadfast(&["fault", "lag", "--kubeconfig", &temp_file("elsewhere.kubeconfig", "kind: Config\n")]);

@@ -78,14 +78,17 @@ fn unreachable_sink_is_reported_with_position() {
             "does not respond over TCP",
         ),
     ];
-    for (sink, send, told) in sinks {
-        let (code, said) = world.check(&sink, send);
-        assert_eq!(code, Some(3), "{sink}: {said}");
+    for (sink, send, printed) in sinks {
+        let (code, error_output) = world.check(&sink, send);
+        assert_eq!(code, Some(3), "{sink}: {error_output}");
         // Column of the sink's settings.
         let column = sink.find('=').unwrap_or_default() + 3;
-        assert!(said.contains(&format!("notify.toml:4:{column}: ")), "{sink}: {said}");
-        assert!(said.contains(told) && said.contains("correct the cause or the configuration"), "{sink}: {said}");
-        assert!(!said.contains("hunter2"), "{said}");
+        assert!(error_output.contains(&format!("notify.toml:4:{column}: ")), "{sink}: {error_output}");
+        assert!(
+            error_output.contains(printed) && error_output.contains("correct the cause or the configuration"),
+            "{sink}: {error_output}"
+        );
+        assert!(!error_output.contains("hunter2"), "{error_output}");
     }
 }
 
@@ -101,25 +104,28 @@ fn unknown_zone_and_key_are_reported() {
         )
     };
     key(KEY);
-    let (code, said) = world.check(&sink("example.org"), NAME);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("its sinks can be reached, and its clusters serve the watched resources"), "{said}");
-
-    let (code, said) = world.check(&sink("example.net"), NAME);
-    assert_eq!(code, Some(3), "{said}");
+    let (code, error_output) = world.check(&sink("example.org"), NAME);
+    assert_eq!(code, Some(0), "{error_output}");
     assert!(
-        said.contains("notify.toml:4:7: ")
-            && said.contains("example.net.: NOTAUTH; it is not authoritative for the zone"),
-        "{said}"
+        error_output.contains("its sinks can be reached, and its clusters serve the watched resources"),
+        "{error_output}"
+    );
+
+    let (code, error_output) = world.check(&sink("example.net"), NAME);
+    assert_eq!(code, Some(3), "{error_output}");
+    assert!(
+        error_output.contains("notify.toml:4:7: ")
+            && error_output.contains("example.net.: NOTAUTH; it is not authoritative for the zone"),
+        "{error_output}"
     );
 
     let name = |text: &str| KEY.replacen("mirror", text, 1);
-    for (wrong, told) in [(name("nobody"), "BADKEY"), (KEY.replace("bWly", "eHl6"), "BADSIG")] {
+    for (wrong, printed) in [(name("nobody"), "BADKEY"), (KEY.replace("bWly", "eHl6"), "BADSIG")] {
         key(&wrong);
-        let (code, said) = world.check(&sink("example.org"), NAME);
-        assert_eq!(code, Some(3), "{said}");
-        assert!(said.contains("notify.toml:4:7: ") && said.contains(told), "{said}");
+        let (code, error_output) = world.check(&sink("example.org"), NAME);
+        assert_eq!(code, Some(3), "{error_output}");
+        assert!(error_output.contains("notify.toml:4:7: ") && error_output.contains(printed), "{error_output}");
         let secret = wrong.rsplit(':').next().expect("the secret of a key");
-        assert!(!said.contains(secret), "{said}");
+        assert!(!error_output.contains(secret), "{error_output}");
     }
 }

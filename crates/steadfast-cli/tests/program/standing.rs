@@ -51,21 +51,21 @@ fn metrics_readiness_and_status_agree() {
     };
     assert!(status(&[]).starts_with("no process acts by this configuration\n"), "{}", status(&[]));
 
-    let mut acting = KillOnDrop(start(&["notify", "--metrics", "127.0.0.1:0", "-c", &path]));
-    let (mut stderr, told) = (acting.0.stderr.take().expect("a piped stderr"), Arc::new(Mutex::new(Vec::new())));
-    let heard = told.clone();
+    let mut program = KillOnDrop(start(&["notify", "--metrics", "127.0.0.1:0", "-c", &path]));
+    let (mut stderr, printed) = (program.0.stderr.take().expect("a piped stderr"), Arc::new(Mutex::new(Vec::new())));
+    let received = printed.clone();
     std::thread::spawn(move || {
         let mut part = [0; 1024];
         while let Ok(read @ 1..) = stderr.read(&mut part) {
-            heard.lock().extend_from_slice(&part[..read]);
+            received.lock().extend_from_slice(&part[..read]);
         }
     });
-    let mut stdout = acting.0.stdout.take().expect("a piped stdout");
+    let mut stdout = program.0.stdout.take().expect("a piped stdout");
     std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
     let mut address = String::new();
     eventually("the address", || {
-        let said = String::from_utf8_lossy(&told.lock()).into_owned();
-        let found = said.split("metrics at http://").nth(1).and_then(|rest| rest.split_once("/metrics"));
+        let error_output = String::from_utf8_lossy(&printed.lock()).into_owned();
+        let found = error_output.split("metrics at http://").nth(1).and_then(|rest| rest.split_once("/metrics"));
         address = found.map(|(address, _)| address.to_owned()).unwrap_or_default();
         !address.is_empty()
     });
@@ -101,8 +101,8 @@ fn metrics_readiness_and_status_agree() {
     let why = get(&address, "/readyz").1;
     assert!(why.starts_with("rule maps: configmaps of here, namespace default: "), "{why}");
     assert!(get(&address, "/livez").0.starts_with("HTTP/1.1 200"), "alive, though not ready");
-    signal(&acting.0, "KILL");
-    acting.0.wait().expect("an exit status");
+    signal(&program.0, "KILL");
+    program.0.wait().expect("an exit status");
     assert!(
         status(&[]).starts_with("no process acts by this configuration\n"),
         "the address of an exited process is not used"

@@ -44,7 +44,7 @@ to = ["web"]
 };
 
 /// Starts a world with one deployment of `replicas` pods, `notify` and traffic.
-fn begin(setup: Setup, replicas: usize) -> Option<(World, Deployment)> {
+fn start_world(setup: Setup, replicas: usize) -> Option<(World, Deployment)> {
     let mut world = World::start(setup)?;
     let deployment = Deployment::create(&mut world, 0, "web", replicas);
     world.start_notify();
@@ -54,24 +54,24 @@ fn begin(setup: Setup, replicas: usize) -> Option<(World, Deployment)> {
 }
 
 #[test]
-fn rolling_update_of_three_pods_fails_no_request() {
-    let Some((mut world, mut web)) = begin(Setup { name: "roll-3", ..DOCUMENTED }, 3) else { return };
+fn three_pod_update_fails_no_request() {
+    let Some((mut world, mut web)) = start_world(Setup { name: "roll-3", ..DOCUMENTED }, 3) else { return };
     web.roll(&mut world);
     let verdict = world.finish();
     assert_eq!(verdict.served.len(), 6, "all pods served: {verdict:?}");
 }
 
 #[test]
-fn rolling_update_of_ten_pods_fails_no_request() {
-    let Some((mut world, mut web)) = begin(Setup { name: "roll-10", ..DOCUMENTED }, 10) else { return };
+fn ten_pod_update_fails_no_request() {
+    let Some((mut world, mut web)) = start_world(Setup { name: "roll-10", ..DOCUMENTED }, 10) else { return };
     web.roll(&mut world);
     let verdict = world.finish();
     assert_eq!(verdict.served.len(), 20, "all pods served: {verdict:?}");
 }
 
 #[test]
-fn rolling_update_of_thirty_pods_fails_no_request() {
-    let Some((mut world, mut web)) = begin(Setup { name: "roll-30", ..DOCUMENTED }, 30) else { return };
+fn thirty_pod_update_fails_no_request() {
+    let Some((mut world, mut web)) = start_world(Setup { name: "roll-30", ..DOCUMENTED }, 30) else { return };
     web.startup = Duration::from_millis(150);
     web.roll(&mut world);
     let verdict = world.finish();
@@ -79,24 +79,24 @@ fn rolling_update_of_thirty_pods_fails_no_request() {
 }
 
 #[test]
-fn rolling_update_of_stateful_set_fails_no_request() {
-    let Some((mut world, mut web)) = begin(Setup { name: "stateful", ..DOCUMENTED }, 3) else { return };
+fn stateful_set_update_fails_no_request() {
+    let Some((mut world, mut web)) = start_world(Setup { name: "stateful", ..DOCUMENTED }, 3) else { return };
     web.grace = Duration::from_millis(600);
     web.roll_in_place(&mut world);
     world.finish();
 }
 
 #[test]
-fn scaling_from_ten_pods_to_three_fails_no_request() {
-    let Some((mut world, mut web)) = begin(Setup { name: "scale", ..DOCUMENTED }, 10) else { return };
+fn scale_down_fails_no_request() {
+    let Some((mut world, mut web)) = start_world(Setup { name: "scale", ..DOCUMENTED }, 10) else { return };
     web.scale_down(&mut world, 3);
     // Removing more than a third needs no approval here: the objects were deleted, and other pods still serve.
     world.finish();
 }
 
 #[test]
-fn crashed_pods_and_their_replacements_fail_no_request() {
-    let Some((mut world, mut web)) = begin(Setup { name: "crash", ..DOCUMENTED }, 4) else { return };
+fn replaced_crashed_pods_fail_no_request() {
+    let Some((mut world, mut web)) = start_world(Setup { name: "crash", ..DOCUMENTED }, 4) else { return };
     for _ in 0..2 {
         web.replace_crashed(&mut world, Duration::from_millis(300));
     }
@@ -113,7 +113,7 @@ fn crashed_pods_and_their_replacements_fail_no_request() {
 
 #[test]
 fn balancer_restart_recovers_within_two_seconds() {
-    let Some((mut world, mut web)) = begin(Setup { name: "reload", ..DOCUMENTED }, 3) else { return };
+    let Some((mut world, mut web)) = start_world(Setup { name: "reload", ..DOCUMENTED }, 3) else { return };
     world.disturb("HAProxy reloads", |balancer| balancer.reload());
     world.sleep(Duration::from_millis(2500));
     world.disturb("HAProxy restarts", balancer::Balancer::restart);
@@ -125,7 +125,7 @@ fn balancer_restart_recovers_within_two_seconds() {
 
 #[test]
 fn checker_detects_dead_servers() {
-    let Some((mut world, mut web)) = begin(Setup { name: "seen", ..DOCUMENTED }, 1) else { return };
+    let Some((mut world, mut web)) = start_world(Setup { name: "seen", ..DOCUMENTED }, 1) else { return };
     // Leaves two dead servers: the program no longer runs.
     world.end_notify("TERM");
     web.grace = Duration::ZERO;

@@ -61,11 +61,11 @@ fn until_limits_embedded_fleet_events() {
 fn outage_shows_doubt_and_missed_changes() {
     let output = steadfast(&["watch", "--embedded", "--disturb", "--until", "60"]);
     assert!(output.status.success(), "{}", stderr_text(&output));
-    let said = stderr_text(&output);
+    let error_output = stderr_text(&output);
     for part in
         ["# the embedded server: cut off for ", " ! pods: ", "can be reached again", " ! pods: fresh again after "]
     {
-        assert!(said.contains(part), "{part:?} is missing in {said}");
+        assert!(error_output.contains(part), "{part:?} is missing in {error_output}");
     }
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(shown.contains(" - pods ") && shown.contains("(inferred: deleted)"), "{shown}");
@@ -95,10 +95,10 @@ fn full_prints_whole_objects() {
 #[test]
 fn text_has_symbol_resource_and_name() {
     let output = steadfast(&["watch", "deploy", "--embedded", "--until", "4"]);
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in ["+ deployments.apps default/web\n", "+ deployments.apps shop/cart\n", "= deployments.apps synced at "]
     {
-        assert!(told.contains(part), "{part:?} is missing in {told}");
+        assert!(printed.contains(part), "{part:?} is missing in {printed}");
     }
 }
 
@@ -135,9 +135,9 @@ fn selectors_contexts_and_names_reach_the_server() {
     assert_eq!(names(&["-n", "kube-system", "--context", "steadfast"], "2"), ["c"]);
     let several = ["watch", "cm,ns", "nodes", "--kubeconfig", &server.kubeconfig, "--until", "9"];
     let output = steadfast(&several);
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in ["+ configmaps default/a", "+ namespaces default", "= nodes synced"] {
-        assert!(told.contains(part), "{part:?} is missing in {told}");
+        assert!(printed.contains(part), "{part:?} is missing in {printed}");
     }
 }
 
@@ -148,10 +148,10 @@ fn unreachable_server_is_reported_and_retried() {
 
     let kubeconfig = crate::bad_input::kubeconfig("waiting.kubeconfig", "https://127.0.0.1:1", "");
     let mut child = start(&["watch", "pods", "--kubeconfig", &kubeconfig]);
-    let mut told = String::new();
+    let mut printed = String::new();
     let mut stderr = BufReader::new(child.stderr.take().expect("a piped stderr"));
-    stderr.read_line(&mut told).expect("a readable line");
-    assert!(told.starts_with("waiting for https://127.0.0.1:1: ") && told.contains("refused"), "{told}");
+    stderr.read_line(&mut printed).expect("a readable line");
+    assert!(printed.starts_with("waiting for https://127.0.0.1:1: ") && printed.contains("refused"), "{printed}");
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert!(child.try_wait().expect("the state of the process").is_none(), "the program retries instead of ending");
     child.stderr = Some(stderr.into_inner());
@@ -167,10 +167,10 @@ async fn running_watch_uses_replaced_token() {
     let kubeconfig = temp_file("rotated.kubeconfig", &server.kubeconfig());
     let until = (namespaces + 1).to_string();
     let mut child = start(&["watch", "namespaces", "--kubeconfig", &kubeconfig, "-o", "json", "--until", &until]);
-    let mut told = BufReader::new(child.stdout.take().expect("a piped stdout"));
+    let mut printed = BufReader::new(child.stdout.take().expect("a piped stdout"));
     for _ in 0..namespaces {
         let mut line = String::new();
-        assert!(told.read_line(&mut line).expect("a readable line") > 0, "the program exited early");
+        assert!(printed.read_line(&mut line).expect("a readable line") > 0, "the program exited early");
     }
 
     server.faults().replace_tokens(&["second"]);
@@ -178,7 +178,7 @@ async fn running_watch_uses_replaced_token() {
     server.faults().reset();
     let added = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "after-the-rotation"}});
     server.create(&serde_json::from_value::<Namespace>(added).expect("a namespace")).expect("the object is created");
-    child.stdout = Some(told.into_inner());
+    child.stdout = Some(printed.into_inner());
     let output = finish(child);
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("after-the-rotation"), "{}", stderr_text(&output));
@@ -192,12 +192,12 @@ fn config_map(name: &str, value: &str) -> Value {
 #[test]
 fn times_have_local_offset_or_utc() {
     let arguments = ["watch", "ns", "--embedded", "--until", "1"];
-    let told = |more: &[&str]| {
+    let printed = |more: &[&str]| {
         let output = finish(start_with(&[&arguments, more].concat(), &[("TZ", "IST-5:30")]));
         assert!(output.status.success(), "{}", stderr_text(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let (local, utc, json) = (told(&[]), told(&["--utc"]), told(&["-o", "json"]));
+    let (local, utc, json) = (printed(&[]), printed(&["--utc"]), printed(&["-o", "json"]));
     // 15:34:05.678+05:30 + namespaces default
     assert_eq!((&local[12..19], &utc[12..14]), ("+05:30 ", "Z "), "{local}{utc}");
     let time = lines(json.as_bytes())[0]["time"].as_str().expect("a time").to_owned();
@@ -229,9 +229,9 @@ async fn missing_kind_is_awaited_while_others_run() {
     let kubeconfig = temp_file("wait-for-kind.kubeconfig", &server.kubeconfig());
     let arguments = ["watch", "widgets.example.com", "cm", "--wait-for-kind", "--kubeconfig", &kubeconfig];
     let mut child = start(&[&arguments[..], &["--until", "3"]].concat());
-    let mut told = BufReader::new(child.stdout.take().expect("a piped stdout"));
+    let mut printed = BufReader::new(child.stdout.take().expect("a piped stdout"));
     let mut line = String::new();
-    told.read_line(&mut line).expect("a readable line");
+    printed.read_line(&mut line).expect("a readable line");
     assert!(line.contains("= configmaps synced"), "{line}");
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let definition = json!({
@@ -246,8 +246,8 @@ async fn missing_kind_is_awaited_while_others_run() {
     let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
     server.create(&widget).expect("a widget");
     let mut rest = String::new();
-    std::io::Read::read_to_string(&mut told, &mut rest).expect("readable output");
-    child.stdout = Some(told.into_inner());
+    std::io::Read::read_to_string(&mut printed, &mut rest).expect("readable output");
+    child.stdout = Some(printed.into_inner());
     let output = finish(child);
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(
@@ -268,10 +268,10 @@ async fn json_doubt_lines_precede_newer_events() {
     let kubeconfig = temp_file("freshness.kubeconfig", &server.kubeconfig());
     let arguments = ["watch", "cm", "--kubeconfig", &kubeconfig, "-o", "json", "--until", "4"];
     let mut child = start(&arguments);
-    let mut told = BufReader::new(child.stdout.take().expect("a piped stdout"));
+    let mut printed = BufReader::new(child.stdout.take().expect("a piped stdout"));
     let mut next = || -> Value {
         let mut line = String::new();
-        assert!(told.read_line(&mut line).expect("a readable line") > 0, "the program exited");
+        assert!(printed.read_line(&mut line).expect("a readable line") > 0, "the program exited");
         serde_json::from_str(&line).expect("valid JSON")
     };
     assert_eq!((next()["type"].clone(), next()["type"].clone()), (json!("Added"), json!("Synced")));
@@ -297,6 +297,6 @@ async fn json_doubt_lines_precede_newer_events() {
     assert!(until_fresh.iter().any(|line| line["name"] == "meanwhile"), "before the end of the doubt: {until_fresh:?}");
     server.create(&config_map("after", "1")).expect("a config map");
     assert_eq!(next()["name"], "after");
-    child.stdout = Some(told.into_inner());
+    child.stdout = Some(printed.into_inner());
     assert!(finish(child).status.success(), "four events; freshness lines do not count");
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use steadfast_contract::Clause::{C1, C2, C3, C4};
 use steadfast_contract::{Freshness, Reason, Record, Scope, Seen, StoreHeld};
 
-use crate::scenario::{Scenario, added, because, deleted, inferred, key, object, resynced, updated};
+use crate::scenario::{Scenario, added, deleted, inferred, key, object, resynced, updated, with_reason};
 
 /// A scope that objects can leave.
 fn web() -> Scope {
@@ -16,11 +16,11 @@ fn web() -> Scope {
 #[test]
 fn ordered_deliveries_pass_and_are_counted() {
     let mut scenario = Scenario::of_a();
-    scenario.set(6, "a", "u1").tell(updated("a", "u1", 5, 6)).tell(resynced("a", "u1", 6));
-    scenario.set(7, "a", "u1").set(8, "a", "u1").tell(updated("a", "u1", 6, 8));
-    scenario.gone(9, "a", "u1").tell(deleted("a", "u1", 8, 9)).settled();
+    scenario.set(6, "a", "u1").deliver(updated("a", "u1", 5, 6)).deliver(resynced("a", "u1", 6));
+    scenario.set(7, "a", "u1").set(8, "a", "u1").deliver(updated("a", "u1", 6, 8));
+    scenario.delete(9, "a", "u1").deliver(deleted("a", "u1", 8, 9)).settled();
     scenario.passes();
-    let tally = scenario.judge().verdict.total();
+    let tally = scenario.report().verdict.total();
     assert_eq!((tally.changes, tally.seen, tally.coalesced, tally.lost), (5, 4, 1, 0));
     assert_eq!((tally.repeated, tally.out_of_order, tally.calls), (0, 0, 5));
 }
@@ -29,55 +29,55 @@ fn ordered_deliveries_pass_and_are_counted() {
 fn c1_recreated_object_is_deleted_and_added() {
     let recreated = || {
         let mut scenario = Scenario::of_a();
-        scenario.gone(6, "a", "u1").set(7, "a", "u2");
+        scenario.delete(6, "a", "u1").set(7, "a", "u2");
         scenario
     };
-    let replaced = because(Reason::Replaced, inferred("a", "u1", 5));
-    recreated().tell(replaced).tell(added("a", "u2", 7)).settled().passes();
-    recreated().tell(deleted("a", "u1", 5, 6)).tell(added("a", "u2", 7)).settled().passes();
+    let replaced = with_reason(Reason::Replaced, inferred("a", "u1", 5));
+    recreated().deliver(replaced).deliver(added("a", "u2", 7)).settled().passes();
+    recreated().deliver(deleted("a", "u1", 5, 6)).deliver(added("a", "u2", 7)).settled().passes();
 
     let merged = Seen::Updated { old: object("a", "u1", 5), new: object("a", "u2", 7) };
-    recreated().tell(merged).breaks(&[C1]);
-    recreated().tell(added("a", "u2", 7)).breaks(&[C1]);
+    recreated().deliver(merged).breaks(&[C1]);
+    recreated().deliver(added("a", "u2", 7)).breaks(&[C1]);
 }
 
 #[test]
 fn c1_stay_starts_and_ends_once() {
     let mut scenario = Scenario::of_a();
-    scenario.set(6, "a", "u1").tell(added("a", "u1", 6)).breaks(&[C1]);
+    scenario.set(6, "a", "u1").deliver(added("a", "u1", 6)).breaks(&[C1]);
 
     let mut scenario = Scenario::of_a();
-    scenario.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).tell(deleted("a", "u1", 5, 6)).breaks(&[C1]);
-    assert_eq!(scenario.judge().verdict.total().repeated, 1);
+    scenario.delete(6, "a", "u1").deliver(deleted("a", "u1", 5, 6)).deliver(deleted("a", "u1", 5, 6)).breaks(&[C1]);
+    assert_eq!(scenario.report().verdict.total().repeated, 1);
 
     let mut scenario = Scenario::new(Scope::all());
-    scenario.set(5, "a", "u1").tell(updated("a", "u1", 5, 5)).breaks(&[C1]);
+    scenario.set(5, "a", "u1").deliver(updated("a", "u1", 5, 5)).breaks(&[C1]);
     let mut scenario = Scenario::new(Scope::all());
-    scenario.set(5, "a", "u1").tell(resynced("a", "u1", 5)).breaks(&[C1]);
+    scenario.set(5, "a", "u1").deliver(resynced("a", "u1", 5)).breaks(&[C1]);
 }
 
 #[test]
 fn c1_objects_outside_the_scope_are_violations() {
     let mut scenario = Scenario::new(web());
-    scenario.set_app(5, "a", "u1", "db").tell(added("a", "u1", 5)).breaks(&[C1]);
+    scenario.set_app(5, "a", "u1", "db").deliver(added("a", "u1", 5)).breaks(&[C1]);
 }
 
 #[test]
 fn c1_stays_merge_only_across_a_list() {
     let left_and_back = || {
         let mut scenario = Scenario::new(web());
-        scenario.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5));
+        scenario.set_app(5, "a", "u1", "web").deliver(added("a", "u1", 5));
         scenario.set_app(6, "a", "u1", "db").set_app(7, "a", "u1", "web");
         scenario
     };
-    let left = because(Reason::DeletedOrLeft, deleted("a", "u1", 5, 6));
-    left_and_back().tell(left).tell(added("a", "u1", 7)).settled().passes();
-    left_and_back().relisted(Some(5), 7).tell(updated("a", "u1", 5, 7)).settled().passes();
+    let left = with_reason(Reason::DeletedOrLeft, deleted("a", "u1", 5, 6));
+    left_and_back().deliver(left).deliver(added("a", "u1", 7)).settled().passes();
+    left_and_back().relisted(Some(5), 7).deliver(updated("a", "u1", 5, 7)).settled().passes();
 
-    left_and_back().tell(updated("a", "u1", 5, 7)).breaks(&[C1]);
+    left_and_back().deliver(updated("a", "u1", 5, 7)).breaks(&[C1]);
     // The store had followed the stream past the gap, so the list does not span it.
-    left_and_back().relisted(Some(7), 7).tell(updated("a", "u1", 5, 7)).breaks(&[C1]);
-    left_and_back().relisted(Some(6), 7).tell(updated("a", "u1", 5, 7)).breaks(&[C1]);
+    left_and_back().relisted(Some(7), 7).deliver(updated("a", "u1", 5, 7)).breaks(&[C1]);
+    left_and_back().relisted(Some(6), 7).deliver(updated("a", "u1", 5, 7)).breaks(&[C1]);
 }
 
 /// Creates a scenario in which `a` enters the scope at version 5 and leaves at version 6. `filtered` replaces the
@@ -87,7 +87,7 @@ fn left(filtered: bool, unknown: bool) -> Scenario {
     if filtered {
         scenario.record(Record::Filtered { informer: "pods".into() });
     }
-    scenario.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5)).set_app(6, "a", "u1", "db");
+    scenario.set_app(5, "a", "u1", "web").deliver(added("a", "u1", 5)).set_app(6, "a", "u1", "db");
     if unknown {
         let state = Freshness::Fresh { version: "6".into(), age: Duration::ZERO };
         scenario.record(Record::Freshness { informer: "pods".into(), state, tainted: vec![key("a")] });
@@ -99,7 +99,7 @@ fn left(filtered: bool, unknown: bool) -> Scenario {
 fn c1_filter_cannot_judge_undecodable_states() {
     let left_unseen = |filtered: bool, unknown: bool| {
         let mut scenario = left(filtered, unknown);
-        scenario.set_app(7, "a", "u1", "web").tell(updated("a", "u1", 5, 7));
+        scenario.set_app(7, "a", "u1", "web").deliver(updated("a", "u1", 5, 7));
         scenario
     };
     left_unseen(true, true).settled().passes();
@@ -110,10 +110,10 @@ fn c1_filter_cannot_judge_undecodable_states() {
 #[test]
 fn c2_undelivered_deletion_is_lost() {
     let mut scenario = Scenario::of_a();
-    scenario.gone(6, "a", "u1");
+    scenario.delete(6, "a", "u1");
     scenario.passes(); // Not settled: the event may still arrive.
     scenario.settled().breaks(&[C2]);
-    let tally = scenario.judge().verdict.total();
+    let tally = scenario.report().verdict.total();
     assert_eq!((tally.changes, tally.seen, tally.lost), (2, 1, 1));
 }
 
@@ -126,7 +126,7 @@ fn c2_undelivered_object_is_lost() {
 #[test]
 fn c2_losses_are_judged_after_convergence_time() {
     let mut scenario = Scenario::of_a();
-    scenario.gone(6, "a", "u1").record(Record::Quiet);
+    scenario.delete(6, "a", "u1").record(Record::Quiet);
     scenario.wait(Duration::from_millis(500)).fresh(6, Duration::ZERO).passes();
     scenario.wait(Duration::from_secs(1)).fresh(6, Duration::ZERO).breaks(&[C2]);
 
@@ -138,7 +138,7 @@ fn c2_losses_are_judged_after_convergence_time() {
 fn c2_busy_removed_stopped_handlers_are_excused() {
     let lost = || {
         let mut scenario = Scenario::of_a();
-        scenario.set(6, "b", "u2").gone(7, "a", "u1");
+        scenario.set(6, "b", "u2").delete(7, "a", "u1");
         scenario
     };
     let mut busy = lost();
@@ -152,61 +152,66 @@ fn c2_busy_removed_stopped_handlers_are_excused() {
 
 #[test]
 fn c2_inferred_deletion_must_be_true() {
-    Scenario::of_a().tell(inferred("a", "u1", 5)).breaks(&[C2]);
-    Scenario::of_a().gone(6, "a", "u1").tell(inferred("a", "u1", 5)).settled().passes();
+    Scenario::of_a().deliver(inferred("a", "u1", 5)).breaks(&[C2]);
+    Scenario::of_a().delete(6, "a", "u1").deliver(inferred("a", "u1", 5)).settled().passes();
 
     // A later deletion does not make the earlier report true.
     let mut scenario = Scenario::of_a();
-    scenario.tell(inferred("a", "u1", 5)).gone(6, "a", "u1").breaks(&[C2]);
+    scenario.deliver(inferred("a", "u1", 5)).delete(6, "a", "u1").breaks(&[C2]);
 }
 
 #[test]
 fn c2_observed_deletion_ends_that_stay() {
     let mut scenario = Scenario::of_a();
-    scenario.gone(6, "a", "u1").set(7, "a", "u2").gone(8, "a", "u2").tell(deleted("a", "u1", 5, 8)).breaks(&[C2]);
-    Scenario::of_a().set(6, "a", "u1").tell(deleted("a", "u1", 6, 7)).breaks(&[C2]);
+    scenario
+        .delete(6, "a", "u1")
+        .set(7, "a", "u2")
+        .delete(8, "a", "u2")
+        .deliver(deleted("a", "u1", 5, 8))
+        .breaks(&[C2]);
+    Scenario::of_a().set(6, "a", "u1").deliver(deleted("a", "u1", 6, 7)).breaks(&[C2]);
 }
 
 #[test]
 fn c2_last_matching_object_is_delivered() {
     let changed = || {
         let mut scenario = Scenario::of_a();
-        scenario.set(6, "a", "u1").gone(7, "a", "u1");
+        scenario.set(6, "a", "u1").delete(7, "a", "u1");
         scenario
     };
-    changed().tell(deleted("a", "u1", 6, 7)).settled().passes();
+    changed().deliver(deleted("a", "u1", 6, 7)).settled().passes();
     // A list does not report the states that it skipped.
-    changed().tell(inferred("a", "u1", 5)).settled().passes();
-    changed().tell(deleted("a", "u1", 5, 7)).breaks(&[C2]);
+    changed().deliver(inferred("a", "u1", 5)).settled().passes();
+    changed().deliver(deleted("a", "u1", 5, 7)).breaks(&[C2]);
 
     let mut back = changed();
-    back.tell(updated("a", "u1", 5, 6)).tell(inferred("a", "u1", 5)).breaks(&[C2]);
+    back.deliver(updated("a", "u1", 5, 6)).deliver(inferred("a", "u1", 5)).breaks(&[C2]);
 
     let mut left = Scenario::new(web());
-    left.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5)).set_app(6, "a", "u1", "db");
-    left.tell(because(Reason::DeletedOrLeft, inferred("a", "u1", 6))).breaks(&[C2]);
+    left.set_app(5, "a", "u1", "web").deliver(added("a", "u1", 5)).set_app(6, "a", "u1", "db");
+    left.deliver(with_reason(Reason::DeletedOrLeft, inferred("a", "u1", 6))).breaks(&[C2]);
 }
 
 #[test]
 fn c2_lossy_server_excuses_older_last_object() {
     let mut scenario = Scenario::of_a();
     scenario.terms.audit = Some(Duration::from_secs(1));
-    scenario.set(6, "a", "u1").gone(7, "a", "u1").tell(deleted("a", "u1", 5, 7)).settled().passes();
+    scenario.set(6, "a", "u1").delete(7, "a", "u1").deliver(deleted("a", "u1", 5, 7)).settled().passes();
 }
 
 #[test]
 fn c2_undecodable_state_excuses_older_last_object() {
     let mut scenario = Scenario::of_a();
     scenario.set(6, "a", "u1").read("a", StoreHeld::Unknown { version: "6".into() });
-    scenario.gone(7, "a", "u1").tell(deleted("a", "u1", 5, 7)).settled().passes();
+    scenario.delete(7, "a", "u1").deliver(deleted("a", "u1", 5, 7)).settled().passes();
 }
 
 #[test]
 fn c2_undecodable_exit_may_end_later() {
     let left_unseen = |filtered: bool, unknown: bool, end: u64| {
         let mut scenario = left(filtered, unknown);
-        scenario.gone(7, "a", "u1").set_app(8, "a", "u2", "db").gone(9, "a", "u2");
-        scenario.tell(because(Reason::DeletedOrLeft, deleted("a", "u1", 5, end)));
+        scenario.delete(7, "a", "u1").set_app(8, "a", "u2", "db").delete(9, "a", "u2");
+        scenario.deliver(with_reason(Reason::DeletedOrLeft, deleted("a", "u1", 5, end)));
         scenario
     };
     left_unseen(true, true, 6).settled().passes();
@@ -222,8 +227,8 @@ fn c2_undecodable_exit_may_end_later() {
 fn c2_reason_must_be_known() {
     let removed = |scope: Scope, reason: Reason| {
         let mut scenario = Scenario::new(scope);
-        scenario.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5)).gone(6, "a", "u1");
-        scenario.tell(because(reason, inferred("a", "u1", 5))).settled();
+        scenario.set_app(5, "a", "u1", "web").deliver(added("a", "u1", 5)).delete(6, "a", "u1");
+        scenario.deliver(with_reason(reason, inferred("a", "u1", 5))).settled();
         scenario
     };
     removed(Scope::all(), Reason::Deleted).passes();
@@ -240,34 +245,34 @@ fn c2_reason_must_be_known() {
 #[test]
 fn c3_versions_increase() {
     let mut scenario = Scenario::of_a();
-    scenario.set(6, "a", "u1").tell(updated("a", "u1", 5, 6)).tell(updated("a", "u1", 6, 6)).breaks(&[C3]);
-    assert_eq!(scenario.judge().verdict.total().repeated, 1);
+    scenario.set(6, "a", "u1").deliver(updated("a", "u1", 5, 6)).deliver(updated("a", "u1", 6, 6)).breaks(&[C3]);
+    assert_eq!(scenario.report().verdict.total().repeated, 1);
 
     let mut scenario = Scenario::of_a();
-    scenario.set(6, "a", "u1").tell(updated("a", "u1", 5, 6)).tell(updated("a", "u1", 6, 5)).breaks(&[C3, C4]);
-    assert_eq!(scenario.judge().verdict.total().out_of_order, 1);
+    scenario.set(6, "a", "u1").deliver(updated("a", "u1", 5, 6)).deliver(updated("a", "u1", 6, 5)).breaks(&[C3, C4]);
+    assert_eq!(scenario.report().verdict.total().out_of_order, 1);
 }
 
 #[test]
 fn c3_repeated_version_needs_new_epoch() {
     let mut scenario = Scenario::of_a();
-    scenario.restore(5).epoch().tell(updated("a", "u1", 5, 5)).passes();
+    scenario.restore(5).epoch().deliver(updated("a", "u1", 5, 5)).passes();
 
     let mut scenario = Scenario::of_a();
-    scenario.restore(5).tell(updated("a", "u1", 5, 5)).breaks(&[C3]);
+    scenario.restore(5).deliver(updated("a", "u1", 5, 5)).breaks(&[C3]);
 }
 
 #[test]
 fn c3_deleted_object_stays_deleted() {
     let mut scenario = Scenario::of_a();
-    scenario.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).tell(added("a", "u1", 5)).breaks(&[C3, C4]);
+    scenario.delete(6, "a", "u1").deliver(deleted("a", "u1", 5, 6)).deliver(added("a", "u1", 5)).breaks(&[C3, C4]);
 }
 
 #[test]
 fn c3_unknown_states_are_violations() {
-    Scenario::of_a().tell(updated("a", "u1", 5, 6)).breaks(&[C3]);
+    Scenario::of_a().deliver(updated("a", "u1", 5, 6)).breaks(&[C3]);
     let mut scenario = Scenario::new(Scope::all());
-    scenario.tell(added("a", "u1", 5)).breaks(&[C3]);
+    scenario.deliver(added("a", "u1", 5)).breaks(&[C3]);
 }
 
 #[test]
@@ -276,7 +281,7 @@ fn c3_content_must_match_version() {
         let mut scenario = Scenario::new(Scope::all());
         scenario.write(5, "a", "u1", json!({ "spec": { "x": 1 }, "metadata": { "managedFields": [1] } }));
         let object = object("a", "u1", 5).with_content(&content);
-        scenario.tell(Seen::Added { object, initial: false });
+        scenario.deliver(Seen::Added { object, initial: false });
         scenario
     };
     delivered(json!({ "kind": "Pod", "metadata": { "resourceVersion": "5" }, "spec": { "x": 1 } })).passes();
@@ -297,7 +302,7 @@ fn c3_last_version_is_never_skipped() {
 fn c3_deletion_version_matches_certainty() {
     let removed = || {
         let mut scenario = Scenario::of_a();
-        scenario.gone(6, "a", "u1");
+        scenario.delete(6, "a", "u1");
         scenario
     };
     let Seen::Deleted { last, reason, .. } = inferred("a", "u1", 5) else { unreachable!() };
@@ -307,47 +312,47 @@ fn c3_deletion_version_matches_certainty() {
         certainty,
         reason,
     };
-    removed().tell(delivered(Some("6"), steadfast_contract::Certainty::Inferred)).breaks(&[C3]);
-    removed().tell(delivered(None, steadfast_contract::Certainty::Observed)).breaks(&[C3]);
-    removed().tell(delivered(Some("5"), steadfast_contract::Certainty::Observed)).breaks(&[C2, C3]);
+    removed().deliver(delivered(Some("6"), steadfast_contract::Certainty::Inferred)).breaks(&[C3]);
+    removed().deliver(delivered(None, steadfast_contract::Certainty::Observed)).breaks(&[C3]);
+    removed().deliver(delivered(Some("5"), steadfast_contract::Certainty::Observed)).breaks(&[C2, C3]);
 }
 
 #[test]
 fn c3_resync_repeats_last_delivery() {
-    Scenario::of_a().set(6, "a", "u1").tell(resynced("a", "u1", 6)).breaks(&[C3]);
+    Scenario::of_a().set(6, "a", "u1").deliver(resynced("a", "u1", 6)).breaks(&[C3]);
 }
 
 #[test]
 fn c3_call_after_panic_is_a_retry() {
     let panicked = || {
         let mut scenario = Scenario::of_a();
-        scenario.set(6, "a", "u1").tell_and_panic(updated("a", "u1", 5, 6), 0);
+        scenario.set(6, "a", "u1").deliver_and_panic(updated("a", "u1", 5, 6), 0);
         scenario
     };
-    panicked().tell_again(updated("a", "u1", 5, 6), 1).settled().passes();
-    panicked().tell_and_panic(updated("a", "u1", 5, 6), 1).tell_again(updated("a", "u1", 5, 6), 2).settled().passes();
+    panicked().redeliver(updated("a", "u1", 5, 6), 1).settled().passes();
+    panicked().deliver_and_panic(updated("a", "u1", 5, 6), 1).redeliver(updated("a", "u1", 5, 6), 2).settled().passes();
     // A started call counts as delivered, so a newer state may follow at once.
-    panicked().set(7, "a", "u1").tell(updated("a", "u1", 6, 7)).settled().passes();
+    panicked().set(7, "a", "u1").deliver(updated("a", "u1", 6, 7)).settled().passes();
 
     panicked()
-        .tell_again(updated("a", "u1", 5, 6), 0)
+        .redeliver(updated("a", "u1", 5, 6), 0)
         .breaks(&[steadfast_contract::Clause::C3, steadfast_contract::Clause::C5]);
-    panicked().tell_again(updated("a", "u1", 5, 6), 2).breaks(&[C3]);
+    panicked().redeliver(updated("a", "u1", 5, 6), 2).breaks(&[C3]);
     let mut unprovoked = Scenario::of_a();
-    unprovoked.tell_again(added("a", "u1", 5), 1).breaks(&[C3]);
+    unprovoked.redeliver(added("a", "u1", 5), 1).breaks(&[C3]);
 }
 
 #[test]
 fn c3_panic_is_retried_or_skipped() {
     let panicked = || {
         let mut scenario = Scenario::of_a();
-        scenario.gone(6, "a", "u1").tell_and_panic(deleted("a", "u1", 5, 6), 0);
+        scenario.delete(6, "a", "u1").deliver_and_panic(deleted("a", "u1", 5, 6), 0);
         scenario
     };
     let skipped = || Record::Skipped { handler: "h".into(), object: object("a", "u1", 5) };
     let mut scenario = panicked();
     scenario.record(skipped()).settled().passes();
-    assert_eq!(scenario.judge().verdict.total().skipped, 1);
+    assert_eq!(scenario.report().verdict.total().skipped, 1);
     panicked().settled().breaks(&[C3]);
     Scenario::of_a().record(skipped()).breaks(&[C3]);
 }

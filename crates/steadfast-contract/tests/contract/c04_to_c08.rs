@@ -6,7 +6,7 @@ use serde_json::json;
 use steadfast_contract::Clause::{C4, C5, C6, C7, C8};
 use steadfast_contract::{Reason, Record, Scope, Seen, StoreHeld};
 
-use crate::scenario::{Scenario, added, because, deleted, held, inferred, object, updated};
+use crate::scenario::{Scenario, added, deleted, held, inferred, object, updated, with_reason};
 
 #[test]
 fn c4_store_never_goes_back() {
@@ -18,7 +18,7 @@ fn c4_store_never_goes_back() {
     changed().read("a", held("u1", 6)).read("a", held("u1", 7)).passes();
     changed().read("a", held("u1", 5)).breaks(&[C4]);
     changed().snapshot(&[("a", "u1", 5)]).breaks(&[C4]);
-    changed().tell_while(updated("a", "u1", 5, 7), held("u1", 7)).read("a", held("u1", 6)).breaks(&[C4]);
+    changed().deliver_with_store(updated("a", "u1", 5, 7), held("u1", 7)).read("a", held("u1", 6)).breaks(&[C4]);
     // The object is reported as absent, although it was already created and never deleted.
     changed().read("a", StoreHeld::Absent).breaks(&[C4]);
     changed().snapshot(&[]).breaks(&[C4]);
@@ -27,7 +27,7 @@ fn c4_store_never_goes_back() {
 #[test]
 fn c4_store_never_restores_deleted_objects() {
     let mut scenario = Scenario::of_a();
-    scenario.read("a", held("u1", 5)).gone(6, "a", "u1").read("a", held("u1", 5)).read("a", StoreHeld::Absent);
+    scenario.read("a", held("u1", 5)).delete(6, "a", "u1").read("a", held("u1", 5)).read("a", StoreHeld::Absent);
     scenario.passes();
     scenario.read("a", held("u1", 5)).breaks(&[C4]);
 }
@@ -44,17 +44,17 @@ fn c4_store_never_holds_unknown_states() {
 fn c4_uids_continue_across_announced_epoch() {
     let restored = || {
         let mut scenario = Scenario::of_a();
-        scenario.set(8, "a", "u1").tell(updated("a", "u1", 5, 8)).read("a", held("u1", 8));
-        scenario.set(9, "b", "u2").tell(added("b", "u2", 9)).restore(6);
+        scenario.set(8, "a", "u1").deliver(updated("a", "u1", 5, 8)).read("a", held("u1", 8));
+        scenario.set(9, "b", "u2").deliver(added("b", "u2", 9)).restore(6);
         scenario
     };
     let mut scenario = restored();
-    scenario.epoch().relisted(Some(9), 6).read("a", held("u1", 5)).tell(updated("a", "u1", 8, 5));
-    scenario.tell(inferred("b", "u2", 9)).set(7, "a", "u1").tell(updated("a", "u1", 5, 7));
+    scenario.epoch().relisted(Some(9), 6).read("a", held("u1", 5)).deliver(updated("a", "u1", 8, 5));
+    scenario.deliver(inferred("b", "u2", 9)).set(7, "a", "u1").deliver(updated("a", "u1", 5, 7));
     scenario.settled().snapshot(&[("a", "u1", 7)]).passes();
 
     restored().read("a", held("u1", 5)).breaks(&[C4]);
-    restored().tell(updated("a", "u1", 8, 5)).breaks(&[C4]);
+    restored().deliver(updated("a", "u1", 8, 5)).breaks(&[C4]);
 }
 
 #[test]
@@ -67,10 +67,10 @@ fn c4_opaque_versions_have_no_order() {
     scenario.write(1, "a", "u1", opaque("x")).write(2, "a", "u1", opaque("m"));
     let state = |version: &str| steadfast_contract::Ref { version: version.into(), ..object("a", "u1", 0) };
     let opaquely_held = |version: &str| StoreHeld::Held { uid: "u1".into(), version: version.into() };
-    scenario.tell(Seen::Added { object: state("m"), initial: false }).read("a", opaquely_held("m"));
-    scenario.tell(Seen::Updated { old: state("m"), new: state("x") }).read("a", opaquely_held("x")).passes();
+    scenario.deliver(Seen::Added { object: state("m"), initial: false }).read("a", opaquely_held("m"));
+    scenario.deliver(Seen::Updated { old: state("m"), new: state("x") }).read("a", opaquely_held("x")).passes();
     // Opaque versions are still distinguished.
-    scenario.tell(Seen::Updated { old: state("x"), new: state("x") }).breaks(&[steadfast_contract::Clause::C3]);
+    scenario.deliver(Seen::Updated { old: state("x"), new: state("x") }).breaks(&[steadfast_contract::Clause::C3]);
 }
 
 #[test]
@@ -80,14 +80,14 @@ fn c5_old_is_the_last_delivered_object() {
         scenario.set(6, "a", "u1").set(7, "a", "u1");
         scenario
     };
-    changed().tell(updated("a", "u1", 5, 7)).passes();
+    changed().deliver(updated("a", "u1", 5, 7)).passes();
     // The handler did not see the state that the store held in between.
-    changed().tell(updated("a", "u1", 6, 7)).breaks(&[C5]);
+    changed().deliver(updated("a", "u1", 6, 7)).breaks(&[C5]);
 
     let mut panicked = changed();
-    panicked.tell_and_panic(updated("a", "u1", 5, 6), 0).tell(updated("a", "u1", 6, 7)).passes();
+    panicked.deliver_and_panic(updated("a", "u1", 5, 6), 0).deliver(updated("a", "u1", 6, 7)).passes();
     let mut panicked = changed();
-    panicked.tell_and_panic(updated("a", "u1", 5, 6), 0).tell(updated("a", "u1", 5, 7)).breaks(&[C5]);
+    panicked.deliver_and_panic(updated("a", "u1", 5, 6), 0).deliver(updated("a", "u1", 5, 7)).breaks(&[C5]);
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn c5_old_has_the_delivered_content() {
     let delivered = |old: serde_json::Value| {
         let mut scenario = Scenario::new(Scope::all());
         scenario.write(5, "a", "u1", json!({ "x": 1 })).write(6, "a", "u1", json!({ "x": 2 }));
-        scenario.tell(Seen::Added { object: object("a", "u1", 5).with_content(&json!({ "x": 1 })), initial: false });
+        scenario.deliver(Seen::Added { object: object("a", "u1", 5).with_content(&json!({ "x": 1 })), initial: false });
         let (old, new) = (object("a", "u1", 5).with_content(&old), object("a", "u1", 6));
-        scenario.tell(Seen::Updated { old, new });
+        scenario.deliver(Seen::Updated { old, new });
         scenario
     };
     delivered(json!({ "x": 1 })).passes();
@@ -111,29 +111,29 @@ fn c6_store_has_the_change_first() {
         scenario.set(6, "a", "u1").set(7, "a", "u1");
         scenario
     };
-    changed().tell_while(updated("a", "u1", 5, 6), held("u1", 6)).passes();
-    changed().tell_while(updated("a", "u1", 5, 6), held("u1", 7)).passes();
-    changed().tell_while(updated("a", "u1", 5, 6), StoreHeld::Unknown { version: "7".into() }).passes();
-    changed().tell_while(updated("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
-    changed().tell_while(updated("a", "u1", 5, 6), StoreHeld::Absent).breaks(&[C6]);
-    changed().gone(8, "a", "u1").tell_while(updated("a", "u1", 5, 7), StoreHeld::Absent).passes();
+    changed().deliver_with_store(updated("a", "u1", 5, 6), held("u1", 6)).passes();
+    changed().deliver_with_store(updated("a", "u1", 5, 6), held("u1", 7)).passes();
+    changed().deliver_with_store(updated("a", "u1", 5, 6), StoreHeld::Unknown { version: "7".into() }).passes();
+    changed().deliver_with_store(updated("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
+    changed().deliver_with_store(updated("a", "u1", 5, 6), StoreHeld::Absent).breaks(&[C6]);
+    changed().delete(8, "a", "u1").deliver_with_store(updated("a", "u1", 5, 7), StoreHeld::Absent).passes();
 }
 
 #[test]
 fn c6_store_has_the_deletion_first() {
     let removed = || {
         let mut scenario = Scenario::of_a();
-        scenario.gone(6, "a", "u1");
+        scenario.delete(6, "a", "u1");
         scenario
     };
-    removed().tell_while(deleted("a", "u1", 5, 6), StoreHeld::Absent).passes();
-    removed().set(7, "a", "u2").tell_while(deleted("a", "u1", 5, 6), held("u2", 7)).passes();
-    removed().tell_while(deleted("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
+    removed().deliver_with_store(deleted("a", "u1", 5, 6), StoreHeld::Absent).passes();
+    removed().set(7, "a", "u2").deliver_with_store(deleted("a", "u1", 5, 6), held("u2", 7)).passes();
+    removed().deliver_with_store(deleted("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
 
     let mut again = Scenario::new(Scope::all().labels("app=web"));
-    again.set_app(5, "a", "u1", "web").tell(added("a", "u1", 5));
+    again.set_app(5, "a", "u1", "web").deliver(added("a", "u1", 5));
     again.set_app(6, "a", "u1", "db").set_app(7, "a", "u1", "web");
-    again.tell_while(because(Reason::DeletedOrLeft, deleted("a", "u1", 5, 6)), held("u1", 7)).passes();
+    again.deliver_with_store(with_reason(Reason::DeletedOrLeft, deleted("a", "u1", 5, 6)), held("u1", 7)).passes();
 }
 
 #[test]
@@ -185,5 +185,5 @@ fn c8_stuck_handler_excuses_no_other_handler() {
     let call = scenario.enter("healthy", added("a", "u1", 5), 0, StoreHeld::NotAsked);
     scenario.record(Record::returned("healthy", call)).wait(Duration::from_secs(1)).settled();
     scenario.breaks(&[steadfast_contract::Clause::C2]);
-    assert_eq!(scenario.judge().violations[0].handler.as_deref(), Some("healthy"));
+    assert_eq!(scenario.report().violations[0].handler.as_deref(), Some("healthy"));
 }

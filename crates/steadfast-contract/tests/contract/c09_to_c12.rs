@@ -19,9 +19,12 @@ fn with_a_and_b() -> Scenario {
 fn c9_sync_follows_list_and_delivery() {
     let mut scenario = with_a_and_b();
     scenario.relisted(None, 6).synced();
-    scenario.tell_while(initial("a", "u1", 5), held("u1", 5)).tell(initial("b", "u2", 6)).registration_synced();
-    scenario.set(7, "c", "u3").tell(added("c", "u3", 7)).settled().passes();
-    assert_eq!(scenario.judge().verdict.total().initial, 2);
+    scenario
+        .deliver_with_store(initial("a", "u1", 5), held("u1", 5))
+        .deliver(initial("b", "u2", 6))
+        .registration_synced();
+    scenario.set(7, "c", "u3").deliver(added("c", "u3", 7)).settled().passes();
+    assert_eq!(scenario.report().verdict.total().initial, 2);
 }
 
 #[test]
@@ -38,7 +41,7 @@ fn c9_informer_syncs_after_its_first_list() {
 fn c9_registration_syncs_after_its_handler_returns() {
     let listed = || {
         let mut scenario = with_a_and_b();
-        scenario.relisted(None, 6).synced().tell(initial("a", "u1", 5));
+        scenario.relisted(None, 6).synced().deliver(initial("a", "u1", 5));
         scenario
     };
     listed().registration_synced().breaks(&[C9]);
@@ -48,13 +51,13 @@ fn c9_registration_syncs_after_its_handler_returns() {
     running.registration_synced().record(Record::returned("h", call)).breaks(&[C9]);
 
     let mut panicked = listed();
-    panicked.tell_and_panic(initial("b", "u2", 6), 0).registration_synced().breaks(&[C9]);
+    panicked.deliver_and_panic(initial("b", "u2", 6), 0).registration_synced().breaks(&[C9]);
     let mut panicked_out = listed();
-    panicked_out.tell_and_panic(initial("b", "u2", 6), 0);
+    panicked_out.deliver_and_panic(initial("b", "u2", 6), 0);
     panicked_out.record(Record::Skipped { handler: "h".into(), object: object("b", "u2", 6) });
     panicked_out.registration_synced().settled().passes();
     let mut overtaken = listed();
-    overtaken.gone(7, "b", "u2").registration_synced().settled().passes();
+    overtaken.delete(7, "b", "u2").registration_synced().settled().passes();
 
     with_a_and_b().registration_synced().breaks(&[C9]);
 }
@@ -66,14 +69,14 @@ fn c9_initial_marks_only_listed_objects() {
         scenario.relisted(None, 6).synced();
         scenario
     };
-    listed().tell(added("a", "u1", 5)).breaks(&[C9]);
-    listed().set(7, "c", "u3").tell(initial("c", "u3", 7)).breaks(&[C9]);
+    listed().deliver(added("a", "u1", 5)).breaks(&[C9]);
+    listed().set(7, "c", "u3").deliver(initial("c", "u3", 7)).breaks(&[C9]);
     // A newer state of a listed object still counts as part of the list.
-    listed().set(7, "a", "u1").tell(initial("a", "u1", 7)).passes();
+    listed().set(7, "a", "u1").deliver(initial("a", "u1", 7)).passes();
 
     let mut after = listed();
-    after.tell(initial("a", "u1", 5)).tell(initial("b", "u2", 6)).registration_synced();
-    after.set(7, "c", "u3").tell(initial("c", "u3", 7)).breaks(&[C9]);
+    after.deliver(initial("a", "u1", 5)).deliver(initial("b", "u2", 6)).registration_synced();
+    after.set(7, "c", "u3").deliver(initial("c", "u3", 7)).breaks(&[C9]);
 }
 
 #[test]
@@ -85,10 +88,10 @@ fn c9_late_handler_has_an_initial_list() {
         scenario
     };
     let mut scenario = late();
-    scenario.tell(initial("a", "u1", 5)).tell(initial("b", "u2", 6)).registration_synced().settled().passes();
+    scenario.deliver(initial("a", "u1", 5)).deliver(initial("b", "u2", 6)).registration_synced().settled().passes();
     late().registration_synced().breaks(&[C9]);
-    late().tell(added("a", "u1", 5)).breaks(&[C9]);
-    late().set(7, "c", "u3").tell(initial("c", "u3", 7)).breaks(&[C9]);
+    late().deliver(added("a", "u1", 5)).breaks(&[C9]);
+    late().set(7, "c", "u3").deliver(initial("c", "u3", 7)).breaks(&[C9]);
 }
 
 #[test]
@@ -172,16 +175,21 @@ fn c10_stopped_is_final() {
 fn c11_store_finally_equals_the_history() {
     let quiet = || {
         let mut scenario = Scenario::of_a();
-        scenario.set(6, "b", "u2").tell(added("b", "u2", 6)).settled();
+        scenario.set(6, "b", "u2").deliver(added("b", "u2", 6)).settled();
         scenario
     };
     quiet().snapshot(&[("a", "u1", 5), ("b", "u2", 6)]).passes();
     quiet().snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
 
     let mut scenario = Scenario::of_a();
-    scenario.set(6, "a", "u1").tell(updated("a", "u1", 5, 6)).settled().snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
+    scenario.set(6, "a", "u1").deliver(updated("a", "u1", 5, 6)).settled().snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
     let mut scenario = Scenario::of_a();
-    scenario.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).settled().snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
+    scenario
+        .delete(6, "a", "u1")
+        .deliver(deleted("a", "u1", 5, 6))
+        .settled()
+        .snapshot(&[("a", "u1", 5)])
+        .breaks(&[C11]);
 }
 
 #[test]
@@ -190,7 +198,7 @@ fn c11_present_undecodable_object_is_excused() {
     let mut scenario = Scenario::new(Scope::all());
     scenario.set(5, "a", "u1").settled().record(undecodable()).passes();
     let mut scenario = Scenario::new(Scope::all());
-    scenario.set(5, "a", "u1").gone(6, "a", "u1").settled().record(undecodable()).breaks(&[C11]);
+    scenario.set(5, "a", "u1").delete(6, "a", "u1").settled().record(undecodable()).breaks(&[C11]);
 }
 
 #[test]
@@ -204,20 +212,20 @@ fn c11_freshness_is_finally_fresh() {
 fn c11_only_reports_before_settled_count() {
     let reported = |state| Record::Freshness { informer: "pods".into(), state, tainted: Vec::new() };
     // The server is cut off, or the informer is stopped, in the instant in which the trace settled.
-    Scenario::of_a().fresh(5, Duration::ZERO).settled().record_at_once(reported(Freshness::Resuming)).passes();
+    Scenario::of_a().fresh(5, Duration::ZERO).settled().record_at_same_instant(reported(Freshness::Resuming)).passes();
     let mut stale = Scenario::of_a();
     stale.record(Record::Quiet).fresh(5, Duration::ZERO);
-    stale.record_at_once(reported(Freshness::Stale)).record_at_once(Record::Settled).breaks(&[C11]);
+    stale.record_at_same_instant(reported(Freshness::Stale)).record_at_same_instant(Record::Settled).breaks(&[C11]);
     // The informer was still running when the trace settled; the later stop excuses nothing.
     let mut stopped = Scenario::of_a();
-    stopped.freshness(Freshness::Stale).settled().record_at_once(reported(Freshness::Stopped)).breaks(&[C11]);
+    stopped.freshness(Freshness::Stale).settled().record_at_same_instant(reported(Freshness::Stopped)).breaks(&[C11]);
 }
 
 #[test]
 fn c11_is_judged_after_the_convergence_time() {
     let mut scenario = Scenario::of_a();
     scenario.set(6, "a", "u1").record(Record::Quiet).snapshot(&[("a", "u1", 5)]).passes();
-    scenario.tell(updated("a", "u1", 5, 6)).wait(Duration::from_secs(1)).snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
+    scenario.deliver(updated("a", "u1", 5, 6)).wait(Duration::from_secs(1)).snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
     scenario.terms.audit = Some(Duration::from_secs(10));
     scenario.passes();
 }
@@ -250,8 +258,8 @@ fn c12_failed_wait_guarantees_nothing() {
 #[test]
 fn c12_deletion_wait_succeeds_once_removed() {
     let removed = || Target::Gone("u1".into());
-    Scenario::of_a().gone(6, "a", "u1").waited(removed(), None).read("a", StoreHeld::Absent).passes();
-    Scenario::of_a().gone(6, "a", "u1").set(7, "a", "u2").waited(removed(), None).read("a", held("u2", 7)).passes();
+    Scenario::of_a().delete(6, "a", "u1").waited(removed(), None).read("a", StoreHeld::Absent).passes();
+    Scenario::of_a().delete(6, "a", "u1").set(7, "a", "u2").waited(removed(), None).read("a", held("u2", 7)).passes();
     Scenario::of_a().waited(removed(), None).breaks(&[C12]);
-    Scenario::of_a().gone(6, "a", "u1").waited(removed(), None).read("a", held("u1", 5)).breaks(&[C12]);
+    Scenario::of_a().delete(6, "a", "u1").waited(removed(), None).read("a", held("u1", 5)).breaks(&[C12]);
 }

@@ -9,7 +9,7 @@ use crate::scenario::{Scenario, added, deleted, updated};
 #[test]
 fn violation_names_clause_object_and_times() {
     let mut scenario = Scenario::of_a();
-    scenario.set(6, "a", "u1").tell(updated("a", "u1", 6, 6));
+    scenario.set(6, "a", "u1").deliver(updated("a", "u1", 6, 6));
     let error = scenario.terms.check(&scenario.history, &scenario.trace).unwrap_err();
     let violation = error.of(Clause::C5).next().unwrap();
     assert_eq!(
@@ -24,7 +24,7 @@ fn violation_names_clause_object_and_times() {
 #[test]
 fn stored_recordings_can_be_judged_later() {
     let mut scenario = Scenario::of_a();
-    scenario.gone(6, "a", "u1").tell(deleted("a", "u1", 5, 6)).settled().restore(5);
+    scenario.delete(6, "a", "u1").deliver(deleted("a", "u1", 5, 6)).settled().restore(5);
     let history: History = serde_json::from_str(&serde_json::to_string(&scenario.history).unwrap()).unwrap();
     let trace: Trace = serde_json::from_str(&serde_json::to_string(&scenario.trace).unwrap()).unwrap();
     assert_eq!((&history, &trace), (&scenario.history, &scenario.trace));
@@ -45,7 +45,7 @@ fn trace_of_several_types_is_judged_separately() {
 #[test]
 fn state_before_a_change_is_derived() {
     let mut scenario = Scenario::of_a();
-    scenario.set(6, "b", "u2").gone(7, "a", "u1");
+    scenario.set(6, "b", "u2").delete(7, "a", "u1");
     assert_eq!(scenario.history.previous(0), None);
     assert_eq!(scenario.history.previous(2), scenario.history.changes()[0].object.as_ref());
 }
@@ -75,12 +75,12 @@ fn contradictory_recordings_never_pass() {
     }
     let mut backwards = Scenario::of_a();
     backwards.set(4, "b", "u2");
-    assert!(!backwards.judge().malformed.is_empty());
+    assert!(!backwards.report().malformed.is_empty());
 }
 
 /// Returns the missing evidence of a scenario without violations.
-fn inconclusive(scenario: &Scenario) -> String {
-    let report = scenario.judge();
+fn missing_evidence(scenario: &Scenario) -> String {
+    let report = scenario.report();
     assert!(report.keeps_so_far() && !report.passed(), "{report:#?}");
     let error = report.clone().into_result().expect_err("evidence is missing");
     assert_eq!(error.inconclusive, report.inconclusive);
@@ -91,29 +91,29 @@ fn inconclusive(scenario: &Scenario) -> String {
 #[test]
 fn only_settled_traces_with_changes_pass() {
     let mut scenario = Scenario::of_a();
-    assert!(inconclusive(&scenario).contains("has not settled"));
+    assert!(missing_evidence(&scenario).contains("has not settled"));
     scenario.record(Record::Settled);
-    assert!(inconclusive(&scenario).contains("has not settled"), "a trace without a quiet phase is unsettled too");
+    assert!(missing_evidence(&scenario).contains("has not settled"), "a trace without a quiet phase is unsettled too");
     scenario.settled();
-    assert!(scenario.judge().passed(), "{:#?}", scenario.judge());
+    assert!(scenario.report().passed(), "{:#?}", scenario.report());
 
     // A misspelt resource name has the same effect: no change ever happens to that resource.
     let mut nothing = Scenario::of_a();
     (nothing.history, nothing.trace) = (History::new(), Trace::new());
-    assert!(inconclusive(&nothing).contains("no informer was recorded"));
+    assert!(missing_evidence(&nothing).contains("no informer was recorded"));
     nothing.record(Record::informer("pods", Scope::all())).record(Record::registered("h", "pods")).settled();
-    assert!(inconclusive(&nothing).contains("its plural name is needed"));
+    assert!(missing_evidence(&nothing).contains("its plural name is needed"));
 }
 
 #[test]
 fn informer_without_records_is_named() {
     let mut scenario = Scenario::of_a();
     scenario.record(Record::informer("others", Scope::all())).settled();
-    assert!(inconclusive(&scenario).contains("informer others: no content of its store"));
+    assert!(missing_evidence(&scenario).contains("informer others: no content of its store"));
     scenario.record(Record::Snapshot { informer: "others".into(), objects: Vec::new(), tainted: Vec::new() });
-    assert!(scenario.judge().inconclusive.is_empty());
+    assert!(scenario.report().inconclusive.is_empty());
 
     let mut stopped = Scenario::of_a();
     stopped.freshness(steadfast_contract::Freshness::Stopped).settled();
-    assert!(inconclusive(&stopped).contains("every informer was stopped"));
+    assert!(missing_evidence(&stopped).contains("every informer was stopped"));
 }

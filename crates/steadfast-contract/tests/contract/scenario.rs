@@ -43,7 +43,7 @@ impl Scenario {
     /// Creates a scenario without a selector in which `a` (u1, v5) was created and delivered.
     pub(crate) fn of_a() -> Self {
         let mut scenario = Self::new(Scope::all());
-        scenario.set(5, "a", "u1").tell(added("a", "u1", 5));
+        scenario.set(5, "a", "u1").deliver(added("a", "u1", 5));
         scenario
     }
 
@@ -68,7 +68,7 @@ impl Scenario {
     }
 
     /// The server deletes `name`.
-    pub(crate) fn gone(&mut self, version: u64, name: &str, uid: &str) -> &mut Self {
+    pub(crate) fn delete(&mut self, version: u64, name: &str, uid: &str) -> &mut Self {
         self.push(Change::gone(version, uid, Some("default"), name))
     }
 
@@ -92,30 +92,30 @@ impl Scenario {
     }
 
     /// Adds another record at the same instant. In virtual time many events share an instant.
-    pub(crate) fn record_at_once(&mut self, record: Record) -> &mut Self {
+    pub(crate) fn record_at_same_instant(&mut self, record: Record) -> &mut Self {
         self.trace.record(self.now, record);
         self
     }
 
     /// Delivers an event; the handler returns.
-    pub(crate) fn tell(&mut self, seen: Seen) -> &mut Self {
-        self.tell_while(seen, StoreHeld::NotAsked)
+    pub(crate) fn deliver(&mut self, seen: Seen) -> &mut Self {
+        self.deliver_with_store(seen, StoreHeld::NotAsked)
     }
 
     /// Delivers an event while the store holds `store`; the handler returns.
-    pub(crate) fn tell_while(&mut self, seen: Seen, store: StoreHeld) -> &mut Self {
+    pub(crate) fn deliver_with_store(&mut self, seen: Seen, store: StoreHeld) -> &mut Self {
         let call = self.enter("h", seen, 0, store);
         self.record(Record::returned("h", call))
     }
 
     /// Delivers an event; the handler panics.
-    pub(crate) fn tell_and_panic(&mut self, seen: Seen, retry: u32) -> &mut Self {
+    pub(crate) fn deliver_and_panic(&mut self, seen: Seen, retry: u32) -> &mut Self {
         let call = self.enter("h", seen, retry, StoreHeld::NotAsked);
         self.record(Record::Panicked { handler: "h".into(), call })
     }
 
     /// Delivers an event again after a panic; the handler returns.
-    pub(crate) fn tell_again(&mut self, seen: Seen, retry: u32) -> &mut Self {
+    pub(crate) fn redeliver(&mut self, seen: Seen, retry: u32) -> &mut Self {
         let call = self.enter("h", seen, retry, StoreHeld::NotAsked);
         self.record(Record::returned("h", call))
     }
@@ -171,18 +171,18 @@ impl Scenario {
         self.record(Record::Quiet).record(Record::Settled)
     }
 
-    pub(crate) fn judge(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         self.terms.judge(&self.history, &self.trace)
     }
 
     pub(crate) fn passes(&self) {
-        let report = self.judge();
+        let report = self.report();
         assert!(report.keeps_so_far(), "{report:#?}");
     }
 
     /// Asserts that the trace violates exactly these clauses.
     pub(crate) fn breaks(&self, clauses: &[Clause]) {
-        let report = self.judge();
+        let report = self.report();
         assert_eq!(report.malformed, []);
         let mut broken: Vec<_> = report.violations.iter().map(|violation| violation.clause).collect();
         broken.sort();
@@ -232,7 +232,7 @@ pub(crate) fn inferred(name: &str, uid: &str, last: u64) -> Seen {
 }
 
 /// Replaces the reason of a deletion.
-pub(crate) fn because(reason: Reason, seen: Seen) -> Seen {
+pub(crate) fn with_reason(reason: Reason, seen: Seen) -> Seen {
     match seen {
         Seen::Deleted { last, version, certainty, .. } => Seen::Deleted { last, version, certainty, reason },
         other => panic!("{other} has no reason"),

@@ -177,25 +177,25 @@ async fn worker_panic_releases_key() {
 }
 
 /// True if cloning a key panics.
-static BROKEN: AtomicBool = AtomicBool::new(true);
+static CLONE_PANICS: AtomicBool = AtomicBool::new(true);
 
 #[derive(PartialEq, Eq, Hash)]
-struct Fragile;
+struct PanickingClone;
 
-impl Clone for Fragile {
+impl Clone for PanickingClone {
     fn clone(&self) -> Self {
-        assert!(!BROKEN.load(Ordering::Relaxed), "on purpose");
+        assert!(!CLONE_PANICS.load(Ordering::Relaxed), "on purpose");
         Self
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn panic_in_clone_keeps_key() {
-    let queue = Workqueue::<Fragile>::new(environment(0));
-    queue.add(Fragile);
+    let queue = Workqueue::<PanickingClone>::new(environment(0));
+    queue.add(PanickingClone);
     let worker = queue.clone();
     assert!(tokio::spawn(async move { drop(worker.next().await) }).await.is_err());
-    BROKEN.store(false, Ordering::Relaxed);
+    CLONE_PANICS.store(false, Ordering::Relaxed);
     queue.next().now_or_never().flatten().expect("it is still there").finish();
     assert_eq!(queue.drain(SECOND).await, Ok(0));
 }

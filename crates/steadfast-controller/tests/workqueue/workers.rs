@@ -15,7 +15,7 @@ use super::builder;
 
 /// Observations of one key.
 #[derive(Default)]
-struct Seen {
+struct KeyState {
     /// Last addition. Processing must start once more afterwards.
     added: Option<Instant>,
     running: bool,
@@ -23,7 +23,7 @@ struct Seen {
     begun: Option<Instant>,
 }
 
-type Keys = Rc<RefCell<BTreeMap<u32, Seen>>>;
+type Keys = Rc<RefCell<BTreeMap<u32, KeyState>>>;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -48,9 +48,9 @@ async fn work(queue: Workqueue<u32>, keys: Keys, run_ms: u64) {
         let key = *work;
         {
             let mut keys = keys.borrow_mut();
-            let seen = keys.entry(key).or_default();
-            assert!(!std::mem::replace(&mut seen.running, true), "{key} is processed twice concurrently");
-            seen.begun = Some(Instant::now());
+            let state = keys.entry(key).or_default();
+            assert!(!std::mem::replace(&mut state.running, true), "{key} is processed twice concurrently");
+            state.begun = Some(Instant::now());
         }
         sleep(Duration::from_millis(run_ms)).await;
         keys.borrow_mut().entry(key).or_default().running = false;
@@ -97,7 +97,7 @@ async fn run_steps(steps: Vec<Step>, workers: usize, run_ms: u64, is_grouped: bo
     }
     sleep(Duration::from_secs(20)).await;
     assert!(queue.is_empty(), "{queue:?}");
-    for (key, Seen { added, begun, running }) in &*keys.borrow() {
+    for (key, KeyState { added, begun, running }) in &*keys.borrow() {
         assert!(!running && begun >= added, "{key} was added at {added:?} and last processed at {begun:?}");
     }
     queue.drain(Duration::from_secs(1)).await.expect("nothing is left");

@@ -5,7 +5,7 @@ use std::path::Path;
 use steadfast_notify::Plan;
 
 /// A valid configuration. Tests replace one line.
-pub(crate) const GOOD: &str = "\
+pub(crate) const VALID: &str = "\
 [sinks.log.stdout]
 
 [[rules]]
@@ -16,7 +16,7 @@ send = \"{'name': object.metadata.name}\"
 to = [\"log\"]
 ";
 
-fn reported(file: &str, text: &str) -> String {
+fn errors_in(file: &str, text: &str) -> String {
     match Plan::read(file, text) {
         Ok(_) => panic!("nothing is wrong with {text}"),
         Err(problems) => problems.to_string(),
@@ -25,7 +25,7 @@ fn reported(file: &str, text: &str) -> String {
 
 #[test]
 fn valid_configuration_is_accepted_in_both_languages() {
-    let plan = Plan::read("a.toml", GOOD).expect("a valid configuration");
+    let plan = Plan::read("a.toml", VALID).expect("a valid configuration");
     assert_eq!((plan.rules.len(), plan.sinks.len(), plan.clusters.len()), (1, 1, 1));
     let yaml = "sinks: {log: {stdout: {}}}\nrules:\n- {name: pods, resources: [pods], to: [log]}\n";
     let plan = Plan::read("a.yaml", yaml).expect("a valid configuration");
@@ -226,8 +226,8 @@ const MISTAKES: [(&str, &str, &str, &str, &str); 48] = [
 #[test]
 fn errors_have_position_and_remedy() {
     for (line, instead, place, what, remedy) in MISTAKES {
-        assert!(GOOD.contains(line), "{line}");
-        let reported = reported("a.toml", &GOOD.replace(line, instead));
+        assert!(VALID.contains(line), "{line}");
+        let reported = errors_in("a.toml", &VALID.replace(line, instead));
         assert!(reported.starts_with(&format!("a.toml:{place}")), "{instead}: not at {place}: {reported}");
         assert!(
             reported.contains(what) && reported.contains(remedy),
@@ -240,7 +240,7 @@ fn errors_have_position_and_remedy() {
 #[test]
 fn yaml_alias_cycles_and_bombs_are_rejected() {
     let cycle = "sinks: &all\n  log: *all\nrules: []\n";
-    let told_of = reported("a.yaml", cycle);
+    let told_of = errors_in("a.yaml", cycle);
     assert!(
         told_of.starts_with("a.yaml:2:8: the alias refers to") && told_of.contains("replace the alias"),
         "{told_of}"
@@ -251,7 +251,7 @@ fn yaml_alias_cycles_and_bombs_are_rejected() {
         let aliases = vec![format!("*x{}", level - 1); 10].join(", ");
         bomb += &["x", &level.to_string(), ": &x", &level.to_string(), " [", &aliases, "]\n"].concat();
     }
-    let told_of = reported("a.yaml", &bomb);
+    let told_of = errors_in("a.yaml", &bomb);
     assert!(told_of.starts_with("a.yaml:") && told_of.contains("budget breached"), "{told_of}");
 }
 
@@ -271,15 +271,15 @@ fn yaml_errors_have_positions() {
             "line 2, column 6 of the expression",
         ),
     ] {
-        let reported = reported("a.yaml", &good.replace(line, instead));
+        let reported = errors_in("a.yaml", &good.replace(line, instead));
         assert!(reported.starts_with(&format!("a.yaml:{place}")) && reported.contains(what), "{instead}: {reported}");
     }
 }
 
 #[test]
 fn errors_are_reported_in_file_order() {
-    let text = GOOD.replace("[\"pods\"]", "[]").replace("[\"log\"]", "[\"lag\"]").replace("'spec'", "'spec..'");
-    let reported = reported("a.toml", &text);
+    let text = VALID.replace("[\"pods\"]", "[]").replace("[\"log\"]", "[\"lag\"]").replace("'spec'", "'spec..'");
+    let reported = errors_in("a.toml", &text);
     let places: Vec<&str> = reported.lines().map(|line| line.split(':').nth(1).expect("a line")).collect();
     assert_eq!(places, ["5", "6", "8"], "{reported}");
 }
@@ -288,7 +288,7 @@ fn errors_are_reported_in_file_order() {
 fn missing_or_unknown_file_is_an_error() {
     let reported = Plan::load(Path::new("/nonexistent/x.toml")).map(drop).expect_err("a missing file").to_string();
     assert!(reported.starts_with("/nonexistent/x.toml:1:1: cannot read the file"), "{reported}");
-    let reported = self::reported("rules.txt", GOOD);
+    let reported = self::errors_in("rules.txt", VALID);
     assert!(reported.contains("rename the file to .toml or .yaml"), "{reported}");
 }
 
@@ -317,7 +317,7 @@ send = \"nothing\"
 events = [\"Gone\"]
 to = [\"hook\"]
 ";
-    let reported = reported("a.toml", text);
+    let reported = errors_in("a.toml", text);
     let expected = [
         ("4:12:", "unknown field `sokcet`"),
         ("5:9:", "sinks.web.drain"),

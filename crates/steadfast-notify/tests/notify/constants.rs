@@ -6,7 +6,7 @@ const HAPROXY: &str = "haproxy = {socket = \"s\", backend = \"b\"}";
 const DNS: &str = "dns = {server = \"s\", zone = \"example.org\", mark = \"m\", secret = {env = \"X\"}}";
 
 /// Returns the errors of a rule that sends an entry with these fields to this sink.
-fn reported(sink: &str, fields: &str) -> String {
+fn errors_in(sink: &str, fields: &str) -> String {
     let text = format!(
         "[sinks.web]\n{sink}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"web\"]\nsend = \"{{'key': object.a, {fields}}}\"\n"
     );
@@ -15,7 +15,7 @@ fn reported(sink: &str, fields: &str) -> String {
 
 #[test]
 fn server_constants_are_checked() {
-    assert_eq!(reported(HAPROXY, "'address': '10.0.0.1', 'port': 80, 'weight': 256"), "");
+    assert_eq!(errors_in(HAPROXY, "'address': '10.0.0.1', 'port': 80, 'weight': 256"), "");
     for (fields, place, what) in [
         (
             "'address': '10.0.0.300', 'port': 80",
@@ -25,27 +25,27 @@ fn server_constants_are_checked() {
         ("'address': '::1', 'port': 0", "7:53:", "`port`: 0 is not a whole number from 1 to 65535"),
         ("'address': '::1', 'port': 1, 'weight': 257", "7:66:", "from 0 to 256"),
     ] {
-        let reported = reported(HAPROXY, fields);
+        let reported = errors_in(HAPROXY, fields);
         assert!(reported.starts_with(&format!("a.toml:{place}")) && reported.contains(what), "{fields}: {reported}");
     }
 }
 
 #[test]
 fn record_constants_are_checked() {
-    assert_eq!(reported(DNS, "'name': 'a.example.org', 'type': 'A', 'data': '10.0.0.1', 'ttl': 60"), "");
+    assert_eq!(errors_in(DNS, "'name': 'a.example.org', 'type': 'A', 'data': '10.0.0.1', 'ttl': 60"), "");
     for (fields, place, what) in [
         ("'name': 'a.example.org', 'type': 'MXX', 'data': object.a", "7:60:", "`type`: \"MXX\" is not a type"),
         ("'name': 'a.example.com', 'type': 'A', 'data': object.a", "7:35:", "`name`: "),
         ("'name': object.a, 'type': 'A', 'data': 'fd00::1'", "7:66:", "`data`: "),
         ("'name': object.a, 'type': 'A', 'data': object.b, 'ttl': -1", "7:8", "`ttl`: -1 is not a whole number"),
     ] {
-        let reported = reported(DNS, fields);
+        let reported = errors_in(DNS, fields);
         assert!(reported.starts_with(&format!("a.toml:{place}")) && reported.contains(what), "{fields}: {reported}");
     }
 }
 
 /// Returns the warnings of `check`.
-fn warned(rule: &str) -> Vec<String> {
+fn warnings_of(rule: &str) -> Vec<String> {
     let etcd = "etcd = {endpoints = [\"http://10.0.0.1:2379\"], prefix = \"/s/\", mark = \"m\"}";
     let text =
         format!("[sinks.web]\n{etcd}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"web\"]\n{rule}\n");
@@ -55,15 +55,15 @@ fn warned(rule: &str) -> Vec<String> {
 
 #[test]
 fn constant_key_of_a_mirror_is_reported() {
-    let found = warned("send = \"{'key': 'leader', 'value': object.status.podIP}\"");
+    let found = warnings_of("send = \"{'key': 'leader', 'value': object.status.podIP}\"");
     let [found] = &found[..] else { panic!("{found:?}") };
     assert!(found.starts_with("a.toml:7:17:"), "{found}");
     assert!(found.contains("all objects of the rule share the key \"leader\""), "{found}");
-    let several = warned("send = \"object.status.podIPs.map(ip, {'key': 'a' , 'value': ip.ip})\"");
+    let several = warnings_of("send = \"object.status.podIPs.map(ip, {'key': 'a' , 'value': ip.ip})\"");
     assert_eq!(several.len(), 1, "{several:?}");
-    assert_eq!(warned("send = \"{'key': object.metadata.name, 'value': ''}\""), Vec::<String>::new());
+    assert_eq!(warnings_of("send = \"{'key': object.metadata.name, 'value': ''}\""), Vec::<String>::new());
     let one = "send = \"{'key': 'leader', 'value': ''}\"\nnamespaces = [\"shop\"]\nfields = \"metadata.name=web\"";
-    assert_eq!(warned(one), Vec::<String>::new());
+    assert_eq!(warnings_of(one), Vec::<String>::new());
 }
 
 /// Returns the errors of a webhook body, with the `send` of a rule.
@@ -121,7 +121,7 @@ fn unknown_fields_of_bodies_are_reported() {
 #[test]
 fn unknown_fields_of_groups_are_reported() {
     let guarded =
-        |group: &str| reported(&format!("{HAPROXY}\nguard = {{group = \"{group}\"}}"), "'address': '::1', 'port': 1");
+        |group: &str| errors_in(&format!("{HAPROXY}\nguard = {{group = \"{group}\"}}"), "'address': '::1', 'port': 1");
     assert_eq!(guarded("entry.address + object.metadata.namespace"), "");
     let found = guarded("entry.adress");
     assert!(found.contains("`entry` has no `adress`, did you mean `address`?"), "{found}");

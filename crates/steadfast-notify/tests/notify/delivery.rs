@@ -49,33 +49,33 @@ pub(crate) fn change(name: &str, version: u64, value: &Value) -> Arc<Change> {
 }
 
 /// Behaviour of a sink, by the message and the number of its attempts.
-type Answer = dyn Fn(&Message, u32) -> (Duration, Outcome) + Send + Sync;
+type Respond = dyn Fn(&Message, u32) -> (Duration, Outcome) + Send + Sync;
 
 /// Scripted sink that records received messages with times.
-pub(crate) struct Scripted {
+pub(crate) struct ScriptedSink {
     begun: Instant,
-    answer: Box<Answer>,
+    respond: Box<Respond>,
     tries: Mutex<BTreeMap<String, u32>>,
-    seen: Mutex<Vec<(Duration, String, Value, bool)>>,
+    attempts: Mutex<Vec<(Duration, String, Value, bool)>>,
 }
 
-impl Scripted {
-    pub(crate) fn new(answer: impl Fn(&Message, u32) -> (Duration, Outcome) + Send + Sync + 'static) -> Arc<Self> {
-        let (tries, seen) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { begun: Instant::now(), answer: Box::new(answer), tries, seen })
+impl ScriptedSink {
+    pub(crate) fn new(respond: impl Fn(&Message, u32) -> (Duration, Outcome) + Send + Sync + 'static) -> Arc<Self> {
+        let (tries, attempts) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { begun: Instant::now(), respond: Box::new(respond), tries, attempts })
     }
 
     /// Returns time, pod, data and acceptance of each message.
-    pub(crate) fn seen(&self) -> Vec<(Duration, String, Value, bool)> {
-        self.seen.lock().clone()
+    pub(crate) fn attempts(&self) -> Vec<(Duration, String, Value, bool)> {
+        self.attempts.lock().clone()
     }
 
-    pub(crate) fn taken(&self) -> Vec<(String, Value)> {
-        self.seen().into_iter().filter(|seen| seen.3).map(|(_, name, value, _)| (name, value)).collect()
+    pub(crate) fn accepted(&self) -> Vec<(String, Value)> {
+        self.attempts().into_iter().filter(|attempt| attempt.3).map(|(_, name, value, _)| (name, value)).collect()
     }
 }
 
-impl Stream for Scripted {
+impl Stream for ScriptedSink {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
         Box::pin(async move {
             let message = &messages[0];
@@ -85,11 +85,11 @@ impl Stream for Scripted {
                 *tries += 1;
                 *tries
             };
-            let (lasts, outcome) = (self.answer)(message, tries);
-            sleep(lasts).await;
-            let taken = outcome == Outcome::Delivered;
-            let seen = (self.begun.elapsed(), message.name.clone(), message.data.clone(), taken);
-            self.seen.lock().push(seen);
+            let (duration, outcome) = (self.respond)(message, tries);
+            sleep(duration).await;
+            let accepted = outcome == Outcome::Delivered;
+            let attempt = (self.begun.elapsed(), message.name.clone(), message.data.clone(), accepted);
+            self.attempts.lock().push(attempt);
             outcome
         })
     }
@@ -99,12 +99,12 @@ pub(crate) fn retry() -> Outcome {
     Outcome::Retry { after: None, why: "not now".to_owned() }
 }
 
-pub(crate) const AT_ONCE: Duration = Duration::ZERO;
+pub(crate) const NO_DELAY: Duration = Duration::ZERO;
 
 /// Engine with one rule for the value, and one sink with the additional settings `more`.
 pub(crate) struct World {
     pub(crate) engine: Engine,
-    pub(crate) sink: Arc<Scripted>,
+    pub(crate) sink: Arc<ScriptedSink>,
     notices: Arc<Mutex<Vec<EngineEvent>>>,
     settled: Arc<Mutex<Vec<String>>>,
     _folder: Folder,
@@ -122,7 +122,7 @@ pub(crate) fn plan(folder: &Folder, more: &str) -> Plan {
 }
 
 impl World {
-    pub(crate) fn new(folder: Folder, more: &str, sink: Arc<Scripted>) -> Self {
+    pub(crate) fn new(folder: Folder, more: &str, sink: Arc<ScriptedSink>) -> Self {
         let plan = plan(&folder, more);
         let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);
         let notices = Arc::new(Mutex::new(Vec::new()));
@@ -143,22 +143,22 @@ impl World {
         self.settled.lock().clone()
     }
 
-    pub(crate) fn reported(&self) -> String {
+    pub(crate) fn event_texts(&self) -> String {
         let notices = self.notices.lock();
         notices.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
 }
 
-pub(crate) const LONG: Duration = Duration::from_secs(100_000);
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(100_000);
 
 #[tokio::test(start_paused = true)]
 async fn messages_are_ordered_per_object_only() {
-    let sink = Scripted::new(|message, tries| {
+    let sink = ScriptedSink::new(|message, tries| {
         // The first message of `stuck` fails five times.
         if message.name == "stuck" && message.data == json!(1) && tries <= 5 {
-            (AT_ONCE, retry())
+            (NO_DELAY, retry())
         } else {
-            (AT_ONCE, Outcome::Delivered)
+            (NO_DELAY, Outcome::Delivered)
         }
     });
     let world = World::new(Folder::new("order"), "", sink);
@@ -169,13 +169,13 @@ async fn messages_are_ordered_per_object_only() {
     }
     sleep(Duration::from_millis(100)).await;
     let others: Vec<_> = [1, 2, 3].map(|value| ("other".to_owned(), json!(value))).into();
-    assert_eq!(world.sink.taken(), others, "messages of the other object are not delayed");
-    assert_eq!(world.engine.drain(LONG).await, 0);
+    assert_eq!(world.sink.accepted(), others, "messages of the other object are not delayed");
+    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
     let stuck: Vec<_> =
-        world.sink.taken().into_iter().filter(|(name, _)| name == "stuck").map(|(_, value)| value).collect();
+        world.sink.accepted().into_iter().filter(|(name, _)| name == "stuck").map(|(_, value)| value).collect();
     assert_eq!(stuck, [json!(1), json!(2)]);
     assert_eq!(world.settled().len(), 5);
-    let reported = world.reported();
+    let reported = world.event_texts();
     assert!(
         reported.contains("sink s: not now; retrying") && reported.contains("messages are accepted again"),
         "{reported}"
@@ -184,11 +184,12 @@ async fn messages_are_ordered_per_object_only() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_delays_double_with_jitter_and_bound() {
-    let sink = Scripted::new(|_, tries| if tries <= 7 { (AT_ONCE, retry()) } else { (AT_ONCE, Outcome::Delivered) });
+    let sink =
+        ScriptedSink::new(|_, tries| if tries <= 7 { (NO_DELAY, retry()) } else { (NO_DELAY, Outcome::Delivered) });
     let world = World::new(Folder::new("waits"), "", sink);
     world.put("a", 1, json!(1)).await;
-    assert_eq!(world.engine.drain(LONG).await, 0);
-    let times: Vec<Duration> = world.sink.seen().into_iter().map(|(at, ..)| at).collect();
+    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
+    let times: Vec<Duration> = world.sink.attempts().into_iter().map(|(at, ..)| at).collect();
     let waits: Vec<f64> = times.windows(2).map(|pair| pair[1].as_secs_f64() - pair[0].as_secs_f64()).collect();
     for (wait, most) in waits.iter().zip([1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0]) {
         // Timers have a resolution of one millisecond.
@@ -200,32 +201,33 @@ async fn retry_delays_double_with_jitter_and_bound() {
 #[tokio::test(start_paused = true)]
 async fn requested_delay_is_respected() {
     let asks = Outcome::Retry { after: Some(Duration::from_secs(40)), why: "busy".to_owned() };
-    let sink = Scripted::new(move |_, tries| (AT_ONCE, if tries == 1 { asks.clone() } else { Outcome::Delivered }));
+    let sink =
+        ScriptedSink::new(move |_, tries| (NO_DELAY, if tries == 1 { asks.clone() } else { Outcome::Delivered }));
     let world = World::new(Folder::new("asked"), "", sink);
     world.put("a", 1, json!(1)).await;
-    assert_eq!(world.engine.drain(LONG).await, 0);
-    assert!(world.sink.seen()[1].0 >= Duration::from_secs(40), "{:?}", world.sink.seen());
+    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
+    assert!(world.sink.attempts()[1].0 >= Duration::from_secs(40), "{:?}", world.sink.attempts());
 }
 
 #[tokio::test(start_paused = true)]
 async fn expired_or_rejected_message_becomes_dead_letter() {
     let folder = Folder::new("dead");
     let file = folder.join("dead-letters.ndjson");
-    let sink = Scripted::new(|message, _| {
+    let sink = ScriptedSink::new(|message, _| {
         let outcome = match message.data.as_u64() {
             Some(1) => retry(),
             Some(2) => Outcome::Refused { why: "no such thing".to_owned() },
             _ => Outcome::Delivered,
         };
-        (AT_ONCE, outcome)
+        (NO_DELAY, outcome)
     });
     let world = World::new(folder, "", sink);
     for value in 1..=3 {
         world.put("a", value, json!(value)).await;
     }
-    assert_eq!(world.engine.drain(LONG).await, 0);
-    assert_eq!(world.sink.taken(), [("a".to_owned(), json!(3))]);
-    let last = world.sink.seen().iter().filter(|seen| seen.2 == json!(1)).map(|seen| seen.0).max();
+    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
+    assert_eq!(world.sink.accepted(), [("a".to_owned(), json!(3))]);
+    let last = world.sink.attempts().iter().filter(|attempt| attempt.2 == json!(1)).map(|attempt| attempt.0).max();
     let last = last.expect("an attempt");
     assert!(last >= Duration::from_secs(60) && last < Duration::from_secs(62), "{last:?}");
     let text = std::fs::read_to_string(&file).expect("an existing file");
@@ -244,9 +246,9 @@ async fn expired_or_rejected_message_becomes_dead_letter() {
 
 #[tokio::test(start_paused = true)]
 async fn full_dead_letter_file_keeps_messages_pending() {
-    let sink = Scripted::new(|message, tries| {
+    let sink = ScriptedSink::new(|message, tries| {
         let is_stubborn = message.name == "c" && tries < 40;
-        (AT_ONCE, if message.name == "c" && !is_stubborn { Outcome::Delivered } else { retry() })
+        (NO_DELAY, if message.name == "c" && !is_stubborn { Outcome::Delivered } else { retry() })
     });
     let world = World::new(Folder::new("full"), "", sink);
     for name in ["a", "b", "c"] {
@@ -254,12 +256,12 @@ async fn full_dead_letter_file_keeps_messages_pending() {
         // One message becomes a dead letter after the other, because the file has space for only two letters.
         sleep(Duration::from_secs(61)).await;
     }
-    assert_eq!(world.engine.drain(LONG).await, 0);
-    assert_eq!(world.sink.taken(), [("c".to_owned(), json!(1))], "the message is retried until its delivery");
+    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
+    assert_eq!(world.sink.accepted(), [("c".to_owned(), json!(1))], "the message is retried until its delivery");
     assert!(
-        world.reported().contains("cannot add a dead letter") && world.reported().contains("the file is full"),
+        world.event_texts().contains("cannot add a dead letter") && world.event_texts().contains("the file is full"),
         "{}",
-        world.reported()
+        world.event_texts()
     );
 }
 
@@ -282,8 +284,9 @@ async fn redrive_keeps_failed_dead_letters() {
     std::fs::write(&file, text(&folder) + "{\"sink\":\"s\",\"wh").expect("enough space");
     dead.add(&letter("s", "e")).expect("enough space");
 
-    let sink = Scripted::new(|message, _| (AT_ONCE, if message.name == "bad" { retry() } else { Outcome::Delivered }));
-    let other = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
+    let sink =
+        ScriptedSink::new(|message, _| (NO_DELAY, if message.name == "bad" { retry() } else { Outcome::Delivered }));
+    let other = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
     let streams =
         Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>), ("t".to_owned(), other.clone() as _)]);
     let report = redrive(&dead, &streams, Some("s")).await.expect("the file can be read");
@@ -316,12 +319,12 @@ async fn interrupted_redrive_is_repeated() {
     };
     let letter = |name: &str| serde_json::from_value::<DeadLetter>(message(name)).expect("a letter");
     dead.add(&letter("a")).expect("enough space");
-    let taken = dead.take().expect("the file can be read");
-    assert_eq!(taken.letters.len(), 1);
+    let accepted = dead.take().expect("the file can be read");
+    assert_eq!(accepted.letters.len(), 1);
     // The program is killed here, and another program continues.
-    drop(taken);
+    drop(accepted);
     dead.add(&letter("b")).expect("enough space");
-    let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
     let streams = Streams::from([("s".to_owned(), sink as Arc<dyn Stream>)]);
     let report = redrive(&dead, &streams, None).await.expect("the file can be read");
     assert_eq!(report.delivered, ["a", "b"]);
@@ -329,15 +332,15 @@ async fn interrupted_redrive_is_repeated() {
 
 #[tokio::test(start_paused = true)]
 async fn unchanged_result_is_acknowledged_without_sending() {
-    let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
     let world = World::new(Folder::new("same"), "", sink);
     for (version, value) in
         [(1, json!({"a": 1, "b": 2})), (2, json!({"b": 2, "a": 1})), (3, json!(3)), (4, json!({"a": 1, "b": 2}))]
     {
         world.put("a", version, value).await;
     }
-    assert_eq!(world.engine.drain(LONG).await, 0);
-    let sent: Vec<Value> = world.sink.taken().into_iter().map(|(_, value)| value).collect();
+    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
+    let sent: Vec<Value> = world.sink.accepted().into_iter().map(|(_, value)| value).collect();
     assert_eq!(sent, [json!({"a": 1, "b": 2}), json!(3), json!({"a": 1, "b": 2})]);
     assert_eq!(world.settled().len(), 4);
     assert_eq!(world.engine.counts().unchanged, 1);
@@ -345,37 +348,36 @@ async fn unchanged_result_is_acknowledged_without_sending() {
 
 #[tokio::test(start_paused = true)]
 async fn debounce_sends_only_the_last_message() {
-    let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
     let world = World::new(Folder::new("debounce"), "debounce = \"10s\"", sink);
     // Frequent changes do not delay a message forever.
     for value in 0..25 {
         world.put("a", value, json!(value)).await;
         sleep(Duration::from_millis(1100)).await;
     }
-    assert_eq!(world.engine.drain(LONG).await, 0);
-    let sent: Vec<Value> = world.sink.taken().into_iter().map(|(_, value)| value).collect();
+    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
+    let sent: Vec<Value> = world.sink.accepted().into_iter().map(|(_, value)| value).collect();
     assert_eq!(sent, [json!(9), json!(19), json!(24)]);
     assert_eq!(world.settled().len(), 25, "replaced messages are acknowledged with their successor");
 }
 
 #[tokio::test(start_paused = true)]
 async fn rate_limit_is_respected() {
-    let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
     let world = World::new(Folder::new("rate"), "rate = {per_second = 2, burst = 3}", sink);
     for number in 0..9 {
         world.put(&format!("pod-{number}"), 1, json!(1)).await;
     }
-    assert_eq!(world.engine.drain(LONG).await, 0);
-    let times: Vec<u64> = world.sink.seen().iter().map(|seen| seen.0.as_millis() as u64 / 100).collect();
+    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
+    let times: Vec<u64> = world.sink.attempts().iter().map(|attempt| attempt.0.as_millis() as u64 / 100).collect();
     assert_eq!(times, [0, 0, 0, 5, 10, 15, 20, 25, 30]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn stuck_sink_blocks_callers_at_the_limit() {
-    let sink =
-        Scripted::new(
-            |_, tries| if tries == 1 { (Duration::from_secs(1000), retry()) } else { (AT_ONCE, Outcome::Delivered) },
-        );
+    let sink = ScriptedSink::new(|_, tries| {
+        if tries == 1 { (Duration::from_secs(1000), retry()) } else { (NO_DELAY, Outcome::Delivered) }
+    });
     let world = World::new(Folder::new("room"), "", sink);
     // The number of messages that a single namespace may queue.
     for number in 0..5_000 {
@@ -391,18 +393,18 @@ async fn stuck_sink_blocks_callers_at_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn reload_keeps_pending_messages_and_results() {
-    let sink = Scripted::new(|_, _| (AT_ONCE, retry()));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, retry()));
     let folder = Folder::new("reload");
     let anew = plan(&folder, "concurrency = 2");
     let world = World::new(folder, "", sink);
     world.put("a", 1, json!(1)).await;
     sleep(Duration::from_secs(5)).await;
-    let better = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
+    let better = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
     world.engine.act_by(&anew, Streams::from([("s".to_owned(), better.clone() as Arc<dyn Stream>)]));
     world.put("a", 2, json!(1)).await;
     world.put("a", 3, json!(3)).await;
-    assert_eq!(world.engine.drain(LONG).await, 0);
-    let sent: Vec<Value> = better.taken().into_iter().map(|(_, value)| value).collect();
+    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
+    let sent: Vec<Value> = better.accepted().into_iter().map(|(_, value)| value).collect();
     assert_eq!(sent, [json!(1), json!(3)], "the pending message, and no duplicate of it");
 }
 
@@ -423,7 +425,7 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
         }
     };
     dead.add(&letter("one")).expect("enough space");
-    let slow = Scripted::new(|_, _| (Duration::from_secs(4), retry()));
+    let slow = ScriptedSink::new(|_, _| (Duration::from_secs(4), retry()));
     let streams = Streams::from([("s".to_owned(), slow.clone() as Arc<dyn Stream>)]);
     let first = redrive(&dead, &streams, None);
     tokio::pin!(first);
@@ -436,7 +438,7 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
     assert!(rejected.to_string().contains("another `redrive` of"), "{rejected}");
     first.await.expect("the files can be read");
 
-    let better = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
+    let better = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
     let streams = Streams::from([("s".to_owned(), better as Arc<dyn Stream>)]);
     let mut delivered = redrive(&other, &streams, None).await.expect("the first redrive has ended").delivered;
     delivered.sort();
@@ -456,18 +458,18 @@ async fn busy_receiver_stops_redrive() {
             DeadLetter { sink: "s".to_owned(), why: "w".to_owned(), attempts: 1, message: message.expect("a message") };
         dead.add(&letter).expect("enough space");
     }
-    let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Busy { after: None, why: "429".to_owned() }));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Busy { after: None, why: "429".to_owned() }));
     let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);
     let report = redrive(&dead, &streams, None).await.expect("the file can be read");
-    assert_eq!((report.failed.len(), sink.seen().len()), (3, 1));
+    assert_eq!((report.failed.len(), sink.attempts().len()), (3, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn engine_reports_undeliverable_messages() {
     // The sink accepts only the message of the fourth object.
-    let sink = Scripted::new(|message, _| {
+    let sink = ScriptedSink::new(|message, _| {
         let outcome = if message.name == "d" { Outcome::Delivered } else { retry() };
-        (AT_ONCE, outcome)
+        (NO_DELAY, outcome)
     });
     let world = World::new(Folder::new("undeliverable"), "", sink);
     let engine = world.engine.clone();
@@ -486,8 +488,8 @@ async fn engine_reports_undeliverable_messages() {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_attempt_does_not_delay_report() {
-    let sink = Scripted::new(|_, tries| {
-        let wait = if tries < 5 { AT_ONCE } else { Duration::from_secs(600) };
+    let sink = ScriptedSink::new(|_, tries| {
+        let wait = if tries < 5 { NO_DELAY } else { Duration::from_secs(600) };
         (wait, retry())
     });
     let world = World::new(Folder::new("hanging"), "", sink);

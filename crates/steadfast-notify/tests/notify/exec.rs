@@ -13,7 +13,7 @@ use steadfast_notify::sink::stdout::Lines;
 
 use crate::folder::Folder;
 
-async fn opened(folder: &Path, sink: &str) -> Result<Arc<dyn Stream>, String> {
+async fn open_sink(folder: &Path, sink: &str) -> Result<Arc<dyn Stream>, String> {
     let text = format!("[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n[sinks.s]\n{sink}\n");
     let plan = Plan::read(&folder.join("x.toml").display().to_string(), &text).map_err(|error| error.to_string())?;
     let stdout: Arc<dyn Stream> = Arc::new(Lines::new(std::io::sink(), |_| {}));
@@ -24,7 +24,7 @@ async fn opened(folder: &Path, sink: &str) -> Result<Arc<dyn Stream>, String> {
 /// Returns a sink that runs `script` in a shell.
 async fn shell(folder: &Path, script: &str, more: &str) -> Arc<dyn Stream> {
     let sink = format!("[sinks.s.exec]\ncommand = [\"sh\", \"-c\", '''{script}''']\n{more}");
-    opened(folder, &sink).await.expect("a valid configuration")
+    open_sink(folder, &sink).await.expect("a valid configuration")
 }
 
 fn message(data: &Value) -> Arc<Message> {
@@ -73,7 +73,7 @@ async fn exit_code_determines_the_outcome() {
         assert_eq!(shell(&folder, script, "").await.deliver(&[sent]).await, expected, "{script}");
     }
     let missing =
-        opened(&folder, "[sinks.s.exec]\ncommand = [\"./there-is-none\"]").await.expect("a valid configuration");
+        open_sink(&folder, "[sinks.s.exec]\ncommand = [\"./there-is-none\"]").await.expect("a valid configuration");
     let Outcome::Retry { why, .. } = missing.deliver(&[message(&json!(1))]).await else { panic!("expected a retry") };
     assert!(why.contains("cannot start ./there-is-none"), "{why}");
 }
@@ -137,7 +137,7 @@ async fn missing_secret_is_reported_before_start() {
         ("{file = \"empty\"}", "the file empty is empty"),
     ] {
         let sink = format!("[sinks.s.exec]\ncommand = [\"x\"]\nsecret_env.KEY = {from}");
-        let reported = opened(&folder, &sink).await.map(drop).expect_err("a missing file");
+        let reported = open_sink(&folder, &sink).await.map(drop).expect_err("a missing file");
         assert!(
             reported.contains("x.toml:8:18: ")
                 && reported.contains(what)

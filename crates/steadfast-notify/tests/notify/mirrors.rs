@@ -19,12 +19,12 @@ to = [\"web\"]
 ";
 
 const HAPROXY: &str = "haproxy = {socket = \"admin.sock\", backend = \"web\"}";
-const WHEN: &str = "when = \"has(object.status.podIP)\"";
-const SEND: &str = "send = \"{'key': object.metadata.name, 'address': object.status.podIP, 'port': 80}\"";
-const TO: &str = "to = [\"web\"]";
+const HAS_ADDRESS: &str = "when = \"has(object.status.podIP)\"";
+const SEND_ENTRY: &str = "send = \"{'key': object.metadata.name, 'address': object.status.podIP, 'port': 80}\"";
+const TO_WEB: &str = "to = [\"web\"]";
 
 /// Returns all errors in `text`, if any.
-fn reported(file: &str, text: &str) -> Option<String> {
+fn errors_in(file: &str, text: &str) -> Option<String> {
     match Plan::read(file, text) {
         Ok(plan) => {
             Runtime::new().expect("a runtime").block_on(Openings::of(&plan)).err().map(|problems| problems.to_string())
@@ -41,7 +41,7 @@ fn check_mistakes(mistakes: &[Mistake<'_>]) {
     for &(line, instead, place, what, remedy) in mistakes {
         assert!(VALID.contains(line), "{line}");
         let text = VALID.replace(line, instead);
-        let reported = reported("a.toml", &text).unwrap_or_else(|| panic!("nothing is wrong with {text}"));
+        let reported = errors_in("a.toml", &text).unwrap_or_else(|| panic!("nothing is wrong with {text}"));
         let found =
             reported.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what:?} in {reported}"));
         assert!(found.starts_with(&format!("a.toml:{place}")), "{instead}: not at {place}: {found}");
@@ -52,7 +52,7 @@ fn check_mistakes(mistakes: &[Mistake<'_>]) {
 
 #[test]
 fn mirror_errors_have_position_and_remedy() {
-    assert_eq!(reported("a.toml", VALID), None);
+    assert_eq!(errors_in("a.toml", VALID), None);
     check_mistakes(&[
         (HAPROXY, "haproxi = {}", "2:1:", "unknown field `haproxi`, expected one of", "correct the field"),
         (HAPROXY, "haproxy = {socket = \"s\"}", "2:", "missing field `backend`", "add the field"),
@@ -138,54 +138,66 @@ fn mirror_errors_have_position_and_remedy() {
             "the sink \"cart\" has the same target",
             "use one mirror for both rules",
         ),
-        (TO, "to = [\"log\"]\n[sinks.log.stdout]", "1:", "no rule feeds the mirror", "add the sink to `to`"),
+        (TO_WEB, "to = [\"log\"]\n[sinks.log.stdout]", "1:", "no rule feeds the mirror", "add the sink to `to`"),
     ]);
 }
 
 #[test]
 fn mirror_rule_errors_have_position_and_remedy() {
     check_mistakes(&[
-        (SEND, "", "4:", "feeds the mirror \"web\" without `send`", "add `send`"),
-        (TO, "to = [\"web\"]\nevents = [\"Added\"]", "10:10:", "not on kinds of changes", "a separate rule"),
-        (WHEN, "when = \"changed('spec')\"", "7:8:", "`old` and `changed(…)` depend on changes", "use only `object`"),
+        (SEND_ENTRY, "", "4:", "feeds the mirror \"web\" without `send`", "add `send`"),
+        (TO_WEB, "to = [\"web\"]\nevents = [\"Added\"]", "10:10:", "not on kinds of changes", "a separate rule"),
         (
-            SEND,
+            HAS_ADDRESS,
+            "when = \"changed('spec')\"",
+            "7:8:",
+            "`old` and `changed(…)` depend on changes",
+            "use only `object`",
+        ),
+        (
+            SEND_ENTRY,
             "send = \"{'key': old.metadata.name, 'address': '', 'port': 1}\"",
             "8:8:",
             "depend on changes",
             "use only",
         ),
         (
-            SEND,
+            SEND_ENTRY,
             "send = \"object.metadata.name + 'x'\"",
             "8:",
             "the result is text, expected an entry",
             "docs/notify.md",
         ),
         (
-            SEND,
+            SEND_ENTRY,
             "send = \"{'key': 'a', 'address': 'b'}\"",
             "8:",
             "an entry needs `port`; it has key, address",
             "docs/notify.md",
         ),
         (
-            SEND,
+            SEND_ENTRY,
             "send = \"{'key': 'a', 'adress': 'b', 'port': 1}\"",
             "8:22:",
             "an entry has no `adress`",
             "docs/notify.md",
         ),
         (
-            SEND,
+            SEND_ENTRY,
             "send = \"{'key': 'a', 'address': 'b', 'port': '80'}\"",
             "8:",
             "`port` is text, expected a number",
             "docs",
         ),
-        (SEND, "send = \"[{'key': 'a', 'address': 'b', 'port': 1, 'ready': 1}]\"", "8:", "`ready` is a number", "docs"),
         (
-            SEND,
+            SEND_ENTRY,
+            "send = \"[{'key': 'a', 'address': 'b', 'port': 1, 'ready': 1}]\"",
+            "8:",
+            "`ready` is a number",
+            "docs",
+        ),
+        (
+            SEND_ENTRY,
             "send = \"object.spec.ports.map(p, {'key': 'a', 'port': p})\"",
             "8:",
             "an entry needs `address`",
@@ -199,25 +211,26 @@ fn invalid_dns_key_is_not_shown() {
     let folder = Folder::new("dns-key");
     let dns = "dns = {server = \"192.0.2.53\", zone = \"example.org\", mark = \"m\", secret = {file = \"key\"}}";
     let send = "send = \"{'key': 'a', 'name': 'a.example.org', 'type': 'A', 'data': object.status.podIP}\"";
-    let text = VALID.replace(HAPROXY, dns).replace(SEND, send);
+    let text = VALID.replace(HAPROXY, dns).replace(SEND_ENTRY, send);
     let file = folder.join("a.toml").display().to_string();
-    let missing = reported(&file, &text).expect("a missing file");
+    let missing = errors_in(&file, &text).expect("a missing file");
     assert!(missing.contains("a.toml:2:") && missing.contains("No such file"), "{missing}");
     assert!(missing.contains("store the key there as `ALGORITHM:NAME:SECRET`"), "{missing}");
     std::fs::write(folder.join("key"), "hmac-md5:mirror:aHVudGVyMg==").expect("enough space");
-    let reported = reported(&file, &text).expect("an unsupported algorithm");
+    let reported = errors_in(&file, &text).expect("an unsupported algorithm");
     assert!(reported.contains("a.toml:2:") && reported.contains("hmac-sha256"), "{reported}");
     assert!(!reported.contains("aHVudGVyMg"), "{reported}");
     std::fs::write(folder.join("key"), "hmac-sha256:mirror:c3RlYWRmYXN0IHN0ZWFkZmFzdCBzdGVhZGZhc3QhISE=\n")
         .expect("enough space");
-    assert_eq!(self::reported(&file, &text), None);
+    assert_eq!(self::errors_in(&file, &text), None);
 }
 
 #[test]
 fn etcd_errors_have_remedies() {
     let send = "send = \"{'key': object.metadata.name, 'value': object.status.podIP}\"";
-    let reported =
-        |etcd: &str| reported("a.toml", &VALID.replace(HAPROXY, &format!("etcd = {{{etcd}}}")).replace(SEND, send));
+    let reported = |etcd: &str| {
+        errors_in("a.toml", &VALID.replace(HAPROXY, &format!("etcd = {{{etcd}}}")).replace(SEND_ENTRY, send))
+    };
     let good = "endpoints = [\"http://10.0.0.1:2379\"], prefix = \"/services/\", mark = \"m\"";
     assert_eq!(reported(good), None);
     assert_eq!(reported(&format!("{good}, lease = \"2m\"")), None);
@@ -243,7 +256,7 @@ fn etcd_errors_have_remedies() {
 fn registry_errors_have_remedies_without_secrets() {
     let send = "send = \"{'key': object.metadata.name, 'value': {'ip': object.status.podIP}}\"";
     let reported = |registry: &str| {
-        reported("a.toml", &VALID.replace(HAPROXY, &format!("registry = {{{registry}}}")).replace(SEND, send))
+        errors_in("a.toml", &VALID.replace(HAPROXY, &format!("registry = {{{registry}}}")).replace(SEND_ENTRY, send))
     };
     let url = "url = \"https://tree.example.test/services/{key}\"";
     let list = "list = \"https://tree.example.test/services?of={mark}&token=hunter2\"";
@@ -274,8 +287,8 @@ fn registry_errors_have_remedies_without_secrets() {
 fn overlapping_haproxy_prefixes_conflict() {
     let two = |one: &str, other: &str| {
         let sink = |prefix: &str| HAPROXY.replace('}', &format!(", prefix = \"{prefix}\"}}"));
-        let text = VALID.replace(HAPROXY, &sink(one)).replace(TO, "to = [\"web\", \"cart\"]");
-        reported("a.toml", &format!("{text}\n[sinks.cart]\n{}", sink(other)))
+        let text = VALID.replace(HAPROXY, &sink(one)).replace(TO_WEB, "to = [\"web\", \"cart\"]");
+        errors_in("a.toml", &format!("{text}\n[sinks.cart]\n{}", sink(other)))
     };
     assert_eq!(two("web-", "cart-"), None);
     for (one, other) in [("web-", "web-"), ("web-", "web-cart-"), ("web-cart-", "web-")] {

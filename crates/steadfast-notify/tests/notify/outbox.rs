@@ -12,16 +12,16 @@ use steadfast_notify::outcome::Outcome;
 
 /// Random result of an attempt.
 #[derive(Clone, Debug)]
-enum Fate {
-    TakenLetters,
+enum AttemptResult {
+    Accepted,
     /// Accepted, but the response is lost.
-    TakenUnheard,
-    NotTaken,
-    Refused,
+    AcceptedResponseLost,
+    Retry,
+    Rejected,
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
-    prop_oneof![4 => Just(Fate::TakenLetters), 2 => Just(Fate::TakenUnheard), 3 => Just(Fate::NotTaken), 1 => Just(Fate::Refused)]
+fn attempt_result() -> impl Strategy<Value = AttemptResult> {
+    prop_oneof![4 => Just(AttemptResult::Accepted), 2 => Just(AttemptResult::AcceptedResponseLost), 3 => Just(AttemptResult::Retry), 1 => Just(AttemptResult::Rejected)]
 }
 
 /// Returns a message for the outbox.
@@ -34,7 +34,7 @@ fn message(lane: usize, number: u64) -> Arc<Message> {
 }
 
 /// End of an attempt, batch number, result and random number.
-type UnderWay = (Duration, u64, Vec<Arc<Message>>, Fate, f64);
+type RunningAttempt = (Duration, u64, Vec<Arc<Message>>, AttemptResult, f64);
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
@@ -44,7 +44,7 @@ proptest! {
     #[test]
     fn outbox_keeps_order_and_loses_nothing(
         puts in prop::collection::vec((0_usize..4, 0_u64..2_000), 1..40),
-        fates in prop::collection::vec((fate(), 0_u64..3_000, 0.0_f64..1.0), 1..60),
+        results in prop::collection::vec((attempt_result(), 0_u64..3_000, 0.0_f64..1.0), 1..60),
         concurrency in 1_usize..4,
         batch in 1_usize..5,
         rate in prop::option::of((0.5_f64..20.0, 1_u32..4)),
@@ -62,9 +62,9 @@ proptest! {
         let mut puts: Vec<(usize, u64)> = puts;
         puts.sort_by_key(|(_, at)| *at);
         let mut puts = puts.into_iter().enumerate().peekable();
-        let mut fates = fates.into_iter();
+        let mut results = results.into_iter();
         let (mut now, mut total) = (Duration::ZERO, 0_u64);
-        let mut under_way: Vec<UnderWay> = Vec::new();
+        let mut under_way: Vec<RunningAttempt> = Vec::new();
         let mut received: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         let mut settled: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         let mut buried: Vec<u64> = Vec::new();
@@ -76,8 +76,8 @@ proptest! {
             for shipment in outbox.take(now) {
                 prop_assert!(!shipment.messages.is_empty() && shipment.messages.len() <= batch);
                 // Attempts succeed after the last random result.
-                let (fate, takes, chance) = fates.next().unwrap_or((Fate::TakenLetters, 10, 0.5));
-                under_way.push((now + Duration::from_millis(takes), shipment.number, shipment.messages, fate, chance));
+                let (attempt_result, takes, chance) = results.next().unwrap_or((AttemptResult::Accepted, 10, 0.5));
+                under_way.push((now + Duration::from_millis(takes), shipment.number, shipment.messages, attempt_result, chance));
             }
             prop_assert!(under_way.len() <= concurrency);
             let mut lanes: Vec<&str> = Vec::new();
@@ -94,8 +94,8 @@ proptest! {
             prop_assert!(next > now || ends == Some(next) || comes == Some(next), "the next deadline has already passed");
             now = now.max(next);
             if ends == Some(next) {
-                let (_, number, messages, fate, chance) = under_way.remove(0);
-                if matches!(fate, Fate::TakenLetters | Fate::TakenUnheard) {
+                let (_, number, messages, attempt_result, chance) = under_way.remove(0);
+                if matches!(attempt_result, AttemptResult::Accepted | AttemptResult::AcceptedResponseLost) {
                     for message in &messages {
                         received.entry(message.name.clone()).or_default().push(message.data.as_u64().expect("a number"));
                     }
@@ -106,10 +106,10 @@ proptest! {
                     prop_assert!(newest.is_none_or(|newest| *newest < number), "{} after {:?}", number, newest);
                 }
                 let why = String::new();
-                let outcome = match fate {
-                    Fate::TakenLetters => Outcome::Delivered,
-                    Fate::TakenUnheard | Fate::NotTaken => Outcome::Retry { after: None, why },
-                    Fate::Refused => Outcome::Refused { why },
+                let outcome = match attempt_result {
+                    AttemptResult::Accepted => Outcome::Delivered,
+                    AttemptResult::AcceptedResponseLost | AttemptResult::Retry => Outcome::Retry { after: None, why },
+                    AttemptResult::Rejected => Outcome::Refused { why },
                 };
                 let bury = |message: &Message, _: &str, _: u32| {
                     buried.push(message.data.as_u64().expect("a number"));

@@ -9,7 +9,7 @@ use steadfast_notify::message::Message;
 use steadfast_notify::outbox::{Delivery, MAX_PEER_WAIT, Outbox};
 use steadfast_notify::outcome::Outcome;
 
-use crate::delivery::{AT_ONCE, LONG, Scripted, World};
+use crate::delivery::{DRAIN_TIMEOUT, NO_DELAY, ScriptedSink, World};
 use crate::folder::Folder;
 
 const fn seconds(seconds: u64) -> Duration {
@@ -49,12 +49,12 @@ fn sent(outbox: &mut Outbox<()>, now: Duration) -> Vec<(u64, String)> {
 fn rejected_request_pauses_the_whole_sink() {
     let mut outbox = Outbox::new(delivery());
     for number in 0..40 {
-        outbox.put(AT_ONCE, message("shop", &number.to_string()), ());
+        outbox.put(NO_DELAY, message("shop", &number.to_string()), ());
     }
-    let first = sent(&mut outbox, AT_ONCE);
+    let first = sent(&mut outbox, NO_DELAY);
     assert_eq!(first.len(), 4);
     for (number, _) in first {
-        outbox.settle(AT_ONCE, number, &busy(Some(seconds(30))), || 0.5, |_, _, _| true);
+        outbox.settle(NO_DELAY, number, &busy(Some(seconds(30))), || 0.5, |_, _, _| true);
     }
     assert_eq!(sent(&mut outbox, seconds(29)), []);
     assert_eq!(outbox.next(seconds(1)), Some(seconds(30)));
@@ -69,8 +69,8 @@ fn rejected_request_pauses_the_whole_sink() {
 #[test]
 fn rejections_without_a_wait_back_off() {
     let mut outbox = Outbox::new(delivery());
-    outbox.put(AT_ONCE, message("shop", "a"), ());
-    let (mut now, mut waits) = (AT_ONCE, Vec::new());
+    outbox.put(NO_DELAY, message("shop", "a"), ());
+    let (mut now, mut waits) = (NO_DELAY, Vec::new());
     for _ in 0..8 {
         let batch = sent(&mut outbox, now);
         outbox.settle(now, batch[0].0, &busy(None), || 1.0, |_, _, _| true);
@@ -85,10 +85,10 @@ fn rejections_without_a_wait_back_off() {
 fn pause_ends_with_a_last_attempt() {
     let mut outbox = Outbox::new(Delivery { give_up_after: seconds(20), ..delivery() });
     for name in ["a", "b"] {
-        outbox.put(AT_ONCE, message("shop", name), ());
+        outbox.put(NO_DELAY, message("shop", name), ());
     }
-    for (number, _) in sent(&mut outbox, AT_ONCE) {
-        outbox.settle(AT_ONCE, number, &busy(Some(Duration::MAX)), || 0.5, |_, _, _| true);
+    for (number, _) in sent(&mut outbox, NO_DELAY) {
+        outbox.settle(NO_DELAY, number, &busy(Some(Duration::MAX)), || 0.5, |_, _, _| true);
     }
     assert_eq!(outbox.next(seconds(1)), Some(seconds(20)));
     let mut buried = Vec::new();
@@ -110,9 +110,9 @@ fn slow_namespace_leaves_slots_to_others() {
     // Each of 40 messages of one namespace takes 10 s. Without a limit, a message of another namespace waited 99 s.
     let mut outbox = Outbox::new(delivery());
     for number in 0..40 {
-        outbox.put(AT_ONCE, message("slow", &number.to_string()), ());
+        outbox.put(NO_DELAY, message("slow", &number.to_string()), ());
     }
-    let first: Vec<u64> = sent(&mut outbox, AT_ONCE).into_iter().map(|(number, _)| number).collect();
+    let first: Vec<u64> = sent(&mut outbox, NO_DELAY).into_iter().map(|(number, _)| number).collect();
     assert_eq!(first.len(), 4, "a single namespace has all slots");
     outbox.put(seconds(1), message("other", "x"), ());
     for number in first {
@@ -132,12 +132,12 @@ fn slow_namespace_leaves_slots_to_others() {
 fn namespaces_take_turns_in_batches() {
     let mut outbox = Outbox::new(Delivery { concurrency: 1, batch: 4, ..delivery() });
     for number in 0..6 {
-        outbox.put(AT_ONCE, message("a", &number.to_string()), ());
+        outbox.put(NO_DELAY, message("a", &number.to_string()), ());
     }
     for number in 0..2 {
-        outbox.put(AT_ONCE, message("b", &number.to_string()), ());
+        outbox.put(NO_DELAY, message("b", &number.to_string()), ());
     }
-    let batch = outbox.take(AT_ONCE).remove(0);
+    let batch = outbox.take(NO_DELAY).remove(0);
     let ids: Vec<&str> = batch.messages.iter().map(|message| message.id.as_str()).collect();
     assert_eq!(ids, ["a/0", "b/0", "a/1", "b/1"]);
 }
@@ -181,12 +181,12 @@ proptest! {
 async fn enormous_retry_after_ends_with_message() {
     for after in [seconds(u64::MAX), seconds(99_999_999_999), seconds(45)] {
         let asks = Outcome::Retry { after: Some(after), why: "busy".to_owned() };
-        let sink = Scripted::new(move |_, _| (AT_ONCE, asks.clone()));
+        let sink = ScriptedSink::new(move |_, _| (NO_DELAY, asks.clone()));
         let world = World::new(Folder::new("enormous"), "", sink);
         world.put("a", 1, json!(1)).await;
-        assert_eq!(world.engine.drain(LONG).await, 0);
+        assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
         // `give_up_after` is 60 s.
-        let attempts: Vec<u64> = world.sink.seen().into_iter().map(|(at, ..)| at.as_secs()).collect();
+        let attempts: Vec<u64> = world.sink.attempts().into_iter().map(|(at, ..)| at.as_secs()).collect();
         assert!(attempts.first() == Some(&0) && attempts.last() == Some(&60), "{after:?}: {attempts:?}");
         let counts = &world.engine.counts().sinks["s"];
         assert_eq!((counts.given_up, counts.restarts), (1, 0));
@@ -195,17 +195,22 @@ async fn enormous_retry_after_ends_with_message() {
 
 #[tokio::test(start_paused = true)]
 async fn flaky_sink_writes_no_line_per_message() {
-    let sink =
-        Scripted::new(|_, tries| (AT_ONCE, if tries == 1 { crate::delivery::retry() } else { Outcome::Delivered }));
+    let sink = ScriptedSink::new(|_, tries| {
+        (NO_DELAY, if tries == 1 { crate::delivery::retry() } else { Outcome::Delivered })
+    });
     let world = World::new(Folder::new("flaky"), "", sink);
     for number in 0..50 {
         world.put(&format!("pod-{number}"), 1, json!(1)).await;
-        assert_eq!(world.engine.drain(LONG).await, 0);
+        assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
     }
-    assert_eq!(world.reported().lines().count(), 3, "{}", world.reported());
+    assert_eq!(world.event_texts().lines().count(), 3, "{}", world.event_texts());
     assert_eq!(world.engine.counts().sinks["s"].failing.as_deref(), Some("not now"));
     tokio::time::sleep(seconds(700)).await;
-    assert_eq!(world.reported().lines().count(), 4, "{}", world.reported());
-    assert!(world.reported().ends_with("messages are accepted again, 0 messages pending"), "{}", world.reported());
+    assert_eq!(world.event_texts().lines().count(), 4, "{}", world.event_texts());
+    assert!(
+        world.event_texts().ends_with("messages are accepted again, 0 messages pending"),
+        "{}",
+        world.event_texts()
+    );
     assert_eq!(world.engine.counts().sinks["s"].failing, None);
 }

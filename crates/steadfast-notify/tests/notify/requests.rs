@@ -8,20 +8,20 @@ use steadfast_notify::outcome::Outcome;
 use steadfast_notify::sink::Stream;
 
 use crate::receiver::Receiver;
-use crate::webhook::{folder, message, opened};
+use crate::webhook::{folder, message, open_sink};
 
 async fn deliver(stream: &Arc<dyn Stream>) -> Outcome {
     stream.deliver(&[message("a")]).await
 }
 
-fn refused(outcome: Outcome) -> String {
+fn rejection_reason(outcome: Outcome) -> String {
     match outcome {
         Outcome::Refused { why } => why,
         other => panic!("{other:?}"),
     }
 }
 
-fn retried(outcome: Outcome) -> String {
+fn retry_reason(outcome: Outcome) -> String {
     match outcome {
         Outcome::Retry { why, .. } => why,
         other => panic!("{other:?}"),
@@ -38,13 +38,13 @@ async fn request_uses_body_method_and_content_type() {
     let receiver = Receiver::with_status(200).await;
     let more =
         "method = \"PUT\"\nbody = \"{'text': message.name + ' is ' + message.data.ip, 'at': message.unix_seconds}\"";
-    let stream = opened(&folder("body"), &receiver.url("/x"), more).await.expect("a valid configuration");
+    let stream = open_sink(&folder("body"), &receiver.url("/x"), more).await.expect("a valid configuration");
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
     let more = "body = \"message.type + ' ' + secrets.key\"\nsecrets = {key = {file = \"key\"}}\ncontent_type = \"text/x-log\"";
-    let stream = opened(&folder("text"), &receiver.url("/x"), more).await.expect("a valid configuration");
+    let stream = open_sink(&folder("text"), &receiver.url("/x"), more).await.expect("a valid configuration");
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
     let more = "mode = \"batched\"\nbody = \"messages.map(m, m.name)\"";
-    let stream = opened(&folder("batch"), &receiver.url("/x"), more).await.expect("a valid configuration");
+    let stream = open_sink(&folder("batch"), &receiver.url("/x"), more).await.expect("a valid configuration");
     assert_eq!(stream.deliver(&[message("a"), message("b")]).await, Outcome::Delivered);
 
     let arrived = receiver.take();
@@ -60,8 +60,8 @@ async fn failing_body_is_rejected_immediately() {
     let receiver = Receiver::with_status(200).await;
     for (body, what) in [("message.data.missing.field", "`body` failed"), ("null", "returned null")] {
         let more = format!("body = \"{body}\"");
-        let stream = opened(&folder("fails"), &receiver.url("/"), &more).await.expect("a valid configuration");
-        let why = refused(deliver(&stream).await);
+        let stream = open_sink(&folder("fails"), &receiver.url("/"), &more).await.expect("a valid configuration");
+        let why = rejection_reason(deliver(&stream).await);
         assert!(why.contains(what), "{why}");
     }
     assert_eq!(receiver.take().len(), 0);
@@ -82,11 +82,11 @@ async fn request_errors_have_positions() {
         ("secrets = {a = {file = \"none\"}}", "the file none"),
         ("headers = {Authorization = \"Key {a}\"}", "the configuration contains a secret"),
     ] {
-        let reported = opened(&folder, "http://127.0.0.1:1/", more).await.map(drop).expect_err(more);
+        let reported = open_sink(&folder, "http://127.0.0.1:1/", more).await.map(drop).expect_err(more);
         assert!(reported.contains(what) && reported.contains("x.toml:"), "{more}: {reported}");
         assert!(!reported.contains("hunter2"), "{reported}");
     }
-    let reported = opened(&folder, "http://127.0.0.1:1/{token}", "").await.map(drop).expect_err("no such secret");
+    let reported = open_sink(&folder, "http://127.0.0.1:1/{token}", "").await.map(drop).expect_err("no such secret");
     assert!(reported.contains("unknown secret \"token\" in `{token}`"), "{reported}");
     let wrong =
         "[sinks.s]\nwebhook = {url = {fil = \"x\"}}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n";
@@ -110,7 +110,7 @@ async fn url_and_headers_take_secrets() {
     let stream = plan.open(&stdout).await.unwrap_or_else(|why| panic!("{why}"))["s"].clone();
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
     let more = "secrets = {part = {file = \"part\"}}\nheaders = {Authorization = \"Key {part}\", X-Json = \"{}\"}";
-    let stream = opened(&folder, &receiver.url("/services/{part}"), more).await.expect("a valid configuration");
+    let stream = open_sink(&folder, &receiver.url("/services/{part}"), more).await.expect("a valid configuration");
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
     let arrived = receiver.take();
     assert_eq!(arrived[0].path, "/whole?token=hunter2");
@@ -123,13 +123,13 @@ async fn url_and_headers_take_secrets() {
     assert!(reported.contains("is not the whole URL of a server") && !reported.contains("hunter2"), "{reported}");
 }
 
-const AUTHORIZED: &str = "secret_headers = {Authorization = {file = \"token\"}}";
+const WITH_TOKEN: &str = "secret_headers = {Authorization = {file = \"token\"}}";
 
 #[tokio::test]
 async fn changed_secret_files_are_read_again() {
     let receiver = Receiver::with_status(200).await;
     let folder = folder("changed");
-    let stream = opened(&folder, &receiver.url("/"), AUTHORIZED).await.expect("a valid configuration");
+    let stream = open_sink(&folder, &receiver.url("/"), WITH_TOKEN).await.expect("a valid configuration");
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
     std::fs::write(folder.join("token"), "Bearer new").expect("enough space");
     pause().await;
@@ -152,8 +152,8 @@ async fn rejected_credentials_are_reloaded_before_failing() {
         })
         .await;
         let folder = folder(&format!("rejected-{status}"));
-        let stream = opened(&folder, &receiver.url("/"), AUTHORIZED).await.expect("a valid configuration");
-        let why = retried(deliver(&stream).await);
+        let stream = open_sink(&folder, &receiver.url("/"), WITH_TOKEN).await.expect("a valid configuration");
+        let why = retry_reason(deliver(&stream).await);
         assert!(why.contains(&status.to_string()) && why.ends_with("the secrets are unchanged"), "{why}");
         assert!(!why.contains("hunter2"), "{why}");
         // The failing attempt itself re-reads a file that has just changed.
@@ -179,8 +179,9 @@ async fn redirects_keep_body_but_not_secrets() {
         })
         .await;
         let folder = folder(&format!("redirect-{status}"));
-        let to =
-            async |path: &str| opened(&folder, &receiver.url(path), AUTHORIZED).await.expect("a valid configuration");
+        let to = async |path: &str| {
+            open_sink(&folder, &receiver.url(path), WITH_TOKEN).await.expect("a valid configuration")
+        };
         assert_eq!(deliver(&to("/first").await).await, Outcome::Delivered);
         let arrived = receiver.take();
         assert_eq!((arrived.len(), arrived[1].method.as_str()), (2, "POST"));
@@ -191,16 +192,16 @@ async fn redirects_keep_body_but_not_secrets() {
         assert_eq!((&arrived[0].body, arrived[0].path.as_str()), (&sent[0].body, "/elsewhere"));
         assert_eq!((sent[0].header("authorization"), arrived[0].header("authorization")), ("Bearer hunter2", ""));
 
-        let why = refused(deliver(&to("/loop").await).await);
+        let why = rejection_reason(deliver(&to("/loop").await).await);
         assert!(why.contains("more than 5 times"), "{why}");
         assert_eq!(receiver.take().len(), 6);
         for path in ["/bad", "/none"] {
-            let why = refused(deliver(&to(path).await).await);
+            let why = rejection_reason(deliver(&to(path).await).await);
             assert!(why.contains("`Location`"), "{why}");
         }
         let more = "body = \"secrets.key\"\nsecrets = {key = {file = \"key\"}}";
-        let stream = opened(&folder, &receiver.url("/away"), more).await.expect("a valid configuration");
-        let why = refused(deliver(&stream).await);
+        let stream = open_sink(&folder, &receiver.url("/away"), more).await.expect("a valid configuration");
+        let why = rejection_reason(deliver(&stream).await);
         assert!(why.contains("the body may contain secrets"), "{why}");
         assert_eq!(other.take().len(), 0);
     }
@@ -210,8 +211,8 @@ async fn redirects_keep_body_but_not_secrets() {
 async fn unsupported_redirects_are_rejected() {
     for status in [301, 302, 303] {
         let receiver = Receiver::start(move |_, _| (status, Some(("location", "/x".to_owned())), String::new())).await;
-        let stream = opened(&folder("moved"), &receiver.url("/"), "").await.expect("a valid configuration");
-        let why = refused(deliver(&stream).await);
+        let stream = open_sink(&folder("moved"), &receiver.url("/"), "").await.expect("a valid configuration");
+        let why = rejection_reason(deliver(&stream).await);
         assert!(why.contains("set `url` to the new address"), "{why}");
         assert_eq!(receiver.take().len(), 1);
     }
@@ -220,6 +221,6 @@ async fn unsupported_redirects_are_rejected() {
 #[tokio::test]
 async fn response_body_appears_in_the_reason() {
     let receiver = Receiver::start(|_, _| (400, None, "invalid_payload\u{1b}[2J".to_owned())).await;
-    let stream = opened(&folder("reason"), &receiver.url("/"), "").await.expect("a valid configuration");
-    assert_eq!(refused(deliver(&stream).await), "the server returned 400 Bad Request: invalid_payload [2J");
+    let stream = open_sink(&folder("reason"), &receiver.url("/"), "").await.expect("a valid configuration");
+    assert_eq!(rejection_reason(deliver(&stream).await), "the server returned 400 Bad Request: invalid_payload [2J");
 }

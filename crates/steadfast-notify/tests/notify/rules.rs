@@ -88,13 +88,13 @@ proptest! {
         let expected = or(scaled, and(Some(new.is_none()), is_web));
 
         let verdict = rule.judge(&change(old.as_ref(), new.as_ref()));
-        let said = match &verdict {
+        let result = match &verdict {
             Verdict::Fires(_) => Some(true),
             Verdict::DoesNotHold => Some(false),
             Verdict::Failed { expression: "when", .. } => None,
             other => panic!("{other:?}"),
         };
-        prop_assert_eq!(said, expected, "{:?} → {:?}: {:?}", old, new, verdict);
+        prop_assert_eq!(result, expected, "{:?} → {:?}: {:?}", old, new, verdict);
         if let Verdict::Fires(data) = verdict {
             let images: Vec<&Value> =
                 last["spec"]["containers"].as_array().expect("a list").iter().map(|one| &one["image"]).collect();

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use steadfast_notify::Plan;
 
-use crate::configuration::GOOD;
+use crate::configuration::VALID;
 
 fn examples() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/notify");
@@ -36,7 +36,7 @@ fn examples_match_the_published_schema() {
 #[test]
 fn schema_rejects_what_the_parser_rejects() {
     let schema = steadfast_notify::config::schema();
-    let good: Value = toml::from_str(GOOD).expect("valid TOML");
+    let good: Value = toml::from_str(VALID).expect("valid TOML");
     assert_eq!(misfits(&schema, &schema, &good), Vec::<String>::new());
     for (path, value) in [
         ("/rules/0/name", json!(7)),

@@ -11,12 +11,12 @@ use steadfast_notify::sink::Stream;
 use steadfast_notify::{Engine, Streams, Supervisor};
 use tokio::time::sleep;
 
-use crate::delivery::{AT_ONCE, LONG, Scripted, change, plan, retry};
+use crate::delivery::{DRAIN_TIMEOUT, NO_DELAY, ScriptedSink, change, plan, retry};
 use crate::folder::Folder;
 
 /// Returns an engine with a callback that panics inside the worker's task, in the first `panics` reports about
 /// failures.
-fn engine(folder: &Folder, panics: u32, sink: Arc<Scripted>) -> (Engine, Supervisor, Arc<AtomicU32>) {
+fn engine(folder: &Folder, panics: u32, sink: Arc<ScriptedSink>) -> (Engine, Supervisor, Arc<AtomicU32>) {
     let reported = Arc::new(AtomicU32::new(0));
     let (left, seen) = (AtomicU32::new(panics), reported.clone());
     let report = move |notice: EngineEvent| match notice {
@@ -37,17 +37,17 @@ fn engine(folder: &Folder, panics: u32, sink: Arc<Scripted>) -> (Engine, Supervi
 async fn panicked_worker_restarts_and_delivers_everything() {
     let folder = Folder::new("panicked");
     // `stuck` is in flight at the panic of the worker: the attempt never returns a result.
-    let sink = Scripted::new(|message, tries| match (&*message.name, tries) {
+    let sink = ScriptedSink::new(|message, tries| match (&*message.name, tries) {
         ("fails", 1) => (Duration::from_secs(1), retry()),
         ("stuck", 1) => (Duration::from_secs(10), Outcome::Delivered),
-        _ => (AT_ONCE, Outcome::Delivered),
+        _ => (NO_DELAY, Outcome::Delivered),
     });
     let (engine, _supervisor, reported) = engine(&folder, 1, sink.clone());
     for name in ["fails", "stuck"] {
         engine.accept("r", "s", change(name, 1, &json!(1)), || {}).await;
     }
-    assert_eq!(engine.drain(LONG).await, 0);
-    let mut taken: Vec<String> = sink.taken().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(engine.drain(DRAIN_TIMEOUT).await, 0);
+    let mut taken: Vec<String> = sink.accepted().into_iter().map(|(name, _)| name).collect();
     taken.sort();
     assert_eq!(taken, ["fails", "stuck"]);
     let counts = engine.counts().sinks["s"].clone();
@@ -57,7 +57,7 @@ async fn panicked_worker_restarts_and_delivers_everything() {
 #[tokio::test(start_paused = true)]
 async fn worker_that_keeps_panicking_counts_restarts() {
     let folder = Folder::new("panicking");
-    let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Refused { why: "never".to_owned() }));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Refused { why: "never".to_owned() }));
     let (engine, supervisor, reported) = engine(&folder, u32::MAX, sink);
     // Each dead letter is reported, and each report panics.
     for number in 0..5 {

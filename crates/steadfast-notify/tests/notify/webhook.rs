@@ -82,7 +82,7 @@ pub(crate) fn folder(name: &str) -> Folder {
     folder
 }
 
-pub(crate) async fn opened(folder: &std::path::Path, url: &str, more: &str) -> Result<Arc<dyn Stream>, String> {
+pub(crate) async fn open_sink(folder: &std::path::Path, url: &str, more: &str) -> Result<Arc<dyn Stream>, String> {
     let text = format!(
         "[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nsend = \"object.status\"\nto = [\"s\"]\n[sinks.s.webhook]\nurl = \"{url}\"\n{more}\n"
     );
@@ -128,7 +128,7 @@ async fn message_is_a_signed_cloud_event() {
     let more =
         "hmac = {file = \"key\"}\nheaders = {X-Team = \"edge\"}\nsecret_headers = {Authorization = {file = \"token\"}}";
     let url = format!("http://{}/hooks/in?x=1", receiver.address);
-    let stream = opened(&folder("structured"), &url, more).await.expect("a valid configuration");
+    let stream = open_sink(&folder("structured"), &url, more).await.expect("a valid configuration");
     assert_eq!(stream.deliver(&[message("a")]).await, Outcome::Delivered);
     let Received { method, path, headers, body } = receiver.take();
     assert_eq!((method, path.as_str()), (Method::POST, "/hooks/in?x=1"));
@@ -145,7 +145,7 @@ async fn message_is_a_signed_cloud_event() {
 async fn messages_are_batched_in_order() {
     let receiver = Receiver::start(200, None).await;
     let url = format!("http://{}", receiver.address);
-    let stream = opened(&folder("batched"), &url, "mode = \"batched\"").await.expect("a valid configuration");
+    let stream = open_sink(&folder("batched"), &url, "mode = \"batched\"").await.expect("a valid configuration");
     assert_eq!(stream.deliver(&[message("a"), message("b")]).await, Outcome::Delivered);
     let Received { path, headers, body, .. } = receiver.take();
     assert_eq!(path, "/");
@@ -159,7 +159,7 @@ async fn retry_after_is_returned_without_hidden_retries() {
     for status in [429, 503] {
         let receiver = Receiver::start(status, Some(("retry-after", "77"))).await;
         let url = format!("http://{}", receiver.address);
-        let stream = opened(&folder("busy"), &url, "").await.expect("a valid configuration");
+        let stream = open_sink(&folder("busy"), &url, "").await.expect("a valid configuration");
         let outcome = stream.deliver(&[message("a")]).await;
         let (after, why) = match outcome {
             Outcome::Busy { after, why } if status == 429 => (after, why),
@@ -172,7 +172,7 @@ async fn retry_after_is_returned_without_hidden_retries() {
     }
     let receiver = Receiver::start(410, None).await;
     let stream =
-        opened(&folder("gone"), &format!("http://{}", receiver.address), "").await.expect("a valid configuration");
+        open_sink(&folder("gone"), &format!("http://{}", receiver.address), "").await.expect("a valid configuration");
     assert!(matches!(stream.deliver(&[message("a")]).await, Outcome::Refused { .. }));
 }
 
@@ -181,7 +181,7 @@ async fn unreachable_server_is_retried_with_reason() {
     // Bound and released, so that no server listens.
     let address = TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr()).expect("a port");
     let url = format!("http://{address}");
-    let stream = opened(&folder("nobody"), &url, "timeout = \"2s\"").await.expect("a valid configuration");
+    let stream = open_sink(&folder("nobody"), &url, "timeout = \"2s\"").await.expect("a valid configuration");
     let Outcome::Retry { after: None, why } = stream.deliver(&[message("a")]).await else { panic!("not a retry") };
     assert!(!why.is_empty() && !why.contains("hunter2"), "{why}");
 }
@@ -190,6 +190,6 @@ async fn unreachable_server_is_retried_with_reason() {
 async fn missing_certificates_have_positions() {
     let url = "https://127.0.0.1:1/";
     let reported =
-        opened(&folder("certificates"), url, "ca_file = \"none.pem\"").await.map(drop).expect_err("missing file");
+        open_sink(&folder("certificates"), url, "ca_file = \"none.pem\"").await.map(drop).expect_err("missing file");
     assert!(reported.contains("x.toml:6:") && reported.contains("none.pem"), "{reported}");
 }

@@ -2,6 +2,7 @@
 //!
 //! Each scenario runs with both servers. Without a server, `dig` or `nsupdate`, the scenario is skipped.
 
+mod dns_process;
 mod dns_server;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +10,7 @@ use std::net::TcpListener;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use dns_server::{Kind, MIRROR, OTHER, READER, Running, key};
+use dns_server::{DnsKind, MIRROR, OTHER, READER, RunningServer, key};
 use steadfast_targets::dns::{Data, DnsError, Record, Zone, Zones, entries, entry};
 use steadfast_targets::{Claim, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
 use tokio::time::{sleep, timeout};
@@ -56,8 +57,8 @@ async fn want(mirror: &Mirror<Record>, lines: &[&str], kept: &[&str]) -> Result 
 
 #[tokio::test]
 async fn mirror_manages_only_its_names() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "names").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "names").await?;
         let before = running.zone()?;
         let mirror = mirror(running.target("one")?);
         want(
@@ -121,8 +122,8 @@ async fn mirror_manages_only_its_names() -> Result {
 
 #[tokio::test]
 async fn manual_change_of_record_is_reverted() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "hand").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "hand").await?;
         let mirror = mirror(running.target("one")?);
         let wanted = ["web 30 A 10.0.0.1", "web 30 A 10.0.0.2", "_x._tcp.web 30 SRV 0 5 80 web.example.org"];
         want(&mirror, &wanted, &[]).await?;
@@ -147,8 +148,8 @@ async fn manual_change_of_record_is_reverted() -> Result {
 
 #[tokio::test]
 async fn restarted_server_gets_records_again() -> Result {
-    for kind in Kind::there()? {
-        let mut running = Running::start(kind, "restarts").await?;
+    for kind in DnsKind::available()? {
+        let mut running = RunningServer::start(kind, "restarts").await?;
         let mirror = mirror(running.target("one")?);
         want(&mirror, &["web 30 A 10.0.0.1"], &[]).await?;
         running.stop()?;
@@ -156,14 +157,14 @@ async fn restarted_server_gets_records_again() -> Result {
         let mut status = mirror.status();
         let failing = timeout(TIMEOUT, status.wait_for(|status| status.failing.is_some())).await??.failing.clone();
         assert!(failing.is_some_and(|why| why.contains("does not respond over TCP")), "{kind:?}");
-        running.begin().await?;
+        running.restart().await?;
         until(&mirror, |status| status.entries == 2).await?;
         assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.2"], "{kind:?}");
 
         // Simulates a backup from before the first run of the mirror.
         running.stop()?;
-        running.forget()?;
-        running.begin().await?;
+        running.reset_data()?;
+        running.restart().await?;
         let restored = async {
             while running.dig(&["more.example.org", "A"])? != ["30 A 10.0.0.3"] {
                 sleep(Duration::from_millis(50)).await;
@@ -183,8 +184,8 @@ async fn restarted_server_gets_records_again() -> Result {
 
 #[tokio::test]
 async fn name_taken_after_read_stays_foreign() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "race").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "race").await?;
         let target = running.target("one")?;
         let add = |line: &str| -> Result<Vec<Step<Record>>> {
             Ok(records(&[line])?.into_iter().map(|(name, value)| Step::Add { name, value }).collect())
@@ -225,8 +226,8 @@ async fn name_taken_after_read_stays_foreign() -> Result {
 
 #[tokio::test]
 async fn contested_name_belongs_to_one_mirror() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "two").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "two").await?;
         let (one, other) = (mirror(running.target("one")?), mirror(running.target("other")?));
         let all = |names: Range<u32>, address: &str| -> Result<DesiredState<Record>> {
             let lines: Vec<_> = names.map(|number| format!("n{number} 30 A {address}")).collect();
@@ -247,8 +248,8 @@ async fn contested_name_belongs_to_one_mirror() -> Result {
 
 #[tokio::test]
 async fn oversized_name_delays_no_other() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "much").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "much").await?;
         let target = running.target("one")?;
         let many = (0..3000).map(|number| format!("many 30 A 10.1.{}.{}", number / 256, number % 256));
         let lines: Vec<_> = many.chain(["beside 30 A 10.0.0.1".to_owned()]).collect();
@@ -265,19 +266,19 @@ async fn oversized_name_delays_no_other() -> Result {
 
 #[tokio::test]
 async fn described_steps_are_nsupdate_commands() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "described").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "described").await?;
         let target = running.target("one")?;
         let wanted = records(&["web 30 A 10.0.0.1", "web 30 A 10.0.0.2", "s 30 SRV 1 2 3 web.example.org"])?;
         let found = target.read().await?;
         let steps = wanted.iter().map(|(name, value)| Step::Add { name: name.clone(), value: value.clone() });
         let steps: Vec<_> = steps.collect();
-        running.told(&target.describe(&found, &steps))?;
+        running.run_nsupdate(&target.describe(&found, &steps))?;
         let found = target.read().await?;
         assert_eq!(found.own, wanted, "{kind:?}");
         let steps: Vec<_> = found.own.clone().into_iter().map(|(name, value)| Step::Remove { name, value }).collect();
         let described = target.describe(&found, &steps);
-        running.told(&described)?;
+        running.run_nsupdate(&described)?;
         assert_eq!(target.read().await?.own, BTreeMap::new(), "{kind:?}: {described:?}");
         assert_eq!(running.zone()?.iter().filter(|line| line.contains("steadfast:one")).count(), 0, "{kind:?}");
     }
@@ -286,8 +287,8 @@ async fn described_steps_are_nsupdate_commands() -> Result {
 
 #[tokio::test]
 async fn server_errors_include_remedy() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "wrong").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "wrong").await?;
         let look = async |zone: &str, key: &str| -> Result<String> {
             let target = Zone::new(&running.address.to_string(), zone, key.parse()?, "one")?;
             Ok(target.read().await.expect_err("an error of the server").to_string())
@@ -301,7 +302,7 @@ async fn server_errors_include_remedy() -> Result {
         assert!(error.contains("NOTAUTH; it is not authoritative for the zone"), "{kind:?}: {error}");
         let error = look("example.org", &key(OTHER.0, OTHER.1)).await?;
         // Knot assigns keys to each zone.
-        let expected = if kind == Kind::Knot { "(BADKEY)" } else { "REFUSED; let the key transfer the zone" };
+        let expected = if kind == DnsKind::Knot { "(BADKEY)" } else { "REFUSED; let the key transfer the zone" };
         assert!(error.contains(expected), "{kind:?}: {error}");
 
         let target = Zone::new(&running.address.to_string(), "example.org", key(READER.0, READER.1).parse()?, "one")?;
@@ -311,7 +312,7 @@ async fn server_errors_include_remedy() -> Result {
             .map(|(name, value)| Step::Add { name, value })
             .collect();
         let error = target.apply(&steps).await.expect_err("a read-only key").to_string();
-        let expected = if kind == Kind::Knot { "(BADKEY)" } else { "REFUSED; let the key update the zone" };
+        let expected = if kind == DnsKind::Knot { "(BADKEY)" } else { "REFUSED; let the key update the zone" };
         assert!(error.contains(expected), "{kind:?}: {error}");
 
         let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
@@ -324,9 +325,9 @@ async fn server_errors_include_remedy() -> Result {
 
 /// Precondition of all scenarios: the test reads the zone as it was written.
 #[tokio::test]
-async fn judge_reads_zone_as_written() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "judge").await?;
+async fn dig_reads_zone_as_written() -> Result {
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "judge").await?;
         let expected = [
             "_steadfast.foreign.example.org. 60 TXT \"steadfast:two\"",
             "_steadfast.promised.example.org. 60 TXT \"steadfast:two\"",
@@ -361,8 +362,8 @@ fn apex(kind: &str, data: &str) -> Result<(String, Record)> {
 
 #[tokio::test]
 async fn foreign_apex_records_stay_unchanged() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "apex").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "apex").await?;
         running.nsupdate(&[
             "update add example.org 300 TXT theirs",
             "update add example.org 300 A 192.0.2.9",
@@ -423,8 +424,8 @@ async fn foreign_apex_records_stay_unchanged() -> Result {
 
 #[tokio::test]
 async fn foreign_records_at_own_name_stay() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "text").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "text").await?;
         let target = running.target("one")?;
         let lines =
             ["web 30 A 10.0.0.1", "web 30 TXT ours", "web 30 MX 10 mx.example.net", "1.rev 30 PTR web.example.org"];
@@ -457,8 +458,8 @@ async fn foreign_records_at_own_name_stay() -> Result {
 
 #[tokio::test]
 async fn mark_of_deleted_record_is_removed() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "unused").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "unused").await?;
         let target = running.target("one")?;
         add(&target, &["web 30 A 10.0.0.1", "web 30 TXT ours"]).await?;
         running.nsupdate(&["update delete web.example.org TXT", "send"])?;
@@ -472,8 +473,8 @@ async fn mark_of_deleted_record_is_removed() -> Result {
 
 #[tokio::test]
 async fn rejected_name_delays_no_other_name() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "rejected").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "rejected").await?;
         let target = running.target("one")?;
         target.read().await?;
         let day = (0..60).map(|number| format!("n{number:02} 86400 A 10.0.0.{number}"));
@@ -482,10 +483,10 @@ async fn rejected_name_delays_no_other_name() -> Result {
         let mut wanted = records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?;
         let steps = wanted.clone().into_iter().map(|(name, value)| Step::Add { name, value });
         let result = target.apply(&steps.collect::<Vec<_>>()).await;
-        assert_eq!(result.is_err(), kind == Kind::Bind, "{result:?}");
+        assert_eq!(result.is_err(), kind == DnsKind::Bind, "{result:?}");
         // Afterwards the name is reported, and the other entries are up to date.
         let rejected = target.validate(&mut wanted);
-        assert_eq!(rejected.len(), usize::from(kind == Kind::Bind), "{rejected:?}");
+        assert_eq!(rejected.len(), usize::from(kind == DnsKind::Bind), "{rejected:?}");
         assert!(rejected.values().all(|why| why.contains("b.example.org. in example.org.: REFUSED")), "{rejected:?}");
         assert_eq!(wanted.len() + rejected.len(), 61);
         assert_eq!(running.dig(&["n00.example.org", "A"])?, ["86400 A 10.0.0.0"], "{kind:?}");
@@ -496,8 +497,8 @@ async fn rejected_name_delays_no_other_name() -> Result {
 
 #[tokio::test]
 async fn silent_address_is_skipped() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "rotation").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "rotation").await?;
         // Accepts connections and never responds.
         let silent = TcpListener::bind("127.0.0.1:0")?;
         let server = format!("{},{}", silent.local_addr()?, running.address);
@@ -521,8 +522,8 @@ async fn silent_address_is_skipped() -> Result {
 #[tokio::test]
 async fn manual_change_is_reported_within_seconds() -> Result {
     let limit = Duration::from_secs(10);
-    for kind in Kind::there()? {
-        let mut running = Running::start(kind, "serial").await?;
+    for kind in DnsKind::available()? {
+        let mut running = RunningServer::start(kind, "serial").await?;
         let target = running.target("one")?;
         add(&target, &["web 30 A 10.0.0.1"]).await?;
         target.read().await?;
@@ -533,8 +534,8 @@ async fn manual_change_is_reported_within_seconds() -> Result {
         target.read().await?;
         // The old copy of the zone has a lower serial number.
         running.stop()?;
-        running.forget()?;
-        running.begin().await?;
+        running.reset_data()?;
+        running.restart().await?;
         timeout(limit, target.changed()).await.map_err(|_| format!("{kind:?}: an old copy"))?;
     }
     Ok(())
@@ -542,8 +543,8 @@ async fn manual_change_is_reported_within_seconds() -> Result {
 
 #[tokio::test]
 async fn failing_zone_delays_no_other_zone() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "zones").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "zones").await?;
         let all = ["example.org", "example.net", "example.com"].map(|zone| running.target_of(zone, "one"));
         let zones = Zones::new(all.into_iter().collect::<Result<Vec<_>>>()?)?;
         let mirror = {
@@ -570,8 +571,8 @@ async fn failing_zone_delays_no_other_zone() -> Result {
 
 #[tokio::test]
 async fn second_process_with_mark_is_reported() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "owner").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "owner").await?;
         let (one, other) = (running.target("m")?, running.target("m")?);
         assert_eq!(one.claim("one", 1000).await?, Claim::Ours, "{kind:?}");
         assert_eq!(one.claim("one", 1030).await?, Claim::Ours);
@@ -589,8 +590,8 @@ async fn second_process_with_mark_is_reported() -> Result {
 
 #[tokio::test]
 async fn server_rejects_updates_of_earlier_term() -> Result {
-    for kind in Kind::there()? {
-        let running = Running::start(kind, "term").await?;
+    for kind in DnsKind::available()? {
+        let running = RunningServer::start(kind, "term").await?;
         let (earlier, later) = (running.target("m")?, running.target("m")?);
         assert!(earlier.fence(5, 1000).await?, "{kind:?}");
         earlier.read().await?;

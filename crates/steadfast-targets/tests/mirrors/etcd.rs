@@ -23,7 +23,7 @@ fn found(program: &str) -> Option<PathBuf> {
 }
 
 /// Checks for the programs. Without them, the test prints the reason, or fails if skips are forbidden.
-fn is_there() -> Result<bool> {
+fn is_available() -> Result<bool> {
     let Some(missing) = ["etcd", "etcdctl"].into_iter().find(|program| found(program).is_none()) else {
         return Ok(true);
     };
@@ -31,23 +31,23 @@ fn is_there() -> Result<bool> {
         return Err(format!("STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no {missing} on the path").into());
     }
     // Written to the terminal, because the harness captures the output of passing tests.
-    let told = format!("skipped: there is no {missing} on the path\n");
-    std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes())?;
+    let message = format!("skipped: there is no {missing} on the path\n");
+    std::io::Write::write_all(&mut std::io::stderr(), message.as_bytes())?;
     Ok(false)
 }
 
 /// etcd with one member on free ports and its own folder. Killed on drop.
-struct Running {
+struct RunningEtcd {
     folder: PathBuf,
     client: String,
     peer: String,
     process: Option<Child>,
 }
 
-impl Running {
+impl RunningEtcd {
     async fn start(name: &str) -> Result<Self> {
         let mut running = Self::prepare(name)?;
-        running.begin().await?;
+        running.spawn_and_wait().await?;
         Ok(running)
     }
 
@@ -62,7 +62,7 @@ impl Running {
         Ok(Self { folder, client, peer, process: None })
     }
 
-    async fn begin(&mut self) -> Result {
+    async fn spawn_and_wait(&mut self) -> Result {
         self.spawn("default", &format!("default={}", self.peer))?;
         self.ready().await
     }
@@ -135,7 +135,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningEtcd {
     fn drop(&mut self) {
         let _ = self.stop();
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -172,10 +172,10 @@ async fn want(mirror: &Mirror<EtcdValue>, entries: &[(&str, &str)]) -> Result<St
 
 #[tokio::test]
 async fn mirror_manages_only_its_keys() -> Result {
-    if !is_there()? {
+    if !is_available()? {
         return Ok(());
     }
-    let running = Running::start("keys").await?;
+    let running = RunningEtcd::start("keys").await?;
     running.etcdctl(&["put", "/services/theirs", "x"])?;
     running.etcdctl(&["put", "/services0", "beside"])?;
     let mirror = running.mirror("one")?;
@@ -202,10 +202,10 @@ async fn mirror_manages_only_its_keys() -> Result {
 
 #[tokio::test]
 async fn lease_is_renewed_and_granted_again() -> Result {
-    if !is_there()? {
+    if !is_available()? {
         return Ok(());
     }
-    let mut running = Running::start("lease").await?;
+    let mut running = RunningEtcd::start("lease").await?;
     let mirror = running.mirror("one")?;
     want(&mirror, &[("a", "1"), ("b", "2")]).await?;
     let all = pairs(&[("/services/a", "1"), ("/services/b", "2")]);
@@ -240,7 +240,7 @@ async fn lease_is_renewed_and_granted_again() -> Result {
 
     // A restart of either side preserves the entries.
     running.stop()?;
-    running.begin().await?;
+    running.spawn_and_wait().await?;
     mirror.stop().await;
     let found = running.target("one")?.read().await?;
     assert_eq!(found.own.len(), 2);
@@ -261,10 +261,10 @@ async fn lease_is_renewed_and_granted_again() -> Result {
 
 #[tokio::test]
 async fn key_taken_after_read_stays_foreign() -> Result {
-    if !is_there()? {
+    if !is_available()? {
         return Ok(());
     }
-    let running = Running::start("race").await?;
+    let running = RunningEtcd::start("race").await?;
     let target = running.target("one")?;
     target.read().await?;
     running.etcdctl(&["put", "/services/race", "theirs"])?;
@@ -287,10 +287,10 @@ async fn key_taken_after_read_stays_foreign() -> Result {
 
 #[tokio::test]
 async fn many_keys_are_paged_and_batched() -> Result {
-    if !is_there()? {
+    if !is_available()? {
         return Ok(());
     }
-    let running = Running::start("many").await?;
+    let running = RunningEtcd::start("many").await?;
     let names: Vec<_> = (0..2500).map(|number| format!("n{number:05}")).collect();
     let target = running.target("one")?;
     target.apply(&adds(&names.iter().map(|name| &**name).collect::<Vec<_>>())).await?;
@@ -303,10 +303,10 @@ async fn many_keys_are_paged_and_batched() -> Result {
 
 #[tokio::test]
 async fn server_errors_include_remedy() -> Result {
-    if !is_there()? {
+    if !is_available()? {
         return Ok(());
     }
-    let running = Running::start("wrong").await?;
+    let running = RunningEtcd::start("wrong").await?;
     let nobody = format!("http://{}", TcpListener::bind("127.0.0.1:0")?.local_addr()?);
     let error = Etcd::new(&[&nobody], "/services/", "m")?.read().await.expect_err("no server listens");
     assert!(error.to_string().contains("is it in its `--advertise-client-urls`"), "{error}");
@@ -329,8 +329,9 @@ async fn server_errors_include_remedy() -> Result {
 }
 
 /// Starts a cluster of three members.
-async fn cluster(name: &str) -> Result<Vec<Running>> {
-    let mut members = (0..3).map(|number| Running::prepare(&format!("{name}{number}"))).collect::<Result<Vec<_>>>()?;
+async fn cluster(name: &str) -> Result<Vec<RunningEtcd>> {
+    let mut members =
+        (0..3).map(|number| RunningEtcd::prepare(&format!("{name}{number}"))).collect::<Result<Vec<_>>>()?;
     let named = members.iter().enumerate().map(|(number, member)| format!("m{number}={}", member.peer));
     let all = named.collect::<Vec<_>>().join(",");
     for (number, member) in members.iter_mut().enumerate() {
@@ -344,7 +345,7 @@ async fn cluster(name: &str) -> Result<Vec<Running>> {
 
 #[tokio::test]
 async fn frozen_member_delays_requests_once() -> Result {
-    if !is_there()? {
+    if !is_available()? {
         return Ok(());
     }
     let members = cluster("frozen").await?;
@@ -376,10 +377,10 @@ async fn frozen_member_delays_requests_once() -> Result {
 
 #[tokio::test]
 async fn silent_endpoint_is_skipped() -> Result {
-    if !is_there()? {
+    if !is_available()? {
         return Ok(());
     }
-    let running = Running::start("silent").await?;
+    let running = RunningEtcd::start("silent").await?;
     let silent = TcpListener::bind("127.0.0.1:0")?;
     let silent = (format!("http://{}", silent.local_addr()?), silent);
     let target = Etcd::new(&[&silent.0, &running.client], "/services/", "one")?;
@@ -424,10 +425,10 @@ async fn add_all(target: &Etcd, wanted: &BTreeMap<String, EtcdValue>) -> Result 
 
 #[tokio::test]
 async fn oversized_value_affects_only_itself() -> Result {
-    if !is_there()? {
+    if !is_available()? {
         return Ok(());
     }
-    let running = Running::start("sizes").await?;
+    let running = RunningEtcd::start("sizes").await?;
     let target = running.target("one")?.with_lease_ttl(Duration::from_secs(300));
     let text = |bytes: usize| EtcdValue("x".repeat(bytes));
     let mut wanted = BTreeMap::from([
@@ -454,10 +455,10 @@ async fn reports(target: &Etcd, limit: Duration) -> bool {
 
 #[tokio::test]
 async fn external_changes_are_reported_immediately() -> Result {
-    if !is_there()? {
+    if !is_available()? {
         return Ok(());
     }
-    let running = Running::start("watch").await?;
+    let running = RunningEtcd::start("watch").await?;
     let target = running.target("one")?;
     let second = Duration::from_secs(2);
     target.read().await?;
@@ -485,17 +486,17 @@ async fn external_changes_are_reported_immediately() -> Result {
     Ok(())
 }
 
-fn target_revision(running: &Running) -> Result<String> {
+fn target_revision(running: &RunningEtcd) -> Result<String> {
     let status: serde_json::Value = serde_json::from_str(&running.etcdctl(&["endpoint", "status", "-w", "json"])?)?;
     Ok(status[0]["Status"]["header"]["revision"].to_string())
 }
 
 #[tokio::test]
 async fn mirror_restores_revoked_lease_within_seconds() -> Result {
-    if !is_there()? {
+    if !is_available()? {
         return Ok(());
     }
-    let running = Running::start("revoked").await?;
+    let running = RunningEtcd::start("revoked").await?;
     let target = Etcd::new(&[&running.client], "/services/", "one")?;
     target.apply(&adds(&["a"])).await?;
     target.read().await?;
@@ -510,10 +511,10 @@ async fn mirror_restores_revoked_lease_within_seconds() -> Result {
 
 #[tokio::test]
 async fn user_with_password_gets_new_tokens() -> Result {
-    if !is_there()? {
+    if !is_available()? {
         return Ok(());
     }
-    let running = Running::start("users").await?;
+    let running = RunningEtcd::start("users").await?;
     running.etcdctl(&["user", "add", "root:secret"])?;
     running.etcdctl(&["user", "grant-role", "root", "root"])?;
     running.etcdctl(&["role", "add", "mirror"])?;
@@ -550,10 +551,10 @@ async fn user_with_password_gets_new_tokens() -> Result {
 
 #[tokio::test]
 async fn second_process_with_mark_is_reported() -> Result {
-    if !is_there()? {
+    if !is_available()? {
         return Ok(());
     }
-    let running = Running::start("owner").await?;
+    let running = RunningEtcd::start("owner").await?;
     let (one, other) = (running.target("m")?, running.target("m")?);
     assert_eq!(one.claim("one", 1000).await?, Claim::Ours);
     assert_eq!(one.claim("one", 1010).await?, Claim::Ours);
@@ -576,10 +577,10 @@ async fn second_process_with_mark_is_reported() -> Result {
 
 #[tokio::test]
 async fn etcd_rejects_writes_of_earlier_term() -> Result {
-    if !is_there()? {
+    if !is_available()? {
         return Ok(());
     }
-    let running = Running::start("term").await?;
+    let running = RunningEtcd::start("term").await?;
     let (earlier, later) = (running.target("m")?, running.target("m")?);
     assert!(earlier.fence(5, 1000).await?);
     earlier.apply(&adds(&["a", "b"])).await?;

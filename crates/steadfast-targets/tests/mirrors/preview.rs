@@ -16,21 +16,21 @@ fn wanted(names: &[&str]) -> Result<DesiredState<Server>> {
 }
 
 /// Collected output.
-type Said = Arc<Mutex<Vec<String>>>;
+type Commands = Arc<Mutex<Vec<String>>>;
 
 /// HAProxy without clients, and the planned steps.
-fn played() -> Result<(DryRun<Haproxy>, Said)> {
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let say = {
-        let said = said.clone();
-        move |words| said.lock().extend::<Vec<String>>(words)
+fn dry_run() -> Result<(DryRun<Haproxy>, Commands)> {
+    let commands = Arc::new(Mutex::new(Vec::new()));
+    let on_commands = {
+        let commands = commands.clone();
+        move |words| commands.lock().extend::<Vec<String>>(words)
     };
-    Ok((DryRun::new(Haproxy::new(Path::new("/nowhere/admin.sock"), "web", "sf-")?, say), said))
+    Ok((DryRun::new(Haproxy::new(Path::new("/nowhere/admin.sock"), "web", "sf-")?, on_commands), commands))
 }
 
 #[tokio::test]
 async fn preview_changes_and_records_nothing() -> Result {
-    let (target, said) = played()?;
+    let (target, commands) = dry_run()?;
     let file = std::env::temp_dir().join(format!("steadfast-preview-{}.json", std::process::id()));
     let memory = Memory::open(&file)?;
     let settings = Settings::default();
@@ -39,7 +39,7 @@ async fn preview_changes_and_records_nothing() -> Result {
     assert_eq!((seen.steps.len(), seen.words.len(), seen.ask), (4, 8, None));
     assert_eq!(seen.words[0], "echo 'add server web/sf-a 10.0.0.1:80 weight 1' | socat stdio /nowhere/admin.sock");
     assert_eq!(target.read().await?.own, BTreeMap::new());
-    assert!(said.lock().is_empty());
+    assert!(commands.lock().is_empty());
 
     // Removing more than a third of the entries would need approval. A preview never creates the approval request,
     // however often it runs.
@@ -57,16 +57,16 @@ async fn preview_changes_and_records_nothing() -> Result {
 
 #[tokio::test(start_paused = true)]
 async fn dry_run_takes_all_mirror_steps() -> Result {
-    let (target, said) = played()?;
+    let (target, commands) = dry_run()?;
     let mirror = Mirror::start("web", target, Settings::default(), Memory::volatile());
     let mut status = mirror.status();
     mirror.want(wanted(&["a", "b", "c", "d"])?);
     status.wait_for(|status| status.settled && status.entries == 4).await?;
     mirror.want(wanted(&["a", "b", "c"])?);
     status.wait_for(|status| status.settled && status.entries == 3).await?;
-    let said = said.lock().join("\n");
+    let commands = commands.lock().join("\n");
     let order =
-        ["add server web/sf-d", "set server web/sf-d weight 0", "del server web/sf-d"].map(|word| said.find(word));
-    assert!(order.iter().all(Option::is_some) && order.is_sorted(), "drained before removal: {said}");
+        ["add server web/sf-d", "set server web/sf-d weight 0", "del server web/sf-d"].map(|word| commands.find(word));
+    assert!(order.iter().all(Option::is_some) && order.is_sorted(), "drained before removal: {commands}");
     Ok(())
 }

@@ -27,7 +27,7 @@ impl Value for Number {
 
 #[derive(Debug, thiserror::Error)]
 #[error("the target does not respond")]
-struct Deaf;
+struct NoResponse;
 
 struct World {
     own: BTreeMap<String, Number>,
@@ -37,7 +37,7 @@ struct World {
     /// Percentages of reads and steps that fail, that succeed but return an error, and that get no response.
     failing: u32,
     /// Lowest number of serving entries since this field was set.
-    fewest: usize,
+    min_serving: usize,
     steps: usize,
 }
 
@@ -53,7 +53,15 @@ struct FakeTarget(Arc<Mutex<World>>);
 impl FakeTarget {
     fn new(seed: u64, failing: u32) -> Self {
         let (own, others, busy) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Self(Arc::new(Mutex::new(World { own, others, busy, rng: Rng::with_seed(seed), failing, fewest: 0, steps: 0 })))
+        Self(Arc::new(Mutex::new(World {
+            own,
+            others,
+            busy,
+            rng: Rng::with_seed(seed),
+            failing,
+            min_serving: 0,
+            steps: 0,
+        })))
     }
 
     fn lock(&self) -> MutexGuard<'_, World> {
@@ -66,31 +74,31 @@ impl FakeTarget {
         world.rng.u32(0..100) < failing
     }
 
-    async fn answer(&self) -> Result<(), Deaf> {
+    async fn respond(&self) -> Result<(), NoResponse> {
         if !self.fails() {
             return Ok(());
         }
         if self.fails() {
             std::future::pending::<()>().await;
         }
-        Err(Deaf)
+        Err(NoResponse)
     }
 }
 
 impl Target for FakeTarget {
     type Value = Number;
-    type Error = Deaf;
+    type Error = NoResponse;
 
-    async fn read(&self) -> Result<ActualState<Number>, Deaf> {
-        self.answer().await?;
+    async fn read(&self) -> Result<ActualState<Number>, NoResponse> {
+        self.respond().await?;
         let world = self.lock();
         Ok(ActualState { own: world.own.clone(), others: world.others.clone(), busy: world.busy.clone() })
     }
 
-    async fn apply(&self, steps: &[Step<Number>]) -> Result<(), Deaf> {
+    async fn apply(&self, steps: &[Step<Number>]) -> Result<(), NoResponse> {
         for step in steps {
             if self.fails() {
-                return self.answer().await;
+                return self.respond().await;
             }
             let mut world = self.lock();
             assert!(!world.others.contains(step.name()), "{step:?} changes a foreign entry");
@@ -104,10 +112,10 @@ impl Target for FakeTarget {
                     world.own.remove(name);
                 }
             }
-            world.fewest = world.fewest.min(world.serving());
+            world.min_serving = world.min_serving.min(world.serving());
         }
         // The step is applied, with or without a response.
-        self.answer().await
+        self.respond().await
     }
 
     fn describe(&self, _found: &ActualState<Number>, steps: &[Step<Number>]) -> Vec<String> {
@@ -119,11 +127,11 @@ fn wanted(names: impl IntoIterator<Item = usize>, value: i32) -> DesiredState<Nu
     DesiredState::certain(names.into_iter().map(|name| (name.to_string(), Number(value))).collect())
 }
 
-fn doubted(names: impl IntoIterator<Item = usize>) -> DesiredState<Number> {
+fn uncertain(names: impl IntoIterator<Item = usize>) -> DesiredState<Number> {
     DesiredState { doubt: Some("the cache is stale".into()), ..wanted(names, 1) }
 }
 
-fn anything_goes() -> Settings {
+fn unlimited() -> Settings {
     Settings { limits: Limits { share: 1.0, ..Limits::default() }, allow_empty: true, seed: 1, ..Settings::default() }
 }
 
@@ -142,7 +150,7 @@ async fn target_converges_despite_failures_and_interference() {
     let mut steps = 0;
     for seed in 0..seeds {
         let (target, mut rng) = (FakeTarget::new(seed, 30), Rng::with_seed(!seed));
-        let mirror = Mirror::start("m", target.clone(), anything_goes(), Memory::volatile());
+        let mirror = Mirror::start("m", target.clone(), unlimited(), Memory::volatile());
         let mut last = BTreeMap::new();
         for _ in 0..20 {
             match rng.u32(0..4) {
@@ -185,16 +193,16 @@ async fn target_converges_despite_failures_and_interference() {
 #[tokio::test(start_paused = true)]
 async fn uncertain_view_adds_but_never_removes() {
     let target = FakeTarget::new(1, 0);
-    let mirror = Mirror::start("m", target.clone(), anything_goes(), Memory::volatile());
+    let mirror = Mirror::start("m", target.clone(), unlimited(), Memory::volatile());
     mirror.want(wanted(0..10, 1));
     until(&mirror, |status| status.settled && status.entries == 10).await;
-    target.lock().fewest = 10;
+    target.lock().min_serving = 10;
 
-    mirror.want(doubted(8..12));
+    mirror.want(uncertain(8..12));
     let status = until(&mirror, |status| status.settled && status.entries == 12).await;
     assert_eq!(status.kept, (0..8).map(|name| (name.to_string(), SkipReason::Doubt)).collect());
     sleep(Duration::from_secs(24 * 3600)).await;
-    assert_eq!(target.lock().fewest, 10);
+    assert_eq!(target.lock().min_serving, 10);
 
     mirror.want(wanted(8..12, 1));
     until(&mirror, |status| status.settled && status.entries == 4).await;
@@ -203,7 +211,7 @@ async fn uncertain_view_adds_but_never_removes() {
 #[tokio::test(start_paused = true)]
 async fn entry_in_use_drains_until_timeout() {
     let target = FakeTarget::new(1, 0);
-    let mirror = Mirror::start("m", target.clone(), anything_goes(), Memory::volatile());
+    let mirror = Mirror::start("m", target.clone(), unlimited(), Memory::volatile());
     mirror.want(wanted(0..3, 1));
     until(&mirror, |status| status.settled && status.entries == 3).await;
     target.lock().busy.extend(["0".to_owned(), "1".to_owned()]);
@@ -226,7 +234,7 @@ async fn entry_in_use_drains_until_timeout() {
 #[tokio::test(start_paused = true)]
 async fn draining_entry_wanted_again_serves() {
     let target = FakeTarget::new(1, 0);
-    let mirror = Mirror::start("m", target.clone(), anything_goes(), Memory::volatile());
+    let mirror = Mirror::start("m", target.clone(), unlimited(), Memory::volatile());
     mirror.want(wanted(0..3, 1));
     until(&mirror, |status| status.settled && status.entries == 3).await;
     target.lock().busy.insert("0".to_owned());
@@ -286,7 +294,7 @@ async fn approval_request_survives_restart() {
 #[tokio::test(start_paused = true)]
 async fn unreachable_target_is_retried_with_backoff() {
     let target = FakeTarget::new(1, 100);
-    let mirror = Mirror::start("m", target.clone(), anything_goes(), Memory::volatile());
+    let mirror = Mirror::start("m", target.clone(), unlimited(), Memory::volatile());
     mirror.want(wanted(0..3, 1));
     let status = until(&mirror, |status| status.failing.is_some()).await;
     assert!(!status.settled);
@@ -303,20 +311,20 @@ async fn unreachable_target_is_retried_with_backoff() {
 }
 
 /// Target that rejects one entry and accepts the others.
-struct Picky(FakeTarget);
+struct RejectingTarget(FakeTarget);
 
-impl Target for Picky {
+impl Target for RejectingTarget {
     type Value = Number;
-    type Error = Deaf;
+    type Error = NoResponse;
 
-    async fn read(&self) -> Result<ActualState<Number>, Deaf> {
+    async fn read(&self) -> Result<ActualState<Number>, NoResponse> {
         self.0.read().await
     }
 
-    async fn apply(&self, steps: &[Step<Number>]) -> Result<(), Deaf> {
+    async fn apply(&self, steps: &[Step<Number>]) -> Result<(), NoResponse> {
         let good: Vec<_> = steps.iter().filter(|step| step.name() != "13").cloned().collect();
         self.0.apply(&good).await?;
-        if good.len() == steps.len() { Ok(()) } else { Err(Deaf) }
+        if good.len() == steps.len() { Ok(()) } else { Err(NoResponse) }
     }
 
     fn describe(&self, found: &ActualState<Number>, steps: &[Step<Number>]) -> Vec<String> {
@@ -327,7 +335,7 @@ impl Target for Picky {
 #[tokio::test(start_paused = true)]
 async fn rejected_entry_delays_no_other() {
     let target = FakeTarget::new(1, 0);
-    let mirror = Mirror::start("m", Picky(target.clone()), anything_goes(), Memory::volatile());
+    let mirror = Mirror::start("m", RejectingTarget(target.clone()), unlimited(), Memory::volatile());
     mirror.want(wanted(10..20, 1));
     let status = until(&mirror, |status| status.entries == 9 && status.kept.contains_key("13")).await;
     assert_eq!(status.kept["13"], SkipReason::Rejected("the target does not respond".into()));
@@ -343,19 +351,19 @@ async fn rejected_entry_delays_no_other() {
 }
 
 /// Target with an ownership record that another process holds until it is released.
-struct Owned(FakeTarget, Arc<Mutex<Claim>>);
+struct OwnedTarget(FakeTarget, Arc<Mutex<Claim>>);
 
-impl Target for Owned {
+impl Target for OwnedTarget {
     type Value = Number;
-    type Error = Deaf;
+    type Error = NoResponse;
 
     const HAS_OWNER_RECORD: bool = true;
 
-    async fn read(&self) -> Result<ActualState<Number>, Deaf> {
+    async fn read(&self) -> Result<ActualState<Number>, NoResponse> {
         self.0.read().await
     }
 
-    async fn apply(&self, steps: &[Step<Number>]) -> Result<(), Deaf> {
+    async fn apply(&self, steps: &[Step<Number>]) -> Result<(), NoResponse> {
         self.0.apply(steps).await
     }
 
@@ -363,7 +371,7 @@ impl Target for Owned {
         self.0.describe(found, steps)
     }
 
-    async fn claim(&self, _: &str, _: u64) -> Result<Claim, Deaf> {
+    async fn claim(&self, _: &str, _: u64) -> Result<Claim, NoResponse> {
         Ok(self.1.lock().clone())
     }
 }
@@ -373,7 +381,7 @@ async fn second_process_with_mark_prevents_removal() {
     let target = FakeTarget::new(1, 0);
     target.lock().own.insert("theirs".to_owned(), Number(1));
     let claim = Arc::new(Mutex::new(Claim::Other { instance: "other".to_owned(), renewed: 0 }));
-    let mirror = Mirror::start("m", Owned(target.clone(), claim.clone()), anything_goes(), Memory::volatile());
+    let mirror = Mirror::start("m", OwnedTarget(target.clone(), claim.clone()), unlimited(), Memory::volatile());
     mirror.want(wanted(0..10, 1));
     until(&mirror, |status| status.settled && status.entries == 11 && status.other_process.is_some()).await;
     mirror.want(wanted(0..9, 1));

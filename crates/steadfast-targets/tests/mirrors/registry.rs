@@ -22,7 +22,7 @@ fn target(tree: &Tree, mark: &str) -> Result<Registry<PlainRegistryClient>> {
     Ok(Registry::new(PlainRegistryClient, layout)?)
 }
 
-fn begun(tree: &Tree, mark: &str) -> Result<Mirror<Item>> {
+fn start_mirror(tree: &Tree, mark: &str) -> Result<Mirror<Item>> {
     let limits = Limits { share: 1.0, ..Limits::default() };
     let settings = Settings { limits, allow_empty: true, compare: Duration::from_millis(100), ..Settings::default() };
     Ok(Mirror::start(mark, target(tree, mark)?, settings, Memory::volatile()))
@@ -54,7 +54,7 @@ async fn mirror_manages_only_its_items() -> Result {
     let tree = Tree::start().await;
     tree.now().put("/services/theirs", json!({"key": "theirs", "owner": "somebody", "value": 1}));
     tree.now().put("/services/nobodys", json!({"key": "nobodys"}));
-    let mirror = begun(&tree, "one")?;
+    let mirror = start_mirror(&tree, "one")?;
     let all = [("a", json!({"port": 80})), ("shop/ü b", json!("x")), ("theirs", json!("mine"))];
     let status = want(&mirror, DesiredState::certain(entries(&all))).await?;
     assert_eq!(status.kept, BTreeMap::from([("theirs".to_owned(), SkipReason::Foreign)]));
@@ -74,7 +74,7 @@ async fn mirror_manages_only_its_items() -> Result {
 
     // A restarted mirror adopts existing entries, and reverts changes of another client.
     mirror.stop().await;
-    let mirror = begun(&tree, "one")?;
+    let mirror = start_mirror(&tree, "one")?;
     want(&mirror, DesiredState::certain(entries(&more))).await?;
     tree.now().items.remove("/services/b");
     want(&mirror, DesiredState::certain(entries(&more))).await?;
@@ -98,8 +98,8 @@ async fn item_taken_after_read_stays_foreign() -> Result {
     assert_eq!(tree.now().values(), values(&there));
 
     // Tries to change and remove entries that the mirror no longer owns, also without conditional requests.
-    for is_careful in [true, false] {
-        tree.now().is_careful = is_careful;
+    for checks_conditions in [true, false] {
+        tree.now().checks_conditions = checks_conditions;
         tree.now().put("/services/a", theirs("a"));
         let from = Item(json!("mine"));
         let change = Step::Change { name: "a".to_owned(), from: from.clone(), to: Item(json!("other")) };
@@ -116,19 +116,19 @@ async fn item_taken_after_read_stays_foreign() -> Result {
 #[tokio::test]
 async fn failing_registry_is_not_considered_empty() -> Result {
     let tree = Tree::start().await;
-    let mirror = begun(&tree, "one")?;
+    let mirror = start_mirror(&tree, "one")?;
     let all = [("a", json!(1)), ("b", json!(2))];
     want(&mirror, DesiredState::certain(entries(&all))).await?;
-    let request = |tree: &Tree| tree.now().asked.iter().filter(|request| !request.starts_with("GET")).count();
+    let request = |tree: &Tree| tree.now().requests.iter().filter(|request| !request.starts_with("GET")).count();
     let before = request(&tree);
     for (status, remedy) in [(503, "503"), (401, "set them in a header"), (302, "redirects are not followed")] {
-        tree.now().answers = Some(status);
-        let mut told = mirror.status();
-        let failing = told.wait_for(|told| told.failing.as_ref().is_some_and(|why| why.contains(remedy)));
+        tree.now().status_override = Some(status);
+        let mut status = mirror.status();
+        let failing = status.wait_for(|status| status.failing.as_ref().is_some_and(|why| why.contains(remedy)));
         let why = timeout(TIMEOUT, failing).await??.failing.clone().unwrap_or_default();
         assert!(why.contains("`GET http://127.0.0.1:") && !why.contains("of=one"), "{why}");
     }
-    tree.now().answers = None;
+    tree.now().status_override = None;
     want(&mirror, DesiredState::certain(entries(&all))).await?;
     assert_eq!(request(&tree), before, "no write is sent after a failed read");
     assert_eq!(tree.now().values(), values(&all));

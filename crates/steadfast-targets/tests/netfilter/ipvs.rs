@@ -19,7 +19,7 @@ use steadfast_targets::{DesiredState, Limits, Memory, Mirror, Settings, SkipReas
 use tokio::runtime;
 use tokio::time::timeout;
 
-use guest::{Result, holds_in_a_guest, in_the_guest, load};
+use guest::{Result, as_guest, load, run_in_guest};
 
 /// Timeout of each wait.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -30,75 +30,75 @@ const B: &str = "10.8.0.3:8002";
 
 #[test]
 fn ipvs_reaches_desired_state() -> Result {
-    holds_in_a_guest("ipvs::a_copy_of_this_program")
+    run_in_guest("ipvs::guest_process")
 }
 
 /// Entry point of a copy of this program in the guest; not a test.
 #[test]
-fn a_copy_of_this_program() -> Result {
-    in_the_guest(|modules| {
+fn guest_process() -> Result {
+    as_guest(|modules| {
         let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        runtime.block_on(all_that_is_to_hold(modules))
+        runtime.block_on(check_in_guest(modules))
     })
 }
 
-async fn all_that_is_to_hold(modules: &OsStr) -> Result {
-    without_ipvs_it_says_what_to_load().await;
+async fn check_in_guest(modules: &OsStr) -> Result {
+    check_missing_module_error().await;
     for module in ["ip_vs", "ip_vs_wrr", "ip_vs_rr", "ip_vs_wlc"] {
         load(modules, module)?;
     }
-    without_the_capability_it_says_which()?;
-    a_scheduler_that_is_not_loaded_is_told().await?;
-    what_ipvsadm_is_told_does_the_same().await?;
-    both_families_and_all_methods_are_written_and_read_alike().await?;
-    many_servers_are_read_in_pieces().await?;
+    check_missing_capability_error()?;
+    check_missing_scheduler_error().await?;
+    check_described_commands().await?;
+    check_round_trip().await?;
+    check_many_servers().await?;
     run(Command::new("ipvsadm").arg("-C"))?;
-    traffic_goes_where_it_is_wanted().await?;
-    whoever_stays_too_long_is_not_waited_for().await
+    check_traffic().await?;
+    check_drain_timeout().await
 }
 
-async fn without_ipvs_it_says_what_to_load() {
+async fn check_missing_module_error() {
     let error = web("wrr").read().await.expect_err("no IPVS yet");
     assert!(matches!(error, IpvsError::Absent) && error.to_string().contains("`modprobe ip_vs`"), "{error}");
 }
 
 /// Runs in its own thread, because dropped capabilities cannot be restored.
-fn without_the_capability_it_says_which() -> Result {
-    let looked = thread::spawn(|| -> Result<_> {
+fn check_missing_capability_error() -> Result {
+    let reader = thread::spawn(|| -> Result<_> {
         let mut sets = capabilities(None)?;
         sets.effective.remove(CapabilitySet::NET_ADMIN);
         set_capabilities(None, sets)?;
         let runtime = runtime::Builder::new_current_thread().build()?;
         Ok(runtime.block_on(web("wrr").read()))
     });
-    let error = looked.join().map_err(|_| "the thread panicked")??.expect_err("refused");
+    let error = reader.join().map_err(|_| "the thread panicked")??.expect_err("refused");
     assert!(error.to_string().contains("it takes CAP_NET_ADMIN"), "{error}");
     Ok(())
 }
 
-async fn a_scheduler_that_is_not_loaded_is_told() -> Result {
+async fn check_missing_scheduler_error() -> Result {
     let error = web("mh").apply(&[add(A, 1)]).await.expect_err("no such scheduler");
     assert!(error.to_string().contains("`modprobe ip_vs_mh`"), "{error}");
-    assert_eq!(listed()?, [""; 0]);
+    assert_eq!(ipvsadm_rules()?, [""; 0]);
     Ok(())
 }
 
-async fn what_ipvsadm_is_told_does_the_same() -> Result {
+async fn check_described_commands() -> Result {
     let target = web("wrr");
     let change = Step::Change { name: A.to_owned(), from: masqueraded(1), to: masqueraded(7) };
     let remove = Step::Remove { name: B.to_owned(), value: masqueraded(1) };
     for steps in [vec![add(A, 1), add(B, 2)], vec![change, remove]] {
-        let before = listed()?;
+        let before = ipvsadm_rules()?;
         let lines = target.describe(&target.read().await?, &steps).join("\n");
         run(Command::new("sh").args(["-e", "-c", &lines]))?;
-        let by_hand = listed()?;
+        let by_hand = ipvsadm_rules()?;
         run(Command::new("ipvsadm").arg("-C"))?;
         assert_ne!(by_hand, before);
-        restored(&before.join("\n"))?;
+        restore_rules(&before.join("\n"))?;
         target.apply(&steps).await?;
-        assert_eq!(listed()?, by_hand);
+        assert_eq!(ipvsadm_rules()?, by_hand);
     }
-    assert_eq!(listed()?, ["-A -t 10.9.0.1:80 -s wrr", "-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 7"]);
+    assert_eq!(ipvsadm_rules()?, ["-A -t 10.9.0.1:80 -s wrr", "-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 7"]);
     // Another client was faster: removal of a missing server succeeds, and adding an existing server is reported.
     target.apply(&[Step::Remove { name: B.to_owned(), value: masqueraded(0) }]).await?;
     let error = target.apply(&[add(A, 1), add(B, 1)]).await.expect_err("the server exists");
@@ -108,7 +108,7 @@ async fn what_ipvsadm_is_told_does_the_same() -> Result {
     Ok(())
 }
 
-async fn both_families_and_all_methods_are_written_and_read_alike() -> Result {
+async fn check_round_trip() -> Result {
     let service = VirtualService::udp("[fd00::1]:53".parse()?)?.scheduler("rr")?.persistent(60);
     let target = Ipvs::new(service);
     let all = [
@@ -122,7 +122,7 @@ async fn both_families_and_all_methods_are_written_and_read_alike() -> Result {
     target.apply(&steps).await?;
     assert_eq!(target.read().await?.own, own);
     assert_eq!(
-        listed()?,
+        ipvsadm_rules()?,
         [
             "-A -u [fd00::1]:53 -s rr -p 60",
             "-a -u [fd00::1]:53 -r [fd00::2]:5353 -m -w 1",
@@ -135,22 +135,22 @@ async fn both_families_and_all_methods_are_written_and_read_alike() -> Result {
 }
 
 /// The service has more entries than the kernel returns in one message.
-async fn many_servers_are_read_in_pieces() -> Result {
+async fn check_many_servers() -> Result {
     let steps: Vec<_> =
         (0..1000).map(|number| add(&format!("10.8.{}.{}:80", number / 200, number % 200 + 1), 1)).collect();
     let target = web("wrr");
     target.apply(&steps).await?;
     assert_eq!(target.read().await?.own.len(), 1000);
-    assert_eq!(listed()?.len(), 1001);
+    assert_eq!(ipvsadm_rules()?.len(), 1001);
     Ok(())
 }
 
-async fn traffic_goes_where_it_is_wanted() -> Result {
+async fn check_traffic() -> Result {
     backends()?;
     // State before the mirror starts: a wanted and an unwanted server, another scheduler, and a foreign service.
     let others = ["-A -u 10.9.0.1:53 -s rr", "-a -u 10.9.0.1:53 -r 10.8.0.2:53 -m -w 1"];
     let [own_service, a_once] = ["-A -t 10.9.0.1:80 -s wrr", "-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 1"];
-    restored(&format!(
+    restore_rules(&format!(
         "{}\n{}\n-A -t 10.9.0.1:80 -s rr\n-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 1\n\
          -a -t 10.9.0.1:80 -r 10.8.0.9:8009 -m -w 1\n",
         others[0], others[1]
@@ -159,42 +159,42 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
     let settings = Settings { limits, allow_empty: true, ..Settings::default() };
     let mirror = Mirror::start("web", web("wrr"), settings, Memory::volatile());
     mirror.want(wanted(&[(A, 1), (B, 1)]));
-    settled(&mirror, 2).await?;
+    wait_until_settled(&mirror, 2).await?;
     let b = |weight| format!("-a -t 10.9.0.1:80 -r 10.8.0.3:8002 -m -w {weight}");
     let all = |servers: &[&str]| [&[own_service][..], servers, &others].concat().join("\n");
-    assert_eq!(listed()?.join("\n"), all(&[a_once, &b(1)]));
-    assert_eq!(asked(6), times(&[('a', 3), ('b', 3)]));
+    assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(1)]));
+    assert_eq!(count_responses(6), times(&[('a', 3), ('b', 3)]));
 
     mirror.want(wanted(&[(A, 1), (B, 3)]));
-    settled(&mirror, 2).await?;
-    assert_eq!(listed()?.join("\n"), all(&[a_once, &b(3)]), "a weight changes without a new server");
-    assert_eq!(asked(8), times(&[('a', 2), ('b', 6)]));
+    wait_until_settled(&mirror, 2).await?;
+    assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(3)]), "a weight changes without a new server");
+    assert_eq!(count_responses(8), times(&[('a', 2), ('b', 6)]));
 
     // The server is drained: existing connections stay open.
-    let mut held = held_by('b')?;
+    let mut held = connect_to('b')?;
     mirror.want(wanted(&[(A, 1)]));
     until(&mirror, |status| status.kept.get(B) == Some(&SkipReason::InUse)).await?;
-    assert_eq!(listed()?.join("\n"), all(&[a_once, &b(0)]));
-    assert_eq!(asked(4), times(&[('a', 4)]));
-    assert_eq!(answer(&mut held)?, 'b', "an existing connection stays open");
+    assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(0)]));
+    assert_eq!(count_responses(4), times(&[('a', 4)]));
+    assert_eq!(read_response(&mut held)?, 'b', "an existing connection stays open");
     drop(held);
-    settled(&mirror, 1).await?;
-    assert_eq!(listed()?.join("\n"), all(&[a_once]));
+    wait_until_settled(&mirror, 1).await?;
+    assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once]));
     // The server is in service again.
     mirror.want(wanted(&[(A, 1), (B, 1)]));
-    settled(&mirror, 2).await?;
-    assert_eq!(asked(6), times(&[('a', 3), ('b', 3)]));
+    wait_until_settled(&mirror, 2).await?;
+    assert_eq!(count_responses(6), times(&[('a', 3), ('b', 3)]));
 
     // Another client removes everything, then changes the scheduler, a weight and a limit, and adds an unwanted server.
     run(Command::new("ipvsadm").arg("-C"))?;
-    settled(&mirror, 2).await?;
+    wait_until_settled(&mirror, 2).await?;
     assert_eq!(
-        listed()?.join("\n"),
+        ipvsadm_rules()?.join("\n"),
         [own_service, a_once, &b(1)].join("\n"),
         "the mirror does not restore foreign services"
     );
-    restored(&others.join("\n"))?;
-    let right = (listed()?, thresholds()?);
+    restore_rules(&others.join("\n"))?;
+    let right = (ipvsadm_rules()?, thresholds()?);
     for hand in [
         "-E -t 10.9.0.1:80 -s rr -p 7",
         "-e -t 10.9.0.1:80 -r 10.8.0.3:8002 -m -w 1 -x 3 -y 2",
@@ -203,36 +203,36 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
         "-d -t 10.9.0.1:80 -r 10.8.0.2:8001",
     ] {
         run(Command::new("ipvsadm").args(hand.split(' ')))?;
-        assert_ne!((listed()?, thresholds()?), right, "{hand}");
-        settled(&mirror, 2).await?;
-        assert_eq!((listed()?, thresholds()?), right, "{hand}");
+        assert_ne!((ipvsadm_rules()?, thresholds()?), right, "{hand}");
+        wait_until_settled(&mirror, 2).await?;
+        assert_eq!((ipvsadm_rules()?, thresholds()?), right, "{hand}");
     }
-    assert_eq!(asked(6), times(&[('a', 3), ('b', 3)]));
+    assert_eq!(count_responses(6), times(&[('a', 3), ('b', 3)]));
 
     // In doubt, no entry is removed. Without doubt, all entries are removed.
     let doubt = Some("the view is stale".into());
     mirror.want(DesiredState { entries: BTreeMap::new(), doubt, ..DesiredState::default() });
     until(&mirror, |status| status.kept.len() == 2).await?;
-    assert_eq!(listed()?.join("\n"), all(&[a_once, &b(1)]));
+    assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(1)]));
     mirror.want(wanted(&[]));
-    settled(&mirror, 0).await?;
-    assert_eq!(listed()?.join("\n"), all(&[]));
-    assert_eq!(asked(1), times(&[('-', 1)]));
+    wait_until_settled(&mirror, 0).await?;
+    assert_eq!(ipvsadm_rules()?.join("\n"), all(&[]));
+    assert_eq!(count_responses(1), times(&[('-', 1)]));
     mirror.stop().await;
     Ok(())
 }
 
-async fn whoever_stays_too_long_is_not_waited_for() -> Result {
+async fn check_drain_timeout() -> Result {
     let limits = Limits { share: 1.0, ..Limits::default() };
     let drain = Duration::from_secs(1);
     let settings = Settings { limits, allow_empty: true, drain, ..Settings::default() };
     let mirror = Mirror::start("web", web("wrr"), settings, Memory::volatile());
     mirror.want(wanted(&[(A, 1)]));
-    settled(&mirror, 1).await?;
-    let _held = held_by('a')?;
+    wait_until_settled(&mirror, 1).await?;
+    let _held = connect_to('a')?;
     let before = Instant::now();
     mirror.want(wanted(&[]));
-    settled(&mirror, 0).await?;
+    wait_until_settled(&mirror, 0).await?;
     assert!(before.elapsed() >= drain, "{:?}", before.elapsed());
     mirror.stop().await;
     Ok(())
@@ -263,7 +263,7 @@ async fn until(mirror: &Mirror<RealServer>, what: impl FnMut(&Status<RealServer>
 }
 
 /// Waits for a later pass that finds the target settled with `count` entries.
-async fn settled(mirror: &Mirror<RealServer>, entries: usize) -> Result {
+async fn wait_until_settled(mirror: &Mirror<RealServer>, entries: usize) -> Result {
     let looks = mirror.status().borrow().looks;
     let is_settled = |status: &Status<RealServer>| {
         // An earlier pass may still be running.
@@ -285,7 +285,7 @@ async fn settled(mirror: &Mirror<RealServer>, entries: usize) -> Result {
 }
 
 /// Returns the IPVS configuration as saved by `ipvsadm`, in the order of its options.
-fn listed() -> Result<Vec<String>> {
+fn ipvsadm_rules() -> Result<Vec<String>> {
     Ok(run(Command::new("ipvsadm").args(["-S", "-n"]))?.lines().map(|line| line.trim().to_owned()).collect())
 }
 
@@ -295,7 +295,7 @@ fn thresholds() -> Result<String> {
 }
 
 /// Restores saved entries as another client.
-fn restored(saved: &str) -> Result {
+fn restore_rules(saved: &str) -> Result {
     for line in saved.lines() {
         run(Command::new("ipvsadm").args(line.split(' ')))?;
     }
@@ -330,14 +330,14 @@ fn backends() -> Result {
     Ok(())
 }
 
-fn connected() -> io::Result<TcpStream> {
+fn connect() -> io::Result<TcpStream> {
     let address: SocketAddr = SERVICE.parse().expect("an address");
     let stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     Ok(stream)
 }
 
-fn answer(stream: &mut TcpStream) -> io::Result<char> {
+fn read_response(stream: &mut TcpStream) -> io::Result<char> {
     let mut name = [0];
     stream.write_all(b"?")?;
     stream.read_exact(&mut name)?;
@@ -345,10 +345,10 @@ fn answer(stream: &mut TcpStream) -> io::Result<char> {
 }
 
 /// Counts the responses of each server in `times` requests through the service.
-fn asked(times: usize) -> BTreeMap<char, usize> {
+fn count_responses(times: usize) -> BTreeMap<char, usize> {
     let mut answered = BTreeMap::new();
     for _ in 0..times {
-        let name = connected().and_then(|mut stream| answer(&mut stream)).unwrap_or('-');
+        let name = connect().and_then(|mut stream| read_response(&mut stream)).unwrap_or('-');
         *answered.entry(name).or_default() += 1;
     }
     answered
@@ -359,10 +359,10 @@ fn times(all: &[(char, usize)]) -> BTreeMap<char, usize> {
 }
 
 /// Opens a connection through the service to the server `name`.
-fn held_by(name: char) -> Result<TcpStream> {
+fn connect_to(name: char) -> Result<TcpStream> {
     for _ in 0..8 {
-        let mut stream = connected()?;
-        if answer(&mut stream)? == name {
+        let mut stream = connect()?;
+        if read_response(&mut stream)? == name {
             return Ok(stream);
         }
     }

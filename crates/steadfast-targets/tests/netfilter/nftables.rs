@@ -22,13 +22,13 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Environment variable that names the role of a copy of this program.
 const ROLE: &str = "STEADFAST_NFTABLES_ROLE";
 
-const BEFORE: &str = "10.99.0.1:80";
+const FRONT: &str = "10.99.0.1:80";
 const A: &str = "10.78.0.2:8001";
 const B: &str = "10.78.0.3:8002";
 
 /// Entry point of a copy of this program in its network; not a test.
 #[test]
-fn a_copy_of_this_program() {
+fn guest_process() {
     match env::var(ROLE).as_deref() {
         Ok("backends") => backends().expect("backends"),
         Ok("client") => client().expect("a client"),
@@ -68,22 +68,22 @@ fn backends() -> io::Result<()> {
 
 /// Sends the requested number of requests, and prints the responding servers.
 fn client() -> io::Result<()> {
-    fn ask(stream: &mut TcpStream) -> io::Result<char> {
+    fn send_request(stream: &mut TcpStream) -> io::Result<char> {
         let mut name = [0];
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         stream.write_all(b"?")?;
         stream.read_exact(&mut name)?;
         Ok(char::from(name[0]))
     }
-    let address: SocketAddr = BEFORE.parse().expect("an address");
+    let address: SocketAddr = FRONT.parse().expect("an address");
     let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(1));
     let mut held = None;
     println!("ready");
     for line in stdin().lines() {
         let message = match &*line? {
-            "ask" => connect().and_then(|mut stream| ask(&mut stream)),
+            "ask" => connect().and_then(|mut stream| send_request(&mut stream)),
             "hold" => connect().and_then(|mut stream| {
-                let name = ask(&mut stream);
+                let name = send_request(&mut stream);
                 held = Some(stream);
                 name
             }),
@@ -95,7 +95,7 @@ fn client() -> io::Result<()> {
                 socket.recv(&mut name)?;
                 Ok(char::from(name[0]))
             }),
-            "again" => held.as_mut().map_or(Err(io::ErrorKind::NotConnected.into()), ask),
+            "again" => held.as_mut().map_or(Err(io::ErrorKind::NotConnected.into()), send_request),
             other => panic!("{other}"),
         };
         println!("answer {}", message.unwrap_or('-'));
@@ -104,22 +104,22 @@ fn client() -> io::Result<()> {
 }
 
 /// Copy of this program in one of the networks.
-struct Copy {
+struct ChildProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-impl Copy {
+impl ChildProcess {
     fn start(network: &str, role: &str) -> Result<Self> {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", network]).arg(env::current_exe()?);
-        command.args(["--exact", "nftables::a_copy_of_this_program", "--nocapture"]).env(ROLE, role);
+        command.args(["--exact", "nftables::guest_process", "--nocapture"]).env(ROLE, role);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (input, output) = child.stdin.take().zip(child.stdout.take()).ok_or("a process without pipes")?;
-        let mut copy = Self { child, input, output: BufReader::new(output) };
-        copy.until("ready")?;
-        Ok(copy)
+        let mut process = Self { child, input, output: BufReader::new(output) };
+        process.until("ready")?;
+        Ok(process)
     }
 
     /// Reads until a line contains `what`, after possible output of the test harness. Returns the rest of the line.
@@ -134,13 +134,13 @@ impl Copy {
         Err(format!("the process exited without {what}").into())
     }
 
-    fn tell(&mut self, what: &str) -> Result<String> {
+    fn request(&mut self, what: &str) -> Result<String> {
         writeln!(self.input, "{what}")?;
         self.until("answer")
     }
 
     /// Counts the responses of each backend in `times` requests.
-    fn ask(&mut self, times: usize) -> Result<BTreeMap<String, usize>> {
+    fn count_responses(&mut self, times: usize) -> Result<BTreeMap<String, usize>> {
         self.responses("ask", times)
     }
 
@@ -148,13 +148,13 @@ impl Copy {
     fn responses(&mut self, what: &str, times: usize) -> Result<BTreeMap<String, usize>> {
         let mut answered = BTreeMap::new();
         for _ in 0..times {
-            *answered.entry(self.tell(what)?).or_default() += 1;
+            *answered.entry(self.request(what)?).or_default() += 1;
         }
         Ok(answered)
     }
 }
 
-impl Drop for Copy {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -216,7 +216,7 @@ impl Networks {
     }
 
     fn target(&self) -> Result<Nftables> {
-        Ok(Nftables::new("web", BEFORE.parse()?)?.by(self.nft()))
+        Ok(Nftables::new("web", FRONT.parse()?)?.by(self.nft()))
     }
 
     fn by_hand(&self, arguments: &[&str]) -> Result<String> {
@@ -256,42 +256,43 @@ fn times(all: &[(&str, usize)]) -> BTreeMap<String, usize> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packets_follow_weights_connections_stay() -> Result {
     let Some(networks) = Networks::start(0)? else { return Ok(()) };
-    let (_backends, mut client) = (Copy::start(&networks.0[2], "backends")?, Copy::start(&networks.0[0], "client")?);
+    let (_backends, mut client) =
+        (ChildProcess::start(&networks.0[2], "backends")?, ChildProcess::start(&networks.0[0], "client")?);
     networks.by_hand(&["add", "table", "ip", "somebody_elses"])?;
     let limits = Limits { share: 1.0, ..Limits::default() };
     let settings = Settings { limits, allow_empty: true, compare: Duration::from_millis(300), ..Settings::default() };
     let mirror = Mirror::start("web", networks.target()?, settings, Memory::volatile());
-    assert_eq!(client.ask(1)?, times(&[("-", 1)]));
+    assert_eq!(client.count_responses(1)?, times(&[("-", 1)]));
 
     mirror.want(wanted(&[("one", A, 10), ("two", B, 10)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
-    assert_eq!(client.ask(6)?, times(&[("a", 3), ("b", 3)]));
+    assert_eq!(client.count_responses(6)?, times(&[("a", 3), ("b", 3)]));
     mirror.want(wanted(&[("one", A, 10), ("two", B, 30)]));
     until(&mirror, |status| status.settled && status.done.len() == 1).await?;
-    assert_eq!(client.ask(8)?, times(&[("a", 2), ("b", 6)]));
+    assert_eq!(client.count_responses(8)?, times(&[("a", 2), ("b", 6)]));
 
-    let kept = client.tell("hold")?;
+    let kept = client.request("hold")?;
     let (stays, other) = if kept == "a" { (("two", B, 1), "b") } else { (("one", A, 1), "a") };
     mirror.want(wanted(&[stays]));
     until(&mirror, |status| status.settled && status.entries == 1).await?;
-    assert_eq!(client.ask(5)?, times(&[(other, 5)]));
-    assert_eq!(client.tell("again")?, kept, "an existing connection keeps its backend");
+    assert_eq!(client.count_responses(5)?, times(&[(other, 5)]));
+    assert_eq!(client.request("again")?, kept, "an existing connection keeps its backend");
 
     // Another client removes all entries, and adds an unwanted entry.
     networks.by_hand(&["flush", "chain", "ip", "steadfast_web", "balance"])?;
     let looks = mirror.status().borrow().looks;
     until(&mirror, |status| status.settled && status.looks > looks + 3).await?;
-    assert_eq!(client.ask(5)?, times(&[(other, 5)]));
+    assert_eq!(client.count_responses(5)?, times(&[(other, 5)]));
     let stranger = if other == "a" { B } else { A }.replace(':', " . ");
     let rule = format!("ip daddr 10.99.0.1 tcp dport 80 dnat to numgen inc mod 1 map {{ 0 : {stranger} }}");
     networks.by_hand(&["insert", "rule", "ip", "steadfast_web", "balance", &rule])?;
     let looks = mirror.status().borrow().looks;
     until(&mirror, |status| status.settled && status.looks > looks + 3).await?;
-    assert_eq!(client.ask(5)?, times(&[(other, 5)]));
+    assert_eq!(client.count_responses(5)?, times(&[(other, 5)]));
 
     mirror.want(wanted(&[]));
     until(&mirror, |status| status.settled && status.entries == 0).await?;
-    assert_eq!(client.ask(1)?, times(&[("-", 1)]));
+    assert_eq!(client.count_responses(1)?, times(&[("-", 1)]));
     assert!(networks.by_hand(&["list", "tables"])?.contains("somebody_elses"), "foreign tables stay unchanged");
     mirror.stop().await;
     Ok(())
@@ -313,7 +314,8 @@ async fn ipv6_table_round_trips() -> Result {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn datagrams_reach_udp_backends() -> Result {
     let Some(networks) = Networks::start(2)? else { return Ok(()) };
-    let (_backends, mut client) = (Copy::start(&networks.0[2], "backends")?, Copy::start(&networks.0[0], "client")?);
+    let (_backends, mut client) =
+        (ChildProcess::start(&networks.0[2], "backends")?, ChildProcess::start(&networks.0[0], "client")?);
     let limits = Limits { share: 1.0, ..Limits::default() };
     let settings = Settings { limits, allow_empty: true, compare: Duration::from_millis(300), ..Settings::default() };
     let target = networks.target()?.protocol(Protocol::Udp);
@@ -321,7 +323,7 @@ async fn datagrams_reach_udp_backends() -> Result {
     mirror.want(wanted(&[("one", A, 10), ("two", B, 30)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     assert_eq!(client.responses("datagram", 8)?, times(&[("a", 2), ("b", 6)]));
-    assert_eq!(client.ask(1)?, times(&[("-", 1)]), "TCP is not forwarded");
+    assert_eq!(client.count_responses(1)?, times(&[("-", 1)]), "TCP is not forwarded");
     mirror.want(wanted(&[("two", B, 30)]));
     until(&mirror, |status| status.settled && status.entries == 1).await?;
     assert_eq!(client.responses("datagram", 4)?, times(&[("b", 4)]));

@@ -34,7 +34,7 @@ struct WatchState {
 
 impl EventLog {
     /// Starts with the existing objects. Times count from `begun`.
-    pub(super) async fn begin(
+    pub(super) async fn start(
         client: kube::Client,
         namespace: &str,
         resource: &ApiResource,
@@ -98,7 +98,7 @@ impl EventLog {
                     return Err(format!("the watch of the history broke: {broken}").into());
                 }
                 // Versions alone would not show a missing deletion. The comparison of all UIDs and versions shows it.
-                if evidence(&state.changes) == wanted {
+                if live_versions(&state.changes) == wanted {
                     let mut history = History::new();
                     state.changes.iter().cloned().for_each(|change| history.push(change));
                     return Ok(history);
@@ -119,17 +119,17 @@ impl Drop for EventLog {
 }
 
 /// Returns the UIDs and versions of the objects that exist after `changes`.
-fn evidence(changes: &[Change]) -> BTreeMap<String, String> {
+fn live_versions(changes: &[Change]) -> BTreeMap<String, String> {
     // The last change of a UID wins. A recreated object has another UID, so its predecessor needs its own deletion.
-    let mut evidence = BTreeMap::new();
+    let mut live_versions = BTreeMap::new();
     for change in changes {
         if change.object.is_some() {
-            evidence.insert(change.uid.clone(), change.version.to_string());
+            live_versions.insert(change.uid.clone(), change.version.to_string());
         } else {
-            evidence.remove(&change.uid);
+            live_versions.remove(&change.uid);
         }
     }
-    evidence
+    live_versions
 }
 
 fn change(object: &DynamicObject, gone: bool) -> Result<Change, Error> {

@@ -16,46 +16,46 @@ static SHARED: Mutex<Weak<Shared>> = Mutex::const_new(Weak::new());
 struct Shared {
     reference: Arc<RwLock<Reference>>,
     /// True if a scenario left the reference in an unknown state.
-    spoiled: AtomicBool,
+    is_damaged: AtomicBool,
 }
 
 impl Shared {
     async fn start() -> Result<Self, Error> {
         let reference =
             Reference::start().await?.ok_or("STEADFAST_SERVER=reference, and the reference is not built")?;
-        Ok(Self { reference: Arc::new(RwLock::new(reference)), spoiled: AtomicBool::new(false) })
+        Ok(Self { reference: Arc::new(RwLock::new(reference)), is_damaged: AtomicBool::new(false) })
     }
 }
 
 /// Lease on the shared reference, shared or exclusive.
 pub(super) struct Lease {
     // Declared before `shared`, which the lock protects: dropping the last lease ends the reference.
-    held: Held,
+    held: LeaseGuard,
     shared: Arc<Shared>,
     returned: bool,
 }
 
-enum Held {
-    Beside(OwnedRwLockReadGuard<Reference>),
-    Alone(OwnedRwLockWriteGuard<Reference>),
+enum LeaseGuard {
+    Shared(OwnedRwLockReadGuard<Reference>),
+    Exclusive(OwnedRwLockWriteGuard<Reference>),
 }
 
 impl Lease {
     /// Takes a lease on the running reference, or on a new one if none is running. A scenario that injects faults
-    /// needs an exclusive lease (`alone`).
-    pub(super) async fn take(alone: bool) -> Result<Self, Error> {
-        // Between the lookup and the lock, an exclusive lease may have spoiled the reference. The loop then starts
+    /// needs an exclusive lease (`exclusive`).
+    pub(super) async fn take(exclusive: bool) -> Result<Self, Error> {
+        // Between the lookup and the lock, an exclusive lease may have damaged the reference. The loop then starts
         // another one.
         loop {
             let shared = running().await?;
             let reference = shared.reference.clone();
-            let held = if alone {
-                Held::Alone(reference.write_owned().await)
+            let held = if exclusive {
+                LeaseGuard::Exclusive(reference.write_owned().await)
             } else {
-                Held::Beside(reference.read_owned().await)
+                LeaseGuard::Shared(reference.read_owned().await)
             };
             // `Acquire` pairs with the store in `drop`, which precedes the release of the lock.
-            if !shared.spoiled.load(Ordering::Acquire) {
+            if !shared.is_damaged.load(Ordering::Acquire) {
                 return Ok(Self { held, shared, returned: false });
             }
         }
@@ -65,20 +65,20 @@ impl Lease {
     pub(super) async fn own() -> Result<Self, Error> {
         // Not stored in `SHARED`, so no other scenario can find this reference.
         let shared = Arc::new(Shared::start().await?);
-        let held = Held::Alone(shared.reference.clone().write_owned().await);
+        let held = LeaseGuard::Exclusive(shared.reference.clone().write_owned().await);
         Ok(Self { held, shared, returned: false })
     }
 
     /// Returns the reference of an exclusive lease.
-    pub(super) fn alone(&mut self) -> Result<&mut Reference, Error> {
+    pub(super) fn exclusive(&mut self) -> Result<&mut Reference, Error> {
         match &mut self.held {
-            Held::Alone(reference) => Ok(reference),
-            Held::Beside(_) => Err("a scenario that shares the reference must not break it".into()),
+            LeaseGuard::Exclusive(reference) => Ok(reference),
+            LeaseGuard::Shared(_) => Err("a scenario that shares the reference must not break it".into()),
         }
     }
 
     /// Marks the reference as intact, so that other scenarios may use it.
-    pub(super) fn give_back(mut self) {
+    pub(super) fn mark_intact(mut self) {
         self.returned = true;
     }
 }
@@ -88,17 +88,17 @@ impl Deref for Lease {
 
     fn deref(&self) -> &Reference {
         match &self.held {
-            Held::Alone(reference) => reference,
-            Held::Beside(reference) => reference,
+            LeaseGuard::Exclusive(reference) => reference,
+            LeaseGuard::Shared(reference) => reference,
         }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // A panic or an early return skips `give_back`. Shared leases cannot break the reference.
-        if !self.returned && matches!(self.held, Held::Alone(_)) {
-            self.shared.spoiled.store(true, Ordering::Release);
+        // A panic or an early return skips `mark_intact`. Shared leases cannot break the reference.
+        if !self.returned && matches!(self.held, LeaseGuard::Exclusive(_)) {
+            self.shared.is_damaged.store(true, Ordering::Release);
         }
     }
 }
@@ -106,7 +106,7 @@ impl Drop for Lease {
 async fn running() -> Result<Arc<Shared>, Error> {
     // The lock is held during the start, so that concurrent scenarios do not start a reference each.
     let mut current = SHARED.lock().await;
-    if let Some(shared) = current.upgrade().filter(|shared| !shared.spoiled.load(Ordering::Acquire)) {
+    if let Some(shared) = current.upgrade().filter(|shared| !shared.is_damaged.load(Ordering::Acquire)) {
         return Ok(shared);
     }
     let shared = Arc::new(Shared::start().await?);

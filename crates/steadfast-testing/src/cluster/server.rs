@@ -10,7 +10,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_contract::History;
 
 use super::lease::Lease;
-use super::need::{ServerFault, ServerKind};
+use super::server_fault::{ServerFault, ServerKind};
 use crate::proxy::{Direction, FaultProxy};
 use crate::{Error, Form, Recorder, history, kube_config};
 
@@ -41,7 +41,7 @@ impl Server {
             ServerFault::Lag,
             ServerFault::Shutdown,
             ServerFault::NoStreamedLists,
-            ServerFault::PagesOfTheStore,
+            ServerFault::UncachedPages,
         ];
         let two = of_a_second.iter().any(|need| needs.contains(need));
         Ok(match kind {
@@ -72,7 +72,7 @@ impl Server {
                 if two {
                     let flags: Vec<&str> = needs.iter().filter_map(|need| flag(*need)).collect();
                     let way = to_etcd.as_ref().map(FaultProxy::address);
-                    second = Some(lease.alone()?.start_another_with_flags(&flags, way).await?);
+                    second = Some(lease.exclusive()?.start_another_with_flags(&flags, way).await?);
                 }
                 Self::Reference(OnReference { lease, second, to_etcd })
             }
@@ -134,7 +134,7 @@ impl Server {
             Self::Embedded(embedded) => embedded.faults().replica(server).stop(),
             Self::Reference(on) => {
                 let server = on.number(server)?;
-                on.lease.alone()?.kill(server);
+                on.lease.exclusive()?.kill(server);
             }
             Self::Other { .. } => return Err(not_ours()),
         }
@@ -153,7 +153,7 @@ impl Server {
             }
             Self::Reference(on) => {
                 let server = on.number(server)?;
-                on.lease.alone()?.shut_down(server).await?;
+                on.lease.exclusive()?.shut_down(server).await?;
             }
             Self::Other { .. } => return Err(not_ours()),
         }
@@ -166,7 +166,7 @@ impl Server {
             Self::Embedded(embedded) => embedded.faults().replica(server).start(),
             Self::Reference(on) => {
                 let server = on.number(server)?;
-                on.lease.alone()?.start_again(server).await?;
+                on.lease.exclusive()?.start_again(server).await?;
             }
             Self::Other { .. } => return Err(not_ours()),
         }
@@ -177,7 +177,7 @@ impl Server {
     pub(super) fn freeze(&mut self, on: bool) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(0).freeze(on),
-            Self::Reference(reference) => reference.lease.alone()?.freeze(0, on)?,
+            Self::Reference(reference) => reference.lease.exclusive()?.freeze(0, on)?,
             Self::Other { .. } => return Err(not_ours()),
         }
         Ok(())
@@ -187,7 +187,7 @@ impl Server {
     pub(super) fn freeze_store(&mut self, on: bool) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.faults().freeze_etcd(on),
-            Self::Reference(reference) => reference.lease.alone()?.freeze_etcd(on)?,
+            Self::Reference(reference) => reference.lease.exclusive()?.freeze_etcd(on)?,
             Self::Other { .. } => return Err(not_ours()),
         }
         Ok(())
@@ -197,7 +197,7 @@ impl Server {
     pub(super) async fn compact(&mut self) -> Result<(), Error> {
         match self {
             Self::Embedded(embedded) => embedded.compact(),
-            Self::Reference(on) => on.lease.alone()?.compact().await?,
+            Self::Reference(on) => on.lease.exclusive()?.compact().await?,
             Self::Other { .. } => return Err(not_ours()),
         }
         Ok(())
@@ -207,7 +207,7 @@ impl Server {
     pub(super) async fn back_up(&mut self) -> Result<u64, Error> {
         match self {
             Self::Embedded(embedded) => Ok(embedded.revision()),
-            Self::Reference(on) => on.lease.alone()?.back_up().await,
+            Self::Reference(on) => on.lease.exclusive()?.back_up().await,
             Self::Other { .. } => Err(not_ours()),
         }
     }
@@ -217,7 +217,7 @@ impl Server {
         match self {
             Self::Embedded(embedded) => embedded.faults().restore(revision),
             Self::Reference(on) => {
-                let reference = on.lease.alone()?;
+                let reference = on.lease.exclusive()?;
                 reference.restore(revision).await?;
                 reference.start_again(0).await?;
             }
@@ -262,10 +262,10 @@ impl Server {
     }
 
     /// Repairs the shared reference, and returns it to other scenarios.
-    pub(super) async fn give_back(self) -> Result<(), Error> {
+    pub(super) async fn repair_and_release(self) -> Result<(), Error> {
         // A second server stays registered in the shared reference, but must not run for later scenarios.
         if let Self::Reference(OnReference { mut lease, second, .. }) = self {
-            if let Ok(reference) = lease.alone() {
+            if let Ok(reference) = lease.exclusive() {
                 if let Some(second) = second {
                     reference.kill(second);
                 }
@@ -274,8 +274,8 @@ impl Server {
                 }
             }
             // The lease is returned only after all repairs. An error above drops the lease, which marks the reference
-            // as spoiled.
-            lease.give_back();
+            // as damaged.
+            lease.mark_intact();
         }
         Ok(())
     }
@@ -296,7 +296,7 @@ fn flag(need: ServerFault) -> Option<&'static str> {
         // Without this flag, a server waits for its watches during shutdown until it is killed.
         ServerFault::Shutdown => Some("--shutdown-watch-termination-grace-period=5s"),
         ServerFault::NoStreamedLists => Some("--feature-gates=WatchList=false"),
-        ServerFault::PagesOfTheStore => Some("--feature-gates=ListFromCacheSnapshot=false"),
+        ServerFault::UncachedPages => Some("--feature-gates=ListFromCacheSnapshot=false"),
         _ => None,
     }
 }

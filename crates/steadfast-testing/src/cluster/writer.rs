@@ -141,7 +141,7 @@ impl Writer {
     /// # Errors
     ///
     /// Returns an error if the server rejects the request.
-    pub async fn write_something_else(&self) -> Result<u64, Error> {
+    pub async fn write_unrelated(&self) -> Result<u64, Error> {
         // The server generates the name, so that repeated calls do not collide.
         let metadata = ObjectMeta { generate_name: Some("beside-".to_owned()), ..ObjectMeta::default() };
         let secrets: Api<Secret> = Api::namespaced(self.client(), &self.namespace);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::link::{Cut, Way};
+use super::link::{Cut, StreamDirection};
 use super::network::Network;
 use super::report::{ConnectionReport, Ended, FaultChange, FaultTransition};
 
@@ -19,11 +19,11 @@ pub enum Direction {
 }
 
 impl Direction {
-    fn ways(self) -> &'static [Way] {
+    fn stream_directions(self) -> &'static [StreamDirection] {
         match self {
-            Self::Both => &[Way::ToServer, Way::ToClient],
-            Self::ToServer => &[Way::ToServer],
-            Self::ToClient => &[Way::ToClient],
+            Self::Both => &[StreamDirection::ToServer, StreamDirection::ToClient],
+            Self::ToServer => &[StreamDirection::ToServer],
+            Self::ToClient => &[StreamDirection::ToClient],
         }
     }
 }
@@ -101,8 +101,8 @@ impl NetworkFaults {
     /// dropped. The other direction continues.
     pub fn half_close(&self, direction: Direction) {
         self.network.order(self.connection, |orders| {
-            for way in direction.ways() {
-                orders.half_close[*way as usize] = true;
+            for direction in direction.stream_directions() {
+                orders.half_close[*direction as usize] = true;
             }
         });
         self.once(&format!("half_close({direction:?})"));
@@ -115,8 +115,8 @@ impl NetworkFaults {
     /// the kernel accepts new connections, and no data follows.
     pub fn black_hole(&self, direction: Direction, on: bool) {
         self.lasting(&format!("black_hole({direction:?})"), on, move |condition| {
-            for way in direction.ways() {
-                condition.hole[*way as usize] = on;
+            for direction in direction.stream_directions() {
+                condition.hole[*direction as usize] = on;
             }
         });
     }
@@ -216,8 +216,8 @@ impl NetworkFaults {
 
     fn cut_off(&self, cut: Cut, direction: Direction) {
         self.network.change_open(self.connection, move |condition| {
-            for way in direction.ways() {
-                condition.cut[*way as usize] = Some(cut);
+            for direction in direction.stream_directions() {
+                condition.cut[*direction as usize] = Some(cut);
             }
         });
     }

@@ -10,7 +10,7 @@ use steadfast_core::random::Random;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::link::{Condition, Link, Way};
+use super::link::{Condition, Link, StreamDirection};
 use super::report::Ended;
 
 /// Maximum number of bytes that a lane holds. At this number, the lane stops reading, and the sender's buffers fill.
@@ -25,7 +25,7 @@ const THROTTLE_STEP: Duration = Duration::from_millis(50);
 /// One direction of a connection.
 #[derive(Debug)]
 pub(super) struct Lane {
-    way: Way,
+    direction: StreamDirection,
     held: VecDeque<Piece>,
     held_bytes: usize,
     /// Due time of the last accepted byte. No later byte may be forwarded earlier.
@@ -42,8 +42,8 @@ pub(super) struct Lane {
 /// State of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    ConnectionReport,
-    ThrownAway,
+    Open,
+    Discarded,
     /// The source sends nothing more.
     Ended,
 }
@@ -51,10 +51,10 @@ enum Source {
 /// Bytes in flight.
 #[derive(Debug)]
 struct Piece {
-    taken: Instant,
+    read_at: Instant,
     due: Instant,
     bytes: Vec<u8>,
-    gone: usize,
+    written: usize,
 }
 
 /// Result of a turn of a lane.
@@ -66,30 +66,30 @@ pub(super) enum Turn {
 }
 
 impl Lane {
-    pub(super) fn new(way: Way, random: Random) -> Self {
+    pub(super) fn new(direction: StreamDirection, random: Random) -> Self {
         Self {
-            way,
+            direction,
             held: VecDeque::new(),
             held_bytes: 0,
             last_due: None,
             free_at: None,
             random,
             unflushed: false,
-            source: Source::ConnectionReport,
+            source: Source::Open,
             shut: false,
         }
     }
 
     /// Forwards the held bytes, then the end. Later bytes of the source are dropped.
     pub(super) fn half_close(&mut self) {
-        if self.source == Source::ConnectionReport {
+        if self.source == Source::Open {
             // An ended source stays ended, because it has no bytes to drop.
-            self.source = Source::ThrownAway;
+            self.source = Source::Discarded;
         }
     }
 
     /// Returns `true` if no more bytes can pass.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.shut && self.source == Source::Ended
     }
 
@@ -111,17 +111,17 @@ impl Lane {
     ) -> io::Result<Turn> {
         let (mut moved, mut until) = (false, None);
         let now = Instant::now();
-        let lateness = link.lateness(self.way);
+        let lateness = link.lateness(self.direction);
         // Lateness counts from the arrival at the relay, and not from the delayed due time. The relay simulates the
         // sender's kernel.
-        let expires = |lane: &Self| Some(lane.held.front()?.taken + lateness?);
+        let expires = |lane: &Self| Some(lane.held.front()?.read_at + lateness?);
         // `TCP_USER_TIMEOUT` aborts a connection with unacknowledged data even if the path recovers later.
         if expires(self).is_some_and(|expires| expires <= now) {
             return Ok(Turn::Cut(Ended::Reset));
         }
-        if condition.hole[self.way as usize] {
+        if condition.hole[self.direction as usize] {
             // If lateness is limited, each piece needs the time of its arrival, so all available pieces are read.
-            while lateness.is_some() && self.take(source, condition, now, scratch, context)? {
+            while lateness.is_some() && self.read_piece(source, condition, now, scratch, context)? {
                 moved = true;
             }
             return Ok(Turn::Waits { moved, until: expires(self) });
@@ -130,21 +130,21 @@ impl Lane {
         for _ in 0..16 {
             // A frozen lane continues to read, up to the buffer size, because a real middlebox acknowledges data for
             // the stalled side.
-            let taken = self.take(source, condition, now, scratch, context)?;
+            let was_read = self.read_piece(source, condition, now, scratch, context)?;
             if condition.frozen {
-                moved |= taken;
-                if taken {
+                moved |= was_read;
+                if was_read {
                     continue;
                 }
                 return Ok(Turn::Waits { moved, until: expires(self) });
             }
-            let given = self.give(sink, condition, link, now, context)?;
-            moved |= taken | given.moved;
-            if let Some(cut) = given.cut {
+            let progress = self.write_due(sink, condition, link, now, context)?;
+            moved |= was_read | progress.moved;
+            if let Some(cut) = progress.cut {
                 return Ok(Turn::Cut(cut));
             }
-            until = given.until.into_iter().chain(expires(self)).min();
-            if !taken && !given.moved {
+            until = progress.until.into_iter().chain(expires(self)).min();
+            if !was_read && !progress.moved {
                 return Ok(Turn::Waits { moved, until });
             }
         }
@@ -154,7 +154,7 @@ impl Lane {
     }
 
     /// Reads a piece from the source. Returns `false` if none is available.
-    fn take(
+    fn read_piece(
         &mut self,
         source: &mut (impl AsyncRead + Unpin),
         condition: &Condition,
@@ -164,19 +164,19 @@ impl Lane {
     ) -> io::Result<bool> {
         // A full lane applies backpressure through the pipe or socket. A lane that throws bytes away never fills.
         let full = self.held_bytes >= MAX_HELD_BYTES || self.held.len() >= MAX_HELD_PIECES;
-        if self.source == Source::Ended || full && self.source == Source::ConnectionReport {
+        if self.source == Source::Ended || full && self.source == Source::Open {
             return Ok(false);
         }
-        let thrown_away = self.source == Source::ThrownAway;
+        let discards = self.source == Source::Discarded;
         let mut into = ReadBuf::new(scratch);
         match Pin::new(source).poll_read(context, &mut into) {
             Poll::Pending => return Ok(false),
             // If the bytes of a source are dropped, its errors affect no receiver. An error then only means that no
             // more bytes follow.
-            Poll::Ready(Err(_)) if thrown_away => self.source = Source::Ended,
+            Poll::Ready(Err(_)) if discards => self.source = Source::Ended,
             Poll::Ready(Err(error)) => return Err(error),
             Poll::Ready(Ok(())) if into.filled().is_empty() => self.source = Source::Ended,
-            Poll::Ready(Ok(())) if thrown_away => {}
+            Poll::Ready(Ok(())) if discards => {}
             Poll::Ready(Ok(())) => self.hold(into.filled(), condition, now),
         }
         Ok(true)
@@ -188,32 +188,32 @@ impl Lane {
         let due = self.last_due.map_or(now + delay, |last| last.max(now + delay));
         self.last_due = Some(due);
         self.held_bytes += bytes.len();
-        self.held.push_back(Piece { taken: now, due, bytes: bytes.to_vec(), gone: 0 });
+        self.held.push_back(Piece { read_at: now, due, bytes: bytes.to_vec(), written: 0 });
     }
 
     /// Writes the due bytes to the sink.
-    fn give(
+    fn write_due(
         &mut self,
         sink: &mut (impl AsyncWrite + Unpin),
         condition: &Condition,
         link: &Link,
         now: Instant,
         context: &mut Context<'_>,
-    ) -> io::Result<Given> {
-        let mut given = Given::default();
-        let mut cut = link.cut(self.way);
+    ) -> io::Result<WriteProgress> {
+        let mut progress = WriteProgress::default();
+        let mut cut = link.cut(self.direction);
         // A limit of zero ends the connection before any byte, even if no byte is pending.
         if let Some(cut) = cut.filter(|cut| cut.after == 0) {
-            return Ok(Given { cut: Some(cut.how), ..given });
+            return Ok(WriteProgress { cut: Some(cut.how), ..progress });
         }
         while let Some(piece) = self.held.front_mut() {
             let free_at = condition.rate.and(self.free_at).unwrap_or(now);
             let due = piece.due.max(free_at);
             if due > now {
-                given.until = Some(due);
+                progress.until = Some(due);
                 break;
             }
-            let mut allowed = piece.bytes.len() - piece.gone;
+            let mut allowed = piece.bytes.len() - piece.written;
             if let Some(rate) = condition.rate {
                 allowed = allowed.min(step_bytes(rate));
             }
@@ -221,7 +221,7 @@ impl Lane {
             if let Some(cut) = cut {
                 allowed = allowed.min(usize::try_from(cut.after).unwrap_or(usize::MAX));
             }
-            let bytes = &piece.bytes[piece.gone..piece.gone + allowed];
+            let bytes = &piece.bytes[piece.written..piece.written + allowed];
             let written = match Pin::new(&mut *sink).poll_write(context, bytes) {
                 Poll::Pending => break,
                 Poll::Ready(written) => written?,
@@ -229,20 +229,20 @@ impl Lane {
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
-            piece.gone += written;
-            if piece.gone == piece.bytes.len() {
+            piece.written += written;
+            if piece.written == piece.bytes.len() {
                 self.held.pop_front();
             }
             self.held_bytes -= written;
             self.unflushed = true;
-            given.moved = true;
-            link.count(self.way, written);
+            progress.moved = true;
+            link.count(self.direction, written);
             // The next bytes wait for as long as the transfer of the written bytes takes at this rate.
             self.free_at = condition.rate.map(|rate| now + Duration::from_secs_f64(written as f64 / rate as f64));
             if let Some(cut) = &mut cut {
                 cut.after -= written as u64;
                 if cut.after == 0 {
-                    given.cut = Some(cut.how);
+                    progress.cut = Some(cut.how);
                     break;
                 }
             }
@@ -256,19 +256,19 @@ impl Lane {
             self.unflushed = false;
         }
         // The end follows the last byte: a FIN must not overtake data in flight.
-        let over = self.held.is_empty() && self.source != Source::ConnectionReport;
-        if over && !self.shut && Pin::new(sink).poll_shutdown(context).is_ready() {
+        let ended = self.held.is_empty() && self.source != Source::Open;
+        if ended && !self.shut && Pin::new(sink).poll_shutdown(context).is_ready() {
             // An error here means that the sink is already closed.
             self.shut = true;
-            given.moved = true;
+            progress.moved = true;
         }
-        Ok(given)
+        Ok(progress)
     }
 }
 
 /// Bytes that were written to the sink.
 #[derive(Default)]
-struct Given {
+struct WriteProgress {
     moved: bool,
     until: Option<Instant>,
     cut: Option<Ended>,

@@ -10,7 +10,7 @@ use super::report::{ConnectionReport, Ended};
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum StreamDirection {
     ToServer,
     ToClient,
 }
@@ -83,19 +83,19 @@ impl Link {
 
     /// Marks the connection as open.
     pub(super) fn open(&self, at: Duration, target: usize) {
-        self.look(|state| state.opened = Some((at, target)));
+        self.with_state(|state| state.opened = Some((at, target)));
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.look(|state| state.opened.is_some() && state.ended.is_none())
+        self.with_state(|state| state.opened.is_some() && state.ended.is_none())
     }
 
     pub(super) fn end(&self, at: Duration, how: Ended) {
-        self.look(|state| state.ended = Some((at, how)));
+        self.with_state(|state| state.ended = Some((at, how)));
     }
 
     pub(super) fn condition(&self) -> Condition {
-        self.look(|state| state.condition)
+        self.with_state(|state| state.condition)
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut Condition)) {
@@ -107,7 +107,7 @@ impl Link {
     }
 
     fn change_both(&self, change: impl FnOnce(&mut Condition, &mut Orders)) {
-        let waiting = self.look(|state| {
+        let waiting = self.with_state(|state| {
             change(&mut state.condition, &mut state.orders);
             state.waiting.take()
         });
@@ -119,7 +119,7 @@ impl Link {
 
     /// Returns the current conditions. The caller's task is woken when they change.
     pub(super) fn present(&self, context: &Context<'_>) -> (Condition, Orders) {
-        self.look(|state| {
+        self.with_state(|state| {
             // The waker is cloned only if the task has changed, since this runs with every poll.
             if !state.waiting.as_ref().is_some_and(|waiting| waiting.will_wake(context.waker())) {
                 state.waiting = Some(context.waker().clone());
@@ -129,17 +129,17 @@ impl Link {
     }
 
     /// Returns the end that a fault set for this direction, if any.
-    pub(super) fn cut(&self, way: Way) -> Option<Cut> {
-        self.look(|state| state.condition.cut[way as usize])
+    pub(super) fn cut(&self, direction: StreamDirection) -> Option<Cut> {
+        self.with_state(|state| state.condition.cut[direction as usize])
     }
 
     /// Counts forwarded bytes.
-    pub(super) fn count(&self, way: Way, bytes: usize) {
-        self.look(|state| {
+    pub(super) fn count(&self, direction: StreamDirection, bytes: usize) {
+        self.with_state(|state| {
             // Counts and limits change under one lock, so that a limit includes only bytes after the switch of the
             // fault.
-            state.carried[way as usize] += bytes as u64;
-            if let Some(cut) = &mut state.condition.cut[way as usize] {
+            state.carried[direction as usize] += bytes as u64;
+            if let Some(cut) = &mut state.condition.cut[direction as usize] {
                 cut.after = cut.after.saturating_sub(bytes as u64);
             }
         });
@@ -147,13 +147,13 @@ impl Link {
 
     /// Breaks the connection if data that the client has written does not arrive within `limit`.
     pub(super) fn limit_lateness(&self, limit: Duration) {
-        self.look(|state| state.lateness = Some(limit));
+        self.with_state(|state| state.lateness = Some(limit));
     }
 
     /// Returns the maximum delay of data in this direction.
-    pub(super) fn lateness(&self, way: Way) -> Option<Duration> {
+    pub(super) fn lateness(&self, direction: StreamDirection) -> Option<Duration> {
         // The timeout belongs to the client's kernel, so it applies only to the client's own data.
-        self.look(|state| state.lateness.filter(|_| way == Way::ToServer))
+        self.with_state(|state| state.lateness.filter(|_| direction == StreamDirection::ToServer))
     }
 
     /// Waits until the connection must be reset.
@@ -176,14 +176,14 @@ impl Link {
 
     /// Returns the counts, or `None` before the connection is opened.
     pub(super) fn report(&self) -> Option<ConnectionReport> {
-        self.look(|state| {
+        self.with_state(|state| {
             let (opened, target) = state.opened?;
             let [to_server, to_client] = state.carried;
             Some(ConnectionReport { connection: self.number, target, opened, to_server, to_client, ended: state.ended })
         })
     }
 
-    fn look<T>(&self, look: impl FnOnce(&mut LinkState) -> T) -> T {
+    fn with_state<T>(&self, look: impl FnOnce(&mut LinkState) -> T) -> T {
         look(&mut self.state.lock())
     }
 }

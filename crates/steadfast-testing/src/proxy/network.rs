@@ -31,7 +31,7 @@ pub(super) struct Network {
 struct State {
     seed: u64,
     /// Initial conditions of new connections.
-    evidence: Condition,
+    default_condition: Condition,
     refuses: bool,
     turns_away: bool,
     target: usize,
@@ -56,18 +56,18 @@ impl Network {
     }
 
     pub(super) fn seed(&self) -> u64 {
-        self.look(|state| state.seed)
+        self.with_state(|state| state.seed)
     }
 
     pub(super) fn set_port(&self, port: Arc<Port>) {
-        self.look(|state| state.port = Some(port));
+        self.with_state(|state| state.port = Some(port));
     }
 
     // Admission and end of connections.
 
     /// Admits the next connection, or returns `None` if connections are rejected.
     pub(super) fn admit(self: &Arc<Self>) -> Option<Open> {
-        self.look(|state| (!state.refuses).then(|| self.open(state)))
+        self.with_state(|state| (!state.refuses).then(|| self.open(state)))
     }
 
     /// Admits the next connection, like a client that repeats its SYN: waits while packets are lost.
@@ -77,9 +77,9 @@ impl Network {
             // The change is marked as seen before the check. So a change between the check and the wait ends the wait
             // at once.
             changed.mark_unchanged();
-            let response = self.look(|state| {
+            let response = self.with_state(|state| {
                 // Conditions may have been set for the number of this connection before it is open.
-                let condition = state.links.get(&state.next).map_or(state.evidence, |link| link.condition());
+                let condition = state.links.get(&state.next).map_or(state.default_condition, |link| link.condition());
                 if state.refuses {
                     Some(Err(io::ErrorKind::ConnectionRefused.into()))
                 } else if condition.lets_open() {
@@ -97,22 +97,22 @@ impl Network {
     }
 
     fn open(self: &Arc<Self>, state: &mut State) -> Open {
-        let (number, target, evidence) = (state.next, state.target, state.evidence);
+        let (number, target, default_condition) = (state.next, state.target, state.default_condition);
         state.next += 1;
         // Settings for a future number create the link early. The opening then must not overwrite them.
-        let link = state.links.entry(number).or_insert_with(|| Arc::new(Link::new(number, evidence))).clone();
+        let link = state.links.entry(number).or_insert_with(|| Arc::new(Link::new(number, default_condition))).clone();
         link.open(self.began.elapsed(), target);
         Open::new(link, self.clone(), target)
     }
 
     /// Returns `true` if connections are accepted only to be closed.
     pub(super) fn turns_away(&self) -> bool {
-        self.look(|state| state.turns_away)
+        self.with_state(|state| state.turns_away)
     }
 
     pub(super) fn ended(&self, link: &Link, how: Ended) {
         link.end(self.began.elapsed(), how);
-        self.look(|state| {
+        self.with_state(|state| {
             state.links.remove(&link.number);
             state.ended.extend(link.report());
             // The list is bounded, because a test may open connections in a loop for hours of virtual time.
@@ -129,10 +129,10 @@ impl Network {
         if let Some(number) = only {
             self.with_link(number, |link| link.change(&change));
         } else {
-            let links = self.look(|state| {
+            let links = self.with_state(|state| {
                 // New connections start with the same conditions. The links are collected under the lock, and changed
                 // after its release.
-                change(&mut state.evidence);
+                change(&mut state.default_condition);
                 state.links.values().cloned().collect::<Vec<_>>()
             });
             for link in links {
@@ -157,18 +157,18 @@ impl Network {
         if let Some(number) = only {
             return self.with_link(number, act);
         }
-        let links = self.look(|state| state.links.values().cloned().collect::<Vec<_>>());
+        let links = self.with_state(|state| state.links.values().cloned().collect::<Vec<_>>());
         links.iter().filter(|link| link.is_open()).for_each(|link| act(link));
     }
 
     /// Acts on one connection, open or not yet opened. Does nothing if the connection has ended.
     fn with_link(&self, number: u64, act: impl FnOnce(&Link)) {
-        let link = self.look(|state| {
-            let evidence = state.evidence;
+        let link = self.with_state(|state| {
+            let default_condition = state.default_condition;
             // A number below `next` without a link has ended. Creating a link would report a connection that never
             // existed.
             if number >= state.next {
-                let link = state.links.entry(number).or_insert_with(|| Arc::new(Link::new(number, evidence)));
+                let link = state.links.entry(number).or_insert_with(|| Arc::new(Link::new(number, default_condition)));
                 return Some(link.clone());
             }
             state.links.get(&number).cloned()
@@ -179,11 +179,11 @@ impl Network {
     }
 
     pub(super) fn next_number(&self) -> u64 {
-        self.look(|state| state.next)
+        self.with_state(|state| state.next)
     }
 
     pub(super) fn set_refuses(&self, on: bool) {
-        let port = self.look(|state| {
+        let port = self.with_state(|state| {
             state.refuses = on;
             state.port.clone()
         });
@@ -195,11 +195,11 @@ impl Network {
     }
 
     pub(super) fn set_turns_away(&self, on: bool) {
-        self.look(|state| state.turns_away = on);
+        self.with_state(|state| state.turns_away = on);
     }
 
     pub(super) fn set_target(&self, target: usize) {
-        self.look(|state| state.target = target);
+        self.with_state(|state| state.target = target);
     }
 
     // Reports.
@@ -207,7 +207,7 @@ impl Network {
     /// Records a change, and notifies the listeners.
     pub(super) fn note(&self, fault: &str, connection: Option<u64>, transition: FaultTransition) {
         let change = FaultChange { at: self.began.elapsed(), fault: fault.to_owned(), connection, transition };
-        self.look(|state| {
+        self.with_state(|state| {
             state.changes.push_back(change.clone());
             while state.changes.len() > MAX_REPORTED {
                 state.changes.pop_front();
@@ -223,11 +223,11 @@ impl Network {
     }
 
     pub(super) fn changes(&self) -> Vec<FaultChange> {
-        self.look(|state| state.changes.iter().cloned().collect())
+        self.with_state(|state| state.changes.iter().cloned().collect())
     }
 
     pub(super) fn connections(&self) -> Vec<ConnectionReport> {
-        self.look(|state| {
+        self.with_state(|state| {
             let open = state.links.values().filter_map(|link| link.report());
             let mut all: Vec<ConnectionReport> = state.ended.iter().cloned().chain(open).collect();
             all.sort_by_key(|carried| carried.connection);
@@ -235,7 +235,7 @@ impl Network {
         })
     }
 
-    fn look<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+    fn with_state<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         look(&mut self.state.lock())
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::end::End;
 use super::lane::{Lane, PIECE_BYTES, Turn};
-use super::link::{Condition, Link, Way};
+use super::link::{Condition, Link, StreamDirection};
 use super::network::{Network, Open};
 use super::report::{Ended, FaultTransition};
 
@@ -22,7 +22,8 @@ const LINGER: Duration = Duration::from_secs(5);
 pub(super) async fn relay<N: End, F: End>(mut near: N, mut far: F, link: &Link, network: &Network) -> Ended {
     // Each connection has its own generator: jitter must not depend on the order in which connections run.
     let mut random = Random::new(network.seed() ^ link.number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    let [to_server, to_client] = [Way::ToServer, Way::ToClient].map(|way| Lane::new(way, Random::new(random.draw())));
+    let [to_server, to_client] = [StreamDirection::ToServer, StreamDirection::ToClient]
+        .map(|direction| Lane::new(direction, Random::new(random.draw())));
     let now = Instant::now();
     let mut relay = Relay {
         link,
@@ -77,7 +78,10 @@ impl Relay<'_> {
     fn poll(&mut self, near: &mut impl End, far: &mut impl End, context: &mut Context<'_>) -> Poll<Ended> {
         loop {
             let (mut condition, orders) = self.link.present(context);
-            if orders.reset && condition.hole[Way::ToServer as usize] && self.link.lateness(Way::ToServer).is_some() {
+            if orders.reset
+                && condition.hole[StreamDirection::ToServer as usize]
+                && self.link.lateness(StreamDirection::ToServer).is_some()
+            {
                 // The client's kernel has discarded its data, but its reset cannot reach the server yet. So the
                 // server does not know about the reset, and processes the data it has received.
                 self.to_server.drop_all();
@@ -111,7 +115,7 @@ impl Relay<'_> {
                     }
                 }
             }
-            if self.to_server.is_over() && self.to_client.is_over() {
+            if self.to_server.is_finished() && self.to_client.is_finished() {
                 return Poll::Ready(if self.dropped { Ended::Dropped } else { Ended::Closed });
             }
             // Bytes of both directions end the idle time, as in a NAT that tracks flows.

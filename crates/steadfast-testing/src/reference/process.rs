@@ -63,8 +63,8 @@ impl Process {
         };
         match timeout(deadline, ready).await {
             Ok(Some(place)) => Ok(place),
-            Ok(None) => Err(self.complaint("ended before it was ready").into()),
-            Err(_) => Err(self.complaint(&format!("was not ready after {deadline:?}")).into()),
+            Ok(None) => Err(self.error_with_output("ended before it was ready").into()),
+            Err(_) => Err(self.error_with_output(&format!("was not ready after {deadline:?}")).into()),
         }
     }
 
@@ -92,17 +92,17 @@ impl Process {
         // The channel ends when the output is closed. A wait for the child itself would block the runtime.
         let ended = async { while self.lines.recv().await.is_some() {} };
         if timeout(deadline, ended).await.is_err() {
-            return Err(self.complaint(&format!("had not ended after {deadline:?}")).into());
+            return Err(self.error_with_output(&format!("had not ended after {deadline:?}")).into());
         }
         // The output is closed, so the process has exited or is about to exit. `Child::wait` would close the standard
         // input. But the status must show that the process ended on its own.
         let input = self.child.stdin.take();
         let status = self.child.wait()?;
         drop(input);
-        if status.success() { Ok(()) } else { Err(self.complaint(&format!("ended with {status}")).into()) }
+        if status.success() { Ok(()) } else { Err(self.error_with_output(&format!("ended with {status}")).into()) }
     }
 
-    fn complaint(&self, what: &str) -> String {
+    fn error_with_output(&self, what: &str) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let last = lines[lines.len().saturating_sub(MAX_REPORTED_LINES)..].join("\n");

@@ -37,7 +37,7 @@ impl Checks {
     }
 
     /// Expects `text` to contain all of `parts`.
-    pub(super) fn says(&mut self, what: &str, text: &str, parts: &[&str]) {
+    pub(super) fn contains(&mut self, what: &str, text: &str, parts: &[&str]) {
         for part in parts {
             self.expect(text.contains(part), format_args!("{what} does not contain {part:?}: {text:?}"));
         }
@@ -62,7 +62,7 @@ mod tests {
         checks.at_most("attempts", 10, 9);
         checks.within("recovery", Some(Duration::from_secs(2)), Duration::from_secs(1));
         checks.within("recovery", None, Duration::from_secs(1));
-        checks.says("the error", "pods not synced", &["pods", "rejected"]);
+        checks.contains("the error", "pods not synced", &["pods", "rejected"]);
         assert_eq!(
             checks.into_unmet(),
             [

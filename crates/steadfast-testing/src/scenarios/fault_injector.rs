@@ -44,7 +44,7 @@ pub(super) fn is_switch(fault: Fault) -> bool {
 /// Switches `fault` on or off on one replica of `server`, or triggers it. `random` makes the random choices.
 ///
 /// Returns a description of the action: `nothing` if `fault` is not a switch (see [`is_switch`]).
-pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool, random: &mut Random) -> &'static str {
+pub(super) fn inject(fault: Fault, server: &ApiServer, replica: usize, on: bool, random: &mut Random) -> &'static str {
     let faults = server.faults().replica(replica);
     // The rule applies to few requests: a rule that never expires would make every run end in a relist storm.
     let rule = || RequestRule::any().times(2);
@@ -115,7 +115,7 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
             let spellings =
                 [TooLargeVersionForm::Cause, TooLargeVersionForm::CauseMessage, TooLargeVersionForm::Message];
             let response = InjectedResponse::too_large(spellings[random.draw() as usize % spellings.len()]);
-            answer_too(&faults, on, rule().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList), response);
+            respond_also(&faults, on, rule().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList), response);
             "too large a version"
         }
         Fault::LaggingReplica => {
@@ -132,17 +132,17 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
         }
         Fault::ServerBusy => {
             let response = InjectedResponse::code([410, 429, 500, 503, 504][random.draw() as usize % 5]);
-            answer_too(&faults, on, rule().verb(any_read(random)), response);
+            respond_also(&faults, on, rule().verb(any_read(random)), response);
             "a busy server"
         }
         Fault::ResourceRefused if on && random.share() < 0.5 => hang_lists(&faults, random),
         Fault::ResourceRefused if on => refuse_watches(&faults, random),
         Fault::ResourceRefused | Fault::PermissionRemoved => {
-            answer_too(&faults, on, rule().verb(any_read(random)), InjectedResponse::Forbidden);
+            respond_also(&faults, on, rule().verb(any_read(random)), InjectedResponse::Forbidden);
             "forbidden"
         }
         Fault::UndecodableObject => {
-            spoil(&faults, on, random.draw());
+            corrupt(&faults, on, random.draw());
             "undecodable object"
         }
         Fault::FrozenEtcd => {
@@ -155,7 +155,7 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
 
 /// Applies `response` to requests that match `rule`. If `on`, it also applies to one request for a single object
 /// during a relist by difference.
-fn answer_too(faults: &Faults, on: bool, rule: RequestRule, response: InjectedResponse) {
+fn respond_also(faults: &Faults, on: bool, rule: RequestRule, response: InjectedResponse) {
     // A relist by difference requests single objects, and one of these requests receives the response as well.
     if on {
         faults.respond(RequestRule::any().verb(Verb::State).times(1), response.clone());
@@ -201,9 +201,9 @@ fn any_read(random: &mut Random) -> Verb {
 }
 
 /// Corrupts an object in the way that `drawn` selects.
-fn spoil(faults: &Faults, on: bool, drawn: u64) {
+fn corrupt(faults: &Faults, on: bool, drawn: u64) {
     let ways = [ObjectCorruption::WrongTypes, ObjectCorruption::Deep(200), ObjectCorruption::Huge(2 * OBJECT_LIMIT)];
     // The quotient selects the kind of corruption, and the remainder selects the name. Both choices are independent.
-    let way = ways[(drawn / NAMES) as usize % ways.len()];
-    faults.corrupt_object("default", &name(drawn % NAMES), on.then_some(way));
+    let path = ways[(drawn / NAMES) as usize % ways.len()];
+    faults.corrupt_object("default", &name(drawn % NAMES), on.then_some(path));
 }

@@ -13,7 +13,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Observation of an informer that differs from the previous one.
 #[derive(Clone, Debug)]
-struct Look {
+struct FreshnessSample {
     at: Instant,
     /// The proven version, if the informer is fresh.
     fresh: Option<ResourceVersion>,
@@ -21,28 +21,28 @@ struct Look {
 
 /// Observes one informer until it is dropped.
 pub(super) struct FreshnessObserver {
-    looks: Arc<Mutex<Vec<Look>>>,
+    samples: Arc<Mutex<Vec<FreshnessSample>>>,
     task: JoinHandle<()>,
 }
 
 impl FreshnessObserver {
     /// Starts to observe `informer`.
     pub(super) fn of<K: Cacheable>(informer: &Informer<K>) -> Self {
-        let looks = Arc::new(Mutex::new(vec![look(informer)]));
-        let (written, informer) = (looks.clone(), informer.clone());
+        let samples = Arc::new(Mutex::new(vec![sample(informer)]));
+        let (written, informer) = (samples.clone(), informer.clone());
         let task = tokio::spawn(async move {
             let mut changed = informer.changed();
             // An error means that the informer was dropped. A timeout is the regular poll.
             while !matches!(timeout(POLL_INTERVAL, changed.changed()).await, Ok(Err(_))) {
-                let now = look(&informer);
-                let mut looks = written.lock();
+                let now = sample(&informer);
+                let mut samples = written.lock();
                 // Equal observations are skipped, so that the list has one entry for each change.
-                if looks.last().is_none_or(|last| last.fresh != now.fresh) {
-                    looks.push(now);
+                if samples.last().is_none_or(|last| last.fresh != now.fresh) {
+                    samples.push(now);
                 }
             }
         });
-        Self { looks, task }
+        Self { samples, task }
     }
 
     /// Waits until `limit` after `fault` for the first doubt, and returns the time from `fault` to that doubt.
@@ -58,23 +58,23 @@ impl FreshnessObserver {
 
     /// Returns the time from `fault` to the first doubt. Zero if the informer was in doubt already.
     fn doubt_after(&self, fault: Instant) -> Option<Duration> {
-        let looks = self.looks.lock();
+        let samples = self.samples.lock();
         // The last observation at or before the fault shows whether the doubt existed already.
-        let before = looks.iter().rev().find(|look| look.at <= fault);
-        if before.is_some_and(|look| look.fresh.is_none()) {
+        let before = samples.iter().rev().find(|sample| sample.at <= fault);
+        if before.is_some_and(|sample| sample.fresh.is_none()) {
             return Some(Duration::ZERO);
         }
-        looks.iter().find(|look| look.at > fault && look.fresh.is_none()).map(|look| look.at - fault)
+        samples.iter().find(|sample| sample.at > fault && sample.fresh.is_none()).map(|sample| sample.at - fault)
     }
 
     /// Returns the longest doubt since `from`, including one that still lasts.
     pub(super) fn longest_doubt(&self, from: Instant) -> Duration {
-        let looks = self.looks.lock();
+        let samples = self.samples.lock();
         // Each observation lasts until the next one, and the last one until now.
-        let ends = looks.iter().skip(1).map(|look| look.at).chain([Instant::now()]);
-        let doubts = looks.iter().zip(ends).filter(|(look, end)| look.fresh.is_none() && *end > from);
+        let ends = samples.iter().skip(1).map(|sample| sample.at).chain([Instant::now()]);
+        let doubts = samples.iter().zip(ends).filter(|(sample, end)| sample.fresh.is_none() && *end > from);
         // Only the part since `from` counts: the fault may have started during an older doubt.
-        doubts.map(|(look, end)| end - look.at.max(from)).max().unwrap_or_default()
+        doubts.map(|(sample, end)| end - sample.at.max(from)).max().unwrap_or_default()
     }
 
     /// Waits until the informer is fresh at `version` or later, and returns the time since `healed`.
@@ -97,13 +97,13 @@ impl FreshnessObserver {
 
     /// Returns the instant, at or after `healed`, from which the informer has been fresh at `version` or later.
     fn fresh_since(&self, healed: Instant, version: &ResourceVersion) -> Option<Instant> {
-        let looks = self.looks.lock();
-        let there = |look: &Look| look.fresh.as_ref().is_some_and(|fresh| !fresh.is_older_than(version));
+        let samples = self.samples.lock();
+        let there = |sample: &FreshnessSample| sample.fresh.as_ref().is_some_and(|fresh| !fresh.is_older_than(version));
         // The informer must be fresh now, because an earlier fresh phase may have ended again.
-        looks.last().filter(|last| there(last))?;
+        samples.last().filter(|last| there(last))?;
         // The first of the uninterrupted fresh observations at the end of the list. A relapse restarts the recovery.
-        let first = looks.iter().rposition(|look| !there(look)).map_or(0, |index| index + 1);
-        Some(looks[first].at.max(healed))
+        let first = samples.iter().rposition(|sample| !there(sample)).map_or(0, |index| index + 1);
+        Some(samples[first].at.max(healed))
     }
 }
 
@@ -113,25 +113,25 @@ impl Drop for FreshnessObserver {
     }
 }
 
-fn look<K: Cacheable>(informer: &Informer<K>) -> Look {
+fn sample<K: Cacheable>(informer: &Informer<K>) -> FreshnessSample {
     let fresh = match informer.freshness() {
         Freshness::Fresh { version, .. } => version,
         _ => None,
     };
-    Look { at: Instant::now(), fresh }
+    FreshnessSample { at: Instant::now(), fresh }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn observer(started: Instant, looks: &[(u64, Option<&str>)]) -> FreshnessObserver {
-        let look = |&(ms, fresh): &(u64, Option<&str>)| Look {
+    fn observer(started: Instant, samples: &[(u64, Option<&str>)]) -> FreshnessObserver {
+        let sample = |&(ms, fresh): &(u64, Option<&str>)| FreshnessSample {
             at: started + Duration::from_millis(ms),
             fresh: fresh.map(ResourceVersion::from),
         };
-        let looks = Arc::new(Mutex::new(looks.iter().map(look).collect()));
-        FreshnessObserver { looks, task: tokio::spawn(async {}) }
+        let samples = Arc::new(Mutex::new(samples.iter().map(sample).collect()));
+        FreshnessObserver { samples, task: tokio::spawn(async {}) }
     }
 
     #[tokio::test(start_paused = true)]

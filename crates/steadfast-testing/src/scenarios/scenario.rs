@@ -11,7 +11,7 @@ use super::target::Target;
 use crate::Error;
 
 /// Result of a scenario's function.
-pub(super) type Play = BoxFuture<'static, Result<Findings, Error>>;
+pub(super) type ScenarioFuture = BoxFuture<'static, Result<Findings, Error>>;
 
 /// A failure and the expected behaviour.
 pub struct Scenario {
@@ -29,7 +29,7 @@ pub struct Scenario {
     pub bounds: Bounds,
     /// Approximate duration in real time, in seconds.
     pub seconds: u64,
-    pub(super) play: fn(Target) -> Play,
+    pub(super) run: fn(Target) -> ScenarioFuture,
 }
 
 /// Bounds of a scenario.
@@ -111,8 +111,8 @@ impl Scenario {
     /// # Errors
     ///
     /// Returns an error if the scenario could not continue. Violations are part of the findings.
-    pub async fn play(&self, target: Target) -> Result<Findings, Error> {
-        let mut findings = (self.play)(target).await?;
+    pub async fn run(&self, target: Target) -> Result<Findings, Error> {
+        let mut findings = (self.run)(target).await?;
         // The bounds are checked on the combined findings, after all runs of the scenario.
         findings.unmet.extend(self.bounds.unmet(&findings));
         Ok(findings)
@@ -121,12 +121,12 @@ impl Scenario {
 
 /// Selects the function of a scenario for the form that the target sets.
 macro_rules! in_form {
-    ($play:ident $(, $argument:expr)*) => {
+    ($run:ident $(, $argument:expr)*) => {
         |target| {
             if target.form.lazy {
-                Box::pin($play::<steadfast::Lazy<k8s_openapi::api::core::v1::ConfigMap>>(target $(, $argument)*))
+                Box::pin($run::<steadfast::Lazy<k8s_openapi::api::core::v1::ConfigMap>>(target $(, $argument)*))
             } else {
-                Box::pin($play::<k8s_openapi::api::core::v1::ConfigMap>(target $(, $argument)*))
+                Box::pin($run::<k8s_openapi::api::core::v1::ConfigMap>(target $(, $argument)*))
             }
         }
     };

@@ -21,11 +21,11 @@ use crate::proxy::{FaultProxy, NetworkFaults};
 use crate::{CachedConfigMap, InMemory, Recorder, Recording, config_map_in, history, kube_config};
 
 /// Maximum time for an immediate reaction, on a busy machine.
-pub(super) const PROMPT: Duration = Duration::from_secs(2);
+pub(super) const REACTION_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time until the setup is ready.
-const READY: Duration = Duration::from_secs(10);
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for which the recorder waits for all events.
-const SETTLE: Duration = Duration::from_secs(20);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Default namespace of a scenario's objects.
 pub(super) const NAMESPACE: &str = "default";
 
@@ -37,7 +37,7 @@ pub(super) struct ScenarioRun {
     pub(super) recorder: Recorder,
     pub(super) checks: Checks,
     target: Target,
-    way: Way,
+    path: NetworkPath,
     terms: Terms,
     begun: Instant,
     /// Request counts of the server when the first fault was injected.
@@ -45,7 +45,7 @@ pub(super) struct ScenarioRun {
 }
 
 /// Path of clients to a replica.
-pub(super) enum Way {
+pub(super) enum NetworkPath {
     /// Pipes through the faulty network.
     InMemory(NetworkFaults, Helpers),
     /// TCP to the first replica.
@@ -63,30 +63,30 @@ pub(super) struct Watched<K: CachedConfigMap> {
 
 impl ScenarioRun {
     /// Creates the setup without an informer.
-    pub(super) async fn set(target: &Target, plan: Plan) -> Result<Self, Error> {
+    pub(super) async fn start(target: &Target, plan: Plan) -> Result<Self, Error> {
         let begun = Instant::now();
         let plan = target.adjusted(plan);
         let builder = plan.server.seed(target.seed).protobuf(target.form.protobuf);
         let builder = if target.in_memory { builder.in_memory() } else { builder.tls(true) };
         let server = builder.start().await?;
         // The injected fault is active before all clients, so that no client sees the server without the fault.
-        (target.sabotage)(&server);
-        let way = Way::to(&server, target, plan.proxied)?;
+        (target.server_fault)(&server);
+        let path = NetworkPath::to_server(&server, target, plan.proxied)?;
         // Without TLS there is no ALPN, so that clients in memory must assume HTTP/2.
         let settings = Settings { prior_knowledge: target.in_memory, ..plan.transport };
-        let connection = way.connect(&server, target.seed, settings).await?;
+        let connection = path.connect(&server, target.seed, settings).await?;
         let audit = plan.reflector.audit_every;
         // The checker must know the settings: its bounds derive from the period and the audit interval.
         let terms = Terms { period: plan.reflector.period, lag: plan.lag, audit, ..Terms::default() };
         let factory = InformerFactory::with_settings(&connection, plan.reflector);
         let recorder = Recorder::of(&server);
         let (target, checks) = (target.clone(), Checks::default());
-        Ok(Self { server, connection, factory, recorder, checks, target, way, terms, begun, before: None })
+        Ok(Self { server, connection, factory, recorder, checks, target, path, terms, begun, before: None })
     }
 
     /// Creates the setup with the default settings.
-    pub(super) async fn plain(target: &Target) -> Result<Self, Error> {
-        Self::set(target, Plan::default()).await
+    pub(super) async fn start_with_defaults(target: &Target) -> Result<Self, Error> {
+        Self::start(target, Plan::default()).await
     }
 
     /// Marks the start of a fault. Requests from the first fault on are its cost.
@@ -108,12 +108,12 @@ impl ScenarioRun {
 
     /// Returns the switches of the network. Over TCP, returns `None` unless the plan has a proxy.
     pub(super) fn network(&self) -> Option<&NetworkFaults> {
-        self.way.network()
+        self.path.network()
     }
 
     /// Directs new connections to this replica. Over TCP, this requires a plan with a proxy.
-    pub(super) fn balance_to(&self, replica: usize) {
-        self.way.lead_to(replica);
+    pub(super) fn route_to(&self, replica: usize) {
+        self.path.route_to(replica);
     }
 
     /// Starts an informer that is recorded under its own name.
@@ -143,9 +143,9 @@ impl ScenarioRun {
     /// Waits until `watched` are synced and fresh, and their handlers have seen the existing objects.
     pub(super) async fn ready<K: CachedConfigMap>(&self, watched: &[&Watched<K>]) -> Result<(), Error> {
         for watched in watched {
-            watched.informer.wait_for_sync(READY).await?;
-            tokio::time::timeout(READY, watched.recording.until_synced()).await?;
-            until(READY, || watched.informer.freshness().is_fresh()).await;
+            watched.informer.wait_for_sync(READY_TIMEOUT).await?;
+            tokio::time::timeout(READY_TIMEOUT, watched.recording.until_synced()).await?;
+            until(READY_TIMEOUT, || watched.informer.freshness().is_fresh()).await;
         }
         // In virtual time, the wait above may take no time. The pause separates it from the events that follow.
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -155,7 +155,7 @@ impl ScenarioRun {
     /// Waits until this number of watches is open on the first server. A cache is ready and fresh after its list,
     /// possibly before its watch. So a scenario that disturbs or counts watches must call this method.
     pub(super) async fn watching(&mut self, watches: usize) {
-        let open = until(READY, || self.server.open_watches(0) >= watches).await;
+        let open = until(READY_TIMEOUT, || self.server.open_watches(0) >= watches).await;
         self.checks.expect(open.is_some(), format_args!("{watches} watches were not opened"));
     }
 
@@ -235,23 +235,23 @@ impl ScenarioRun {
     /// state. From here on, the server must be reachable and quiet.
     pub(super) async fn settle<K: CachedConfigMap>(&self, watched: &[&Watched<K>]) {
         // The checker reports an informer that does not recover, so the result is ignored here.
-        let _ = self.recovery(watched, Instant::now(), SETTLE).await;
+        let _ = self.recovery(watched, Instant::now(), SETTLE_TIMEOUT).await;
         // The oldest of the newest versions is used: by now, each informer has reached its own version or never will.
         let newest = watched.iter().map(|watched| self.newest(watched.informer.scope()));
         let oldest = newest.reduce(|one, other| if other.is_older_than(&one) { other } else { one });
-        self.recorder.settle_at(oldest.as_ref().map_or("0", ResourceVersion::as_str), SETTLE).await;
+        self.recorder.settle_at(oldest.as_ref().map_or("0", ResourceVersion::as_str), SETTLE_TIMEOUT).await;
     }
 
     /// Checks the records of informers that settled and were then stopped. A stopped informer does not run the checks
     /// that would show a loss, so checks without a result are not a problem here.
-    pub(super) fn judge_stopped(self) -> Findings {
-        let mut findings = self.judge(None, None);
+    pub(super) fn findings_of_stopped(self) -> Findings {
+        let mut findings = self.findings(None, None);
         findings.report.inconclusive.clear();
         findings
     }
 
     /// Checks the records.
-    pub(super) fn judge(self, notice: Option<Duration>, recover: Option<Duration>) -> Findings {
+    pub(super) fn findings(self, notice: Option<Duration>, recover: Option<Duration>) -> Findings {
         let requests = self.server.request_counts();
         let Ok(history) = history(&self.server, "", "configmaps") else { unreachable!("config maps are built in") };
         let report = self.terms.judge(&history, &self.recorder.trace());
@@ -274,7 +274,7 @@ pub(super) async fn doubt<K: CachedConfigMap>(
 
 impl<K: CachedConfigMap> Watched<K> {
     /// Returns `true` if a read of this object in the default namespace finds nothing.
-    pub(super) fn knows_nothing_of(&self, name: &str) -> bool {
+    pub(super) fn has_no_object(&self, name: &str) -> bool {
         let Ok(lister) = self.informer.lister() else { return false };
         // An object that does not decode counts as unknown here: a reader cannot see its content.
         lister.get(NAMESPACE, name).map_or(true, |found| found.is_some_and(|object| object.config_map().is_none()))
@@ -293,9 +293,9 @@ pub(super) async fn until(limit: Duration, mut held: impl FnMut() -> bool) -> Op
     Some(begun.elapsed())
 }
 
-impl Way {
+impl NetworkPath {
     /// Returns the path to `server`.
-    pub(super) fn to(server: &ApiServer, target: &Target, proxied: bool) -> Result<Self, Error> {
+    pub(super) fn to_server(server: &ApiServer, target: &Target, proxied: bool) -> Result<Self, Error> {
         Ok(if target.in_memory {
             Self::InMemory(NetworkFaults::default(), target.helpers)
         } else if proxied {
@@ -330,7 +330,7 @@ impl Way {
     }
 
     /// Directs new connections to this replica.
-    pub(super) fn lead_to(&self, replica: usize) {
+    pub(super) fn route_to(&self, replica: usize) {
         if let Some(network) = self.network() {
             network.send_to(replica);
         }

@@ -11,8 +11,8 @@ use steadfast_apiserver::ApiServer;
 use super::plan::Plan;
 use crate::Form;
 
-type Adjust = dyn Fn(&mut Plan) + Send + Sync;
-type Sabotage = dyn Fn(&ApiServer) + Send + Sync;
+type PlanAdjustment = dyn Fn(&mut Plan) + Send + Sync;
+type ServerFaultInjection = dyn Fn(&ApiServer) + Send + Sync;
 
 /// Environment of a scenario, and the faults that are injected into library and server. Defaults to no injected faults.
 #[derive(Clone)]
@@ -24,8 +24,8 @@ pub struct Target {
     #[cfg(feature = "fault-injection")]
     pub(super) fault: Option<InjectedFault>,
     pub(super) helpers: Helpers,
-    adjust: Arc<Adjust>,
-    pub(super) sabotage: Arc<Sabotage>,
+    adjust: Arc<PlanAdjustment>,
+    pub(super) server_fault: Arc<ServerFaultInjection>,
 }
 
 impl Target {
@@ -49,7 +49,7 @@ impl Target {
             fault: None,
             helpers: Helpers::default(),
             adjust: Arc::new(|_| {}),
-            sabotage: Arc::new(|_| {}),
+            server_fault: Arc::new(|_| {}),
         }
     }
 
@@ -62,7 +62,7 @@ impl Target {
 
     /// Adds helper tasks in memory that decode received data. The seed selects their order.
     #[must_use]
-    pub fn helped(mut self) -> Self {
+    pub fn with_helpers(mut self) -> Self {
         self.helpers = Helpers { threads: 3, min_bytes: 1 };
         self
     }
@@ -77,15 +77,15 @@ impl Target {
 
     /// Applies `adjust` to each plan, for times and limits that differ from those of the contract.
     #[must_use]
-    pub fn adjusting(mut self, adjust: impl Fn(&mut Plan) + Send + Sync + 'static) -> Self {
+    pub fn with_adjusted_plan(mut self, adjust: impl Fn(&mut Plan) + Send + Sync + 'static) -> Self {
         self.adjust = Arc::new(adjust);
         self
     }
 
-    /// Runs `sabotage` on each server after its start, so that a test can show that the scenario fails.
+    /// Runs `server_fault` on each server after its start, so that a test can show that the scenario fails.
     #[must_use]
-    pub fn sabotaging(mut self, sabotage: impl Fn(&ApiServer) + Send + Sync + 'static) -> Self {
-        self.sabotage = Arc::new(sabotage);
+    pub fn with_server_fault(mut self, server_fault: impl Fn(&ApiServer) + Send + Sync + 'static) -> Self {
+        self.server_fault = Arc::new(server_fault);
         self
     }
 

@@ -87,7 +87,7 @@ pub enum DisturbanceKind {
     Unobserved,
     /// The server processes the request. Before the response is sent, the connection is reset. All other requests in
     /// flight on this connection are lost as well.
-    AnswerLost,
+    ResponseLost,
     /// The process is killed before the server processes the request.
     CrashBefore,
     /// The process is killed after the server has processed the request, and before the process receives the
@@ -96,7 +96,7 @@ pub enum DisturbanceKind {
     /// The process is killed as with `CrashAfter`. For thirty seconds, longer than the process's lease lasts, all
     /// replicas serve the state before the request. An informer of Steadfast does not accept that state as current,
     /// and waits.
-    CrashIntoThePast,
+    CrashThenStaleView,
     /// The request, and any renewal of the process's lease, waits for twenty seconds. By then the lease has expired.
     /// The server then processes the request, unless its connection has ended.
     LeadershipLost,
@@ -107,10 +107,10 @@ impl DisturbanceKind {
     pub const ALL: [Self; 7] = [
         Self::Delayed,
         Self::Unobserved,
-        Self::AnswerLost,
+        Self::ResponseLost,
         Self::CrashBefore,
         Self::CrashAfter,
-        Self::CrashIntoThePast,
+        Self::CrashThenStaleView,
         Self::LeadershipLost,
     ];
 
@@ -118,10 +118,10 @@ impl DisturbanceKind {
         match self {
             Self::Delayed => "delayed",
             Self::Unobserved => "unobserved",
-            Self::AnswerLost => "answer-lost",
+            Self::ResponseLost => "response-lost",
             Self::CrashBefore => "crash-before",
             Self::CrashAfter => "crash-after",
-            Self::CrashIntoThePast => "crash-into-the-past",
+            Self::CrashThenStaleView => "crash-then-stale-view",
             Self::LeadershipLost => "leadership-lost",
         }
     }
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn invalid_disturbance_is_reported_with_position() {
-        for (line, told) in [
+        for (line, expected) in [
             ("", "expected five words"),
             ("crash controller #1 get /a", "crash in"),
             ("crash-after user #1 get /a", "invalid second word"),
@@ -233,7 +233,7 @@ mod tests {
             ("crash-after controller #1 fetch /a", "fetch in"),
         ] {
             let error = line.parse::<Disturbance>().unwrap_err().to_string();
-            assert!(error.contains(told) && error.contains("crash-into-the-past"), "{line}: {error}");
+            assert!(error.contains(expected) && error.contains("crash-then-stale-view"), "{line}: {error}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::disturbance::{Disturbance, DisturbanceKind, VARIABLE};
-use super::play::{Ended, Played};
+use super::run::{Ended, RunResult};
 use crate::Error;
 
 /// Maximum number of findings that are printed in full.
@@ -31,36 +31,37 @@ pub struct Report {
     findings: Vec<Finding>,
     /// Ends of processes by a panic, in runs with any final state.
     panics: BTreeSet<String>,
-    story: Vec<String>,
+    timeline: Vec<String>,
 }
 
 impl Report {
     pub(super) fn new(points: usize, objects: usize, left_out: usize) -> Self {
         let (runs, panics) = (BTreeMap::new(), BTreeSet::new());
-        let (unreached, findings, story) = (Vec::new(), Vec::new(), Vec::new());
-        Self { points, objects, runs, left_out, unreached, findings, panics, story }
+        let (unreached, findings, timeline) = (Vec::new(), Vec::new(), Vec::new());
+        Self { points, objects, runs, left_out, unreached, findings, panics, timeline }
     }
 
-    pub(super) fn add(&mut self, disturbance: Disturbance, undisturbed: &Played, played: &Played) {
+    pub(super) fn add(&mut self, disturbance: Disturbance, undisturbed: &RunResult, result: &RunResult) {
         // A run whose disturbance was not injected equals the undisturbed run. If it counted, the report would claim
         // a test that did not happen.
-        if !played.reached {
+        if !result.reached {
             return self.unreached.push(disturbance);
         }
         *self.runs.entry(disturbance.kind).or_default() += 1;
         // A panic is a bug even if the restarted process repairs the state.
-        self.panics.extend(played.ended.iter().filter(|ended| ended.is_panic).map(|ended| ended.text.clone()));
-        let mut differences: Vec<String> = played.failure.iter().cloned().collect();
-        differences.extend(undisturbed.ending.differences(&played.ending));
+        self.panics.extend(result.ended.iter().filter(|ended| ended.is_panic).map(|ended| ended.text.clone()));
+        let mut differences: Vec<String> = result.failure.iter().cloned().collect();
+        differences.extend(undisturbed.final_state.differences(&result.final_state));
         if !differences.is_empty() {
-            differences.extend(played.ended.iter().take(2).map(|ended| ended.text.clone()));
+            differences.extend(result.ended.iter().take(2).map(|ended| ended.text.clone()));
             self.findings.push(Finding { disturbance, differences });
         }
     }
 
-    pub(super) fn print_requests(&mut self, played: &Played) {
-        self.story = played.points.iter().map(|(at, point)| format!("{:>10.3} s  {point}", at.as_secs_f64())).collect();
-        self.story.extend(played.ended.iter().map(|ended| ended.text.clone()));
+    pub(super) fn print_requests(&mut self, result: &RunResult) {
+        self.timeline =
+            result.points.iter().map(|(at, point)| format!("{:>10.3} s  {point}", at.as_secs_f64())).collect();
+        self.timeline.extend(result.ended.iter().map(|ended| ended.text.clone()));
     }
 
     /// Returns the number of runs with a disturbance.
@@ -101,7 +102,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in &self.story {
+        for line in &self.timeline {
             writeln!(f, "{line}")?;
         }
         let Self { points, objects, left_out, .. } = self;

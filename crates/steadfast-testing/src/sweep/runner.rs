@@ -207,9 +207,9 @@ impl SweepRunner {
                 stage == RequestStage::Arrived
             }
             DisturbanceKind::Unobserved
-            | DisturbanceKind::AnswerLost
+            | DisturbanceKind::ResponseLost
             | DisturbanceKind::CrashAfter
-            | DisturbanceKind::CrashIntoThePast => stage == RequestStage::Processed,
+            | DisturbanceKind::CrashThenStaleView => stage == RequestStage::Processed,
         };
         if is_now {
             self.look(|state| state.reached = true);
@@ -223,10 +223,10 @@ impl SweepRunner {
             }
             (DisturbanceKind::Unobserved, RequestStage::Processed) => self.open_gap(server, request.id),
             // The lag starts before the write and outlasts the crash, so that the restarted process reads the past.
-            (DisturbanceKind::CrashIntoThePast, RequestStage::Arrived) => self.lag_for(server, PAST_VIEW_DURATION),
-            (DisturbanceKind::AnswerLost, RequestStage::Processed) => return InterceptAction::Reset,
+            (DisturbanceKind::CrashThenStaleView, RequestStage::Arrived) => self.lag_for(server, PAST_VIEW_DURATION),
+            (DisturbanceKind::ResponseLost, RequestStage::Processed) => return InterceptAction::Reset,
             (DisturbanceKind::CrashBefore, RequestStage::Arrived)
-            | (DisturbanceKind::CrashAfter | DisturbanceKind::CrashIntoThePast, RequestStage::Processed) => {
+            | (DisturbanceKind::CrashAfter | DisturbanceKind::CrashThenStaleView, RequestStage::Processed) => {
                 return self.kill(request.replica);
             }
             (DisturbanceKind::LeadershipLost, RequestStage::Arrived) => {

@@ -9,92 +9,92 @@ use steadfast::{Certainty, Diagnostic, DurableEvent, DurableRegistration, Event,
 use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{WorldError, config_map};
 
+use crate::delivery_check::{Delivery, HandlerRecord, check_deliveries};
 use crate::files::Folder;
-use crate::judge::{Seen, Word, judge};
-use crate::life::{Life, config_maps, lists};
+use crate::program_run::{ProgramRun, config_maps, lists};
 
 /// Actions of a handler, in order.
-pub(crate) type Log = Arc<Mutex<Vec<Seen>>>;
+pub(crate) type Log = Arc<Mutex<Vec<HandlerRecord>>>;
 
 /// Action of a handler for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Does {
+pub(crate) enum HandlerAction {
     Acknowledge,
     TakeTime(Duration),
     Fail,
     Panic,
-    Never,
+    NeverReturn,
 }
 
-pub(crate) fn word(told: &DurableEvent<Lazy<ConfigMap>>) -> Word {
-    let object = told.event.object();
+pub(crate) fn delivery(event: &DurableEvent<Lazy<ConfigMap>>) -> Delivery {
+    let object = event.event.object();
     let number = |object: &steadfast::Object<Lazy<ConfigMap>>| object.version().as_str().parse().unwrap_or(0);
-    let (kind, old) = match &told.event {
+    let (kind, old) = match &event.event {
         Event::Added { .. } => ('+', None),
         Event::Updated { old, .. } => ('~', Some(number(old))),
         Event::Deleted { .. } => ('-', None),
         Event::Resynced { .. } => ('?', None),
     };
     let (name, uid) = (object.key().name().to_owned(), object.identity().uid.as_str().to_owned());
-    let is_inferred = matches!(told.event, Event::Deleted { certainty: Certainty::Inferred, .. });
-    Word { name, kind, id: told.id.clone(), uid, version: number(object), old, is_inferred }
+    let is_inferred = matches!(event.event, Event::Deleted { certainty: Certainty::Inferred, .. });
+    Delivery { name, kind, id: event.id.clone(), uid, version: number(object), old, is_inferred }
 }
 
-/// Adds the handler `mirror` with the actions that `does` selects.
+/// Adds the handler `mirror` with the actions that `action` selects.
 pub(crate) fn mirror(
-    life: &Life,
+    program: &ProgramRun,
     log: &Log,
-    does: impl Fn(&DurableEvent<Lazy<ConfigMap>>) -> Does + Send + Sync + 'static,
+    action: impl Fn(&DurableEvent<Lazy<ConfigMap>>) -> HandlerAction + Send + Sync + 'static,
 ) -> Result<DurableRegistration<ConfigMap>, HandlerError> {
     let log = log.clone();
-    life.informer.durable("mirror").deadline(Duration::from_secs(2)).on_event(move |told| {
-        let (does, log, word) = (does(&told), log.clone(), word(&told));
-        log.lock().push(Seen::Told(word));
+    program.informer.durable("mirror").deadline(Duration::from_secs(2)).on_event(move |event| {
+        let (action, log, delivery) = (action(&event), log.clone(), delivery(&event));
+        log.lock().push(HandlerRecord::Delivered(delivery));
         async move {
-            match does {
-                Does::Acknowledge => {}
-                Does::TakeTime(time) => tokio::time::sleep(time).await,
-                Does::Fail => return Err("the target is unavailable"),
-                Does::Panic => panic!("injected panic"),
-                Does::Never => std::future::pending().await,
+            match action {
+                HandlerAction::Acknowledge => {}
+                HandlerAction::TakeTime(time) => tokio::time::sleep(time).await,
+                HandlerAction::Fail => return Err("the target is unavailable"),
+                HandlerAction::Panic => panic!("injected panic"),
+                HandlerAction::NeverReturn => std::future::pending().await,
             }
-            log.lock().push(Seen::Done(told.id));
+            log.lock().push(HandlerRecord::Acknowledged(event.id));
             Ok(())
         }
     })
 }
 
-fn told(log: &Log) -> Vec<String> {
+fn delivered(log: &Log) -> Vec<String> {
     let log = log.lock();
-    let told = log.iter().filter_map(|seen| match seen {
-        Seen::Told(Word { name, kind, .. }) => Some(format!("{kind} {name}")),
+    let event = log.iter().filter_map(|record| match record {
+        HandlerRecord::Delivered(Delivery { name, kind, .. }) => Some(format!("{kind} {name}")),
         _ => None,
     });
-    told.collect()
+    event.collect()
 }
 
 fn ids(log: &Log) -> Vec<String> {
     let log = log.lock();
-    let told = log.iter().filter_map(|seen| match seen {
-        Seen::Told(Word { id, .. }) => Some(id.clone()),
+    let event = log.iter().filter_map(|record| match record {
+        HandlerRecord::Delivered(Delivery { id, .. }) => Some(id.clone()),
         _ => None,
     });
-    told.collect()
+    event.collect()
 }
 
 /// Returns a server with two objects, and a run of the program with a handler that received both.
-async fn first_life(folder: &Folder) -> Result<(ApiServer, Life, Log), WorldError> {
+async fn first_run(folder: &Folder) -> Result<(ApiServer, ProgramRun, Log), WorldError> {
     let server = ApiServer::builder().in_memory().start().await?;
     for name in ["a", "b"] {
         server.create(&config_map(name, "1"))?;
     }
-    let life = Life::begin(&server, &folder.file(), 1).await?;
+    let program = ProgramRun::start(&server, &folder.file(), 1).await?;
     let log = Log::default();
-    mirror(&life, &log, |_| Does::Acknowledge)?;
-    life.settle(&server).await?;
+    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    program.settle(&server).await?;
     pause(5).await;
-    assert_eq!(told(&log), ["+ a", "+ b"]);
-    Ok((server, life, log))
+    assert_eq!(delivered(&log), ["+ a", "+ b"]);
+    Ok((server, program, log))
 }
 
 async fn pause(seconds: u64) {
@@ -104,22 +104,22 @@ async fn pause(seconds: u64) {
 #[tokio::test(start_paused = true)]
 async fn acknowledged_events_are_not_repeated() -> Result<(), WorldError> {
     let folder = Folder::new("missed")?;
-    let (server, life, log) = first_life(&folder).await?;
-    let path = life.die(&folder)?;
-    log.lock().push(Seen::Died);
+    let (server, program, log) = first_run(&folder).await?;
+    let path = program.simulate_kill(&folder)?;
+    log.lock().push(HandlerRecord::Killed);
     server.replace(&config_map("a", "2"))?;
     server.delete_named("configmaps", "default", "b")?;
     server.create(&config_map("c", "1"))?;
     server.create(&config_map("b", "again"))?;
 
-    let life = Life::begin(&server, &path, 2).await?;
-    mirror(&life, &log, |_| Does::Acknowledge)?;
-    life.settle(&server).await?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    program.settle(&server).await?;
     pause(5).await;
-    let mut now = told(&log)[2..].to_vec();
+    let mut now = delivered(&log)[2..].to_vec();
     now.sort();
     assert_eq!(now, ["+ b", "+ c", "- b", "~ a"]);
-    assert_eq!(judge(&config_maps(&server)?, &log.lock())?.again, 0);
+    assert_eq!(check_deliveries(&config_maps(&server)?, &log.lock())?.repeated, 0);
     assert_eq!(lists(&server), 1);
     Ok(())
 }
@@ -127,40 +127,40 @@ async fn acknowledged_events_are_not_repeated() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn deletion_found_by_list_is_delivered() -> Result<(), WorldError> {
     let folder = Folder::new("relisted")?;
-    let (server, life, log) = first_life(&folder).await?;
-    let path = life.die(&folder)?;
+    let (server, program, log) = first_run(&folder).await?;
+    let path = program.simulate_kill(&folder)?;
     server.delete_named("configmaps", "default", "a")?;
     server.compact();
     server.faults().expire_events();
 
-    let life = Life::begin(&server, &path, 2).await?;
-    mirror(&life, &log, |_| Does::Acknowledge)?;
-    life.settle(&server).await?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    program.settle(&server).await?;
     pause(5).await;
-    assert_eq!(told(&log)[2..], ["- a"]);
+    assert_eq!(delivered(&log)[2..], ["- a"]);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), WorldError> {
     let folder = Folder::new("unacknowledged")?;
-    let (server, life, log) = first_life(&folder).await?;
+    let (server, program, log) = first_run(&folder).await?;
     server.create(&config_map("c", "1"))?;
     server.delete_named("configmaps", "default", "b")?;
     // The handler of this run never acknowledges an event. The next run starts from a copy of the file.
     let stuck = Log::default();
-    let path = life.die(&folder)?;
-    let life = Life::begin(&server, &path, 2).await?;
-    mirror(&life, &stuck, |_| Does::Fail)?;
-    life.settle(&server).await?;
+    let path = program.simulate_kill(&folder)?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    mirror(&program, &stuck, |_| HandlerAction::Fail)?;
+    program.settle(&server).await?;
     pause(1).await;
-    let path = life.die(&folder)?;
+    let path = program.simulate_kill(&folder)?;
     // After the copy, the server changes `c` once more. The next run must still deliver the pending events first.
     server.replace(&config_map("c", "2"))?;
 
-    let life = Life::begin(&server, &path, 3).await?;
-    mirror(&life, &log, |_| Does::Acknowledge)?;
-    life.settle(&server).await?;
+    let program = ProgramRun::start(&server, &path, 3).await?;
+    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    program.settle(&server).await?;
     pause(5).await;
     let (before, mut now) = (ids(&stuck), ids(&log)[2..].to_vec());
     assert!(now[..2].iter().all(|id| before.contains(id)), "{before:?} {now:?}");
@@ -169,7 +169,7 @@ async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), WorldError> {
     let (uid, version) = (c["metadata"]["uid"].as_str(), c["metadata"]["resourceVersion"].as_str());
     let last = format!("{}@{}", uid.unwrap_or_default(), version.unwrap_or_default());
     assert!(now.len() == 3 && now.contains(&last), "{now:?}");
-    judge(&config_maps(&server)?, &log.lock())?;
+    check_deliveries(&config_maps(&server)?, &log.lock())?;
     Ok(())
 }
 
@@ -177,22 +177,22 @@ async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn unacknowledged_deleted_object_is_delivered_as_deleted() -> Result<(), WorldError> {
     let folder = Folder::new("gone")?;
-    let (server, life, log) = first_life(&folder).await?;
-    let path = life.die(&folder)?;
+    let (server, program, log) = first_run(&folder).await?;
+    let path = program.simulate_kill(&folder)?;
     server.create(&config_map("c", "1"))?;
-    let life = Life::begin(&server, &path, 2).await?;
-    mirror(&life, &Log::default(), |_| Does::Never)?;
-    life.settle(&server).await?;
-    let path = life.die(&folder)?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    mirror(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
+    program.settle(&server).await?;
+    let path = program.simulate_kill(&folder)?;
     server.delete_named("configmaps", "default", "c")?;
 
-    let life = Life::begin(&server, &path, 3).await?;
+    let program = ProgramRun::start(&server, &path, 3).await?;
     // The informer learns of the deletion before the handler has acknowledged the repeated delivery.
-    mirror(&life, &log, |_| Does::TakeTime(Duration::from_secs(1)))?;
-    life.settle(&server).await?;
+    mirror(&program, &log, |_| HandlerAction::TakeTime(Duration::from_secs(1)))?;
+    program.settle(&server).await?;
     pause(5).await;
-    assert_eq!(told(&log)[2..], ["+ c", "- c"]);
-    judge(&config_maps(&server)?, &log.lock())?;
+    assert_eq!(delivered(&log)[2..], ["+ c", "- c"]);
+    check_deliveries(&config_maps(&server)?, &log.lock())?;
     Ok(())
 }
 
@@ -203,21 +203,21 @@ async fn failing_handler_delays_only_its_object() -> Result<(), WorldError> {
     for index in 0..40 {
         server.create(&config_map(&format!("a-{index}"), "1"))?;
     }
-    let life = Life::begin(&server, &folder.file(), 1).await?;
+    let program = ProgramRun::start(&server, &folder.file(), 1).await?;
     let log = Log::default();
-    let registration = mirror(&life, &log, |told| match told.event.object().key().name() {
-        "a-1" => Does::Fail,
-        "a-2" => Does::Panic,
-        "a-3" => Does::Never,
-        _ => Does::Acknowledge,
+    let registration = mirror(&program, &log, |event| match event.event.object().key().name() {
+        "a-1" => HandlerAction::Fail,
+        "a-2" => HandlerAction::Panic,
+        "a-3" => HandlerAction::NeverReturn,
+        _ => HandlerAction::Acknowledge,
     })?;
-    life.settle(&server).await?;
+    program.settle(&server).await?;
     assert_eq!(registration.stats().acknowledged, 37, "{:?}", registration.stats());
     server.replace(&config_map("a-0", "2"))?;
     pause(600).await;
     let counts = registration.stats();
     assert_eq!((counts.acknowledged, counts.pending), (38, 3), "{counts:?}");
-    let again = |name: &str| told(&log).iter().filter(|told| told.ends_with(&format!(" {name}"))).count();
+    let again = |name: &str| delivered(&log).iter().filter(|event| event.ends_with(&format!(" {name}"))).count();
     for name in ["a-1", "a-2", "a-3"] {
         assert!((10..40).contains(&again(name)), "{name} is delivered again with a growing backoff: {}", again(name));
     }
@@ -228,70 +228,70 @@ async fn failing_handler_delays_only_its_object() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn pending_events_wait_for_later_handler() -> Result<(), WorldError> {
     let folder = Folder::new("later")?;
-    let (server, life, log) = first_life(&folder).await?;
-    let path = life.die(&folder)?;
-    let life = Life::begin(&server, &path, 2).await?;
-    life.settle(&server).await?;
+    let (server, program, log) = first_run(&folder).await?;
+    let path = program.simulate_kill(&folder)?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    program.settle(&server).await?;
     server.delete_named("configmaps", "default", "a")?;
-    life.settle(&server).await?;
-    let known = life.informer.durables();
+    program.settle(&server).await?;
+    let known = program.informer.durables();
     assert_eq!(
         known.iter().map(|(name, counts)| (&**name, counts.pending, counts.is_registered)).collect::<Vec<_>>(),
         [("mirror", 1, false)]
     );
 
-    let path = life.die(&folder)?;
-    let life = Life::begin(&server, &path, 3).await?;
-    mirror(&life, &log, |_| Does::Acknowledge)?;
-    life.settle(&server).await?;
-    assert_eq!(told(&log)[2..], ["- a"]);
+    let path = program.simulate_kill(&folder)?;
+    let program = ProgramRun::start(&server, &path, 3).await?;
+    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    program.settle(&server).await?;
+    assert_eq!(delivered(&log)[2..], ["- a"]);
 
-    assert!(life.informer.drop_durable("mirror") && !life.informer.drop_durable("mirror"));
-    life.settle(&server).await?;
-    let path = life.die(&folder)?;
-    let life = Life::begin(&server, &path, 4).await?;
-    assert_eq!(life.informer.durables(), []);
-    mirror(&life, &log, |_| Does::Acknowledge)?;
-    life.settle(&server).await?;
-    assert_eq!(told(&log)[3..], ["+ b"], "a new handler receives the existing objects");
+    assert!(program.informer.drop_durable("mirror") && !program.informer.drop_durable("mirror"));
+    program.settle(&server).await?;
+    let path = program.simulate_kill(&folder)?;
+    let program = ProgramRun::start(&server, &path, 4).await?;
+    assert_eq!(program.informer.durables(), []);
+    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    program.settle(&server).await?;
+    assert_eq!(delivered(&log)[3..], ["+ b"], "a new handler receives the existing objects");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn other_cluster_is_added_without_deletions() -> Result<(), WorldError> {
     let folder = Folder::new("durable-other")?;
-    let (server, life, log) = first_life(&folder).await?;
-    let path = life.die(&folder)?;
+    let (server, program, log) = first_run(&folder).await?;
+    let path = program.simulate_kill(&folder)?;
     server.stop();
     let server = ApiServer::builder().in_memory().seed(77).start().await?;
     server.create(&config_map("b", "1"))?;
-    let life = Life::begin(&server, &path, 2).await?;
-    mirror(&life, &log, |_| Does::Acknowledge)?;
-    life.settle(&server).await?;
-    assert_eq!(told(&log)[2..], ["+ b"]);
-    assert_eq!(life.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).len(), 1);
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    program.settle(&server).await?;
+    assert_eq!(delivered(&log)[2..], ["+ b"]);
+    assert_eq!(program.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).len(), 1);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn pending_deletions_are_dropped_for_other_cluster() -> Result<(), WorldError> {
     let folder = Folder::new("durable-ends")?;
-    let (server, life, log) = first_life(&folder).await?;
-    let path = life.die(&folder)?;
-    let life = Life::begin(&server, &path, 2).await?;
-    mirror(&life, &Log::default(), |_| Does::Never)?;
+    let (server, program, log) = first_run(&folder).await?;
+    let path = program.simulate_kill(&folder)?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    mirror(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
     server.delete_named("configmaps", "default", "a")?;
     server.delete_named("configmaps", "default", "b")?;
-    life.settle(&server).await?;
-    assert_eq!(life.informer.durables()[0].1.pending, 2);
-    let path = life.die(&folder)?;
+    program.settle(&server).await?;
+    assert_eq!(program.informer.durables()[0].1.pending, 2);
+    let path = program.simulate_kill(&folder)?;
     server.stop();
     let server = ApiServer::builder().in_memory().seed(77).start().await?;
     server.create(&config_map("b", "1"))?;
-    let life = Life::begin(&server, &path, 3).await?;
-    mirror(&life, &log, |_| Does::Acknowledge)?;
-    life.settle(&server).await?;
-    assert_eq!(told(&log)[2..], ["+ b"]);
+    let program = ProgramRun::start(&server, &path, 3).await?;
+    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    program.settle(&server).await?;
+    assert_eq!(delivered(&log)[2..], ["+ b"]);
     Ok(())
 }
 
@@ -299,18 +299,18 @@ async fn pending_deletions_are_dropped_for_other_cluster() -> Result<(), WorldEr
 async fn surviving_object_identifies_the_cluster() -> Result<(), WorldError> {
     for is_shown in [true, false] {
         let folder = Folder::new(&format!("unsure-{is_shown}"))?;
-        let (server, life, log) = first_life(&folder).await?;
-        let path = life.die(&folder)?;
+        let (server, program, log) = first_run(&folder).await?;
+        let path = program.simulate_kill(&folder)?;
         server.delete_named("configmaps", "default", "a")?;
         if !is_shown {
             server.delete_named("configmaps", "default", "b")?;
             server.create(&config_map("b", "other"))?;
         }
         server.faults().respond(RequestRule::any().verb(Verb::Get).resource("namespaces"), InjectedResponse::Forbidden);
-        let life = Life::begin(&server, &path, 2).await?;
-        mirror(&life, &log, |_| Does::Acknowledge)?;
-        life.settle(&server).await?;
-        let now = told(&log)[2..].to_vec();
+        let program = ProgramRun::start(&server, &path, 2).await?;
+        mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+        program.settle(&server).await?;
+        let now = delivered(&log)[2..].to_vec();
         assert_eq!(now, if is_shown { ["- a"] } else { ["+ b"] }, "shown: {is_shown}");
     }
     Ok(())
@@ -319,44 +319,44 @@ async fn surviving_object_identifies_the_cluster() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn drained_shutdown_persists_acknowledgements() -> Result<(), WorldError> {
     let folder = Folder::new("drained")?;
-    let (server, life, log) = first_life(&folder).await?;
+    let (server, program, log) = first_run(&folder).await?;
     server.replace(&config_map("a", "2"))?;
-    life.informer.wait_for_version(&server.revision().to_string().as_str().into(), Duration::from_secs(5)).await?;
-    life.factory.shutdown_drained(Duration::from_secs(30)).await;
-    assert_eq!(told(&log), ["+ a", "+ b", "~ a"]);
-    let path = life.die(&folder)?;
-    let life = Life::begin(&server, &path, 2).await?;
-    mirror(&life, &log, |_| Does::Acknowledge)?;
-    life.settle(&server).await?;
-    assert_eq!(told(&log).len(), 3);
+    program.informer.wait_for_version(&server.revision().to_string().as_str().into(), Duration::from_secs(5)).await?;
+    program.factory.shutdown_drained(Duration::from_secs(30)).await;
+    assert_eq!(delivered(&log), ["+ a", "+ b", "~ a"]);
+    let path = program.simulate_kill(&folder)?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    program.settle(&server).await?;
+    assert_eq!(delivered(&log).len(), 3);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn durable_handler_needs_checkpoint_and_unique_name() -> Result<(), WorldError> {
     let folder = Folder::new("durable-rejected")?;
-    let (_server, life, log) = first_life(&folder).await?;
-    let again = mirror(&life, &log, |_| Does::Acknowledge).expect_err("the name is in use");
+    let (_server, program, log) = first_run(&folder).await?;
+    let again = mirror(&program, &log, |_| HandlerAction::Acknowledge).expect_err("the name is in use");
     assert!(matches!(&again, HandlerError::Taken { name, .. } if name == "mirror"), "{again}");
     let done = |_| async { Ok::<(), String>(()) };
-    let nameless = life.informer.durable("").on_event(done).expect_err("the name is empty");
+    let nameless = program.informer.durable("").on_event(done).expect_err("the name is empty");
     assert!(matches!(nameless, HandlerError::Name { .. }), "{nameless}");
-    let elsewhere = InformerFactory::new(life.factory.connection());
+    let elsewhere = InformerFactory::new(program.factory.connection());
     let unkept = elsewhere.informer::<Lazy<ConfigMap>>(steadfast::Scope::all())?;
     let rejected = unkept.durable("mirror").on_event(done).expect_err("no checkpoint is configured");
     assert!(matches!(rejected, HandlerError::CheckpointUnsupported { .. }), "{rejected}");
-    life.informer.stop();
-    let stopped = life.informer.durable("other").on_event(done).expect_err("the informer is stopped");
+    program.informer.stop();
+    let stopped = program.informer.durable("other").on_event(done).expect_err("the informer is stopped");
     assert!(matches!(stopped, HandlerError::Stopped { .. }), "{stopped}");
     Ok(())
 }
 
 /// Adds a handler with this name, which acknowledges each event unless it is `stuck`.
-fn successor(life: &Life, name: &str, stuck: bool) -> Result<Log, HandlerError> {
+fn successor(program: &ProgramRun, name: &str, stuck: bool) -> Result<Log, HandlerError> {
     let log = Log::default();
-    let seen = log.clone();
-    life.informer.durable(name).on_event(move |told| {
-        seen.lock().push(Seen::Told(word(&told)));
+    let record = log.clone();
+    program.informer.durable(name).on_event(move |event| {
+        record.lock().push(HandlerRecord::Delivered(delivery(&event)));
         async move {
             if stuck {
                 std::future::pending::<()>().await;
@@ -367,32 +367,32 @@ fn successor(life: &Life, name: &str, stuck: bool) -> Result<Log, HandlerError> 
     Ok(log)
 }
 
-fn names(life: &Life) -> Vec<String> {
-    life.informer.durables().iter().map(|(name, _)| name.to_string()).collect()
+fn names(program: &ProgramRun) -> Vec<String> {
+    program.informer.durables().iter().map(|(name, _)| name.to_string()).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn replaced_handler_leaves_events_to_successors() -> Result<(), WorldError> {
     let folder = Folder::new("replaced")?;
-    let (server, life, _) = first_life(&folder).await?;
-    let path = life.die(&folder)?;
-    let life = Life::begin(&server, &path, 2).await?;
+    let (server, program, _) = first_run(&folder).await?;
+    let path = program.simulate_kill(&folder)?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
     let stuck = Log::default();
-    mirror(&life, &stuck, |_| Does::Never)?;
+    mirror(&program, &stuck, |_| HandlerAction::NeverReturn)?;
     server.replace(&config_map("a", "2"))?;
     server.delete_named("configmaps", "default", "b")?;
-    life.settle(&server).await?;
-    assert_eq!(told(&stuck).len(), 2);
-    let path = life.die(&folder)?;
+    program.settle(&server).await?;
+    assert_eq!(delivered(&stuck).len(), 2);
+    let path = program.simulate_kill(&folder)?;
     // Changes while the program is down.
     server.create(&config_map("c", "1"))?;
 
-    let life = Life::begin(&server, &path, 3).await?;
-    life.informer.replace_durable("mirror", &["one", "two"]);
-    let one = successor(&life, "one", false)?;
-    let two = successor(&life, "two", true)?;
-    life.settle(&server).await?;
-    let mut events = told(&one);
+    let program = ProgramRun::start(&server, &path, 3).await?;
+    program.informer.replace_durable("mirror", &["one", "two"]);
+    let one = successor(&program, "one", false)?;
+    let two = successor(&program, "two", true)?;
+    program.settle(&server).await?;
+    let mut events = delivered(&one);
     events.sort();
     assert_eq!(events, ["+ c", "- b", "~ a"]);
     let same = |log: &Log| {
@@ -402,42 +402,42 @@ async fn replaced_handler_leaves_events_to_successors() -> Result<(), WorldError
     };
     assert_eq!(same(&one), same(&two));
     assert!(same(&stuck).iter().all(|id| same(&one).contains(id)), "the IDs stay");
-    assert_eq!(names(&life), ["one", "two"]);
+    assert_eq!(names(&program), ["one", "two"]);
 
     // In the next run, `one` has no pending events, and `two` has all. Another replacement changes nothing.
-    let path = life.die(&folder)?;
-    let life = Life::begin(&server, &path, 4).await?;
-    life.informer.replace_durable("mirror", &["one", "two", "three"]);
-    let (one, again) = (successor(&life, "one", false)?, successor(&life, "two", false)?);
-    life.settle(&server).await?;
-    assert_eq!(told(&one), Vec::<String>::new());
+    let path = program.simulate_kill(&folder)?;
+    let program = ProgramRun::start(&server, &path, 4).await?;
+    program.informer.replace_durable("mirror", &["one", "two", "three"]);
+    let (one, again) = (successor(&program, "one", false)?, successor(&program, "two", false)?);
+    program.settle(&server).await?;
+    assert_eq!(delivered(&one), Vec::<String>::new());
     assert_eq!(same(&again), same(&two));
-    assert_eq!(names(&life), ["one", "two"]);
+    assert_eq!(names(&program), ["one", "two"]);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn successor_with_a_record_keeps_it() -> Result<(), WorldError> {
     let folder = Folder::new("successor")?;
-    let (server, life, _) = first_life(&folder).await?;
-    successor(&life, "one", false)?;
-    life.settle(&server).await?;
-    let path = life.die(&folder)?;
-    let life = Life::begin(&server, &path, 2).await?;
-    mirror(&life, &Log::default(), |_| Does::Never)?;
-    let one = successor(&life, "one", false)?;
+    let (server, program, _) = first_run(&folder).await?;
+    successor(&program, "one", false)?;
+    program.settle(&server).await?;
+    let path = program.simulate_kill(&folder)?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    mirror(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
+    let one = successor(&program, "one", false)?;
     server.replace(&config_map("a", "2"))?;
-    life.settle(&server).await?;
-    assert_eq!(told(&one), ["~ a"]);
-    let path = life.die(&folder)?;
+    program.settle(&server).await?;
+    assert_eq!(delivered(&one), ["~ a"]);
+    let path = program.simulate_kill(&folder)?;
 
-    let life = Life::begin(&server, &path, 3).await?;
+    let program = ProgramRun::start(&server, &path, 3).await?;
     let (one, two) = {
-        life.informer.replace_durable("mirror", &["one", "two"]);
-        (successor(&life, "one", false)?, successor(&life, "two", false)?)
+        program.informer.replace_durable("mirror", &["one", "two"]);
+        (successor(&program, "one", false)?, successor(&program, "two", false)?)
     };
-    life.settle(&server).await?;
-    assert_eq!((told(&one), told(&two)), (vec![], vec!["~ a".to_owned()]));
-    assert_eq!(names(&life), ["one", "two"]);
+    program.settle(&server).await?;
+    assert_eq!((delivered(&one), delivered(&two)), (vec![], vec!["~ a".to_owned()]));
+    assert_eq!(names(&program), ["one", "two"]);
     Ok(())
 }

@@ -10,48 +10,48 @@ use steadfast_apiserver::ApiServer;
 use steadfast_core::random::Random;
 use steadfast_testing::{InMemory, WorldError};
 
-use crate::durable::{Does, Log, mirror};
+use crate::delivery_check::{DeliveryCounts, HandlerRecord, check_deliveries, lines};
+use crate::durable::{HandlerAction, Log, mirror};
 use crate::files::Folder;
 use crate::histories::change;
-use crate::judge::{Seen, Sum, judge, lines};
-use crate::life::{Life, config_maps};
+use crate::program_run::{ProgramRun, config_maps};
 
-fn does(random: &Mutex<Random>, is_last: bool) -> Does {
+fn random_action(random: &Mutex<Random>, is_last: bool) -> HandlerAction {
     let mut random = random.lock();
     match random.below(if is_last { 40 } else { 12 }) {
-        0 => Does::Fail,
-        1 => Does::Panic,
-        2 => Does::Never,
-        3..6 => Does::TakeTime(Duration::from_millis(random.below(900))),
-        _ => Does::Acknowledge,
+        0 => HandlerAction::Fail,
+        1 => HandlerAction::Panic,
+        2 => HandlerAction::NeverReturn,
+        3..6 => HandlerAction::TakeTime(Duration::from_millis(random.below(900))),
+        _ => HandlerAction::Acknowledge,
     }
 }
 
 /// Damages the file between two runs: only a part of it remains.
-fn tear(path: &std::path::Path, random: &mut Random) -> std::io::Result<()> {
+fn truncate_file(path: &std::path::Path, random: &mut Random) -> std::io::Result<()> {
     let length = std::fs::metadata(path)?.len();
     std::fs::OpenOptions::new().write(true).open(path)?.set_len(1 + random.below(length / 2))
 }
 
-async fn run(seed: u64) -> Result<Sum, WorldError> {
+async fn run(seed: u64) -> Result<DeliveryCounts, WorldError> {
     let folder = Folder::new(&format!("told-{seed}"))?;
     let mut random = Random::new(seed);
     let server = ApiServer::builder().in_memory().seed(seed).start().await?;
     let log = Log::default();
     let mut path = folder.file();
-    let lives = 3 + random.below(5);
-    for number in 0..lives {
-        let is_last = number + 1 == lives;
+    let runs = 3 + random.below(5);
+    for number in 0..runs {
+        let is_last = number + 1 == runs;
         let network = InMemory { seed: seed * 100 + number, ..InMemory::default() };
-        let life = Life::begin_over(&server, &network, &path).await?;
+        let program = ProgramRun::start_over(&server, &network, &path).await?;
         // The informer reports a damaged file after its start. A run that ends earlier would not report the damage.
         tokio::time::sleep(Duration::from_millis(1)).await;
         let own = Log::default();
-        let moods = Arc::new(Mutex::new(Random::new(seed * 1000 + number)));
+        let random_actions = Arc::new(Mutex::new(Random::new(seed * 1000 + number)));
         // The handler is added at the start or later. One in six runs has none.
         if is_last || random.below(6) > 0 {
             tokio::time::sleep(Duration::from_millis(random.below(2) * random.below(3000))).await;
-            mirror(&life, &own, move |_| does(&moods, is_last))?;
+            mirror(&program, &own, move |_| random_action(&random_actions, is_last))?;
         }
         for round in 0..random.below(60) {
             change(&server, &mut random, round);
@@ -65,12 +65,12 @@ async fn run(seed: u64) -> Result<Sum, WorldError> {
             tokio::time::sleep(Duration::from_secs(900)).await;
         }
         // Simulates a kill: the check ignores later actions of this run's handler.
-        let is_anew = !life.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).is_empty();
-        path = life.die(&folder)?;
+        let is_rejected = !program.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).is_empty();
+        path = program.simulate_kill(&folder)?;
         let mut log = log.lock();
-        log.push(Seen::Died);
-        if is_anew {
-            log.push(Seen::Anew);
+        log.push(HandlerRecord::Killed);
+        if is_rejected {
+            log.push(HandlerRecord::CheckpointRejected);
         }
         log.extend(own.lock().iter().cloned());
         drop(log);
@@ -83,27 +83,31 @@ async fn run(seed: u64) -> Result<Sum, WorldError> {
                 server.faults().expire_events();
             }
             2 => server.faults().restart(),
-            3 => tear(&path, &mut random)?,
+            3 => truncate_file(&path, &mut random)?,
             _ => {}
         }
     }
     let log = log.lock();
-    Ok(judge(&config_maps(&server)?, &log).map_err(|error| format!("seed {seed}: {error}\n{}", lines(&log)))?)
+    Ok(check_deliveries(&config_maps(&server)?, &log)
+        .map_err(|error| format!("seed {seed}: {error}\n{}", lines(&log)))?)
 }
 
 #[test]
 fn random_histories_are_delivered_in_order() -> Result<(), WorldError> {
     let seeds = std::env::var("STEADFAST_SEEDS").ok().and_then(|number| number.parse().ok()).unwrap_or(20_u64);
-    let mut all = Sum::default();
+    let mut all = DeliveryCounts::default();
     for seed in 1..=seeds {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         let sum = runtime.block_on(run(seed))?;
-        all.told += sum.told;
-        all.again += sum.again;
-        all.again_after_death += sum.again_after_death;
-        all.ends += sum.ends;
+        all.delivered += sum.delivered;
+        all.repeated += sum.repeated;
+        all.repeated_after_kill += sum.repeated_after_kill;
+        all.deletions += sum.deletions;
     }
     println!("{all:?}");
-    assert!(all.again_after_death > 0 && all.again > all.again_after_death && all.ends as u64 > seeds, "{all:?}");
+    assert!(
+        all.repeated_after_kill > 0 && all.repeated > all.repeated_after_kill && all.deletions as u64 > seeds,
+        "{all:?}"
+    );
     Ok(())
 }

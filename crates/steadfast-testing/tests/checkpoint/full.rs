@@ -11,11 +11,11 @@ use steadfast_apiserver::ApiServer;
 use steadfast_core::random::Random;
 use steadfast_testing::{InMemory, WorldError};
 
-use crate::durable::{Does, Log, mirror};
+use crate::delivery_check::{HandlerRecord, check_deliveries, lines};
+use crate::durable::{HandlerAction, Log, mirror};
 use crate::files::Folder;
 use crate::histories::change;
-use crate::judge::{Seen, judge, lines};
-use crate::life::{Life, config_maps};
+use crate::program_run::{ProgramRun, config_maps};
 
 /// Result of a run.
 struct Run {
@@ -40,10 +40,10 @@ async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
         change(&server, &mut random, round);
     }
     let (log, network) = (Log::default(), InMemory::default());
-    let life = Life::begin_with(&server, &network, checkpoint, &path).await?;
-    let registration = mirror(&life, &log, |told| match told.failures {
-        0 if told.id.ends_with('3') => Does::Fail,
-        _ => Does::Acknowledge,
+    let program = ProgramRun::start_with(&server, &network, checkpoint, &path).await?;
+    let registration = mirror(&program, &log, |event| match event.failures {
+        0 if event.id.ends_with('3') => HandlerAction::Fail,
+        _ => HandlerAction::Acknowledge,
     })?;
     for round in 0..12 {
         change(&server, &mut random, 10 + round);
@@ -51,30 +51,31 @@ async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
     }
     // The handler must not wait longer than this for an event, even if the disk is full.
     tokio::time::sleep(Duration::from_secs(60)).await;
-    judge(&config_maps(&server)?, &log.lock()).map_err(|error| format!("{many} writes from {from}: {error}"))?;
+    check_deliveries(&config_maps(&server)?, &log.lock())
+        .map_err(|error| format!("{many} writes from {from}: {error}"))?;
     let unwritten = registration.stats().unrecorded;
-    let was_noted = !life.noted(|note| matches!(note, Diagnostic::DeliveredUnrecorded { .. })).is_empty();
+    let was_noted = !program.noted(|note| matches!(note, Diagnostic::DeliveredUnrecorded { .. })).is_empty();
     let number = changes.load(Ordering::Relaxed);
     let is_well = number >= from.saturating_add(many);
 
     change(&server, &mut random, 30);
     tokio::time::sleep(Duration::from_millis(20 + random.below(100))).await;
-    let path = life.die(&folder)?;
-    log.lock().push(Seen::Died);
+    let path = program.simulate_kill(&folder)?;
+    log.lock().push(HandlerRecord::Killed);
     change(&server, &mut random, 31);
     let again = Log::default();
-    let life = Life::begin(&server, &path, 2).await?;
-    mirror(&life, &again, |_| Does::Acknowledge)?;
-    life.settle(&server).await?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    mirror(&program, &again, |_| HandlerAction::Acknowledge)?;
+    program.settle(&server).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let mut log = log.lock().clone();
     // The next run cannot know events that were not written.
-    if !is_well || !life.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).is_empty() {
-        log = vec![Seen::Anew];
+    if !is_well || !program.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).is_empty() {
+        log = vec![HandlerRecord::CheckpointRejected];
     }
     log.extend(again.lock().iter().cloned());
     if is_well {
-        judge(&config_maps(&server)?, &log)
+        check_deliveries(&config_maps(&server)?, &log)
             .map_err(|error| format!("{many} writes from {from}, the next run: {error}\n{}", lines(&log)))?;
     }
     Ok(Some(Run { changes: number, unwritten, was_noted }))

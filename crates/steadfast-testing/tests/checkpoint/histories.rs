@@ -9,13 +9,13 @@ use steadfast_core::random::Random;
 use steadfast_testing::{InMemory, Recorder, WorldError, config_map, history};
 
 use crate::files::Folder;
-use crate::life::{Life, lists, there};
+use crate::program_run::{ProgramRun, lists, server_objects};
 
 /// Result of a run.
 #[derive(Default)]
-struct Told {
+struct RunCounts {
     lists: usize,
-    lives: usize,
+    runs: usize,
     restored: usize,
 }
 
@@ -25,9 +25,9 @@ fn name(random: &mut Random) -> String {
 
 pub(crate) fn change(server: &ApiServer, random: &mut Random, round: u64) {
     let name = name(random);
-    let there = server.get("configmaps", "default", &name).is_ok();
+    let exists = server.get("configmaps", "default", &name).is_ok();
     // Changes that an earlier change has made impossible are skipped.
-    let _ = match (there, random.below(4)) {
+    let _ = match (exists, random.below(4)) {
         (true, 0) => server.delete_named("configmaps", "default", &name).map(drop),
         (true, 1) => server
             .delete_named("configmaps", "default", &name)
@@ -38,18 +38,18 @@ pub(crate) fn change(server: &ApiServer, random: &mut Random, round: u64) {
     };
 }
 
-async fn run(seed: u64) -> Result<Told, WorldError> {
+async fn run(seed: u64) -> Result<RunCounts, WorldError> {
     let folder = Folder::new(&format!("history-{seed}"))?;
     let mut random = Random::new(seed);
     let server = ApiServer::builder().in_memory().seed(seed).start().await?;
     let recorder = Recorder::of(&server);
-    let mut told = Told::default();
+    let mut counts = RunCounts::default();
     let mut path = folder.file();
-    let lives = 3 + random.below(4);
-    for number in 0..lives {
+    let runs = 3 + random.below(4);
+    for number in 0..runs {
         let network = InMemory { seed: seed * 100 + number, ..InMemory::default() };
-        let life = Life::begin_over(&server, &network, &path).await?;
-        let recording = recorder.record_as(&life.informer, &format!("life {number}"));
+        let program = ProgramRun::start_over(&server, &network, &path).await?;
+        let recording = recorder.record_as(&program.informer, &format!("run {number}"));
         for round in 0..random.below(40) {
             change(&server, &mut random, round);
             let wait = if random.below(5) == 0 { random.below(4000) } else { random.below(60) };
@@ -58,17 +58,21 @@ async fn run(seed: u64) -> Result<Told, WorldError> {
                 server.faults().reset();
             }
         }
-        told.lives += 1;
-        told.restored += life.noted(|note| matches!(note, steadfast::Diagnostic::Restored { .. })).len();
-        if number + 1 == lives {
+        counts.runs += 1;
+        counts.restored += program.noted(|note| matches!(note, steadfast::Diagnostic::Restored { .. })).len();
+        if number + 1 == runs {
             recorder.settle(&server).await;
-            assert!(life.informer.freshness().is_fresh(), "seed {seed}: {}", life.informer.freshness());
-            assert_eq!(life.held(), there(&server, (0..12).map(|index| format!("a-{index}"))), "seed {seed}");
+            assert!(program.informer.freshness().is_fresh(), "seed {seed}: {}", program.informer.freshness());
+            assert_eq!(
+                program.cached_objects(),
+                server_objects(&server, (0..12).map(|index| format!("a-{index}"))),
+                "seed {seed}"
+            );
             drop(recording);
-            life.die(&folder)?;
+            program.simulate_kill(&folder)?;
             break;
         }
-        path = life.die(&folder)?;
+        path = program.simulate_kill(&folder)?;
         for round in 0..random.below(20) {
             change(&server, &mut random, 1000 + round);
         }
@@ -82,25 +86,25 @@ async fn run(seed: u64) -> Result<Told, WorldError> {
         }
         tokio::time::sleep(Duration::from_millis(random.below(3000))).await;
     }
-    told.lists = lists(&server);
+    counts.lists = lists(&server);
     check(&history(&server, "", "configmaps")?, &recorder.trace())
         .map_err(|broken| format!("seed {seed}: {broken}"))?;
-    Ok(told)
+    Ok(counts)
 }
 
 #[test]
 fn random_histories_over_runs_keep_contract() -> Result<(), WorldError> {
     let seeds = std::env::var("STEADFAST_SEEDS").ok().and_then(|number| number.parse().ok()).unwrap_or(20);
-    let mut sum = Told::default();
+    let mut sum = RunCounts::default();
     for seed in 1..=seeds {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-        let told = runtime.block_on(run(seed))?;
-        sum.lives += told.lives;
-        sum.restored += told.restored;
-        sum.lists += told.lists;
+        let counts = runtime.block_on(run(seed))?;
+        sum.runs += counts.runs;
+        sum.restored += counts.restored;
+        sum.lists += counts.lists;
     }
-    println!("{} runs, {} of them from a checkpoint, {} lists", sum.lives, sum.restored, sum.lists);
-    assert!(sum.restored * 2 > sum.lives, "most runs must start from a checkpoint: {} of {}", sum.restored, sum.lives);
-    assert!(sum.lists < sum.lives, "some runs must not list: {} lists, {} runs", sum.lists, sum.lives);
+    println!("{} runs, {} of them from a checkpoint, {} lists", sum.runs, sum.restored, sum.lists);
+    assert!(sum.restored * 2 > sum.runs, "most runs must start from a checkpoint: {} of {}", sum.restored, sum.runs);
+    assert!(sum.lists < sum.runs, "some runs must not list: {} lists, {} runs", sum.lists, sum.runs);
     Ok(())
 }

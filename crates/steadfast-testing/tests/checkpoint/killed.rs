@@ -13,16 +13,16 @@ use steadfast_contract::History;
 use steadfast_core::random::Random;
 use steadfast_testing::WorldError;
 
+use crate::delivery_check::{HandlerRecord, check_deliveries, lines, relevant_changes};
 use crate::files::Folder;
-use crate::judge::{Seen, judge, lines, told_of};
+use crate::killed_process::{KilledProcess, run_as_child_if_requested};
 use crate::server::Server;
-use crate::victim::{Victim, live_if_asked};
 
 #[test]
 fn killed_process_leaves_consistent_checkpoint() -> Result<(), WorldError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    if let Some(live) = live_if_asked() {
-        return runtime.block_on(live);
+    if let Some(child) = run_as_child_if_requested() {
+        return runtime.block_on(child);
     }
     runtime.block_on(async {
         let folder = Folder::new("killed")?;
@@ -38,9 +38,9 @@ async fn killed_process_on_real_server_is_consistent() -> Result<(), WorldError>
 }
 
 /// Returns the server's state at `version`, in the format of the process.
-fn had(history: &History, version: u64) -> String {
+fn state_at_version(history: &History, version: u64) -> String {
     let mut objects = BTreeMap::new();
-    for change in told_of(history).filter(|change| change.version <= version) {
+    for change in relevant_changes(history).filter(|change| change.version <= version) {
         match change.object {
             Some(_) => drop(objects.insert(change.name.clone(), change.version)),
             None => drop(objects.remove(&change.name)),
@@ -60,16 +60,16 @@ async fn kill(mut server: Server, folder: &Folder, usually: usize) -> Result<(),
 
     let (mut resumed, mut listed, begun, mut log) = (0, 0, Instant::now(), Vec::new());
     for kill in 0..kills {
-        let mut process = Victim::start(&kubeconfig, &file)?;
-        let held = process.says().await?;
+        let mut process = KilledProcess::start(&kubeconfig, &file)?;
+        let held = process.next_line().await?;
         let version = held.split(' ').next().unwrap_or_default().parse()?;
         let history = server.history_until(version).await?;
-        assert_eq!(held, had(&history, version), "kill {kill}: the restored state must match the history");
+        assert_eq!(held, state_at_version(&history, version), "kill {kill}: the restored state must match the history");
         tokio::time::sleep(random.between(Duration::ZERO, Duration::from_millis(400))).await;
-        if let Some(error) = process.has_said() {
+        if let Some(error) = process.unexpected_line() {
             panic!("kill {kill}: {error}");
         }
-        log.push(Seen::Died);
+        log.push(HandlerRecord::Killed);
         log.extend(process.kill()?);
         let now = server.lists()?;
         resumed += usize::from(now == listed);
@@ -77,18 +77,18 @@ async fn kill(mut server: Server, folder: &Folder, usually: usize) -> Result<(),
     }
     ended.store(true, Ordering::Relaxed);
     changes.await??;
-    let mut process = Victim::start(&kubeconfig, &file)?;
-    process.says().await?;
-    let last = process.ends_with().await?;
-    log.push(Seen::Died);
+    let mut process = KilledProcess::start(&kubeconfig, &file)?;
+    process.next_line().await?;
+    let last = process.final_state().await?;
+    log.push(HandlerRecord::Killed);
     log.extend(process.kill()?);
     let history = server.history().await?;
-    let (held, there) = (last.split_once(' '), had(&history, u64::MAX));
-    let there = there.split_once(' ').map(|(_, objects)| objects);
-    assert_eq!(Some(held.map_or("", |(_, objects)| objects)), there, "the final state must be complete");
-    let sum = judge(&history, &log).map_err(|error| format!("seed {seed}: {error}\n{}", lines(&log)))?;
+    let (held, expected) = (last.split_once(' '), state_at_version(&history, u64::MAX));
+    let expected = expected.split_once(' ').map(|(_, objects)| objects);
+    assert_eq!(Some(held.map_or("", |(_, objects)| objects)), expected, "the final state must be complete");
+    let sum = check_deliveries(&history, &log).map_err(|error| format!("seed {seed}: {error}\n{}", lines(&log)))?;
     println!("{kills} kills: {sum:?}");
-    assert!(sum.ends * 20 > kills, "deletions must occur: {sum:?}");
+    assert!(sum.deletions * 20 > kills, "deletions must occur: {sum:?}");
     println!("{kills} kills in {:?}: {resumed} resumed without a list, {listed} lists", begun.elapsed());
     // If a process is killed before its first state is on disk, the next process must list.
     assert!(resumed * 2 >= kills, "only {resumed} of {kills} resumed without a list");

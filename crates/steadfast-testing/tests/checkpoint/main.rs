@@ -3,15 +3,15 @@
 //!
 //! A kill is simulated by a copy of the file for the next run. Later actions of the old run have no effect.
 
+mod delivery_check;
 mod durable;
 mod durable_histories;
 mod files;
 mod full;
 mod histories;
-mod judge;
 mod killed;
-mod life;
+mod killed_process;
+mod program_run;
 mod refusals;
 mod restarts;
 mod server;
-mod victim;

@@ -9,18 +9,18 @@ use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{InMemory, WorldError, config_map};
 
 use crate::files::Folder;
-use crate::life::{Life, lists, there};
+use crate::program_run::{ProgramRun, lists, server_objects};
 
 /// Returns a server, and the first run of a program that has cached its objects.
-async fn first_life(folder: &Folder, objects: usize) -> Result<(ApiServer, Life), WorldError> {
+async fn first_run(folder: &Folder, objects: usize) -> Result<(ApiServer, ProgramRun), WorldError> {
     let server = ApiServer::builder().in_memory().start().await?;
     for index in 0..objects {
         server.create(&config_map(&format!("a-{index:05}"), "1"))?;
     }
-    let life = Life::begin(&server, &folder.file(), 1).await?;
-    life.settle(&server).await?;
+    let program = ProgramRun::start(&server, &folder.file(), 1).await?;
+    program.settle(&server).await?;
     assert_eq!(lists(&server), 1, "the first run lists once");
-    Ok((server, life))
+    Ok((server, program))
 }
 
 /// Changes the objects while no program runs: one update, one deletion, one recreation, one creation.
@@ -40,31 +40,31 @@ fn names() -> impl Iterator<Item = String> {
 #[tokio::test(start_paused = true)]
 async fn restart_resumes_without_list() -> Result<(), WorldError> {
     let folder = Folder::new("resume")?;
-    let (server, life) = first_life(&folder, 5).await?;
+    let (server, program) = first_run(&folder, 5).await?;
     server.replace(&config_map("a-00000", "1b"))?;
-    life.settle(&server).await?;
-    let held = life.held();
-    let path = life.die(&folder)?;
+    program.settle(&server).await?;
+    let held = program.cached_objects();
+    let path = program.simulate_kill(&folder)?;
     change_unseen(&server)?;
 
-    let life = Life::begin(&server, &path, 2).await?;
-    life.informer.wait_for_sync(Duration::from_secs(5)).await?;
-    life.settle(&server).await?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    program.informer.wait_for_sync(Duration::from_secs(5)).await?;
+    program.settle(&server).await?;
     assert_eq!(lists(&server), 1, "only the first run lists");
-    assert_eq!(life.held(), there(&server, names()));
-    assert_ne!(life.held(), held);
-    let told = life.told();
+    assert_eq!(program.cached_objects(), server_objects(&server, names()));
+    assert_ne!(program.cached_objects(), held);
+    let events = program.events();
     assert_eq!(
-        told[..5],
+        events[..5],
         ["= a-00000", "= a-00001", "= a-00002", "= a-00003", "= a-00004"],
         "the restored objects come first"
     );
-    let mut rest = told[5..].to_vec();
+    let mut rest = events[5..].to_vec();
     rest.sort();
     assert_eq!(rest, ["+ a-00003", "+ b", "- a-00002 observed", "- a-00003 observed", "~ a-00001"]);
-    assert_eq!(life.noted(|note| matches!(note, Diagnostic::Restored { .. })).len(), 1);
+    assert_eq!(program.noted(|note| matches!(note, Diagnostic::Restored { .. })).len(), 1);
     assert_eq!(
-        life.noted(|note| matches!(note, Diagnostic::NotRestored { .. } | Diagnostic::CheckpointNotWritten { .. })),
+        program.noted(|note| matches!(note, Diagnostic::NotRestored { .. } | Diagnostic::CheckpointNotWritten { .. })),
         [""; 0]
     );
     Ok(())
@@ -75,8 +75,8 @@ async fn restart_resumes_without_list() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn restored_cache_is_audited() -> Result<(), WorldError> {
     let folder = Folder::new("audited")?;
-    let (server, life) = first_life(&folder, 2).await?;
-    let path = life.die(&folder)?;
+    let (server, program) = first_run(&folder, 2).await?;
+    let path = program.simulate_kill(&folder)?;
     let network = InMemory { seed: 2, ..InMemory::default() };
     let factory = InformerFactory::new(&network.connection(&server).await?);
     let (every, checkpoint) = (Duration::from_secs(60), Checkpoint::open(&path)?);
@@ -98,17 +98,17 @@ async fn restored_cache_is_audited() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn expired_history_costs_one_list() -> Result<(), WorldError> {
     let folder = Folder::new("expired")?;
-    let (server, life) = first_life(&folder, 5).await?;
-    let path = life.die(&folder)?;
+    let (server, program) = first_run(&folder, 5).await?;
+    let path = program.simulate_kill(&folder)?;
     change_unseen(&server)?;
     server.compact();
     server.faults().expire_events();
 
-    let life = Life::begin(&server, &path, 2).await?;
-    life.settle(&server).await?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    program.settle(&server).await?;
     assert_eq!(lists(&server), 2, "one list per run");
-    assert_eq!(life.held(), there(&server, names()));
-    let mut rest = life.told()[5..].to_vec();
+    assert_eq!(program.cached_objects(), server_objects(&server, names()));
+    let mut rest = program.events()[5..].to_vec();
     rest.sort();
     assert_eq!(rest, ["+ a-00003", "+ b", "- a-00002 inferred", "- a-00003 inferred", "~ a-00001"]);
     Ok(())
@@ -117,23 +117,23 @@ async fn expired_history_costs_one_list() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn restored_cache_is_readable_without_server() -> Result<(), WorldError> {
     let folder = Folder::new("away")?;
-    let (server, life) = first_life(&folder, 5).await?;
-    let held = life.held();
-    let path = life.die(&folder)?;
+    let (server, program) = first_run(&folder, 5).await?;
+    let held = program.cached_objects();
+    let path = program.simulate_kill(&folder)?;
 
     let network = InMemory { seed: 2, network: NetworkFaults::default(), ..InMemory::default() };
     server.faults().refuse(true);
-    let life = Life::begin_over(&server, &network, &path).await?;
+    let program = ProgramRun::start_over(&server, &network, &path).await?;
     tokio::time::sleep(Duration::from_secs(8)).await;
-    assert_eq!(life.held(), held);
-    assert!(life.informer.has_synced() && life.informer.lister().is_ok(), "the cache must be readable");
-    let state = life.informer.freshness();
+    assert_eq!(program.cached_objects(), held);
+    assert!(program.informer.has_synced() && program.informer.lister().is_ok(), "the cache must be readable");
+    let state = program.informer.freshness();
     assert!(matches!(state, Freshness::Resuming(_)), "the cache must report doubt: {state}");
-    assert_eq!(life.told(), [""; 0], "no delivery before the cluster is identified");
+    assert_eq!(program.events(), [""; 0], "no delivery before the cluster is identified");
 
     server.faults().refuse(false);
-    life.settle(&server).await?;
-    assert_eq!(life.told().len(), 5);
+    program.settle(&server).await?;
+    assert_eq!(program.events().len(), 5);
     assert_eq!(lists(&server), 1);
     Ok(())
 }
@@ -141,8 +141,8 @@ async fn restored_cache_is_readable_without_server() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn other_cluster_at_address_is_detected() -> Result<(), WorldError> {
     let folder = Folder::new("other")?;
-    let (server, life) = first_life(&folder, 5).await?;
-    let path = life.die(&folder)?;
+    let (server, program) = first_run(&folder, 5).await?;
+    let path = program.simulate_kill(&folder)?;
     let url = server.url(0);
     server.stop();
 
@@ -152,53 +152,53 @@ async fn other_cluster_at_address_is_detected() -> Result<(), WorldError> {
     for round in 0..40 {
         server.create(&config_map(&format!("n-{round}"), "1"))?;
     }
-    let life = Life::begin(&server, &path, 2).await?;
-    life.settle(&server).await?;
-    let mut told = life.told();
-    told.sort();
-    assert_eq!(told.len(), 40);
-    assert!(told.iter().all(|told| told.starts_with("= n-")), "{told:?}");
-    assert_eq!(life.held().len(), 40);
-    let why = life.noted(|note| matches!(note, Diagnostic::NotRestored { .. }));
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    program.settle(&server).await?;
+    let mut events = program.events();
+    events.sort();
+    assert_eq!(events.len(), 40);
+    assert!(events.iter().all(|events| events.starts_with("= n-")), "{events:?}");
+    assert_eq!(program.cached_objects().len(), 40);
+    let why = program.noted(|note| matches!(note, Diagnostic::NotRestored { .. }));
     assert_eq!(why, ["the checkpoint is of another cluster than the server is of now; listing it all"]);
 
     // From here on, the checkpoint belongs to the new cluster.
-    let path = life.die(&folder)?;
+    let path = program.simulate_kill(&folder)?;
     let listed = lists(&server);
-    let life = Life::begin(&server, &path, 3).await?;
-    life.settle(&server).await?;
-    assert_eq!((lists(&server), life.held().len()), (listed, 40));
+    let program = ProgramRun::start(&server, &path, 3).await?;
+    program.settle(&server).await?;
+    assert_eq!((lists(&server), program.cached_objects().len()), (listed, 40));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn unidentified_cluster_is_compared_by_list() -> Result<(), WorldError> {
     let folder = Folder::new("untold")?;
-    let (server, life) = first_life(&folder, 5).await?;
-    let path = life.die(&folder)?;
+    let (server, program) = first_run(&folder, 5).await?;
+    let path = program.simulate_kill(&folder)?;
     change_unseen(&server)?;
     server.faults().respond(RequestRule::any().verb(Verb::Get).resource("namespaces"), InjectedResponse::Forbidden);
 
-    let life = Life::begin(&server, &path, 2).await?;
-    life.settle(&server).await?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    program.settle(&server).await?;
     assert_eq!(lists(&server), 2);
-    assert_eq!(life.held(), there(&server, names()));
-    let mut told = life.told();
-    told.sort();
-    assert_eq!(told, ["= a-00000", "= a-00001", "= a-00003", "= a-00004", "= b"], "only the current objects");
-    let why = life.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).join("");
+    assert_eq!(program.cached_objects(), server_objects(&server, names()));
+    let mut events = program.events();
+    events.sort();
+    assert_eq!(events, ["= a-00000", "= a-00001", "= a-00003", "= a-00004", "= b"], "only the current objects");
+    let why = program.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).join("");
     assert!(why.contains("403") && why.contains("`get`"), "{why}");
 
     // A checkpoint without the identity of its cluster records that the identity is missing. The next run may then
     // identify the cluster.
-    let path = life.die(&folder)?;
+    let path = program.simulate_kill(&folder)?;
     server.faults().clear_rules();
-    let life = Life::begin(&server, &path, 3).await?;
-    life.settle(&server).await?;
+    let program = ProgramRun::start(&server, &path, 3).await?;
+    program.settle(&server).await?;
     assert_eq!(lists(&server), 3);
-    let path = life.die(&folder)?;
-    let life = Life::begin(&server, &path, 4).await?;
-    life.settle(&server).await?;
+    let path = program.simulate_kill(&folder)?;
+    let program = ProgramRun::start(&server, &path, 4).await?;
+    program.settle(&server).await?;
     assert_eq!(lists(&server), 3, "now the cluster is identified");
     Ok(())
 }
@@ -206,37 +206,37 @@ async fn unidentified_cluster_is_compared_by_list() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn restored_backup_starts_new_epoch() -> Result<(), WorldError> {
     let folder = Folder::new("restored")?;
-    let (server, life) = first_life(&folder, 5).await?;
+    let (server, program) = first_run(&folder, 5).await?;
     let backup = server.revision();
     server.create(&config_map("b", "1"))?;
     server.replace(&config_map("a-00001", "2"))?;
-    life.settle(&server).await?;
-    let path = life.die(&folder)?;
+    program.settle(&server).await?;
+    let path = program.simulate_kill(&folder)?;
     server.faults().restore(backup);
 
-    let life = Life::begin(&server, &path, 2).await?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(life.informer.freshness().is_fresh(), "{}", life.informer.freshness());
-    assert_eq!(life.held(), there(&server, names()));
-    assert_eq!(life.noted(|note| matches!(note, Diagnostic::NewEpoch { .. })).len(), 1);
-    assert!(life.told().contains(&"- b inferred".to_owned()), "{:?}", life.told());
+    assert!(program.informer.freshness().is_fresh(), "{}", program.informer.freshness());
+    assert_eq!(program.cached_objects(), server_objects(&server, names()));
+    assert_eq!(program.noted(|note| matches!(note, Diagnostic::NewEpoch { .. })).len(), 1);
+    assert!(program.events().contains(&"- b inferred".to_owned()), "{:?}", program.events());
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn graceful_end_writes_last_state() -> Result<(), WorldError> {
     let folder = Folder::new("ended")?;
-    let (server, life) = first_life(&folder, 5).await?;
+    let (server, program) = first_run(&folder, 5).await?;
     server.replace(&config_map("a-00000", "last"))?;
-    life.informer.wait_for_version(&server.revision().to_string().as_str().into(), Duration::from_secs(5)).await?;
-    let held = life.held();
-    life.factory.shutdown();
+    program.informer.wait_for_version(&server.revision().to_string().as_str().into(), Duration::from_secs(5)).await?;
+    let held = program.cached_objects();
+    program.factory.shutdown();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let path = life.die(&folder)?;
+    let path = program.simulate_kill(&folder)?;
     server.faults().refuse(true);
-    let life = Life::begin(&server, &path, 2).await?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(life.held(), held);
+    assert_eq!(program.cached_objects(), held);
     Ok(())
 }
 
@@ -246,17 +246,17 @@ async fn many_objects_are_restored_without_list() -> Result<(), WorldError> {
     let objects = std::env::var("STEADFAST_CHECKPOINT_OBJECTS").ok().and_then(|number| number.parse().ok());
     let objects: usize = objects.unwrap_or(2_000);
     let folder = Folder::new("many")?;
-    let (server, life) = first_life(&folder, objects).await?;
-    let counts = life.checkpoint.stats();
+    let (server, program) = first_run(&folder, objects).await?;
+    let counts = program.checkpoint.stats();
     assert!(counts.rows >= objects as u64 && counts.commits < 20, "{counts:?}");
-    let path = life.die(&folder)?;
+    let path = program.simulate_kill(&folder)?;
     let sent = server.request_counts().bytes;
     let started = std::time::Instant::now();
-    let life = Life::begin(&server, &path, 2).await?;
-    life.informer.wait_for_sync(Duration::from_secs(20)).await?;
+    let program = ProgramRun::start(&server, &path, 2).await?;
+    program.informer.wait_for_sync(Duration::from_secs(20)).await?;
     let readable = started.elapsed();
-    assert_eq!(life.informer.snapshot().len(), objects);
-    life.settle(&server).await?;
+    assert_eq!(program.informer.snapshot().len(), objects);
+    program.settle(&server).await?;
     assert_eq!(lists(&server), 1);
     let size = std::fs::metadata(&path)?.len();
     let sent = server.request_counts().bytes - sent;

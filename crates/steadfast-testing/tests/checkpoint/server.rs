@@ -17,7 +17,7 @@ use steadfast_testing::{WorldError, config_map};
 use tokio::task::JoinHandle;
 
 use crate::files::Folder;
-use crate::life::{config_maps, lists};
+use crate::program_run::{config_maps, lists};
 
 /// Number of names.
 const NAMES: u64 = 40;
@@ -122,15 +122,15 @@ enum Writer {
 }
 
 impl Writer {
-    async fn write(&self, name: &str, value: &str, is_there: bool) -> Result<(), WorldError> {
+    async fn write(&self, name: &str, value: &str, exists: bool) -> Result<(), WorldError> {
         let object = config_map(name, value);
         match self {
-            Self::Embedded(server) if is_there => drop(server.replace(&object)?),
+            Self::Embedded(server) if exists => drop(server.replace(&object)?),
             Self::Embedded(server) => drop(server.create(&object)?),
             Self::Real(api) => {
                 let object = serde_json::from_value(serde_json::to_value(object)?)?;
                 let parameters = PostParams::default();
-                if is_there {
+                if exists {
                     api.replace(name, &parameters, &object).await
                 } else {
                     api.create(&parameters, &object).await
@@ -153,7 +153,7 @@ impl Writer {
 /// deletions are followed by a recreation.
 async fn change(writer: Writer, seed: u64, ended: Arc<AtomicBool>) -> Result<(), WorldError> {
     let mut random = Random::new(seed);
-    let mut there = BTreeSet::new();
+    let mut existing = BTreeSet::new();
     let mut ticks = tokio::time::interval(Duration::from_millis(10));
     for round in 0_u64.. {
         ticks.tick().await;
@@ -161,17 +161,17 @@ async fn change(writer: Writer, seed: u64, ended: Arc<AtomicBool>) -> Result<(),
             break;
         }
         let name = format!("a-{}", random.draw() % NAMES);
-        let (value, was_there) = (round.to_string(), there.contains(&name));
-        if was_there && random.draw().is_multiple_of(4) {
+        let (value, existed) = (round.to_string(), existing.contains(&name));
+        if existed && random.draw().is_multiple_of(4) {
             writer.delete(&name).await?;
             if random.draw().is_multiple_of(2) {
                 writer.write(&name, &value, false).await?;
             } else {
-                there.remove(&name);
+                existing.remove(&name);
             }
         } else {
-            writer.write(&name, &value, was_there).await?;
-            there.insert(name);
+            writer.write(&name, &value, existed).await?;
+            existing.insert(name);
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use steadfast_testing::proxy::{Ended, NetworkFaults};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Timeout for an expected event.
-const SOON: Duration = Duration::from_secs(10);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns `length` bytes without repeated neighbouring sequences.
 fn bytes(length: usize) -> Vec<u8> {
@@ -20,7 +20,7 @@ fn bytes(length: usize) -> Vec<u8> {
 /// Returns all bytes up to the end of the stream, and whether the end was clean.
 async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Result<(Vec<u8>, bool), WorldError> {
     let mut received = Vec::new();
-    let ended = tokio::time::timeout(SOON, stream.read_to_end(&mut received)).await?;
+    let ended = tokio::time::timeout(EVENT_TIMEOUT, stream.read_to_end(&mut received)).await?;
     Ok((received, ended.is_ok()))
 }
 
@@ -43,20 +43,20 @@ where
         server.shutdown().await?;
         Ok::<_, WorldError>(received)
     };
-    let (heard_by_client, heard_by_server) = tokio::try_join!(asking, answering)?;
-    assert!(heard_by_server == (requested, true) && heard_by_client == (answered, true), "bytes differ");
+    let (client_received, server_received) = tokio::try_join!(asking, answering)?;
+    assert!(server_received == (requested, true) && client_received == (answered, true), "bytes differ");
     Ok(())
 }
 
 /// Reads the next `length` bytes.
 async fn next(stream: &mut (impl AsyncRead + Unpin), length: usize) -> Result<Vec<u8>, WorldError> {
     let mut received = vec![0; length];
-    tokio::time::timeout(SOON, stream.read_exact(&mut received)).await??;
+    tokio::time::timeout(EVENT_TIMEOUT, stream.read_exact(&mut received)).await??;
     Ok(received)
 }
 
 /// Returns the bytes that arrive within `time`, or `None` if none do.
-async fn said_within(stream: &mut (impl AsyncRead + Unpin), time: Duration) -> Option<std::io::Result<Vec<u8>>> {
+async fn read_within(stream: &mut (impl AsyncRead + Unpin), time: Duration) -> Option<std::io::Result<Vec<u8>>> {
     let mut received = vec![0; 1024];
     let read = tokio::time::timeout(time, stream.read(&mut received)).await.ok()?;
     Some(read.map(|length| received[..length].to_vec()))
@@ -73,5 +73,5 @@ async fn end_of(faults: &NetworkFaults, connection: u64) -> Result<Ended, WorldE
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    Ok(tokio::time::timeout(SOON, ended).await?)
+    Ok(tokio::time::timeout(EVENT_TIMEOUT, ended).await?)
 }

@@ -68,26 +68,26 @@ impl World {
 
 /// Events in order, each with its time.
 #[derive(Clone)]
-struct Told {
+struct EventLog {
     begun: tokio::time::Instant,
-    said: Arc<Mutex<Vec<(Duration, String)>>>,
+    entries: Arc<Mutex<Vec<(Duration, String)>>>,
 }
 
-impl Default for Told {
+impl Default for EventLog {
     fn default() -> Self {
-        Self { begun: tokio::time::Instant::now(), said: Arc::default() }
+        Self { begun: tokio::time::Instant::now(), entries: Arc::default() }
     }
 }
 
-impl Told {
-    fn say(&self, text: impl Into<String>) {
+impl EventLog {
+    fn record(&self, text: impl Into<String>) {
         self.lock().push((self.begun.elapsed(), text.into()));
     }
 
     /// Returns a receiver of a controller's diagnostics.
     fn notes(&self) -> impl Fn(&ControllerDiagnostic) + Send + Sync + 'static {
-        let told = self.clone();
-        move |note| told.say(note.to_string())
+        let log = self.clone();
+        move |note| log.record(note.to_string())
     }
 
     fn all(&self) -> Vec<String> {
@@ -105,7 +105,7 @@ impl Told {
     }
 
     fn lock(&self) -> parking_lot::MutexGuard<'_, Vec<(Duration, String)>> {
-        self.said.lock()
+        self.entries.lock()
     }
 }
 

@@ -59,18 +59,18 @@ impl World {
 
     /// Records an event with this note about the config map with this name.
     fn note(&self, name: &str, note: &str) {
-        self.events.publish(&about(name), EventDraft::normal("Changed", "Changing").note(note));
+        self.events.publish(&subject(name), EventDraft::normal("Changed", "Changing").note(note));
     }
 
     /// Returns the server's events, in the order of their names.
-    async fn held(&self) -> Result<Vec<Event>, WorldError> {
+    async fn published_events(&self) -> Result<Vec<Event>, WorldError> {
         let api: Api<Event> = Api::all(self.connection.client());
         Ok(api.list(&ListParams::default()).await?.items)
     }
 
     /// Returns the events as text: the name of the object, the note, the count.
-    async fn told(&self) -> Result<Vec<String>, WorldError> {
-        Ok(self.held().await?.iter().map(told).collect())
+    async fn event_texts(&self) -> Result<Vec<String>, WorldError> {
+        Ok(self.published_events().await?.iter().map(event_text).collect())
     }
 
     /// Returns the requests for events, except for lists.
@@ -85,18 +85,18 @@ impl World {
 }
 
 /// Returns the config map with this name in `default`, with a UID.
-fn about(name: &str) -> ConfigMap {
-    let mut about = config_map(name, "1");
-    about.metadata.uid = Some(format!("uid-of-{name}"));
-    about
+fn subject(name: &str) -> ConfigMap {
+    let mut subject = config_map(name, "1");
+    subject.metadata.uid = Some(format!("uid-of-{name}"));
+    subject
 }
 
 /// Returns the count that an event states.
-fn times(event: &Event) -> i32 {
+fn count(event: &Event) -> i32 {
     event.series.as_ref().map_or(1, |series| series.count)
 }
 
-fn told(event: &Event) -> String {
-    let about = event.regarding.as_ref().and_then(|about| about.name.as_deref()).unwrap_or_default();
-    format!("{about}: {} ×{}", event.note.as_deref().unwrap_or_default(), times(event))
+fn event_text(event: &Event) -> String {
+    let subject = event.regarding.as_ref().and_then(|subject| subject.name.as_deref()).unwrap_or_default();
+    format!("{subject}: {} ×{}", event.note.as_deref().unwrap_or_default(), count(event))
 }

@@ -34,24 +34,24 @@ impl Context {
 
     /// Creates an object without an owner reference to the parent, such as a volume at a provider. Only the controller
     /// can delete this object.
-    async fn make(&self, name: &str) -> Result<(), kube::Error> {
+    async fn create_unowned(&self, name: &str) -> Result<(), kube::Error> {
         let map: ConfigMap = named(name);
         self.maps().create(&PostParams::default(), &map).await.map(drop)
     }
 
     /// Creates or updates the child of a parent with the parent's value.
-    async fn keep(&self, parent: &ConfigMap) -> Result<(), kube::Error> {
-        let mut map = named(&belonging(parent));
+    async fn apply_child(&self, parent: &ConfigMap) -> Result<(), kube::Error> {
+        let mut map = named(&child_name(parent));
         map.data = Some([("value".to_owned(), value(parent, "value"))].into());
         match self.maps().create(&PostParams::default(), &map).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                self.patch(&belonging(parent), json!({ "data": map.data })).await
+                self.patch(&child_name(parent), json!({ "data": map.data })).await
             }
             made => made.map(drop),
         }
     }
 
-    async fn take_away(&self, name: &str) -> Result<(), kube::Error> {
+    async fn delete(&self, name: &str) -> Result<(), kube::Error> {
         self.maps().delete(name, &DeleteParams::default()).await.map(drop)
     }
 
@@ -87,17 +87,17 @@ fn parents() -> Source<ConfigMap> {
 }
 
 /// One process: a controller of parents that runs `reconcile` until it is killed.
-async fn operate<F, R>(connection: Connection, reconcile: F) -> Result<(), WorldError>
+async fn run_controller<F, R>(connection: Connection, reconcile: F) -> Result<(), WorldError>
 where
     F: Fn(Arc<ConfigMap>, Arc<Context>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Action, kube::Error>> + Send + 'static,
 {
     let client = connection.client();
-    operate_with(&connection, client, reconcile).await
+    run_controller_with(&connection, client, reconcile).await
 }
 
-/// Does the same as [`operate`], but with the given client instead of the connection's own.
-async fn operate_with<F, R>(connection: &Connection, client: Client, reconcile: F) -> Result<(), WorldError>
+/// Does the same as [`run_controller`], but with the given client instead of the connection's own.
+async fn run_controller_with<F, R>(connection: &Connection, client: Client, reconcile: F) -> Result<(), WorldError>
 where
     F: Fn(Arc<ConfigMap>, Arc<Context>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Action, kube::Error>> + Send + 'static,
@@ -109,7 +109,7 @@ where
 }
 
 /// Creates a parent.
-async fn make_parent(fixture: &Fixture, name: &str) -> Result<(), WorldError> {
+async fn create_parent(fixture: &Fixture, name: &str) -> Result<(), WorldError> {
     let maps = Api::<ConfigMap>::namespaced(fixture.client(), "default");
     maps.create(&PostParams::default(), &labelled_config_map(name, "1", ("role", "parent"))).await?;
     Ok(())
@@ -124,14 +124,14 @@ async fn change_parent(fixture: &Fixture, name: &str, value: &str) -> Result<(),
 }
 
 /// Creates a parent.
-async fn comes(fixture: Fixture) -> Result<(), WorldError> {
-    make_parent(&fixture, "a").await?;
+async fn create_parent_scenario(fixture: Fixture) -> Result<(), WorldError> {
+    create_parent(&fixture, "a").await?;
     Ok(fixture.settle().await?)
 }
 
 /// Creates, changes and deletes a parent.
-async fn comes_and_goes(fixture: Fixture) -> Result<(), WorldError> {
-    make_parent(&fixture, "a").await?;
+async fn create_change_delete_scenario(fixture: Fixture) -> Result<(), WorldError> {
+    create_parent(&fixture, "a").await?;
     fixture.settle().await?;
     change_parent(&fixture, "a", "2").await?;
     fixture.settle().await?;
@@ -141,6 +141,6 @@ async fn comes_and_goes(fixture: Fixture) -> Result<(), WorldError> {
 }
 
 /// Returns the name of a parent's child.
-fn belonging(parent: &ConfigMap) -> String {
+fn child_name(parent: &ConfigMap) -> String {
     format!("{}-belonging", parent.name_any())
 }

@@ -59,8 +59,8 @@ fn words<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 /// Returns the snippets of `page` that are not in `compiled` verbatim, by their first lines.
 fn missing<'a>(page: &'a str, compiled: &str) -> Vec<&'a str> {
     let compiled = words(compiled.lines());
-    let is_there = |snippet: &Vec<&str>| compiled.windows(snippet.len()).any(|window| window == snippet);
-    let missing = snippets_of(page).into_iter().filter(|snippet| !is_there(snippet));
+    let is_compiled = |snippet: &Vec<&str>| compiled.windows(snippet.len()).any(|window| window == snippet);
+    let missing = snippets_of(page).into_iter().filter(|snippet| !is_compiled(snippet));
     missing.filter_map(|snippet| snippet.first().copied()).collect()
 }
 
@@ -89,7 +89,7 @@ fn changed_snippet_is_reported_as_missing() {
 
 /// Runs one of the first programs until its output contains `last`, and returns the output. The program is a child
 /// process with a kubeconfig of a server with the pod `default/web-0`.
-async fn said(program: &str, last: &str) -> Result<String, WorldError> {
+async fn program_output(program: &str, last: &str) -> Result<String, WorldError> {
     let server = ApiServer::start().await?;
     server.create(&json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -114,11 +114,11 @@ async fn said(program: &str, last: &str) -> Result<String, WorldError> {
     if ended.is_none() {
         running.kill()?;
     }
-    let mut said = String::new();
-    running.stdout.take().ok_or("no output")?.read_to_string(&mut said)?;
+    let mut output = String::new();
+    running.stdout.take().ok_or("no output")?.read_to_string(&mut output)?;
     fs::remove_file(&kubeconfig)?;
-    assert!(ended.is_some_and(|ended| ended.success()) && said.contains(last), "{ended:?}: {said}");
-    Ok(said)
+    assert!(ended.is_some_and(|ended| ended.success()) && output.contains(last), "{ended:?}: {output}");
+    Ok(output)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -133,9 +133,9 @@ async fn first_programs_run_and_shut_down() -> Result<(), WorldError> {
         Ok(other) => return Err(format!("unknown program {other}").into()),
         Err(_) => {}
     }
-    let readme = said("readme", "web-0 is there: true; fresh").await?;
+    let readme = program_output("readme", "web-0 is there: true; fresh").await?;
     assert!(readme.contains("+ web-0"), "{readme}");
-    let guide = said("guide", "true: fresh, proven").await?;
+    let guide = program_output("guide", "true: fresh, proven").await?;
     assert!(guide.contains("+ web-0 (initial: true)"), "{guide}");
     Ok(())
 }

@@ -239,7 +239,7 @@ pub(crate) async fn a_test_with_a_bad_network() -> Result<(), Box<dyn Error>> {
     server.faults().heal();
 
     recorder.settle(&server).await;
-    assert_eq!(seen.in_words("default/a"), ["Added", "Deleted Inferred Replaced", "Added"]);
+    assert_eq!(seen.descriptions("default/a"), ["Added", "Deleted Inferred Replaced", "Added"]);
     steadfast_contract::check(&history(&server, "", "configmaps")?, &recorder.trace())?;
     Ok(())
 }

@@ -16,16 +16,16 @@ const FLAGS: [&str; 2] =
     ["--feature-gates=CoordinatedLeaderElection=true", "--runtime-config=coordination.k8s.io/v1beta1=true"];
 
 /// Timeout for expected events on a busy machine.
-const COMES: Duration = Duration::from_secs(90);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(90);
 
-async fn stands(connection: &Connection, version: &str) -> Result<LeaderElection, ElectionError> {
+async fn start_candidate(connection: &Connection, version: &str) -> Result<LeaderElection, ElectionError> {
     let builder = LeaderElection::builder(connection, "default", "it").identity(version);
     builder.coordinated(Candidate::new(version)).start().await
 }
 
-async fn leads(election: &LeaderElection) -> Result<(), WorldError> {
-    let leader = timeout(COMES, election.until_leader()).await;
-    let leader = leader.map_err(|_| format!("{} does not lead after {COMES:?}", election.identity()))?;
+async fn wait_until_leader(election: &LeaderElection) -> Result<(), WorldError> {
+    let leader = timeout(EVENT_TIMEOUT, election.until_leader()).await;
+    let leader = leader.map_err(|_| format!("{} does not lead after {EVENT_TIMEOUT:?}", election.identity()))?;
     leader.map(drop).ok_or_else(|| "it was stopped".into())
 }
 
@@ -36,14 +36,14 @@ async fn oldest_version_leads_then_next() -> Result<(), WorldError> {
     for _ in 0..3 {
         connections.push(reference.connection().await?);
     }
-    let newer = stands(&connections[0], "1.3.0").await?;
-    leads(&newer).await?;
-    let older = stands(&connections[1], "1.2.0").await?;
-    leads(&older).await?;
+    let newer = start_candidate(&connections[0], "1.3.0").await?;
+    wait_until_leader(&newer).await?;
+    let older = start_candidate(&connections[1], "1.2.0").await?;
+    wait_until_leader(&older).await?;
     assert!(!newer.is_leader(), "the newer candidate yielded the lease");
-    let newest = stands(&connections[2], "1.4.0").await?;
+    let newest = start_candidate(&connections[2], "1.4.0").await?;
     assert!(older.stop().await, "the older candidate led");
-    leads(&newer).await?;
+    wait_until_leader(&newer).await?;
     assert!(!older.is_leader() && !newest.is_leader());
     let leases: Api<Lease> = Api::namespaced(connections[0].client(), "default");
     let spec = leases.get("it").await?.spec.unwrap_or_default();
@@ -59,7 +59,7 @@ async fn server_without_coordination_is_reported_early() -> Result<(), WorldErro
     let file = Kubeconfig::from_yaml(&server.kubeconfig())?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     let connection = Connection::new(config)?;
-    let error = stands(&connection, "1.2.0").await.expect_err("no candidate could ever lead");
+    let error = start_candidate(&connection, "1.2.0").await.expect_err("no candidate could ever lead");
     assert_eq!(error, ElectionError::NotCoordinated);
     assert!(error.to_string().contains("--feature-gates=CoordinatedLeaderElection=true"), "{error}");
     Ok(())

@@ -21,13 +21,13 @@ use tokio::time::{Instant, sleep};
 pub(crate) const LEASE: &str = "it";
 const STRATEGY: &str = "OldestEmulationVersion";
 /// Duration of a new lease, in seconds. The holder extends the lease by renewals.
-const LASTS: i64 = 5;
+const LEASE_DURATION_SECONDS: i64 = 5;
 /// Timeout for a candidate's response, and maximum age of a response.
-const ANSWERS: SignedDuration = SignedDuration::from_secs(5);
+const RESPONSE_TIMEOUT: SignedDuration = SignedDuration::from_secs(5);
 /// Initial wall clock time, equal to that of the embedded server.
-const BEGINS: i64 = 1_767_225_600;
+const INITIAL_WALL_CLOCK: i64 = 1_767_225_600;
 /// Maximum error of any process's wall clock, in seconds.
-pub(crate) const WRONG: i64 = 1_000_000;
+pub(crate) const MAX_WALL_CLOCK_ERROR_SECONDS: i64 = 1_000_000;
 
 /// Coordinator on one server. Cheap to clone.
 #[derive(Clone)]
@@ -36,9 +36,9 @@ pub(crate) struct Coordinator {
     began: Instant,
     /// Jump of the wall clock, in seconds.
     jumped: Arc<AtomicI64>,
-    away: Arc<AtomicBool>,
+    is_suspended: Arc<AtomicBool>,
     /// `true` after the repair: the coordinator injects no more faults.
-    sane: Arc<AtomicBool>,
+    is_repaired: Arc<AtomicBool>,
 }
 
 /// Registered candidate.
@@ -46,13 +46,13 @@ struct Registered {
     name: String,
     /// Order of preference: emulation version, binary version, age.
     rank: (Vec<u64>, Vec<u64>, Option<Timestamp>),
-    asked: Option<Timestamp>,
-    answered: Option<Timestamp>,
+    pinged: Option<Timestamp>,
+    responded: Option<Timestamp>,
 }
 
 impl Registered {
-    fn has_answered(&self) -> bool {
-        self.asked.is_none_or(|asked| self.answered.is_some_and(|answered| asked <= answered))
+    fn has_responded(&self) -> bool {
+        self.pinged.is_none_or(|pinged| self.responded.is_some_and(|responded| pinged <= responded))
     }
 }
 
@@ -62,13 +62,14 @@ impl Coordinator {
     pub(crate) fn start(server: Arc<ApiServer>, mut random: Random) -> Result<Self, WorldError> {
         server.create(&definition())?;
         let began = Instant::now();
-        let coordinator = Self { server, began, jumped: Arc::default(), away: Arc::default(), sane: Arc::default() };
-        let looking = coordinator.clone();
+        let coordinator =
+            Self { server, began, jumped: Arc::default(), is_suspended: Arc::default(), is_repaired: Arc::default() };
+        let checking = coordinator.clone();
         tokio::spawn(async move {
             loop {
                 sleep(random.between(Duration::from_millis(100), Duration::from_secs(3))).await;
-                if !looking.away.load(Ordering::Relaxed) {
-                    looking.look().expect("the server takes what a coordinator writes");
+                if !checking.is_suspended.load(Ordering::Relaxed) {
+                    checking.check_once().expect("the server takes what a coordinator writes");
                 }
             }
         });
@@ -76,15 +77,15 @@ impl Coordinator {
     }
 
     /// Repairs the coordinator. Its wall clock then exceeds all earlier timestamps, and it injects no more faults.
-    pub(crate) fn is_set_right(&self) {
-        self.sane.store(true, Ordering::Relaxed);
-        self.jumped.store(2 * WRONG, Ordering::Relaxed);
-        self.away.store(false, Ordering::Relaxed);
+    pub(crate) fn repair(&self) {
+        self.is_repaired.store(true, Ordering::Relaxed);
+        self.jumped.store(2 * MAX_WALL_CLOCK_ERROR_SECONDS, Ordering::Relaxed);
+        self.is_suspended.store(false, Ordering::Relaxed);
     }
 
     /// Returns `true` if the coordinator injects no more faults.
-    pub(crate) fn is_sane(&self) -> bool {
-        self.sane.load(Ordering::Relaxed)
+    pub(crate) fn is_repaired(&self) -> bool {
+        self.is_repaired.load(Ordering::Relaxed)
     }
 
     /// Moves the wall clock.
@@ -93,21 +94,21 @@ impl Coordinator {
     }
 
     /// Suspends the coordinator for this duration.
-    pub(crate) fn goes_away(&self, lasts: Duration) {
-        self.away.store(true, Ordering::Relaxed);
-        let away = self.away.clone();
+    pub(crate) fn suspend_for(&self, lasts: Duration) {
+        self.is_suspended.store(true, Ordering::Relaxed);
+        let is_suspended = self.is_suspended.clone();
         tokio::spawn(async move {
             sleep(lasts).await;
-            away.store(false, Ordering::Relaxed);
+            is_suspended.store(false, Ordering::Relaxed);
         });
     }
 
     /// Gives the lease to this candidate, regardless of the current holder.
-    pub(crate) fn give(&self, who: &str) -> Result<(), WorldError> {
+    pub(crate) fn give(&self, candidate: &str) -> Result<(), WorldError> {
         let now = MicroTime(self.wall());
         if self.lease()?.is_some() {
             let given = json!({
-                "holderIdentity": who, "strategy": STRATEGY, "renewTime": now, "leaseDurationSeconds": LASTS,
+                "holderIdentity": candidate, "strategy": STRATEGY, "renewTime": now, "leaseDurationSeconds": LEASE_DURATION_SECONDS,
                 "acquireTime": null, "preferredHolder": null,
             });
             self.change_lease(&given)
@@ -115,7 +116,7 @@ impl Coordinator {
             let lease = json!({
                 "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
                 "metadata": { "namespace": "default", "name": LEASE },
-                "spec": { "holderIdentity": who, "strategy": STRATEGY, "renewTime": now, "leaseDurationSeconds": LASTS },
+                "spec": { "holderIdentity": candidate, "strategy": STRATEGY, "renewTime": now, "leaseDurationSeconds": LEASE_DURATION_SECONDS },
             });
             self.server.create(&lease)?;
             Ok(())
@@ -123,8 +124,8 @@ impl Coordinator {
     }
 
     /// Requests that the current holder yields to this candidate.
-    pub(crate) fn prefer(&self, who: &str) -> Result<(), WorldError> {
-        self.change_lease(&json!({ "preferredHolder": who, "strategy": STRATEGY }))
+    pub(crate) fn prefer(&self, candidate: &str) -> Result<(), WorldError> {
+        self.change_lease(&json!({ "preferredHolder": candidate, "strategy": STRATEGY }))
     }
 
     /// Deletes the lease.
@@ -140,7 +141,7 @@ impl Coordinator {
     }
 
     /// Checks lease and candidates once, and acts like the coordinator of Kubernetes.
-    fn look(&self) -> Result<(), WorldError> {
+    fn check_once(&self) -> Result<(), WorldError> {
         let now = self.wall();
         let candidates = self.candidates()?;
         let holder = self.holder()?;
@@ -150,22 +151,23 @@ impl Coordinator {
         if !expired && holder.as_ref() == Some(&best.name) {
             return Ok(());
         }
-        let (here, silent): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.has_answered());
-        if silent.iter().any(|candidate| candidate.asked.is_some_and(|asked| now < asked + ANSWERS)) {
+        let (responsive, silent): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.has_responded());
+        if silent.iter().any(|candidate| candidate.pinged.is_some_and(|pinged| now < pinged + RESPONSE_TIMEOUT)) {
             return Ok(());
         }
         for candidate in &silent {
             self.server.delete_named("leasecandidates", "default", &candidate.name)?;
         }
-        let is_old = |candidate: &&Registered| candidate.answered.is_none_or(|answered| answered + ANSWERS < now);
-        if silent.is_empty() && here.iter().copied().any(|candidate| is_old(&candidate)) {
+        let is_old =
+            |candidate: &&Registered| candidate.responded.is_none_or(|responded| responded + RESPONSE_TIMEOUT < now);
+        if silent.is_empty() && responsive.iter().copied().any(|candidate| is_old(&candidate)) {
             for candidate in &candidates {
-                let asked = json!({ "spec": { "pingTime": MicroTime(now) } });
-                self.server.merge_patch("leasecandidates", "default", &candidate.name, asked)?;
+                let pinged = json!({ "spec": { "pingTime": MicroTime(now) } });
+                self.server.merge_patch("leasecandidates", "default", &candidate.name, pinged)?;
             }
             return Ok(());
         }
-        let elected = here.into_iter().min_by(|a, b| a.rank.cmp(&b.rank));
+        let elected = responsive.into_iter().min_by(|a, b| a.rank.cmp(&b.rank));
         match elected {
             Some(elected) if expired || holder.is_none() => self.give(&elected.name),
             Some(elected) if holder.as_ref() != Some(&elected.name) => self.prefer(&elected.name),
@@ -174,7 +176,7 @@ impl Coordinator {
     }
 
     fn wall(&self) -> Timestamp {
-        let jumped = SignedDuration::from_secs(BEGINS + self.jumped.load(Ordering::Relaxed));
+        let jumped = SignedDuration::from_secs(INITIAL_WALL_CLOCK + self.jumped.load(Ordering::Relaxed));
         Timestamp::UNIX_EPOCH + jumped + SignedDuration::from_micros(self.began.elapsed().as_micros() as i64)
     }
 
@@ -203,8 +205,8 @@ impl Coordinator {
             candidates.push(Registered {
                 rank: (parts(emulated), parts(&spec.binary_version), metadata.creation_timestamp.map(|time| time.0)),
                 name: metadata.name.unwrap_or_default(),
-                asked: spec.ping_time.map(|time| time.0),
-                answered: spec.renew_time.map(|time| time.0),
+                pinged: spec.ping_time.map(|time| time.0),
+                responded: spec.renew_time.map(|time| time.0),
             });
         }
         Ok(candidates)

@@ -7,15 +7,15 @@
 use steadfast_controller::InjectedElectionFault;
 use steadfast_testing::WorldError;
 
-use crate::mishaps::{alone, number, tell_all};
+use crate::election_scheme::ElectionScheme;
+use crate::faults::{block_on_virtual_time, enable_logging, number};
 use crate::process::Mutant;
-use crate::story::{Told, play};
-use crate::way::Way;
+use crate::random_history::{HistoryResult, run_history};
 
-const COORDINATED: Way = Way::Named(None);
+const COORDINATED: ElectionScheme = ElectionScheme::Coordinated(None);
 
-fn run(seed: u64, way: Way, mutant: Option<Mutant>) -> Result<Told, WorldError> {
-    alone(play(seed, way, mutant))
+fn run(seed: u64, scheme: ElectionScheme, mutant: Option<Mutant>) -> Result<HistoryResult, WorldError> {
+    block_on_virtual_time(run_history(seed, scheme, mutant))
 }
 
 /// Totals over all histories.
@@ -28,17 +28,17 @@ struct Tally {
 }
 
 /// Runs the requested seeds. Fails if a history contains a violation.
-fn nothing_is_found(way: Way) -> Result<Tally, WorldError> {
+fn run_seeds_without_violation(scheme: ElectionScheme) -> Result<Tally, WorldError> {
     let (mut broken, mut tally) = (Vec::new(), Tally::default());
     let first = number("STEADFAST_FIRST_SEED", 0);
     tally.seeds = number("STEADFAST_SEEDS", 40);
     for seed in first..first + tally.seeds {
-        let told = run(seed, way, None)?;
-        tally.write_runs += told.write_runs.len();
-        tally.writes += told.write_runs.iter().map(|run| run.writes).sum::<usize>();
-        tally.transfers_from_active_holders += told.transfers_from_active_holders;
-        if !told.problems.is_empty() {
-            println!("seed {seed}: {:#?}", told.problems);
+        let result = run(seed, scheme, None)?;
+        tally.write_runs += result.write_runs.len();
+        tally.writes += result.write_runs.iter().map(|run| run.writes).sum::<usize>();
+        tally.transfers_from_active_holders += result.transfers_from_active_holders;
+        if !result.problems.is_empty() {
+            println!("seed {seed}: {:#?}", result.problems);
             broken.push(seed);
         }
     }
@@ -53,10 +53,10 @@ fn nothing_is_found(way: Way) -> Result<Tally, WorldError> {
 }
 
 /// Checks that one of the first 200 histories with this omission contains an accepted write of a former leader.
-fn is_found(way: Way, mutant: Option<Mutant>) -> Result<(), WorldError> {
-    let what = format!("{way:?} {mutant:?}");
+fn assert_mutant_detected(scheme: ElectionScheme, mutant: Option<Mutant>) -> Result<(), WorldError> {
+    let what = format!("{scheme:?} {mutant:?}");
     for seed in 0..200 {
-        let problems = run(seed, way, mutant)?.problems;
+        let problems = run(seed, scheme, mutant)?.problems;
         if let Some(problem) = problems.iter().find(|problem| problem.contains(" wrote at ")) {
             println!("{what} is found by seed {seed}: {problem}");
             return Ok(());
@@ -66,29 +66,29 @@ fn is_found(way: Way, mutant: Option<Mutant>) -> Result<(), WorldError> {
 }
 
 /// Runs the seed of `STEADFAST_SEED`. Without the variable, checks that a seed determines its history.
-fn one(way: Way) -> Result<(), WorldError> {
+fn run_one_seed(scheme: ElectionScheme) -> Result<(), WorldError> {
     let Some(seed) = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()) else {
-        let (first, second) = (run(1, way, None)?, run(1, way, None)?);
+        let (first, second) = (run(1, scheme, None)?, run(1, scheme, None)?);
         assert_eq!(first.log, second.log, "a seed must determine its faults");
-        let write_runs = |told: &Told| format!("{:?}", told.write_runs);
+        let write_runs = |result: &HistoryResult| format!("{:?}", result.write_runs);
         assert_eq!(write_runs(&first), write_runs(&second), "a seed must determine its writes");
         return Ok(());
     };
-    tell_all("steadfast=debug,steadfast_controller=debug");
-    let told = run(seed, way, None)?;
-    println!("{}\n{:#?}", told.log, told.write_runs);
-    assert!(told.problems.is_empty(), "{:#?}", told.problems);
+    enable_logging("steadfast=debug,steadfast_controller=debug");
+    let result = run(seed, scheme, None)?;
+    println!("{}\n{:#?}", result.log, result.write_runs);
+    assert!(result.problems.is_empty(), "{:#?}", result.problems);
     Ok(())
 }
 
 #[test]
 fn old_holder_never_writes_after_new() -> Result<(), WorldError> {
-    nothing_is_found(Way::First).map(drop)
+    run_seeds_without_violation(ElectionScheme::First).map(drop)
 }
 
 #[test]
 fn coordinated_holders_never_write_concurrently() -> Result<(), WorldError> {
-    let Tally { seeds, transfers_from_active_holders, .. } = nothing_is_found(COORDINATED)?;
+    let Tally { seeds, transfers_from_active_holders, .. } = run_seeds_without_violation(COORDINATED)?;
     assert!(
         transfers_from_active_holders as u64 > seeds,
         "too few transfers from an acting holder: {transfers_from_active_holders}"
@@ -97,34 +97,34 @@ fn coordinated_holders_never_write_concurrently() -> Result<(), WorldError> {
 }
 
 #[test]
-fn what_is_missing_is_found() -> Result<(), WorldError> {
+fn missing_protections_are_detected() -> Result<(), WorldError> {
     for mutant in [Mutant::OrdinaryClient, Mutant::PatientKernel, Mutant::WallClock] {
-        is_found(Way::First, Some(mutant))?;
+        assert_mutant_detected(ElectionScheme::First, Some(mutant))?;
     }
     Ok(())
 }
 
 #[test]
 fn immediate_lease_takeover_is_detected() -> Result<(), WorldError> {
-    is_found(Way::Named(Some(InjectedElectionFault::ImmediateLead)), None)
+    assert_mutant_detected(ElectionScheme::Coordinated(Some(InjectedElectionFault::ImmediateLead)), None)
 }
 
 #[test]
 fn missed_renewal_between_reads_is_detected() -> Result<(), WorldError> {
-    is_found(Way::Named(Some(InjectedElectionFault::SkippedReads)), None)
+    assert_mutant_detected(ElectionScheme::Coordinated(Some(InjectedElectionFault::SkippedReads)), None)
 }
 
 #[test]
 fn early_lease_release_is_detected() -> Result<(), WorldError> {
-    is_found(Way::Named(Some(InjectedElectionFault::UnownedRelease)), None)
+    assert_mutant_detected(ElectionScheme::Coordinated(Some(InjectedElectionFault::UnownedRelease)), None)
 }
 
 #[test]
 fn one_history() -> Result<(), WorldError> {
-    one(Way::First)
+    run_one_seed(ElectionScheme::First)
 }
 
 #[test]
 fn one_coordinated_history() -> Result<(), WorldError> {
-    one(COORDINATED)
+    run_one_seed(COORDINATED)
 }

@@ -20,10 +20,10 @@ use steadfast_testing::proxy::Direction;
 use steadfast_testing::{InMemory, WorldError, config_map};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::mishaps::{alone, number};
+use crate::election_scheme::ElectionScheme;
+use crate::faults::{block_on_virtual_time, number};
 use crate::process::Process;
 use crate::program::OBJECT;
-use crate::way::Way;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -160,7 +160,7 @@ async fn thawed_process_no_longer_leads() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stops_hands_over_at_once() -> Result<(), WorldError> {
+async fn stop_releases_lease_immediately() -> Result<(), WorldError> {
     let server = server().await?;
     let ((_a, one), (_b, other)) = (process(&server, 1).await?, process(&server, 2).await?);
     let first = candidate(&one, "a")?;
@@ -217,33 +217,33 @@ async fn dropped_election_releases_lease() -> Result<(), WorldError> {
 
 #[test]
 fn election_stops_with_its_runtime() -> Result<(), WorldError> {
-    has_stopped_where_its_runtime_is_gone(Way::First)
+    calls_return_after_runtime_shutdown(ElectionScheme::First)
 }
 
 #[test]
 fn coordinated_election_stops_with_its_runtime() -> Result<(), WorldError> {
-    has_stopped_where_its_runtime_is_gone(Way::Named(None))
+    calls_return_after_runtime_shutdown(ElectionScheme::Coordinated(None))
 }
 
 /// Checks that all calls on an election return after its runtime has shut down: for leaders, candidates and earlier
 /// waiters.
-fn has_stopped_where_its_runtime_is_gone(way: Way) -> Result<(), WorldError> {
+fn calls_return_after_runtime_shutdown(scheme: ElectionScheme) -> Result<(), WorldError> {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let first = runtime()?;
     let elections = first.block_on(async {
         let server = Arc::new(server().await?);
         let mut seeds = Random::new(1);
-        let _coordinator = way.coordinator(&server, &mut seeds)?;
+        let _coordinator = scheme.coordinator(&server, &mut seeds)?;
         let mut elections = Vec::new();
         for seed in 0..2 {
             let connection = InMemory { seed, ..InMemory::default() }.connection(&server).await?;
             let builder = LeaderElection::builder(&connection, "default", "it").identity("candidate");
-            elections.push(way.stand(builder, &mut seeds).await?);
+            elections.push(scheme.start_candidate(builder, &mut seeds).await?);
         }
         sleep(30 * SECOND).await;
         Ok::<_, WorldError>(elections)
     })?;
-    assert_eq!(elections.iter().filter(|election| election.is_leader()).count(), 1, "{way:?}");
+    assert_eq!(elections.iter().filter(|election| election.is_leader()).count(), 1, "{scheme:?}");
     runtime()?.block_on(async {
         let ended = async {
             let stops = join_all(elections.iter().map(LeaderElection::stop));
@@ -328,7 +328,7 @@ async fn leader_metric_uses_client_go_names() -> Result<(), WorldError> {
         "leader_election_slowpath_total{name=\"first\"} 1",
         "leader_election_slowpath_total{name=\"second\"} 0",
     ] {
-        assert!(text.lines().any(|told| told == line), "{line} is not in {text}");
+        assert!(text.lines().any(|printed| printed == line), "{line} is not in {text}");
     }
     Ok(())
 }
@@ -340,7 +340,7 @@ fn killed_leader_is_replaced_in_time() -> Result<(), WorldError> {
     let (mut killed, mut stopped) = (Vec::new(), Vec::new());
     for seed in 0..runs {
         for (stop, took) in [(false, &mut killed), (true, &mut stopped)] {
-            took.push(alone(fail_over(seed, stop))?);
+            took.push(block_on_virtual_time(fail_over(seed, stop))?);
         }
     }
     // A candidate waits one lease duration from its last observation, which is up to 4.4 s old, plus up to 0.5 s of
@@ -443,7 +443,7 @@ async fn candidate_without_rights_names_the_missing_rule() -> Result<(), WorldEr
 }
 
 #[tokio::test(start_paused = true)]
-async fn candidate_in_a_missing_namespace_names_it() -> Result<(), WorldError> {
+async fn candidate_names_missing_namespace() -> Result<(), WorldError> {
     let warnings = Warnings::new();
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
@@ -461,7 +461,7 @@ async fn candidate_in_a_missing_namespace_names_it() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shares_without_rights_name_the_missing_rule() -> Result<(), WorldError> {
+async fn sharding_without_rights_names_missing_rule() -> Result<(), WorldError> {
     let warnings = Warnings::new();
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
@@ -478,7 +478,7 @@ async fn shares_without_rights_name_the_missing_rule() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn holder_change_wakes_those_that_wait() -> Result<(), WorldError> {
+async fn holder_change_wakes_waiting_tasks() -> Result<(), WorldError> {
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     let first = candidate(&connection, "a")?;

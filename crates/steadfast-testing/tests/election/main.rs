@@ -4,15 +4,15 @@
 
 mod coordinated;
 mod coordinator;
+mod election_scheme;
+mod faults;
+mod harmful_decisions;
 mod histories;
-mod judge;
 mod leaders;
-mod mishaps;
 mod process;
 mod program;
+mod random_history;
 mod real;
-mod schemes;
-mod shares;
-mod story;
+mod sharding;
 mod takeovers;
-mod way;
+mod write_check;

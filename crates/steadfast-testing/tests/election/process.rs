@@ -118,9 +118,9 @@ impl Process {
     pub(crate) fn wall_clock(&self) -> impl Fn() -> SystemTime + Send + Sync + use<> {
         let world = self.world.clone();
         move || {
-            let said = 1_700_000_000 + world.jumped.load(Ordering::Relaxed);
-            let said = Duration::from_secs(u64::try_from(said).unwrap_or_default());
-            SystemTime::UNIX_EPOCH + said + world.local.now().since_zero()
+            let seconds = 1_700_000_000 + world.jumped.load(Ordering::Relaxed);
+            let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+            SystemTime::UNIX_EPOCH + seconds + world.local.now().since_zero()
         }
     }
 

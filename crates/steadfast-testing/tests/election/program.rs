@@ -41,13 +41,13 @@ pub(crate) struct Program {
 }
 
 /// Arguments of a program.
-struct Inside {
+struct RunningProgram {
     process: Process,
     connection: Connection,
     election: LeaderElection,
     ending: watch::Receiver<Ending>,
     /// The program continues to write after it has lost the lease.
-    stubborn: bool,
+    writes_after_loss: bool,
     mutant: Option<Mutant>,
     random: Random,
 }
@@ -61,27 +61,27 @@ impl Program {
         mutant: Option<Mutant>,
         mut random: Random,
     ) -> Self {
-        let (ending, asked) = watch::channel(Ending::None);
+        let (ending, requested) = watch::channel(Ending::None);
         let (raise, ended) = watch::channel(false);
-        let stubborn = random.draw().is_multiple_of(2);
-        let inside = Inside {
+        let writes_after_loss = random.draw().is_multiple_of(2);
+        let running = RunningProgram {
             process: process.clone(),
             connection,
             election: election.clone(),
-            ending: asked,
-            stubborn,
+            ending: requested,
+            writes_after_loss,
             mutant,
             random,
         };
         process.run(async move {
-            inside.run().await;
+            running.run().await;
             raise.send_replace(true);
         });
         Self { process, election, ending, ended }
     }
 }
 
-impl Inside {
+impl RunningProgram {
     async fn run(mut self) {
         let mut terms = 0;
         let mut ending = self.ending.clone();
@@ -113,7 +113,7 @@ impl Inside {
                 process: self.process.clone(),
                 objects: objects.clone(),
                 leader: leader.clone(),
-                looks: self.mutant == Some(Mutant::OrdinaryClient),
+                checks_leadership: self.mutant == Some(Mutant::OrdinaryClient),
                 holder: holder.to_owned(),
                 count: count.clone(),
                 random: Random::new(self.random.draw()),
@@ -123,12 +123,12 @@ impl Inside {
         let mut ending = self.ending.clone();
         let mut work = Box::pin(futures::future::join_all(writers));
         let over = async {
-            let asked = tokio::select! {
+            let requested = tokio::select! {
                 biased;
                 () = leader.lost() => Ending::None,
-                asked = ending.wait_for(|ending| *ending != Ending::None) => asked.map_or(Ending::InOrder, |asked| *asked),
+                requested = ending.wait_for(|ending| *ending != Ending::None) => requested.map_or(Ending::InOrder, |requested| *requested),
             };
-            match asked {
+            match requested {
                 Ending::None => {}
                 Ending::InOrder => return,
                 Ending::WithoutOrder => {
@@ -139,7 +139,7 @@ impl Inside {
                     });
                 }
             }
-            if self.stubborn {
+            if self.writes_after_loss {
                 self.process.pause(Duration::from_secs(30)).await;
             }
         };
@@ -158,7 +158,7 @@ struct Writer {
     leader: Leader,
     /// `true` for an ordinary client: the writer must check the leadership before each write. The client of a term
     /// needs no such check.
-    looks: bool,
+    checks_leadership: bool,
     holder: String,
     count: Arc<AtomicU64>,
     random: Random,
@@ -173,7 +173,7 @@ impl Writer {
             let data = json!({ "holder": self.holder, "number": number.to_string(), "filling": "x".repeat(length) });
             let patch = Patch::Merge(json!({ "data": data }));
             let patience = self.random.between(Duration::from_millis(100), Duration::from_secs(20));
-            if self.leader.is_leader() || (!self.looks && self.random.draw().is_multiple_of(2)) {
+            if self.leader.is_leader() || (!self.checks_leadership && self.random.draw().is_multiple_of(2)) {
                 let parameters = PatchParams::default();
                 let written = self.objects.patch(OBJECT, &parameters, &patch);
                 tokio::select! {

@@ -19,8 +19,8 @@ use steadfast_core::random::Random;
 use steadfast_testing::reference::Reference;
 use steadfast_testing::{WorldError, config_map};
 
-use crate::judge::{violations, write_runs_in};
 use crate::program::OBJECT;
+use crate::write_check::{violations, write_runs_in};
 
 /// Environment variable with the path of the kubeconfig. If it is set, this program runs as a candidate.
 const CANDIDATE: &str = "STEADFAST_ELECTION_CANDIDATE";
@@ -33,19 +33,19 @@ const RENEW: Duration = Duration::from_secs(4);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Timeout for expected events on a busy machine.
-const COMES: Duration = Duration::from_secs(60);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn only_one_of_three_processes_writes() -> Result<(), WorldError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match std::env::var_os(CANDIDATE) {
-        Some(kubeconfig) => runtime.block_on(be_a_candidate(Path::new(&kubeconfig))),
+        Some(kubeconfig) => runtime.block_on(run_candidate(Path::new(&kubeconfig))),
         None => runtime.block_on(kill_and_stop()),
     }
 }
 
 /// Stands for election, and writes while leading, until the parent process ends.
-async fn be_a_candidate(kubeconfig: &Path) -> Result<(), WorldError> {
+async fn run_candidate(kubeconfig: &Path) -> Result<(), WorldError> {
     let (gone, mut ended) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         drop(std::io::stdin().read_to_end(&mut Vec::new()));
@@ -148,8 +148,8 @@ async fn kill_and_stop() -> Result<(), WorldError> {
             if let Some(number) = number.filter(|_| before.as_ref() != Some(&holder)) {
                 break (holder, number);
             }
-            if begun.elapsed() > COMES {
-                return Err(format!("no process leads after {COMES:?}: the lease holder is {holder}").into());
+            if begun.elapsed() > EVENT_TIMEOUT {
+                return Err(format!("no process leads after {EVENT_TIMEOUT:?}: the lease holder is {holder}").into());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };

@@ -23,7 +23,7 @@ use steadfast_core::random::Random;
 use steadfast_testing::{Children, WorldError, config_map};
 use tokio::time::sleep;
 
-use crate::mishaps::{Log, alone, number, tell_all};
+use crate::faults::{Log, block_on_virtual_time, enable_logging, number};
 use crate::process::Process;
 
 /// Required number of children of a parent.
@@ -31,25 +31,25 @@ const CHILDREN: usize = 3;
 const REPLICAS: usize = 2;
 const STEPS: usize = 10;
 /// Maximum time until all children exist after the last lag.
-const REPAIR: Duration = Duration::from_secs(90);
+const MAX_RECOVERY_TIME: Duration = Duration::from_secs(90);
 /// Label of each child with the name of its creator.
 const MAKER: &str = "maker";
 
 /// Protection under which a replica acts, or a deliberate bug that omits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum TakeoverScheme {
     Sharding,
     /// Sharding without the protection: the controller only uses the stream of gained keys, and does not wait for the
     /// writes of previous owners.
-    SharesUnaware,
+    ShardingWithoutSync,
     Leader,
     /// Election without the protection: the controller runs before its process leads, and only checks the leadership in
     /// each reconcile.
-    LeaderUnaware,
+    LeaderWithoutSync,
 }
 
 #[derive(Debug)]
-struct Told {
+struct HistoryResult {
     problems: Vec<String>,
     /// Number of times that another replica took over the creation of a parent's children.
     moves: usize,
@@ -57,32 +57,32 @@ struct Told {
 }
 
 /// Handle that decides whether a reconcile may act.
-enum Right {
+enum ReconcilePermission {
     Sharding(Sharding),
     Leader(Leader),
-    Sometimes(Arc<Mutex<Option<Leader>>>),
+    LeaderIfElected(Arc<Mutex<Option<Leader>>>),
 }
 
 struct Context {
     name: String,
-    right: Right,
+    permission: ReconcilePermission,
     children: Informer<Pod>,
 }
 
 /// Creates the children that the cache lacks.
-async fn keep(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
+async fn ensure_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     let key = ObjectKey::namespaced("default", parent.name_any());
-    let held = match &context.right {
-        Right::Sharding(shares) => shares.hold(&key).map(|held| (held.client(), Some(held))),
-        Right::Leader(leader) => Some((leader.client(), None)),
-        Right::Sometimes(leader) => {
+    let held = match &context.permission {
+        ReconcilePermission::Sharding(sharding) => sharding.hold(&key).map(|held| (held.client(), Some(held))),
+        ReconcilePermission::Leader(leader) => Some((leader.client(), None)),
+        ReconcilePermission::LeaderIfElected(leader) => {
             let leader = leader.lock();
             leader.as_ref().filter(|leader| leader.is_leader()).map(|leader| (leader.client(), None))
         }
     };
     let Some((client, _held)) = held else {
-        let again = matches!(context.right, Right::Sometimes(_));
-        return Ok(if again { Action::requeue(Duration::from_millis(500)) } else { Action::await_change() });
+        let is_uncertain = matches!(context.permission, ReconcilePermission::LeaderIfElected(_));
+        return Ok(if is_uncertain { Action::requeue(Duration::from_millis(500)) } else { Action::await_change() });
     };
     let lister = context.children.lister().map_err(|error| kube::Error::Service(Box::new(error)))?;
     let uid = parent.uid().unwrap_or_default();
@@ -108,75 +108,82 @@ async fn keep(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, k
 struct Replica {
     name: String,
     process: Process,
-    part: Part,
+    handle: ReplicaHandle,
 }
 
 /// Handle by which the replica participates.
 #[derive(Clone)]
-enum Part {
+enum ReplicaHandle {
     Sharding(Sharding),
     Leader(LeaderElection),
 }
 
-impl Part {
+impl ReplicaHandle {
     async fn stop(&self) {
         match self {
-            Self::Sharding(shares) => shares.stop().await,
+            Self::Sharding(sharding) => sharding.stop().await,
             Self::Leader(election) => election.stop().await,
         };
     }
 }
 
 impl Replica {
-    async fn start(server: &ApiServer, way: Way, name: String, seed: u64) -> Result<Self, WorldError> {
+    async fn start(server: &ApiServer, scheme: TakeoverScheme, name: String, seed: u64) -> Result<Self, WorldError> {
         let process = Process::start(server, seed, None);
         let connection = process.connection(server, true).await?;
-        let part = match way {
-            Way::Sharding | Way::SharesUnaware => {
-                let shares = Sharding::builder(&connection, "default", "it").identity(&name);
-                Part::Sharding(shares.wall_clock(process.wall_clock()).start()?)
+        let handle = match scheme {
+            TakeoverScheme::Sharding | TakeoverScheme::ShardingWithoutSync => {
+                let sharding = Sharding::builder(&connection, "default", "it").identity(&name);
+                ReplicaHandle::Sharding(sharding.wall_clock(process.wall_clock()).start()?)
             }
-            Way::Leader | Way::LeaderUnaware => {
+            TakeoverScheme::Leader | TakeoverScheme::LeaderWithoutSync => {
                 let election = LeaderElection::builder(&connection, "default", "it").identity(&name);
-                Part::Leader(election.wall_clock(process.wall_clock()).start()?)
+                ReplicaHandle::Leader(election.wall_clock(process.wall_clock()).start()?)
             }
         };
-        let works = work(connection, way, name.clone(), part.clone());
+        let works = work(connection, scheme, name.clone(), handle.clone());
         process.run(async move {
             works.await.expect("the controller must start");
         });
-        Ok(Self { name, process, part })
+        Ok(Self { name, process, handle })
     }
 }
 
 /// Program of each process.
-async fn work(connection: Connection, way: Way, name: String, part: Part) -> Result<(), WorldError> {
+async fn work(
+    connection: Connection,
+    scheme: TakeoverScheme,
+    name: String,
+    handle: ReplicaHandle,
+) -> Result<(), WorldError> {
     // The caches sync while other replicas act.
     let informers = InformerFactory::new(&connection);
     let parents = informers.informer::<ConfigMap>(Scope::all())?;
     let children = informers.informer::<Pod>(Scope::all())?;
-    let run = |right: Right, also: &dyn Fn(Controller<ConfigMap>) -> Controller<ConfigMap>| {
-        let context = Arc::new(Context { name: name.clone(), right, children: children.clone() });
+    let run = |permission: ReconcilePermission, configure: &dyn Fn(Controller<ConfigMap>) -> Controller<ConfigMap>| {
+        let context = Arc::new(Context { name: name.clone(), permission, children: children.clone() });
         let controller = Controller::new(&informers, parents.clone()).owns::<Pod>(Scope::all()).reads(&children);
-        also(controller).run(keep, back_off, context)
+        configure(controller).run(ensure_children, back_off, context)
     };
-    let _controller: RunningController = match (&part, way) {
-        (Part::Sharding(shares), Way::Sharding) => {
-            run(Right::Sharding(shares.clone()), &|controller| controller.sharded_by(shares))?
+    let _controller: RunningController = match (&handle, scheme) {
+        (ReplicaHandle::Sharding(sharding), TakeoverScheme::Sharding) => {
+            run(ReconcilePermission::Sharding(sharding.clone()), &|controller| controller.sharded_by(sharding))?
         }
-        (Part::Sharding(shares), _) => {
-            run(Right::Sharding(shares.clone()), &|controller| controller.triggered_by(shares.gained(&parents)))?
+        (ReplicaHandle::Sharding(sharding), _) => {
+            run(ReconcilePermission::Sharding(sharding.clone()), &|controller| {
+                controller.triggered_by(sharding.gained(&parents))
+            })?
         }
-        (Part::Leader(election), Way::Leader) => {
+        (ReplicaHandle::Leader(election), TakeoverScheme::Leader) => {
             while let Some(leader) = election.until_leader().await {
-                let _controller = run(Right::Leader(leader.clone()), &|controller| controller)?;
+                let _controller = run(ReconcilePermission::Leader(leader.clone()), &|controller| controller)?;
                 leader.lost().await;
             }
             return Ok(());
         }
-        (Part::Leader(election), _) => {
+        (ReplicaHandle::Leader(election), _) => {
             let current = Arc::<Mutex<Option<Leader>>>::default();
-            let controller = run(Right::Sometimes(current.clone()), &|controller| controller)?;
+            let controller = run(ReconcilePermission::LeaderIfElected(current.clone()), &|controller| controller)?;
             while let Some(leader) = election.until_leader().await {
                 *current.lock() = Some(leader.clone());
                 leader.lost().await;
@@ -187,9 +194,9 @@ async fn work(connection: Connection, way: Way, name: String, part: Part) -> Res
     std::future::pending().await
 }
 
-struct Stage {
+struct HistoryRun {
     server: ApiServer,
-    way: Way,
+    scheme: TakeoverScheme,
     random: Random,
     replicas: Vec<Replica>,
     /// Number of children.
@@ -198,36 +205,36 @@ struct Stage {
     log: Log,
 }
 
-async fn play(seed: u64, way: Way) -> Result<Told, WorldError> {
+async fn run_history(seed: u64, scheme: TakeoverScheme) -> Result<HistoryResult, WorldError> {
     let mut random = Random::new(seed);
     let server = ApiServer::builder().in_memory().http2(true).seed(random.draw()).start().await?;
     let (replicas, log) = (Vec::new(), Log::new());
-    let mut stage = Stage { server, way, random, replicas, started: 0, parents: 0, log };
+    let mut history = HistoryRun { server, scheme, random, replicas, started: 0, parents: 0, log };
     for _ in 0..REPLICAS {
-        stage.join().await?;
+        history.join().await?;
     }
-    stage.write()?;
+    history.write()?;
     sleep(Duration::from_secs(30)).await;
     for _ in 0..STEPS {
-        stage.befall().await?;
+        history.inject_random_fault().await?;
     }
-    stage.log.note("all is well");
-    sleep(REPAIR).await;
-    let children = Children::of(&stage.server, "", "pods");
-    let too_many = children.most.iter().filter(|(_, most)| **most > CHILDREN);
+    history.log.note("all is well");
+    sleep(MAX_RECOVERY_TIME).await;
+    let children = Children::of(&history.server, "", "pods");
+    let too_many = children.max_at_once.iter().filter(|(_, most)| **most > CHILDREN);
     let mut problems: Vec<_> = too_many.map(|(parent, most)| format!("{parent} had {most} children")).collect();
     let whole = children.live.values().filter(|live| live.len() == CHILDREN).count();
-    if problems.is_empty() && whole != stage.parents {
-        problems.push(format!("{whole} of {} parents have their children: {:?}", stage.parents, children.live));
+    if problems.is_empty() && whole != history.parents {
+        problems.push(format!("{whole} of {} parents have their children: {:?}", history.parents, children.live));
     }
-    Ok(Told { problems, moves: moves(&stage.server), log: stage.log.text })
+    Ok(HistoryResult { problems, moves: moves(&history.server), log: history.log.text })
 }
 
-impl Stage {
+impl HistoryRun {
     async fn join(&mut self) -> Result<(), WorldError> {
         let (name, seed) = (format!("replica-{}", self.started), self.random.draw());
         self.log.note(&format!("{name} joins"));
-        self.replicas.push(Replica::start(&self.server, self.way, name, seed).await?);
+        self.replicas.push(Replica::start(&self.server, self.scheme, name, seed).await?);
         self.started += 1;
         Ok(())
     }
@@ -259,7 +266,7 @@ impl Stage {
     }
 
     /// Creates a demand, delays the watches, and starts or ends a replica.
-    async fn befall(&mut self) -> Result<(), WorldError> {
+    async fn inject_random_fault(&mut self) -> Result<(), WorldError> {
         // Caches see the demand, but not its fulfilment. Either the watches of children lag, or the whole watch
         // cache, which also serves lists of leases.
         let of_children = !self.random.draw().is_multiple_of(3);
@@ -287,14 +294,14 @@ impl Stage {
         let index = self.random.draw() as usize % self.replicas.len();
         match self.random.draw() % 6 {
             0..=2 if self.replicas.len() > 1 => {
-                let Replica { name, process, part } = self.replicas.swap_remove(index);
+                let Replica { name, process, handle } = self.replicas.swap_remove(index);
                 self.log.note(&format!("{name} stops"));
-                let stopped = part.clone();
+                let stopped = handle.clone();
                 process.run(async move { stopped.stop().await });
                 tokio::spawn(async move {
                     sleep(Duration::from_secs(20)).await;
                     process.kill();
-                    drop(part);
+                    drop(handle);
                 });
             }
             3 if self.replicas.len() > 1 => {
@@ -327,61 +334,61 @@ fn moves(server: &ApiServer) -> usize {
     moves
 }
 
-fn none_too_many(way: Way) -> Result<(), WorldError> {
+fn assert_no_duplicate_children(scheme: TakeoverScheme) -> Result<(), WorldError> {
     let (mut broken, mut moves) = (Vec::new(), 0);
     let (first, seeds) = (number("STEADFAST_FIRST_SEED", 0), number("STEADFAST_SEEDS", 4));
     for seed in first..first + seeds {
-        let told = alone(play(seed, way))?;
-        moves += told.moves;
-        if !told.problems.is_empty() {
-            println!("seed {seed}: {:#?}", told.problems);
+        let result = block_on_virtual_time(run_history(seed, scheme))?;
+        moves += result.moves;
+        if !result.problems.is_empty() {
+            println!("seed {seed}: {:#?}", result.problems);
             broken.push(seed);
         }
     }
-    println!("{way:?}: {seeds} histories, {moves} times children were made by another than before");
+    println!("{scheme:?}: {seeds} histories, {moves} times children were made by another than before");
     assert_eq!(broken, [0; 0], "a parent had too many or too few children in these histories");
     assert!(moves as u64 > seeds, "too few takeovers to prove anything: {moves}");
     Ok(())
 }
 
 /// Checks that one of the first 20 histories has a duplicate child. Prints its seed.
-fn found(way: Way) -> Result<(), WorldError> {
+fn assert_duplicate_detected(scheme: TakeoverScheme) -> Result<(), WorldError> {
     let is_found = |seed| {
-        let told = alone(play(seed, way));
-        told.is_ok_and(|told| told.problems.iter().any(|problem| problem.contains(" had ")))
+        let result = block_on_virtual_time(run_history(seed, scheme));
+        result.is_ok_and(|result| result.problems.iter().any(|problem| problem.contains(" had ")))
     };
     let seed = (0..20).find(|seed| is_found(*seed)).ok_or("20 histories find nothing")?;
-    println!("{way:?} is found by seed {seed}");
+    println!("{scheme:?} is found by seed {seed}");
     Ok(())
 }
 
 #[test]
 fn key_takeover_causes_no_duplicate_child() -> Result<(), WorldError> {
-    none_too_many(Way::Sharding)
+    assert_no_duplicate_children(TakeoverScheme::Sharding)
 }
 
 #[test]
-fn nor_does_who_comes_to_lead() -> Result<(), WorldError> {
-    none_too_many(Way::Leader)
+fn leader_takeover_causes_no_duplicate_child() -> Result<(), WorldError> {
+    assert_no_duplicate_children(TakeoverScheme::Leader)
 }
 
 #[test]
 fn key_takeover_without_sync_is_detected() -> Result<(), WorldError> {
-    found(Way::SharesUnaware)
+    assert_duplicate_detected(TakeoverScheme::ShardingWithoutSync)
 }
 
 #[test]
 fn leadership_without_sync_is_detected() -> Result<(), WorldError> {
-    found(Way::LeaderUnaware)
+    assert_duplicate_detected(TakeoverScheme::LeaderWithoutSync)
 }
 
 #[test]
 fn one_takeover() -> Result<(), WorldError> {
-    tell_all("steadfast=info,steadfast_controller=debug");
-    for way in [Way::Sharding, Way::Leader] {
-        let told = alone(play(number("STEADFAST_SEED", 1), way))?;
-        println!("{way:?}\n{}", told.log);
-        assert!(told.problems.is_empty(), "{way:?}: {:#?}", told.problems);
+    enable_logging("steadfast=info,steadfast_controller=debug");
+    for scheme in [TakeoverScheme::Sharding, TakeoverScheme::Leader] {
+        let result = block_on_virtual_time(run_history(number("STEADFAST_SEED", 1), scheme))?;
+        println!("{scheme:?}\n{}", result.log);
+        assert!(result.problems.is_empty(), "{scheme:?}: {:#?}", result.problems);
     }
     Ok(())
 }

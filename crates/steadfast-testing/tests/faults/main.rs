@@ -2,7 +2,7 @@
 //! its bounds and its cost, without a violation of the contract. `steadfast lab all` runs the same scenarios in real
 //! time.
 
-mod broken;
+mod broken_cases;
 mod each;
 mod random_histories;
 mod table;
@@ -11,7 +11,7 @@ use steadfast_testing::Error;
 use steadfast_testing::scenarios::{Findings, Scenario, Target};
 
 /// Runs `scenario` in its own virtual time.
-fn play(scenario: &Scenario, target: Target) -> Result<Findings, Error> {
+fn run_scenario(scenario: &Scenario, target: Target) -> Result<Findings, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-    runtime.block_on(scenario.play(target))
+    runtime.block_on(scenario.run(target))
 }

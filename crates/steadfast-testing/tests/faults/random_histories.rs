@@ -8,12 +8,12 @@
 
 use steadfast_testing::Error;
 use steadfast_testing::Form;
-use steadfast_testing::scenarios::{Fault, Target, Together, together};
+use steadfast_testing::scenarios::{CombinedFindings, Fault, Target, run_combined};
 
 /// Runs `faults` with `seed` on its own thread, in its own virtual time. An empty list means all faults.
-fn run(seed: u64, faults: &[Fault]) -> Result<Together, Error> {
+fn run(seed: u64, faults: &[Fault]) -> Result<CombinedFindings, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-    runtime.block_on(together(&target(seed)?, faults))
+    runtime.block_on(run_combined(&target(seed)?, faults))
 }
 
 /// Returns the target of a seed, in the form of `STEADFAST_FORM`. Without the variable, seeds use the four forms in
@@ -23,17 +23,17 @@ fn target(seed: u64) -> Result<Target, Error> {
     let target = Target::in_memory(seed).in_form(form);
     // Half of the seeds use decode helpers, in a random order, with each form and each set of faults.
     let helped = std::env::var("STEADFAST_HELPED").map_or((seed / 12).is_multiple_of(2), |helped| helped == "1");
-    Ok(if helped { target.helped() } else { target })
+    Ok(if helped { target.with_helpers() } else { target })
 }
 
 /// Returns the faults of a seed: all faults, or a small set that interacts more often.
-fn chosen(seed: u64) -> Vec<Fault> {
-    const FEW: [&[Fault]; 3] = [
+fn faults_of_seed(seed: u64) -> Vec<Fault> {
+    const FAULT_SETS: [&[Fault]; 3] = [
         &[],
         &[Fault::LaggingReplica, Fault::HistoryCompacted, Fault::ServerRestarts, Fault::VersionTooLarge],
         &[Fault::BlackHole, Fault::StalledStream, Fault::FrozenServer, Fault::FrozenEtcd, Fault::ConnectionReset],
     ];
-    FEW[seed as usize % FEW.len()].to_vec()
+    FAULT_SETS[seed as usize % FAULT_SETS.len()].to_vec()
 }
 
 fn number(variable: &str, otherwise: u64) -> u64 {
@@ -46,9 +46,9 @@ fn random_histories_keep_the_contract() -> Result<(), Error> {
     let first = number("STEADFAST_FIRST_SEED", 0);
     let seeds = number("STEADFAST_SEEDS", 150);
     for seed in first..first + seeds {
-        let told = run(seed, &chosen(seed))?;
-        differing += u64::from(told.differences > 0);
-        let problems = told.findings.problems();
+        let findings = run(seed, &faults_of_seed(seed))?;
+        differing += u64::from(findings.differences > 0);
+        let problems = findings.findings.problems();
         if !problems.is_empty() {
             println!("seed {seed}: {problems:#?}");
             broken.push(seed);
@@ -74,12 +74,12 @@ fn one_seed() -> Result<(), Error> {
     if std::env::var("STEADFAST_LOG").is_ok() {
         let _ = tracing_subscriber::fmt().with_env_filter("steadfast=debug").with_ansi(false).try_init();
     }
-    let told = run(seed, &chosen(seed))?;
+    let findings = run(seed, &faults_of_seed(seed))?;
     if std::env::var("STEADFAST_LOG").is_ok() {
-        println!("{}", told.trace);
+        println!("{}", findings.trace);
     }
-    println!("{}", told.log);
-    assert!(told.findings.problems().is_empty(), "{:#?}", told.findings);
+    println!("{}", findings.log);
+    assert!(findings.findings.problems().is_empty(), "{:#?}", findings.findings);
     Ok(())
 }
 

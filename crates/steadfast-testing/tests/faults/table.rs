@@ -7,7 +7,7 @@ use std::time::Duration;
 use steadfast_testing::Error;
 use steadfast_testing::scenarios::{Fault, Findings, Scenario, Target, catalog};
 
-use crate::play;
+use crate::run_scenario;
 
 const HEAD: &str = "\
 # Faults and scenarios
@@ -80,7 +80,7 @@ fn fault_document_matches_fresh_run() -> Result<(), Error> {
             let _ = writeln!(missing, "- **{fault}, {}**: {why}.", fault.title());
         }
         for scenario in catalog::of(fault) {
-            let findings = play(scenario, Target::in_memory(0))?;
+            let findings = run_scenario(scenario, Target::in_memory(0))?;
             assert_eq!(findings.problems(), [""; 0], "{fault}, {}", scenario.name);
             document.push_str(&row(fault, scenario, &findings));
             if scenario.faults[0] == fault {

@@ -36,8 +36,8 @@ impl Imports {
         let mut imports = Self::default();
         for (id, module) in modules.all.iter().enumerate() {
             imports.of.entry(module.file.clone()).or_default();
-            let globs = module.globs.iter().filter(|(_, is_handed_on)| !is_handed_on).map(|(path, _)| (path, true));
-            let used = module.handed_on.iter().filter(|(name, _)| module.words.contains(*name)).map(|(_, path)| path);
+            let globs = module.globs.iter().filter(|(_, is_re_export)| !is_re_export).map(|(path, _)| (path, true));
+            let used = module.re_exports.iter().filter(|(name, _)| module.words.contains(*name)).map(|(_, path)| path);
             let paths = module.paths.iter().chain(used).map(|path| (path, false));
             for (path, is_glob) in paths.chain(globs) {
                 let named = modules.named(id, path, MAX_REEXPORTS);

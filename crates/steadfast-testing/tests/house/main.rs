@@ -6,15 +6,15 @@
 //! block of a type imports each file whose methods of that type it calls through `self`, `Self` or the type's name.
 //! Tests inside a file are ignored.
 
-mod circles;
 mod commands;
 mod errors;
+mod import_cycles;
 mod imports;
 mod links;
 mod listing;
 mod methods;
 mod modules;
-mod planted;
+mod planted_cycles;
 mod prose;
 mod sources;
 mod structure;
@@ -98,11 +98,11 @@ fn no_files_import_each_other() {
         assert!(roots.peek().is_some(), "{name} has no source");
         for root in roots {
             let imports = Imports::read(&Repository, root);
-            for circle in imports.circles() {
-                let files: Vec<_> = circle.files.iter().map(|file| methods::short(file)).collect();
+            for cycle in imports.import_cycles() {
+                let files: Vec<_> = cycle.files.iter().map(|file| methods::short(file)).collect();
                 match METHODS_BOTH_WAYS.iter().position(|(of, allowed, _)| name == *of && files == *allowed) {
                     Some(exception) => drop(used.insert(exception)),
-                    None => found.extend([name.as_str(), ":\n", &imports.describe(&circle)]),
+                    None => found.extend([name.as_str(), ":\n", &imports.describe(&cycle)]),
                 }
             }
         }

@@ -26,7 +26,7 @@ pub(crate) struct Module {
     /// Paths in the code, including imports.
     pub(crate) paths: Vec<Vec<String>>,
     /// Re-exports (`pub use`), by their name in this module.
-    pub(crate) handed_on: BTreeMap<String, Vec<String>>,
+    pub(crate) re_exports: BTreeMap<String, Vec<String>>,
     /// Names of public items (`pub`, without `#[doc(hidden)]`), including modules.
     pub(crate) public: BTreeSet<String>,
     /// `impl` blocks.
@@ -68,7 +68,7 @@ impl Modules {
             imports: BTreeMap::new(),
             globs: Vec::new(),
             paths: Vec::new(),
-            handed_on: BTreeMap::new(),
+            re_exports: BTreeMap::new(),
             public: BTreeSet::new(),
             extensions: Vec::new(),
             words: BTreeSet::new(),
@@ -105,8 +105,8 @@ impl Modules {
             if let [Tree::Word(keyword), names @ .., Tree::Sign(';')] = declared
                 && keyword == "use"
             {
-                let is_handed_on = item.iter().any(|tree| tree.is_word("pub"));
-                module.note_use(&[], names, is_handed_on);
+                let is_re_export = item.iter().any(|tree| tree.is_word("pub"));
+                module.add_use_tree(&[], names, is_re_export);
             } else {
                 module.note(item);
             }
@@ -128,7 +128,7 @@ impl Module {
                 // Not the `use<'a>` of a type.
                 Tree::Word(word) if word == "use" && !trees.get(at + 1).is_some_and(|next| next.is_sign('<')) => {
                     let length = trees[at..].iter().position(|tree| tree.is_sign(';')).unwrap_or(trees.len() - at);
-                    self.note_use(&[], &trees[at + 1..at + length], false);
+                    self.add_use_tree(&[], &trees[at + 1..at + length], false);
                     at += length;
                 }
                 Tree::Word(_) => {
@@ -150,7 +150,7 @@ impl Module {
                 }
                 Tree::Sign('#') => {
                     if let Some(Tree::Group('[', attribute)) = trees.get(at + 1) {
-                        self.note_texts(attribute);
+                        self.add_texts(attribute);
                     }
                     at += 1;
                 }
@@ -160,10 +160,10 @@ impl Module {
     }
 
     /// Processes the paths in the strings of an attribute, which usually name a module.
-    fn note_texts(&mut self, attribute: &[Tree]) {
+    fn add_texts(&mut self, attribute: &[Tree]) {
         for tree in attribute {
             match tree {
-                Tree::Group(_, inner) => self.note_texts(inner),
+                Tree::Group(_, inner) => self.add_texts(inner),
                 Tree::Text(text) if text.starts_with("crate::") || text.starts_with("super::") => {
                     self.globs.push((text.split("::").map(str::to_owned).collect(), false));
                 }
@@ -173,7 +173,7 @@ impl Module {
     }
 
     /// Processes one tree of a `use` declaration.
-    fn note_use(&mut self, before: &[String], trees: &[Tree], is_handed_on: bool) {
+    fn add_use_tree(&mut self, before: &[String], trees: &[Tree], is_re_export: bool) {
         let mut path = before.to_vec();
         let mut rest = trees;
         if before.is_empty() && rest.first() == Some(&Tree::Colons) {
@@ -187,12 +187,12 @@ impl Module {
                 }
                 [Tree::Group('{', inner)] => {
                     for part in inner.split(|tree| tree.is_sign(',')).filter(|part| !part.is_empty()) {
-                        self.note_use(&path, part, is_handed_on);
+                        self.add_use_tree(&path, part, is_re_export);
                     }
                     return;
                 }
                 [Tree::Sign('*')] => {
-                    self.globs.push((path, is_handed_on));
+                    self.globs.push((path, is_re_export));
                     return;
                 }
                 [Tree::Word(word), alias @ ..] => {
@@ -205,8 +205,8 @@ impl Module {
                         other => panic!("unexpected tokens after `use`: {other:?}"),
                     };
                     self.imports.insert(name.clone(), path.clone());
-                    if is_handed_on {
-                        self.handed_on.insert(name.clone(), path);
+                    if is_re_export {
+                        self.re_exports.insert(name.clone(), path);
                     } else {
                         self.paths.push(path);
                     }

@@ -76,7 +76,7 @@ fn hidden_and_restricted_items_are_not_public() {
         ("open.rs", "pub trait Door {} pub(super) fn shut() {}"),
         ("unstable.rs", "pub fn look() {}"),
     ];
-    let public = surface(&crate::planted::modules(&files), 0, "it");
+    let public = surface(&crate::planted_cycles::modules(&files), 0, "it");
     let expected = ["it::Here", "it::One", "it::Three", "it::act", "it::open::Door"];
     assert_eq!(public.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }

@@ -14,28 +14,28 @@ use steadfast::{Diagnostic, Freshness, InformerError, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ResourceDeclaration};
 use steadfast_testing::{WorldError, config_map, config_map_in, labelled_config_map, pod};
 
-use super::{SOON, World, names, settled};
+use super::{EVENT_TIMEOUT, World, names, settle};
 
 fn without_data(config_map: ConfigMap) -> ConfigMap {
     ConfigMap { data: None, ..config_map }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transform_is_part_of_the_ask() -> Result<(), WorldError> {
+async fn other_transform_conflicts_with_shared_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let ask = || world.factory.builder::<ConfigMap>(Scope::all());
-    let slim = ask().transform(without_data).start()?;
-    slim.wait_for_sync(SOON).await?;
+    let builder = || world.factory.builder::<ConfigMap>(Scope::all());
+    let slim = builder().transform(without_data).start()?;
+    slim.wait_for_sync(EVENT_TIMEOUT).await?;
     assert!(slim.lister()?.all()[0].data.is_none());
 
-    ask().transform(without_data).start()?.wait_for_sync(SOON).await?;
+    builder().transform(without_data).start()?.wait_for_sync(EVENT_TIMEOUT).await?;
     assert_eq!(world.server.request_counts().full_transfers(), 1, "the same function requests the same cache");
-    for other in [ask().start(), ask().transform(|kept| kept).start()] {
+    for other in [builder().start(), builder().transform(|kept| kept).start()] {
         let Err(error @ InformerError::Conflict { .. }) = other else { panic!("another transform must conflict") };
         assert!(error.to_string().contains("transform"), "{error}");
     }
-    let kept = ask().transform(without_data).keep_managed_fields().start();
+    let kept = builder().transform(without_data).keep_managed_fields().start();
     assert!(kept.is_err_and(|error| error.to_string().contains("keep_managed_fields false (requested: true)")));
     Ok(())
 }
@@ -43,18 +43,18 @@ async fn a_transform_is_part_of_the_ask() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn joined_informer_reports_differing_settings() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let ask = || world.factory.builder::<ConfigMap>(Scope::all());
-    let running = ask().period(Duration::from_secs(20)).start()?;
-    running.wait_for_sync(SOON).await?;
-    ask().period(Duration::from_secs(20)).start()?;
+    let builder = || world.factory.builder::<ConfigMap>(Scope::all());
+    let running = builder().period(Duration::from_secs(20)).start()?;
+    running.wait_for_sync(EVENT_TIMEOUT).await?;
+    builder().period(Duration::from_secs(20)).start()?;
     let wishes = [
-        (ask(), "period 20s (requested: 60s)"),
-        (ask().period(Duration::from_secs(20)).audit_every(SOON), "audit_every none (requested: 2s)"),
-        (ask().period(Duration::from_secs(20)).page_size(Some(7)), "page_size 500 (requested: 7)"),
-        (ask().period(Duration::from_secs(20)).page_size(None), "page_size 500 (requested: none)"),
-        (ask().period(Duration::from_secs(20)).object_limit(9), "object_limit 16777216 (requested: 9)"),
-        (ask().period(Duration::from_secs(20)).poll_every(SOON), "poll_every none (requested: 2s)"),
-        (ask().period(Duration::from_secs(20)).streamed_lists(false), "streamed_lists none (requested: false)"),
+        (builder(), "period 20s (requested: 60s)"),
+        (builder().period(Duration::from_secs(20)).audit_every(EVENT_TIMEOUT), "audit_every none (requested: 2s)"),
+        (builder().period(Duration::from_secs(20)).page_size(Some(7)), "page_size 500 (requested: 7)"),
+        (builder().period(Duration::from_secs(20)).page_size(None), "page_size 500 (requested: none)"),
+        (builder().period(Duration::from_secs(20)).object_limit(9), "object_limit 16777216 (requested: 9)"),
+        (builder().period(Duration::from_secs(20)).poll_every(EVENT_TIMEOUT), "poll_every none (requested: 2s)"),
+        (builder().period(Duration::from_secs(20)).streamed_lists(false), "streamed_lists none (requested: false)"),
     ];
     for (wish, difference) in wishes {
         let Err(error @ InformerError::Conflict { .. }) = wish.start() else { panic!("dropped: {difference}") };
@@ -64,12 +64,14 @@ async fn joined_informer_reports_differing_settings() -> Result<(), WorldError> 
         );
         assert_eq!(error.to_string(), text);
     }
-    let Err(InformerError::Conflict { differences, .. }) = ask().page_size(None).start() else { panic!("two differ") };
+    let Err(InformerError::Conflict { differences, .. }) = builder().page_size(None).start() else {
+        panic!("two differ")
+    };
     assert_eq!(differences.iter().map(|of| of.setting).collect::<Vec<_>>(), ["page_size", "period"]);
     assert_eq!(world.server.request_counts().full_transfers(), 1, "equal requests share one informer");
 
     let own = InformerFactory::new(world.factory.connection());
-    own.builder::<ConfigMap>(Scope::all()).audit_every(SOON).start()?.wait_for_sync(SOON).await?;
+    own.builder::<ConfigMap>(Scope::all()).audit_every(EVENT_TIMEOUT).start()?.wait_for_sync(EVENT_TIMEOUT).await?;
     Ok(())
 }
 
@@ -90,12 +92,12 @@ async fn cluster_scoped_kind_rejects_namespace() -> Result<(), WorldError> {
              use Scope::all(), and fields(\"metadata.name=…\") for one object"
         );
     }
-    world.factory.informer::<Node>(Scope::all())?.wait_for_sync(SOON).await?;
+    world.factory.informer::<Node>(Scope::all())?.wait_for_sync(EVENT_TIMEOUT).await?;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panicking_transform_taints_its_object_alone() -> Result<(), WorldError> {
+async fn panicking_transform_taints_only_its_object() -> Result<(), WorldError> {
     let world = World::new().await?;
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
@@ -105,7 +107,7 @@ async fn a_panicking_transform_taints_its_object_alone() -> Result<(), WorldErro
         object
     };
     let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(picky).start()?;
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     assert!(informer.lister()?.get("default", "a").is_err());
     assert_eq!(names(&informer.lister()?.all()), ["b"]);
     Ok(())
@@ -120,14 +122,14 @@ async fn index_is_filled_and_maintained() -> Result<(), WorldError> {
     let pods = world.factory.informer::<Pod>(Scope::all())?;
     let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     let early = pods.index(node);
-    pods.wait_for_sync(SOON).await?;
+    pods.wait_for_sync(EVENT_TIMEOUT).await?;
     let late = pods.index(node);
     for index in [&early, &late] {
         assert_eq!(names(&index.get("n-1")), ["a", "c"]);
     }
     world.server.delete_named("pods", "default", "a")?;
     world.server.create(&pod("d", "n-1"))?;
-    settled().await;
+    settle().await;
     for index in [&early, &late] {
         assert_eq!(names(&index.get("n-1")), ["c", "d"]);
     }
@@ -175,7 +177,7 @@ async fn lister_reads_by_name_and_selector() -> Result<(), WorldError> {
 
     let shop = world.factory.informer::<ConfigMap>(Scope::namespace("shop"))?;
     let one = world.factory.informer::<ConfigMap>(Scope::object("default", "web"))?;
-    world.factory.wait_for_sync(SOON).await?;
+    world.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     assert_eq!(names(&shop.lister()?.all()), ["plain"]);
     assert_eq!(names(&one.lister()?.all()), ["web"]);
     Ok(())
@@ -197,13 +199,13 @@ async fn cache_keeps_requested_type() -> Result<(), WorldError> {
     let slim = world.factory.informer::<Slim>(Scope::all())?;
     let kind = ApiResource::erase::<ConfigMap>(&());
     let dynamic = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
-    world.factory.wait_for_sync(SOON).await?;
+    world.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     assert_eq!(metadata.lister()?.all()[0].name_any(), "a");
     assert_eq!(slim.lister()?.all()[0].data.as_ref().map(|data| data["value"].as_str()), Some("1"));
     assert_eq!(dynamic.lister()?.all()[0].data["data"]["value"], "1");
 
     world.write("a", "2")?;
-    settled().await;
+    settle().await;
     assert_eq!(slim.lister()?.all()[0].data.as_ref().map(|data| data["value"].as_str()), Some("2"));
     assert!(metadata.lister()?.all()[0].resource_version() == slim.lister()?.all()[0].resource_version());
     Ok(())
@@ -216,11 +218,11 @@ struct OrderSpec {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_custom_resource_is_a_resource() -> Result<(), WorldError> {
+async fn custom_resource_is_cached() -> Result<(), WorldError> {
     let declared = ResourceDeclaration::namespaced("shop.example", "v1", "Order", "orders");
     let world = World::of(ApiServer::builder().resource(declared)).await?;
     let orders = world.factory.informer::<Order>(Scope::namespace("default"))?;
-    orders.wait_for_sync(SOON).await?;
+    orders.wait_for_sync(EVENT_TIMEOUT).await?;
     let mut order = Order::new("a", OrderSpec { item: "tea".to_owned() });
     order.metadata.namespace = Some("default".to_owned());
     let order: Order = serde_json::from_value(world.server.create(&order)?)?;
@@ -241,7 +243,7 @@ async fn equal_requests_share_watch_per_cluster() -> Result<(), WorldError> {
     assert_eq!(first.server.request_counts().full_transfers(), 1);
     first.factory.shutdown();
     second.server.create(&config_map("c", "1"))?;
-    settled().await;
+    settle().await;
     assert_eq!(informers[2].lister()?.len(), 2, "the end of one cluster's server must not affect another cluster");
     Ok(())
 }
@@ -251,8 +253,10 @@ async fn sync_error_names_resource_and_cause() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().cut();
     let informer = world.factory.informer::<ConfigMap>(Scope::namespace("shop").labels("app=web"))?;
-    let Err(one) = informer.wait_for_sync(SOON).await else { panic!("the sync must fail while the network is down") };
-    let Err(all) = world.factory.wait_for_sync(SOON).await else {
+    let Err(one) = informer.wait_for_sync(EVENT_TIMEOUT).await else {
+        panic!("the sync must fail while the network is down")
+    };
+    let Err(all) = world.factory.wait_for_sync(EVENT_TIMEOUT).await else {
         panic!("the sync must fail while the network is down")
     };
     for text in [one.to_string(), all.to_string()] {
@@ -283,11 +287,11 @@ async fn panicking_object_drop_is_reported() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.factory.informer::<Brittle>(Scope::all())?;
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let changes = informer.changed();
     BRITTLE.store(true, Ordering::Relaxed);
     world.write("a", "2")?;
-    settled().await;
+    settle().await;
     BRITTLE.store(false, Ordering::Relaxed);
     assert!(changes.has_changed()?, "the end must wake waiting tasks");
     let Freshness::Stopped(doubt) = informer.freshness() else { panic!("{}", informer.freshness()) };
@@ -317,23 +321,23 @@ async fn undecodable_version_is_reported_once() -> Result<(), WorldError> {
     informer.on_diagnostic(move |note| {
         counted.fetch_add(usize::from(matches!(note, Diagnostic::Undecodable { .. })), Ordering::SeqCst);
     });
-    let told = || noted.load(Ordering::SeqCst);
-    informer.wait_for_sync(SOON).await?;
-    settled().await;
-    assert_eq!(told(), 500);
+    let log = || noted.load(Ordering::SeqCst);
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
+    settle().await;
+    assert_eq!(log(), 500);
     for round in 1..=3 {
         world.server.faults().cut();
-        settled().await;
+        settle().await;
         world.write("c-7", &format!("{round}."))?;
         world.server.compact();
         world.server.faults().expire_events();
         world.server.faults().heal();
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(told(), 500 + round, "one object has a new version");
+        assert_eq!(log(), 500 + round, "one object has a new version");
     }
     world.write("c-8", "2")?;
-    settled().await;
-    assert_eq!(told(), 504);
+    settle().await;
+    assert_eq!(log(), 504);
     assert_eq!(world.server.request_counts().full_transfers(), 4);
     Ok(())
 }

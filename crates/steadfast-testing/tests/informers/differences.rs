@@ -11,7 +11,7 @@ use steadfast::{Cacheable, Diagnostic, Informer, InformerBuilder, Scope};
 use steadfast_apiserver::{ApiServer, InjectedResponse, ObjectCorruption, RequestRecord, RequestRule, Verb};
 use steadfast_testing::{WorldError, config_map, labelled_config_map};
 
-use crate::{SOON, World};
+use crate::{EVENT_TIMEOUT, World};
 
 const OBJECTS: usize = 2000;
 
@@ -69,10 +69,10 @@ async fn relisted<K: Cacheable>(
     fault: impl FnOnce(&ApiServer),
 ) -> Result<(Informer<K>, Relist), WorldError> {
     let informer = builder.start()?;
-    informer.wait_for_sync(SOON * 10).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT * 10).await?;
     let notes = Arc::new(Mutex::new(Vec::new()));
-    let told = notes.clone();
-    informer.on_diagnostic(move |note: &Diagnostic| told.lock().push(note.to_string()));
+    let log = notes.clone();
+    informer.on_diagnostic(move |note: &Diagnostic| log.lock().push(note.to_string()));
     let before = world.server.requests().len();
 
     world.server.faults().cut();
@@ -85,7 +85,7 @@ async fn relisted<K: Cacheable>(
     world.server.faults().expire_events();
     fault(&world.server);
     world.server.faults().heal();
-    informer.wait_for_version(&world.server.revision().to_string().as_str().into(), SOON * 60).await?;
+    informer.wait_for_version(&world.server.revision().to_string().as_str().into(), EVENT_TIMEOUT * 60).await?;
 
     let requests = world.server.requests().split_off(before);
     let notes = notes.lock().clone();

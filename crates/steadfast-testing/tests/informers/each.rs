@@ -9,38 +9,38 @@ use kube::ResourceExt;
 use steadfast::{AsyncHandler, Call, Event, Registration};
 use steadfast_testing::{WorldError, config_map};
 
-use super::{Logged, Told, World, follow, settled};
+use super::{CapturedLog, EventLog, World, follow, settle};
 
 /// Handler that logs each event with its value and the number of missed events. Each call takes `takes`.
-struct Scribe {
-    told: Told,
+struct LoggingHandler {
+    log: EventLog,
     missed: Arc<AtomicU64>,
     takes: Duration,
 }
 
-impl AsyncHandler<ConfigMap> for Scribe {
+impl AsyncHandler<ConfigMap> for LoggingHandler {
     async fn handle(&self, event: Event<ConfigMap>, call: Call) {
         self.missed.fetch_add(call.missed, Ordering::Relaxed);
         let object = event.object();
         let value = object.data.as_ref().map_or("none", |data| data["value"].as_str());
         let missed = if call.missed > 0 { format!(", {} missed", call.missed) } else { String::new() };
-        self.told.say(format!("{} {} {value}{missed}", event.name(), object.name_any()));
+        self.log.record(format!("{} {} {value}{missed}", event.name(), object.name_any()));
         tokio::time::sleep(self.takes).await;
     }
 }
 
 struct Each {
-    told: Told,
+    log: EventLog,
     missed: Arc<AtomicU64>,
     registration: Registration<ConfigMap>,
 }
 
 async fn each(world: &World, bound: usize, takes: Duration) -> Result<Each, WorldError> {
-    let (told, missed) = (Told::default(), Arc::<AtomicU64>::default());
-    let scribe = Scribe { told: told.clone(), missed: missed.clone(), takes };
-    let registration = world.synced().await?.handler().deliver_each(bound).add_async_handler(scribe)?;
-    settled().await;
-    Ok(Each { told, missed, registration })
+    let (log, missed) = (EventLog::default(), Arc::<AtomicU64>::default());
+    let handler = LoggingHandler { log: log.clone(), missed: missed.clone(), takes };
+    let registration = world.synced().await?.handler().deliver_each(bound).add_async_handler(handler)?;
+    settle().await;
+    Ok(Each { log, missed, registration })
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,18 +59,18 @@ async fn slow_handler_receives_events_in_order() -> Result<(), WorldError> {
     }
     world.server.delete_named("configmaps", "default", "a")?;
     expected.push("Deleted a 19".to_owned());
-    settled().await;
+    settle().await;
     assert_eq!(merged.all().last().map(String::as_str), Some("Deleted a"), "a slow handler must not delay another one");
     assert!(slow.registration.stats().entries >= 20, "{:?}", slow.registration.stats());
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(slow.told.all(), expected);
+    assert_eq!(slow.log.all(), expected);
     assert_eq!(slow.registration.stats().missed, 0);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn overflowing_events_are_merged_and_reported() -> Result<(), WorldError> {
-    let logged = Logged::here();
+    let logged = CapturedLog::capture();
     let world = World::new().await?;
     world.server.create(&config_map("a", "0"))?;
     let slow = each(&world, 3, Duration::from_secs(10)).await?;
@@ -78,13 +78,13 @@ async fn overflowing_events_are_merged_and_reported() -> Result<(), WorldError> 
         world.write("a", &value.to_string())?;
     }
     world.server.create(&config_map("b", "0"))?;
-    settled().await;
+    settle().await;
     let counts = slow.registration.stats();
     assert_eq!(counts.entries, 2 + 3, "three separate events, and one merged entry per object: {counts:?}");
     assert_eq!(counts.missed, 6);
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(
-        slow.told.all(),
+        slow.log.all(),
         ["Added a 0", "Updated a 1, 6 missed", "Updated a 2", "Updated a 3", "Added b 0", "Updated a 10",]
     );
     assert_eq!((slow.missed.load(Ordering::Relaxed), slow.registration.stats().missed), (6, 6));
@@ -97,7 +97,7 @@ async fn overflowing_events_are_merged_and_reported() -> Result<(), WorldError> 
         world.write("a", &value.to_string())?;
     }
     tokio::time::sleep(Duration::from_secs(100)).await;
-    assert_eq!(slow.told.all()[6..], ["Updated a 11", "Updated a 12", "Updated a 13"]);
+    assert_eq!(slow.log.all()[6..], ["Updated a 11", "Updated a 12", "Updated a 13"]);
     assert_eq!(logged.lines("has fallen behind its bound").len(), 1);
     Ok(())
 }
@@ -111,16 +111,16 @@ async fn bounded_queue_delays_no_other_handler() -> Result<(), WorldError> {
         world.server.create(&config_map(name, "0"))?;
     }
     let stuck = each(&world, BOUND, Duration::from_secs(1_000_000)).await?;
-    let (told, _registration) = follow(&world.synced().await?);
+    let (log, _registration) = follow(&world.synced().await?);
     for value in 0..1_000 {
         world.write(["a", "b", "c"][value % 3], &value.to_string())?;
         if value % 100 == 0 {
-            settled().await;
+            settle().await;
             assert!(stuck.registration.stats().entries <= 1 + BOUND + 3, "{:?}", stuck.registration.stats());
         }
     }
-    settled().await;
-    assert!(told.all().len() >= 10, "other handlers must receive their events");
+    settle().await;
+    assert!(log.all().len() >= 10, "other handlers must receive their events");
     assert!(stuck.registration.stats().missed >= 900);
     assert_eq!(world.factory.shutdown().running, 1);
     Ok(())

@@ -13,7 +13,7 @@ use steadfast_testing::{
     CachedConfigMap, ConfigMapInForm, Form, Recorder, WorldError, builder_in_form, history, labelled_config_map,
 };
 
-use super::{SOON, Told, World, settled};
+use super::{EVENT_TIMEOUT, EventLog, World, settle};
 
 fn is_web(object: &ConfigMap) -> bool {
     object.labels().get("app").is_some_and(|app| app == "web")
@@ -24,12 +24,12 @@ fn value(object: &ConfigMap) -> &str {
 }
 
 /// Adds a handler of web objects that logs each event with its values.
-fn follow_web(informer: &Informer<ConfigMap>) -> Result<(Told, Registration<ConfigMap>), WorldError> {
-    let told = Told::default();
-    let own = told.clone();
+fn follow_web(informer: &Informer<ConfigMap>) -> Result<(EventLog, Registration<ConfigMap>), WorldError> {
+    let log = EventLog::default();
+    let own = log.clone();
     let registration = informer.handler().filter(is_web).on_event(move |event| {
         let name = event.object().name_any();
-        own.say(match &event {
+        own.record(match &event {
             Event::Added { object, initial } => {
                 format!("Added {name}={}{}", value(object), if *initial { " initially" } else { "" })
             }
@@ -41,7 +41,7 @@ fn follow_web(informer: &Informer<ConfigMap>) -> Result<(Told, Registration<Conf
             Event::Resynced { object } => format!("Resynced {name}={}", value(object)),
         });
     })?;
-    Ok((told, registration))
+    Ok((log, registration))
 }
 
 impl World {
@@ -64,19 +64,19 @@ async fn filter_entry_adds_and_exit_deletes() -> Result<(), WorldError> {
     world.put("b", "db", "1")?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
     let (early, _early) = follow_web(&informer)?;
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let (late, registration) = follow_web(&informer)?;
     assert!(registration.until_synced().await);
     for (name, app, value) in
         [("a", "web", "2"), ("b", "web", "2"), ("a", "db", "3"), ("a", "db", "4"), ("c", "db", "1"), ("a", "web", "5")]
     {
         world.put(name, app, value)?;
-        settled().await;
+        settle().await;
     }
     for name in ["a", "c"] {
         world.server.delete_named("configmaps", "default", name)?;
     }
-    settled().await;
+    settle().await;
     let expected = [
         "Added a=1 initially",
         "Updated a=1 to 2",
@@ -96,9 +96,9 @@ async fn relist_infers_exit_from_filter() -> Result<(), WorldError> {
         world.put(name, app, "1")?;
     }
     let informer = world.synced().await?;
-    let (told, _registration) = follow_web(&informer)?;
-    settled().await;
-    let before = told.all().len();
+    let (log, _registration) = follow_web(&informer)?;
+    settle().await;
+    let before = log.all().len();
     world.server.faults().cut();
     world.put("a", "db", "2")?;
     world.put("c", "web", "2")?;
@@ -110,7 +110,7 @@ async fn relist_infers_exit_from_filter() -> Result<(), WorldError> {
     world.server.faults().heal();
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(
-        told.all()[before..],
+        log.all()[before..],
         [
             "Deleted b=1, inferred, deleted",
             "Deleted d=1, inferred, replaced",
@@ -126,19 +126,19 @@ async fn slow_filtered_handler_receives_separate_stays() -> Result<(), WorldErro
     let world = World::new().await?;
     world.put("a", "web", "1")?;
     let informer = world.synced().await?;
-    let told = Told::default();
-    let own = told.clone();
+    let log = EventLog::default();
+    let own = log.clone();
     let registration = informer.handler().filter(is_web).on_event_async(move |event| {
-        own.say(format!("{} {}", event.name(), value(event.object())));
+        own.record(format!("{} {}", event.name(), value(event.object())));
         tokio::time::sleep(Duration::from_secs(10))
     })?;
-    settled().await;
+    settle().await;
     // All changes happen during the first call of the handler.
     for (app, value) in [("web", "2"), ("web", "3"), ("db", "4"), ("web", "5"), ("web", "6")] {
         world.put("a", app, value)?;
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(told.all(), ["Added 1", "Deleted 3", "Added 6"]);
+    assert_eq!(log.all(), ["Added 1", "Deleted 3", "Added 6"]);
     let counts = registration.stats();
     assert_eq!((counts.entries, counts.missed), (0, 0));
     Ok(())
@@ -150,14 +150,14 @@ async fn filtered_resync_delivers_matching_objects() -> Result<(), WorldError> {
     world.put("a", "web", "1")?;
     world.put("b", "db", "1")?;
     let informer = world.synced().await?;
-    let told = Told::default();
-    let own = told.clone();
+    let log = EventLog::default();
+    let own = log.clone();
     let handler = informer.handler().filter(is_web).resync(Duration::from_secs(30));
-    handler.on_event(move |event| own.event(&event))?;
+    handler.on_event(move |event| own.record_event(&event))?;
     tokio::time::sleep(Duration::from_secs(31)).await;
     world.put("a", "db", "2")?;
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(told.all(), ["Added a initially", "Resynced a", "Deleted a"]);
+    assert_eq!(log.all(), ["Added a initially", "Resynced a", "Deleted a"]);
     Ok(())
 }
 
@@ -169,17 +169,18 @@ async fn objects_must_pass_all_filters() -> Result<(), WorldError> {
     }
     world.put("d", "db", "1")?;
     let informer = world.synced().await?;
-    let told = Told::default();
-    let own = told.clone();
+    let log = EventLog::default();
+    let own = log.clone();
     let picky = |object: &ConfigMap| {
         assert_ne!(object.name_any(), "b", "this one is not to my liking");
         object.name_any() != "c"
     };
-    let registration = informer.handler().filter(is_web).filter(picky).on_event(move |event| own.event(&event))?;
+    let registration =
+        informer.handler().filter(is_web).filter(picky).on_event(move |event| own.record_event(&event))?;
     assert!(registration.until_synced().await);
-    assert_eq!(told.all(), ["Added a initially"]);
+    assert_eq!(log.all(), ["Added a initially"]);
     let (others, _registration) = super::follow(&informer);
-    settled().await;
+    settle().await;
     assert_eq!(others.all().len(), 4, "handlers without the filter are unaffected");
     Ok(())
 }
@@ -191,19 +192,19 @@ async fn inconsistent_filter_ends_stays_in_order() -> Result<(), WorldError> {
     world.put("a", "web", "1")?;
     let informer = world.synced().await?;
     let open = Arc::new(AtomicBool::new(true));
-    let own = open.clone();
-    let told = Told::default();
-    let said = told.clone();
-    let handler = informer.handler().filter(move |_| own.load(Ordering::Relaxed));
-    assert!(handler.on_event(move |event| said.event(&event))?.until_synced().await);
+    let is_open = open.clone();
+    let log = EventLog::default();
+    let own = log.clone();
+    let handler = informer.handler().filter(move |_| is_open.load(Ordering::Relaxed));
+    assert!(handler.on_event(move |event| own.record_event(&event))?.until_synced().await);
     for (opened, value) in [(false, "2"), (false, "3"), (true, "4"), (true, "5"), (false, "6")] {
         open.store(opened, Ordering::Relaxed);
         world.put("a", "web", value)?;
-        settled().await;
+        settle().await;
     }
     world.server.delete_named("configmaps", "default", "a")?;
-    settled().await;
-    assert_eq!(told.all(), ["Added a initially", "Deleted a", "Added a", "Updated a", "Deleted a"]);
+    settle().await;
+    assert_eq!(log.all(), ["Added a initially", "Deleted a", "Added a", "Updated a", "Deleted a"]);
     Ok(())
 }
 
@@ -227,10 +228,10 @@ async fn filter_may_call_informer() -> Result<(), WorldError> {
         .on_event(|_| {})?;
     assert!(registration.until_synced().await);
     world.put("a", "web", "2")?;
-    settled().await;
+    settle().await;
     assert!(asked.load(Ordering::Relaxed) >= 2);
     registration.remove();
-    settled().await;
+    settle().await;
     assert_eq!(Arc::strong_count(&asked), 1, "the removal must drop the filter, although the registration exists");
     Ok(())
 }
@@ -238,22 +239,22 @@ async fn filter_may_call_informer() -> Result<(), WorldError> {
 /// The checker treats the filter as a selector: it compares the handler's events with the server's history of matching
 /// objects.
 #[tokio::test(start_paused = true)]
-async fn the_contract_holds_within_a_filter() -> Result<(), WorldError> {
+async fn filtered_handler_keeps_contract() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().protobuf(Form::current().protobuf)).await?;
     let recorder = Recorder::of(&world.server);
     world.put("a", "web", "1")?;
     let informer = builder_in_form(&world.factory, Scope::all()).start()?;
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let is_web = |object: &ConfigMapInForm| object.config_map().is_some_and(|object| is_web(&object));
     let seen = recorder.record_filtered(&informer, "filtered", &Scope::all().labels("app=web"), is_web);
-    settled().await;
+    settle().await;
     for (name, app, value) in [("b", "web", "1"), ("a", "db", "2"), ("a", "web", "3"), ("b", "db", "2")] {
         world.put(name, app, value)?;
-        settled().await;
+        settle().await;
     }
     world.server.delete_named("configmaps", "default", "a")?;
     recorder.settle(&world.server).await;
-    assert_eq!(seen.in_words("default/b"), ["Added", "Deleted Observed DeletedOrLeft"]);
+    assert_eq!(seen.descriptions("default/b"), ["Added", "Deleted Observed DeletedOrLeft"]);
     steadfast_contract::check(&history(&world.server, "", "configmaps")?, &recorder.trace())?;
     Ok(())
 }

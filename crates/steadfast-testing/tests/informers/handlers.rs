@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use steadfast::{AsyncHandler, Call, Event, Freshness, Handler, HandlerError, InformerError, Registration, Scope};
 use steadfast_testing::{WorldError, config_map};
 
-use super::{SOON, Told, World, follow, settled};
+use super::{EVENT_TIMEOUT, EventLog, World, follow, settle};
 
 #[tokio::test(start_paused = true)]
 async fn late_handler_receives_initial_objects() -> Result<(), WorldError> {
@@ -19,13 +19,13 @@ async fn late_handler_receives_initial_objects() -> Result<(), WorldError> {
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
     world.server.create(&config_map("b", "1"))?;
-    settled().await;
-    let (told, registration) = follow(&informer);
+    settle().await;
+    let (log, registration) = follow(&informer);
     assert!(registration.until_synced().await);
-    assert_eq!(told.all(), ["Added a initially", "Added b initially"]);
+    assert_eq!(log.all(), ["Added a initially", "Added b initially"]);
     world.server.create(&config_map("c", "1"))?;
-    settled().await;
-    assert_eq!(told.all()[2..], ["Added c"]);
+    settle().await;
+    assert_eq!(log.all()[2..], ["Added c"]);
     Ok(())
 }
 
@@ -35,7 +35,7 @@ async fn empty_handler_syncs_with_informer() -> Result<(), WorldError> {
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
     let (_, early) = follow(&informer);
     assert!(!early.has_synced() && informer.lister().is_err());
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     assert!(early.until_synced().await && informer.lister()?.is_empty());
     assert!(follow(&informer).1.has_synced(), "a late handler syncs immediately");
     Ok(())
@@ -47,26 +47,26 @@ async fn resync_repeats_delivered_objects() -> Result<(), WorldError> {
     world.server.create(&config_map("a", "1"))?;
     let period = Duration::from_secs(30);
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
-    let told = Told::default();
-    let own = told.clone();
-    let registration = informer.handler().resync(period).on_event(move |event| own.event(&event))?;
+    let log = EventLog::default();
+    let own = log.clone();
+    let registration = informer.handler().resync(period).on_event(move |event| own.record_event(&event))?;
     registration.until_synced().await;
-    tokio::time::sleep(2 * period + SOON).await;
-    assert_eq!(told.all(), ["Added a initially", "Resynced a", "Resynced a"]);
+    tokio::time::sleep(2 * period + EVENT_TIMEOUT).await;
+    assert_eq!(log.all(), ["Added a initially", "Resynced a", "Resynced a"]);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resync_period_of_zero_is_none() -> Result<(), WorldError> {
+async fn zero_resync_period_disables_resync() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
-    let told = Told::default();
-    let own = told.clone();
-    let registration = informer.handler().resync(Duration::ZERO).on_event(move |event| own.event(&event))?;
+    let log = EventLog::default();
+    let own = log.clone();
+    let registration = informer.handler().resync(Duration::ZERO).on_event(move |event| own.record_event(&event))?;
     registration.until_synced().await;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(told.all(), ["Added a initially"]);
+    assert_eq!(log.all(), ["Added a initially"]);
     Ok(())
 }
 
@@ -77,21 +77,21 @@ async fn resync_period_is_per_handler() -> Result<(), WorldError> {
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
     let mut handlers = Vec::new();
     for period in [0, 10, 25] {
-        let told = Told::default();
-        let own = told.clone();
+        let log = EventLog::default();
+        let own = log.clone();
         let handler = informer.handler().resync(Duration::from_secs(period));
-        handlers.push((told, handler.on_event(move |event| own.event(&event))?));
+        handlers.push((log, handler.on_event(move |event| own.record_event(&event))?));
     }
     let (without, _registration) = follow(&informer);
     tokio::time::sleep(Duration::from_secs(51)).await;
-    let resyncs = |told: &Told| told.all().iter().filter(|line| *line == "Resynced a").count();
-    assert_eq!(handlers.iter().map(|(told, _)| resyncs(told)).collect::<Vec<_>>(), [0, 5, 2]);
+    let resyncs = |log: &EventLog| log.all().iter().filter(|line| *line == "Resynced a").count();
+    assert_eq!(handlers.iter().map(|(log, _)| resyncs(log)).collect::<Vec<_>>(), [0, 5, 2]);
     assert_eq!(resyncs(&without), 0);
     assert_eq!(world.server.request_counts().full_transfers(), 1, "a resync must not send a request");
 
     handlers[1].1.remove();
     tokio::time::sleep(Duration::from_secs(25)).await;
-    assert_eq!(handlers.iter().map(|(told, _)| resyncs(told)).collect::<Vec<_>>(), [0, 5, 3]);
+    assert_eq!(handlers.iter().map(|(log, _)| resyncs(log)).collect::<Vec<_>>(), [0, 5, 3]);
     Ok(())
 }
 
@@ -112,7 +112,7 @@ async fn remove_and_wait_returns_after_last_call() -> Result<(), WorldError> {
     let counts = registration.stats();
     assert_eq!((counts.running, counts.returned), (0, 6));
     world.server.create(&config_map("late", "1"))?;
-    settled().await;
+    settle().await;
     assert_eq!(registration.stats(), counts, "no call starts after the removal");
     assert_eq!(registration.remove_and_wait().await, 0, "a second removal succeeds");
     Ok(())
@@ -134,7 +134,7 @@ async fn remove_and_wait_inside_handler_returns() -> Result<(), WorldError> {
             }
         };
         let registration = Arc::new(if asynchronous {
-            informer.add_async_handler(Leaves(leave))?
+            informer.add_async_handler(SelfRemovingHandler(leave))?
         } else {
             informer
                 .on_event(move |_| leave().now_or_never().expect("the removal must not wait inside its own call"))?
@@ -145,7 +145,7 @@ async fn remove_and_wait_inside_handler_returns() -> Result<(), WorldError> {
             world.server.create(&config_map(&format!("{asynchronous}-{number}"), "1"))?;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
-        tokio::time::timeout(SOON, registration.remove_and_wait()).await?;
+        tokio::time::timeout(EVENT_TIMEOUT, registration.remove_and_wait()).await?;
         assert_eq!(left.load(Ordering::Relaxed), calls, "each call must return from the removal");
         assert_eq!(registration.stats().running, 0);
         *own.lock() = None;
@@ -154,9 +154,9 @@ async fn remove_and_wait_inside_handler_returns() -> Result<(), WorldError> {
 }
 
 /// Handler that removes itself in each call. Three calls may run concurrently.
-struct Leaves<F>(F);
+struct SelfRemovingHandler<F>(F);
 
-impl<F, Fut> AsyncHandler<ConfigMap> for Leaves<F>
+impl<F, Fut> AsyncHandler<ConfigMap> for SelfRemovingHandler<F>
 where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = ()> + Send,
@@ -204,19 +204,19 @@ async fn ended_runtime_closes_handler() -> Result<(), WorldError> {
 }
 
 /// Handler that panics in the first `panics` calls for each event, and logs the retry count.
-struct Clumsy {
-    told: Told,
+struct PanickingHandler {
+    log: EventLog,
     panics: u32,
 }
 
-impl Handler<ConfigMap> for Clumsy {
+impl Handler<ConfigMap> for PanickingHandler {
     fn handle(&self, event: Event<ConfigMap>, call: Call) {
-        self.told.say(format!("{} {}", event.object().name_any(), call.retry));
+        self.log.record(format!("{} {}", event.object().name_any(), call.retry));
         assert!(call.retry >= self.panics, "clumsy");
     }
 }
 
-impl AsyncHandler<ConfigMap> for Clumsy {
+impl AsyncHandler<ConfigMap> for PanickingHandler {
     async fn handle(&self, event: Event<ConfigMap>, call: Call) {
         Handler::handle(self, event, call);
     }
@@ -229,12 +229,12 @@ async fn panicking_call_is_skipped_after_retries() -> Result<(), WorldError> {
     let informer = world.synced().await?;
     for (panics, calls, skipped) in [(1, vec!["a 0", "a 1"], 0), (9, vec!["a 0", "a 1", "a 2", "a 3"], 1)] {
         for asynchronous in [false, true] {
-            let told = Told::default();
-            let handler = Clumsy { told: told.clone(), panics };
+            let log = EventLog::default();
+            let handler = PanickingHandler { log: log.clone(), panics };
             let registration =
                 if asynchronous { informer.add_async_handler(handler)? } else { informer.add_handler(handler)? };
             assert!(registration.until_synced().await, "a skipped event counts as delivered for the initial sync");
-            assert_eq!(told.all(), calls);
+            assert_eq!(log.all(), calls);
             let counts = registration.stats();
             assert_eq!((counts.skipped, counts.returned, counts.entries), (skipped, 1 - skipped, 0));
             registration.remove();
@@ -299,7 +299,7 @@ async fn removed_handler_is_dropped() -> Result<(), WorldError> {
         own.store(Arc::strong_count(&held) > 0, Ordering::Relaxed);
     })?;
     assert_eq!(registration.remove(), 2, "the number of undelivered events");
-    settled().await;
+    settle().await;
     assert!(!called.load(Ordering::Relaxed), "no call starts after the removal");
     assert!(watched.upgrade().is_none(), "the handler is dropped");
     assert!(!registration.has_synced() && !registration.until_synced().await);
@@ -332,12 +332,12 @@ async fn handler_added_after_stop_is_error() -> Result<(), WorldError> {
             );
         }
         assert_eq!(Arc::strong_count(&held), 1, "the rejected handlers are dropped");
-        settled().await;
+        settle().await;
     }
     assert!(matches!(informer.freshness(), Freshness::Stopped(_)));
     assert_eq!(informer.lister()?.len(), 1, "the cache stays readable");
     let again = world.factory.informer::<ConfigMap>(Scope::all())?;
-    again.wait_for_sync(SOON).await?;
+    again.wait_for_sync(EVENT_TIMEOUT).await?;
     assert!(again.freshness().is_fresh(), "a stopped informer must not be returned again: {}", again.freshness());
     Ok(())
 }
@@ -354,7 +354,7 @@ async fn diagnostic_callback_may_call_informer() -> Result<(), WorldError> {
         let _ = (own.handlers(), own.freshness(), own.lister());
         count.fetch_add(1, Ordering::Relaxed);
     });
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     assert!(noted.load(Ordering::Relaxed) > 0);
     Ok(())
 }
@@ -376,9 +376,9 @@ async fn stream_resumes_and_ends_after_stop() -> Result<(), WorldError> {
 
     world.server.create(&config_map("c", "1"))?;
     world.server.create(&config_map("d", "1"))?;
-    settled().await;
+    settle().await;
     changes.informer().stop();
-    settled().await;
+    settle().await;
     let rest: Vec<String> = changes.map(|event| event.object().name_any()).collect().await;
     assert_eq!(rest, ["c", "d"]);
     Ok(())
@@ -401,13 +401,13 @@ async fn drained_shutdown_delivers_pending_events() -> Result<(), WorldError> {
                 own.fetch_add(1, Ordering::Relaxed);
             }
         })?;
-        settled().await;
+        settle().await;
         let undelivered =
-            if drained { world.factory.shutdown_drained(10 * SOON).await } else { world.factory.shutdown() };
+            if drained { world.factory.shutdown_drained(10 * EVENT_TIMEOUT).await } else { world.factory.shutdown() };
         let expected = if drained { (0, 0, 5) } else { (4, 1, 0) };
         assert_eq!((undelivered.events, undelivered.running, returned.load(Ordering::Relaxed)), expected);
         assert!(matches!(world.factory.informer::<ConfigMap>(Scope::all()), Err(InformerError::ShutDown)));
-        settled().await;
+        settle().await;
         assert_eq!(world.server.open_watches(0), 0, "the watch has ended");
     }
     Ok(())
@@ -423,7 +423,7 @@ async fn drained_shutdown_delivers_partially_read_events() -> Result<(), WorldEr
     let transform = move |object: ConfigMap| {
         if object.name_any() == "b" {
             let factory = factory.clone();
-            let mut drained = async move { factory.shutdown_drained(10 * SOON).await }.boxed();
+            let mut drained = async move { factory.shutdown_drained(10 * EVENT_TIMEOUT).await }.boxed();
             assert!(
                 drained.as_mut().now_or_never().is_none(),
                 "the shutdown waits for the event that is being decoded"
@@ -433,12 +433,12 @@ async fn drained_shutdown_delivers_partially_read_events() -> Result<(), WorldEr
         object
     };
     let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(transform).start()?;
-    let (told, _registration) = follow(&informer);
-    informer.wait_for_sync(SOON).await?;
+    let (log, _registration) = follow(&informer);
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     world.server.create(&config_map("b", "1"))?;
-    settled().await;
+    settle().await;
     let drained = ending.lock().take().expect("the transform received b");
     assert_eq!(drained.await.events, 0);
-    assert_eq!(told.all(), ["Added a initially", "Added b"]);
+    assert_eq!(log.all(), ["Added a initially", "Added b"]);
     Ok(())
 }

@@ -18,12 +18,12 @@ use steadfast_apiserver::ApiServer;
 use steadfast_testing::{InMemory, WorldError, config_map};
 use tower::{BoxError, Layer, Service, ServiceExt};
 
-use super::{SOON, Told};
+use super::{EVENT_TIMEOUT, EventLog};
 
 /// Traces each request, like a layer for OpenTelemetry: a record for each span, and a header for its context.
 #[derive(Clone)]
 struct Tracing {
-    told: Told,
+    log: EventLog,
     /// Number of the next requests that fail within the layer.
     failures: Arc<AtomicU32>,
 }
@@ -58,46 +58,46 @@ impl Service<Request<Body>> for Traced {
             let verb = if watch { "WATCH" } else { request.method().as_str() };
             let span = format!("{verb} {}", request.uri().path());
             if request.headers().contains_key(AUTHORIZATION) {
-                layer.told.say(format!("{span} with credentials"));
+                layer.log.record(format!("{span} with credentials"));
             }
             request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("traced"));
             if layer.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
                 return Err("the exporter is full".into());
             }
             let response = inner.oneshot(request).await?;
-            layer.told.say(format!("{span} {}", response.status().as_u16()));
+            layer.log.record(format!("{span} {}", response.status().as_u16()));
             Ok(response)
         })
     }
 }
 
-async fn traced(failures: u32) -> Result<(ApiServer, Connection, Told), WorldError> {
+async fn traced(failures: u32) -> Result<(ApiServer, Connection, EventLog), WorldError> {
     let server = ApiServer::builder().in_memory().start().await?;
     server.create(&config_map("a", "1"))?;
-    let layer = Tracing { told: Told::default(), failures: Arc::new(failures.into()) };
-    let told = layer.told.clone();
+    let layer = Tracing { log: EventLog::default(), failures: Arc::new(failures.into()) };
+    let log = layer.log.clone();
     let connection = InMemory::default().builder(&server).await?.layer(layer).build()?;
-    Ok((server, connection, told))
+    Ok((server, connection, log))
 }
 
 #[tokio::test(start_paused = true)]
 async fn layer_traces_informers_and_clients() -> Result<(), WorldError> {
-    let (server, connection, told) = traced(0).await?;
+    let (server, connection, log) = traced(0).await?;
     let factory = InformerFactory::new(&connection);
     let informer = factory.informer::<ConfigMap>(Scope::namespace("default"))?;
-    informer.wait_for_sync(SOON).await?;
-    super::settled().await;
-    let spans = told.all();
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
+    super::settle().await;
+    let spans = log.all();
     assert!(!spans.is_empty() && spans.iter().all(|span| span.ends_with("/configmaps 200")), "{spans:?}");
     assert!(spans.iter().any(|span| span.starts_with("WATCH /api/v1/namespaces/default")), "{spans:?}");
 
     Api::<ConfigMap>::namespaced(connection.client(), "default").get("a").await?;
     let environment = connection.environment().clone();
-    let fence = Fence::new(environment.clone(), environment.now() + 60 * SOON, SOON);
+    let fence = Fence::new(environment.clone(), environment.now() + 60 * EVENT_TIMEOUT, EVENT_TIMEOUT);
     let missing = Api::<ConfigMap>::namespaced(connection.with_fence(fence).client(), "default").get("b").await;
     assert!(missing.is_err());
     let path = "GET /api/v1/namespaces/default/configmaps";
-    assert_eq!(told.all()[spans.len()..], [format!("{path}/a 200"), format!("{path}/b 404")]);
+    assert_eq!(log.all()[spans.len()..], [format!("{path}/a 200"), format!("{path}/b 404")]);
     // The layer's headers reach the server.
     let requests = server.requests();
     let mut of_maps = requests.iter().filter(|request| request.path.ends_with("/configmaps"));
@@ -109,15 +109,15 @@ async fn layer_traces_informers_and_clients() -> Result<(), WorldError> {
 async fn failed_layer_is_reported_and_retried() -> Result<(), WorldError> {
     let (_server, connection, _) = traced(2).await?;
     let factory = InformerFactory::new(&connection);
-    let told = Told::default();
-    let own = told.clone();
+    let log = EventLog::default();
+    let own = log.clone();
     let informer = factory.builder::<ConfigMap>(Scope::all()).on_diagnostic(move |diagnostic| {
         if let Diagnostic::Failed { why, code, .. } = diagnostic {
-            own.say(format!("{code:?} {why}"));
+            own.record(format!("{code:?} {why}"));
         }
     });
-    informer.start()?.wait_for_sync(SOON).await?;
-    assert_eq!(told.all(), ["None a layer of the connection failed: the exporter is full"; 2]);
+    informer.start()?.wait_for_sync(EVENT_TIMEOUT).await?;
+    assert_eq!(log.all(), ["None a layer of the connection failed: the exporter is full"; 2]);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use steadfast::{FieldPath, Lazy, Scope, parse_selector};
 use steadfast_testing::{WorldError, config_map, pod};
 
-use super::{SOON, Told, World, settled};
+use super::{EVENT_TIMEOUT, EventLog, World, settle};
 
 fn names<K>(objects: &[steadfast::Object<Lazy<K>>]) -> Vec<&str> {
     objects.iter().map(|object| object.key().name()).collect()
@@ -22,16 +22,16 @@ async fn lazy_object_is_indexed_and_selected() -> Result<(), WorldError> {
     let pods = world.factory.informer::<Lazy<Pod>>(Scope::all())?;
     let node = FieldPath::new("spec.nodeName");
     let by_node = pods.index(move |pod: &Lazy<Pod>| pod.read::<String>(&node).ok().flatten());
-    let (told, own) = (Told::default(), Told::default());
-    let say = own.clone();
+    let (log, own) = (EventLog::default(), EventLog::default());
+    let sink = own.clone();
     let _handler = pods.on_event(move |event| match event.decoded() {
-        Ok(event) => say.event(&event),
-        Err(error) => say.say(error.to_string()),
+        Ok(event) => sink.record_event(&event),
+        Err(error) => sink.record(error.to_string()),
     })?;
     let typed = world.factory.informer::<Pod>(Scope::all())?;
-    let plain = told.clone();
-    let _plain_handler = typed.on_event(move |event| plain.event(&event))?;
-    world.factory.wait_for_sync(SOON).await?;
+    let plain = log.clone();
+    let _plain_handler = typed.on_event(move |event| plain.record_event(&event))?;
+    world.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     let lister = pods.lister()?;
     assert_eq!(names(&by_node.get("n-1")), ["a", "c"]);
     assert_eq!(names(&lister.select(&parse_selector("app in (b,c)")?)), ["b", "c"]);
@@ -40,11 +40,11 @@ async fn lazy_object_is_indexed_and_selected() -> Result<(), WorldError> {
     assert!(a.get()?.metadata.managed_fields.is_none());
 
     world.server.delete_named("pods", "default", "a")?;
-    settled().await;
+    settle().await;
     assert_eq!(names(&by_node.get("n-1")), ["c"]);
     assert!(pods.freshness().is_fresh(), "{}", pods.freshness());
     assert_eq!(own.all().len(), 4, "three were added, and one deleted");
-    assert_eq!(own.all(), told.all(), "a handler receives the same objects");
+    assert_eq!(own.all(), log.all(), "a handler receives the same objects");
     Ok(())
 }
 
@@ -55,16 +55,16 @@ async fn undecodable_lazy_object_is_unknown_once_read() -> Result<(), WorldError
     world.server.create(&config_map("b", "1"))?;
     world.server.faults().undecodable("default", "a", true);
     let informer = world.factory.informer::<Lazy<ConfigMap>>(Scope::all())?;
-    let notes = Told::default();
+    let notes = EventLog::default();
     let own = notes.clone();
-    informer.on_diagnostic(move |note| own.say(note.to_string()));
-    informer.wait_for_sync(SOON).await?;
+    informer.on_diagnostic(move |note| own.record(note.to_string()));
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let lister = informer.lister()?;
     let a = lister.get("default", "a")?.ok_or("nobody has read it")?;
     assert_eq!(lister.snapshot().tainted().len(), 0);
 
     let error = a.get().expect_err("the object cannot be decoded");
-    settled().await;
+    settle().await;
     assert!(lister.get("default", "a").is_err(), "{error}");
     assert_eq!(lister.snapshot().tainted().len(), 1);
     assert!(informer.freshness().to_string().contains("default/a"), "{}", informer.freshness());
@@ -105,8 +105,8 @@ async fn transform_failure_makes_lazy_object_unknown() -> Result<(), WorldError>
         lazy
     };
     let informer = builder.transform(read).start()?;
-    informer.wait_for_sync(SOON).await?;
-    settled().await;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
+    settle().await;
     let tainted: Vec<String> = informer.snapshot().tainted().iter().map(ToString::to_string).collect();
     assert_eq!(tainted, ["default/a"]);
     Ok(())

@@ -8,7 +8,7 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use steadfast::{Freshness, Informer, Scope};
 use steadfast_testing::{WorldError, config_map};
 
-use super::{SOON, World, follow, settled};
+use super::{EVENT_TIMEOUT, World, follow, settle};
 
 /// Returns a weak reference to a value that lives as long as the informer's store.
 fn in_store(informer: &Informer<ConfigMap>) -> std::sync::Weak<()> {
@@ -27,11 +27,11 @@ async fn stopped_informer_is_removed_when_dropped() -> Result<(), WorldError> {
     for number in 0..20 {
         let scope = Scope::namespace("default").labels(format!("n!={number}"));
         let informer = world.factory.informer::<ConfigMap>(scope)?;
-        informer.wait_for_sync(SOON).await?;
+        informer.wait_for_sync(EVENT_TIMEOUT).await?;
         stores.push(in_store(&informer));
         informer.stop();
     }
-    settled().await;
+    settle().await;
     assert_eq!(stores.iter().filter(|store| store.strong_count() > 0).count(), 0, "all stores must be dropped");
     Ok(())
 }
@@ -45,15 +45,15 @@ async fn dropped_informers_end_their_watches() -> Result<(), WorldError> {
     for number in 0..200 {
         let informer = world.factory.informer::<ConfigMap>(Scope::all().labels(format!("round!={number}")))?;
         if number % 2 == 0 {
-            informer.wait_for_sync(SOON).await?;
+            informer.wait_for_sync(EVENT_TIMEOUT).await?;
             let other = world.factory.informer::<ConfigMap>(Scope::all().labels(format!("round!={number}")))?;
             drop(informer);
-            settled().await;
+            settle().await;
             assert_eq!(other.snapshot().len(), 1, "another handle keeps it");
             stores.push(in_store(&other));
         }
     }
-    settled().await;
+    settle().await;
     assert_eq!(world.server.open_watches(0), 0);
     assert_eq!(stores.iter().filter(|store| store.strong_count() > 0).count(), 0, "stores without a reader");
     assert_eq!(world.factory.freshness().informers().count(), 0);
@@ -68,15 +68,15 @@ async fn listers_and_indexes_keep_an_informer_running() -> Result<(), WorldError
     let index = informer.index(|map: &ConfigMap| map.metadata.name.clone());
     drop(informer);
     world.server.create(&config_map("a", "1"))?;
-    settled().await;
+    settle().await;
     assert!(lister.get("default", "a")?.is_some());
     drop(lister);
     world.server.create(&config_map("b", "1"))?;
-    settled().await;
+    settle().await;
     assert_eq!(index.get("b").len(), 1);
     assert_eq!(world.server.open_watches(0), 1);
     drop(index);
-    settled().await;
+    settle().await;
     assert_eq!(world.server.open_watches(0), 0);
     Ok(())
 }
@@ -84,20 +84,20 @@ async fn listers_and_indexes_keep_an_informer_running() -> Result<(), WorldError
 #[tokio::test(start_paused = true)]
 async fn handlers_keep_informer_running() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let (told, registration) = follow(&world.synced().await?);
+    let (log, registration) = follow(&world.synced().await?);
     world.server.create(&config_map("a", "1"))?;
-    settled().await;
-    assert_eq!(told.all(), ["Added a"]);
+    settle().await;
+    assert_eq!(log.all(), ["Added a"]);
     let again = world.synced().await?;
     assert_eq!(again.handlers().len(), 1, "the informer that is running is returned");
     drop(again);
-    settled().await;
+    settle().await;
     assert_eq!(world.server.open_watches(0), 1);
     registration.remove();
-    settled().await;
+    settle().await;
     assert_eq!(world.server.open_watches(0), 0);
     world.synced().await?;
-    assert_eq!(told.all(), ["Added a"]);
+    assert_eq!(log.all(), ["Added a"]);
     Ok(())
 }
 
@@ -111,15 +111,15 @@ async fn snapshot_outlives_a_stopped_informer() -> Result<(), WorldError> {
     let next_store = in_store(&next);
     let snapshot = stopped.snapshot();
     drop(stopped);
-    settled().await;
+    settle().await;
     assert_eq!(snapshot.len(), 1, "a snapshot outlives its informer");
     drop(snapshot);
     next.stop();
     next.stop();
     drop(next);
-    settled().await;
+    settle().await;
     assert_eq!(next_store.strong_count(), 0);
-    world.factory.wait_for_sync(SOON).await?;
+    world.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     Ok(())
 }
 
@@ -131,7 +131,7 @@ async fn removed_handler_receives_nothing() -> Result<(), WorldError> {
     let informer = world.synced().await?;
     let (stays, _registration) = follow(&informer);
     let registrations: Vec<_> = (0..50).map(|_| follow(&informer)).collect();
-    settled().await;
+    settle().await;
     assert_eq!(informer.handlers().len(), 51);
     for (_, registration) in &registrations {
         registration.remove();
@@ -140,7 +140,7 @@ async fn removed_handler_receives_nothing() -> Result<(), WorldError> {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(informer.handlers().len(), 1);
     assert_eq!(stays.all(), ["Added a initially", "Updated a"]);
-    assert!(registrations.iter().all(|(told, _)| told.all() == ["Added a initially"]));
+    assert!(registrations.iter().all(|(log, _)| log.all() == ["Added a initially"]));
     Ok(())
 }
 
@@ -158,7 +158,7 @@ async fn freshness_after_stop_is_stopped() -> Result<(), WorldError> {
         // No other task has run since the stop, in particular not the driver.
         let Freshness::Stopped(doubt) = informer.freshness() else { panic!("{}", informer.freshness()) };
         assert_eq!((doubt.lasting, &*doubt.why, doubt.next_attempt), (Duration::ZERO, "stopped", None));
-        settled().await;
+        settle().await;
         assert!(matches!(informer.freshness(), Freshness::Stopped(_)));
 
         let other = world.factory.informer::<Pod>(Scope::all())?;
@@ -172,7 +172,7 @@ async fn freshness_after_stop_is_stopped() -> Result<(), WorldError> {
 async fn factory_waits_for_existing_informers() -> Result<(), WorldError> {
     let world = World::new().await?;
     let first = world.factory.informer::<ConfigMap>(Scope::all())?;
-    let waiting = world.factory.wait_for_sync(SOON);
+    let waiting = world.factory.wait_for_sync(EVENT_TIMEOUT);
     tokio::pin!(waiting);
     assert!(futures::poll!(&mut waiting).is_pending());
     // This informer starts after the wait, and never syncs.
@@ -180,11 +180,11 @@ async fn factory_waits_for_existing_informers() -> Result<(), WorldError> {
     let _orders = world.factory.informer_with::<DynamicObject>(&nowhere, Scope::all())?;
     waiting.await?;
     assert!(first.has_synced());
-    assert!(world.factory.wait_for_sync(SOON).await.is_err(), "a new wait covers both informers");
+    assert!(world.factory.wait_for_sync(EVENT_TIMEOUT).await.is_err(), "a new wait covers both informers");
 
     let world = World::new().await?;
     let _maps = world.factory.informer::<ConfigMap>(Scope::all())?;
-    let waiting = world.factory.wait_for_sync(SOON);
+    let waiting = world.factory.wait_for_sync(EVENT_TIMEOUT);
     tokio::pin!(waiting);
     assert!(futures::poll!(&mut waiting).is_pending());
     world.factory.shutdown();

@@ -1,11 +1,11 @@
 //! Guarantees of informers beyond the contract's checker, in virtual time on a server in memory.
 
 mod caches;
+mod decode_helpers;
 mod differences;
 mod each;
 mod filters;
 mod handlers;
-mod helped;
 mod isolation;
 mod layers;
 mod lazy;
@@ -32,7 +32,7 @@ use steadfast::{Cacheable, Event, Informer, InformerFactory, Object, Registratio
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_testing::{InMemory, WorldError};
 
-const SOON: Duration = Duration::from_secs(2);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 struct World {
     server: ApiServer,
@@ -52,7 +52,7 @@ impl World {
 
     async fn synced(&self) -> Result<Informer<ConfigMap>, WorldError> {
         let informer = self.factory.informer::<ConfigMap>(Scope::all())?;
-        informer.wait_for_sync(SOON).await?;
+        informer.wait_for_sync(EVENT_TIMEOUT).await?;
         Ok(informer)
     }
 
@@ -65,16 +65,16 @@ impl World {
 
 /// Descriptions of the delivered events.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct EventLog(Arc<Mutex<Vec<String>>>);
 
-impl Told {
-    fn say(&self, text: String) {
+impl EventLog {
+    fn record(&self, text: String) {
         self.0.lock().push(text);
     }
 
-    fn event<K: Resource>(&self, event: &Event<K>) {
+    fn record_event<K: Resource>(&self, event: &Event<K>) {
         let initial = if matches!(event, Event::Added { initial: true, .. }) { " initially" } else { "" };
-        self.say(format!("{} {}{initial}", event.name(), event.object().name_any()));
+        self.record(format!("{} {}{initial}", event.name(), event.object().name_any()));
     }
 
     fn all(&self) -> Vec<String> {
@@ -83,16 +83,17 @@ impl Told {
 }
 
 /// Captures the log of this thread. On a paused clock, that is the complete log.
-struct Logged {
+struct CapturedLog {
     written: Arc<Mutex<Vec<u8>>>,
     _here: tracing::subscriber::DefaultGuard,
 }
 
-impl Logged {
-    fn here() -> Self {
+impl CapturedLog {
+    fn capture() -> Self {
         let written = Arc::<Mutex<Vec<u8>>>::default();
         let own = written.clone();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || Written(own.clone())).finish();
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || LogWriter(own.clone())).finish();
         Self { written, _here: tracing::subscriber::set_default(subscriber) }
     }
 
@@ -103,9 +104,9 @@ impl Logged {
     }
 }
 
-struct Written(Arc<Mutex<Vec<u8>>>);
+struct LogWriter(Arc<Mutex<Vec<u8>>>);
 
-impl std::io::Write for Written {
+impl std::io::Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().write(bytes)
     }
@@ -116,15 +117,15 @@ impl std::io::Write for Written {
 }
 
 /// Lets all ready tasks run, and timers of up to 500 ms elapse.
-async fn settled() {
+async fn settle() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }
 
-fn follow<K: Cacheable + Resource>(informer: &Informer<K>) -> (Told, Registration<K>) {
-    let told = Told::default();
-    let own = told.clone();
-    let registration = informer.on_event(move |event| own.event(&event)).expect("the informer must be running");
-    (told, registration)
+fn follow<K: Cacheable + Resource>(informer: &Informer<K>) -> (EventLog, Registration<K>) {
+    let log = EventLog::default();
+    let own = log.clone();
+    let registration = informer.on_event(move |event| own.record_event(&event)).expect("the informer must be running");
+    (log, registration)
 }
 
 fn names<K: Resource>(objects: &[Object<K>]) -> Vec<String> {

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Cacheable, Freshness, Informer, Lazy, Scope};
 use steadfast_testing::{WorldError, config_map};
 
-use super::{SOON, Told, World, settled};
+use super::{EVENT_TIMEOUT, EventLog, World, settle};
 
 const MEGABYTE: usize = 1_000_000;
 
@@ -20,22 +20,22 @@ impl World {
     }
 }
 
-async fn memory_follows_what_is_held<K: Cacheable>(informer: &Informer<K>, world: &World) -> Result<(), WorldError> {
+async fn assert_memory_follows_contents<K: Cacheable>(informer: &Informer<K>, world: &World) -> Result<(), WorldError> {
     let empty = informer.memory();
     assert_eq!((empty.objects, empty.queues), (0, 0));
     world.fill_large(0..20, 100_000)?;
-    settled().await;
+    settle().await;
     let full = informer.memory();
     assert!((2 * MEGABYTE..2 * MEGABYTE + 40_000).contains(&full.objects), "{full:?}");
     assert!(full.keys > empty.keys && full.total() < full.objects + 100_000, "{full:?}");
     world.write("large-0", "short")?;
-    settled().await;
+    settle().await;
     let less = informer.memory().objects;
     assert!((full.objects - 100_100..full.objects - 99_000).contains(&less), "{less} of {full:?}");
     for number in 0..20 {
         world.server.delete_named("configmaps", "default", &format!("large-{number}"))?;
     }
-    settled().await;
+    settle().await;
     assert_eq!(informer.memory().objects, 0);
     Ok(())
 }
@@ -43,11 +43,11 @@ async fn memory_follows_what_is_held<K: Cacheable>(informer: &Informer<K>, world
 #[tokio::test(start_paused = true)]
 async fn reported_memory_follows_cached_objects() -> Result<(), WorldError> {
     let world = World::new().await?;
-    memory_follows_what_is_held(&world.synced().await?, &world).await?;
+    assert_memory_follows_contents(&world.synced().await?, &world).await?;
     let world = World::new().await?;
     let lazy = world.factory.informer::<Lazy<ConfigMap>>(Scope::all())?;
-    lazy.wait_for_sync(SOON).await?;
-    memory_follows_what_is_held(&lazy, &world).await
+    lazy.wait_for_sync(EVENT_TIMEOUT).await?;
+    assert_memory_follows_contents(&lazy, &world).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,17 +65,17 @@ async fn pending_handler_events_are_counted() -> Result<(), WorldError> {
             }
         }
     })?;
-    settled().await;
+    settle().await;
     assert_eq!(informer.memory().queues, 0);
     for number in 0..5 {
         world.write(&format!("large-{number}"), "short")?;
     }
-    settled().await;
+    settle().await;
     // One of the five events is being delivered, and its old state belongs to the call instead of the queue.
     let queues = informer.memory().queues;
     assert!((400_000..410_000).contains(&queues), "{queues}");
     release.send_replace(true);
-    settled().await;
+    settle().await;
     assert_eq!(informer.memory().queues, 0);
     Ok(())
 }
@@ -87,13 +87,13 @@ async fn oversized_list_is_rejected_until_it_fits() -> Result<(), WorldError> {
         world.fill_large(0..20, 100_000)?;
         let builder = world.factory.builder::<ConfigMap>(Scope::all()).streamed_lists(streamed);
         let informer = builder.memory_limit(MEGABYTE).start()?;
-        settled().await;
+        settle().await;
         let freshness = informer.freshness();
         assert!(matches!(freshness, Freshness::Failed(_)), "{freshness}");
-        let told = freshness.to_string();
+        let log = freshness.to_string();
         assert!(
-            told.contains("more than the 1.0 MB that memory_limit grants") && told.contains("raise the limit"),
-            "{told}"
+            log.contains("more than the 1.0 MB that memory_limit grants") && log.contains("raise the limit"),
+            "{log}"
         );
         assert!(informer.snapshot().is_empty() && !informer.has_synced());
 
@@ -112,19 +112,19 @@ async fn oversized_watch_ends_and_cache_remains() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.fill_large(0..5, 100_000)?;
     let informer = world.factory.builder::<ConfigMap>(Scope::all()).memory_limit(MEGABYTE).start()?;
-    informer.wait_for_sync(SOON).await?;
-    let told = Told::default();
-    let own = told.clone();
-    let _handler = informer.on_event(move |event| own.event(&event))?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
+    let log = EventLog::default();
+    let own = log.clone();
+    let _handler = informer.on_event(move |event| own.record_event(&event))?;
     for number in 5..20 {
         world.fill_large(number..number + 1, 100_000)?;
-        settled().await;
+        settle().await;
     }
     assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{}", informer.freshness());
     let held = informer.snapshot().len();
     assert!((9..=11).contains(&held), "{held} objects of 100 KB each");
     assert!(informer.memory().objects < MEGABYTE + 200_000, "{:?}", informer.memory());
-    assert_eq!(told.all().len(), held, "only cached objects are delivered");
+    assert_eq!(log.all().len(), held, "only cached objects are delivered");
 
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(informer.snapshot().len(), held, "the cache must not change");
@@ -138,16 +138,16 @@ async fn oversized_watch_ends_and_cache_remains() -> Result<(), WorldError> {
 }
 
 /// Checks that a cache with a limit 10 % below its required size stays empty, although it lists repeatedly.
-async fn never_takes_in<K: Cacheable<Resource = ConfigMap>>(packed: bool) -> Result<(), WorldError> {
+async fn assert_limited_cache_stays_empty<K: Cacheable<Resource = ConfigMap>>(packed: bool) -> Result<(), WorldError> {
     let world = World::new().await?;
     for number in 0..100 {
         world.server.create(&config_map(&format!("alone{number}"), &number.to_string()))?;
     }
     let free = world.factory.builder::<K>(Scope::all()).packed(packed).start()?;
-    free.wait_for_sync(SOON).await?;
+    free.wait_for_sync(EVENT_TIMEOUT).await?;
     let memory = free.memory();
     free.stop();
-    settled().await;
+    settle().await;
     let limit = (memory.objects + memory.keys) * 9 / 10;
     let informer = world.factory.builder::<K>(Scope::all()).packed(packed).memory_limit(limit).start()?;
     for _ in 0..20 {
@@ -160,7 +160,7 @@ async fn never_takes_in<K: Cacheable<Resource = ConfigMap>>(packed: bool) -> Res
 
 #[tokio::test(start_paused = true)]
 async fn list_is_measured_like_cache() -> Result<(), WorldError> {
-    never_takes_in::<ConfigMap>(false).await?;
-    never_takes_in::<Lazy<ConfigMap>>(false).await?;
-    never_takes_in::<Lazy<ConfigMap>>(true).await
+    assert_limited_cache_stays_empty::<ConfigMap>(false).await?;
+    assert_limited_cache_stays_empty::<Lazy<ConfigMap>>(false).await?;
+    assert_limited_cache_stays_empty::<Lazy<ConfigMap>>(true).await
 }

@@ -11,7 +11,7 @@ use steadfast::{Diagnostic, Scope};
 use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_testing::{WorldError, config_map};
 
-use super::{Logged, SOON, Told, World, follow, settled};
+use super::{CapturedLog, EVENT_TIMEOUT, EventLog, World, follow, settle};
 
 #[tokio::test(start_paused = true)]
 async fn printed_event_omits_object_content() -> Result<(), WorldError> {
@@ -19,22 +19,22 @@ async fn printed_event_omits_object_content() -> Result<(), WorldError> {
     let secret = |value: &str| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "door" }, "stringData": { "key": value } });
     world.server.create(&secret("planted-1"))?;
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
-    let told = Told::default();
-    let own = told.clone();
-    secrets.on_event(move |event| own.say(format!("{event:?}")))?;
-    settled().await;
+    let log = EventLog::default();
+    let own = log.clone();
+    secrets.on_event(move |event| own.record(format!("{event:?}")))?;
+    settle().await;
     world.server.merge_patch("secrets", "default", "door", json!({ "stringData": { "key": "planted-2" } }))?;
-    settled().await;
+    settle().await;
     world.server.delete_named("secrets", "default", "door")?;
-    settled().await;
-    let told = told.all();
+    settle().await;
+    let log = log.all();
     let starts = [
         "Added { object: Secret default/door v",
         "Updated { object: Secret default/door v",
         "Deleted { object: Secret default/door v",
     ];
-    assert_eq!(told.len(), starts.len(), "{told:#?}");
-    for (line, start) in told.iter().zip(starts) {
+    assert_eq!(log.len(), starts.len(), "{log:#?}");
+    for (line, start) in log.iter().zip(starts) {
         assert!(line.starts_with(start), "{line}");
         // Values of secrets are base64 in JSON, so both forms must be absent.
         assert!(!line.contains("planted") && !line.contains("cGxhbnRlZ"), "{line}");
@@ -53,11 +53,11 @@ async fn missing_kind_is_named_with_its_remedy() -> Result<(), WorldError> {
         plural: "lamps".into(),
     };
     let lamps = world.factory.informer_with::<DynamicObject>(&lamp, Scope::all())?;
-    let error = world.factory.wait_for_sync(SOON).await.expect_err("the kind does not exist");
+    let error = world.factory.wait_for_sync(EVENT_TIMEOUT).await.expect_err("the kind does not exist");
     let freshness = lamps.freshness().to_string();
-    for said in [error.to_string(), freshness] {
-        assert!(said.contains("the server does not serve the kind Lamp of trial.example/v1"), "{said}");
-        assert!(said.contains("install the CustomResourceDefinition lamps.trial.example"), "{said}");
+    for messages in [error.to_string(), freshness] {
+        assert!(messages.contains("the server does not serve the kind Lamp of trial.example/v1"), "{messages}");
+        assert!(messages.contains("install the CustomResourceDefinition lamps.trial.example"), "{messages}");
     }
     assert_eq!(format!("{error:?}"), error.to_string(), "a `main` that returns it prints `Debug`");
     Ok(())
@@ -67,10 +67,10 @@ async fn missing_kind_is_named_with_its_remedy() -> Result<(), WorldError> {
 async fn lost_watch_error_omits_write_warning() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
-    let said = Arc::<Mutex<Vec<String>>>::default();
-    let own = said.clone();
+    let messages = Arc::<Mutex<Vec<String>>>::default();
+    let own = messages.clone();
     informer.on_diagnostic(move |note| own.lock().push(note.to_string()));
-    let say = |text: String| said.lock().push(text);
+    let record = |text: String| messages.lock().push(text);
     let faults = world.server.faults();
     for frozen in [false, true] {
         if frozen {
@@ -80,34 +80,34 @@ async fn lost_watch_error_omits_write_warning() -> Result<(), WorldError> {
         }
         for _ in 0..100 {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            say(informer.freshness().to_string());
+            record(informer.freshness().to_string());
         }
         faults.freeze(false);
         faults.heal();
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
     faults.reset();
-    say(informer.freshness().to_string());
-    tokio::time::sleep(SOON).await;
-    let said = said.lock().clone();
-    assert!(said.iter().any(|line| line.contains("was lost")), "{said:#?}");
-    let wrong: Vec<_> = said.iter().filter(|line| line.contains("acted") || line.contains("if it was a")).collect();
+    record(informer.freshness().to_string());
+    tokio::time::sleep(EVENT_TIMEOUT).await;
+    let messages = messages.lock().clone();
+    assert!(messages.iter().any(|line| line.contains("was lost")), "{messages:#?}");
+    let wrong: Vec<_> = messages.iter().filter(|line| line.contains("acted") || line.contains("if it was a")).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn dropping_informer_with_handlers_warns() -> Result<(), WorldError> {
-    let logged = Logged::here();
+    let logged = CapturedLog::capture();
     let warned = || logged.lines("nobody holds this informer or its factory any more");
     let world = World::new().await?;
     let informer = world.synced().await?;
     let (_told, registration) = follow(&informer);
     drop(informer);
-    settled().await;
+    settle().await;
     assert!(warned().is_empty(), "the factory still exists");
     drop(world.factory);
-    settled().await;
+    settle().await;
     assert_eq!(warned().len(), 1, "{:#?}", warned());
     assert!(warned()[0].contains("WARN") && warned()[0].contains("handlers=1"), "{:#?}", warned());
     assert!(warned()[0].contains("configmaps in all namespaces"), "{:#?}", warned());
@@ -129,7 +129,7 @@ async fn dropping_informer_with_handlers_warns() -> Result<(), WorldError> {
             _ => drop(steadfast::watch::<Secret>(world.factory.connection(), Scope::all())?),
         }
         drop((informer, world.factory));
-        settled().await;
+        settle().await;
     }
     assert_eq!(warned().len(), 1, "{:#?}", warned());
     Ok(())
@@ -139,16 +139,16 @@ async fn dropping_informer_with_handlers_warns() -> Result<(), WorldError> {
 async fn denied_list_reports_code_and_reason() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(403));
-    let (logged, told) = (Logged::here(), Told::default());
-    let own = told.clone();
+    let (logged, log) = (CapturedLog::capture(), EventLog::default());
+    let own = log.clone();
     let secrets = world.factory.builder::<Secret>(Scope::all()).name("passwords").on_diagnostic(move |diagnostic| {
         if let Diagnostic::Failed { code, reason, .. } = diagnostic {
-            own.say(format!("{code:?} {reason:?}"));
+            own.record(format!("{code:?} {reason:?}"));
         }
     });
     let secrets = secrets.start()?;
-    settled().await;
-    assert_eq!(told.all().first().map(String::as_str), Some("Some(403) Some(\"Forbidden\")"));
+    settle().await;
+    assert_eq!(log.all().first().map(String::as_str), Some("Some(403) Some(\"Forbidden\")"));
     let lines = logged.lines("informer=passwords (secrets in all namespaces)");
     assert!(lines.iter().any(|line| line.contains("code=403 reason=\"Forbidden\"")), "{lines:?}");
     drop(secrets);
@@ -159,7 +159,7 @@ async fn denied_list_reports_code_and_reason() -> Result<(), WorldError> {
 async fn panic_log_names_handler_and_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let logged = Logged::here();
+    let logged = CapturedLog::capture();
     let informer = world.synced().await?;
     let named = informer.handler().name("dns").on_event_async(|_| async { panic!("clumsy") })?;
     named.until_synced().await;

@@ -18,7 +18,7 @@ use steadfast::{Connection, Informer, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_testing::{Exposition, InMemory, WorldError};
 
-const SOON: Duration = Duration::from_secs(2);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 struct World {
     server: ApiServer,
@@ -41,7 +41,7 @@ impl World {
 
     async fn synced(&self) -> Result<Informer<ConfigMap>, WorldError> {
         let informer = self.factory.informer::<ConfigMap>(Scope::all())?;
-        informer.wait_for_sync(SOON).await?;
+        informer.wait_for_sync(EVENT_TIMEOUT).await?;
         Ok(informer)
     }
 
@@ -71,6 +71,6 @@ fn registry(connection: &Connection) -> Registry {
 }
 
 /// Waits until all tasks have run that need no passage of time.
-async fn settled() {
+async fn settle() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }

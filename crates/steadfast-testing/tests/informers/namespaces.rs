@@ -14,7 +14,7 @@ use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_core::random::Random;
 use steadfast_testing::{WorldError, config_map_in};
 
-use super::{SOON, Told, World, settled};
+use super::{EVENT_TIMEOUT, EventLog, World, settle};
 
 const TEAMS: [&str; 2] = ["team-a", "team-b"];
 
@@ -42,16 +42,16 @@ fn of_teams(world: &World) -> Result<MultiNamespaceInformer<ConfigMap>, WorldErr
 }
 
 /// Logs the events of a handler as `Added team-a/x`.
-fn follow<K: Cacheable>(informers: &MultiNamespaceInformer<K>) -> Result<(Told, Registration<K>), WorldError> {
-    let told = Told::default();
-    let own = told.clone();
+fn follow<K: Cacheable>(informers: &MultiNamespaceInformer<K>) -> Result<(EventLog, Registration<K>), WorldError> {
+    let log = EventLog::default();
+    let own = log.clone();
     let registration =
-        informers.on_event(move |event| own.say(format!("{} {}", event.name(), event.object().key())))?;
-    Ok((told, registration))
+        informers.on_event(move |event| own.record(format!("{} {}", event.name(), event.object().key())))?;
+    Ok((log, registration))
 }
 
-fn sorted(told: &Told) -> Vec<String> {
-    let mut all = told.all();
+fn sorted(log: &EventLog) -> Vec<String> {
+    let mut all = log.all();
     all.sort_unstable();
     all
 }
@@ -63,10 +63,10 @@ async fn two_namespaces_are_read_as_one() -> Result<(), WorldError> {
     world.server.faults().respond(RequestRule::any().namespace("team-c"), InjectedResponse::code(403));
     let informers = of_teams(&world)?;
     assert!(informers.lister().is_err(), "no reader before all lists");
-    let (told, registration) = follow(&informers)?;
-    informers.wait_for_sync(SOON).await?;
+    let (log, registration) = follow(&informers)?;
+    informers.wait_for_sync(EVENT_TIMEOUT).await?;
     assert!(registration.until_synced().await);
-    assert_eq!(sorted(&told), ["Added team-a/x", "Added team-b/x"]);
+    assert_eq!(sorted(&log), ["Added team-a/x", "Added team-b/x"]);
 
     let lister = informers.lister()?;
     let keys: Vec<_> = lister.all().iter().map(|map| map.key().to_string()).collect();
@@ -81,8 +81,8 @@ async fn two_namespaces_are_read_as_one() -> Result<(), WorldError> {
     write(&world, "team-c", "2")?;
     informers.wait_for(&written).await?;
     assert_eq!(by_value.get("2").len(), 1);
-    settled().await;
-    assert_eq!(sorted(&told), ["Added team-a/x", "Added team-b/x", "Updated team-b/x"]);
+    settle().await;
+    assert_eq!(sorted(&log), ["Added team-a/x", "Added team-b/x", "Updated team-b/x"]);
     let is_list = |verb| matches!(verb, Verb::List | Verb::Watch | Verb::StreamedList);
     let requests = world.server.requests();
     let mut lists = requests.iter().filter(|request| is_list(request.verb) && request.resource.is_some());
@@ -95,23 +95,23 @@ async fn forbidden_namespace_costs_others_nothing() -> Result<(), WorldError> {
     let world = world().await?;
     world.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
     let informers = of_teams(&world)?;
-    let (told, registration) = follow(&informers)?;
-    settled().await;
-    let error = informers.wait_for_sync(SOON).await.expect_err("one namespace is forbidden");
+    let (log, registration) = follow(&informers)?;
+    settle().await;
+    let error = informers.wait_for_sync(EVENT_TIMEOUT).await.expect_err("one namespace is forbidden");
     assert!(error.to_string().contains("namespace team-a"), "{error}");
     assert!(matches!(informers.freshness(), Freshness::Failed(_)), "{}", informers.freshness());
-    assert_eq!((told.all(), registration.has_synced()), (vec!["Added team-b/x".to_owned()], false));
+    assert_eq!((log.all(), registration.has_synced()), (vec!["Added team-b/x".to_owned()], false));
     let written = write(&world, "team-b", "2")?;
     informers.wait_for(&written).await?;
-    settled().await;
-    assert_eq!(told.all(), ["Added team-b/x", "Updated team-b/x"]);
+    settle().await;
+    assert_eq!(log.all(), ["Added team-b/x", "Updated team-b/x"]);
     let own = informers.informer("team-b").expect("the namespace is included");
     assert!(own.freshness().is_fresh() && own.lister()?.len() == 1);
 
     world.server.faults().clear_rules();
     assert!(registration.until_synced().await);
     assert!(informers.freshness().is_fresh());
-    assert_eq!(told.all(), ["Added team-b/x", "Updated team-b/x", "Added team-a/x"]);
+    assert_eq!(log.all(), ["Added team-b/x", "Updated team-b/x", "Added team-a/x"]);
     Ok(())
 }
 
@@ -119,19 +119,19 @@ async fn forbidden_namespace_costs_others_nothing() -> Result<(), WorldError> {
 async fn stalled_namespace_delays_no_other() -> Result<(), WorldError> {
     let world = world().await?;
     let informers = of_teams(&world)?;
-    let (told, _registration) = follow(&informers)?;
-    informers.wait_for_sync(SOON).await?;
-    settled().await;
+    let (log, _registration) = follow(&informers)?;
+    informers.wait_for_sync(EVENT_TIMEOUT).await?;
+    settle().await;
     let requests = world.server.requests();
     let watch = requests.iter().find(|request| !request.finished && request.path.contains("/namespaces/team-a/"));
     world.server.faults().stall_stream(watch.expect("an open watch").id, true);
     write(&world, "team-a", "2")?;
     write(&world, "team-b", "2")?;
-    settled().await;
-    assert_eq!(told.all()[2..], ["Updated team-b/x"]);
+    settle().await;
+    assert_eq!(log.all()[2..], ["Updated team-b/x"]);
     // The stalled watch is detected, and its change arrives.
     tokio::time::sleep(Duration::from_secs(300)).await;
-    assert_eq!(told.all()[2..], ["Updated team-b/x", "Updated team-a/x"]);
+    assert_eq!(log.all()[2..], ["Updated team-b/x", "Updated team-a/x"]);
     assert!(informers.freshness().is_fresh(), "{}", informers.freshness());
     Ok(())
 }
@@ -142,24 +142,24 @@ async fn namespace_may_be_deleted_and_created() -> Result<(), WorldError> {
     let mut scopes = Scope::all().in_each(TEAMS);
     scopes.push(Scope::namespace("later"));
     let informers = world.factory.multi_namespace_informer::<ConfigMap>(scopes)?;
-    let (told, _registration) = follow(&informers)?;
-    informers.wait_for_sync(SOON).await?;
-    settled().await;
+    let (log, _registration) = follow(&informers)?;
+    informers.wait_for_sync(EVENT_TIMEOUT).await?;
+    settle().await;
     world.server.delete_named("configmaps", "team-a", "x")?;
     world.server.delete_named("namespaces", "", "team-a")?;
     create_namespace(&world, "later")?;
     world.server.create(&config_map_in("later", "y", "1"))?;
     // The server removes a terminating namespace after its contents.
     for _ in 0..120 {
-        settled().await;
+        settle().await;
         if world.server.get("namespaces", "", "team-a").is_err() {
             break;
         }
     }
     create_namespace(&world, "team-a")?;
     world.server.create(&config_map_in("team-a", "x", "2"))?;
-    settled().await;
-    let mut events = told.all().split_off(2);
+    settle().await;
+    let mut events = log.all().split_off(2);
     // Events of different namespaces have no order.
     events.sort_by_key(|event| event.contains("later"));
     assert_eq!(events, ["Deleted team-a/x", "Added team-a/x", "Added later/y"]);
@@ -171,13 +171,13 @@ async fn namespace_may_be_deleted_and_created() -> Result<(), WorldError> {
 async fn other_set_shares_common_namespaces() -> Result<(), WorldError> {
     let world = world().await?;
     let informers = of_teams(&world)?;
-    informers.wait_for_sync(SOON).await?;
+    informers.wait_for_sync(EVENT_TIMEOUT).await?;
     let others = world.factory.multi_namespace_informer::<ConfigMap>(Scope::all().in_each(["team-b", "team-c"]))?;
     let id = |informers: &MultiNamespaceInformer<ConfigMap>| informers.informer("team-b").map(Informer::cache_id);
     assert_eq!(id(&informers), id(&others));
-    others.wait_for_sync(SOON).await?;
+    others.wait_for_sync(EVENT_TIMEOUT).await?;
     drop(informers);
-    settled().await;
+    settle().await;
     assert_eq!(world.server.open_watches(0), 2, "the dropped set gave its own namespace back");
     assert_eq!(others.lister()?.len(), 2);
     Ok(())
@@ -200,7 +200,7 @@ async fn handler_of_namespaces_never_overlaps() -> Result<(), WorldError> {
     assert!(registration.until_synced().await);
     for value in ["2", "3"] {
         TEAMS.iter().try_for_each(|team| write(&world, team, value).map(drop))?;
-        settled().await;
+        settle().await;
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(most.load(Ordering::Relaxed), 1);
@@ -216,18 +216,19 @@ async fn handler_of_namespaces_never_overlaps() -> Result<(), WorldError> {
 async fn filter_and_resync_cover_all_namespaces() -> Result<(), WorldError> {
     let world = world().await?;
     let informers = of_teams(&world)?;
-    let told = Told::default();
-    let own = told.clone();
+    let log = EventLog::default();
+    let own = log.clone();
     let is_odd = |map: &ConfigMap| map.data.iter().flatten().any(|(_, value)| ["1", "3"].contains(&value.as_str()));
     let handler = informers.handler().filter(is_odd).resync(Duration::from_secs(60));
-    let _registration = handler.on_event(move |event| own.say(format!("{} {}", event.name(), event.object().key())))?;
-    settled().await;
-    assert_eq!(sorted(&told), ["Added team-a/x", "Added team-b/x"]);
+    let _registration =
+        handler.on_event(move |event| own.record(format!("{} {}", event.name(), event.object().key())))?;
+    settle().await;
+    assert_eq!(sorted(&log), ["Added team-a/x", "Added team-b/x"]);
     write(&world, "team-b", "2")?;
-    settled().await;
-    assert_eq!(told.all()[2..], ["Deleted team-b/x"]);
+    settle().await;
+    assert_eq!(log.all()[2..], ["Deleted team-b/x"]);
     tokio::time::sleep(Duration::from_secs(62)).await;
-    assert_eq!(told.all()[3..], ["Resynced team-a/x"]);
+    assert_eq!(log.all()[3..], ["Resynced team-a/x"]);
     Ok(())
 }
 
@@ -237,25 +238,25 @@ async fn handler_survives_stop_of_one_namespace() -> Result<(), WorldError> {
     let informers = of_teams(&world)?;
     let dropped = Arc::new(AtomicBool::new(false));
     let captured = Dropped(dropped.clone());
-    let told = Told::default();
-    let own = told.clone();
+    let log = EventLog::default();
+    let own = log.clone();
     let registration = informers.on_event(move |event| {
         let _ = &captured;
-        own.say(event.object().key().to_string());
+        own.record(event.object().key().to_string());
     })?;
     assert!(registration.until_synced().await);
     informers.informer("team-a").expect("the namespace is included").stop();
     write(&world, "team-b", "2")?;
-    settled().await;
-    assert_eq!(told.all()[2..], ["team-b/x"]);
+    settle().await;
+    assert_eq!(log.all()[2..], ["team-b/x"]);
     assert!(matches!(informers.freshness(), Freshness::Stopped(_)));
     assert!(informers.on_event(|_| {}).is_err());
     registration.remove();
-    settled().await;
+    settle().await;
     assert!(dropped.load(Ordering::Relaxed), "a removed handler drops its values");
     write(&world, "team-b", "3")?;
-    settled().await;
-    assert_eq!(told.all().len(), 3);
+    settle().await;
+    assert_eq!(log.all().len(), 3);
     Ok(())
 }
 
@@ -302,7 +303,7 @@ async fn one_history(seed: u64) -> Result<(), WorldError> {
     let informers = world.factory.multi_namespace_informer::<ConfigMap>(scopes)?;
     let view = Arc::new(Mutex::new(BTreeMap::<String, ConfigMap>::new()));
     let own = view.clone();
-    let wrong = Told::default();
+    let wrong = EventLog::default();
     let violations = wrong.clone();
     let _registration = informers.on_event(move |event| {
         let mut view = own.lock();
@@ -312,7 +313,7 @@ async fn one_history(seed: u64) -> Result<(), WorldError> {
             Event::Updated { old, new } => {
                 let before = view.insert(key.clone(), ConfigMap::clone(new));
                 if before.as_ref().and_then(ConfigMap::uid) != old.uid() {
-                    violations.say(format!("{name} of {key} with another old state"));
+                    violations.record(format!("{name} of {key} with another old state"));
                 }
                 before
             }
@@ -320,7 +321,7 @@ async fn one_history(seed: u64) -> Result<(), WorldError> {
             Event::Resynced { .. } => return,
         };
         if before.is_some() == matches!(event, Event::Added { .. }) {
-            violations.say(format!("{name} of {key} at the wrong time"));
+            violations.record(format!("{name} of {key} at the wrong time"));
         }
     })?;
     for step in 0..60 {

@@ -14,7 +14,7 @@ use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_testing::{WorldError, config_map, config_map_in, pod};
 use tokio::time::Instant;
 
-use super::{SOON, World, names, settled};
+use super::{EVENT_TIMEOUT, World, names, settle};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -42,7 +42,7 @@ async fn until_checks_only_after_changes() -> Result<(), WorldError> {
     });
     tokio::time::sleep(Duration::from_secs(600)).await;
     world.write("a", "2")?;
-    settled().await;
+    settle().await;
     let (begun, written) = (Instant::now(), world.write("a", "3")?);
     let found = wait.await??;
     assert_eq!(found.resource_version(), written.resource_version());
@@ -58,10 +58,10 @@ async fn until_object_waits_for_each_state() -> Result<(), WorldError> {
     let (writer, key) = (world.server, key("a"));
     tokio::spawn(async move {
         for value in ["1", "2"] {
-            settled().await;
+            settle().await;
             drop(writer.replace(&config_map("a", value)).or_else(|_| writer.create(&config_map("a", value))));
         }
-        settled().await;
+        settle().await;
         drop(writer.delete_named("configmaps", "default", "a"));
         std::future::pending::<()>().await;
     });
@@ -78,24 +78,33 @@ async fn until_timeout_reports_last_state() -> Result<(), WorldError> {
     let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "s3cr3t"))?)?;
     let informer = world.synced().await?;
     let version = written.resource_version().unwrap_or_default();
-    let error =
-        informer.until_object(&key("a"), holds("2"), SOON).await.expect_err("no client writes this value").to_string();
+    let error = informer
+        .until_object(&key("a"), holds("2"), EVENT_TIMEOUT)
+        .await
+        .expect_err("no client writes this value")
+        .to_string();
     let begins = format!(
         "configmaps in all namespaces: the condition on default/a did not hold within 2.0 s; \
          last seen: default/a at version {version}; fresh, proven "
     );
     assert!(error.starts_with(&begins) && !error.contains("s3cr3t"), "{error}");
 
-    let none =
-        informer.until_object(&key("b"), holds("2"), SOON).await.expect_err("no client writes this value").to_string();
+    let none = informer
+        .until_object(&key("b"), holds("2"), EVENT_TIMEOUT)
+        .await
+        .expect_err("no client writes this value")
+        .to_string();
     assert!(none.contains("last seen: no default/b among 1 objects at version "), "{none}");
-    let all = informer.until(|cache: &Snapshot<ConfigMap>| cache.is_empty().then_some(()), SOON).await;
+    let all = informer.until(|cache: &Snapshot<ConfigMap>| cache.is_empty().then_some(()), EVENT_TIMEOUT).await;
     let all = all.expect_err("the cache is not empty").to_string();
     assert!(all.contains("the condition did not hold") && all.contains("last seen: 1 objects at version "), "{all}");
 
     world.server.faults().cut();
-    let cut =
-        informer.until_object(&key("a"), holds("2"), 15 * SOON).await.expect_err("the network is down").to_string();
+    let cut = informer
+        .until_object(&key("a"), holds("2"), 15 * EVENT_TIMEOUT)
+        .await
+        .expect_err("the network is down")
+        .to_string();
     assert!(cut.contains("; stale for "), "{cut}");
     Ok(())
 }
@@ -107,14 +116,15 @@ async fn until_waits_for_sync_and_ends() -> Result<(), WorldError> {
     world.server.faults().cut();
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
     let gone = |object: Option<&ConfigMap>| object.is_none();
-    let unsynced = informer.until_object(&key("a"), gone, SOON).await.expect_err("the object exists").to_string();
+    let unsynced =
+        informer.until_object(&key("a"), gone, EVENT_TIMEOUT).await.expect_err("the object exists").to_string();
     assert!(unsynced.contains("last seen: nothing, for it is not synced; starting for "), "{unsynced}");
     world.server.faults().heal();
     informer.wait_for_sync(HOUR).await?;
 
     let waiting = informer.clone();
     let wait = tokio::spawn(async move { waiting.until_object(&key("a"), gone, HOUR).await.map(drop) });
-    settled().await;
+    settle().await;
     informer.stop();
     assert!(matches!(wait.await?, Err(WaitError::Stopped { .. })));
     Ok(())
@@ -127,9 +137,9 @@ async fn until_ignores_undecodable_objects() -> Result<(), WorldError> {
     let informer = world.synced().await?;
     world.server.faults().undecodable("default", "a", true);
     world.write("a", "2")?;
-    settled().await;
+    settle().await;
     let any = informer
-        .until_object(&key("a"), |_| true, SOON)
+        .until_object(&key("a"), |_| true, EVENT_TIMEOUT)
         .await
         .expect_err("the state of the object is unknown")
         .to_string();
@@ -146,11 +156,11 @@ async fn index_lists_values_with_counts() -> Result<(), WorldError> {
     let pods = world.factory.informer::<Pod>(Scope::all())?;
     let by_node = pods.index(|pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
     assert_eq!(by_node.snapshot().counts().count(), 0);
-    pods.wait_for_sync(SOON).await?;
+    pods.wait_for_sync(EVENT_TIMEOUT).await?;
     let before = by_node.snapshot();
     world.server.delete_named("pods", "default", "b")?;
     world.server.create(&pod("d", "n-3"))?;
-    settled().await;
+    settle().await;
     let after = by_node.snapshot();
     let counts = |of: &steadfast::IndexSnapshot<Pod, String>| {
         of.counts().map(|(node, pods)| format!("{node}: {pods}")).collect::<Vec<_>>()
@@ -202,9 +212,9 @@ async fn parsed_selector_matches_server_results() -> Result<(), WorldError> {
         let selector = parse_selector(text)?;
         let asked = ListParams::default().labels(text);
         let found = |objects: &[Object<ConfigMap>]| names(objects);
-        let told = |objects: Vec<ConfigMap>| objects.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
-        assert_eq!(found(&lister.select(&selector)), told(all.list(&asked).await?.items), "{text:?}");
-        assert_eq!(found(&lister.select_in("shop", &selector)), told(shop.list(&asked).await?.items), "{text:?}");
+        let log = |objects: Vec<ConfigMap>| objects.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+        assert_eq!(found(&lister.select(&selector)), log(all.list(&asked).await?.items), "{text:?}");
+        assert_eq!(found(&lister.select_in("shop", &selector)), log(shop.list(&asked).await?.items), "{text:?}");
         let snapshot = lister.snapshot();
         let borrowed: Vec<_> = snapshot.select(Some("shop"), &selector).map(|object| object.name_any()).collect();
         assert_eq!(borrowed, found(&lister.select_in("shop", &selector)), "{text:?}");
@@ -228,20 +238,20 @@ async fn factory_freshness_is_worst_informer() -> Result<(), WorldError> {
     // The server rejects requests for secrets.
     world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::Forbidden);
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
-    settled().await;
+    settle().await;
     let unready = world.factory.freshness();
     assert_eq!(unready.status().as_u16(), 503);
     let (name, state) = unready.worst().ok_or("there are two")?;
     assert_eq!((name, state.name()), ("secrets in all namespaces", "failed"));
-    let told = unready.to_string();
+    let log = unready.to_string();
     assert!(
-        told.starts_with("secrets in all namespaces: failed for ") && told.contains("needs list and watch on secrets"),
-        "{told}"
+        log.starts_with("secrets in all namespaces: failed for ") && log.contains("needs list and watch on secrets"),
+        "{log}"
     );
-    assert_eq!(told.lines().count(), 1, "fresh caches need no line: {told}");
+    assert_eq!(log.lines().count(), 1, "fresh caches need no line: {log}");
 
     secrets.stop();
-    settled().await;
+    settle().await;
     assert!(world.factory.freshness().is_ready(), "stopped informers do not count");
     drop(config_maps);
     world.factory.shutdown();

@@ -12,19 +12,19 @@ use serde::Deserialize;
 use steadfast::{Event, Index, Informer, Registration, Scope};
 use steadfast_testing::{WorldError, config_map};
 
-use super::{Told, World, names, settled};
+use super::{EventLog, World, names, settle};
 
 /// Calls every method of an informer, and keeps the results.
 #[derive(Clone, Default)]
-struct Curious(Arc<Mutex<Vec<Got>>>, Told);
+struct ReentrantCaller(Arc<Mutex<Vec<CallResult>>>, EventLog);
 
-type Got = (Index<ConfigMap, String>, Registration<ConfigMap>);
+type CallResult = (Index<ConfigMap, String>, Registration<ConfigMap>);
 
-impl Curious {
-    fn ask(&self, informer: &Informer<ConfigMap>) {
-        let told = self.1.clone();
+impl ReentrantCaller {
+    fn call_all(&self, informer: &Informer<ConfigMap>) {
+        let log = self.1.clone();
         let index = informer.index(|object: &ConfigMap| Some(object.name_any()));
-        let registration = informer.on_event(move |event| told.event(&event)).expect("the informer is running");
+        let registration = informer.on_event(move |event| log.record_event(&event)).expect("the informer is running");
         informer.on_diagnostic(|_| {});
         let _ = (informer.snapshot(), informer.freshness(), informer.handlers(), informer.lister());
         self.0.lock().push((index, registration));
@@ -46,18 +46,18 @@ async fn index_function_may_call_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
-    let (own, curious) = (informer.clone(), Curious::default());
-    let asking = curious.clone();
+    let (own, caller) = (informer.clone(), ReentrantCaller::default());
+    let calling = caller.clone();
     let index = informer.index(move |object: &ConfigMap| {
-        asking.ask(&own);
+        calling.call_all(&own);
         Some(object.name_any())
     });
-    settled().await;
-    curious.check(1);
+    settle().await;
+    caller.check(1);
     world.write("a", "2")?;
-    settled().await;
+    settle().await;
     // Only the new state needs a call. The index remembers the values of the old state.
-    curious.check(2);
+    caller.check(2);
     assert_eq!(names(&index.get("a")), ["a"]);
     assert!(informer.freshness().is_fresh());
     informer.stop();
@@ -68,20 +68,20 @@ async fn index_function_may_call_informer() -> Result<(), WorldError> {
 async fn transform_may_call_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let (own, curious) = (Arc::new(OnceLock::<Informer<ConfigMap>>::new()), Curious::default());
-    let (asked, asking) = (own.clone(), curious.clone());
+    let (own, caller) = (Arc::new(OnceLock::<Informer<ConfigMap>>::new()), ReentrantCaller::default());
+    let (asked, calling) = (own.clone(), caller.clone());
     let transform = move |object: ConfigMap| {
         if let Some(informer) = asked.get() {
-            asking.ask(informer);
+            calling.call_all(informer);
         }
         object
     };
     let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(transform).start()?;
     drop(own.set(informer.clone()));
-    settled().await;
+    settle().await;
     world.write("a", "2")?;
-    settled().await;
-    curious.check(2);
+    settle().await;
+    caller.check(2);
     assert_eq!(informer.snapshot().len(), 1);
     informer.stop();
     Ok(())
@@ -92,19 +92,19 @@ async fn diagnostic_callback_may_add_handlers() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
-    let (own, curious) = (informer.clone(), Curious::default());
-    let asking = curious.clone();
+    let (own, caller) = (informer.clone(), ReentrantCaller::default());
+    let calling = caller.clone();
     let once = OnceLock::new();
     informer.on_diagnostic(move |_| {
         if once.set(()).is_ok() {
-            asking.ask(&own);
+            calling.call_all(&own);
         }
     });
     world.server.faults().cut();
-    settled().await;
+    settle().await;
     world.server.faults().heal();
-    settled().await;
-    curious.check(1);
+    settle().await;
+    caller.check(1);
     informer.stop();
     Ok(())
 }
@@ -112,17 +112,17 @@ async fn diagnostic_callback_may_add_handlers() -> Result<(), WorldError> {
 /// Object with a `Drop` that calls its informer.
 #[derive(Deserialize, Resource)]
 #[resource(inherit = ConfigMap)]
-struct Nosy {
+struct CallsOnDrop {
     metadata: ObjectMeta,
 }
 
-static ASKED: OnceLock<Informer<Nosy>> = OnceLock::new();
+static INFORMER: OnceLock<Informer<CallsOnDrop>> = OnceLock::new();
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
-impl Drop for Nosy {
+impl Drop for CallsOnDrop {
     fn drop(&mut self) {
-        if let Some(informer) = ASKED.get() {
-            let _ = (informer.handlers(), informer.snapshot(), informer.index(|_: &Nosy| Some(())));
+        if let Some(informer) = INFORMER.get() {
+            let _ = (informer.handlers(), informer.snapshot(), informer.index(|_: &CallsOnDrop| Some(())));
             DROPPED.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -132,15 +132,15 @@ impl Drop for Nosy {
 async fn object_drop_may_call_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let mut watch = steadfast::watch::<Nosy>(world.factory.connection(), Scope::all())?;
+    let mut watch = steadfast::watch::<CallsOnDrop>(world.factory.connection(), Scope::all())?;
     assert!(matches!(watch.next().await, Some(Event::Added { .. })));
-    assert!(ASKED.set(watch.informer().clone()).is_ok());
+    assert!(INFORMER.set(watch.informer().clone()).is_ok());
     // The queue still holds the old state, until its event is merged or delivered.
     world.write("a", "2")?;
-    settled().await;
+    settle().await;
     assert_eq!(DROPPED.load(Ordering::Relaxed), 0);
     world.server.delete(&config_map("a", "2"))?;
-    settled().await;
+    settle().await;
     assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
     assert!(matches!(watch.next().await, Some(Event::Deleted { .. })));
     assert_eq!(DROPPED.load(Ordering::Relaxed), 2);

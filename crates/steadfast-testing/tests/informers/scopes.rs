@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use steadfast::Scope;
 use steadfast_testing::{WorldError, config_map_in};
 
-use super::{SOON, World, names};
+use super::{EVENT_TIMEOUT, World, names};
 
 #[tokio::test(start_paused = true)]
 async fn default_scope_completes_requested_scopes() -> Result<(), WorldError> {
@@ -33,7 +33,7 @@ async fn default_scope_shares_informers_of_factory() -> Result<(), WorldError> {
     let own = factory.informer::<ConfigMap>(Scope::all())?;
     let same = world.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
     assert_eq!(own.cache_id(), same.cache_id());
-    world.factory.wait_for_sync(SOON).await?;
+    world.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     assert_eq!(names(&own.lister()?.all()), ["default"]);
     world.factory.shutdown();
     assert!(factory.informer::<ConfigMap>(Scope::all()).is_err(), "both handles share the shutdown");

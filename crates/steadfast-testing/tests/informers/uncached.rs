@@ -12,7 +12,7 @@ use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{WorldError, config_map, config_map_in, until};
 use tokio::time::timeout;
 
-use super::{SOON, World, settled};
+use super::{EVENT_TIMEOUT, World, settle};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -38,9 +38,9 @@ fn version(object: &ConfigMap) -> String {
 }
 
 /// Returns the next item of a stream other than a bookmark, within two seconds.
-async fn told(changes: &mut Changes<ConfigMap>) -> Result<String, WorldError> {
+async fn log(changes: &mut Changes<ConfigMap>) -> Result<String, WorldError> {
     loop {
-        let change = timeout(SOON, changes.next()).await?.ok_or("the stream has ended")??;
+        let change = timeout(EVENT_TIMEOUT, changes.next()).await?.ok_or("the stream has ended")??;
         let (name, object) = match change {
             Change::Added(object) => ("Added", object),
             Change::Modified(object) => ("Modified", object),
@@ -52,12 +52,12 @@ async fn told(changes: &mut Changes<ConfigMap>) -> Result<String, WorldError> {
 }
 
 /// Returns the names in a list, in order.
-async fn given(list: &mut List<ConfigMap>) -> Result<Vec<String>, StreamError> {
-    let mut given = Vec::new();
+async fn list_names(list: &mut List<ConfigMap>) -> Result<Vec<String>, StreamError> {
+    let mut list_names = Vec::new();
     while let Some(object) = list.next().await {
-        given.push(object?.name_any());
+        list_names.push(object?.name_any());
     }
-    Ok(given)
+    Ok(list_names)
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,10 +67,10 @@ async fn watch_from_version_delivers_later_changes() -> Result<(), WorldError> {
     world.write("a", "2")?;
     world.server.delete_named("configmaps", "default", "a")?;
     let mut changes = world.changes_from(&version(&before));
-    assert_eq!(told(&mut changes).await?, "Modified a", "the stream starts after this version");
-    assert_eq!(told(&mut changes).await?, "Deleted a");
+    assert_eq!(log(&mut changes).await?, "Modified a", "the stream starts after this version");
+    assert_eq!(log(&mut changes).await?, "Deleted a");
     let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
-    assert_eq!(told(&mut changes).await?, "Added b");
+    assert_eq!(log(&mut changes).await?, "Added b");
     assert_eq!(changes.version().as_str(), version(&written));
     assert!(changes.freshness().is_fresh(), "{}", changes.freshness());
     assert_eq!(world.server.request_counts().full_transfers(), 0);
@@ -92,7 +92,7 @@ async fn watch_from_version_resumes_after_cuts() -> Result<(), WorldError> {
             _ => world.server.faults().split_bodies(7),
         }
         world.write("a", &format!("{round}."))?;
-        settled().await;
+        settle().await;
         world.server.faults().heal();
         loop {
             match timeout(MINUTE, changes.next()).await?.ok_or("the stream has ended")?? {
@@ -108,19 +108,19 @@ async fn watch_from_version_resumes_after_cuts() -> Result<(), WorldError> {
 
 /// Regression test: repeated events of the server were delivered twice, as 13 changes instead of 6.
 #[tokio::test(start_paused = true)]
-async fn repeated_events_are_given_once() -> Result<(), WorldError> {
+async fn repeated_events_are_delivered_once() -> Result<(), WorldError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
     let mut changes = world.changes_from(&version(&first));
     for number in 1..=6 {
         let written = world.write("a", &number.to_string())?;
-        assert_eq!(told(&mut changes).await?, "Modified a");
+        assert_eq!(log(&mut changes).await?, "Modified a");
         assert_eq!(changes.version().as_str(), version(&written));
         world.server.faults().repeat_events(3);
         world.server.faults().end_watches();
-        settled().await;
+        settle().await;
     }
-    assert!(timeout(MINUTE, told(&mut changes)).await?.is_err(), "no other changes exist");
+    assert!(timeout(MINUTE, log(&mut changes)).await?.is_err(), "no other changes exist");
     Ok(())
 }
 
@@ -136,10 +136,10 @@ async fn error_without_status_keeps_stream() -> Result<(), WorldError> {
     world.server.faults().respond(rule, InjectedResponse::ErrorObject(object));
     let mut changes = world.changes_from(&version(&first));
     let reading = tokio::spawn(async move {
-        let change = told(&mut changes).await.map_err(|error| error.to_string());
+        let change = log(&mut changes).await.map_err(|error| error.to_string());
         (change, changes.version())
     });
-    settled().await;
+    settle().await;
     let written = world.write("a", "1")?;
     let (change, at) = reading.await?;
     assert_eq!((change?.as_str(), at.as_str()), ("Modified a", version(&written).as_str()));
@@ -152,7 +152,7 @@ async fn expired_version_ends_stream() -> Result<(), WorldError> {
     let old: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
     world.write("a", "2")?;
     let mut running = world.changes_from(&version(&old));
-    assert_eq!(told(&mut running).await?, "Modified a");
+    assert_eq!(log(&mut running).await?, "Modified a");
     world.server.faults().cut();
     world.write("a", "3")?;
     world.server.compact();
@@ -162,11 +162,8 @@ async fn expired_version_ends_stream() -> Result<(), WorldError> {
     for changes in [&mut late, &mut running] {
         let error = timeout(MINUTE, changes.next()).await?.ok_or("it has ended")?.expect_err("the version has expired");
         let StreamError::Expired { version, .. } = &error else { panic!("{error}") };
-        let told = error.to_string();
-        assert!(
-            told.contains(&format!("after version {version} cannot be had")) && told.contains("list, and"),
-            "{told}"
-        );
+        let log = error.to_string();
+        assert!(log.contains(&format!("after version {version} cannot be had")) && log.contains("list, and"), "{log}");
         assert!(changes.next().await.is_none());
         assert_eq!(changes.freshness().name(), "stopped");
     }
@@ -177,7 +174,8 @@ async fn expired_version_ends_stream() -> Result<(), WorldError> {
 async fn version_of_other_history_is_expired() -> Result<(), WorldError> {
     let world = World::new().await?;
     let mut changes = world.changes_from("1000000");
-    let error = timeout(SOON, changes.next()).await?.ok_or("it has ended")?.expect_err("the version does not exist");
+    let error =
+        timeout(EVENT_TIMEOUT, changes.next()).await?.ok_or("it has ended")?.expect_err("the version does not exist");
     assert!(matches!(error, StreamError::Expired { .. }) && error.to_string().contains("another one"), "{error}");
     for none in ["", "0"] {
         let error =
@@ -193,7 +191,7 @@ async fn silent_watch_is_stale_and_replaced() -> Result<(), WorldError> {
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
     let mut changes = world.changes_from(&version(&first));
     world.write("a", "1")?;
-    assert_eq!(told(&mut changes).await?, "Modified a");
+    assert_eq!(log(&mut changes).await?, "Modified a");
     world.server.faults().stall_streams(true);
     world.write("a", "2")?;
     let begun = tokio::time::Instant::now();
@@ -217,7 +215,7 @@ async fn forbidden_watch_names_missing_permission() -> Result<(), WorldError> {
         world.changes_from(&version(&first)).next().await.ok_or("it has ended")?.expect_err("the request is forbidden");
     assert!(error.to_string().contains("needs watch on configmaps"), "{error}");
     world.server.faults().respond(RequestRule::any(), InjectedResponse::Forbidden);
-    let error = given(&mut world.list()).await.expect_err("the request is forbidden");
+    let error = list_names(&mut world.list()).await.expect_err("the request is forbidden");
     assert!(matches!(error, StreamError::Rejected { .. }), "{error}");
     Ok(())
 }
@@ -232,15 +230,15 @@ async fn undecodable_object_does_not_end_stream() -> Result<(), WorldError> {
     let unread = list.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
     assert!(matches!(unread, StreamError::Unreadable { .. }), "{unread}");
     assert!(unread.to_string().contains("default/a") && !unread.to_string().contains("s3cr3t"), "{unread}");
-    assert_eq!(given(&mut list).await?, ["b"]);
+    assert_eq!(list_names(&mut list).await?, ["b"]);
 
-    assert_eq!(told(&mut changes).await?, "Added b");
+    assert_eq!(log(&mut changes).await?, "Added b");
     let written = world.write("a", "2")?;
     let unread = changes.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
     assert!(unread.to_string().contains("default/a"), "{unread}");
     assert_eq!(changes.version().as_str(), version(&written), "the stream must not request the object again");
     world.write("b", "2")?;
-    assert_eq!(told(&mut changes).await?, "Modified b");
+    assert_eq!(log(&mut changes).await?, "Modified b");
     Ok(())
 }
 
@@ -250,7 +248,7 @@ async fn paged_list_returns_objects_and_version() -> Result<(), WorldError> {
     world.fill(1201)?;
     let mut list = world.list();
     assert_eq!(list.version(), None);
-    let names = given(&mut list).await?;
+    let names = list_names(&mut list).await?;
     assert_eq!((names.len(), names.first().map(String::as_str)), (1201, Some("c-0000")));
     let requests = world.server.requests();
     let pages = requests.iter().filter(|request| request.query.contains("limit=500")).count();
@@ -258,7 +256,7 @@ async fn paged_list_returns_objects_and_version() -> Result<(), WorldError> {
 
     let mut changes = world.changes_from(list.version().ok_or("it has one")?.as_str());
     world.server.create(&config_map("late", "1"))?;
-    assert_eq!(told(&mut changes).await?, "Added late");
+    assert_eq!(log(&mut changes).await?, "Added late");
     Ok(())
 }
 
@@ -274,24 +272,24 @@ async fn expired_continue_token_loses_no_object() -> Result<(), WorldError> {
         world.server.create(&config_map_in("default-2", &format!("c-{number:04}"), "1"))?;
     }
     let mut list = world.list();
-    let mut given = BTreeMap::new();
+    let mut list_names = BTreeMap::new();
     while let Some(object) = list.next().await {
         let object = object?;
         let version = object.resource_version().unwrap_or_default().parse::<u64>()?;
-        let doubled = given.insert((object.namespace(), object.name_any()), version);
+        let doubled = list_names.insert((object.namespace(), object.name_any()), version);
         assert_eq!(doubled, None, "{}", object.name_any());
-        if given.len() == 100 {
+        if list_names.len() == 100 {
             // Between two pages, the token expires. The remaining pages are of a later version, with these objects.
             world.server.faults().expire_continue_tokens(1);
             world.write("c-0001", "2")?;
             world.write("c-0999", "2")?;
         }
     }
-    assert_eq!(given.len(), 1200);
+    assert_eq!(list_names.len(), 1200);
     let mut changes = world.changes_from(list.version().ok_or("it has one")?.as_str());
-    let told = [told(&mut changes).await?, told(&mut changes).await?];
+    let log = [log(&mut changes).await?, log(&mut changes).await?];
     assert_eq!(
-        told,
+        log,
         ["Modified c-0001", "Modified c-0999"],
         "a watch from the first page's version delivers the missed changes"
     );
@@ -322,11 +320,11 @@ async fn unavailable_list_times_out_with_cause() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().cut();
     let begun = tokio::time::Instant::now();
-    let error = given(&mut world.list()).await.expect_err("the network is down");
+    let error = list_names(&mut world.list()).await.expect_err("the network is down");
     assert!(matches!(error, StreamError::Interrupted { .. }), "{error}");
     assert!(begun.elapsed() > Duration::from_secs(30) && begun.elapsed() < MINUTE, "{:?}", begun.elapsed());
     world.server.faults().heal();
-    assert_eq!(given(&mut world.list()).await?, Vec::<String>::new());
+    assert_eq!(list_names(&mut world.list()).await?, Vec::<String>::new());
     Ok(())
 }
 
@@ -342,7 +340,7 @@ async fn unread_list_delays_no_informer() -> Result<(), WorldError> {
     let informer = factory.informer::<ConfigMap>(Scope::all())?;
     informer.wait_for_sync(MINUTE).await?;
     assert_eq!(informer.lister()?.len(), 1000);
-    until(SOON, || informer.freshness().is_fresh()).await?;
-    assert_eq!(given(&mut list).await?.len(), 999);
+    until(EVENT_TIMEOUT, || informer.freshness().is_fresh()).await?;
+    assert_eq!(list_names(&mut list).await?.len(), 999);
     Ok(())
 }

@@ -9,13 +9,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{ResourceVersion, Scope, WaitError};
 use steadfast_testing::{WorldError, config_map, labelled_config_map};
 
-use super::{SOON, World, settled};
+use super::{EVENT_TIMEOUT, World, settle};
 
 #[tokio::test(start_paused = true)]
 async fn write_wait_returns_when_cached() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all().labels("app=web"))?;
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let inside: ConfigMap =
         serde_json::from_value(world.server.create(&labelled_config_map("a", "1", ("app", "web")))?)?;
     informer.wait_for(&inside).await?;
@@ -27,13 +27,13 @@ async fn write_wait_returns_when_cached() -> Result<(), WorldError> {
     assert!(begun.elapsed() < Duration::from_secs(6), "a write outside the selector: {:?}", begun.elapsed());
 
     world.server.delete_named("configmaps", "default", "a")?;
-    informer.wait_for_deletion(&inside, SOON).await?;
+    informer.wait_for_deletion(&inside, EVENT_TIMEOUT).await?;
     assert!(informer.lister()?.get("default", "a")?.is_none());
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_that_cannot_succeed_say_why() -> Result<(), WorldError> {
+async fn impossible_waits_report_reason() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let mut odd = config_map("a", "1");
@@ -42,18 +42,19 @@ async fn waits_that_cannot_succeed_say_why() -> Result<(), WorldError> {
     odd.metadata.uid = Some("u".to_owned());
     assert!(matches!(informer.wait_for(&odd).await, Err(WaitError::Opaque { .. })));
     assert!(
-        matches!(informer.wait_for_deletion(&odd, SOON).await, Err(WaitError::Opaque { .. })),
+        matches!(informer.wait_for_deletion(&odd, EVENT_TIMEOUT).await, Err(WaitError::Opaque { .. })),
         "an unordered version cannot distinguish a deletion from a later creation"
     );
 
     world.server.faults().cut();
-    let Err(late) = informer.wait_for_version(&ResourceVersion::from("9999"), SOON).await else {
+    let Err(late) = informer.wait_for_version(&ResourceVersion::from("9999"), EVENT_TIMEOUT).await else {
         panic!("no client wrote this version");
     };
     assert!(late.to_string().starts_with("configmaps in all namespaces did not reach version 9999 within 2.0 s"));
     let waiting = informer.clone();
-    let wait = tokio::spawn(async move { waiting.wait_for_version(&ResourceVersion::from("9999"), SOON).await });
-    settled().await;
+    let wait =
+        tokio::spawn(async move { waiting.wait_for_version(&ResourceVersion::from("9999"), EVENT_TIMEOUT).await });
+    settle().await;
     informer.stop();
     assert!(matches!(wait.await?, Err(WaitError::Stopped { .. })), "a stop ends it");
     Ok(())
@@ -65,13 +66,13 @@ async fn deletion_wait_survives_new_epoch() -> Result<(), WorldError> {
     let backup = world.server.revision();
     world.server.create(&config_map("lost", "1"))?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all().labels("none=such"))?;
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     world.server.faults().cut();
     // The cache never reaches this version, because the restore removed its history.
     let newer: ConfigMap = serde_json::from_value(world.server.create(&config_map("newer", "1"))?)?;
     let waiting = informer.clone();
     let wait = tokio::spawn(async move { waiting.wait_for_deletion(&newer, Duration::from_secs(120)).await });
-    settled().await;
+    settle().await;
     world.server.faults().restore(backup);
     world.server.faults().heal();
     wait.await??;
@@ -95,7 +96,7 @@ async fn version_wait_ignores_earlier_changes() -> Result<(), WorldError> {
     let informer = world.synced().await?;
     let last: u64 = world.server.revision() + 100;
     let wanted = ResourceVersion::from(last.to_string().as_str());
-    let mut wait = Box::pin(informer.wait_for_version(&wanted, SOON * 60));
+    let mut wait = Box::pin(informer.wait_for_version(&wanted, EVENT_TIMEOUT * 60));
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
     let mut context = Context::from_waker(&waker);
@@ -104,12 +105,12 @@ async fn version_wait_ignores_earlier_changes() -> Result<(), WorldError> {
         world.server.create(&config_map(&format!("map-{number}"), "1"))?;
         let version = ResourceVersion::from(world.server.revision().to_string().as_str());
         // The wait ensures that each change is published separately.
-        informer.wait_for_version(&version, SOON).await?;
+        informer.wait_for_version(&version, EVENT_TIMEOUT).await?;
     }
     assert_eq!(woken.0.load(Ordering::Relaxed), 0);
     world.server.create(&config_map("the-last", "1"))?;
     assert_eq!(world.server.revision(), last);
-    informer.wait_for_version(&wanted, SOON).await?;
+    informer.wait_for_version(&wanted, EVENT_TIMEOUT).await?;
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     assert!(wait.as_mut().poll(&mut context).is_ready());
     Ok(())

@@ -9,7 +9,7 @@ use steadfast::{Connection, Scope, WaitError, Writes};
 use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{InMemory, WorldError, config_map, config_map_in};
 
-use super::{SOON, World, settled};
+use super::{EVENT_TIMEOUT, World, settle};
 
 const LATER: Duration = Duration::from_secs(60);
 
@@ -30,7 +30,7 @@ async fn cache_contains_write_at_its_version() -> Result<(), WorldError> {
     let writes = recording.writes();
     assert_eq!((writes.len(), format!("{writes:?}")), (1, "[\"configmaps default/a at version 6\"]".into()));
     assert!(!world.factory.has_writes(&writes));
-    let late = world.factory.wait_for_writes(&writes, SOON).await;
+    let late = world.factory.wait_for_writes(&writes, EVENT_TIMEOUT).await;
     let Err(late @ WaitError::Deadline { .. }) = late else { panic!("{late:?}") };
     assert!(
         late.to_string()
@@ -55,7 +55,7 @@ async fn deletion_is_awaited_until_removed() -> Result<(), WorldError> {
     recording.scope(maps.delete("a", &DeleteParams::default())).await?;
     let writes = recording.writes();
     assert!(!informer.has_writes(&writes));
-    assert!(informer.wait_for_writes(&writes, SOON).await.is_err());
+    assert!(informer.wait_for_writes(&writes, EVENT_TIMEOUT).await.is_err());
     world.server.faults().lag(false);
     informer.wait_for_writes(&writes, LATER).await?;
     assert!(informer.lister()?.get("default", "a")?.is_none());
@@ -68,7 +68,7 @@ async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), WorldError> {
     let (connection, maps) = connected(&world);
     world.server.create(&config_map("a", "1"))?;
     let informer = world.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     world.server.faults().lag(true);
     let recording = connection.record_writes();
     recording
@@ -89,7 +89,7 @@ async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), WorldError> {
     recording.scope(other.create(&PostParams::default(), &config_map("c", "1"))).await?;
     assert_eq!(recording.writes().len(), 2, "the rejected write and the secret: {recording:?}");
     assert!(informer.has_writes(&recording.writes()));
-    informer.wait_for_writes(&recording.writes(), SOON).await?;
+    informer.wait_for_writes(&recording.writes(), EVENT_TIMEOUT).await?;
     Ok(())
 }
 
@@ -123,7 +123,7 @@ async fn simultaneous_probe_does_not_hide_write() -> Result<(), WorldError> {
     let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
     let begun = tokio::time::Instant::now();
-    informer.wait_for_writes(&informer.written_so_far(), SOON).await?;
+    informer.wait_for_writes(&informer.written_so_far(), EVENT_TIMEOUT).await?;
     let faults = world.server.faults();
     faults.lag(true);
     let recording = connection.record_writes();
@@ -152,7 +152,7 @@ async fn lost_response_triggers_version_probe() -> Result<(), WorldError> {
     let writes = recording.writes();
     assert_eq!(format!("{writes:?}"), "[\"a write whose response was lost, configmaps in default\"]");
     assert!(!informer.has_writes(&writes));
-    assert!(informer.wait_for_writes(&writes, SOON).await.is_err());
+    assert!(informer.wait_for_writes(&writes, EVENT_TIMEOUT).await.is_err());
     world.server.faults().lag(false);
     informer.wait_for_writes(&writes, LATER).await?;
     assert!(informer.has_writes(&writes));
@@ -169,14 +169,14 @@ async fn abandoned_and_pending_writes_are_awaited() -> Result<(), WorldError> {
     let recording = connection.record_writes();
     let created = PostParams::default();
     let map = config_map("a", "1");
-    let given_up = tokio::time::timeout(SOON, recording.scope(maps.create(&created, &map))).await;
+    let given_up = tokio::time::timeout(EVENT_TIMEOUT, recording.scope(maps.create(&created, &map))).await;
     assert!(given_up.is_err());
     assert!(format!("{recording:?}").contains("a write whose response was lost"), "{recording:?}");
     let under_way = connection.record_writes();
     let (other, work) = (maps.clone(), config_map("b", "1"));
     let work = under_way.scope(async move { other.create(&PostParams::default(), &work).await.map(drop) });
     let work = tokio::spawn(work);
-    settled().await;
+    settle().await;
     assert!(format!("{under_way:?}").contains("in flight"), "{under_way:?}");
     assert!(!informer.has_writes(&under_way.writes()));
     informer.wait_for_writes(&under_way.writes(), LATER).await?;
@@ -214,9 +214,9 @@ async fn rejected_cache_needs_no_wait() -> Result<(), WorldError> {
     let mut writes = Writes::default();
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": "default" } });
     writes.add::<Secret>(&serde_json::from_value(world.server.create(&secret)?)?);
-    assert!(secrets.wait_for_sync(SOON).await.is_err());
+    assert!(secrets.wait_for_sync(EVENT_TIMEOUT).await.is_err());
     assert!(secrets.has_writes(&writes));
-    world.factory.wait_for_writes(&writes, SOON).await?;
+    world.factory.wait_for_writes(&writes, EVENT_TIMEOUT).await?;
     Ok(())
 }
 
@@ -254,7 +254,7 @@ async fn subresource_patch_counts_as_write() -> Result<(), WorldError> {
     let pods = Api::<k8s_openapi::api::core::v1::Pod>::namespaced(connection.client(), "default");
     world.server.create(&steadfast_testing::pod("web", "n1"))?;
     let informer = world.factory.informer::<k8s_openapi::api::core::v1::Pod>(Scope::all())?;
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     world.server.faults().lag(true);
     let recording = connection.record_writes();
     let status = Patch::Merge(json!({ "status": { "phase": "Running" } }));
@@ -272,10 +272,10 @@ async fn caches_catch_up_with_each_other() -> Result<(), WorldError> {
     let elsewhere = InMemory::default().connection(&world.server).await?;
     let own = steadfast::InformerFactory::new(world.factory.connection());
     let other = own.informer::<ConfigMap>(Scope::all())?;
-    other.wait_for_sync(SOON).await?;
+    other.wait_for_sync(EVENT_TIMEOUT).await?;
     world.server.create(&config_map("a", "1"))?;
-    settled().await;
-    own.wait_for_writes(&informer.seen(), SOON).await?;
+    settle().await;
+    own.wait_for_writes(&informer.seen(), EVENT_TIMEOUT).await?;
     assert!(other.lister()?.get("default", "a")?.is_some());
     // The versions of one connection are meaningless on another, which may lead to another server. So they are not
     // awaited.
@@ -318,7 +318,7 @@ async fn unordered_versions_end_write_wait() -> Result<(), WorldError> {
         for namespace in namespaces {
             world.server.create(&config_map_in(namespace, &format!("map-{round}"), "1"))?;
         }
-        tokio::time::sleep(SOON).await;
+        tokio::time::sleep(EVENT_TIMEOUT).await;
     }
     assert!(
         informer.snapshot().version().is_some_and(|version| !version.is_ordered()),

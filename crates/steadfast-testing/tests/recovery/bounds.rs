@@ -128,7 +128,7 @@ async fn r4_interrupted_watch_resumes_without_list() -> Result<(), WorldError> {
         let informer = recording.informer();
         informer.wait_for_version(&world.newest(), TIMEOUT).await.map_err(|error| format!("{name}: {error}"))?;
         until(TIMEOUT, || informer.freshness().is_fresh()).await?;
-        until(TIMEOUT, || recording.in_words(&format!("default/{key}")) == ["Added"]).await?;
+        until(TIMEOUT, || recording.descriptions(&format!("default/{key}")) == ["Added"]).await?;
         assert_eq!(world.lists(), 1, "{name}");
     }
     assert_eq!(recording.events().len(), faults.len(), "no event is repeated");
@@ -205,7 +205,7 @@ async fn r8_only_undecodable_objects_are_unknown() -> Result<(), WorldError> {
     assert_eq!(named(informer), ["default/never"], "the first list must name the object");
     assert!(lister.get("default", "never").is_err());
 
-    spoil(&world, "a", true).await?;
+    make_undecodable(&world, "a", true).await?;
     write(&world, informer, "a", "2").await?;
     assert_eq!(
         named(informer),
@@ -215,28 +215,28 @@ async fn r8_only_undecodable_objects_are_unknown() -> Result<(), WorldError> {
     assert!(lister.get("default", "a").is_err());
     assert_eq!(lister.all().len(), 1);
     write(&world, informer, "b", "2").await?;
-    until(TIMEOUT, || recording.in_words("default/b") == ["Added", "Updated"]).await?;
+    until(TIMEOUT, || recording.descriptions("default/b") == ["Added", "Updated"]).await?;
 
-    spoil(&world, "a", false).await?;
+    make_undecodable(&world, "a", false).await?;
     write(&world, informer, "a", "3").await?;
-    until(TIMEOUT, || recording.in_words("default/a") == ["Added", "Updated"]).await?;
+    until(TIMEOUT, || recording.descriptions("default/a") == ["Added", "Updated"]).await?;
     assert_eq!(named(informer), ["default/never"]);
 
-    spoil(&world, "a", true).await?;
+    make_undecodable(&world, "a", true).await?;
     write(&world, informer, "a", "4").await?;
     for name in ["a", "never"] {
         world.server.delete_named("configmaps", "default", name)?;
     }
     informer.wait_for_version(&world.newest(), TIMEOUT).await?;
-    until(TIMEOUT, || recording.in_words("default/a") == ["Added", "Updated", "Deleted Observed Deleted"]).await?;
-    assert_eq!(recording.in_words("default/never"), [""; 0], "an object that was never delivered has no deletion");
+    until(TIMEOUT, || recording.descriptions("default/a") == ["Added", "Updated", "Deleted Observed Deleted"]).await?;
+    assert_eq!(recording.descriptions("default/never"), [""; 0], "an object that was never delivered has no deletion");
     assert_eq!(named(informer), [""; 0], "a deleted object is not named");
     assert_eq!(world.lists(), 1);
     Ok(())
 }
 
 /// Makes the server send the object `name` in an undecodable form, or in its valid form, on streams from here on.
-async fn spoil(world: &World, name: &str, on: bool) -> Result<(), WorldError> {
+async fn make_undecodable(world: &World, name: &str, on: bool) -> Result<(), WorldError> {
     world.server.faults().undecodable("default", name, on);
     let watches = world.server.request_counts().watches;
     world.server.faults().end_watches();

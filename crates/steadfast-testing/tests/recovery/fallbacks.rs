@@ -14,7 +14,7 @@ use steadfast_testing::{
     ConfigMapInForm, Form, InMemory, WorldError, builder_in_form, config_map, config_map_in, until,
 };
 
-const SOON: Duration = Duration::from_secs(5);
+const SHORT_TIME: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -44,17 +44,17 @@ impl World {
     }
 
     /// Returns the number of requests with this verb.
-    fn asked(&self, verb: Verb) -> usize {
+    fn request_count(&self, verb: Verb) -> usize {
         self.server.requests().iter().filter(|request| request.verb == verb).count()
     }
 }
 
-fn holds(informer: &Informer<ConfigMapInForm>, name: &str) -> bool {
+fn is_cached(informer: &Informer<ConfigMapInForm>, name: &str) -> bool {
     informer.snapshot().entry(Some("default"), name).is_some()
 }
 
 /// Returns the reason why the fresh informer lists instead of watching, if it does.
-fn polled(informer: &Informer<ConfigMapInForm>) -> Option<String> {
+fn polling_reason(informer: &Informer<ConfigMapInForm>) -> Option<String> {
     let Freshness::Fresh { polled, .. } = informer.freshness() else { return None };
     polled.map(|polled| polled.to_string())
 }
@@ -65,9 +65,9 @@ async fn rejected_streamed_list_falls_back_to_pages() -> Result<(), WorldError> 
         let world = World::new().await?;
         world.refuse(&[Verb::StreamedList], InjectedResponse::code(code));
         let informer = world.informer(Scope::all())?;
-        informer.wait_for_sync(SOON).await.map_err(|error| format!("{code}: {error}"))?;
-        until(SOON, || informer.freshness().is_fresh()).await?;
-        assert_eq!(polled(&informer), None, "{code}: the informer must watch");
+        informer.wait_for_sync(SHORT_TIME).await.map_err(|error| format!("{code}: {error}"))?;
+        until(SHORT_TIME, || informer.freshness().is_fresh()).await?;
+        assert_eq!(polling_reason(&informer), None, "{code}: the informer must watch");
     }
     Ok(())
 }
@@ -78,8 +78,8 @@ async fn repeatedly_cut_streamed_list_becomes_paged() -> Result<(), WorldError> 
     let streams = RequestRule::any().verb(Verb::StreamedList);
     world.server.faults().corrupt(streams, BodyCorruption::Truncated);
     let informer = world.informer(Scope::all())?;
-    informer.wait_for_sync(SOON).await?;
-    assert_eq!((world.asked(Verb::StreamedList), world.asked(Verb::List)), (3, 1));
+    informer.wait_for_sync(SHORT_TIME).await?;
+    assert_eq!((world.request_count(Verb::StreamedList), world.request_count(Verb::List)), (3, 1));
     Ok(())
 }
 
@@ -91,7 +91,7 @@ async fn streamed_list_without_end_becomes_paged() -> Result<(), WorldError> {
     let server = world.server.clone();
     tokio::spawn(async move {
         for number in 0_u32.. {
-            tokio::time::sleep(SOON).await;
+            tokio::time::sleep(SHORT_TIME).await;
             if server.create(&config_map(&format!("n-{number}"), "1")).is_err() {
                 return;
             }
@@ -106,12 +106,12 @@ async fn streamed_list_without_end_becomes_paged() -> Result<(), WorldError> {
 async fn rejected_selector_keeps_streamed_lists() -> Result<(), WorldError> {
     let world = World::new().await?;
     let bad = world.informer(Scope::all().labels("a in (b"))?;
-    tokio::time::sleep(SOON).await;
+    tokio::time::sleep(SHORT_TIME).await;
     assert!(matches!(bad.freshness(), Freshness::Failed(_)), "{}", bad.freshness());
-    let before = world.asked(Verb::StreamedList);
+    let before = world.request_count(Verb::StreamedList);
     let good = world.informer(Scope::all())?;
-    good.wait_for_sync(SOON).await?;
-    assert_eq!(world.asked(Verb::StreamedList), before + 1, "the first list must be streamed");
+    good.wait_for_sync(SHORT_TIME).await?;
+    assert_eq!(world.request_count(Verb::StreamedList), before + 1, "the first list must be streamed");
     Ok(())
 }
 
@@ -120,13 +120,13 @@ async fn stream_failure_is_remembered_temporarily() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().refuse_streamed_lists(true);
     let first = world.informer(Scope::all())?;
-    first.wait_for_sync(SOON).await?;
-    world.informer(Scope::namespace("default"))?.wait_for_sync(SOON).await?;
-    assert_eq!(world.asked(Verb::StreamedList), 1, "the second informer must request pages at once");
+    first.wait_for_sync(SHORT_TIME).await?;
+    world.informer(Scope::namespace("default"))?.wait_for_sync(SHORT_TIME).await?;
+    assert_eq!(world.request_count(Verb::StreamedList), 1, "the second informer must request pages at once");
     world.server.faults().refuse_streamed_lists(false);
     tokio::time::sleep(HOUR).await;
-    world.informer(Scope::namespace("default"))?.wait_for_sync(SOON).await?;
-    assert_eq!(world.asked(Verb::StreamedList), 2, "streaming must be retried after an hour");
+    world.informer(Scope::namespace("default"))?.wait_for_sync(SHORT_TIME).await?;
+    assert_eq!(world.request_count(Verb::StreamedList), 2, "streaming must be retried after an hour");
     Ok(())
 }
 
@@ -135,30 +135,33 @@ async fn list_only_cache_polls_every_minute() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::Forbidden);
     let informer = world.informer(Scope::all())?;
-    informer.wait_for_sync(SOON).await?;
-    until(SOON, || polled(&informer).is_some()).await?;
-    let told = polled(&informer).unwrap_or_default();
-    assert!(told.contains("listed every 60 s") && told.contains("needs watch on configmaps"), "{told}");
+    informer.wait_for_sync(SHORT_TIME).await?;
+    until(SHORT_TIME, || polling_reason(&informer).is_some()).await?;
+    let texts = polling_reason(&informer).unwrap_or_default();
+    assert!(texts.contains("listed every 60 s") && texts.contains("needs watch on configmaps"), "{texts}");
 
     world.server.create(&config_map("b", "1"))?;
     world.server.delete_named("configmaps", "default", "a")?;
-    until(MINUTE + SOON, || holds(&informer, "b") && !holds(&informer, "a")).await?;
-    let (lists, watches) = (world.asked(Verb::List), world.asked(Verb::Watch) + world.asked(Verb::StreamedList));
+    until(MINUTE + SHORT_TIME, || is_cached(&informer, "b") && !is_cached(&informer, "a")).await?;
+    let (lists, watches) =
+        (world.request_count(Verb::List), world.request_count(Verb::Watch) + world.request_count(Verb::StreamedList));
     let begun = tokio::time::Instant::now();
     while begun.elapsed() < HOUR {
         let Freshness::Fresh { age, .. } = informer.freshness() else { panic!("{}", informer.freshness()) };
         assert!(age <= 2 * MINUTE, "{age:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let (lists, watches) =
-        (world.asked(Verb::List) - lists, world.asked(Verb::Watch) + world.asked(Verb::StreamedList) - watches);
+    let (lists, watches) = (
+        world.request_count(Verb::List) - lists,
+        world.request_count(Verb::Watch) + world.request_count(Verb::StreamedList) - watches,
+    );
     assert!((55..=70).contains(&lists), "{lists} lists in an hour");
     assert!((8..=20).contains(&watches), "{watches} watch attempts in an hour");
 
     world.server.faults().clear_rules();
-    until(10 * MINUTE, || informer.freshness().is_fresh() && polled(&informer).is_none()).await?;
+    until(10 * MINUTE, || informer.freshness().is_fresh() && polling_reason(&informer).is_none()).await?;
     world.server.create(&config_map("c", "1"))?;
-    until(SOON, || holds(&informer, "c")).await?;
+    until(SHORT_TIME, || is_cached(&informer, "c")).await?;
     Ok(())
 }
 
@@ -166,12 +169,12 @@ async fn list_only_cache_polls_every_minute() -> Result<(), WorldError> {
 async fn revoked_watch_permission_falls_back_to_lists() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.informer(Scope::all())?;
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(SHORT_TIME).await?;
     tokio::time::sleep(10 * MINUTE).await;
     world.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::Forbidden);
     world.server.faults().end_watches();
     world.server.delete_named("configmaps", "default", "a")?;
-    until(Duration::from_secs(20), || !holds(&informer, "a") && polled(&informer).is_some()).await?;
+    until(Duration::from_secs(20), || !is_cached(&informer, "a") && polling_reason(&informer).is_some()).await?;
     Ok(())
 }
 
@@ -180,12 +183,12 @@ async fn write_wait_triggers_early_poll() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::code(405));
     let informer = world.informer(Scope::all())?;
-    informer.wait_for_sync(SOON).await?;
-    tokio::time::sleep(SOON).await;
+    informer.wait_for_sync(SHORT_TIME).await?;
+    tokio::time::sleep(SHORT_TIME).await;
     let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
     let begun = tokio::time::Instant::now();
     informer.wait_for(&written).await?;
-    assert!(holds(&informer, "b") && begun.elapsed() < 2 * SOON, "{:?}", begun.elapsed());
+    assert!(is_cached(&informer, "b") && begun.elapsed() < 2 * SHORT_TIME, "{:?}", begun.elapsed());
     Ok(())
 }
 
@@ -200,18 +203,18 @@ async fn permanently_failing_watch_is_polled_gently() -> Result<(), WorldError> 
     ] {
         let world = World::new().await?;
         let informer = world.informer(Scope::all())?;
-        informer.wait_for_sync(SOON).await?;
+        informer.wait_for_sync(SHORT_TIME).await?;
         world.refuse(&[Verb::Watch], answer.clone());
         world.server.faults().end_watches();
         world.server.delete_named("configmaps", "default", "a")?;
-        until(2 * MINUTE, || !holds(&informer, "a")).await.map_err(|error| format!("{answer:?}: {error}"))?;
-        let lists = world.asked(Verb::List) + world.asked(Verb::StreamedList);
+        until(2 * MINUTE, || !is_cached(&informer, "a")).await.map_err(|error| format!("{answer:?}: {error}"))?;
+        let lists = world.request_count(Verb::List) + world.request_count(Verb::StreamedList);
         tokio::time::sleep(HOUR).await;
-        let lists = world.asked(Verb::List) + world.asked(Verb::StreamedList) - lists;
+        let lists = world.request_count(Verb::List) + world.request_count(Verb::StreamedList) - lists;
         assert!(lists <= 80, "{answer:?}: {lists} lists in an hour");
         world.server.faults().clear_rules();
         world.server.create(&config_map("b", "1"))?;
-        until(MINUTE, || holds(&informer, "b") && polled(&informer).is_none()).await?;
+        until(MINUTE, || is_cached(&informer, "b") && polling_reason(&informer).is_none()).await?;
     }
     Ok(())
 }
@@ -225,11 +228,11 @@ async fn metrics() -> Result<World, WorldError> {
 }
 
 /// Returns the events of a handler.
-type Told = Arc<Mutex<Vec<String>>>;
+type Texts = Arc<Mutex<Vec<String>>>;
 
-fn told(informer: &Informer<ConfigMapInForm>) -> Told {
-    let told = Told::default();
-    let own = told.clone();
+fn record_events(informer: &Informer<ConfigMapInForm>) -> Texts {
+    let texts = Texts::default();
+    let own = texts.clone();
     informer
         .on_event(move |event| {
             let name = event.object().key().name().to_owned();
@@ -240,11 +243,11 @@ fn told(informer: &Informer<ConfigMapInForm>) -> Told {
             own.lock().push(format!("{} {name}{how}", event.name()));
         })
         .expect("the informer is not stopped");
-    told
+    texts
 }
 
-fn taken(told: &Told) -> Vec<String> {
-    std::mem::take(&mut told.lock())
+fn take(texts: &Texts) -> Vec<String> {
+    std::mem::take(&mut texts.lock())
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,29 +255,29 @@ async fn objects_without_uids_are_polled_by_name() -> Result<(), WorldError> {
     let world = metrics().await?;
     world.server.create(&config_map("b", "1"))?;
     let informer = world.informer(Scope::all())?;
-    let notes = Told::default();
+    let notes = Texts::default();
     let own = notes.clone();
     informer.on_diagnostic(move |note| own.lock().push(note.to_string()));
-    let told = told(&informer);
-    informer.wait_for_sync(SOON).await?;
-    until(SOON, || polled(&informer).is_some()).await?;
-    assert!(polled(&informer).is_some_and(|told| told.contains("gives no version to watch from")));
-    assert!(holds(&informer, "a") && holds(&informer, "b"));
-    until(SOON, || told.lock().len() == 2).await?;
-    assert_eq!(taken(&told), ["Added a", "Added b"]);
+    let texts = record_events(&informer);
+    informer.wait_for_sync(SHORT_TIME).await?;
+    until(SHORT_TIME, || polling_reason(&informer).is_some()).await?;
+    assert!(polling_reason(&informer).is_some_and(|texts| texts.contains("gives no version to watch from")));
+    assert!(is_cached(&informer, "a") && is_cached(&informer, "b"));
+    until(SHORT_TIME, || texts.lock().len() == 2).await?;
+    assert_eq!(take(&texts), ["Added a", "Added b"]);
 
     tokio::time::sleep(5 * MINUTE).await;
-    assert!(taken(&told).is_empty(), "unchanged content must not be reported");
-    assert!(polled(&informer).is_some(), "{}", informer.freshness());
+    assert!(take(&texts).is_empty(), "unchanged content must not be reported");
+    assert!(polling_reason(&informer).is_some(), "{}", informer.freshness());
 
     world.server.replace(&config_map("a", "2"))?;
-    until(MINUTE + SOON, || taken(&told) == ["Updated a"]).await?;
+    until(MINUTE + SHORT_TIME, || take(&texts) == ["Updated a"]).await?;
     // Without UIDs, a deletion and a recreation between two lists are indistinguishable from an update.
     world.server.delete_named("configmaps", "default", "a")?;
     world.server.create(&config_map("a", "3"))?;
-    until(MINUTE + SOON, || taken(&told) == ["Updated a"]).await?;
+    until(MINUTE + SHORT_TIME, || take(&texts) == ["Updated a"]).await?;
     world.server.delete_named("configmaps", "default", "b")?;
-    until(MINUTE + SOON, || taken(&told) == ["Deleted b inferred deleted"]).await?;
+    until(MINUTE + SHORT_TIME, || take(&texts) == ["Deleted b inferred deleted"]).await?;
 
     let begun = tokio::time::Instant::now();
     while begun.elapsed() < HOUR {
@@ -282,9 +285,9 @@ async fn objects_without_uids_are_polled_by_name() -> Result<(), WorldError> {
             panic!("{}", informer.freshness())
         };
         assert!(age <= 2 * MINUTE, "{age:?}");
-        tokio::time::sleep(SOON).await;
+        tokio::time::sleep(SHORT_TIME).await;
     }
-    let notes = taken(&notes);
+    let notes = take(&notes);
     assert_eq!(
         notes.iter().filter(|note| note.contains("without a UID")).count(),
         1,
@@ -299,25 +302,25 @@ async fn objects_without_uids_are_polled_by_name() -> Result<(), WorldError> {
 async fn unversioned_write_is_awaited_by_list() -> Result<(), WorldError> {
     let world = metrics().await?;
     let informer = world.informer(Scope::all())?;
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(SHORT_TIME).await?;
     let begun = tokio::time::Instant::now();
     // The wait must work for the response of the server, and for the sent object without a version.
     let mut written: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
     informer.wait_for(&written).await?;
-    assert!(holds(&informer, "b"));
+    assert!(is_cached(&informer, "b"));
     let bare = config_map("c", "1");
     world.server.create(&bare)?;
     informer.wait_for(&bare).await?;
-    assert!(holds(&informer, "c"));
+    assert!(is_cached(&informer, "c"));
 
     world.server.delete_named("configmaps", "default", "c")?;
     informer.wait_for_deletion(&bare, MINUTE).await?;
-    assert!(!holds(&informer, "c"));
+    assert!(!is_cached(&informer, "c"));
     (written.metadata.uid, written.metadata.resource_version) = (None, None);
     world.server.delete_named("configmaps", "default", "b")?;
     informer.wait_for_deletion(&written, MINUTE).await?;
     assert!(begun.elapsed() < MINUTE, "the waits must cause polls before the next regular one: {:?}", begun.elapsed());
-    let never = informer.wait_for_deletion(&config_map("a", "1"), SOON).await;
+    let never = informer.wait_for_deletion(&config_map("a", "1"), SHORT_TIME).await;
     assert!(matches!(never, Err(WaitError::Deadline { .. })), "{never:?}");
     Ok(())
 }
@@ -331,10 +334,10 @@ async fn unordered_versions_are_reported_once() -> Result<(), WorldError> {
         world.server.faults().own_counters(true);
         let factory = InformerFactory::new(&world.connection);
         let informer = builder_in_form(&factory, Scope::all()).streamed_lists(streamed).start()?;
-        let notes = Told::default();
+        let notes = Texts::default();
         let own = notes.clone();
         informer.on_diagnostic(move |note| own.lock().push(note.to_string()));
-        informer.wait_for_sync(SOON).await?;
+        informer.wait_for_sync(SHORT_TIME).await?;
         let mut there = BTreeSet::from([("default".to_owned(), "a".to_owned())]);
         let held = || -> BTreeSet<_> {
             let snapshot = informer.snapshot();
@@ -357,19 +360,19 @@ async fn unordered_versions_are_reported_once() -> Result<(), WorldError> {
                 7 => world.server.faults().reset(),
                 _ => {}
             }
-            until(SOON, || held() == there || !informer.freshness().is_fresh())
+            until(SHORT_TIME, || held() == there || !informer.freshness().is_fresh())
                 .await
                 .map_err(|_| format!("round {round}, streamed {streamed}: {} and wrong", informer.freshness()))?;
             // A list shows that the versions have no common order. From then on, records apply in the order of the
             // stream.
-            until(2 * SOON, || held() == there)
+            until(2 * SHORT_TIME, || held() == there)
                 .await
-                .map_err(|_| format!("round {round}, streamed {streamed}: not there, {:#?}", taken(&notes)))?;
-            tokio::time::sleep(SOON).await;
+                .map_err(|_| format!("round {round}, streamed {streamed}: not there, {:#?}", take(&notes)))?;
+            tokio::time::sleep(SHORT_TIME).await;
         }
         // Without a version order, only a list proves that no change is missing.
         until(6 * MINUTE, || informer.freshness().is_fresh()).await?;
-        let notes = taken(&notes);
+        let notes = take(&notes);
         assert_eq!(notes.iter().filter(|note| note.contains("do not come from one counter")).count(), 1, "{notes:#?}");
         assert!(!notes.iter().any(|note| note.contains("history was replaced")), "{notes:#?}");
     }
@@ -383,7 +386,7 @@ async fn temporarily_rejected_resource_is_watched_promptly() -> Result<(), World
     for (code, listed_before) in [(404, 1), (404, 30), (403, 10), (405, 10), (404, 59)] {
         let world = World::new().await?;
         let informer = world.informer(Scope::all())?;
-        informer.wait_for_sync(SOON).await?;
+        informer.wait_for_sync(SHORT_TIME).await?;
         tokio::time::sleep(Duration::from_secs(listed_before)).await;
         world.server.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::code(code));
         world.server.faults().end_watches();
@@ -394,12 +397,12 @@ async fn temporarily_rejected_resource_is_watched_promptly() -> Result<(), World
             let name = format!("m{number}");
             let created = tokio::time::Instant::now();
             world.server.create(&config_map(&name, "1"))?;
-            until(MINUTE, || holds(&informer, &name)).await?;
+            until(MINUTE, || is_cached(&informer, &name)).await?;
             let (late, bound) = (created.elapsed(), if number == 0 { 9 } else { 1 });
             assert!(late <= Duration::from_secs(bound), "{code}, {name}: {late:?} late, {}", informer.freshness());
-            tokio::time::sleep(SOON).await;
+            tokio::time::sleep(SHORT_TIME).await;
         }
-        assert_eq!(polled(&informer), None, "{code}: the informer must watch");
+        assert_eq!(polling_reason(&informer), None, "{code}: the informer must watch");
     }
     Ok(())
 }

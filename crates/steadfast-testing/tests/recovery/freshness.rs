@@ -5,7 +5,7 @@
 mod audit;
 mod bookmarks;
 mod clock;
-mod judged;
+mod contract;
 mod lists;
 mod probes;
 mod waits;
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
-const SOON: Duration = Duration::from_secs(2);
+const SHORT_TIME: Duration = Duration::from_secs(2);
 
 struct World {
     server: Arc<ApiServer>,
@@ -31,7 +31,7 @@ struct World {
 
 /// Number of requests in a time span.
 #[derive(Debug)]
-struct Cost {
+struct RequestCounts {
     lists: usize,
     probes: usize,
     /// Watches of four seconds, in addition to the regular watch.
@@ -69,7 +69,7 @@ impl World {
     }
 
     /// Writes unrelated objects periodically, until the server is dropped.
-    fn noise(&self, every: Duration) {
+    fn write_periodically(&self, every: Duration) {
         let server = self.server.clone();
         tokio::spawn(async move {
             for number in 0_u32.. {
@@ -84,8 +84,8 @@ impl World {
         });
     }
 
-    fn cost_since(&self, begin: Duration) -> Cost {
-        let mut cost = Cost { lists: 0, probes: 0, short_watches: 0, watches: 0 };
+    fn requests_since(&self, begin: Duration) -> RequestCounts {
+        let mut cost = RequestCounts { lists: 0, probes: 0, short_watches: 0, watches: 0 };
         for request in self.server.requests().iter().filter(|request| request.at >= begin) {
             match request.verb {
                 Verb::List | Verb::StreamedList => cost.lists += 1,
@@ -112,40 +112,40 @@ async fn started(
 ) -> Result<Informer<ConfigMapInForm>, WorldError> {
     let informer = builder.inject_fault(fault).start()?;
     informer.wait_for_sync(PERIOD).await?;
-    until(SOON, || informer.freshness().is_fresh()).await?;
+    until(SHORT_TIME, || informer.freshness().is_fresh()).await?;
     Ok(informer)
 }
 
 /// Observations of a reader within a time span: the sequence of states, the maximum age of a fresh one, and the causes.
-struct Told {
+struct FreshnessObservations {
     states: Vec<&'static str>,
     oldest: Duration,
     causes: Vec<Arc<str>>,
     fresh_for: Duration,
 }
 
-async fn told(informer: &Informer<ConfigMapInForm>, time: Duration) -> Told {
+async fn observe_freshness(informer: &Informer<ConfigMapInForm>, time: Duration) -> FreshnessObservations {
     const STEP: Duration = Duration::from_millis(100);
     let begun = Instant::now();
     let none = Duration::ZERO;
-    let mut told = Told { states: Vec::new(), oldest: none, causes: Vec::new(), fresh_for: none };
+    let mut observed = FreshnessObservations { states: Vec::new(), oldest: none, causes: Vec::new(), fresh_for: none };
     while begun.elapsed() < time {
         let state = informer.freshness();
         if let Freshness::Fresh { age, .. } = &state {
-            told.oldest = told.oldest.max(*age);
-            told.fresh_for += STEP;
+            observed.oldest = observed.oldest.max(*age);
+            observed.fresh_for += STEP;
         }
         if let Some(doubt) = state.doubt()
-            && !told.causes.contains(&doubt.why)
+            && !observed.causes.contains(&doubt.why)
         {
-            told.causes.push(doubt.why.clone());
+            observed.causes.push(doubt.why.clone());
         }
-        if told.states.last() != Some(&state.name()) {
-            told.states.push(state.name());
+        if observed.states.last() != Some(&state.name()) {
+            observed.states.push(state.name());
         }
         tokio::time::sleep(STEP).await;
     }
-    told
+    observed
 }
 
 /// Returns all diagnostics of `informer`.
@@ -160,15 +160,17 @@ fn noted(notes: &Mutex<Vec<Diagnostic>>, wanted: impl Fn(&Diagnostic) -> bool) -
     notes.lock().iter().filter(|note| wanted(note)).count()
 }
 
-fn held(informer: &Informer<ConfigMapInForm>, name: &str) -> bool {
+fn is_cached(informer: &Informer<ConfigMapInForm>, name: &str) -> bool {
     informer.snapshot().entry(Some("default"), name).is_some()
 }
 
 /// Creates a server with rising bookmarks every ten seconds, and an informer that has seen enough of them.
-async fn in_rhythm(fault: Option<InjectedFault>) -> Result<(World, Informer<ConfigMapInForm>), WorldError> {
+async fn with_regular_bookmarks(
+    fault: Option<InjectedFault>,
+) -> Result<(World, Informer<ConfigMapInForm>), WorldError> {
     let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     world.server.create(&config_map("a", "1"))?;
-    world.noise(SOON);
+    world.write_periodically(SHORT_TIME);
     let informer = started(world.build(), fault).await?;
     tokio::time::sleep(PERIOD).await;
     Ok((world, informer))

@@ -25,14 +25,14 @@ fn server() -> ApiServerBuilder {
 }
 
 /// Server with one config map, and an informer with this injected fault.
-struct Stage {
+struct Fixture {
     server: ApiServer,
     recorder: Recorder,
     informer: Informer<ConfigMapInForm>,
     _factory: InformerFactory,
 }
 
-impl Stage {
+impl Fixture {
     async fn new(fault: Option<InjectedFault>) -> Result<Self, WorldError> {
         Self::on(server().start().await?, fault).await
     }
@@ -58,7 +58,7 @@ impl Stage {
         Ok(())
     }
 
-    async fn judge(self) -> Report {
+    async fn check(self) -> Report {
         self.recorder.settle(&self.server).await;
         self.report()
     }
@@ -120,31 +120,31 @@ async fn cut_off(
     fault: Option<InjectedFault>,
     then: impl FnOnce(&ApiServer) -> Result<(), Status>,
 ) -> Result<Report, WorldError> {
-    let stage = Stage::new(fault).await?;
-    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
-    stage.server.faults().cut();
-    stage.server.delete_named("configmaps", "default", "a")?;
-    then(&stage.server)?;
+    let fixture = Fixture::new(fault).await?;
+    fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
+    fixture.server.faults().cut();
+    fixture.server.delete_named("configmaps", "default", "a")?;
+    then(&fixture.server)?;
     // Without the window of events, only a relist can show the deletion.
-    stage.server.faults().expire_events();
-    stage.server.faults().heal();
-    Ok(stage.judge().await)
+    fixture.server.faults().expire_events();
+    fixture.server.faults().heal();
+    Ok(fixture.check().await)
 }
 
 async fn repeated_after_a_resume(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
-    let stage = Stage::new(fault).await?;
-    let seen = stage.recorder.record_as(&stage.informer, NAME);
+    let fixture = Fixture::new(fault).await?;
+    let seen = fixture.recorder.record_as(&fixture.informer, NAME);
     seen.until_synced().await;
     for (before, value) in (1..).zip(["2", "3", "4", "5"]) {
-        stage.update(value)?;
-        until(EVENT_TIMEOUT, || seen.in_words("default/a").len() > before).await?;
+        fixture.update(value)?;
+        until(EVENT_TIMEOUT, || seen.descriptions("default/a").len() > before).await?;
     }
-    stage.server.faults().repeat_events(3);
-    stage.server.faults().reset();
+    fixture.server.faults().repeat_events(3);
+    fixture.server.faults().reset();
     // An event after the repeated ones shows that those were processed.
-    stage.server.create(&config_map("b", "1"))?;
-    until(EVENT_TIMEOUT, || !seen.in_words("default/b").is_empty()).await?;
-    Ok(stage.judge().await)
+    fixture.server.create(&config_map("b", "1"))?;
+    until(EVENT_TIMEOUT, || !seen.descriptions("default/b").is_empty()).await?;
+    Ok(fixture.check().await)
 }
 
 /// Makes the second replica lag, and directs the client's next connection to it, with an expired version.
@@ -153,21 +153,21 @@ async fn moved_to_a_lagging_replica(fault: Option<InjectedFault>) -> Result<Repo
     let proxy = FaultProxy::start([0, 1].map(|replica| server.address(replica)))?;
     let mut config = steadfast_testing::kube_config(&server).await?;
     config.cluster_url = format!("http://{}", proxy.address()).parse()?;
-    let stage = Stage::over(&Connection::new(config)?, server, fault)?;
-    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
-    stage.server.faults().replica(1).lag(true);
+    let fixture = Fixture::over(&Connection::new(config)?, server, fault)?;
+    fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
+    fixture.server.faults().replica(1).lag(true);
     for value in ["2", "3"] {
-        stage.update(value)?;
+        fixture.update(value)?;
     }
-    stage.recorder.wait_for(&stage.informer, NAME, &read(&stage.server)?).await?;
+    fixture.recorder.wait_for(&fixture.informer, NAME, &read(&fixture.server)?).await?;
     pause(100).await;
     proxy.faults().send_to(1);
     let once = RequestRule::any().verb(Verb::Watch).times(1);
-    stage.server.faults().replica(1).respond(once, InjectedResponse::code(410));
-    stage.server.faults().replica(0).stop();
+    fixture.server.faults().replica(1).respond(once, InjectedResponse::code(410));
+    fixture.server.faults().replica(0).stop();
     pause(1500).await;
-    stage.server.faults().replica(1).lag(false);
-    Ok(stage.judge().await)
+    fixture.server.faults().replica(1).lag(false);
+    Ok(fixture.check().await)
 }
 
 fn read(server: &ApiServer) -> Result<ConfigMap, WorldError> {
@@ -175,94 +175,94 @@ fn read(server: &ApiServer) -> Result<ConfigMap, WorldError> {
 }
 
 async fn updated_while_the_handler_is_busy(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
-    let stage = Stage::new(fault).await?;
-    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
-    stage.recorder.handle(&stage.informer, NAME, |_| std::thread::sleep(Duration::from_millis(150)));
+    let fixture = Fixture::new(fault).await?;
+    fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
+    fixture.recorder.handle(&fixture.informer, NAME, |_| std::thread::sleep(Duration::from_millis(150)));
     for value in ["2", "3", "4", "5"] {
         pause(40).await;
-        stage.update(value)?;
+        fixture.update(value)?;
     }
-    Ok(stage.judge().await)
+    Ok(fixture.check().await)
 }
 
 async fn updated_while_watched(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
-    let stage = Stage::new(fault).await?;
-    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
+    let fixture = Fixture::new(fault).await?;
+    fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
     for value in 2..20 {
-        stage.update(&value.to_string())?;
+        fixture.update(&value.to_string())?;
         pause(5).await;
     }
-    Ok(stage.judge().await)
+    Ok(fixture.check().await)
 }
 
 async fn created_while_watched(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
-    let stage = Stage::new(fault).await?;
-    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
+    let fixture = Fixture::new(fault).await?;
+    fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
     for name in 0..20 {
-        stage.server.create(&config_map(&format!("b-{name}"), "1"))?;
+        fixture.server.create(&config_map(&format!("b-{name}"), "1"))?;
     }
-    Ok(stage.judge().await)
+    Ok(fixture.check().await)
 }
 
 async fn updated_while_the_handler_is_stuck(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
-    let stage = Stage::new(fault).await?;
+    let fixture = Fixture::new(fault).await?;
     let released = Arc::new(AtomicBool::new(false));
     let wait = released.clone();
-    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
-    let slow = stage.recorder.handle(&stage.informer, NAME, move |_| {
+    fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
+    let slow = fixture.recorder.handle(&fixture.informer, NAME, move |_| {
         while !wait.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(5));
         }
     });
     for value in 0..100 {
-        stage.update(&value.to_string())?;
+        fixture.update(&value.to_string())?;
     }
     pause(300).await;
     // One object needs at most one entry, independent of its number of changes.
     let entries = slow.registration().stats().entries;
-    stage.recorder.write(Record::QueueDepth { handler: slow.name().to_owned(), entries, live: 1, owed: 0 });
+    fixture.recorder.write(Record::QueueDepth { handler: slow.name().to_owned(), entries, live: 1, owed: 0 });
     released.store(true, Ordering::Relaxed);
-    Ok(stage.judge().await)
+    Ok(fixture.check().await)
 }
 
 async fn synced_from_a_slow_server(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
     let server = server().start().await?;
     server.faults().delay(Duration::from_millis(300));
-    let stage = Stage::on(server, fault).await?;
-    let seen = stage.recorder.record_as(&stage.informer, NAME);
+    let fixture = Fixture::on(server, fault).await?;
+    let seen = fixture.recorder.record_as(&fixture.informer, NAME);
     pause(600).await;
-    stage.server.faults().delay(Duration::ZERO);
+    fixture.server.faults().delay(Duration::ZERO);
     seen.until_synced().await;
-    Ok(stage.judge().await)
+    Ok(fixture.check().await)
 }
 
 async fn changed_behind_a_black_hole(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
-    let stage = Stage::new(fault).await?;
-    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
-    stage.server.faults().black_hole(true);
-    stage.update("2")?;
+    let fixture = Fixture::new(fault).await?;
+    fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
+    fixture.server.faults().black_hole(true);
+    fixture.update("2")?;
     // Longer than two periods and than the tolerance of the checker for a backlog.
     for _ in 0..8 {
         pause(500).await;
-        stage.recorder.sample(&stage.informer, NAME);
+        fixture.recorder.sample(&fixture.informer, NAME);
     }
-    Ok(stage.report())
+    Ok(fixture.report())
 }
 
 async fn waited_for_behind_a_stalled_stream(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
-    let stage = Stage::new(fault).await?;
-    stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
+    let fixture = Fixture::new(fault).await?;
+    fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
     // The stream must not deliver the write before the wait starts.
-    stage.server.faults().respond(RequestRule::any().verb(Verb::Watch).times(2), InjectedResponse::code(500));
-    stage.server.faults().stall_streams(true);
-    stage.update("2")?;
-    let written = read(&stage.server)?;
-    let waiting = stage.recorder.wait_for(&stage.informer, NAME, &written);
+    fixture.server.faults().respond(RequestRule::any().verb(Verb::Watch).times(2), InjectedResponse::code(500));
+    fixture.server.faults().stall_streams(true);
+    fixture.update("2")?;
+    let written = read(&fixture.server)?;
+    let waiting = fixture.recorder.wait_for(&fixture.informer, NAME, &written);
     let healing = async {
         pause(300).await;
-        stage.server.faults().stall_streams(false);
+        fixture.server.faults().stall_streams(false);
     };
     let (waited, ()) = tokio::join!(waiting, healing);
     waited?;
-    Ok(stage.judge().await)
+    Ok(fixture.check().await)
 }

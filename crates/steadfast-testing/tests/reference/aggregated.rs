@@ -11,10 +11,10 @@ use steadfast_apiserver::{ApiServer, BodyCorruption, InjectedResponse, RequestRu
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
-use crate::ground::{POLL, SOON, kind_of, until, until_fresh, until_polled};
+use crate::support::{EVENT_TIMEOUT, POLL_INTERVAL, kind_of, until, until_fresh, until_polled};
 
 /// Like `metrics.k8s.io`: watches are not supported, and listed objects have neither UIDs nor versions.
-pub(crate) async fn an_api_that_only_lists(reference: &Reference) -> Result<(), WorldError> {
+pub(crate) async fn list_only_api(reference: &Reference) -> Result<(), WorldError> {
     let declared = ResourceDeclaration::cluster_scoped("metrics.k8s.io", "v1beta1", "NodeMetrics", "nodes");
     let behind = ApiServer::builder().tls(true).resource(declared).start().await?;
     let rule = RequestRule::any().resource("nodes.metrics.k8s.io");
@@ -35,8 +35,8 @@ pub(crate) async fn an_api_that_only_lists(reference: &Reference) -> Result<(), 
     assert!(matches!(&watch, Some(kube::Error::Api(status)) if status.code == 405), "{watch:?}");
 
     let factory = InformerFactory::new(&connection);
-    let informer = factory.builder_with::<DynamicObject>(&kind, Scope::all()).poll_every(POLL).start()?;
-    informer.wait_for_sync(SOON).await?;
+    let informer = factory.builder_with::<DynamicObject>(&kind, Scope::all()).poll_every(POLL_INTERVAL).start()?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let polled = until_polled(&informer).await?;
     assert!(polled.contains("no version to watch from"), "{polled}");
     behind.create(&node("b"))?;
@@ -53,9 +53,7 @@ pub(crate) async fn an_api_that_only_lists(reference: &Reference) -> Result<(), 
 
 /// Like an API that combines several stores: the newest object does not have the highest version. An order by versions
 /// would lose most events (C12).
-pub(crate) async fn an_api_whose_namespaces_have_counters_of_their_own(
-    reference: &Reference,
-) -> Result<(), WorldError> {
+pub(crate) async fn api_with_counter_per_namespace(reference: &Reference) -> Result<(), WorldError> {
     const NAMESPACES: [&str; 4] = ["default", "kube-public", "kube-system", "kube-node-lease"];
     let declared = ResourceDeclaration::namespaced("stores.steadfast.test", "v1", "Crate", "crates");
     let behind = ApiServer::builder().tls(true).resource(declared).start().await?;
@@ -79,7 +77,7 @@ pub(crate) async fn an_api_whose_namespaces_have_counters_of_their_own(
             *counted.lock() += 1;
         }
     });
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let held = || -> BTreeSet<(String, String)> {
         let snapshot = informer.snapshot();
         snapshot

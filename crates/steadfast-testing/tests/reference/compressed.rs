@@ -10,7 +10,7 @@ use steadfast::{Connection, Diagnostic, InformerFactory, Lazy, Scope};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
-use crate::ground::{SOON, until};
+use crate::support::{EVENT_TIMEOUT, until};
 
 /// A server compresses responses above 128 KB (`APIResponseCompression`).
 const OBJECTS: usize = 200;
@@ -47,7 +47,7 @@ async fn compressed_list_equals_plain_list() -> Result<(), WorldError> {
             let informer = builder.streamed_lists(streamed).protobuf(protobuf).start()?;
             let notes = notes.clone();
             informer.on_diagnostic(move |note| notes.lock().push(note.clone()));
-            informer.wait_for_sync(SOON).await?;
+            informer.wait_for_sync(EVENT_TIMEOUT).await?;
             caches.push(informer);
         }
         let (compressed, plain) = (received(&elsewhere), received(&here));

@@ -13,7 +13,7 @@ use steadfast_testing::cluster::Writer;
 use steadfast_testing::reference::Reference;
 use steadfast_testing::{Recorder, Recording, WorldError};
 
-use crate::ground::{GROUP, SOON, define, definition, kind_of, until, until_fresh};
+use crate::support::{EVENT_TIMEOUT, GROUP, define, definition, kind_of, until, until_fresh};
 
 const OBJECTS: usize = 600;
 
@@ -47,10 +47,10 @@ impl Widgets {
 
 fn listened<K: Cacheable>(informer: &Informer<K>) -> Fetched {
     let fetched = Fetched::default();
-    let told = fetched.clone();
+    let counts = fetched.clone();
     informer.on_diagnostic(move |note| {
         if let Diagnostic::Relisted { fetched, .. } = note {
-            told.lock().push(*fetched);
+            counts.lock().push(*fetched);
         }
     });
     fetched
@@ -98,8 +98,8 @@ async fn relist_transfers_only_differing_objects() -> Result<(), WorldError> {
     let (typed, of_typed) = recorded(&recorder, &typed, "typed");
     let (lazy, of_lazy) = recorded(&recorder, &lazy, "lazy");
     let (full, of_full) = recorded(&recorder, &full, "full");
-    factory.wait_for_sync(SOON).await?;
-    others.wait_for_sync(SOON).await?;
+    factory.wait_for_sync(EVENT_TIMEOUT).await?;
+    others.wait_for_sync(EVENT_TIMEOUT).await?;
     until_fresh(dynamic.informer()).await?;
 
     // A restarted server has no events from before its start, and the compacted etcd has none either.

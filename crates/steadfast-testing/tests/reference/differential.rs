@@ -46,7 +46,7 @@ use steadfast_testing::reference::Reference;
 
 use client::TestServer;
 use compare::{Difference, differences};
-use execute::Seen;
+use execute::ServerResponse;
 use family::Family;
 use generate::script;
 use mutants::{MUTANTS, Mutant};
@@ -54,12 +54,12 @@ use script::Script;
 use servers::Embedded;
 
 /// Number of concurrent scripts.
-const AT_ONCE: usize = 40;
+const CONCURRENT_SCRIPTS: usize = 40;
 /// Family for the general API.
 const GENERAL: Family =
     Family { name: "scripts", script: generate::script, count: 150, pairs: 102, one: "STEADFAST_SCRIPT" };
 
-fn asked(variable: &str) -> Option<u64> {
+fn seed_from_env(variable: &str) -> Option<u64> {
     env::var(variable).ok()?.parse().ok()
 }
 
@@ -74,12 +74,12 @@ async fn both_servers_respond_equally() -> Result<(), WorldError> {
 }
 
 /// Prints the differences, and fails if any exist.
-fn told(found: &[Difference], count: u64) {
+fn assert_no_differences(found: &[Difference], count: u64) {
     let mut sorts: BTreeMap<String, (usize, &Difference)> = BTreeMap::new();
     // The differences after the first one in a script may be its consequences.
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     let all = env::var_os("STEADFAST_ALL_DIFFERENCES").is_some();
-    for difference in found.iter().filter(|difference| told.insert(difference.seed) || all) {
+    for difference in found.iter().filter(|difference| reported.insert(difference.seed) || all) {
         sorts.entry(difference.sort()).or_insert((0, difference)).0 += 1;
     }
     let mut sorts: Vec<_> = sorts.into_values().collect();
@@ -92,19 +92,19 @@ fn told(found: &[Difference], count: u64) {
 }
 
 /// Runs one script, and prints all of it.
-async fn one(ours: &TestServer, theirs: &TestServer, script: Script) -> Result<(), WorldError> {
+async fn run_one_script(ours: &TestServer, theirs: &TestServer, script: Script) -> Result<(), WorldError> {
     let (ours, theirs) = futures::future::try_join(ours.run(&script), theirs.run(&script)).await?;
-    shown(&script, &ours, &theirs);
+    print_and_compare(&script, &ours, &theirs);
     Ok(())
 }
 
 /// Prints the requests and the responses, and fails if they differ.
-fn shown(script: &Script, ours: &[Seen], theirs: &[Seen]) {
+fn print_and_compare(script: &Script, ours: &[ServerResponse], theirs: &[ServerResponse]) {
     for (number, step) in script.steps.iter().enumerate() {
         println!("step {number}: {} {} {} {}", step.method, step.path, step.accept, step.body);
-        for (who, seen) in [("embedded ", &ours[number]), ("reference", &theirs[number])] {
-            println!("  {who} {} {:?} {}", seen.code, seen.headers, seen.body);
-            for event in &seen.events {
+        for (server, response) in [("embedded ", &ours[number]), ("reference", &theirs[number])] {
+            println!("  {server} {} {:?} {}", response.code, response.headers, response.body);
+            for event in &response.events {
                 println!("            {event}");
             }
         }
@@ -120,11 +120,11 @@ fn shown(script: &Script, ours: &[Seen], theirs: &[Seen]) {
 async fn each_mutant_is_detected() -> Result<(), WorldError> {
     let one = Embedded::start(1).await?;
     let other = Embedded::start(2).await?;
-    each_is_caught(MUTANTS, &one.site, &other.site, (1..=60).map(script)).await
+    run_and_assert_mutants_detected(MUTANTS, &one.site, &other.site, (1..=60).map(script)).await
 }
 
 /// Applies each mutant to the responses of one of two equal servers, and checks that it is detected.
-async fn each_is_caught(
+async fn run_and_assert_mutants_detected(
     mutants: &[Mutant],
     one: &TestServer,
     other: &TestServer,
@@ -134,27 +134,27 @@ async fn each_is_caught(
         let (one, other) = futures::future::try_join(one.run(&script), other.run(&script)).await?;
         Ok::<_, WorldError>((script, one, other))
     });
-    let responses: Vec<_> = responses.buffered(AT_ONCE).try_collect().await?;
-    are_caught(mutants, &responses);
+    let responses: Vec<_> = responses.buffered(CONCURRENT_SCRIPTS).try_collect().await?;
+    assert_mutants_detected(mutants, &responses);
     Ok(())
 }
 
 /// Applies each mutant to the responses of the second of two equal servers, and checks that it is detected.
-fn are_caught(mutants: &[Mutant], responses: &[(Script, Vec<Seen>, Vec<Seen>)]) {
+fn assert_mutants_detected(mutants: &[Mutant], responses: &[(Script, Vec<ServerResponse>, Vec<ServerResponse>)]) {
     for (script, one, other) in responses {
         let found = differences(script, one, other);
         assert!(found.is_empty(), "the server differs from itself: {}", found[0]);
     }
-    let is_caught = |mutant: &&Mutant| {
+    let is_detected = |mutant: &&Mutant| {
         responses.iter().any(|(script, one, other)| {
             let mut altered = other.clone();
-            for (step, seen) in script.steps.iter().zip(&mut altered) {
-                (mutant.alter)(step, seen);
+            for (step, response) in script.steps.iter().zip(&mut altered) {
+                (mutant.alter)(step, response);
             }
             altered != *other && !differences(script, one, &altered).is_empty()
         })
     };
-    let missed: Vec<&str> = mutants.iter().filter(|mutant| !is_caught(mutant)).map(|mutant| mutant.name).collect();
+    let missed: Vec<&str> = mutants.iter().filter(|mutant| !is_detected(mutant)).map(|mutant| mutant.name).collect();
     assert!(missed.is_empty(), "undetected mutants: {missed:?}");
 }
 
@@ -162,7 +162,7 @@ fn are_caught(mutants: &[Mutant], responses: &[(Script, Vec<Seen>, Vec<Seen>)]) 
 fn intended_differences_are_documented() {
     let page = include_str!("../../../../docs/embedded-server.md");
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    for known in known::KNOWN {
+    for known in known::KNOWN_DIFFERENCES {
         assert!(page.contains(known.listed), "docs/embedded-server.md does not contain: {}", known.listed);
     }
 }

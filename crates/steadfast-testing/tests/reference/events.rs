@@ -12,7 +12,7 @@ use steadfast_controller::{EventDraft, EventRecorder};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
-use crate::ground::SOON;
+use crate::support::EVENT_TIMEOUT;
 
 const TEAM: &str = "team";
 
@@ -49,7 +49,7 @@ async fn sent(
     for (about, event) in events {
         recorder.publish(about, event.clone());
     }
-    recorder.stop(SOON).await?;
+    recorder.stop(EVENT_TIMEOUT).await?;
     let stats = recorder.stats();
     assert_eq!((stats.delivered, stats.failed), (events.len() as u64, 0), "{controller} {events:?}");
     Ok(())
@@ -68,7 +68,7 @@ async fn real_server_accepts_events_at_limits() -> Result<(), WorldError> {
     anything_with_a_name(&connection).await?;
     beyond_the_limits_nothing(&connection).await?;
     a_series_is_counted(&connection).await?;
-    what_is_gone_is_there_again(&connection).await?;
+    recreated_events(&connection).await?;
     Ok(())
 }
 
@@ -153,12 +153,12 @@ async fn a_series_is_counted(connection: &Connection) -> Result<(), WorldError> 
     let recorder = EventRecorder::new(connection, "series")?;
     for _ in 0..3 {
         recorder.publish(&about("web-0"), draft());
-        recorder.flush(SOON).await?;
+        recorder.flush(EVENT_TIMEOUT).await?;
     }
     for number in 0..20 {
         recorder.publish(&about("web-1"), draft().note(format!("change {number}")));
     }
-    recorder.stop(SOON).await?;
+    recorder.stop(EVENT_TIMEOUT).await?;
     let stats = recorder.stats();
     assert_eq!((stats.delivered, stats.creates, stats.patches), (23, 11, 2));
     let selected = ListParams::default().fields("reportingController=series");
@@ -180,16 +180,16 @@ async fn a_series_is_counted(connection: &Connection) -> Result<(), WorldError> 
     Ok(())
 }
 
-async fn what_is_gone_is_there_again(connection: &Connection) -> Result<(), WorldError> {
+async fn recreated_events(connection: &Connection) -> Result<(), WorldError> {
     let recorder = EventRecorder::new(connection, "gone")?;
     let events: Api<Event> = Api::namespaced(connection.client(), TEAM);
     let selected = ListParams::default().fields("reportingController=gone");
     recorder.publish(&about("web-0"), draft());
-    recorder.flush(SOON).await?;
+    recorder.flush(EVENT_TIMEOUT).await?;
     events.delete_collection(&kube::api::DeleteParams::default(), &selected).await?;
     recorder.publish(&about("web-0"), draft());
     recorder.publish(&ObjectReference { namespace: Some("nowhere".to_owned()), ..about("web-0") }, draft());
-    recorder.stop(SOON).await?;
+    recorder.stop(EVENT_TIMEOUT).await?;
     let held = events.list(&selected).await?.items;
     let counts: Vec<_> = held.iter().filter_map(|event| Some(event.series.as_ref()?.count)).collect();
     assert_eq!((held.len(), counts), (1, vec![2]));
@@ -213,7 +213,7 @@ async fn events_during_kill_are_delivered_later() -> Result<(), WorldError> {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     reference.start_again(0).await?;
-    recorder.flush(2 * SOON).await?;
+    recorder.flush(2 * EVENT_TIMEOUT).await?;
     let events: Api<Event> = Api::namespaced(connection.client(), "default");
     let held = events.list(&ListParams::default().fields("reportingController=killed")).await?.items;
     assert_eq!(held.len(), 40);

@@ -12,7 +12,7 @@ use steadfast_testing::cluster::Writer;
 use steadfast_testing::reference::Reference;
 use steadfast_testing::{Recorder, Recording, WorldError};
 
-const SOON: Duration = Duration::from_secs(30);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 const WATCHES: usize = 300;
 const STREAMS: usize = 100;
@@ -26,7 +26,7 @@ async fn goaway_and_stream_limit_lose_no_event() -> Result<(), WorldError> {
     let sent_away = reference.recorder();
     let crowded = reference.recorder();
     let limited = reference.connection_by(reference.address(limited)).await?;
-    many_requests_while_connections_are_sent_away(&reference, &sent_away).await?;
+    many_requests_during_goaways(&reference, &sent_away).await?;
     many_watches_and_requests_beside(&reference, &limited, &crowded).await?;
     for recorder in [&sent_away, &crowded] {
         reference.settle(recorder).await?;
@@ -39,10 +39,7 @@ async fn goaway_and_stream_limit_lose_no_event() -> Result<(), WorldError> {
     Ok(())
 }
 
-async fn many_requests_while_connections_are_sent_away(
-    reference: &Reference,
-    recorder: &Recorder,
-) -> Result<(), WorldError> {
+async fn many_requests_during_goaways(reference: &Reference, recorder: &Recorder) -> Result<(), WorldError> {
     let connection = reference.connection().await?;
     let writer = Writer::new(connection.client(), "default");
     let factory = InformerFactory::new(&connection);
@@ -56,7 +53,7 @@ async fn many_requests_while_connections_are_sent_away(
         });
         seen.push(recorder.record(&informer));
     }
-    factory.wait_for_sync(SOON).await?;
+    factory.wait_for_sync(EVENT_TIMEOUT).await?;
     let opened = steadfast::unstable::dialled(&connection);
     for number in 0..10 {
         let label = format!("g{number}");
@@ -92,7 +89,7 @@ async fn many_watches_and_requests_beside(
         let scope = Scope::namespace("default").labels(format!("app=w{number}"));
         seen.push(recorder.record(&factory.informer::<ConfigMap>(scope)?));
     }
-    factory.wait_for_sync(2 * SOON).await?;
+    factory.wait_for_sync(2 * EVENT_TIMEOUT).await?;
     let writer = Writer::new(connection.client(), "default");
     let asking = async {
         let mut longest = Duration::ZERO;
@@ -103,14 +100,14 @@ async fn many_watches_and_requests_beside(
         }
         Ok::<_, WorldError>(longest)
     };
-    let longest = tokio::time::timeout(SOON, asking).await??;
+    let longest = tokio::time::timeout(EVENT_TIMEOUT, asking).await??;
     let connections = connection.connections();
     let watching: Vec<usize> = connections.iter().filter(|one| one.watches).map(|one| one.streams).collect();
     println!("streams: {WATCHES} watches on {watching:?}, {} requests, the slowest {longest:?}", WATCHES.div_ceil(3));
     assert_eq!(watching.iter().sum::<usize>(), WATCHES, "{connections:#?}");
     assert!(watching.iter().all(|streams| *streams <= STREAMS), "{connections:#?}");
     for number in (0..WATCHES).step_by(3) {
-        until_told(&seen[number], &format!("default/w{number}"), 1).await?;
+        until_delivered(&seen[number], &format!("default/w{number}"), 1).await?;
     }
     reference.settle(recorder).await?;
     seen.iter().for_each(assert_fresh);
@@ -118,14 +115,14 @@ async fn many_watches_and_requests_beside(
 }
 
 /// Waits until the handler has received this number of events of `key`.
-async fn until_told(recording: &Recording<ConfigMap>, key: &str, times: usize) -> Result<(), WorldError> {
-    let told = async {
+async fn until_delivered(recording: &Recording<ConfigMap>, key: &str, times: usize) -> Result<(), WorldError> {
+    let delivered = async {
         while recording.of(key).len() < times {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let waited = tokio::time::timeout(SOON, told).await;
-    waited.map_err(|_| format!("{key} has {:?} after {SOON:?}", recording.in_words(key)).into())
+    let waited = tokio::time::timeout(EVENT_TIMEOUT, delivered).await;
+    waited.map_err(|_| format!("{key} has {:?} after {EVENT_TIMEOUT:?}", recording.descriptions(key)).into())
 }
 
 fn assert_fresh(recording: &Recording<ConfigMap>) {

@@ -6,13 +6,13 @@ use steadfast::{InformerFactory, Scope};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
-use crate::ground::{GROUP, SOON, define, definition, kind_of, until_fresh};
+use crate::support::{EVENT_TIMEOUT, GROUP, define, definition, kind_of, until_fresh};
 
 /// Nesting depth above the limit of `serde_json` and most other parsers. A real server accepts thousands of levels.
 const LEVELS: usize = 200;
 
 /// An object that a real server accepts and no informer can decode (R8).
-pub(crate) async fn one_nested_too_deeply(reference: &Reference) -> Result<(), WorldError> {
+pub(crate) async fn deeply_nested_object(reference: &Reference) -> Result<(), WorldError> {
     define(reference, definition("Well", &[("v1", true)])).await?;
     let kind = kind_of(GROUP, "v1", "Well");
     let client = reference.connection().await?.client();
@@ -35,7 +35,7 @@ pub(crate) async fn one_nested_too_deeply(reference: &Reference) -> Result<(), W
         let factory = InformerFactory::new(&reference.connection().await?);
         let builder = factory.builder_with::<DynamicObject>(&kind, Scope::namespace("default"));
         let informer = builder.streamed_lists(streamed).start()?;
-        informer.wait_for_sync(SOON).await?;
+        informer.wait_for_sync(EVENT_TIMEOUT).await?;
         let lister = informer.lister()?;
         assert!(lister.get("default", "shallow")?.is_some());
         let unknown = lister.get("default", "deep").expect_err("the object is too deep").to_string();

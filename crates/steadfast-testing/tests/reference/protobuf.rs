@@ -14,7 +14,7 @@ use steadfast::{Cacheable, Encoding, Informer, InformerFactory, Lazy, Scope};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
-use crate::ground::{SOON, define, definition, kind_of, until};
+use crate::support::{EVENT_TIMEOUT, define, definition, kind_of, until};
 
 /// Two informers of one scope, one per encoding.
 struct Pair<K: Cacheable> {
@@ -32,7 +32,7 @@ impl<K: Cacheable + Debug> Pair<K> {
             let factory = InformerFactory::new(&reference.connection().await?);
             let builder = factory.builder_with::<K>(kind, Scope::all()).streamed_lists(streamed).protobuf(protobuf);
             let informer = builder.keep_managed_fields().start()?;
-            informer.wait_for_sync(SOON).await?;
+            informer.wait_for_sync(EVENT_TIMEOUT).await?;
             Ok(informer)
         };
         Ok(Self { json: start(false).await?, protobuf: start(true).await? })
@@ -125,7 +125,7 @@ async fn protobuf_and_json_caches_are_equal() -> Result<(), WorldError> {
 
     // Custom resources are always served as JSON.
     define(&reference, definition("Kettle", &[("v1", true)])).await?;
-    let kettles = kind_of(crate::ground::GROUP, "v1", "Kettle");
+    let kettles = kind_of(crate::support::GROUP, "v1", "Kettle");
     let dynamic = ApiResource::erase::<Deployment>(&());
     for (round, streamed) in [true, false].into_iter().enumerate() {
         let deployments = Pair::<Deployment>::start(&reference, &(), streamed).await?;
@@ -138,9 +138,9 @@ async fn protobuf_and_json_caches_are_equal() -> Result<(), WorldError> {
         if round == 0 {
             // In this round the caches receive the writes by their watches, and in the next round by lists.
             write(&client).await?;
-            let kettle = DynamicObject::new("k", &kind_of(crate::ground::GROUP, "v1", "Kettle"));
+            let kettle = DynamicObject::new("k", &kind_of(crate::support::GROUP, "v1", "Kettle"));
             let kettle = kettle.data(json!({"spec": {"boils": true}}));
-            let kettles = kind_of(crate::ground::GROUP, "v1", "Kettle");
+            let kettles = kind_of(crate::support::GROUP, "v1", "Kettle");
             Api::<DynamicObject>::namespaced_with(client.clone(), "default", &kettles)
                 .create(&PostParams::default(), &kettle)
                 .await?;

@@ -20,7 +20,7 @@ use steadfast_core::protobuf::decode;
 use steadfast_testing::reference::{program, skip};
 
 /// Returns the output of the program.
-fn told(arguments: &[&str]) -> Result<Option<String>, Error> {
+fn program_output(arguments: &[&str]) -> Result<Option<String>, Error> {
     let Some(program) = program("STEADFAST_MESSAGES", "messages")? else {
         skip("the protobuf sample program is not built; run conformance/reference/build, which needs Go")?;
         return Ok(None);
@@ -73,25 +73,25 @@ struct Spec {
 
 #[test]
 fn protobuf_table_matches_go_types() -> Result<(), Error> {
-    let Some(told) = told(&["table"])? else { return Ok(()) };
+    let Some(printed) = program_output(&["table"])? else { return Ok(()) };
     let ours = include_str!("../../../steadfast-core/src/protobuf/table.txt");
-    let lines = told.lines().zip(ours.lines()).enumerate();
-    for (number, (told, ours)) in lines {
+    let lines = printed.lines().zip(ours.lines()).enumerate();
+    for (number, (printed, ours)) in lines {
         assert_eq!(
             ours,
-            told,
+            printed,
             "line {} of the table differs; conformance/reference/README.md describes how to regenerate it",
             number + 1
         );
     }
-    assert_eq!(ours.len(), told.len());
+    assert_eq!(ours.len(), printed.len());
     Ok(())
 }
 
 #[test]
 fn each_kind_decodes_equally_from_both_encodings() -> Result<(), Error> {
     let seed = env::var("STEADFAST_SEED").unwrap_or_else(|_| "1".to_owned());
-    let Some(corpus) = told(&["corpus", "-seed", &seed, "-each", "16"])? else { return Ok(()) };
+    let Some(corpus) = program_output(&["corpus", "-seed", &seed, "-each", "16"])? else { return Ok(()) };
     let (mut kinds, mut dynamic) = (BTreeSet::new(), 0);
     for line in corpus.lines() {
         let sample = Sample::read(line)?;
@@ -109,7 +109,7 @@ fn each_kind_decodes_equally_from_both_encodings() -> Result<(), Error> {
 
 #[test]
 fn each_typed_kind_decodes_equally() -> Result<(), Error> {
-    let Some(corpus) = told(&["corpus", "-seed", "2", "-each", "8"])? else { return Ok(()) };
+    let Some(corpus) = program_output(&["corpus", "-seed", "2", "-each", "8"])? else { return Ok(()) };
     let types = types::all();
     let mut decoded = BTreeMap::new();
     for line in corpus.lines() {

@@ -15,7 +15,7 @@ use steadfast_testing::cluster::Writer;
 use steadfast_testing::reference::Reference;
 use tokio::time::{sleep, timeout};
 
-use crate::ground::{SOON, until_fresh};
+use crate::support::{EVENT_TIMEOUT, until_fresh};
 
 /// Number of secrets. Together they exceed 4 MiB, the amount that the server may send of an unread response.
 const SECRETS: usize = 6;
@@ -28,7 +28,7 @@ const UNREAD: usize = 25;
 const PERIOD: Duration = Duration::from_secs(4);
 
 /// Maximum time of an undisturbed response or event, on a busy machine.
-const PROMPT: Duration = Duration::from_secs(5);
+const MAX_RESPONSE_TIME: Duration = Duration::from_secs(5);
 
 const LARGE: &str = "/api/v1/namespaces/kube-public/secrets";
 
@@ -43,7 +43,7 @@ async fn unread(connection: &Connection) -> Result<Vec<http::Response<Body>>, Wo
     try_join_all(requested).await
 }
 
-pub(crate) async fn answers_that_nobody_reads(reference: &Reference) -> Result<(), WorldError> {
+pub(crate) async fn unread_responses(reference: &Reference) -> Result<(), WorldError> {
     let client = reference.connection().await?.client();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-public");
     for number in 0..SECRETS {
@@ -54,7 +54,7 @@ pub(crate) async fn answers_that_nobody_reads(reference: &Reference) -> Result<(
     }
 
     let connection = reference.connection().await?;
-    let held = timeout(SOON, unread(&connection)).await??;
+    let held = timeout(EVENT_TIMEOUT, unread(&connection)).await??;
     let recorder = reference.recorder();
     let factory = InformerFactory::new(&connection);
     let scope = || Scope::namespace("kube-public").labels("app=unread");
@@ -68,7 +68,7 @@ pub(crate) async fn answers_that_nobody_reads(reference: &Reference) -> Result<(
     ];
     for informer in &informers {
         recorder.record(informer);
-        informer.wait_for_sync(PROMPT).await?;
+        informer.wait_for_sync(MAX_RESPONSE_TIME).await?;
     }
     let beside = Api::<ConfigMap>::namespaced(connection.client(), "kube-public");
     let writer = Writer::new(client, "kube-public");
@@ -87,18 +87,18 @@ pub(crate) async fn answers_that_nobody_reads(reference: &Reference) -> Result<(
             informer
                 .wait_for_version(
                     &written.metadata.resource_version.clone().unwrap_or_default().as_str().into(),
-                    PROMPT,
+                    MAX_RESPONSE_TIME,
                 )
                 .await?;
         }
-        timeout(PROMPT, beside.get("told")).await??;
+        timeout(MAX_RESPONSE_TIME, beside.get("told")).await??;
     }
     for informer in &informers {
         until_fresh(informer).await?;
     }
     drop(held);
     reference.settle(&recorder).await?;
-    let newest = writer.write_something_else().await?;
+    let newest = writer.write_unrelated().await?;
     check(&reference.history_until(newest, "", "configmaps").await?, &recorder.trace())?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use steadfast_testing::CachedConfigMap;
 use steadfast_testing::cluster::Cluster;
 use steadfast_testing::{WorldError, config_map_in};
 
-use super::{DiagnosticLog, SOON, Watched, assert_fresh, build, judge, until_delivered, watch};
+use super::{DiagnosticLog, EVENT_TIMEOUT, Watched, assert_fresh, build, check_contract, until_delivered, watch};
 
 super::scenarios! {
     streamed_and_paged_informers_match_history<K>: needs [], covers [SelectorChurn];
@@ -38,7 +38,7 @@ async fn waits_outside_selector_cause_no_doubt<K: CachedConfigMap>(cluster: &mut
         assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
     }
     assert_eq!(diagnostics.times("suspect"), 0);
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     Ok(())
 }
 
@@ -86,13 +86,13 @@ async fn streamed_and_paged_informers_match_history<K: CachedConfigMap>(
     writer.delete("web").await?;
     recorder.wait_for(streamed.informer(), "streamed", &recreated).await?;
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     for all in [&streamed, &paged] {
-        assert_eq!(all.in_words(&cluster.key("b")), ["Added", "Deleted Observed Deleted", "Added"]);
-        assert_eq!(all.in_words(&cluster.key("web")).last().map(String::as_str), Some("Deleted Observed Deleted"));
+        assert_eq!(all.descriptions(&cluster.key("b")), ["Added", "Deleted Observed Deleted", "Added"]);
+        assert_eq!(all.descriptions(&cluster.key("web")).last().map(String::as_str), Some("Deleted Observed Deleted"));
         assert_fresh(all);
     }
-    let web = selected.in_words(&cluster.key("web"));
+    let web = selected.descriptions(&cluster.key("web"));
     assert_eq!(web, ["Added", "Deleted Observed DeletedOrLeft"].repeat(4), "three exits and one deletion");
     assert_eq!(selected.events().len(), web.len(), "no event of another object was delivered");
     assert_fresh(&selected);
@@ -117,9 +117,9 @@ async fn paged_list_delivers_each_object_once<K: CachedConfigMap>(cluster: &mut 
     let changed = writer.set("c-24", "2").await?;
     recorder.wait_for(&informer, informer.name(), &changed).await?;
 
-    judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("c-00")), ["Added"]);
-    assert_eq!(seen.in_words(&cluster.key("c-24")), ["Added", "Updated"]);
+    check_contract(cluster, &recorder).await?;
+    assert_eq!(seen.descriptions(&cluster.key("c-00")), ["Added"]);
+    assert_eq!(seen.descriptions(&cluster.key("c-24")), ["Added", "Updated"]);
     assert_fresh(&seen);
     Ok(())
 }
@@ -139,10 +139,10 @@ async fn finalizer_delays_deletion<K: CachedConfigMap>(cluster: &mut Cluster) ->
     assert!(there.metadata.deletion_timestamp.is_some(), "{there:?}");
     writer.patch("held", json!({ "metadata": { "finalizers": null } })).await?;
     until_delivered(cluster, seen, "held", 3).await?;
-    informer.wait_for_deletion(&*there, SOON).await?;
+    informer.wait_for_deletion(&*there, EVENT_TIMEOUT).await?;
 
-    judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("held")), ["Added", "Updated", "Deleted Observed Deleted"]);
+    check_contract(cluster, &recorder).await?;
+    assert_eq!(seen.descriptions(&cluster.key("held")), ["Added", "Updated", "Deleted Observed Deleted"]);
     assert_fresh(seen);
     Ok(())
 }
@@ -157,9 +157,9 @@ async fn delete_collection_reports_each_deletion<K: CachedConfigMap>(cluster: &m
 
     writer.delete_labelled("old").await?;
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     for number in 0..20 {
-        let delivered = seen.in_words(&cluster.key(&format!("c-{number:02}")));
+        let delivered = seen.descriptions(&cluster.key(&format!("c-{number:02}")));
         let deleted = number % 2 == 0;
         assert_eq!(
             delivered,
@@ -191,9 +191,9 @@ async fn metadata_informer_follows_changes(cluster: &mut Cluster) -> Result<(), 
     }
     writer.recreate("a", "3").await?;
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     for seen in &all {
-        assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated", "Deleted Observed Deleted", "Added"]);
+        assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated", "Deleted Observed Deleted", "Added"]);
         assert_fresh(seen);
     }
     Ok(())
@@ -211,8 +211,8 @@ async fn unchanged_write_is_not_delivered<K: CachedConfigMap>(cluster: &mut Clus
     let changed = writer.set("a", "2").await?;
     recorder.wait_for(informer, informer.name(), &changed).await?;
 
-    judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
+    check_contract(cluster, &recorder).await?;
+    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
 }
@@ -246,8 +246,8 @@ async fn name_and_label_scopes_are_exact<K: CachedConfigMap>(cluster: &mut Clust
     }
     writer.delete("two").await?;
 
-    judge(cluster, &recorder).await?;
-    let delivered = |name: &str| all.iter().map(|seen| seen.in_words(&cluster.key(name))).collect::<Vec<_>>();
+    check_contract(cluster, &recorder).await?;
+    let delivered = |name: &str| all.iter().map(|seen| seen.descriptions(&cluster.key(name))).collect::<Vec<_>>();
     let gone = "Deleted Observed DeletedOrLeft";
     let wanted = [&["Added", "Updated", "Updated"][..], &["Added", "Updated", gone], &["Added", "Updated"]];
     assert_eq!(delivered("one"), wanted);
@@ -269,7 +269,7 @@ async fn informers_on_one_connection_receive_own_events<K: CachedConfigMap>(
         let scope = cluster.scope().labels(format!("app=g{number}"));
         all.push(recorder.record(&build::<K>(&factory, scope).start()?));
     }
-    factory.wait_for_sync(SOON).await?;
+    factory.wait_for_sync(EVENT_TIMEOUT).await?;
     for number in 0..INFORMERS {
         writer.create_labelled(&format!("c-{number}"), &format!("g{number}")).await?;
     }
@@ -280,11 +280,11 @@ async fn informers_on_one_connection_receive_own_events<K: CachedConfigMap>(
     let watching = connection.connections().iter().filter(|one| one.watches).count();
     assert_eq!(watching, 1, "all watches must share one connection");
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     for (number, seen) in all.iter().enumerate() {
         let deleted = number % 7 == 0;
         let wanted = if deleted { &["Added", "Deleted Observed DeletedOrLeft"][..] } else { &["Added"] };
-        assert_eq!(seen.in_words(&cluster.key(&format!("c-{number}"))), wanted, "{number}");
+        assert_eq!(seen.descriptions(&cluster.key(&format!("c-{number}"))), wanted, "{number}");
         assert_eq!(seen.events().len(), wanted.len(), "{number} receives no other event");
         assert_fresh(seen);
     }

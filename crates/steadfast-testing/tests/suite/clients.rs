@@ -18,7 +18,9 @@ use steadfast_testing::cluster::Cluster;
 use steadfast_testing::{WorldError, config_map_in};
 use tokio::time::sleep;
 
-use super::{SOON, Watched, assert_fresh, build, judge, until_delivered, until_fresh, watch, watch_by};
+use super::{
+    EVENT_TIMEOUT, Watched, assert_fresh, build, check_contract, until_delivered, until_fresh, watch, watch_by,
+};
 
 super::scenarios! {
     blocked_handler_delays_no_other<K>: needs [], covers [SlowReader, BadHandler];
@@ -56,7 +58,7 @@ async fn blocked_handler_delays_no_other<K: CachedConfigMap>(cluster: &mut Clust
     assert!(waiting <= 2, "{waiting} pending entries for a handler of one object");
     stuck.store(false, Ordering::Relaxed);
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     let delivered = slow.of(&cluster.key("a")).len();
     assert!((2..=3).contains(&delivered), "pending events are merged into the newest: {delivered}");
     assert_eq!(diagnostics.times("relisted"), 0);
@@ -79,11 +81,11 @@ async fn panicking_handler_is_retried<K: CachedConfigMap>(cluster: &mut Cluster)
     until_delivered(cluster, &clumsy, "a", 2).await?;
     writer.delete("a").await?;
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     let gone = "Deleted Observed DeletedOrLeft";
     // The panicked delivery is repeated.
-    assert_eq!(clumsy.in_words(&cluster.key("a")), ["Added", "Added", gone]);
-    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", gone], "no other handler is affected");
+    assert_eq!(clumsy.descriptions(&cluster.key("a")), ["Added", "Added", gone]);
+    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", gone], "no other handler is affected");
     assert_fresh(&seen);
     Ok(())
 }
@@ -101,11 +103,11 @@ async fn late_handler_receives_existing_objects<K: CachedConfigMap>(cluster: &mu
     late.until_synced().await;
     writer.set("a", "3").await?;
 
-    judge(cluster, &recorder).await?;
-    assert_eq!(first.in_words(&cluster.key("a")), ["Added", "Updated", "Updated"]);
+    check_contract(cluster, &recorder).await?;
+    assert_eq!(first.descriptions(&cluster.key("a")), ["Added", "Updated", "Updated"]);
     // A late handler receives the current state as `Added`, and no past changes.
-    assert_eq!(late.in_words(&cluster.key("a")), ["Added", "Updated"]);
-    assert_eq!(late.in_words(&cluster.key("gone")), [""; 0]);
+    assert_eq!(late.descriptions(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(late.descriptions(&cluster.key("gone")), [""; 0]);
     assert_fresh(&late);
     Ok(())
 }
@@ -119,13 +121,13 @@ async fn shutdown_while_cut_is_prompt<K: CachedConfigMap>(cluster: &mut Cluster)
     cluster.settle(&recorder).await?;
 
     network.cut();
-    until_fresh(informer, false, SOON).await?;
+    until_fresh(informer, false, EVENT_TIMEOUT).await?;
     // After some attempts, the informer waits for the next one.
     sleep(Duration::from_millis(700)).await;
     let started = Instant::now();
     let undelivered = factory.shutdown();
     while !matches!(informer.freshness(), Freshness::Stopped(_)) {
-        assert!(started.elapsed() < SOON, "still {}", informer.freshness());
+        assert!(started.elapsed() < EVENT_TIMEOUT, "still {}", informer.freshness());
         sleep(Duration::from_millis(2)).await;
     }
     println!("stopped after {:.1?}", started.elapsed());
@@ -141,7 +143,7 @@ async fn shutdown_while_cut_is_prompt<K: CachedConfigMap>(cluster: &mut Cluster)
     // After the shutdown, no task of the informer runs, so there is nothing to wait for.
     let report = steadfast_contract::judge(&cluster.history().await?, &recorder.trace());
     assert!(report.keeps_so_far(), "{report:#?}");
-    assert_eq!(seen.in_words(&cluster.key("after")), [""; 0]);
+    assert_eq!(seen.descriptions(&cluster.key("after")), [""; 0]);
     Ok(())
 }
 
@@ -154,11 +156,11 @@ async fn write_while_cut_happens_at_most_once<K: CachedConfigMap>(cluster: &mut 
 
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());
     network.cut();
-    until_fresh(informer, false, SOON).await?;
+    until_fresh(informer, false, EVENT_TIMEOUT).await?;
     let rejected = config_map_in(cluster.namespace(), "refused", "1");
     let started = Instant::now();
     let error = config_maps.create(&PostParams::default(), &rejected).await.expect_err("the server is unreachable");
-    assert!(started.elapsed() < deadline + SOON, "it ended after {:?}", started.elapsed());
+    assert!(started.elapsed() < deadline + EVENT_TIMEOUT, "it ended after {:?}", started.elapsed());
     let mut reported = String::new();
     let mut cause: Option<&dyn std::error::Error> = Some(&error);
     while let Some(error) = cause {
@@ -169,12 +171,12 @@ async fn write_while_cut_happens_at_most_once<K: CachedConfigMap>(cluster: &mut 
         assert!(reported.contains(part), "{reported}");
     }
     network.heal();
-    until_fresh(informer, true, SOON).await?;
+    until_fresh(informer, true, EVENT_TIMEOUT).await?;
     config_maps.create(&PostParams::default(), &config_map_in(cluster.namespace(), "there", "1")).await?;
 
-    judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("refused")), [""; 0], "the rejected write must not happen");
-    assert_eq!(seen.in_words(&cluster.key("there")), ["Added"], "the accepted write must happen once");
+    check_contract(cluster, &recorder).await?;
+    assert_eq!(seen.descriptions(&cluster.key("refused")), [""; 0], "the rejected write must not happen");
+    assert_eq!(seen.descriptions(&cluster.key("there")), ["Added"], "the accepted write must happen once");
     assert_fresh(seen);
     Ok(())
 }
@@ -203,11 +205,11 @@ async fn rejected_credentials_are_reported_until_replaced<K: CachedConfigMap>(
     assert!(!not_synced.to_string().contains("nobody's"), "a token in an error");
 
     replaced.store(true, Ordering::Relaxed);
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     writer.set("a", "2").await?;
 
-    judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("a")).first().map(String::as_str), Some("Added"));
+    check_contract(cluster, &recorder).await?;
+    assert_eq!(seen.descriptions(&cluster.key("a")).first().map(String::as_str), Some("Added"));
     assert_fresh(&seen);
     Ok(())
 }

@@ -14,7 +14,7 @@ use steadfast_testing::WorldError;
 use steadfast_testing::cluster::Cluster;
 use tokio::time::{sleep, timeout};
 
-use super::SOON;
+use super::EVENT_TIMEOUT;
 
 super::scenarios! {
     naive_controller_creates_no_duplicate_behind_lag: needs [Lag], covers [LaggingReplica];
@@ -76,13 +76,13 @@ async fn naive_controller_creates_no_duplicate_behind_lag(cluster: &mut Cluster)
     let parent = ObjectKey::namespaced(cluster.namespace(), "parent");
     let children_of = |count: usize| {
         let children = context.children.clone();
-        async move { children.until(|cache| (cache.len() == count).then_some(()), SOON).await }
+        async move { children.until(|cache| (cache.len() == count).then_some(()), EVENT_TIMEOUT).await }
     };
     children_of(3).await?;
 
     for wanted in 4..8 {
         // The watch that triggers reconciles is another watch of the same objects, and may lag.
-        factory.wait_for_writes(&context.children.seen(), SOON).await?;
+        factory.wait_for_writes(&context.children.seen(), EVENT_TIMEOUT).await?;
         cluster.lag(true)?;
         context.wanted.store(wanted, Ordering::SeqCst);
         // The first reconcile creates one child. Later ones must not create another, although the cache lacks it.
@@ -97,14 +97,14 @@ async fn naive_controller_creates_no_duplicate_behind_lag(cluster: &mut Cluster)
         }
         cluster.lag(false)?;
         children_of(wanted).await?;
-        timeout(SOON, async {
+        timeout(EVENT_TIMEOUT, async {
             while controller.stats().waiting_for_writes > 0 {
                 sleep(Duration::from_millis(5)).await;
             }
         })
         .await?;
     }
-    let left = controller.stop(SOON).await;
+    let left = controller.stop(EVENT_TIMEOUT).await;
     assert_eq!((left.cancelled, left.stuck), (0, 0));
     let history = cluster.history_of(&resource).await?;
     let of_parent =

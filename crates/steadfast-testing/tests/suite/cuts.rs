@@ -12,7 +12,9 @@ use steadfast_testing::cluster::Cluster;
 use steadfast_testing::proxy::Direction;
 use tokio::time::sleep;
 
-use super::{SOON, Watched, assert_fresh, build, judge, until_delivered, until_fresh, watch, watch_by};
+use super::{
+    EVENT_TIMEOUT, Watched, assert_fresh, build, check_contract, until_delivered, until_fresh, watch, watch_by,
+};
 
 super::scenarios! {
     events_during_cut_are_delivered_in_order<K>: needs [], covers [RecreatedWhileCut, DeletedWhileCut];
@@ -45,7 +47,7 @@ async fn events_during_cut_are_delivered_in_order<K: CachedConfigMap>(cluster: &
     writer.create("new", "1").await?;
     cluster.network().heal();
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     for (name, scenario) in [
         ("recreated", &["Added", "Deleted Observed Deleted", "Added"][..]),
         ("deleted", &["Added", "Deleted Observed Deleted"]),
@@ -53,7 +55,7 @@ async fn events_during_cut_are_delivered_in_order<K: CachedConfigMap>(cluster: &
         ("kept", &["Added"]),
         ("new", &["Added"]),
     ] {
-        assert_eq!(seen.in_words(&cluster.key(name)), scenario, "{name}");
+        assert_eq!(seen.descriptions(&cluster.key(name)), scenario, "{name}");
     }
     assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
     assert_fresh(seen);
@@ -72,9 +74,9 @@ async fn reentry_during_cut_is_two_stays<K: CachedConfigMap>(cluster: &mut Clust
     writer.label("a", "web").await?;
     cluster.network().heal();
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     // A watch with a selector sends DELETED also for an object that leaves the selector, so the reason is ambiguous.
-    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Deleted Observed DeletedOrLeft", "Added"]);
+    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Deleted Observed DeletedOrLeft", "Added"]);
     assert_fresh(&seen);
     Ok(())
 }
@@ -85,18 +87,21 @@ async fn resets_within_objects_cost_no_list<K: CachedConfigMap>(cluster: &mut Cl
     let Watched { informer, diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     for (round, bytes) in [0, 1, 1000, 30_000, 100_000].into_iter().enumerate() {
-        until_fresh(informer, true, SOON).await?;
+        until_fresh(informer, true, EVENT_TIMEOUT).await?;
         cluster.network().reset_after(bytes, Direction::ToClient);
         // The object is larger than the number of bytes that pass before the reset.
         writer.set("large", &round.to_string().repeat(200_000)).await?;
         until_delivered(cluster, seen, "large", round + 2).await?;
     }
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     let resets = cluster.network().connections().len() - 1;
     assert!(resets >= 5, "only {resets} connections were replaced");
     assert_eq!(diagnostics.times("relisted"), 0, "every cut was resumed");
-    assert_eq!(seen.in_words(&cluster.key("large")), ["Added", "Updated", "Updated", "Updated", "Updated", "Updated"]);
+    assert_eq!(
+        seen.descriptions(&cluster.key("large")),
+        ["Added", "Updated", "Updated", "Updated", "Updated", "Updated"]
+    );
     assert_fresh(seen);
     Ok(())
 }
@@ -128,7 +133,7 @@ async fn vanish<K: CachedConfigMap>(
     let factory = InformerFactory::new(&cluster.connection_with_settings(settings).await?);
     let Watched { informer, diagnostics, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
     recorder.follow(network);
-    until_fresh(informer, true, SOON).await?;
+    until_fresh(informer, true, EVENT_TIMEOUT).await?;
 
     network.black_hole(direction, true);
     // A black hole sends neither FIN nor RST, so only a missing ping response shows the loss.
@@ -136,12 +141,12 @@ async fn vanish<K: CachedConfigMap>(
     writer.set("a", "1").await?;
     network.black_hole(direction, false);
     until_delivered(cluster, seen, "a", 2).await?;
-    let recovered = until_fresh(informer, true, SOON).await?;
+    let recovered = until_fresh(informer, true, EVENT_TIMEOUT).await?;
     println!("{direction:?} vanish: noticed after {noticed:.1?}, recovered after {recovered:.1?}");
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
-    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
 }
@@ -163,10 +168,10 @@ async fn absent_server_is_reported_until_it_appears<K: CachedConfigMap>(
     }
 
     cluster.network().refuse(false);
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
 
-    judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("a")), ["Added"]);
+    check_contract(cluster, &recorder).await?;
+    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added"]);
     assert_fresh(&seen);
     Ok(())
 }
@@ -188,9 +193,9 @@ async fn closed_connections_are_retried_with_backoff<K: CachedConfigMap>(
     // Twelve is the bound of the catalog. A busy machine makes fewer attempts.
     assert!((1..=12).contains(&attempts), "{attempts} attempts in four seconds");
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
-    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
 }
@@ -211,8 +216,8 @@ async fn pings_keep_idle_flow_alive<K: CachedConfigMap>(cluster: &mut Cluster) -
     let dropped = network.changes().iter().filter(|change| change.fault == "idle flow dropped").count();
     assert_eq!(dropped, 0, "the connection was kept");
 
-    judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
+    check_contract(cluster, &recorder).await?;
+    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
 }
@@ -227,11 +232,11 @@ async fn slow_list_completes<K: CachedConfigMap>(cluster: &mut Cluster) -> Resul
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = build::<K>(&factory, cluster.scope()).start()?;
     let seen = recorder.record(&informer);
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     network.heal();
 
-    judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("c-19")), ["Added"]);
+    check_contract(cluster, &recorder).await?;
+    assert_eq!(seen.descriptions(&cluster.key("c-19")), ["Added"]);
     assert_fresh(&seen);
     Ok(())
 }
@@ -255,7 +260,7 @@ async fn false_freshness_while_cut_is_detected<K: CachedConfigMap>(cluster: &mut
     of_broken.sample(broken.informer(), broken.informer().name());
     cluster.network().heal();
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     cluster.settle(&of_broken).await?;
     let report = steadfast_contract::judge(&cluster.history().await?, &of_broken.trace());
     assert!(report.of(Clause::C10).next().is_some(), "{report:?}");

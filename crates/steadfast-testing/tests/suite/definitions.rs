@@ -14,7 +14,7 @@ use steadfast_testing::cluster::Cluster;
 use steadfast_testing::{WorldError, widget_definition};
 use tokio::time::sleep;
 
-use super::{SOON, assert_fresh, until_delivered, until_fresh};
+use super::{EVENT_TIMEOUT, assert_fresh, until_delivered, until_fresh};
 
 super::scenarios! {
     custom_resource_is_followed_after_definition: needs [], covers [ResourceRefused];
@@ -39,7 +39,7 @@ async fn custom_resource_is_followed_after_definition(cluster: &mut Cluster) -> 
     assert!(not_there.to_string().contains("404"), "{not_there}");
 
     cluster.define(widget_definition(&group)).await?;
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     cluster.follow(&kind).await?;
 
     let widgets: Api<DynamicObject> = Api::namespaced_with(client, cluster.namespace(), &kind);
@@ -55,8 +55,8 @@ async fn custom_resource_is_followed_after_definition(cluster: &mut Cluster) -> 
 
     cluster.settle(&recorder).await?;
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
-    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
-    assert_eq!(seen.in_words(&cluster.key("b")), ["Added", "Deleted Observed Deleted"]);
+    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(seen.descriptions(&cluster.key("b")), ["Added", "Deleted Observed Deleted"]);
     assert_fresh(&seen);
     Ok(())
 }
@@ -75,7 +75,7 @@ async fn only_undecodable_object_is_unknown(cluster: &mut Cluster) -> Result<(),
     let recorder = cluster.recorder();
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = factory.informer::<Widget>(cluster.scope())?;
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let seen = recorder.record_as(&informer, "widgets");
     cluster.follow(&kind).await?;
     let widgets: Api<DynamicObject> = Api::namespaced_with(client, cluster.namespace(), &kind);
@@ -99,8 +99,8 @@ async fn only_undecodable_object_is_unknown(cluster: &mut Cluster) -> Result<(),
     until_delivered(cluster, &seen, "spoiled", 2).await?;
     cluster.settle(&recorder).await?;
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
-    assert_eq!(seen.in_words(&cluster.key("spoiled")), ["Added", "Updated"]);
-    assert_eq!(seen.in_words(&cluster.key("good")), ["Added", "Updated"]);
+    assert_eq!(seen.descriptions(&cluster.key("spoiled")), ["Added", "Updated"]);
+    assert_eq!(seen.descriptions(&cluster.key("good")), ["Added", "Updated"]);
     assert_fresh(&seen);
     Ok(())
 }
@@ -123,7 +123,7 @@ async fn unserved_version_implies_no_deletion(cluster: &mut Cluster) -> Result<(
     let (client, recorder) = (cluster.writer().client(), cluster.recorder());
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = factory.informer_with::<DynamicObject>(&older, cluster.scope())?;
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let seen = recorder.record_as(&informer, "widgets");
     let widgets: Api<DynamicObject> = Api::namespaced_with(client.clone(), cluster.namespace(), &kind);
     for name in ["kept", "deleted"] {
@@ -139,7 +139,7 @@ async fn unserved_version_implies_no_deletion(cluster: &mut Cluster) -> Result<(
     serve(false).await?;
     let started = Instant::now();
     while !matches!(informer.freshness(), Freshness::Failed(_)) {
-        assert!(started.elapsed() < SOON, "still {}", informer.freshness());
+        assert!(started.elapsed() < EVENT_TIMEOUT, "still {}", informer.freshness());
         // A server may let a watch run to its end, and reject the next one.
         cluster.network().reset();
         sleep(Duration::from_secs(1)).await;
@@ -150,15 +150,15 @@ async fn unserved_version_implies_no_deletion(cluster: &mut Cluster) -> Result<(
     sleep(Duration::from_secs(1)).await;
     for name in ["kept", "deleted"] {
         assert!(informer.lister()?.get(cluster.namespace(), name)?.is_some(), "a deletion must not be inferred");
-        assert_eq!(seen.in_words(&cluster.key(name)), ["Added"]);
+        assert_eq!(seen.descriptions(&cluster.key(name)), ["Added"]);
     }
 
     serve(true).await?;
-    until_fresh(&informer, true, SOON).await?;
+    until_fresh(&informer, true, EVENT_TIMEOUT).await?;
     cluster.settle(&recorder).await?;
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
-    assert_eq!(seen.in_words(&cluster.key("kept")), ["Added", "Updated"]);
-    let deleted = seen.in_words(&cluster.key("deleted"));
+    assert_eq!(seen.descriptions(&cluster.key("kept")), ["Added", "Updated"]);
+    let deleted = seen.descriptions(&cluster.key("deleted"));
     assert!(deleted.len() == 2 && deleted[1].starts_with("Deleted"), "{deleted:?}");
     assert_fresh(&seen);
     Ok(())

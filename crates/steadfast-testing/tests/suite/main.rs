@@ -1,15 +1,15 @@
 //! The conformance suite: scenarios of informers that run on any server, checked by the contract checker.
 //!
 //! `STEADFAST_SERVER` selects the server: the embedded one (the default), `reference`, or a kubeconfig; see
-//! `docs/development/testing.md`. A scenario that cannot run on a server prints the reason, and `played.rs` asserts the
+//! `docs/development/testing.md`. A scenario that cannot run on a server prints the reason, and `coverage.rs` asserts the
 //! list of those scenarios.
 
 mod changes;
 mod clients;
 mod controllers;
+mod coverage;
 mod cuts;
 mod definitions;
-mod played;
 mod servers;
 mod streams;
 
@@ -28,7 +28,7 @@ use steadfast_testing::scenarios::Fault;
 use steadfast_testing::{CachedConfigMap, Form, Recorder, Recording, WorldError};
 
 /// Timeout for an expected event.
-const SOON: Duration = Duration::from_secs(30);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Scenario: required faults of the server, covered faults of the catalog, and the function.
 pub(crate) struct Scenario {
@@ -69,11 +69,11 @@ macro_rules! scenarios {
             run: |cluster| crate::in_requested_form!(cluster, $name $(, $kept)?),
         }),*];
 
-        mod on_the_server {
+mod on_the_server {
             $(
                 #[test]
                 fn $name() -> Result<(), steadfast_testing::WorldError> {
-                    crate::play(stringify!($name), super::SCENARIOS)
+                    crate::run_scenario(stringify!($name), super::SCENARIOS)
                 }
             )*
         }
@@ -82,17 +82,17 @@ macro_rules! scenarios {
 pub(crate) use scenarios;
 
 /// Runs the scenario `name` of `scenarios` on the selected server.
-fn play(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
+fn run_scenario(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
     let scenario = scenarios.iter().find(|scenario| scenario.name == name).ok_or("unknown scenario")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let started = Instant::now();
         let mut cluster = match Cluster::start(&ServerKind::from_env(), scenario.needs).await? {
             Ok(cluster) => cluster,
-            Err(not_here) => {
+            Err(reason) => {
                 // Written to standard error directly, which is not captured for passing tests, so that a skipped
                 // scenario is visible.
-                writeln!(std::io::stderr(), "skipped: {name}: {not_here}")?;
+                writeln!(std::io::stderr(), "skipped: {name}: {reason}")?;
                 return Ok(());
             }
         };
@@ -104,11 +104,11 @@ fn play(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
                 Ok(cluster.end().await?)
             }
             Ok(Err(error)) => {
-                cluster.give_up().await?;
+                cluster.clean_up_after_failure().await?;
                 Err(error)
             }
             Err(panic) => {
-                cluster.give_up().await?;
+                cluster.clean_up_after_failure().await?;
                 resume_unwind(panic)
             }
         }
@@ -179,12 +179,12 @@ async fn watched<K: CachedConfigMap>(
 }
 
 /// Waits until the scenario is quiet, and checks the records of config maps: no event is lost or delivered twice.
-async fn judge(cluster: &Cluster, recorder: &Recorder) -> Result<Verdict, WorldError> {
-    judge_by(Terms::default(), cluster, recorder).await
+async fn check_contract(cluster: &Cluster, recorder: &Recorder) -> Result<Verdict, WorldError> {
+    check_contract_with(Terms::default(), cluster, recorder).await
 }
 
-/// Does the same as [`judge`] with other times than the contract's.
-async fn judge_by(terms: Terms, cluster: &Cluster, recorder: &Recorder) -> Result<Verdict, WorldError> {
+/// Does the same as [`check_contract`] with other times than the contract's.
+async fn check_contract_with(terms: Terms, cluster: &Cluster, recorder: &Recorder) -> Result<Verdict, WorldError> {
     cluster.settle(recorder).await?;
     let report = terms.judge(&cluster.history().await?, &recorder.trace());
     assert!(report.passed(), "{report:#?}");
@@ -207,8 +207,8 @@ async fn until_delivered<K: Cacheable>(
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let waited = tokio::time::timeout(SOON, delivered).await;
-    waited.map_err(|_| format!("{key} has {:?} after {SOON:?}", recording.in_words(&key)).into())
+    let waited = tokio::time::timeout(EVENT_TIMEOUT, delivered).await;
+    waited.map_err(|_| format!("{key} has {:?} after {EVENT_TIMEOUT:?}", recording.descriptions(&key)).into())
 }
 
 /// Returns the time until `informer` is fresh, or no longer fresh. Returns an error after `limit`.

@@ -12,8 +12,8 @@ use steadfast_testing::cluster::Cluster;
 use tokio::time::sleep;
 
 use super::{
-    DiagnosticLog, SOON, Watched, assert_fresh, build, judge, judge_by, until_delivered, until_fresh, watch, watch_by,
-    watched,
+    DiagnosticLog, EVENT_TIMEOUT, Watched, assert_fresh, build, check_contract, check_contract_with, until_delivered,
+    until_fresh, watch, watch_by, watched,
 };
 
 super::scenarios! {
@@ -29,7 +29,7 @@ super::scenarios! {
     frozen_store_is_noticed_within_two_periods<K>: needs [FreezeStore], covers [FrozenEtcd];
     restored_store_starts_new_epoch<K>: needs [Restore], covers [HistoryRestored];
     server_without_streamed_lists_is_paged<K>: needs [NoStreamedLists], covers [StreamedListBroken];
-    expired_paged_list_is_restarted<K>: needs [Compact, PagesOfTheStore], covers [ContinueTokenExpired];
+    expired_paged_list_is_restarted<K>: needs [Compact, UncachedPages], covers [ContinueTokenExpired];
 }
 
 /// Period of R2, shortened because the tests run in real time.
@@ -49,8 +49,8 @@ async fn killed_server_is_followed_after_restart<K: CachedConfigMap>(cluster: &m
     let changed = cluster.writer().set("a", "2").await?;
     recorder.wait_for(informer, informer.name(), &changed).await?;
 
-    judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"], "no event is repeated");
+    check_contract(cluster, &recorder).await?;
+    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"], "no event is repeated");
     // The server's window starts at its start, after some writes of its own, so one list may be needed.
     assert!(diagnostics.times("relisted") <= 1, "{} relists", diagnostics.times("relisted"));
     assert_fresh(seen);
@@ -88,11 +88,11 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
 
     recorder.fault("killed", true);
     cluster.network().refuse(true);
-    writer.write_something_else().await?;
+    writer.write_unrelated().await?;
     cluster.kill(0)?;
     cluster.start_again(0).await?;
     // This write happens after the restart, so the informers do not have its version.
-    writer.write_something_else().await?;
+    writer.write_unrelated().await?;
     writer.recreate("recreated", "2").await?;
     writer.delete("deleted").await?;
     writer.set("changed", "2").await?;
@@ -100,7 +100,7 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
     cluster.network().refuse(false);
     recorder.fault("killed", false);
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     for (_factory, of_broken, clause) in broken {
         cluster.settle(&of_broken).await?;
         let report = steadfast_contract::judge(&cluster.history().await?, &of_broken.trace());
@@ -113,8 +113,8 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
         ("changed", &["Added", "Updated"]),
         ("kept", &["Added"]),
     ] {
-        assert_eq!(everything.in_words(&cluster.key(name)), scenario, "{name}");
-        assert_eq!(dynamic.in_words(&cluster.key(name)), scenario, "{name}");
+        assert_eq!(everything.descriptions(&cluster.key(name)), scenario, "{name}");
+        assert_eq!(dynamic.descriptions(&cluster.key(name)), scenario, "{name}");
     }
     for diagnostics in diagnostics {
         assert_eq!(diagnostics.times("relisted"), 1, "one 410, one relist");
@@ -137,14 +137,14 @@ async fn informers_of_killed_server_list_once_each<K: CachedConfigMap>(
         diagnostics.push(DiagnosticLog::by(&informer));
         all.push(recorder.record(&informer));
     }
-    factory.wait_for_sync(SOON).await?;
+    factory.wait_for_sync(EVENT_TIMEOUT).await?;
     for seen in &all {
         seen.until_synced().await;
     }
 
     recorder.fault("killed", true);
     cluster.network().refuse(true);
-    writer.write_something_else().await?;
+    writer.write_unrelated().await?;
     cluster.kill(0)?;
     cluster.start_again(0).await?;
     for number in 0..INFORMERS {
@@ -160,12 +160,12 @@ async fn informers_of_killed_server_list_once_each<K: CachedConfigMap>(
     cluster.network().refuse(false);
     recorder.fault("killed", false);
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     for (number, (seen, diagnostics)) in all.iter().zip(&diagnostics).enumerate() {
         let recreated = number % 5 == 0;
         let wanted =
             if recreated { &["Added", "Deleted Inferred Replaced", "Added"][..] } else { &["Added", "Updated"] };
-        assert_eq!(seen.in_words(&cluster.key(&format!("c-{number}"))), wanted, "{number}");
+        assert_eq!(seen.descriptions(&cluster.key(&format!("c-{number}"))), wanted, "{number}");
         assert_eq!(diagnostics.times("relisted"), 1, "{number}: no version to resume from, and one list");
         assert_fresh(seen);
     }
@@ -180,14 +180,14 @@ async fn gracefully_stopped_server_is_followed<K: CachedConfigMap>(cluster: &mut
 
     recorder.fault("shut down", true);
     cluster.shut_down(1).await?;
-    until_fresh(informer, false, SOON).await?;
+    until_fresh(informer, false, EVENT_TIMEOUT).await?;
     cluster.start_again(1).await?;
     recorder.fault("shut down", false);
     writer.recreate("a", "2").await?;
     let changed = writer.set("a", "3").await?;
     recorder.wait_for(informer, informer.name(), &changed).await?;
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     assert!(diagnostics.times("relisted") <= 1, "{} relists", diagnostics.times("relisted"));
     assert_fresh(seen);
     Ok(())
@@ -208,9 +208,9 @@ async fn second_server_resumes_without_list<K: CachedConfigMap>(cluster: &mut Cl
     cluster.network().refuse(false);
     recorder.fault("killed", false);
 
-    judge(cluster, &recorder).await?;
+    check_contract(cluster, &recorder).await?;
     assert_eq!(
-        seen.in_words(&cluster.key("a")),
+        seen.descriptions(&cluster.key("a")),
         ["Added", "Deleted Observed Deleted", "Added"],
         "in the order of the changes"
     );
@@ -253,10 +253,10 @@ async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut Clust
     cluster.lag(false)?;
     writer.set("changed", "3").await?;
     until_delivered(cluster, seen, "changed", 3).await?;
-    late.informer().wait_for_sync(SOON).await?;
-    judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("changed")), ["Added", "Updated", "Updated"]);
-    assert_eq!(seen.in_words(&cluster.key("recreated")), ["Added", "Deleted Observed Deleted", "Added"]);
+    late.informer().wait_for_sync(EVENT_TIMEOUT).await?;
+    check_contract(cluster, &recorder).await?;
+    assert_eq!(seen.descriptions(&cluster.key("changed")), ["Added", "Updated", "Updated"]);
+    assert_eq!(seen.descriptions(&cluster.key("recreated")), ["Added", "Deleted Observed Deleted", "Added"]);
     assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed on the second server");
     assert_fresh(seen);
     assert_fresh(&late);
@@ -266,17 +266,17 @@ async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut Clust
 async fn frozen_server_is_noticed_within_two_periods<K: CachedConfigMap>(
     cluster: &mut Cluster,
 ) -> Result<(), WorldError> {
-    stand_still::<K>(cluster, Cluster::freeze).await
+    freeze_once::<K>(cluster, Cluster::freeze).await
 }
 
 async fn frozen_store_is_noticed_within_two_periods<K: CachedConfigMap>(
     cluster: &mut Cluster,
 ) -> Result<(), WorldError> {
-    stand_still::<K>(cluster, Cluster::freeze_store).await
+    freeze_once::<K>(cluster, Cluster::freeze_store).await
 }
 
 /// Freezes the target behind the connection once.
-async fn stand_still<K: CachedConfigMap>(
+async fn freeze_once<K: CachedConfigMap>(
     cluster: &mut Cluster,
     freeze: fn(&mut Cluster, bool) -> Result<(), steadfast_testing::Error>,
 ) -> Result<(), WorldError> {
@@ -285,7 +285,7 @@ async fn stand_still<K: CachedConfigMap>(
     let settings = ReflectorSettings { period: PERIOD, ..ReflectorSettings::default() };
     let factory = InformerFactory::with_settings(&cluster.connection().await?, settings);
     let Watched { informer, diagnostics, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
-    until_fresh(informer, true, SOON).await?;
+    until_fresh(informer, true, EVENT_TIMEOUT).await?;
 
     freeze(cluster, true)?;
     let noticed = until_fresh(informer, false, 2 * PERIOD + SLACK).await;
@@ -293,12 +293,12 @@ async fn stand_still<K: CachedConfigMap>(
     let noticed = noticed?;
     writer.set("a", "2").await?;
     until_delivered(cluster, seen, "a", 2).await?;
-    let recovered = until_fresh(informer, true, SOON).await?;
+    let recovered = until_fresh(informer, true, EVENT_TIMEOUT).await?;
     println!("noticed after {noticed:.1?} (period {PERIOD:?}), recovered after {recovered:.1?}");
 
-    judge_by(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
+    check_contract_with(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
     assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
-    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
 }
@@ -316,7 +316,7 @@ async fn restored_store_starts_new_epoch<K: CachedConfigMap>(cluster: &mut Clust
     writer.delete("deleted").await?;
     // A server makes fewer writes at its start, so the restored versions stay lower for a long time.
     for _ in 0..200 {
-        writer.write_something_else().await?;
+        writer.write_unrelated().await?;
     }
     let changed = writer.set("kept", "2").await?;
     recorder.wait_for(informer, informer.name(), &changed).await?;
@@ -325,23 +325,27 @@ async fn restored_store_starts_new_epoch<K: CachedConfigMap>(cluster: &mut Clust
     recorder.fault("restored", false);
     let started = Instant::now();
     while informer.snapshot().epoch() == 0 {
-        assert!(started.elapsed() < SOON, "no new epoch, but {}", informer.freshness());
+        assert!(started.elapsed() < EVENT_TIMEOUT, "no new epoch, but {}", informer.freshness());
         sleep(Duration::from_millis(5)).await;
     }
     println!("a new epoch after {:.1?} (period {PERIOD:?})", started.elapsed());
-    until_fresh(informer, true, SOON).await?;
+    until_fresh(informer, true, EVENT_TIMEOUT).await?;
     writer.set("kept", "3").await?;
 
-    judge_by(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
+    check_contract_with(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
     assert_eq!(diagnostics.times("relisted"), 1, "one list of the other history");
-    assert_eq!(seen.in_words(&cluster.key("kept")), ["Added", "Updated", "Updated", "Updated"], "the object survives");
     assert_eq!(
-        seen.in_words(&cluster.key("lost")),
+        seen.descriptions(&cluster.key("kept")),
+        ["Added", "Updated", "Updated", "Updated"],
+        "the object survives"
+    );
+    assert_eq!(
+        seen.descriptions(&cluster.key("lost")),
         ["Added", "Deleted Inferred Deleted"],
         "the backup does not contain the object"
     );
     assert_eq!(
-        seen.in_words(&cluster.key("deleted")),
+        seen.descriptions(&cluster.key("deleted")),
         ["Added", "Deleted Observed Deleted", "Added"],
         "the object is restored"
     );
@@ -361,9 +365,9 @@ async fn server_without_streamed_lists_is_paged<K: CachedConfigMap>(cluster: &mu
     assert_eq!(diagnostics.times("fell back to pages"), 1);
     writer.recreate("a", "2").await?;
 
-    judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Deleted Observed Deleted", "Added"]);
-    assert_eq!(seen.in_words(&cluster.key("c")), ["Added"]);
+    check_contract(cluster, &recorder).await?;
+    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Deleted Observed Deleted", "Added"]);
+    assert_eq!(seen.descriptions(&cluster.key("c")), ["Added"]);
     assert_eq!(diagnostics.times("relisted"), 0);
     assert_fresh(seen);
     Ok(())
@@ -385,12 +389,12 @@ async fn expired_paged_list_is_restarted<K: CachedConfigMap>(cluster: &mut Clust
     writer.delete("c-39").await?;
     cluster.compact().await?;
     cluster.network().heal();
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
 
-    judge(cluster, &recorder).await?;
-    assert_eq!(seen.in_words(&cluster.key("c-38")), ["Added"]);
+    check_contract(cluster, &recorder).await?;
+    assert_eq!(seen.descriptions(&cluster.key("c-38")), ["Added"]);
     // If the first list had completed, the object would have been added and deleted.
-    assert_eq!(seen.in_words(&cluster.key("c-39")), [""; 0], "the list is a newer one");
+    assert_eq!(seen.descriptions(&cluster.key("c-39")), [""; 0], "the list is a newer one");
     assert_fresh(&seen);
     Ok(())
 }

@@ -12,11 +12,11 @@ use steadfast_testing::WorldError;
 use steadfast_testing::cluster::Cluster;
 use tokio::time::timeout;
 
-use super::SOON;
+use super::EVENT_TIMEOUT;
 
 super::scenarios! {
     expired_paged_list_loses_no_object:
-        needs [Compact, PagesOfTheStore], covers [ContinueTokenExpired];
+        needs [Compact, UncachedPages], covers [ContinueTokenExpired];
     watch_survives_cut_and_reports_expiry:
         needs [Kill], covers [ServerRestarts];
 }
@@ -28,7 +28,7 @@ fn value(object: &ConfigMap) -> &str {
 /// Returns the next event of `changes` other than a bookmark, as `Modified a=2`.
 async fn next_change(changes: &mut Changes<ConfigMap>) -> Result<String, WorldError> {
     loop {
-        let (name, object) = match timeout(SOON, changes.next()).await?.ok_or("the stream has ended")?? {
+        let (name, object) = match timeout(EVENT_TIMEOUT, changes.next()).await?.ok_or("the stream has ended")?? {
             Change::Added(object) => ("Added", object),
             Change::Modified(object) => ("Modified", object),
             Change::Deleted(object) => ("Deleted", object),
@@ -50,7 +50,7 @@ async fn expired_paged_list_loses_no_object(cluster: &mut Cluster) -> Result<(),
     let connection = cluster.connection().await?;
     let mut list: List<ConfigMap> = list(&connection, cluster.scope());
     let mut given = BTreeMap::new();
-    while let Some(object) = timeout(SOON, list.next()).await? {
+    while let Some(object) = timeout(EVENT_TIMEOUT, list.next()).await? {
         let object = object?;
         let twice = given.insert(object.name_any(), value(&object).to_owned());
         assert_eq!(twice, None, "{}", object.name_any());
@@ -93,7 +93,8 @@ async fn watch_survives_cut_and_reports_expiry(cluster: &mut Cluster) -> Result<
     cluster.kill(0)?;
     cluster.start_again(0).await?;
     let mut late: Changes<ConfigMap> = watch_from(&connection, cluster.scope(), &first);
-    let error = timeout(SOON, late.next()).await?.ok_or("the stream has ended")?.expect_err("the version has expired");
+    let error =
+        timeout(EVENT_TIMEOUT, late.next()).await?.ok_or("the stream has ended")?.expect_err("the version has expired");
     assert!(matches!(&error, StreamError::Expired { version, .. } if *version == first), "{error}");
     assert!(late.next().await.is_none());
     Ok(())

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::external_systems::find_program;
 use crate::haproxy::eventually;
-use crate::outsides::found;
 use crate::run::signal;
 
 /// `HAProxy` with one frontend and one dynamic backend for each name. Stopped when dropped.
@@ -34,7 +34,7 @@ pub(crate) struct ServerState {
 impl Balancer {
     /// Starts `HAProxy` in `folder`; returns `None` on a machine without `HAProxy`, which is reported.
     pub(crate) fn start(folder: &Path, backends: &[&str]) -> Option<Self> {
-        let program = found("haproxy")?;
+        let program = find_program("haproxy")?;
         // A short path, because the length of a socket's path is limited.
         let mut text = format!(
             "global\n  stats socket {}/admin.sock mode 600 level admin expose-fd listeners\n  hard-stop-after 5s\n\

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::workload::Deployment;
 use super::world::{Setup, World};
-use super::{DOCUMENTED, begin};
+use super::{DOCUMENTED, start_world};
 
 /// Two clusters feed one backend.
 pub(super) const TWO_CLUSTERS: Setup = Setup { clusters: &["east", "west"], ..DOCUMENTED };
@@ -15,7 +15,7 @@ fn is_east(id: &str) -> bool {
 
 #[test]
 fn api_server_restarts_fail_no_request() {
-    let Some((mut world, mut web)) = begin(Setup { name: "api", ..DOCUMENTED }, 6) else { return };
+    let Some((mut world, mut web)) = start_world(Setup { name: "api", ..DOCUMENTED }, 6) else { return };
     web.roll_with(&mut world, |world, step| match step {
         2 => world.clusters[0].faults().restart(),
         3 => world.clusters[0].faults().stop(),
@@ -26,7 +26,7 @@ fn api_server_restarts_fail_no_request() {
 }
 
 #[test]
-fn cluster_unreachable_at_start_delays_no_other_cluster() {
+fn initially_unreachable_cluster_delays_no_other() {
     let Some(mut world) = World::start(Setup { name: "away-at-start", ..TWO_CLUSTERS }) else { return };
     world.clusters[1].faults().cut();
     world.note("west is unreachable");
@@ -43,8 +43,8 @@ fn cluster_unreachable_at_start_delays_no_other_cluster() {
 }
 
 #[test]
-fn cluster_that_becomes_unreachable_keeps_its_servers_only() {
-    let Some((mut world, mut east)) = begin(Setup { name: "away-later", ..TWO_CLUSTERS }, 4) else { return };
+fn unreachable_cluster_keeps_only_its_servers() {
+    let Some((mut world, mut east)) = start_world(Setup { name: "away-later", ..TWO_CLUSTERS }, 4) else { return };
     let mut west = Deployment::create(&mut world, 1, "web-of-west", 4);
     world.wait_until_converged();
     world.note("west is unreachable");
@@ -64,7 +64,7 @@ fn cluster_that_becomes_unreachable_keeps_its_servers_only() {
 
 #[test]
 fn program_restarts_fail_no_request() {
-    let Some((mut world, mut web)) = begin(Setup { name: "restarts", ..DOCUMENTED }, 10) else { return };
+    let Some((mut world, mut web)) = start_world(Setup { name: "restarts", ..DOCUMENTED }, 10) else { return };
     web.roll_with(&mut world, |world, step| match step {
         2 => world.end_notify("KILL"),
         6 => world.end_notify("TERM"),
@@ -76,7 +76,7 @@ fn program_restarts_fail_no_request() {
 
 #[test]
 fn repeated_kills_leave_no_dead_server() {
-    let Some((mut world, mut web)) = begin(Setup { name: "kills", ..DOCUMENTED }, 6) else { return };
+    let Some((mut world, mut web)) = start_world(Setup { name: "kills", ..DOCUMENTED }, 6) else { return };
     web.roll_with(&mut world, |world, _| {
         world.end_notify("KILL");
         world.start_notify();

@@ -40,8 +40,8 @@ pub(crate) fn slowness(start: Duration) -> f64 {
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) system: &'static str,
-    pub(crate) asked: Instant,
-    pub(crate) answered: Instant,
+    pub(crate) started: Instant,
+    pub(crate) finished: Instant,
     pub(crate) addresses: BTreeSet<IpAddr>,
 }
 
@@ -78,8 +78,8 @@ impl Timeline {
 
 /// Returns an error if a sample lacks an address of a ready pod outside of `losses`, or contains an address without a
 /// living pod. `slowness` is the factor for both limits.
-pub(crate) fn judge(
-    started: Instant,
+pub(crate) fn check_samples(
+    origin: Instant,
     timeline: &Timeline,
     losses: &[Loss],
     samples: &[Sample],
@@ -87,18 +87,18 @@ pub(crate) fn judge(
 ) -> Result<(), String> {
     let mut faults = Vec::new();
     for sample in samples {
-        let Sample { system, asked, answered, addresses } = sample;
-        let is_lost = losses.iter().any(|loss| loss.covers(system, *asked, *answered));
-        let since = |limit: Duration| asked.checked_sub(limit.mul_f64(slowness)).unwrap_or(*asked);
+        let Sample { system, started, finished, addresses } = sample;
+        let is_lost = losses.iter().any(|loss| loss.covers(system, *started, *finished));
+        let since = |limit: Duration| started.checked_sub(limit.mul_f64(slowness)).unwrap_or(*started);
         let mut fault = |what: &str, address: IpAddr| {
-            faults.push(format!("{:.3?}: {system} {what} {address}, and has {addresses:?}", *asked - started));
+            faults.push(format!("{:.3?}: {system} {what} {address}, and has {addresses:?}", *started - origin));
         };
-        for address in timeline.throughout(PodState::Ready, since(ADD_LIMIT), *answered) {
+        for address in timeline.throughout(PodState::Ready, since(ADD_LIMIT), *finished) {
             if !is_lost && !addresses.contains(&address) {
                 fault("lacks the ready pod", address);
             }
         }
-        for address in timeline.throughout(PodState::Dead, since(REMOVE_LIMIT), *answered) {
+        for address in timeline.throughout(PodState::Dead, since(REMOVE_LIMIT), *finished) {
             if addresses.contains(&address) {
                 fault("has the dead pod", address);
             }
@@ -131,9 +131,9 @@ impl Readers {
             let (stop, samples) = (stop.clone(), samples.clone());
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let asked = Instant::now();
+                    let started = Instant::now();
                     if let Some(addresses) = read() {
-                        let sample = Sample { system, asked, answered: Instant::now(), addresses };
+                        let sample = Sample { system, started, finished: Instant::now(), addresses };
                         samples.lock().push(sample);
                     }
                     std::thread::sleep(READ_INTERVAL);
@@ -214,9 +214,14 @@ mod tests {
         timeline
     }
 
-    fn sample(started: Instant, second: u64, lasts: &[u8]) -> Sample {
-        let asked = started + Duration::from_secs(second);
-        Sample { system: "etcd", asked, answered: asked, addresses: lasts.iter().map(|last| address(*last)).collect() }
+    fn sample(origin: Instant, second: u64, lasts: &[u8]) -> Sample {
+        let started = origin + Duration::from_secs(second);
+        Sample {
+            system: "etcd",
+            started,
+            finished: started,
+            addresses: lasts.iter().map(|last| address(*last)).collect(),
+        }
     }
 
     #[test]
@@ -224,13 +229,14 @@ mod tests {
         let started = Instant::now();
         let timeline = world(&[(1, 0, PodState::Ready), (2, 0, PodState::Ready), (2, 9, PodState::Leaving)], started);
         let samples = [sample(started, 1, &[]), sample(started, 5, &[1, 2]), sample(started, 10, &[1])];
-        judge(started, &timeline, &[], &samples, 1.0).expect("all in time");
+        check_samples(started, &timeline, &[], &samples, 1.0).expect("all in time");
         let samples = [sample(started, 5, &[1])];
-        let fault = judge(started, &timeline, &[], &samples, 1.0).expect_err("2 was ready");
+        let fault = check_samples(started, &timeline, &[], &samples, 1.0).expect_err("2 was ready");
         assert!(fault.contains("etcd lacks the ready pod 127.0.0.2"), "{fault}");
         let loss = Loss { system: "etcd", from: started, to: started + Duration::from_secs(6) };
-        judge(started, &timeline, &[loss], &samples, 1.0).expect("the loss is allowed");
-        judge(started, &timeline, &[Loss { system: "DNS", ..loss }], &samples, 1.0).expect_err("another system");
+        check_samples(started, &timeline, &[loss], &samples, 1.0).expect("the loss is allowed");
+        check_samples(started, &timeline, &[Loss { system: "DNS", ..loss }], &samples, 1.0)
+            .expect_err("another system");
     }
 
     #[test]
@@ -238,10 +244,12 @@ mod tests {
         let started = Instant::now();
         let timeline = world(&[(1, 0, PodState::Ready), (1, 3, PodState::Leaving), (1, 4, PodState::Dead)], started);
         let loss = Loss { system: "etcd", from: started, to: started + Duration::from_secs(60) };
-        judge(started, &timeline, &[loss], &[sample(started, 4, &[1])], 1.0).expect("within the limit");
-        let fault = judge(started, &timeline, &[loss], &[sample(started, 8, &[1])], 1.0).expect_err("dead for 4 s");
+        check_samples(started, &timeline, &[loss], &[sample(started, 4, &[1])], 1.0).expect("within the limit");
+        let fault =
+            check_samples(started, &timeline, &[loss], &[sample(started, 8, &[1])], 1.0).expect_err("dead for 4 s");
         assert!(fault.contains("has the dead pod 127.0.0.1"), "{fault}");
-        let fault = judge(started, &timeline, &[loss], &[sample(started, 2, &[1, 7])], 1.0).expect_err("not a pod");
+        let fault =
+            check_samples(started, &timeline, &[loss], &[sample(started, 2, &[1, 7])], 1.0).expect_err("not a pod");
         assert!(fault.contains("has the foreign address 127.0.0.7"), "{fault}");
     }
 
@@ -250,8 +258,8 @@ mod tests {
         let started = Instant::now();
         let timeline = world(&[(1, 0, PodState::Ready)], started);
         let samples = [sample(started, 3, &[])];
-        judge(started, &timeline, &[], &samples, 1.0).expect_err("missing after three seconds");
-        judge(started, &timeline, &[], &samples, 2.0).expect("within the limit of a slow machine");
+        check_samples(started, &timeline, &[], &samples, 1.0).expect_err("missing after three seconds");
+        check_samples(started, &timeline, &[], &samples, 2.0).expect("within the limit of a slow machine");
         let factors = [100, 1_000, 2_500, 60_000].map(|millis| slowness(Duration::from_millis(millis)));
         assert!(factors.iter().zip([1.0, 1.0, 2.5, 4.0]).all(|(factor, of)| (factor - of).abs() < 1e-9), "{factors:?}");
     }

@@ -53,7 +53,7 @@ to = ["registry"]
 "#,
 };
 
-fn begin(setup: Setup, replicas: usize) -> Option<(World, Deployment)> {
+fn start_world(setup: Setup, replicas: usize) -> Option<(World, Deployment)> {
     let mut world = World::start(setup)?;
     let mut deployment = Deployment::create(&mut world, 0, "web", replicas);
     deployment.grace = Duration::from_millis(1500);
@@ -64,14 +64,15 @@ fn begin(setup: Setup, replicas: usize) -> Option<(World, Deployment)> {
 
 #[test]
 fn rolling_update_loses_no_record() {
-    let Some((mut world, mut web)) = begin(Setup { name: "records-roll", ..RECORDS }, 8) else { return };
+    let Some((mut world, mut web)) = start_world(Setup { name: "records-roll", ..RECORDS }, 8) else { return };
     web.roll(&mut world);
     world.finish_records();
 }
 
 #[test]
 fn crashed_pods_leave_names_and_keys() {
-    let Some((mut world, mut web)) = begin(Setup { name: "records-crash", records: Some(DnsKind::Bind), ..RECORDS }, 5)
+    let Some((mut world, mut web)) =
+        start_world(Setup { name: "records-crash", records: Some(DnsKind::Bind), ..RECORDS }, 5)
     else {
         return;
     };
@@ -83,7 +84,8 @@ fn crashed_pods_leave_names_and_keys() {
 
 #[test]
 fn records_return_within_bounds_after_loss() {
-    let Some((mut world, mut web)) = begin(Setup { name: "records-loss", records: Some(DnsKind::Bind), ..RECORDS }, 4)
+    let Some((mut world, mut web)) =
+        start_world(Setup { name: "records-loss", records: Some(DnsKind::Bind), ..RECORDS }, 4)
     else {
         return;
     };
@@ -97,7 +99,7 @@ fn records_return_within_bounds_after_loss() {
 
 #[test]
 fn records_survive_restarts_of_program_and_servers() {
-    let Some((mut world, mut web)) = begin(Setup { name: "records-restarts", ..RECORDS }, 6) else { return };
+    let Some((mut world, mut web)) = start_world(Setup { name: "records-restarts", ..RECORDS }, 6) else { return };
     web.roll_with(&mut world, |world, step| match step {
         1 => world.end_notify("KILL"),
         2 => world.start_notify(),
@@ -134,9 +136,9 @@ fn unreachable_cluster_delays_no_record_of_another() {
 }
 
 #[test]
-fn records_that_servers_reject_affect_only_themselves() {
+fn rejected_records_affect_only_themselves() {
     let Some((mut world, mut web)) =
-        begin(Setup { name: "records-tenant", records: Some(DnsKind::Bind), ..RECORDS }, 4)
+        start_world(Setup { name: "records-tenant", records: Some(DnsKind::Bind), ..RECORDS }, 4)
     else {
         return;
     };

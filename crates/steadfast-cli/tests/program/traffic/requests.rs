@@ -103,7 +103,7 @@ pub(crate) struct Allowances {
 }
 
 impl Allowances {
-    fn cover(&self, request: &Request) -> bool {
+    fn covers(&self, request: &Request) -> bool {
         let overlaps = |(from, to): &(Instant, Instant)| request.started <= *to && request.ended >= *from;
         self.windows.iter().any(overlaps)
     }
@@ -120,7 +120,7 @@ pub(crate) struct Verdict {
 }
 
 /// Returns an error if a request failed outside of `allowances`, or if a pod that is not in `pods` responded.
-pub(crate) fn judge(
+pub(crate) fn check_requests(
     begun: Instant,
     requests: &[Request],
     allowances: &Allowances,
@@ -134,7 +134,7 @@ pub(crate) fn judge(
                 continue;
             }
             Ok(name) => format!("{name} responded, which is not a pod of this backend"),
-            Err(_) if allowances.cover(request) => {
+            Err(_) if allowances.covers(request) => {
                 allowed_failures += 1;
                 continue;
             }
@@ -171,10 +171,10 @@ mod tests {
         let requests = requests(begun, &[(0, 5, Ok("web-1")), (10, 12, Err("503")), (30, 31, Err("502"))]);
         let at = |milliseconds| begun + Duration::from_millis(milliseconds);
         let mut allowances = Allowances { windows: vec![(at(11), at(20))] };
-        let fault = judge(begun, &requests, &allowances, &pods).expect_err("the request at 30 ms failed");
+        let fault = check_requests(begun, &requests, &allowances, &pods).expect_err("the request at 30 ms failed");
         assert!(fault.contains("1 of 3 requests failed") && fault.contains("502"), "{fault}");
         allowances.windows.push((at(30), at(30)));
-        let verdict = judge(begun, &requests, &allowances, &pods).expect("both failures are allowed");
+        let verdict = check_requests(begun, &requests, &allowances, &pods).expect("both failures are allowed");
         assert_eq!((verdict.requests, verdict.allowed_failures, verdict.served["web-1"]), (3, 2, 1));
     }
 
@@ -183,7 +183,8 @@ mod tests {
         let begun = Instant::now();
         let requests = requests(begun, &[(0, 5, Ok("tenant-1"))]);
         let allowances = Allowances { windows: vec![(begun, begun + Duration::from_secs(1))] };
-        let fault = judge(begun, &requests, &allowances, &BTreeSet::from(["web-1".to_owned()])).expect_err("foreign");
+        let fault =
+            check_requests(begun, &requests, &allowances, &BTreeSet::from(["web-1".to_owned()])).expect_err("foreign");
         assert!(fault.contains("tenant-1 responded"), "{fault}");
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::balancer::Balancer;
 use super::world::{SHOP, Setup};
-use super::{DOCUMENTED, begin};
+use super::{DOCUMENTED, start_world};
 
 /// The recipe of the cookbook for load balancers.
 const ENDPOINTS: Setup = Setup {
@@ -62,7 +62,7 @@ pub(super) fn slices(endpoints: &[Endpoint], port: u16) -> [Value; 2] {
 
 #[test]
 fn endpoint_slices_rolling_update_fails_no_request() {
-    let Some((mut world, mut web)) = begin(Setup { name: "slices", ..ENDPOINTS }, 6) else { return };
+    let Some((mut world, mut web)) = start_world(Setup { name: "slices", ..ENDPOINTS }, 6) else { return };
     // Names of pods get longer at the tenth one: all endpoints move from one slice to the other.
     web.roll(&mut world);
     world.disturb("HAProxy reloads", |balancer: &mut Balancer| balancer.reload());

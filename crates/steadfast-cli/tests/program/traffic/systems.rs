@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::records::{Reader, resolve};
 use super::world::World;
 use crate::dns_server::{DnsKind, DnsServer, KEY};
-use crate::outsides::Etcd;
+use crate::external_systems::Etcd;
 use crate::removals::Loss;
 
 /// Time within which names must exist again after the zone was lost.

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::workload::Deployment;
 use super::world::{SHOP, Setup, TENANT, World};
-use super::{DOCUMENTED, begin};
+use super::{DOCUMENTED, start_world};
 
 /// Pods of all namespaces share one backend. Each pod chooses its port and weight by annotations.
 const SHARED: Setup = Setup {
@@ -35,7 +35,7 @@ fn is_shop(id: &str) -> bool {
 }
 
 /// Runs an ordinary rolling update of the shop. Afterwards its servers must match its pods.
-fn roll_and_judge(mut world: World, mut web: Deployment) {
+fn roll_and_check(mut world: World, mut web: Deployment) {
     web.roll(&mut world);
     world.sleep(Duration::from_millis(200));
     world.wait_until_converged_for(is_shop, |id| !is_shop(id));
@@ -46,7 +46,7 @@ fn roll_and_judge(mut world: World, mut web: Deployment) {
 
 #[test]
 fn unselected_namespace_is_never_served() {
-    let Some((mut world, mut web)) = begin(Setup { name: "unselected", ..DOCUMENTED }, 3) else { return };
+    let Some((mut world, mut web)) = start_world(Setup { name: "unselected", ..DOCUMENTED }, 3) else { return };
     for number in 0..6 {
         world.create_ready(0, TENANT, &format!("web-{number}"));
     }
@@ -68,7 +68,7 @@ when = "has(object.status.podIP)"
 send = "{'key': object.metadata.name, 'address': object.status.podIP, 'port': PORT}"
 to = ["web"]
 "#;
-    let Some((mut world, web)) = begin(Setup { name: "names", rules, ..DOCUMENTED }, 3) else { return };
+    let Some((mut world, web)) = start_world(Setup { name: "names", rules, ..DOCUMENTED }, 3) else { return };
     // The shop must hold the names first: with the unscoped keys of this rule, the tenant could claim free names.
     let tenants: Vec<_> = (0..3).map(|number| world.create_ready(0, TENANT, &format!("web-{number}"))).collect();
     world.sleep(Duration::from_millis(300));
@@ -78,12 +78,12 @@ to = ["web"]
     }
     world.sleep(Duration::from_millis(300));
     world.wait_until_converged_for(is_shop, |id| !is_shop(id));
-    roll_and_judge(world, web);
+    roll_and_check(world, web);
 }
 
 #[test]
 fn failing_expression_delays_no_foreign_removal() {
-    let Some((mut world, web)) = begin(Setup { name: "expression", ..SHARED }, 4) else { return };
+    let Some((mut world, web)) = start_world(Setup { name: "expression", ..SHARED }, 4) else { return };
     for (name, annotations) in
         [("none", json!(null)), ("text", json!({"example.org/port": "http", "example.org/weight": "?"}))]
     {
@@ -92,12 +92,12 @@ fn failing_expression_delays_no_foreign_removal() {
         world.clusters[0].create(&pod).expect("a pod");
     }
     world.note("two pods of the tenant fail the rule");
-    roll_and_judge(world, web);
+    roll_and_check(world, web);
 }
 
 #[test]
-fn entry_that_haproxy_rejects_affects_only_itself() {
-    let Some((mut world, web)) = begin(Setup { name: "rejected", ..SHARED }, 4) else { return };
+fn rejected_haproxy_entry_affects_only_itself() {
+    let Some((mut world, web)) = start_world(Setup { name: "rejected", ..SHARED }, 4) else { return };
     let long = format!("web-{}", "x".repeat(240));
     let wrong = [
         ("heavy", "127.0.0.1", "8080", "100000"),
@@ -114,12 +114,12 @@ fn entry_that_haproxy_rejects_affects_only_itself() {
         world.clusters[0].create(&pod).expect("a pod");
     }
     world.note("pods of the tenant are no possible servers");
-    roll_and_judge(world, web);
+    roll_and_check(world, web);
 }
 
 #[test]
 fn flapping_readiness_delays_no_foreign_removal() {
-    let Some((mut world, mut web)) = begin(Setup { name: "flapping", ..SHARED }, 4) else { return };
+    let Some((mut world, mut web)) = start_world(Setup { name: "flapping", ..SHARED }, 4) else { return };
     let tenants: Vec<_> = (0..8).map(|number| world.create_ready(0, TENANT, &format!("flap-{number}"))).collect();
     web.startup = Duration::from_millis(20);
     web.grace = Duration::from_millis(1500);
@@ -135,12 +135,12 @@ fn flapping_readiness_delays_no_foreign_removal() {
     for pod in &tenants {
         world.set_ready(pod, false);
     }
-    roll_and_judge(world, web);
+    roll_and_check(world, web);
 }
 
 #[test]
-fn address_of_foreign_server_stays_with_its_holder() {
-    let Some((mut world, web)) = begin(Setup { name: "address", ..SHARED }, 4) else { return };
+fn foreign_server_address_stays_with_holder() {
+    let Some((mut world, web)) = start_world(Setup { name: "address", ..SHARED }, 4) else { return };
     let address = world.address(&web.pods[0]).ip().to_string();
     let mut thief = world.object(TENANT, "thief", &address);
     thief["metadata"]["finalizers"] = json!(null);
@@ -156,7 +156,7 @@ fn address_of_foreign_server_stays_with_its_holder() {
         world.sleep(Duration::from_millis(300));
     }
     world.wait_until_converged();
-    roll_and_judge(world, web);
+    roll_and_check(world, web);
 }
 
 #[test]
@@ -184,7 +184,7 @@ send = "object.data.addresses.split(',').map(a, {'key': object.metadata.name + '
 to = ["theirs"]
 "#;
     let setup = Setup { name: "many", backends: &["web", "theirs"], rules, ..DOCUMENTED };
-    let Some((mut world, web)) = begin(setup, 4) else { return };
+    let Some((mut world, web)) = start_world(setup, 4) else { return };
     let addresses: Vec<_> = (0..10_000).map(|number| format!("127.3.{}.{}", number / 250, number % 250 + 1)).collect();
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": TENANT, "name": "many"},
@@ -192,5 +192,5 @@ to = ["theirs"]
     });
     world.clusters[0].create(&object).expect("a config map");
     world.note("the tenant has 10,000 entries");
-    roll_and_judge(world, web);
+    roll_and_check(world, web);
 }

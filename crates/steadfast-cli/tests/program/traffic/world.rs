@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use super::backends::{Backend, fresh_address};
 use super::balancer::Balancer;
 use super::records::{PodState, Readers, Timeline, slowness};
-use super::requests::{Allowances, Traffic, Verdict, judge};
+use super::requests::{Allowances, Traffic, Verdict, check_requests};
 use super::slices::{Endpoint, slices};
 use super::systems::Records;
 use crate::dns_server::DnsKind;
@@ -421,7 +421,7 @@ impl World {
         let traffic = self.traffic.take().expect("traffic was started");
         let requests = traffic.finish();
         let pods = self.known.keys().filter(|id| may_respond(id)).cloned().collect();
-        let verdict = judge(self.begun, &requests, &self.allowances, &pods)?;
+        let verdict = check_requests(self.begun, &requests, &self.allowances, &pods)?;
         println!("{}: {verdict:?}\n{}", self.setup.name, self.log);
         Ok(verdict)
     }
@@ -463,7 +463,7 @@ impl World {
         self.wait_for_records();
         self.sleep(Duration::from_millis(300));
         let samples = self.readers.take().expect("reads were started").finish();
-        let verdict = super::records::judge(self.begun, &self.timeline, &self.losses, &samples, self.slowness);
+        let verdict = super::records::check_samples(self.begun, &self.timeline, &self.losses, &samples, self.slowness);
         println!("{}: {} reads\n{}", self.setup.name, samples.len(), self.log);
         verdict.unwrap_or_else(|fault| panic!("{fault}\n{}", self.report()));
         assert!(samples.len() > 20, "{} reads", samples.len());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use steadfast_targets::Target;
 use steadfast_targets::dns::Zone;
 use tokio::time::{sleep, timeout};
 
+pub(crate) use super::dns_process::{DnsKind, MIRROR};
+use super::dns_process::{DnsSettings, DnsZone};
 use super::{Result, TIMEOUT};
 
-/// Key with all permissions of a mirror.
-pub(crate) const MIRROR: (&str, &str) = ("mirror", "bWlycm9yIG1pcnJvciBtaXJyb3IgbWlycm9yIG1pcnI=");
 /// Known key without permissions.
 pub(crate) const OTHER: (&str, &str) = ("other", "b3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgb3Q=");
 /// Key that may transfer the zone, but not update it.
@@ -46,20 +46,24 @@ pub(crate) fn key(name: &str, secret: &str) -> String {
     format!("hmac-sha256:{name}:{secret}")
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Knot,
-    Bind,
-}
+/// Zones and keys of the server.
+const SETTINGS: DnsSettings = DnsSettings {
+    keys: &[OTHER, READER],
+    zones: &[
+        DnsZone { domain: "example.org", file: "zone", readers: &[READER.0] },
+        DnsZone { domain: "example.net", file: "other", readers: &[READER.0] },
+    ],
+    ignores_file_serials: true,
+};
 
-impl Kind {
+impl DnsKind {
     /// Returns the available servers. A missing server is printed, or fails the test if skips are forbidden.
-    pub(crate) fn there() -> Result<Vec<Self>> {
+    pub(crate) fn available() -> Result<Vec<Self>> {
         let tools = ["dig", "nsupdate"].into_iter().find(|tool| found(tool).is_none());
-        let mut there = Vec::new();
+        let mut available = Vec::new();
         for kind in [Self::Knot, Self::Bind] {
             match tools.or(Some(kind.program()).filter(|program| found(program).is_none())) {
-                None => there.push(kind),
+                None => available.push(kind),
                 Some(missing) if std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1") => {
                     return Err(format!(
                         "STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no {missing} on the path"
@@ -68,52 +72,12 @@ impl Kind {
                 }
                 Some(missing) => {
                     // Written to the terminal, because the harness captures the output of passing tests.
-                    let told = format!("skipped: {kind:?}: there is no {missing} on the path\n");
-                    Write::write_all(&mut std::io::stderr(), told.as_bytes())?;
+                    let message = format!("skipped: {kind:?}: there is no {missing} on the path\n");
+                    Write::write_all(&mut std::io::stderr(), message.as_bytes())?;
                 }
             }
         }
-        Ok(there)
-    }
-
-    fn program(self) -> &'static str {
-        match self {
-            Self::Knot => "knotd",
-            Self::Bind => "named",
-        }
-    }
-
-    fn configuration(self, folder: &Path, address: SocketAddr) -> String {
-        let (folder, port) = (folder.display(), address.port());
-        let keys = [MIRROR, OTHER, READER];
-        match self {
-            Self::Knot => {
-                let keys = keys.map(|(name, secret)| {
-                    format!("  - id: {name}\n    algorithm: hmac-sha256\n    secret: {secret}\n")
-                });
-                format!(
-                    "server:\n    rundir: {folder}\n    listen: 127.0.0.1@{port}\n    tcp-workers: 2\n    udp-workers: 1\n\
-                     database:\n    storage: {folder}\n    journal-db-max-size: 16M\nkey:\n{}acl:\n  - id: mirror\n    key: mirror\n    \
-                     action: [transfer, update]\n  - id: reader\n    key: reader\n    action: transfer\ntemplate:\n  - id: default\n    \
-                     storage: {folder}\n    file: zone\n    zonefile-sync: -1\n    zonefile-load: difference-no-serial\n    journal-content: all\nzone:\n  \
-                     - domain: example.org\n    acl: [mirror, reader]\n  - domain: example.net\n    file: other\n    acl: [mirror, reader]\n",
-                    keys.concat()
-                )
-            }
-            Self::Bind => {
-                let keys = keys.map(|(name, secret)| {
-                    format!("key \"{name}\" {{ algorithm hmac-sha256; secret \"{secret}\"; }};\n")
-                });
-                format!(
-                    "options {{ directory \"{folder}\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; pid-file none; \
-                     lock-file none; session-keyfile \"{folder}/session\"; recursion no; dnssec-validation no; notify no; \
-                     empty-zones-enable no; }};\ncontrols {{}};\n{}zone \"example.org\" {{ type primary; file \"zone\"; allow-transfer {{ key mirror; key reader; }}; \
-                     allow-update {{ key mirror; }}; }};\nzone \"example.net\" {{ type primary; file \"other\"; \
-                     allow-transfer {{ key mirror; }}; allow-update {{ key mirror; }}; }};\n",
-                    keys.concat()
-                )
-            }
-        }
+        Ok(available)
     }
 }
 
@@ -123,33 +87,29 @@ fn found(program: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-pub(crate) struct Running {
-    kind: Kind,
+pub(crate) struct RunningServer {
+    kind: DnsKind,
     folder: PathBuf,
     pub(crate) address: SocketAddr,
     process: Option<Child>,
 }
 
-impl Running {
-    pub(crate) async fn start(kind: Kind, name: &str) -> Result<Self> {
+impl RunningServer {
+    pub(crate) async fn start(kind: DnsKind, name: &str) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("steadfast-{kind:?}-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        std::fs::write(folder.join("conf"), kind.configuration(&folder, address))?;
+        std::fs::write(folder.join("conf"), kind.configuration(&folder, address.port(), &SETTINGS))?;
         std::fs::write(folder.join("zone"), ZONE)?;
         std::fs::write(folder.join("other"), OTHER_ZONE)?;
         let mut running = Self { kind, folder, address, process: None };
-        running.begin().await?;
+        running.restart().await?;
         Ok(running)
     }
 
-    pub(crate) async fn begin(&mut self) -> Result {
-        let mut command = Command::new(found(self.kind.program()).ok_or("the program is missing")?);
-        command.arg("-c").arg(self.folder.join("conf"));
-        if self.kind == Kind::Bind {
-            command.args(["-f", "-n", "1"]);
-        }
-        self.process = Some(command.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?);
+    pub(crate) async fn restart(&mut self) -> Result {
+        let program = found(self.kind.program()).ok_or("the program is missing")?;
+        self.process = Some(self.kind.spawn(&program, &self.folder)?);
         let target = self.target("nobody")?;
         let ready = async {
             while target.read().await.is_err() {
@@ -170,7 +130,7 @@ impl Running {
     }
 
     /// Deletes all data of the server except for the initial zone.
-    pub(crate) fn forget(&self) -> Result {
+    pub(crate) fn reset_data(&self) -> Result {
         for file in std::fs::read_dir(&self.folder)? {
             let path = file?.path();
             if path.is_dir() {
@@ -192,9 +152,9 @@ impl Running {
     }
 
     /// Returns the response, one line per record, without names and classes; addresses of a name are sorted.
-    pub(crate) fn dig(&self, asked: &[&str]) -> Result<Vec<String>> {
-        let answered = self.answered(asked)?;
-        let mut lines: Vec<_> = answered.iter().map(|line| line.split_once(' ').map_or("", |(_, rest)| rest)).collect();
+    pub(crate) fn dig(&self, arguments: &[&str]) -> Result<Vec<String>> {
+        let records = self.dig_records(arguments)?;
+        let mut lines: Vec<_> = records.iter().map(|line| line.split_once(' ').map_or("", |(_, rest)| rest)).collect();
         if lines.iter().all(|line| !line.contains(" CNAME ")) {
             lines.sort_unstable();
         }
@@ -203,20 +163,20 @@ impl Running {
 
     /// Returns all records of the zone except for the serial.
     pub(crate) fn zone(&self) -> Result<BTreeSet<String>> {
-        let lines = self.answered(&["-y", &key(MIRROR.0, MIRROR.1), "example.org", "AXFR"])?;
+        let lines = self.dig_records(&["-y", &key(MIRROR.0, MIRROR.1), "example.org", "AXFR"])?;
         // The ownership record is not an entry of the mirror.
         let is_content = |line: &String| !line.contains(" SOA ") && !line.contains("._steadfast-owner.");
         Ok(lines.into_iter().filter(is_content).collect())
     }
 
     /// Returns name, TTL, type and data of each record.
-    fn answered(&self, asked: &[&str]) -> Result<Vec<String>> {
+    fn dig_records(&self, arguments: &[&str]) -> Result<Vec<String>> {
         let mut command = Command::new("dig");
         command.args(["@127.0.0.1", "-p", &self.address.port().to_string(), "+tcp", "+noall", "+answer", "+onesoa"]);
-        let output = command.args(asked).output()?;
+        let output = command.args(arguments).output()?;
         let text = String::from_utf8(output.stdout)?;
         if !output.status.success() || text.contains("failed") {
-            return Err(format!("dig {asked:?}: {text}").into());
+            return Err(format!("dig {arguments:?}: {text}").into());
         }
         let lines =
             text.lines().filter(|line| !line.starts_with(';') && !line.is_empty() && !line.contains("\tTSIG\t"));
@@ -229,11 +189,11 @@ impl Running {
     pub(crate) fn nsupdate(&self, lines: &[&str]) -> Result {
         let server = format!("server 127.0.0.1 {}", self.address.port());
         let lines: Vec<_> = [&*server, "zone example.org"].iter().chain(lines).map(|line| (*line).to_owned()).collect();
-        self.told(&lines)
+        self.run_nsupdate(&lines)
     }
 
     /// Passes these lines to nsupdate unchanged.
-    pub(crate) fn told(&self, lines: &[String]) -> Result {
+    pub(crate) fn run_nsupdate(&self, lines: &[String]) -> Result {
         let mut command = Command::new("nsupdate");
         command.args(["-v", "-y", &key(MIRROR.0, MIRROR.1)]).stdin(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.stdout(Stdio::piped()).spawn()?;
@@ -247,7 +207,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         let _ = self.stop();
         let _ = std::fs::remove_dir_all(&self.folder);

@@ -20,11 +20,11 @@ pub(crate) struct TreeState {
     /// Items by requested path, each with its change count.
     pub(crate) items: BTreeMap<String, (u64, Value)>,
     /// Requests, as `METHOD PATH`.
-    pub(crate) asked: Vec<String>,
+    pub(crate) requests: Vec<String>,
     /// Status that replaces all responses, if set.
-    pub(crate) answers: Option<u16>,
+    pub(crate) status_override: Option<u16>,
     /// True if the server checks `If-Match` and `If-None-Match`.
-    pub(crate) is_careful: bool,
+    pub(crate) checks_conditions: bool,
     /// Required `authorization` header, if set.
     pub(crate) token: Option<String>,
     changes: u64,
@@ -35,15 +35,15 @@ pub(crate) struct TreeState {
 pub(crate) struct Tree {
     /// `http://HOST:PORT`
     pub(crate) url: String,
-    kept: Arc<Mutex<TreeState>>,
+    state: Arc<Mutex<TreeState>>,
 }
 
 impl Tree {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("a bound address"));
-        let kept = Arc::new(Mutex::new(TreeState { is_careful: true, ..TreeState::default() }));
-        let tree = Self { url, kept };
+        let state = Arc::new(Mutex::new(TreeState { checks_conditions: true, ..TreeState::default() }));
+        let tree = Self { url, state };
         let served = tree.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -53,7 +53,7 @@ impl Tree {
                     async move {
                         let (head, body) = request.into_parts();
                         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-                        Ok::<_, Infallible>(tree.now().answer(&Request::from_parts(head, body)))
+                        Ok::<_, Infallible>(tree.now().respond(&Request::from_parts(head, body)))
                     }
                 });
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
@@ -64,7 +64,7 @@ impl Tree {
 
     /// Returns the current state.
     pub(crate) fn now(&self) -> MutexGuard<'_, TreeState> {
-        self.kept.lock()
+        self.state.lock()
     }
 }
 
@@ -84,16 +84,16 @@ impl TreeState {
         self.items.insert(path.to_owned(), (self.changes, item));
     }
 
-    fn answer(&mut self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
+    fn respond(&mut self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
         let (method, path) = (request.method(), request.uri().path().to_owned());
-        self.asked.push(format!("{method} {path}"));
+        self.requests.push(format!("{method} {path}"));
         let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
         let answered = |status: u16, body: Option<&Value>| {
             let body = body.map(ToString::to_string).unwrap_or_default();
             let response = Response::builder().status(status);
             response.body(Full::new(Bytes::from(body))).expect("an answer")
         };
-        if let Some(status) = self.answers {
+        if let Some(status) = self.status_override {
             return answered(status, None);
         }
         if self.token.as_deref().is_some_and(|token| header("authorization") != Some(token)) {
@@ -105,18 +105,18 @@ impl TreeState {
         }
         let there = self.items.get(&path).cloned();
         let tag = |number: u64| format!("\"{number}\"");
-        let is_as_said = match (header("if-match"), header("if-none-match")) {
+        let condition_holds = match (header("if-match"), header("if-none-match")) {
             (Some(wanted), _) => there.as_ref().is_some_and(|(number, _)| tag(*number) == wanted),
             (None, Some("*")) => there.is_none(),
             _ => true,
         };
-        if self.is_careful && !is_as_said {
+        if self.checks_conditions && !condition_holds {
             return answered(412, None);
         }
         match (method, there) {
             (&Method::GET, Some((number, item))) => {
                 let mut response = answered(200, Some(&item));
-                if self.is_careful {
+                if self.checks_conditions {
                     response.headers_mut().insert("etag", tag(number).parse().expect("a tag"));
                 }
                 response

@@ -17,22 +17,22 @@ use rustix::process::{Pid, Signal, kill_process_group};
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Maximum total time of a guest.
-const PATIENCE: Duration = Duration::from_secs(120);
+const GUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Environment variable of a copy of this program in a guest, with the path of its modules.
 const GUEST: &str = "STEADFAST_IPVS_GUEST";
 
 /// Line that the copy prints at its end.
-const ALL_HELD: &str = "all of it held in the guest";
+const PASSED: &str = "all of it held in the guest";
 
 /// Message of Debian's kernel when it exits at once on a processor with more registers than it supports, such as AMX.
 const UNKNOWN_REGISTERS: &str = "ptrace set fp regs failed";
 
 /// Runs `test` in a copy of this program in a guest, and checks the result; or prints that the test is skipped.
-pub(crate) fn holds_in_a_guest(test: &str) -> Result {
+pub(crate) fn run_in_guest(test: &str) -> Result {
     let Some(guest) = Guest::start(test)? else { return Ok(()) };
-    let said = guest.said()?;
-    if said.contains(UNKNOWN_REGISTERS) {
+    let output = guest.output()?;
+    if output.contains(UNKNOWN_REGISTERS) {
         // Skipped even where skips are forbidden, because no other kernel of this kind is available. The reason is
         // printed.
         writeln!(
@@ -41,15 +41,15 @@ pub(crate) fn holds_in_a_guest(test: &str) -> Result {
         )?;
         return Ok(());
     }
-    assert!(said.contains(ALL_HELD), "{said}");
+    assert!(output.contains(PASSED), "{output}");
     Ok(())
 }
 
 /// Runs `what` with the folder of the modules, if this process is the copy in the guest. Otherwise does nothing.
-pub(crate) fn in_the_guest(what: impl FnOnce(&OsStr) -> Result) -> Result {
+pub(crate) fn as_guest(what: impl FnOnce(&OsStr) -> Result) -> Result {
     if let Some(modules) = env::var_os(GUEST) {
         what(&modules)?;
-        println!("{ALL_HELD}");
+        println!("{PASSED}");
     }
     Ok(())
 }
@@ -129,23 +129,23 @@ impl Guest {
     }
 
     /// Returns the output until the process exits.
-    fn said(mut self) -> Result<String> {
+    fn output(mut self) -> Result<String> {
         let output = self.process.stdout.take().ok_or("a process without pipes")?;
-        let (told, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(output).split(b'\n').map_while(io::Result::ok) {
-                if told.send(line).is_err() {
+                if sender.send(line).is_err() {
                     break;
                 }
             }
         });
-        let (over, mut said) = (Instant::now() + PATIENCE, String::new());
+        let (deadline, mut output) = (Instant::now() + GUEST_TIMEOUT, String::new());
         loop {
-            match lines.recv_timeout(over.saturating_duration_since(Instant::now())) {
-                Ok(line) => _ = writeln!(said, "{}", String::from_utf8_lossy(&line).trim_end()),
-                Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(said),
+            match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => _ = writeln!(output, "{}", String::from_utf8_lossy(&line).trim_end()),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(output),
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    return Err(format!("the guest did not exit within {PATIENCE:?}:\n{said}").into());
+                    return Err(format!("the guest did not exit within {GUEST_TIMEOUT:?}:\n{output}").into());
                 }
             }
         }

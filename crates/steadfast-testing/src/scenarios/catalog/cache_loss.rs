@@ -19,7 +19,7 @@ use crate::scenarios::fault::Fault;
 use crate::scenarios::findings::Findings;
 use crate::scenarios::plan::Plan;
 use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
-use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, Watched, doubt};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, Watched, doubt};
 use crate::scenarios::target::Target;
 
 /// Scenarios of this family.
@@ -34,7 +34,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, R4, R5",
         bounds: Bounds::NONE.notice(2).recover(8).lists(INFORMERS),
         seconds: 4,
-        play: in_form!(apiserver_restart),
+        run: in_form!(apiserver_restart),
     },
     Scenario {
         name: "replica-change",
@@ -45,7 +45,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(5).lists(0),
         seconds: 1,
-        play: in_form!(replica_change),
+        run: in_form!(replica_change),
     },
     Scenario {
         name: "dead-connection",
@@ -56,7 +56,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R1, R4, R5",
         bounds: Bounds::NONE.notice(15).recover(10).lists(1),
         seconds: 12,
-        play: in_form!(dead_connection),
+        run: in_form!(dead_connection),
     },
     Scenario {
         name: "time-travel",
@@ -68,7 +68,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C3, C4, R5",
         bounds: Bounds::NONE.recover(10),
         seconds: 6,
-        play: in_form!(time_travel),
+        run: in_form!(time_travel),
     },
     Scenario {
         name: "no-events-for-a-while",
@@ -80,7 +80,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R2",
         bounds: Bounds::NONE.notice(3).recover(10).lists(0),
         seconds: 8,
-        play: in_form!(no_events_for_a_while),
+        run: in_form!(no_events_for_a_while),
     },
 ];
 
@@ -129,7 +129,7 @@ fn expect_one_http2_connection(run: &mut ScenarioRun) {
 }
 
 async fn apiserver_restart<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     let watched = fifty::<K>(&run).await?;
     let all: Vec<&Watched<K>> = watched.iter().collect();
     expect_one_http2_connection(&mut run);
@@ -138,8 +138,8 @@ async fn apiserver_restart<K: CachedConfigMap>(target: Target) -> Result<Finding
     let fault = run.fault();
     run.faults().stop();
     change_all(&run)?;
-    let notice = doubt(&all, fault, PROMPT).await;
-    run.checks.within("the doubt of all", notice, PROMPT);
+    let notice = doubt(&all, fault, REACTION_TIMEOUT).await;
+    run.checks.within("the doubt of all", notice, REACTION_TIMEOUT);
     sleep(Duration::from_secs(1)).await;
     run.faults().start();
     let recover = run.recovery(&all, Instant::now(), Duration::from_secs(15)).await;
@@ -149,17 +149,17 @@ async fn apiserver_restart<K: CachedConfigMap>(target: Target) -> Result<Finding
     run.checks.at_most("full transfers after the restart", run.lists() - before, INFORMERS);
     let at_once = run.server.request_counts().most_concurrent_transfers;
     run.checks.at_most("full transfers at once", at_once, 4);
-    Ok(run.judge(notice, recover))
+    Ok(run.findings(notice, recover))
 }
 
 async fn replica_change<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let server = ApiServer::builder().replicas(2);
-    let mut run = ScenarioRun::set(&target, Plan { server, proxied: true, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { server, proxied: true, ..Plan::default() }).await?;
     let watched = fifty::<K>(&run).await?;
     let all: Vec<&Watched<K>> = watched.iter().collect();
     let before = run.lists();
 
-    run.balance_to(1);
+    run.route_to(1);
     let fault = run.fault();
     run.faults().replica(0).stop();
     change_all(&run)?;
@@ -170,11 +170,11 @@ async fn replica_change<K: CachedConfigMap>(target: Target) -> Result<Findings, 
     run.checks.same("full transfers after the change", &(run.lists() - before), &0);
     run.checks.same("watches on the other replica", &run.server.open_watches(1), &INFORMERS);
     let notice = doubt(&all, fault, Duration::ZERO).await;
-    Ok(run.judge(notice, recover))
+    Ok(run.findings(notice, recover))
 }
 
 async fn dead_connection<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -209,7 +209,7 @@ async fn dead_connection<K: CachedConfigMap>(target: Target) -> Result<Findings,
     let requests = run.server.requests();
     let on_dead = requests.iter().filter(|request| request.at > light_from && dead(request.connection).is_some());
     run.checks.same("requests on connections that were seen to fail", &on_dead.count(), &0);
-    Ok(run.judge(notice, recover.max(restarted)))
+    Ok(run.findings(notice, recover.max(restarted)))
 }
 
 /// Waits until the server's port is open.
@@ -218,7 +218,7 @@ async fn listening(run: &ScenarioRun) -> Result<(), Error> {
         // In memory, the server accepts connections from its start.
         return Ok(());
     };
-    timeout(PROMPT, async {
+    timeout(REACTION_TIMEOUT, async {
         while TcpStream::connect(address).await.is_err() {
             sleep(Duration::from_millis(2)).await;
         }
@@ -239,7 +239,7 @@ async fn send_requests(run: &mut ScenarioRun, when: &str) {
 
 async fn time_travel<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let server = ApiServer::builder().replicas(2).freshness_wait(Duration::from_millis(300));
-    let mut run = ScenarioRun::set(&target, Plan { server, proxied: true, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { server, proxied: true, ..Plan::default() }).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "0"))?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -258,7 +258,7 @@ async fn time_travel<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
     run.checks.expect(run.lists() > 1, "no relist was sent");
     run.settle(&[&config_maps]).await;
     run.checks.expect(!cursor.went_back(), "a reader saw an older value after a newer one");
-    Ok(run.judge(notice, resumed.max(relisted)))
+    Ok(run.findings(notice, resumed.max(relisted)))
 }
 
 /// Move of a client to a lagging replica.
@@ -286,9 +286,9 @@ async fn move_to_lagging<K: CachedConfigMap>(
         // The delay prevents the events from being merged.
         sleep(Duration::from_millis(10)).await;
     }
-    let seen = run.recovery(&[config_maps], Instant::now(), PROMPT).await;
-    run.checks.within("the changes before the cut", seen, PROMPT);
-    run.balance_to(to);
+    let seen = run.recovery(&[config_maps], Instant::now(), REACTION_TIMEOUT).await;
+    run.checks.within("the changes before the cut", seen, REACTION_TIMEOUT);
+    run.route_to(to);
     run.faults().replica(from).stop();
     sleep(Duration::from_secs(2)).await;
     if moved == Moved::Relisting {
@@ -345,14 +345,14 @@ async fn no_events_for_a_while<K: CachedConfigMap>(target: Target) -> Result<Fin
     let period = Duration::from_secs(1);
     let reflector = ReflectorSettings { period, probe_deadline: period, ..ReflectorSettings::default() };
     let server = ApiServer::builder().bookmark_period(period);
-    let mut run = ScenarioRun::set(&target, Plan { server, reflector, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { server, reflector, ..Plan::default() }).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
     sleep(2 * period).await;
     run.change("a", "2")?;
-    let seen = run.recovery(&[&config_maps], Instant::now(), PROMPT).await;
-    run.checks.within("a change before the fault", seen, PROMPT);
+    let seen = run.recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
+    run.checks.within("a change before the fault", seen, REACTION_TIMEOUT);
 
     let fault = run.fault();
     run.faults().freeze(true);
@@ -365,5 +365,5 @@ async fn no_events_for_a_while<K: CachedConfigMap>(target: Target) -> Result<Fin
     let recover = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(15)).await;
     run.checks.within("the recovery", recover, Duration::from_secs(10));
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(notice, recover))
+    Ok(run.findings(notice, recover))
 }

@@ -18,12 +18,12 @@ use crate::scenarios::fault::Fault;
 use crate::scenarios::findings::Findings;
 use crate::scenarios::plan::Plan;
 use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
-use crate::scenarios::scenario_run::{NAMESPACE, PROMPT, ScenarioRun, Watched, until};
+use crate::scenarios::scenario_run::{NAMESPACE, REACTION_TIMEOUT, ScenarioRun, Watched, until};
 use crate::scenarios::target::Target;
 use crate::scenarios::unread::{self, Unread};
 
 /// Timeout that is longer than any recovery in these scenarios.
-const LONG: Duration = Duration::from_secs(60);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of watches, more than the streams that one connection may have.
 const WATCHES: usize = 130;
 
@@ -39,7 +39,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(3).lists(0),
         seconds: 4,
-        play: in_form!(goaway),
+        run: in_form!(goaway),
     },
     Scenario {
         name: "frames-split",
@@ -50,7 +50,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C11, R8",
         bounds: Bounds::NONE.recover(10).lists(1),
         seconds: 5,
-        play: in_form!(frames_split),
+        run: in_form!(frames_split),
     },
     Scenario {
         name: "slow-reader",
@@ -61,7 +61,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C8, R4",
         bounds: Bounds::NONE.recover(5).lists(0),
         seconds: 5,
-        play: in_form!(slow_reader),
+        run: in_form!(slow_reader),
     },
     Scenario {
         name: "unread-streams",
@@ -73,7 +73,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C8, C10",
         bounds: Bounds::NONE.recover(2).lists(0),
         seconds: 150,
-        play: in_form!(unread_streams),
+        run: in_form!(unread_streams),
     },
     Scenario {
         name: "bad-handlers",
@@ -85,7 +85,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C5, C7, C8",
         bounds: Bounds::NONE.recover(5).lists(0),
         seconds: 10,
-        play: in_form!(bad_handlers),
+        run: in_form!(bad_handlers),
     },
     Scenario {
         name: "selector-churn",
@@ -96,13 +96,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C1, C2",
         bounds: Bounds::NONE.recover(3).lists(0),
         seconds: 2,
-        play: in_form!(selector_churn),
+        run: in_form!(selector_churn),
     },
 ];
 
 async fn goaway<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let server = ApiServer::builder().max_streams(100);
-    let mut run = ScenarioRun::set(&target, Plan { server, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { server, ..Plan::default() }).await?;
     let mut watched = Vec::new();
     for number in 0..WATCHES {
         let namespace = format!("team-{number:03}");
@@ -125,21 +125,21 @@ async fn goaway<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
             let requested = Instant::now();
             let response = namespaces.get("default").await;
             run.checks.expect(response.is_ok(), format_args!("a request failed: {response:?}"));
-            run.checks.within("a request next to the watches", Some(requested.elapsed()), PROMPT);
+            run.checks.within("a request next to the watches", Some(requested.elapsed()), REACTION_TIMEOUT);
         }
-        let back = run.recovery(&all, drained, LONG).await;
-        run.checks.within(&format!("the return of all watches after drain {round}"), back, LONG);
+        let back = run.recovery(&all, drained, RECOVERY_TIMEOUT).await;
+        run.checks.within(&format!("the return of all watches after drain {round}"), back, RECOVERY_TIMEOUT);
         slowest = slowest.max(back);
         sleep(Duration::from_secs(1)).await;
         let moved = run.server.request_counts().watches;
         run.checks.expect(moved >= round * WATCHES, format_args!("only {moved} watches after {round} drains"));
     }
     run.settle(&all).await;
-    Ok(run.judge(None, slowest))
+    Ok(run.findings(None, slowest))
 }
 
 async fn frames_split<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("small", "Grüße, 世界 🦀")?;
     let begun = run.fault();
     run.faults().split_bodies(7);
@@ -148,13 +148,13 @@ async fn frames_split<K: CachedConfigMap>(target: Target) -> Result<Findings, Er
     for round in 0..20 {
         run.change("small", &format!("{round} Grüße, 世界 🦀"))?;
     }
-    let seen = run.recovery(&[&config_maps], begun, LONG).await;
-    run.checks.within("the delivery of the split bodies", seen, PROMPT);
+    let seen = run.recovery(&[&config_maps], begun, RECOVERY_TIMEOUT).await;
+    run.checks.within("the delivery of the split bodies", seen, REACTION_TIMEOUT);
     run.faults().split_bodies(4_999);
     run.faults().end_watches();
     run.create("huge", &"é🦀".repeat(1_000_000 / 6))?;
     let sent = Instant::now();
-    let recover = run.recovery(&[&config_maps], sent, LONG).await;
+    let recover = run.recovery(&[&config_maps], sent, RECOVERY_TIMEOUT).await;
     for name in ["small", "huge"] {
         let held = config_maps.informer.lister()?.get(NAMESPACE, name)?;
         let here = held.and_then(|held| serde_json::to_value(&held.config_map()?.data).ok());
@@ -162,12 +162,12 @@ async fn frames_split<K: CachedConfigMap>(target: Target) -> Result<Findings, Er
         run.checks.expect(here == there, format_args!("{name} differs from the server's object"));
     }
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, recover))
+    Ok(run.findings(None, recover))
 }
 
 async fn slow_reader<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let server = ApiServer::builder().slow_watch(50, Duration::from_millis(200));
-    let mut run = ScenarioRun::set(&target, Plan { server, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { server, ..Plan::default() }).await?;
     for object in 0..10 {
         run.create(&format!("object-{object}"), "0")?;
     }
@@ -183,18 +183,18 @@ async fn slow_reader<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
         sleep(Duration::from_millis(5)).await;
     }
     let last = Instant::now();
-    let recover = run.recovery(&[&config_maps], last, LONG).await;
+    let recover = run.recovery(&[&config_maps], last, RECOVERY_TIMEOUT).await;
     run.checks.same("reopened watches", &run.server.request_counts().watches, &before);
     run.checks.at_most("pending events of the stuck handler", stuck.stats().entries, 10);
     stuck.remove();
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, recover))
+    Ok(run.findings(None, recover))
 }
 
 async fn unread_streams<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     // The server must not close the unread watches either.
     let server = ApiServer::builder().slow_watch(1_000_000, Duration::from_secs(3600));
-    let mut run = ScenarioRun::set(&target, Plan { server, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { server, ..Plan::default() }).await?;
     run.create("a", "0")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -208,22 +208,22 @@ async fn unread_streams<K: CachedConfigMap>(target: Target) -> Result<Findings, 
     for round in 1..=26 {
         sleep(Duration::from_secs(5)).await;
         run.change("a", &round.to_string())?;
-        let seen = run.recovery(&[&config_maps], Instant::now(), LONG).await;
-        run.checks.within("a change next to unread responses", seen, PROMPT);
+        let seen = run.recovery(&[&config_maps], Instant::now(), RECOVERY_TIMEOUT).await;
+        run.checks.within("a change next to unread responses", seen, REACTION_TIMEOUT);
         slowest = slowest.max(seen);
         let requested = Instant::now();
-        let response = timeout(LONG, namespaces.get("default")).await;
+        let response = timeout(RECOVERY_TIMEOUT, namespaces.get("default")).await;
         run.checks.expect(matches!(response, Ok(Ok(_))), format_args!("a request failed: {response:?}"));
-        run.checks.within("a request next to unread responses", Some(requested.elapsed()), PROMPT);
+        run.checks.within("a request next to unread responses", Some(requested.elapsed()), REACTION_TIMEOUT);
     }
     run.expect_no_doubt(&config_maps, begun);
     drop(held);
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, slowest))
+    Ok(run.findings(None, slowest))
 }
 
 async fn bad_handlers<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     for object in 0..10 {
         run.create(&format!("object-{object}"), "0")?;
     }
@@ -250,7 +250,7 @@ async fn bad_handlers<K: CachedConfigMap>(target: Target) -> Result<Findings, Er
         sleep(Duration::from_millis(20)).await;
     }
     let last = Instant::now();
-    let recover = run.recovery(&[&config_maps], last, LONG).await;
+    let recover = run.recovery(&[&config_maps], last, RECOVERY_TIMEOUT).await;
     for (which, registration) in [("panicking", &panicking), ("stuck", &stuck), ("slow", &slow)] {
         let entries = registration.stats().entries;
         run.checks.at_most(&format!("pending events of the {which} handler"), entries, 10);
@@ -261,11 +261,11 @@ async fn bad_handlers<K: CachedConfigMap>(target: Target) -> Result<Findings, Er
         registration.remove();
     }
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, recover))
+    Ok(run.findings(None, recover))
 }
 
 async fn selector_churn<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "0"))?;
     let web = run.watch::<K>(Scope::all().labels("app=web"))?;
     run.ready(&[&web]).await?;
@@ -274,9 +274,9 @@ async fn selector_churn<K: CachedConfigMap>(target: Target) -> Result<Findings, 
         label(&run, "a", if round % 2 == 0 { "web" } else { "db" }, round)?;
         label(&run, "b", if round % 3 == 0 { "web" } else { "db" }, round)?;
         // The events must be delivered one by one, because a handler may receive merged ones.
-        until(PROMPT, || web.recording.of("default/a").len() > round as usize).await;
+        until(REACTION_TIMEOUT, || web.recording.of("default/a").len() > round as usize).await;
     }
-    let stays = web.recording.in_words("default/a");
+    let stays = web.recording.descriptions("default/a");
     let wanted: Vec<String> =
         ["Added", "Deleted Observed DeletedOrLeft"].repeat(5).into_iter().map(str::to_owned).collect();
     run.checks.same("events of an object that entered and left five times", &stays, &wanted);
@@ -288,11 +288,11 @@ async fn selector_churn<K: CachedConfigMap>(target: Target) -> Result<Findings, 
         label(&run, "a", "web", round)?;
         label(&run, "b", if round % 2 == 0 { "web" } else { "db" }, round)?;
         run.faults().heal();
-        let back = run.recovery(&[&web], Instant::now(), LONG).await;
+        let back = run.recovery(&[&web], Instant::now(), RECOVERY_TIMEOUT).await;
         slowest = slowest.max(back);
     }
     run.settle(&[&web]).await;
-    Ok(run.judge(None, slowest))
+    Ok(run.findings(None, slowest))
 }
 
 fn label(run: &ScenarioRun, name: &str, app: &str, round: u32) -> Result<(), Error> {

@@ -17,7 +17,7 @@ use crate::scenarios::fault::Fault;
 use crate::scenarios::findings::Findings;
 use crate::scenarios::plan::Plan;
 use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
-use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, doubt, until};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, doubt, until};
 use crate::scenarios::target::Target;
 
 /// Scenarios of this family.
@@ -31,7 +31,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C9, C10, R6",
         bounds: Bounds::NONE.recover(3),
         seconds: 2,
-        play: in_form!(no_server_at_sync),
+        run: in_form!(no_server_at_sync),
     },
     Scenario {
         name: "request-after-shutdown",
@@ -42,7 +42,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R10",
         bounds: Bounds::NONE,
         seconds: 2,
-        play: in_form!(request_after_shutdown, Duration::from_secs(1)),
+        run: in_form!(request_after_shutdown, Duration::from_secs(1)),
     },
     Scenario {
         name: "idle-after-shutdown",
@@ -54,7 +54,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R10",
         bounds: Bounds::NONE,
         seconds: 65,
-        play: in_form!(request_after_shutdown, Settings::default().idle_timeout),
+        run: in_form!(request_after_shutdown, Settings::default().idle_timeout),
     },
     Scenario {
         name: "shutdown-while-cut",
@@ -65,7 +65,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R10",
         bounds: Bounds::NONE.notice(2),
         seconds: 2,
-        play: in_form!(shutdown_while_cut),
+        run: in_form!(shutdown_while_cut),
     },
     Scenario {
         name: "create-while-cut",
@@ -77,7 +77,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R10",
         bounds: Bounds::NONE.notice(2).recover(15).lists(0),
         seconds: 3,
-        play: in_form!(create_while_cut, Duration::from_secs(2)),
+        run: in_form!(create_while_cut, Duration::from_secs(2)),
     },
     Scenario {
         name: "write-while-cut",
@@ -88,7 +88,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C12, R1, R10",
         bounds: Bounds::NONE.notice(2).recover(15).lists(0),
         seconds: 20,
-        play: in_form!(create_while_cut, Settings::default().headers_timeout),
+        run: in_form!(create_while_cut, Settings::default().headers_timeout),
     },
     Scenario {
         name: "recreate-while-cut",
@@ -99,13 +99,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C1, C2, R5",
         bounds: Bounds::NONE.notice(2).recover(5).lists(2),
         seconds: 1,
-        play: in_form!(recreate_while_cut),
+        run: in_form!(recreate_while_cut),
     },
 ];
 
 async fn no_server_at_sync<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let deadline = Duration::from_secs(1);
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.fault();
     run.faults().stop();
     let config_maps = run.watch::<K>(Scope::all())?;
@@ -113,7 +113,7 @@ async fn no_server_at_sync<K: CachedConfigMap>(target: Target) -> Result<Finding
     let requested = Instant::now();
     let message = run.factory.wait_for_sync(deadline).await.err().map(|error| error.to_string()).unwrap_or_default();
     run.checks.within("the bounded wait", Some(requested.elapsed()), deadline + Duration::from_millis(500));
-    run.checks.says("the error of the wait", &message, &["configmaps", "refused", &run.address()]);
+    run.checks.contains("the error of the wait", &message, &["configmaps", "refused", &run.address()]);
     ["a", "b", "c"].into_iter().try_for_each(|name| run.create(name, "1"))?;
 
     run.faults().start();
@@ -121,12 +121,12 @@ async fn no_server_at_sync<K: CachedConfigMap>(target: Target) -> Result<Finding
     // The informer may have just started to wait for its next attempt.
     run.checks.within("the sync after the server's start", recover, Duration::from_secs(3));
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, recover))
+    Ok(run.findings(None, recover))
 }
 
 async fn request_after_shutdown<K: CachedConfigMap>(target: Target, idle: Duration) -> Result<Findings, Error> {
     let transport = Settings { idle_timeout: idle, ..Settings::default() };
-    let mut run = ScenarioRun::set(&target, Plan { transport, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { transport, ..Plan::default() }).await?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
     ["a", "b", "c"].into_iter().try_for_each(|name| run.create(name, "1"))?;
@@ -137,8 +137,8 @@ async fn request_after_shutdown<K: CachedConfigMap>(target: Target, idle: Durati
     let namespaces: Api<Namespace> = Api::all(run.connection.client());
     let first = namespaces.create(&PostParams::default(), &namespace("after-shutdown")).await;
     run.checks.expect(first.is_ok(), format_args!("the first request after the shutdown: {first:?}"));
-    let ended = until(PROMPT, || run.server.open_watches(0) == 0).await;
-    run.checks.within("the end of the watches", ended, PROMPT);
+    let ended = until(REACTION_TIMEOUT, || run.server.open_watches(0) == 0).await;
+    run.checks.within("the end of the watches", ended, REACTION_TIMEOUT);
 
     let is_open = || run.server.connections().iter().any(|connection| connection.ended.is_none());
     let closed = until(idle + Duration::from_secs(5), || !is_open()).await;
@@ -147,7 +147,7 @@ async fn request_after_shutdown<K: CachedConfigMap>(target: Target, idle: Durati
     let second = namespaces.create(&PostParams::default(), &namespace("after-idling")).await;
     run.checks.expect(second.is_ok(), format_args!("the request after the idle connections: {second:?}"));
     run.checks.expect(run.server.connections().len() > before, "no new connection was opened");
-    Ok(run.judge_stopped())
+    Ok(run.findings_of_stopped())
 }
 
 fn namespace(name: &str) -> Namespace {
@@ -156,7 +156,7 @@ fn namespace(name: &str) -> Namespace {
 }
 
 async fn shutdown_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
     ["a", "b", "c"].into_iter().try_for_each(|name| run.create(name, "1"))?;
@@ -164,7 +164,7 @@ async fn shutdown_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findin
 
     let swallowed = InformerFactory::new(&run.connection);
     let other = run.builder::<K>(&swallowed, Scope::namespace("default")).start()?;
-    other.wait_for_sync(PROMPT).await?;
+    other.wait_for_sync(REACTION_TIMEOUT).await?;
     run.faults().black_hole(true);
     shut_down::<K>(&mut run, &swallowed, &other, "with dropped packets").await;
     run.faults().black_hole(false);
@@ -173,8 +173,8 @@ async fn shutdown_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findin
     sleep(Duration::from_millis(10)).await;
     let fault = run.fault();
     run.faults().cut();
-    let notice = doubt(&[&config_maps], fault, PROMPT).await;
-    run.checks.within("the doubt", notice, PROMPT);
+    let notice = doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
+    run.checks.within("the doubt", notice, REACTION_TIMEOUT);
     // After some attempts, the informer waits for the next one.
     sleep(Duration::from_millis(700)).await;
     let factory = run.factory.clone();
@@ -186,7 +186,7 @@ async fn shutdown_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findin
         &steadfast::unstable::dialled(&run.connection),
         &attempts,
     );
-    Ok(run.judge(notice, None))
+    Ok(run.findings(notice, None))
 }
 
 async fn shut_down<K: CachedConfigMap>(
@@ -197,14 +197,14 @@ async fn shut_down<K: CachedConfigMap>(
 ) {
     let message = Instant::now();
     let undelivered = factory.shutdown();
-    let stopped = until(PROMPT, || matches!(informer.freshness(), Freshness::Stopped(_))).await;
+    let stopped = until(REACTION_TIMEOUT, || matches!(informer.freshness(), Freshness::Stopped(_))).await;
     run.checks.within(&format!("the shutdown {how}"), stopped.map(|_| message.elapsed()), Duration::from_millis(500));
     run.checks.same("undelivered events", &undelivered.events, &0);
 }
 
 async fn create_while_cut<K: CachedConfigMap>(target: Target, deadline: Duration) -> Result<Findings, Error> {
     let transport = Settings { headers_timeout: deadline, ..Settings::default() };
-    let mut run = ScenarioRun::set(&target, Plan { transport, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { transport, ..Plan::default() }).await?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
     // If neither creation arrives, this object is the whole history.
@@ -214,8 +214,8 @@ async fn create_while_cut<K: CachedConfigMap>(target: Target, deadline: Duration
 
     let fault = run.fault();
     run.faults().cut();
-    let notice = doubt(&[&config_maps], fault, PROMPT).await;
-    run.checks.within("the doubt", notice, PROMPT);
+    let notice = doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
+    run.checks.within("the doubt", notice, REACTION_TIMEOUT);
     // The port closes shortly after the connections are reset.
     sleep(Duration::from_millis(100)).await;
     create_fails(&mut run, "refused", deadline, &[&address, "refused"]).await;
@@ -237,7 +237,7 @@ async fn create_while_cut<K: CachedConfigMap>(target: Target, deadline: Duration
     run.settle(&[&config_maps]).await;
     let recover = first.max(second);
     run.checks.within("the recovery", recover, Duration::from_secs(15));
-    Ok(run.judge(notice, recover))
+    Ok(run.findings(notice, recover))
 }
 
 async fn create_fails(run: &mut ScenarioRun, name: &str, deadline: Duration, says: &[&str]) {
@@ -247,11 +247,11 @@ async fn create_fails(run: &mut ScenarioRun, name: &str, deadline: Duration, say
     let took = requested.elapsed();
     run.checks.within(&format!("the failure to create {name:?}"), Some(took), deadline + Duration::from_millis(500));
     let message = created.err().map(|error| error.to_string()).unwrap_or_default();
-    run.checks.says(&format!("the error about {name:?}"), &message, says);
+    run.checks.contains(&format!("the error about {name:?}"), &message, says);
 }
 
 async fn recreate_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     let everywhere = run.watch::<K>(Scope::all())?;
     let here = run.watch::<K>(Scope::namespace("default"))?;
@@ -263,21 +263,21 @@ async fn recreate_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findin
     run.delete("b")?;
     run.server.compact();
     run.faults().expire_events();
-    let notice = doubt(&[&everywhere, &here], fault, PROMPT).await;
-    run.checks.within("the doubt", notice, PROMPT);
+    let notice = doubt(&[&everywhere, &here], fault, REACTION_TIMEOUT).await;
+    run.checks.within("the doubt", notice, REACTION_TIMEOUT);
     run.faults().heal();
     let recover = run.recovery(&[&everywhere, &here], Instant::now(), Duration::from_secs(10)).await;
     run.checks.within("the recovery", recover, Duration::from_secs(5));
     run.settle(&[&everywhere, &here]).await;
 
     for (name, watched) in [("everywhere", &everywhere), ("here", &here)] {
-        let recreated = watched.recording.in_words("default/a");
+        let recreated = watched.recording.descriptions("default/a");
         let wanted = ["Added", "Deleted Inferred Replaced", "Added"].map(str::to_owned).to_vec();
         run.checks.same(&format!("events of the recreated object {name}"), &recreated, &wanted);
-        let deleted = watched.recording.in_words("default/b");
+        let deleted = watched.recording.descriptions("default/b");
         let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
         run.checks.same(&format!("events of the deleted object {name}"), &deleted, &wanted);
     }
     run.checks.at_most("full transfers", run.lists(), 4);
-    Ok(run.judge(notice, recover))
+    Ok(run.findings(notice, recover))
 }

@@ -12,7 +12,7 @@ use crate::Error;
 use crate::scenarios::fault::Fault;
 use crate::scenarios::findings::Findings;
 use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
-use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, until};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, until};
 use crate::scenarios::target::Target;
 
 /// Resources with hanging lists, more than the limit of concurrent full transfers.
@@ -38,7 +38,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     clauses: "C9, R5, R7",
     bounds: Bounds::NONE.recover(10),
     seconds: 80,
-    play: in_form!(hanging_lists),
+    run: in_form!(hanging_lists),
 }];
 
 fn group(kind: &str) -> &'static str {
@@ -50,7 +50,7 @@ fn group(kind: &str) -> &'static str {
 }
 
 async fn hanging_lists<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     run.fault();
     let mut hanging = Vec::new();
@@ -63,7 +63,7 @@ async fn hanging_lists<K: CachedConfigMap>(target: Target) -> Result<Findings, E
     let started = Instant::now();
     let config_maps = run.watch::<K>(Scope::all())?;
     config_maps.informer.wait_for_sync(Duration::from_secs(60)).await?;
-    run.checks.within("the sync of config maps", Some(started.elapsed()), PROMPT);
+    run.checks.within("the sync of config maps", Some(started.elapsed()), REACTION_TIMEOUT);
     run.ready(&[&config_maps]).await?;
     for round in 0..3 {
         // The rounds run while the eight lists hang, and shortly before the lists are retried.
@@ -84,5 +84,5 @@ async fn hanging_lists<K: CachedConfigMap>(target: Target) -> Result<Findings, E
     let recover = synced.map(|_| healed.elapsed());
     hanging.iter().for_each(steadfast::Informer::stop);
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, recover))
+    Ok(run.findings(None, recover))
 }

@@ -13,7 +13,7 @@ use crate::Error;
 use crate::scenarios::fault::Fault;
 use crate::scenarios::findings::Findings;
 use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
-use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, Watched, until};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, Watched, until};
 use crate::scenarios::target::Target;
 
 /// Scenarios of this family.
@@ -28,7 +28,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C9, R3",
         bounds: Bounds::NONE.recover(33).lists(12),
         seconds: 65,
-        play: in_form!(streamed_list_broken),
+        run: in_form!(streamed_list_broken),
     },
     Scenario {
         name: "continue-token-expired",
@@ -39,7 +39,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C9, C11, R3, R5",
         bounds: Bounds::NONE.recover(20).lists(4),
         seconds: 15,
-        play: in_form!(continue_token_expired),
+        run: in_form!(continue_token_expired),
     },
     Scenario {
         name: "huge-list",
@@ -50,7 +50,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C11, R5, R9",
         bounds: Bounds::NONE.recover(30).lists(1),
         seconds: 20,
-        play: in_form!(huge_list),
+        run: in_form!(huge_list),
     },
 ];
 
@@ -62,8 +62,8 @@ async fn streamed_list_broken<K: CachedConfigMap>(target: Target) -> Result<Find
         ("rejected", |server| server.faults().refuse_streamed_lists(true)),
         ("unsupported", |server| server.faults().ignore_streamed_lists(true)),
     ];
-    let played = faults.map(|(name, fault)| without_streamed_lists::<K>(&target, name, fault));
-    let mut findings = futures::future::try_join_all(played).await?.into_iter();
+    let runs = faults.map(|(name, fault)| without_streamed_lists::<K>(&target, name, fault));
+    let mut findings = futures::future::try_join_all(runs).await?.into_iter();
     let first = findings.next().ok_or("four servers have findings")?;
     Ok(findings.fold(first, Findings::and))
 }
@@ -78,15 +78,15 @@ async fn without_streamed_lists<K: CachedConfigMap>(
     name: &str,
     fault: fn(&ApiServer),
 ) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(target).await?;
+    let mut run = ScenarioRun::start_with_defaults(target).await?;
     run.create("a", "1")?;
     let begun = run.fault();
     fault(&run.server);
     let config_maps = streamed::<K>(&run, Scope::all())?;
     let fell_back = Arc::new(AtomicBool::new(false));
-    let told = fell_back.clone();
+    let fell_back_to_pages = fell_back.clone();
     config_maps.informer.on_diagnostic(move |note| {
-        told.fetch_or(matches!(note, Diagnostic::FellBackToPages { .. }), Ordering::Relaxed);
+        fell_back_to_pages.fetch_or(matches!(note, Diagnostic::FellBackToPages { .. }), Ordering::Relaxed);
     });
     let recover = run.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
     run.checks
@@ -95,15 +95,15 @@ async fn without_streamed_lists<K: CachedConfigMap>(
     let later = Instant::now();
     let next = streamed::<K>(&run, Scope::namespace("default"))?;
     let second = run.recovery(&[&next], later, Duration::from_secs(60)).await;
-    run.checks.within(&format!("{name}: the next informer's sync"), second, PROMPT);
+    run.checks.within(&format!("{name}: the next informer's sync"), second, REACTION_TIMEOUT);
     let counts = run.server.request_counts();
     run.checks.same(&format!("{name}: streamed lists and lists"), &(counts.streamed_lists, counts.lists), &(1, 2));
     run.settle(&[&config_maps, &next]).await;
-    Ok(run.judge(None, recover))
+    Ok(run.findings(None, recover))
 }
 
 async fn continue_token_expired<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     for object in 0..1200 {
         run.create(&format!("object-{object:04}"), "1")?;
     }
@@ -117,18 +117,18 @@ async fn continue_token_expired<K: CachedConfigMap>(target: Target) -> Result<Fi
     let rejected = run.server.requests().iter().filter(|request| request.code == Some(410)).count();
     run.checks.expect((1..=3).contains(&rejected), format_args!("{rejected} continue tokens were rejected"));
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, recover))
+    Ok(run.findings(None, recover))
 }
 
 async fn huge_list<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let (objects, bytes) = if target.is_real() { (20_000, 2_000) } else { (3_000, 500) };
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     for object in 0..objects {
         run.create(&format!("object-{object:06}"), &format!("1 {}", "x".repeat(bytes)))?;
     }
     let config_maps = run.watch::<K>(Scope::all())?;
     config_maps.informer.wait_for_sync(Duration::from_secs(60)).await?;
-    until(PROMPT, || config_maps.informer.freshness().is_fresh()).await;
+    until(REACTION_TIMEOUT, || config_maps.informer.freshness().is_fresh()).await;
     run.fault();
     run.faults().cut();
     for object in 0..10 {
@@ -154,5 +154,5 @@ async fn huge_list<K: CachedConfigMap>(target: Target) -> Result<Findings, Error
     let fewest = reader.await?;
     run.checks.expect(fewest >= objects - 1, format_args!("a reader saw only {fewest} objects"));
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, recover))
+    Ok(run.findings(None, recover))
 }

@@ -11,7 +11,7 @@ use crate::scenarios::fault::Fault;
 use crate::scenarios::findings::Findings;
 use crate::scenarios::plan::Plan;
 use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
-use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, until};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, until};
 use crate::scenarios::target::Target;
 
 /// Period of the audit, shorter than in a real program.
@@ -29,7 +29,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R2",
         bounds: Bounds::NONE.recover(2).lists(0),
         seconds: 150,
-        play: in_form!(no_bookmarks),
+        run: in_form!(no_bookmarks),
     },
     Scenario {
         name: "events-lost",
@@ -40,12 +40,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C11, R12",
         bounds: Bounds::NONE.recover(AUDIT_PERIOD.as_secs() + 10),
         seconds: 65,
-        play: in_form!(events_lost),
+        run: in_form!(events_lost),
     },
 ];
 
 async fn no_bookmarks<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.faults().no_bookmarks(true);
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
@@ -57,14 +57,14 @@ async fn no_bookmarks<K: CachedConfigMap>(target: Target) -> Result<Findings, Er
     run.expect_no_doubt(&config_maps, started);
     run.checks.same("watches", &run.server.request_counts().watches, &watches);
     run.change("a", "2")?;
-    let seen = run.recovery(&[&config_maps], Instant::now(), PROMPT).await;
+    let seen = run.recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, seen))
+    Ok(run.findings(None, seen))
 }
 
 async fn events_lost<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let reflector = ReflectorSettings { audit_every: Some(AUDIT_PERIOD), ..ReflectorSettings::default() };
-    let mut run = ScenarioRun::set(&target, Plan { reflector, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { reflector, ..Plan::default() }).await?;
     ["changed", "deleted", "same"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -73,13 +73,14 @@ async fn events_lost<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
     run.change("changed", "2")?;
     run.delete("deleted")?;
     run.create("created", "1")?;
-    let told = |name: &str, times: usize| config_maps.recording.in_words(&format!("default/{name}")).len() == times;
-    let whole = || told("changed", 2) && told("deleted", 2) && told("created", 1);
+    let has_events =
+        |name: &str, times: usize| config_maps.recording.descriptions(&format!("default/{name}")).len() == times;
+    let whole = || has_events("changed", 2) && has_events("deleted", 2) && has_events("created", 1);
     let recover = until(2 * AUDIT_PERIOD, whole).await.map(|_| fault.elapsed());
-    let deleted = config_maps.recording.in_words("default/deleted");
+    let deleted = config_maps.recording.descriptions("default/deleted");
     let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
     run.checks.same("events of the object with a lost deletion", &deleted, &wanted);
-    run.checks.same("events of the unchanged object", &told("same", 1), &true);
+    run.checks.same("events of the unchanged object", &has_events("same", 1), &true);
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, recover))
+    Ok(run.findings(None, recover))
 }

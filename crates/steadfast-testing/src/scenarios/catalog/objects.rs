@@ -11,7 +11,7 @@ use crate::Error;
 use crate::scenarios::fault::Fault;
 use crate::scenarios::findings::Findings;
 use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
-use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, Watched, until};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, Watched, until};
 use crate::scenarios::target::Target;
 
 /// Scenarios of this family.
@@ -25,7 +25,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     clauses: "C2, C11, R8",
     bounds: Bounds::NONE.recover(2).lists(2),
     seconds: 2,
-    play: in_form!(deep_and_huge),
+    run: in_form!(deep_and_huge),
 }];
 
 /// Maximum size of a readable object, in bytes.
@@ -37,7 +37,7 @@ fn watch<K: CachedConfigMap>(run: &ScenarioRun, scope: Scope, streamed: bool) ->
 }
 
 async fn deep_and_huge<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b", "c", "deep", "huge"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     let live = watch::<K>(&run, Scope::all(), true)?;
     run.ready(&[&live]).await?;
@@ -52,17 +52,18 @@ async fn deep_and_huge<K: CachedConfigMap>(target: Target) -> Result<Findings, E
     run.ready(&[&live, &streamed, &paged]).await?;
     for (how, watched) in all {
         for name in ["deep", "huge"] {
-            let unknown = until(PROMPT, || watched.knows_nothing_of(name)).await;
-            run.checks.within(&format!("the unknown state of {name} by {how}"), unknown, PROMPT);
+            let unknown = until(REACTION_TIMEOUT, || watched.has_no_object(name)).await;
+            run.checks.within(&format!("the unknown state of {name} by {how}"), unknown, REACTION_TIMEOUT);
         }
         let named =
-            until(PROMPT, || watched.informer.freshness().to_string().contains("default/deep and 1 more")).await;
-        run.checks.within(&format!("the freshness that names both, by {how}"), named, PROMPT);
+            until(REACTION_TIMEOUT, || watched.informer.freshness().to_string().contains("default/deep and 1 more"))
+                .await;
+        run.checks.within(&format!("the freshness that names both, by {how}"), named, REACTION_TIMEOUT);
     }
     ["deep", "huge"].into_iter().try_for_each(|name| run.delete(name))?;
     run.change("b", "3")?;
-    let going_on = run.recovery(&[&live, &streamed, &paged], Instant::now(), PROMPT).await;
-    run.checks.within("the events after their deletions", going_on, PROMPT);
+    let going_on = run.recovery(&[&live, &streamed, &paged], Instant::now(), REACTION_TIMEOUT).await;
+    run.checks.within("the events after their deletions", going_on, REACTION_TIMEOUT);
     for (how, watched) in all {
         let gone = ["deep", "huge"]
             .iter()
@@ -71,18 +72,18 @@ async fn deep_and_huge<K: CachedConfigMap>(target: Target) -> Result<Findings, E
     }
 
     ["deep", "huge"].into_iter().try_for_each(|name| run.create(name, "4"))?;
-    run.recovery(&[&live, &streamed, &paged], Instant::now(), PROMPT).await;
+    run.recovery(&[&live, &streamed, &paged], Instant::now(), REACTION_TIMEOUT).await;
     for name in ["deep", "huge"] {
         run.faults().corrupt_object("default", name, None);
     }
     let healed = Instant::now();
     ["deep", "huge"].into_iter().try_for_each(|name| run.change(name, "5"))?;
-    let recover = run.recovery(&[&live, &streamed, &paged], healed, PROMPT).await;
+    let recover = run.recovery(&[&live, &streamed, &paged], healed, REACTION_TIMEOUT).await;
     for (how, watched) in all {
         let known = until(Duration::ZERO, || watched.informer.snapshot().tainted().is_empty()).await.is_some();
         run.checks.expect(known, format_args!("they did not become known again by {how}"));
     }
     run.checks.same("full transfers", &run.lists(), &3);
     run.settle(&[&live, &streamed, &paged]).await;
-    Ok(run.judge(None, recover))
+    Ok(run.findings(None, recover))
 }

@@ -17,7 +17,7 @@ use crate::scenarios::fault::Fault;
 use crate::scenarios::findings::Findings;
 use crate::scenarios::plan::Plan;
 use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
-use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, doubt, until};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, doubt, until};
 use crate::scenarios::target::Target;
 
 /// Scenarios of this family.
@@ -31,7 +31,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(2).lists(0),
         seconds: 1,
-        play: in_form!(watch_closed),
+        run: in_form!(watch_closed),
     },
     Scenario {
         name: "connection-killed",
@@ -42,7 +42,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C3, R4",
         bounds: Bounds::NONE.recover(3).lists(0),
         seconds: 1,
-        play: in_form!(connection_killed),
+        run: in_form!(connection_killed),
     },
     Scenario {
         name: "no-spin",
@@ -53,7 +53,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R6",
         bounds: Bounds::NONE.notice(2).recover(5).lists(0),
         seconds: 6,
-        play: in_form!(no_spin),
+        run: in_form!(no_spin),
     },
     Scenario {
         name: "events-in-the-gap",
@@ -65,7 +65,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C1, C2, R4, R5",
         bounds: Bounds::NONE.notice(2).recover(3).lists(1),
         seconds: 1,
-        play: in_form!(events_in_the_gap),
+        run: in_form!(events_in_the_gap),
     },
     Scenario {
         name: "quiet-for-long",
@@ -76,10 +76,10 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R4",
         bounds: Bounds::NONE.lists(0),
         seconds: 10,
-        play: in_form!(quiet_for_long),
+        run: in_form!(quiet_for_long),
     },
     Scenario {
-        name: "stop-when-told",
+        name: "stop-on-request",
         faults: &[],
         source: Source::WatchPitfalls,
         summary: "One watch is stopped between attempts, and another while its packets are dropped. Both end \
@@ -87,7 +87,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R10",
         bounds: Bounds::NONE.notice(2),
         seconds: 2,
-        play: in_form!(stop_on_request),
+        run: in_form!(stop_on_request),
     },
     Scenario {
         name: "undecodable-object",
@@ -98,7 +98,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C3, C11, R8",
         bounds: Bounds::NONE.recover(2).lists(1),
         seconds: 1,
-        play: in_form!(undecodable_object),
+        run: in_form!(undecodable_object),
     },
 ];
 
@@ -111,16 +111,16 @@ struct Reader {
 impl Reader {
     fn of<K: CachedConfigMap>(mut changes: Watch<K>) -> Self {
         let values = Arc::new(Mutex::new(BTreeMap::new()));
-        let told = values.clone();
+        let cached = values.clone();
         let task = tokio::spawn(async move {
             while let Some(event) = changes.next().await {
                 let object = event.object();
                 let name = object.key().name().to_owned();
-                let mut told = told.lock();
+                let mut cached = cached.lock();
                 if matches!(event, Event::Deleted { .. }) {
-                    told.remove(&name);
+                    cached.remove(&name);
                 } else {
-                    told.insert(name, object.value("value").unwrap_or_default());
+                    cached.insert(name, object.value("value").unwrap_or_default());
                 }
             }
         });
@@ -134,7 +134,7 @@ impl Reader {
 }
 
 async fn watch_closed<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "0")?;
     let changes = steadfast::watch::<K>(&run.connection, Scope::all())?;
     let config_maps = run.record(changes.informer().clone());
@@ -146,21 +146,21 @@ async fn watch_closed<K: CachedConfigMap>(target: Target) -> Result<Findings, Er
         run.faults().end_watches();
         let (ended, value) = (Instant::now(), round.to_string());
         run.change("a", &value)?;
-        let seen = until(PROMPT, || reader.holds("a", &value)).await;
-        run.checks.within(&format!("the change after end {round}"), seen, PROMPT);
+        let seen = until(REACTION_TIMEOUT, || reader.holds("a", &value)).await;
+        run.checks.within(&format!("the change after end {round}"), seen, REACTION_TIMEOUT);
         slowest = slowest.max(ended.elapsed());
         // The next watch must be open before it is ended.
-        until(PROMPT, || run.server.open_watches(0) > 0).await;
+        until(REACTION_TIMEOUT, || run.server.open_watches(0) > 0).await;
     }
     run.checks.expect(!reader.task.is_finished(), "the stream of events has ended");
     run.checks.same("full transfers", &run.lists(), &1);
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, Some(slowest)))
+    Ok(run.findings(None, Some(slowest)))
 }
 
 async fn connection_killed<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let large = |round: u32, object: u32| format!("{round}/{object} {}", "x".repeat(20_000));
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     for object in 0..4 {
         run.create(&format!("large-{object}"), &large(0, object))?;
     }
@@ -183,11 +183,11 @@ async fn connection_killed<K: CachedConfigMap>(target: Target) -> Result<Finding
     run.checks.same("connections that were reset", &failed, &6);
     run.checks.same("full transfers", &run.lists(), &1);
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(notice, recover))
+    Ok(run.findings(notice, recover))
 }
 
 async fn no_spin<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -201,19 +201,19 @@ async fn no_spin<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> 
     let attempts = run.server.connections().len() - before;
     run.checks.at_most("attempts in four seconds", attempts, 12);
     run.checks.expect(attempts >= 3, format_args!("only {attempts} attempts in four seconds"));
-    let notice = doubt(&[&config_maps], fault, PROMPT).await;
-    run.checks.within("the doubt", notice, PROMPT);
+    let notice = doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
+    run.checks.within("the doubt", notice, REACTION_TIMEOUT);
     run.faults().heal();
     let recover = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
     // The wait includes the current backoff, which is not longer than the sum of the previous ones.
     run.checks.within("the recovery", recover, Duration::from_secs(5));
     run.checks.same("full transfers", &run.lists(), &1);
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(notice, recover))
+    Ok(run.findings(notice, recover))
 }
 
 async fn events_in_the_gap<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     for object in 0..10 {
         run.create(&format!("old-{object}"), "1")?;
     }
@@ -232,11 +232,11 @@ async fn events_in_the_gap<K: CachedConfigMap>(target: Target) -> Result<Finding
         ("old-7", &["Added", "Deleted Inferred Replaced", "Added"]),
         ("new-5", &["Added"]),
     ] {
-        let told = config_maps.recording.in_words(&format!("default/{name}"));
+        let events = config_maps.recording.descriptions(&format!("default/{name}"));
         let wanted: Vec<String> = stays.iter().map(|&word| word.to_owned()).collect();
-        run.checks.same(&format!("events of {name}"), &told, &wanted);
+        run.checks.same(&format!("events of {name}"), &events, &wanted);
     }
-    Ok(run.judge(kept.max(compacted), kept_back.max(compacted_back)))
+    Ok(run.findings(kept.max(compacted), kept_back.max(compacted_back)))
 }
 
 /// Cuts the network, changes five old objects, creates two new objects, and heals the network. Returns the times
@@ -262,8 +262,8 @@ async fn gap<K: CachedConfigMap>(
         run.server.compact();
         run.faults().expire_events();
     }
-    let notice = doubt(&[config_maps], fault, PROMPT).await;
-    run.checks.within("the doubt", notice, PROMPT);
+    let notice = doubt(&[config_maps], fault, REACTION_TIMEOUT).await;
+    run.checks.within("the doubt", notice, REACTION_TIMEOUT);
     run.faults().heal();
     let recover = run.recovery(&[config_maps], Instant::now(), Duration::from_secs(10)).await;
     run.checks.within("the recovery", recover, Duration::from_secs(3));
@@ -274,11 +274,11 @@ async fn quiet_for_long<K: CachedConfigMap>(target: Target) -> Result<Findings, 
     // The server ends such watches after two to four seconds. With the default timeout, watches end after five to ten
     // minutes.
     let reflector = ReflectorSettings { watch_timeout: Duration::from_secs(2), ..ReflectorSettings::default() };
-    let mut run = ScenarioRun::set(&target, Plan { reflector, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { reflector, ..Plan::default() }).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
-    until(PROMPT, || config_maps.informer.freshness().is_fresh()).await;
+    until(REACTION_TIMEOUT, || config_maps.informer.freshness().is_fresh()).await;
 
     let started = run.fault();
     sleep(Duration::from_secs(9)).await;
@@ -288,16 +288,16 @@ async fn quiet_for_long<K: CachedConfigMap>(target: Target) -> Result<Findings, 
     run.checks.within("the longest doubt", Some(doubt), Duration::from_millis(500));
     let changed = Instant::now();
     run.change("a", "2")?;
-    let seen = run.recovery(&[&config_maps], changed, PROMPT).await;
+    let seen = run.recovery(&[&config_maps], changed, REACTION_TIMEOUT).await;
     run.checks.within("the change after the silence", seen, Duration::from_millis(500));
     run.checks.same("full transfers", &run.lists(), &1);
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, None))
+    Ok(run.findings(None, None))
 }
 
 async fn stop_on_request<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let at_once = Duration::from_millis(500);
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let changes = steadfast::watch::<K>(&run.connection, Scope::all())?;
     let config_maps = run.record(changes.informer().clone());
@@ -305,13 +305,13 @@ async fn stop_on_request<K: CachedConfigMap>(target: Target) -> Result<Findings,
     let factory = InformerFactory::new(&run.connection);
     let swallowed = run.builder::<K>(&factory, Scope::namespace("default")).start()?;
     run.ready(&[&config_maps]).await?;
-    swallowed.wait_for_sync(PROMPT).await?;
+    swallowed.wait_for_sync(REACTION_TIMEOUT).await?;
     run.change("a", "2")?;
     run.settle(&[&config_maps]).await;
 
     run.faults().black_hole(true);
     swallowed.stop();
-    let stopped = until(PROMPT, || matches!(swallowed.freshness(), Freshness::Stopped(_))).await;
+    let stopped = until(REACTION_TIMEOUT, || matches!(swallowed.freshness(), Freshness::Stopped(_))).await;
     run.checks.within("the stop with dropped packets", stopped, at_once);
     run.faults().black_hole(false);
 
@@ -319,19 +319,19 @@ async fn stop_on_request<K: CachedConfigMap>(target: Target) -> Result<Findings,
     run.faults().stop();
     // By now the informer waits between attempts, for at least half a second.
     sleep(Duration::from_millis(1500)).await;
-    let notice = doubt(&[&config_maps], fault, PROMPT).await;
-    run.checks.within("the doubt", notice, PROMPT);
-    let told = Instant::now();
+    let notice = doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
+    run.checks.within("the doubt", notice, REACTION_TIMEOUT);
+    let requested = Instant::now();
     config_maps.informer.stop();
-    let stopped = until(PROMPT, || matches!(config_maps.informer.freshness(), Freshness::Stopped(_))).await;
+    let stopped = until(REACTION_TIMEOUT, || matches!(config_maps.informer.freshness(), Freshness::Stopped(_))).await;
     run.checks.within("the stop between attempts", stopped, at_once);
-    let ended = timeout(PROMPT, reader.task).await.ok().map(|_| told.elapsed());
+    let ended = timeout(REACTION_TIMEOUT, reader.task).await.ok().map(|_| requested.elapsed());
     run.checks.within("the end of the stream", ended, at_once);
-    Ok(run.judge(notice, None))
+    Ok(run.findings(notice, None))
 }
 
 async fn undecodable_object<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b", "c"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -345,25 +345,25 @@ async fn undecodable_object<K: CachedConfigMap>(target: Target) -> Result<Findin
     run.ready(&[&late]).await?;
 
     for (how, watched) in [("a watch", &config_maps), ("a list", &late)] {
-        let unknown = until(PROMPT, || watched.knows_nothing_of("b")).await;
-        run.checks.within(&format!("the unknown state of b by {how}"), unknown, PROMPT);
-        let named = until(PROMPT, || watched.informer.freshness().to_string().contains("default/b")).await;
-        run.checks.within(&format!("the freshness that names b, by {how}"), named, PROMPT);
+        let unknown = until(REACTION_TIMEOUT, || watched.has_no_object("b")).await;
+        run.checks.within(&format!("the unknown state of b by {how}"), unknown, REACTION_TIMEOUT);
+        let named = until(REACTION_TIMEOUT, || watched.informer.freshness().to_string().contains("default/b")).await;
+        run.checks.within(&format!("the freshness that names b, by {how}"), named, REACTION_TIMEOUT);
     }
     ["a", "c"].into_iter().try_for_each(|name| run.change(name, "3"))?;
-    let going_on = run.recovery(&[&config_maps, &late], Instant::now(), PROMPT).await;
-    run.checks.within("the others' next changes", going_on, PROMPT);
+    let going_on = run.recovery(&[&config_maps, &late], Instant::now(), REACTION_TIMEOUT).await;
+    run.checks.within("the others' next changes", going_on, REACTION_TIMEOUT);
 
     run.faults().undecodable("default", "b", false);
     run.faults().end_watches();
     let healed = Instant::now();
     run.change("b", "3")?;
-    let recover = run.recovery(&[&config_maps, &late], healed, PROMPT).await;
+    let recover = run.recovery(&[&config_maps, &late], healed, REACTION_TIMEOUT).await;
     for (how, watched) in [("a watch", &config_maps), ("a list", &late)] {
         let known = watched.informer.lister()?.get("default", "b").is_ok_and(|found| found.is_some());
         run.checks.expect(known, format_args!("b did not become known again by {how}"));
     }
     run.checks.same("full transfers", &run.lists(), &2);
     run.settle(&[&config_maps, &late]).await;
-    Ok(run.judge(None, recover))
+    Ok(run.findings(None, recover))
 }

@@ -15,17 +15,17 @@ use crate::scenarios::fault::Fault;
 use crate::scenarios::findings::Findings;
 use crate::scenarios::plan::Plan;
 use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
-use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, doubt, until};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, doubt, until};
 use crate::scenarios::target::Target;
 use crate::widget_definition;
 
 /// Timeout that is longer than any recovery in these scenarios.
-const LONG: Duration = Duration::from_secs(90);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(90);
 /// Maximum time between two attempts (R6), including the round trip.
-const BETWEEN: Duration = Duration::from_secs(9);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(9);
 
 /// Interval of the lists that replace a watch.
-const POLL: Duration = Duration::from_secs(3);
+const LIST_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -38,7 +38,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "R4, R6, R11",
         bounds: Bounds::NONE.recover(67).lists(0),
         seconds: 75,
-        play: in_form!(server_busy),
+        run: in_form!(server_busy),
     },
     Scenario {
         name: "credentials-refused",
@@ -50,7 +50,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C10, R4, R6",
         bounds: Bounds::NONE.notice(2).recover(9).lists(0),
         seconds: 15,
-        play: in_form!(credentials_refused),
+        run: in_form!(credentials_refused),
     },
     Scenario {
         name: "resource-refused",
@@ -62,7 +62,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C9, R6, R7",
         bounds: Bounds::NONE.recover(9),
         seconds: 25,
-        play: in_form!(resource_refused),
+        run: in_form!(resource_refused),
     },
     Scenario {
         name: "refused-by-verb",
@@ -74,7 +74,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C9, C10, R3, R6",
         bounds: Bounds::NONE.recover(9).lists(36),
         seconds: 45,
-        play: in_form!(refused_by_verb),
+        run: in_form!(refused_by_verb),
     },
     Scenario {
         name: "permission-removed",
@@ -86,12 +86,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C10, R7",
         bounds: Bounds::NONE.notice(2).recover(9).lists(2),
         seconds: 20,
-        play: in_form!(permission_removed),
+        run: in_form!(permission_removed),
     },
 ];
 
 async fn server_busy<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "0")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -106,7 +106,7 @@ async fn server_busy<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
         run.faults().end_watches();
         let ended = Instant::now();
         run.change("a", &format!("{code} {asked}"))?;
-        let back = run.recovery(&[&config_maps], ended, LONG).await;
+        let back = run.recovery(&[&config_maps], ended, RECOVERY_TIMEOUT).await;
         let (least, most) = (asked.min(60), asked.min(60) * 11 / 10 + 1);
         run.checks.within(&format!("the recovery from {code}"), back, Duration::from_secs(most));
         let patient = back.is_some_and(|back| back >= Duration::from_secs(least));
@@ -115,35 +115,35 @@ async fn server_busy<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
         slowest = slowest.max(back);
     }
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, slowest))
+    Ok(run.findings(None, slowest))
 }
 
 async fn credentials_refused<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let token = "the-token-of-this-run";
     let server = ApiServer::builder().token(token);
-    let mut run = ScenarioRun::set(&target, Plan { server, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { server, ..Plan::default() }).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
     let fault = run.fault();
     run.faults().replace_tokens(&["the-token-of-others"]);
     run.faults().end_watches();
-    let notice = doubt(&[&config_maps], fault, LONG).await;
-    until(PROMPT, || matches!(config_maps.informer.freshness(), Freshness::Failed(_))).await;
+    let notice = doubt(&[&config_maps], fault, RECOVERY_TIMEOUT).await;
+    until(REACTION_TIMEOUT, || matches!(config_maps.informer.freshness(), Freshness::Failed(_))).await;
     sleep(Duration::from_secs(3)).await;
-    let told = config_maps.informer.freshness().to_string();
-    run.checks.says("the freshness", &told, &["failed", "401"]);
-    run.checks.expect(!told.contains(token), "the freshness contains the token");
+    let freshness = config_maps.informer.freshness().to_string();
+    run.checks.contains("the freshness", &freshness, &["failed", "401"]);
+    run.checks.expect(!freshness.contains(token), "the freshness contains the token");
     run.change("a", "2")?;
     run.checks.same("readable objects", &config_maps.informer.snapshot().iter().count(), &1);
     run.faults().replace_tokens(&[token]);
-    let recover = run.recovery(&[&config_maps], Instant::now(), LONG).await;
+    let recover = run.recovery(&[&config_maps], Instant::now(), RECOVERY_TIMEOUT).await;
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(notice, recover))
+    Ok(run.findings(notice, recover))
 }
 
 async fn resource_refused<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let started = run.fault();
     run.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::Forbidden);
@@ -151,13 +151,13 @@ async fn resource_refused<K: CachedConfigMap>(target: Target) -> Result<Findings
     let widgets = run.factory.informer_with::<DynamicObject>(&widget(), Scope::all())?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
-    run.checks.within("the sync of config maps", Some(started.elapsed()), PROMPT);
-    let told = run.factory.wait_for_sync(Duration::from_secs(3)).await.err().map(|error| error.to_string());
-    let told = told.unwrap_or_default();
+    run.checks.within("the sync of config maps", Some(started.elapsed()), REACTION_TIMEOUT);
+    let error = run.factory.wait_for_sync(Duration::from_secs(3)).await.err().map(|error| error.to_string());
+    let error = error.unwrap_or_default();
     let parts =
         ["secrets in all namespaces: failed", "403 Forbidden", "needs list and watch on secrets", "widgets", "404"];
-    run.checks.says("the error of the wait", &told, &parts);
-    run.checks.expect(!told.contains("configmaps"), "the error of the wait names config maps");
+    run.checks.contains("the error of the wait", &error, &parts);
+    run.checks.expect(!error.contains("configmaps"), "the error of the wait names config maps");
     let asked = run.server.requests().iter().filter(|request| request.code == Some(403)).count();
     run.checks.at_most("requests for secrets in three seconds", asked, 10);
 
@@ -165,38 +165,38 @@ async fn resource_refused<K: CachedConfigMap>(target: Target) -> Result<Findings
     run.server.create(&json!({
         "apiVersion": "steadfast.test/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"},
     }))?;
-    let served = until(LONG, || holds(&widgets, 1)).await;
-    run.checks.within("the sync of widgets", served, BETWEEN);
+    let served = until(RECOVERY_TIMEOUT, || holds(&widgets, 1)).await;
+    run.checks.within("the sync of widgets", served, MAX_RETRY_INTERVAL);
     run.faults().clear_rules();
-    let allowed = until(LONG, || secrets.has_synced() && secrets.freshness().is_fresh()).await;
+    let allowed = until(RECOVERY_TIMEOUT, || secrets.has_synced() && secrets.freshness().is_fresh()).await;
     // Each time is measured from its own start, because the second rejection ends after the first one.
     let recover = allowed.zip(served).map(|(allowed, served)| allowed.max(served));
 
     run.server.delete_named("customresourcedefinitions", "", &format!("widgets.{GROUP}"))?;
-    let emptied = until(PROMPT, || widgets.snapshot().iter().count() == 0).await;
-    run.checks.within("the end of the widgets", emptied, PROMPT);
-    let failed = until(PROMPT, || matches!(widgets.freshness(), Freshness::Failed(_))).await;
-    run.checks.within("the failure of widgets", failed, PROMPT);
+    let emptied = until(REACTION_TIMEOUT, || widgets.snapshot().iter().count() == 0).await;
+    run.checks.within("the end of the widgets", emptied, REACTION_TIMEOUT);
+    let failed = until(REACTION_TIMEOUT, || matches!(widgets.freshness(), Freshness::Failed(_))).await;
+    run.checks.within("the failure of widgets", failed, REACTION_TIMEOUT);
     let changed = Instant::now();
     run.change("a", "2")?;
-    let seen = run.recovery(&[&config_maps], changed, PROMPT).await;
-    run.checks.within("a concurrent change of a config map", seen, PROMPT);
+    let seen = run.recovery(&[&config_maps], changed, REACTION_TIMEOUT).await;
+    run.checks.within("a concurrent change of a config map", seen, REACTION_TIMEOUT);
     widgets.stop();
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, recover))
+    Ok(run.findings(None, recover))
 }
 
 async fn refused_by_verb<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let refusals = [InjectedResponse::Forbidden, InjectedResponse::code(405), InjectedResponse::code(500)];
-    let played = refusals.map(|response| without_watches::<K>(&target, response));
-    let mut findings = futures::future::try_join_all(played).await?.into_iter();
+    let runs = refusals.map(|response| without_watches::<K>(&target, response));
+    let mut findings = futures::future::try_join_all(runs).await?.into_iter();
     let first = findings.next().ok_or("three servers have findings")?;
     Ok(findings.fold(first, Findings::and))
 }
 
 async fn without_watches<K: CachedConfigMap>(target: &Target, response: InjectedResponse) -> Result<Findings, Error> {
-    let reflector = ReflectorSettings { poll_every: Some(POLL), ..ReflectorSettings::default() };
-    let mut run = ScenarioRun::set(target, Plan { reflector, ..Plan::default() }).await?;
+    let reflector = ReflectorSettings { poll_every: Some(LIST_INTERVAL), ..ReflectorSettings::default() };
+    let mut run = ScenarioRun::start(target, Plan { reflector, ..Plan::default() }).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     run.fault();
     let rule = RequestRule::any().resource("configmaps").verb(Verb::StreamedList).verb(Verb::Watch);
@@ -207,22 +207,26 @@ async fn without_watches<K: CachedConfigMap>(target: &Target, response: Injected
         Freshness::Fresh { polled: Some(polled), .. } => Some(polled.to_string()),
         _ => None,
     };
-    let told = until(LONG, || polled().is_some()).await;
-    run.checks.within(&format!("{response:?}: the replacement of the watch by lists"), told, BETWEEN * 2);
-    run.checks.says("the freshness", &polled().unwrap_or_default(), &["listed every 3 s for want of a watch"]);
+    let replaced = until(RECOVERY_TIMEOUT, || polled().is_some()).await;
+    run.checks.within(
+        &format!("{response:?}: the replacement of the watch by lists"),
+        replaced,
+        MAX_RETRY_INTERVAL * 2,
+    );
+    run.checks.contains("the freshness", &polled().unwrap_or_default(), &["listed every 3 s for want of a watch"]);
     let changed = Instant::now();
     run.change("a", "2")?;
     run.delete("b")?;
-    let recover = run.recovery(&[&config_maps], changed, LONG).await;
+    let recover = run.recovery(&[&config_maps], changed, RECOVERY_TIMEOUT).await;
     run.faults().clear_rules();
-    let watched = until(LONG, || config_maps.informer.freshness().is_fresh() && polled().is_none()).await;
-    run.checks.within(&format!("{response:?}: the return to a watch"), watched, POLL * 6 + BETWEEN);
+    let watched = until(RECOVERY_TIMEOUT, || config_maps.informer.freshness().is_fresh() && polled().is_none()).await;
+    run.checks.within(&format!("{response:?}: the return to a watch"), watched, LIST_INTERVAL * 6 + MAX_RETRY_INTERVAL);
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, recover))
+    Ok(run.findings(None, recover))
 }
 
 async fn permission_removed<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     define(&run.server, true)?;
     run.server.create(&json!({
@@ -231,36 +235,36 @@ async fn permission_removed<K: CachedConfigMap>(target: Target) -> Result<Findin
     let config_maps = run.watch::<K>(Scope::all())?;
     let widgets = run.factory.informer_with::<DynamicObject>(&widget(), Scope::all())?;
     run.ready(&[&config_maps]).await?;
-    widgets.wait_for_sync(PROMPT).await?;
+    widgets.wait_for_sync(REACTION_TIMEOUT).await?;
 
     let fault = run.fault();
     run.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::Forbidden);
     define(&run.server, false)?;
     // A real server lets a watch run to its end, and rejects the next one.
     run.faults().end_watches();
-    let notice = doubt(&[&config_maps], fault, LONG).await;
+    let notice = doubt(&[&config_maps], fault, RECOVERY_TIMEOUT).await;
     run.delete("a")?;
     run.change("b", "2")?;
     sleep(Duration::from_secs(3)).await;
-    for (what, told) in [("config maps", config_maps.informer.freshness()), ("widgets", widgets.freshness())] {
-        let failed = matches!(told, Freshness::Failed(_));
-        run.checks.expect(failed, format_args!("the freshness of rejected {what} is {told}"));
+    for (what, freshness) in [("config maps", config_maps.informer.freshness()), ("widgets", widgets.freshness())] {
+        let failed = matches!(freshness, Freshness::Failed(_));
+        run.checks.expect(failed, format_args!("the freshness of rejected {what} is {freshness}"));
     }
     run.checks.same("readable config maps", &config_maps.informer.snapshot().iter().count(), &2);
     run.checks.expect(holds(&widgets, 1), "the widget is missing");
-    let told = config_maps.recording.in_words("default/a");
-    run.checks.same("events of the deleted object before its deletion could be known", &told.len(), &1);
+    let events = config_maps.recording.descriptions("default/a");
+    run.checks.same("events of the deleted object before its deletion could be known", &events.len(), &1);
 
     run.faults().clear_rules();
     define(&run.server, true)?;
     let healed = Instant::now();
-    let recover = run.recovery(&[&config_maps], healed, LONG).await;
-    let served = until(LONG, || widgets.freshness().is_fresh()).await.map(|_| healed.elapsed());
-    run.checks.within("the recovery of widgets", served, BETWEEN);
+    let recover = run.recovery(&[&config_maps], healed, RECOVERY_TIMEOUT).await;
+    let served = until(RECOVERY_TIMEOUT, || widgets.freshness().is_fresh()).await.map(|_| healed.elapsed());
+    run.checks.within("the recovery of widgets", served, MAX_RETRY_INTERVAL);
     run.checks.expect(holds(&widgets, 1), "the widget is missing");
     widgets.stop();
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(notice, recover.max(served)))
+    Ok(run.findings(notice, recover.max(served)))
 }
 
 const GROUP: &str = "steadfast.test";

@@ -13,12 +13,12 @@ use crate::scenarios::fault::Fault;
 use crate::scenarios::findings::Findings;
 use crate::scenarios::plan::Plan;
 use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
-use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, doubt};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, doubt};
 use crate::scenarios::target::Target;
 
 /// Seconds after which a probe has failed: one period, its jitter of up to a tenth, and 5 s of the probe's timeout
 /// (R2).
-const PROBED: u64 = 60 + 6 + 5;
+const MAX_PROBE_SECS: u64 = 60 + 6 + 5;
 
 /// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -32,7 +32,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R1, R4",
         bounds: Bounds::NONE.notice(15).recover(20).lists(0),
         seconds: 45,
-        play: in_form!(black_hole),
+        run: in_form!(black_hole),
     },
     Scenario {
         name: "idle-flow-dropped",
@@ -43,7 +43,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R1, R4",
         bounds: Bounds::NONE.recover(2).lists(0),
         seconds: 300,
-        play: in_form!(idle_flow_dropped),
+        run: in_form!(idle_flow_dropped),
     },
     Scenario {
         name: "frozen-server",
@@ -54,7 +54,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R2, R2a, R4",
         bounds: Bounds::NONE.notice(15).recover(15).lists(0),
         seconds: 135,
-        play: in_form!(frozen, |server, on| server.faults().freeze(on)),
+        run: in_form!(frozen, |server, on| server.faults().freeze(on)),
     },
     Scenario {
         name: "frozen-etcd",
@@ -63,9 +63,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         summary: "The etcd behind a live server is frozen, and bookmarks with an equal version continue. They are not \
                 proofs. The cache is suspect and then stale, and no list follows when etcd resumes.",
         clauses: "C10, R2, R4",
-        bounds: Bounds::NONE.notice(PROBED).recover(15).lists(0),
+        bounds: Bounds::NONE.notice(MAX_PROBE_SECS).recover(15).lists(0),
         seconds: 135,
-        play: in_form!(frozen, |server, on| server.faults().freeze_etcd(on)),
+        run: in_form!(frozen, |server, on| server.faults().freeze_etcd(on)),
     },
     Scenario {
         name: "stalled-stream",
@@ -76,7 +76,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, C11, R2",
         bounds: Bounds::NONE.recover(120).lists(0),
         seconds: 75,
-        play: in_form!(stalled_stream),
+        run: in_form!(stalled_stream),
     },
     Scenario {
         name: "quiet-and-healthy",
@@ -87,12 +87,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C10, R2",
         bounds: Bounds::NONE.lists(0),
         seconds: 300,
-        play: in_form!(quiet_and_healthy),
+        run: in_form!(quiet_and_healthy),
     },
 ];
 
 async fn black_hole<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::set(&target, Plan { proxied: true, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { proxied: true, ..Plan::default() }).await?;
     run.create("a", "0")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -115,11 +115,11 @@ async fn black_hole<K: CachedConfigMap>(target: Target) -> Result<Findings, Erro
         recover = recover.zip(back).map(|(one, two)| one.max(two));
     }
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(notice, recover))
+    Ok(run.findings(notice, recover))
 }
 
 async fn idle_flow_dropped<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::set(&target, Plan { proxied: true, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { proxied: true, ..Plan::default() }).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -132,12 +132,12 @@ async fn idle_flow_dropped<K: CachedConfigMap>(target: Target) -> Result<Finding
     run.change("a", "2")?;
     let seen = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, seen))
+    Ok(run.findings(None, seen))
 }
 
 /// Freezes the servers behind the connection for two periods.
 async fn frozen<K: CachedConfigMap>(target: Target, freeze: fn(&ApiServer, bool)) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -146,20 +146,20 @@ async fn frozen<K: CachedConfigMap>(target: Target, freeze: fn(&ApiServer, bool)
     freeze(&run.server, true);
     let notice = doubt(&[&config_maps], fault, Duration::from_secs(180)).await;
     sleep(Duration::from_secs(125).saturating_sub(fault.elapsed())).await;
-    let told = config_maps.informer.freshness();
-    let is_told = matches!(told, Freshness::Stale(_));
-    run.checks.expect(is_told, format_args!("after two periods the freshness is {told}"));
+    let freshness = config_maps.informer.freshness();
+    let is_stale = matches!(freshness, Freshness::Stale(_));
+    run.checks.expect(is_stale, format_args!("after two periods the freshness is {freshness}"));
     freeze(&run.server, false);
     let healed = Instant::now();
     run.change("a", "2")?;
     let recover = run.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(notice, recover))
+    Ok(run.findings(notice, recover))
 }
 
 async fn stalled_stream<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     // On a healthy connection, no client can detect a stalled stream's missing events within one period.
-    let mut run = ScenarioRun::set(&target, Plan { lag: Duration::from_secs(120), ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { lag: Duration::from_secs(120), ..Plan::default() }).await?;
     run.create("a", "1")?;
     let other = run.watch::<K>(Scope::namespace("kube-system"))?;
     run.ready(&[&other]).await?;
@@ -178,15 +178,15 @@ async fn stalled_stream<K: CachedConfigMap>(target: Target) -> Result<Findings, 
     let more = run.server.connections().len() > connections;
     run.checks.expect(more, "the second watch is not on another connection");
     run.create_in("kube-system", "b", "1")?;
-    let seen = run.recovery(&[&other], Instant::now(), PROMPT).await;
-    run.checks.within("a change on the other watch", seen, PROMPT);
+    let seen = run.recovery(&[&other], Instant::now(), REACTION_TIMEOUT).await;
+    run.checks.within("a change on the other watch", seen, REACTION_TIMEOUT);
     run.settle(&[&stalled, &other]).await;
     let notice = doubt(&[&stalled], fault, Duration::ZERO).await;
-    Ok(run.judge(notice, recover))
+    Ok(run.findings(notice, recover))
 }
 
 async fn quiet_and_healthy<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -201,10 +201,10 @@ async fn quiet_and_healthy<K: CachedConfigMap>(target: Target) -> Result<Finding
     run.checks.same("reopened watches", &long.count(), &0);
     run.checks.at_most("probes", run.server.request_counts().probes, 5);
     run.change("a", "2")?;
-    let seen = run.recovery(&[&config_maps], Instant::now(), PROMPT).await;
-    run.checks.within("the change after the silence", seen, PROMPT);
+    let seen = run.recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
+    run.checks.within("the change after the silence", seen, REACTION_TIMEOUT);
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, None))
+    Ok(run.findings(None, None))
 }
 
 /// Returns the requested timeout of a watch, in seconds.

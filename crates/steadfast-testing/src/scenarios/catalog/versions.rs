@@ -12,11 +12,11 @@ use crate::scenarios::fault::Fault;
 use crate::scenarios::findings::Findings;
 use crate::scenarios::plan::Plan;
 use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
-use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, Watched, doubt};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, Watched, doubt};
 use crate::scenarios::target::Target;
 
 /// Timeout that is longer than any recovery in these scenarios.
-const LONG: Duration = Duration::from_secs(60);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -30,7 +30,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C2, C3, R5",
         bounds: Bounds::NONE.recover(3).lists(5),
         seconds: 10,
-        play: in_form!(version_expired),
+        run: in_form!(version_expired),
     },
     Scenario {
         name: "version-too-large",
@@ -42,7 +42,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C4, R5",
         bounds: Bounds::NONE.recover(15).lists(12),
         seconds: 15,
-        play: in_form!(version_too_large),
+        run: in_form!(version_too_large),
     },
     Scenario {
         name: "events-repeated",
@@ -53,7 +53,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C3, C4, R4",
         bounds: Bounds::NONE.recover(2).lists(0),
         seconds: 1,
-        play: in_form!(events_repeated),
+        run: in_form!(events_repeated),
     },
     Scenario {
         name: "history-restored",
@@ -65,12 +65,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         clauses: "C1, C4, R5",
         bounds: Bounds::NONE.notice(2).recover(8).lists(1),
         seconds: 8,
-        play: in_form!(history_restored),
+        run: in_form!(history_restored),
     },
 ];
 
 async fn version_expired<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     for object in 0..5 {
         run.create(&format!("old-{object}"), "1")?;
     }
@@ -97,22 +97,22 @@ async fn version_expired<K: CachedConfigMap>(target: Target) -> Result<Findings,
         }
         let healed = Instant::now();
         run.faults().heal();
-        let back = run.recovery(&[&config_maps], healed, LONG).await;
-        run.checks.within(&format!("the recovery from response {round}"), back, LONG);
-        slowest = slowest.max(back.unwrap_or(LONG));
+        let back = run.recovery(&[&config_maps], healed, RECOVERY_TIMEOUT).await;
+        run.checks.within(&format!("the recovery from response {round}"), back, RECOVERY_TIMEOUT);
+        slowest = slowest.max(back.unwrap_or(RECOVERY_TIMEOUT));
         // The wait is long enough for a loop of lists to become visible.
         sleep(Duration::from_secs(1)).await;
     }
     run.settle(&[&config_maps]).await;
     for object in 0..5 {
-        let told = config_maps.recording.in_words(&format!("default/old-{object}"));
-        run.checks.same("events of a deletion", &told.len(), &2);
+        let events = config_maps.recording.descriptions(&format!("default/old-{object}"));
+        run.checks.same("events of a deletion", &events.len(), &2);
     }
-    Ok(run.judge(None, Some(slowest)))
+    Ok(run.findings(None, Some(slowest)))
 }
 
 async fn version_too_large<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "0")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -132,18 +132,18 @@ async fn version_too_large<K: CachedConfigMap>(target: Target) -> Result<Finding
             run.faults().end_watches();
             let ended = Instant::now();
             run.change("a", &format!("{round} {in_stream}"))?;
-            let back = run.recovery(&[&config_maps], ended, LONG).await;
-            run.checks.within(&format!("the recovery from {spelling:?}"), back, LONG);
-            slowest = slowest.max(back.unwrap_or(LONG));
+            let back = run.recovery(&[&config_maps], ended, RECOVERY_TIMEOUT).await;
+            run.checks.within(&format!("the recovery from {spelling:?}"), back, RECOVERY_TIMEOUT);
+            slowest = slowest.max(back.unwrap_or(RECOVERY_TIMEOUT));
             run.faults().clear_rules();
         }
     }
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, Some(slowest)))
+    Ok(run.findings(None, Some(slowest)))
 }
 
 async fn events_repeated<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::plain(&target).await?;
+    let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "0"))?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -153,22 +153,22 @@ async fn events_repeated<K: CachedConfigMap>(target: Target) -> Result<Findings,
     for round in 0..6 {
         run.change("a", &round.to_string())?;
         run.recreate("b", &round.to_string())?;
-        let seen = run.recovery(&[&config_maps], Instant::now(), PROMPT).await;
-        run.checks.within("the changes", seen, PROMPT);
+        let seen = run.recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
+        run.checks.within("the changes", seen, REACTION_TIMEOUT);
         run.faults().end_watches();
         let ended = Instant::now();
         run.create(&format!("new-{round}"), "1")?;
-        let back = run.recovery(&[&config_maps], ended, LONG).await;
-        slowest = slowest.max(back.unwrap_or(LONG));
+        let back = run.recovery(&[&config_maps], ended, RECOVERY_TIMEOUT).await;
+        slowest = slowest.max(back.unwrap_or(RECOVERY_TIMEOUT));
     }
     run.settle(&[&config_maps]).await;
-    Ok(run.judge(None, Some(slowest)))
+    Ok(run.findings(None, Some(slowest)))
 }
 
 async fn history_restored<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     // Before a probe, no client can know that versions start again lower. The probe follows soon after the
     // disconnect.
-    let mut run = ScenarioRun::set(&target, Plan { lag: Duration::from_secs(8), ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, Plan { lag: Duration::from_secs(8), ..Plan::default() }).await?;
     run.create("kept", "1")?;
     let backup = run.server.revision();
     run.create("lost", "1")?;
@@ -179,16 +179,16 @@ async fn history_restored<K: CachedConfigMap>(target: Target) -> Result<Findings
     let notice = doubt(&[&config_maps], fault, Duration::from_secs(90)).await;
     let recover = announced::<K>(&mut run, &config_maps, fault).await;
     run.change("kept", "2")?;
-    let seen = run.recovery(&[&config_maps], Instant::now(), PROMPT).await;
-    run.checks.within("the first change of the new epoch", seen, PROMPT);
+    let seen = run.recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
+    run.checks.within("the first change of the new epoch", seen, REACTION_TIMEOUT);
     run.settle(&[&config_maps]).await;
-    let lost = config_maps.recording.in_words("default/lost");
+    let lost = config_maps.recording.descriptions("default/lost");
     let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
     run.checks.same("events of the object that is missing in the backup", &lost, &wanted);
-    let kept = config_maps.recording.in_words("default/kept");
-    let goes_on = !kept.iter().any(|told| told.starts_with("Deleted"));
-    run.checks.expect(goes_on, format_args!("events of the surviving object: {kept:?}"));
-    Ok(run.judge(notice, recover))
+    let kept = config_maps.recording.descriptions("default/kept");
+    let continues = !kept.iter().any(|event| event.starts_with("Deleted"));
+    run.checks.expect(continues, format_args!("events of the surviving object: {kept:?}"));
+    Ok(run.findings(notice, recover))
 }
 
 /// Waits for a new epoch and its objects, and returns the time since `fault`.
@@ -203,6 +203,7 @@ async fn announced<K: CachedConfigMap>(
     }
     let epoch = config_maps.informer.snapshot().epoch();
     run.checks.same("the epoch", &epoch, &1);
-    let fresh = crate::scenarios::scenario_run::until(LONG, || config_maps.informer.freshness().is_fresh()).await;
+    let fresh =
+        crate::scenarios::scenario_run::until(RECOVERY_TIMEOUT, || config_maps.informer.freshness().is_fresh()).await;
     fresh.map(|_| fault.elapsed())
 }

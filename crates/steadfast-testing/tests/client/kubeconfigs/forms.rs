@@ -5,7 +5,9 @@ use steadfast::transport::TransportError;
 use steadfast_apiserver::ApiServer;
 
 use crate::kubeconfigs::tunnel::{Kind, Tunnel};
-use crate::kubeconfigs::world::{Folder, Outcome, PODS, SECRET, ask, base64, config, connection, kubeconfig, used};
+use crate::kubeconfigs::world::{
+    Folder, Outcome, PODS, SECRET, base64, config, connection, kubeconfig, list_pods, used,
+};
 
 async fn closed() -> Result<ApiServer, Box<dyn std::error::Error + Send + Sync>> {
     Ok(ApiServer::builder().tls(true).closed().token(SECRET).user("basil", SECRET).start().await?)
@@ -56,7 +58,7 @@ async fn credentials_of_every_form() -> Outcome {
         assert!(!format!("{connection:?}").contains(SECRET));
     }
     let nobody = connection(&folder, &kubeconfig(&server, &json!({}), &json!({}))).await?;
-    assert_eq!(ask(&nobody).await?, 401, "a request without credentials must be unauthorized");
+    assert_eq!(list_pods(&nobody).await?, 401, "a request without credentials must be unauthorized");
     Ok(())
 }
 
@@ -73,7 +75,7 @@ async fn authorities_and_names_of_every_form() -> Outcome {
     }
     let wrong =
         connection(&folder, &kubeconfig(&server, &json!({"tls-server-name": "else.example"}), &json!({}))).await?;
-    assert!(ask(&wrong).await.is_err_and(|error| error.to_string().contains("tls-server-name")));
+    assert!(list_pods(&wrong).await.is_err_and(|error| error.to_string().contains("tls-server-name")));
     Ok(())
 }
 
@@ -93,10 +95,10 @@ async fn urls_of_every_form() -> Outcome {
         let connection = connection(&folder, &kubeconfig(&server, &json!({"server": url}), &json!({}))).await?;
         used(&connection, &server).await.map_err(|error| format!("{url}: {error}"))?;
     }
-    assert!(six.is_none_or(|six| six.asked().len() == 1));
+    assert!(six.is_none_or(|six| six.requested_targets().len() == 1));
     let url = format!("{}/k8s/clusters/c-1/", server.url(0));
     let connection = connection(&folder, &kubeconfig(&server, &json!({"server": url}), &json!({}))).await?;
-    ask(&connection).await?;
+    list_pods(&connection).await?;
     let path = server.requests().pop().ok_or("no request")?.path;
     assert_eq!(path, format!("/k8s/clusters/c-1{PODS}"), "the path of the URL must precede that of the request");
     Ok(())
@@ -133,7 +135,7 @@ async fn contexts() -> Outcome {
     let file = folder.write("config.yaml", &whole.to_string());
     let here = steadfast::Connection::new(config(&file, None).await?)?;
     let other = steadfast::Connection::new(config(&file, Some("other")).await?)?;
-    assert_eq!((ask(&here).await?, ask(&other).await?), (401, 200));
+    assert_eq!((list_pods(&here).await?, list_pods(&other).await?), (401, 200));
     assert_eq!((here.default_namespace(), other.default_namespace()), ("default", "shop"));
     Ok(())
 }
@@ -156,7 +158,7 @@ async fn proxies() -> Outcome {
                 cluster["proxy-url"] = format!("{proxy}://user:p%40ss@{}", tunnel.address).into();
                 let connection = connection(&Folder::new(), &kubeconfig(&server, &cluster, &json!({}))).await?;
                 used(&connection, &server).await.map_err(|error| format!("{cluster}: {error}"))?;
-                assert_eq!(tunnel.asked(), std::slice::from_ref(&wanted));
+                assert_eq!(tunnel.requested_targets(), std::slice::from_ref(&wanted));
             }
         }
     }
@@ -164,7 +166,7 @@ async fn proxies() -> Outcome {
 }
 
 #[tokio::test]
-async fn proxies_that_refuse_are_named_without_credentials() -> Outcome {
+async fn refusing_proxy_is_named_without_credentials() -> Outcome {
     let server = ApiServer::start().await?;
     for (kind, proxy, why) in [
         (Kind::Connect, "http", ["407 Proxy Authentication Required", "502 Bad Gateway"]),
@@ -175,15 +177,15 @@ async fn proxies_that_refuse_are_named_without_credentials() -> Outcome {
             let url = format!("{proxy}://user:{SECRET}@{}", tunnel.address);
             let cluster = json!({"server": "http://nowhere.example:80", "proxy-url": url});
             let connection = connection(&Folder::new(), &kubeconfig(&server, &cluster, &json!({}))).await?;
-            let error = ask(&connection).await.expect_err("the proxy rejects the tunnel");
-            let told = format!("{error} {error:?} {connection:?}");
-            assert!(told.contains(why) && told.contains(&format!("{proxy}://{}", tunnel.address)), "{told}");
-            assert!(!told.contains(SECRET), "{told}");
+            let error = list_pods(&connection).await.expect_err("the proxy rejects the tunnel");
+            let text = format!("{error} {error:?} {connection:?}");
+            assert!(text.contains(why) && text.contains(&format!("{proxy}://{}", tunnel.address)), "{text}");
+            assert!(!text.contains(SECRET), "{text}");
         }
     }
     let cluster = json!({"proxy-url": "http://127.0.0.1:1"});
     let connection = connection(&Folder::new(), &kubeconfig(&server, &cluster, &json!({}))).await?;
-    let error = ask(&connection).await.expect_err("no proxy");
+    let error = list_pods(&connection).await.expect_err("no proxy");
     let error = error.downcast::<steadfast::connection::SendError>()?;
     let named = matches!(*error, steadfast::connection::SendError::Transport(TransportError::Proxy { .. }));
     assert!(named && error.to_string().contains("http://127.0.0.1:1: it cannot be reached"), "{error}");

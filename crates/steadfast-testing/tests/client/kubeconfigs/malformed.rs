@@ -6,7 +6,7 @@ use steadfast_apiserver::ApiServer;
 use crate::kubeconfigs::world::{Folder, Outcome, SECRET, base64, config, connection, kubeconfig};
 
 #[tokio::test]
-async fn pieces_that_cannot_be_used_are_named() -> Outcome {
+async fn unusable_parts_are_named() -> Outcome {
     let server = ApiServer::builder().tls(true).start().await?;
     let folder = Folder::new();
     folder.write("empty", "\n");
@@ -56,15 +56,15 @@ async fn pieces_that_cannot_be_used_are_named() -> Outcome {
         let Err(error) = connection(&folder, &kubeconfig(&server, &cluster, &user)).await else {
             panic!("{cluster} {user} was accepted");
         };
-        let told = format!("{error} {error:?}");
-        assert!(told.contains(why), "{cluster} {user}: {told}");
-        assert!(!told.contains(SECRET), "{told}");
+        let text = format!("{error} {error:?}");
+        assert!(text.contains(why), "{cluster} {user}: {text}");
+        assert!(!text.contains(SECRET), "{text}");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn whole_files_that_cannot_be_used_are_named() -> Outcome {
+async fn unusable_files_are_named() -> Outcome {
     let server = ApiServer::start().await?;
     let folder = Folder::new();
     let good = kubeconfig(&server, &json!({}), &json!({"token": SECRET}));
@@ -80,8 +80,8 @@ async fn whole_files_that_cannot_be_used_are_named() -> Outcome {
     ] {
         let file = folder.write("config.yaml", &text);
         let error = config(&file, context).await.expect_err("unusable");
-        let told = format!("{error} {error:?}");
-        assert!(told.contains(why) && !told.contains(SECRET), "{told}");
+        let text = format!("{error} {error:?}");
+        assert!(text.contains(why) && !text.contains(SECRET), "{text}");
     }
     let error = config(&folder.path().join("absent.yaml"), None).await.expect_err("the file does not exist");
     assert!(error.to_string().contains("absent.yaml cannot be read"), "{error}");

@@ -13,10 +13,10 @@ use steadfast_apiserver::{ApiServer, ClientIdentity};
 use tokio::time::{Instant, sleep};
 
 use crate::kubeconfigs::rotation::{around, in_memory};
-use crate::kubeconfigs::world::{Folder, Outcome, PODS, SECRET, ask, config, kubeconfig};
+use crate::kubeconfigs::world::{Folder, Outcome, PODS, SECRET, config, kubeconfig, list_pods};
 
 /// Slightly longer than the minimum interval of 5 s between reloads after rejected credentials.
-const A_LOOK: Duration = Duration::from_secs(6);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(6);
 
 /// Sends an upgrade request, which uses an HTTP/1.1 connection of its own, and returns the status code.
 async fn exec(connection: &Connection) -> Result<u16, Box<dyn std::error::Error + Send + Sync>> {
@@ -40,34 +40,30 @@ async fn certificate_rejected_after_handshake_is_reloaded() -> Outcome {
         let user = json!({"client-certificate": certificate, "client-key": key});
         let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
         let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
-        let asked = async || if over_http1 { exec(&connection).await } else { ask(&connection).await };
-        let error = asked().await.expect_err("the authority is unknown").to_string();
+        let send = async || if over_http1 { exec(&connection).await } else { list_pods(&connection).await };
+        let error = send().await.expect_err("the authority is unknown").to_string();
         assert!(error.contains("check the client certificate"), "{error}");
 
-        sleep(A_LOOK).await;
+        sleep(RELOAD_INTERVAL).await;
         let right = server.issue_client_certificate("second")?.ok_or("no TLS")?;
         fs::write(&certificate, &right.certificate_pem)?;
         fs::write(&key, &right.key_pem)?;
-        assert_eq!(
-            asked().await?,
-            if over_http1 { 404 } else { 200 },
-            "the first request must use the new credentials"
-        );
+        assert_eq!(send().await?, if over_http1 { 404 } else { 200 }, "the first request must use the new credentials");
     }
     Ok(())
 }
 
 #[cfg(unix)]
 fn plugin(folder: &Folder, status: &Value) -> Value {
-    let answer = answer(folder, status);
+    let output = set_plugin_output(folder, status);
     json!({"exec": {
-        "apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "interactiveMode": "Never", "args": [answer],
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "interactiveMode": "Never", "args": [output],
     }})
 }
 
 /// Sets the plugin's output from now on.
 #[cfg(unix)]
-fn answer(folder: &Folder, status: &Value) -> std::path::PathBuf {
+fn set_plugin_output(folder: &Folder, status: &Value) -> std::path::PathBuf {
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
     });
@@ -84,13 +80,13 @@ async fn plugin_certificate_rejected_after_handshake_is_renewed() -> Outcome {
     let user = plugin(&folder, &status(&wrong));
     let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
     let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
-    let error = ask(&connection).await.expect_err("the authority is unknown").to_string();
+    let error = list_pods(&connection).await.expect_err("the authority is unknown").to_string();
     assert!(error.contains("check the client certificate"), "{error}");
 
-    sleep(A_LOOK).await;
+    sleep(RELOAD_INTERVAL).await;
     let right = server.issue_client_certificate("second")?.ok_or("no TLS")?;
-    answer(&folder, &status(&right));
-    assert_eq!(ask(&connection).await?, 200, "the first request must use the new credentials");
+    set_plugin_output(&folder, &status(&right));
+    assert_eq!(list_pods(&connection).await?, 200, "the first request must use the new credentials");
     Ok(())
 }
 
@@ -104,9 +100,9 @@ async fn rejected_plugin_token_is_renewed() -> Outcome {
         let user = plugin(&folder, &first);
         let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
         let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
-        answer(&folder, &json!({"token": SECRET}));
-        assert_eq!(ask(&connection).await?, 200);
-        assert_eq!(ask(&connection).await?, 200);
+        set_plugin_output(&folder, &json!({"token": SECRET}));
+        assert_eq!(list_pods(&connection).await?, 200);
+        assert_eq!(list_pods(&connection).await?, 200);
     }
     Ok(())
 }
@@ -121,15 +117,15 @@ async fn hanging_credential_source_queues_no_requests() -> Outcome {
         .loader(std::future::pending::<Result<kube::Config, ConnectError>>)
         .build()?;
     let begun = Instant::now();
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     for _ in 0..20 {
         let connection = connection.clone();
-        asked.push(tokio::spawn(async move { (ask(&connection).await, begun.elapsed()) }));
+        requests.push(tokio::spawn(async move { (list_pods(&connection).await, begun.elapsed()) }));
         sleep(Duration::from_millis(500)).await;
     }
-    for (number, asked) in asked.into_iter().enumerate() {
-        let (answer, after) = asked.await?;
-        assert_eq!(answer?, 401, "without a better credential, the caller must receive the 401");
+    for (number, request) in requests.into_iter().enumerate() {
+        let (response, after) = request.await?;
+        assert_eq!(response?, 401, "without a better credential, the caller must receive the 401");
         // Concurrent requests share one renewal and its timeout, instead of one timeout after the other.
         assert!(after.as_secs() <= 31, "request {number} took {after:?}");
     }

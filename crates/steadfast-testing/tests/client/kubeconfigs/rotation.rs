@@ -17,7 +17,7 @@ use steadfast::environment::local::{Local, Pipe};
 use steadfast::transport::{ConnectionState, ResponseBody, Settings};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 
-use crate::kubeconfigs::world::{Folder, Outcome, PODS, SECRET, ask, base64, config, kubeconfig, used};
+use crate::kubeconfigs::world::{Folder, Outcome, PODS, SECRET, base64, config, kubeconfig, list_pods, used};
 
 type Fault = Box<dyn std::error::Error + Send + Sync>;
 
@@ -46,7 +46,7 @@ async fn watch(connection: &Connection) -> Result<ResponseBody, Fault> {
 }
 
 /// Creates a pod, and checks that the open watch delivers its event.
-async fn goes_on(server: &ApiServer, watched: &mut ResponseBody, name: &str) -> Outcome {
+async fn assert_watch_continues(server: &ApiServer, watched: &mut ResponseBody, name: &str) -> Outcome {
     server.create(&json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
         "spec": {"containers": [{"name": "main", "image": "none"}]},
@@ -98,7 +98,7 @@ async fn rotated_certificate_is_used_within_minute() -> Outcome {
     let states: Vec<_> = connection.connections().iter().map(|report| (report.watches, report.state)).collect();
     // A TLS connection keeps the certificate of its handshake. Its watch continues, and new requests use another one.
     assert!(states.contains(&(true, ConnectionState::Draining)), "{states:?}");
-    goes_on(&server, &mut watched, "told-on-the-old-connection").await?;
+    assert_watch_continues(&server, &mut watched, "told-on-the-old-connection").await?;
 
     drop(watched);
     tokio::time::sleep(Duration::from_secs(70)).await;
@@ -116,10 +116,10 @@ async fn rejected_certificate_is_reloaded_immediately() -> Outcome {
     fs::write(&certificate, &second.certificate_pem)?;
     fs::write(&key, &second.key_pem)?;
     assert_eq!(used(&connection, &server).await?.user.as_deref(), Some("second"));
-    goes_on(&server, &mut watched, "still").await?;
+    assert_watch_continues(&server, &mut watched, "still").await?;
 
     server.revoke_client_certificates("second");
-    assert_eq!(ask(&connection).await?, 401, "the caller must receive the 401 if no file helps");
+    assert_eq!(list_pods(&connection).await?, 401, "the caller must receive the 401 if no file helps");
     Ok(())
 }
 
@@ -136,13 +136,13 @@ async fn rotated_token_is_read_within_minute() -> Outcome {
     tokio::time::sleep(Duration::from_secs(61)).await;
     server.faults().replace_tokens(&["second"]);
     let before = server.requests().len();
-    assert_eq!(ask(&connection).await?, 200);
+    assert_eq!(list_pods(&connection).await?, 200);
     assert_eq!(server.requests().len(), before + 1, "the file must be read before the request is sent");
 
     fs::remove_file(&token)?;
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert_eq!(ask(&connection).await?, 200, "the last token must be used after the file is deleted");
-    goes_on(&server, &mut watched, "through-it-all").await
+    assert_eq!(list_pods(&connection).await?, 200, "the last token must be used after the file is deleted");
+    assert_watch_continues(&server, &mut watched, "through-it-all").await
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,13 +157,13 @@ async fn rotated_authority_is_trusted_after_failure() -> Outcome {
     let connection = Connection::builder(config).environment(around(&server)).build()?;
     let mut watched = watch(&connection).await?;
     server.rotate_authority()?;
-    let refused = ask(&connection).await.expect_err("the authority is unknown");
+    let refused = list_pods(&connection).await.expect_err("the authority is unknown");
     assert!(refused.to_string().contains("certificate-authority"), "{refused}");
 
     fs::write(&authority, server.ca_pem().ok_or("no TLS")?)?;
     tokio::time::sleep(Duration::from_secs(6)).await;
-    assert_eq!(ask(&connection).await?, 200);
-    goes_on(&server, &mut watched, "not-cut").await
+    assert_eq!(list_pods(&connection).await?, 200);
+    assert_watch_continues(&server, &mut watched, "not-cut").await
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,8 +172,8 @@ async fn loader_runs_on_rejection_and_periodically() -> Outcome {
     let folder = Folder::new();
     let write = |token: &str| write_user(&folder, &server, &json!({"token": token}));
     let file = write("first");
-    let asked = Arc::new(AtomicUsize::new(0));
-    let (count, again) = (asked.clone(), file.clone());
+    let loads = Arc::new(AtomicUsize::new(0));
+    let (count, again) = (loads.clone(), file.clone());
     let connection = Connection::builder(config(&file, None).await?)
         .environment(around(&server))
         .loader(move || {
@@ -183,26 +183,26 @@ async fn loader_runs_on_rejection_and_periodically() -> Outcome {
         })
         .build()?;
     let mut watched = watch(&connection).await?;
-    assert_eq!(ask(&connection).await?, 200);
+    assert_eq!(list_pods(&connection).await?, 200);
 
     write("second");
     server.faults().replace_tokens(&["second"]);
-    assert_eq!(ask(&connection).await?, 200, "the token of the changed kubeconfig");
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert_eq!(list_pods(&connection).await?, 200, "the token of the changed kubeconfig");
+    assert_eq!(loads.load(Ordering::Relaxed), 1);
 
     server.rotate_authority()?;
     write("second");
     tokio::time::sleep(Duration::from_secs(70)).await;
-    assert_eq!(ask(&connection).await?, 200, "the authority of the changed kubeconfig");
+    assert_eq!(list_pods(&connection).await?, 200, "the authority of the changed kubeconfig");
 
     write("third");
     server.faults().replace_tokens(&["second", "third"]);
     tokio::time::sleep(Duration::from_secs(301)).await;
     server.faults().replace_tokens(&["third"]);
     let before = server.requests().len();
-    assert_eq!(ask(&connection).await?, 200);
+    assert_eq!(list_pods(&connection).await?, 200);
     assert_eq!(server.requests().len(), before + 1, "the kubeconfig must be loaded before the request is sent");
-    goes_on(&server, &mut watched, "to-the-end").await
+    assert_watch_continues(&server, &mut watched, "to-the-end").await
 }
 
 #[tokio::test(start_paused = true)]
@@ -223,14 +223,14 @@ async fn panicking_loader_fails_no_request() -> Outcome {
         .build()?;
     write("second");
     server.faults().replace_tokens(&["second"]);
-    assert_eq!(ask(&connection).await?, 401, "the caller must receive the 401 if no loader helps");
+    assert_eq!(list_pods(&connection).await?, 401, "the caller must receive the 401 if no loader helps");
     tokio::time::sleep(Duration::from_secs(301)).await;
     broken.store(false, Ordering::Relaxed);
     server.faults().replace_tokens(&["first", "second"]);
     tokio::time::sleep(Duration::from_secs(301)).await;
     server.faults().replace_tokens(&["second"]);
     let before = server.requests().len();
-    assert_eq!(ask(&connection).await?, 200);
+    assert_eq!(list_pods(&connection).await?, 200);
     assert_eq!(server.requests().len(), before + 1, "the check after the failed one must load the kubeconfig");
     Ok(())
 }
@@ -274,7 +274,7 @@ async fn another_server_is_not_followed() -> Outcome {
         })
         .build()?;
     tokio::time::sleep(Duration::from_secs(301)).await;
-    assert_eq!(ask(&connection).await?, 200, "the request must use the token for this server");
+    assert_eq!(list_pods(&connection).await?, 200, "the request must use the token for this server");
     Ok(())
 }
 
@@ -301,7 +301,7 @@ async fn plugin_runs_once_for_token_and_certificate() -> Outcome {
         let whole = kubeconfig(&server, &json!({}), &plugin);
         let one = crate::kubeconfigs::world::connection(&folder, &whole).await?;
         let other = crate::kubeconfigs::world::connection(&folder, &whole).await?;
-        assert_eq!((ask(&one).await?, ask(&other).await?), (200, 200));
+        assert_eq!((list_pods(&one).await?, list_pods(&other).await?), (200, 200));
         assert_eq!(fs::read_to_string(&calls)?.len(), 1, "connections of one configuration share its credentials");
     }
     Ok(())
@@ -330,7 +330,7 @@ async fn hanging_plugin_runs_once_until_dropped() -> Outcome {
     let settings = Settings { headers_timeout: within, ..Settings::default() };
     let connection = Connection::builder(config(&file, None).await?).settings(settings).build()?;
     for _ in 0..3 {
-        let outcome = ask(&connection).await;
+        let outcome = list_pods(&connection).await;
         let waited = outcome.is_err_and(|error| error.to_string().contains("no credentials"));
         assert!(waited, "the plugin hangs");
     }
@@ -368,8 +368,8 @@ async fn expired_plugin_token_is_renewed() -> Outcome {
     let connection = crate::kubeconfigs::world::connection(&folder, &whole).await?;
     let count = || fs::read_to_string(&calls).map(|lines| lines.len());
     let before = count()?;
-    assert_eq!(ask(&connection).await?, 200);
-    assert_eq!(ask(&connection).await?, 200);
+    assert_eq!(list_pods(&connection).await?, 200);
+    assert_eq!(list_pods(&connection).await?, 200);
     assert!(count()? > before + 1, "an expired token must be renewed at each request");
     Ok(())
 }

@@ -4,8 +4,8 @@
 //! the config maps of the default namespace, so that a wrong namespace is detected as well.
 
 mod clusters;
-mod door;
 mod files;
+mod permissive_server;
 mod users;
 
 use std::ffi::OsString;
@@ -54,7 +54,7 @@ pub(crate) struct Shape {
     /// Files in `KUBECONFIG`. Relative names are in the folder of the shape.
     listed: Vec<String>,
     /// True if the server requests a client certificate and accepts any.
-    door: bool,
+    requests_certificate: bool,
 }
 
 impl Shape {
@@ -63,7 +63,7 @@ impl Shape {
             name: name.into(),
             files: vec![("config".to_owned(), text.into())],
             listed: vec!["config".to_owned()],
-            door: false,
+            requests_certificate: false,
         }
     }
 
@@ -101,17 +101,17 @@ impl Shape {
 }
 
 /// Files and servers to which the shapes refer.
-pub(crate) struct Given {
+pub(crate) struct ShapeFixtures {
     server: ApiServer,
     /// URL of the server that accepts any certificate.
-    door: String,
+    permissive_url: String,
     authority: String,
     carol: ClientIdentity,
     /// Server without TLS and without authentication.
     plain: ApiServer,
 }
 
-impl Given {
+impl ShapeFixtures {
     fn whole(&self, cluster: &Value, user: &Value) -> Value {
         kubeconfig(&self.server, cluster, user)
     }
@@ -121,7 +121,7 @@ impl Given {
     }
 }
 
-async fn given() -> Result<Given, Box<dyn std::error::Error + Send + Sync>> {
+async fn fixtures() -> Result<ShapeFixtures, Box<dyn std::error::Error + Send + Sync>> {
     let server = ApiServer::builder().tls(true).closed().token(SECRET).user("basil", SECRET).start().await?;
     let plain = ApiServer::start().await?;
     plain.create(
@@ -136,14 +136,20 @@ async fn given() -> Result<Given, Box<dyn std::error::Error + Send + Sync>> {
     }
     let carol = server.issue_client_certificate("carol")?.ok_or("no TLS")?;
     let authority = server.ca_pem().ok_or("no TLS")?;
-    let door = door::open(&carol).await?;
-    Ok(Given { server, door, authority, carol, plain })
+    let permissive_url = permissive_server::start(&carol).await?;
+    Ok(ShapeFixtures { server, permissive_url, authority, carol, plain })
 }
 
 /// Returns kubectl's result with this `KUBECONFIG`: the names of config maps, or its error.
-fn by_kubectl(kubectl: &Path, home: &Path, kubeconfig: &OsString, door: bool) -> Result<String, String> {
+fn by_kubectl(
+    kubectl: &Path,
+    home: &Path,
+    kubeconfig: &OsString,
+    requests_certificate: bool,
+) -> Result<String, String> {
     let mut command = Command::new(kubectl);
-    let arguments: &[&str] = if door { &["get", "--raw", "/version"] } else { &["get", "configmaps", "-o", "name"] };
+    let arguments: &[&str] =
+        if requests_certificate { &["get", "--raw", "/version"] } else { &["get", "configmaps", "-o", "name"] };
     command.args(arguments).arg("--request-timeout=10s").env("HOME", home).env("KUBECONFIG", kubeconfig);
     // A proxy of the machine must not affect the comparison.
     for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
@@ -155,7 +161,11 @@ fn by_kubectl(kubectl: &Path, home: &Path, kubeconfig: &OsString, door: bool) ->
 }
 
 /// Returns the library's result with this `KUBECONFIG`.
-async fn by_library(environment: SharedEnvironment, kubeconfig: &OsString, door: bool) -> Result<String, String> {
+async fn by_library(
+    environment: SharedEnvironment,
+    kubeconfig: &OsString,
+    requests_certificate: bool,
+) -> Result<String, String> {
     let listed = kubeconfig.clone();
     let connection = tokio::task::spawn_blocking(move || {
         let config = KubeconfigFiles::from_list(&listed).read()?.config(None)?;
@@ -164,7 +174,7 @@ async fn by_library(environment: SharedEnvironment, kubeconfig: &OsString, door:
         Connection::builder(config).environment(environment).settings(settings).build()
     });
     let connection = connection.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-    if door {
+    if requests_certificate {
         let request = Request::get("/version").body(Body::empty()).map_err(|error| error.to_string())?;
         let response = connection.send(request).await.map_err(|error| error.to_string())?;
         return if response.status() == 200 { Ok("{}".to_owned()) } else { Err(response.status().to_string()) };
@@ -181,8 +191,10 @@ fn all_by_kubectl(kubectl: &Path, home: &Path, lists: &[(OsString, bool)]) -> Ve
     let mut found: Vec<(usize, Result<String, String>)> = std::thread::scope(|scope| {
         let work = || {
             let mut found = Vec::new();
-            while let Some((index, (list, door))) = lists.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
-                found.push((index, by_kubectl(kubectl, home, list, *door)));
+            while let Some((index, (list, requests_certificate))) =
+                lists.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed))
+            {
+                found.push((index, by_kubectl(kubectl, home, list, *requests_certificate)));
             }
             found
         };
@@ -196,29 +208,31 @@ fn all_by_kubectl(kubectl: &Path, home: &Path, lists: &[(OsString, bool)]) -> Ve
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_kubeconfig_of_kubectl_connects() -> Outcome {
     let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
-    let given = given().await?;
-    let shapes: Vec<Shape> =
-        [clusters::shapes(&given), users::shapes(&given), files::shapes(&given)].into_iter().flatten().collect();
+    let fixtures = fixtures().await?;
+    let shapes: Vec<Shape> = [clusters::shapes(&fixtures), users::shapes(&fixtures), files::shapes(&fixtures)]
+        .into_iter()
+        .flatten()
+        .collect();
     let folder = Folder::new();
     let home = folder.path().join("home");
     fs::create_dir_all(&home)?;
     let lists: Vec<(OsString, bool)> = shapes
         .iter()
         .enumerate()
-        .map(|(number, shape)| (shape.write(&folder.path().join(number.to_string())), shape.door))
+        .map(|(number, shape)| (shape.write(&folder.path().join(number.to_string())), shape.requests_certificate))
         .collect();
 
     let asked = lists.clone();
     let by_kubectl = tokio::task::spawn_blocking(move || all_by_kubectl(&kubectl, &home, &asked));
     let environment: SharedEnvironment = Arc::new(Threads::new()?);
-    let mut by_us = Vec::new();
-    for (list, door) in &lists {
-        by_us.push(by_library(environment.clone(), list, *door).await);
+    let mut library_results = Vec::new();
+    for (list, requests_certificate) in &lists {
+        library_results.push(by_library(environment.clone(), list, *requests_certificate).await);
     }
     let by_kubectl = by_kubectl.await?;
 
     let mut wrong = Vec::new();
-    for ((shape, kubectl), us) in shapes.iter().zip(&by_kubectl).zip(&by_us) {
+    for ((shape, kubectl), us) in shapes.iter().zip(&by_kubectl).zip(&library_results) {
         let deviation = DEVIATIONS.iter().find(|(name, _)| shape.name.starts_with(name));
         match (kubectl, us, deviation) {
             (Ok(one), Ok(other), None) if one == other => {}

@@ -22,7 +22,7 @@ pub(crate) enum Kind {
 /// Proxy that resolves `names`, requires `login` if specified, and stops on drop.
 pub(crate) struct Tunnel {
     pub(crate) address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    requested_targets: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
 
@@ -41,21 +41,21 @@ impl Tunnel {
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(at).await?;
         let address = listener.local_addr()?;
-        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let requested_targets = Arc::<Mutex<Vec<String>>>::default();
         let names = names.iter().map(|(name, address)| ((*name).to_owned(), *address)).collect();
-        let (rules, record) = (Arc::new(Rules { kind, names, login }), asked.clone());
+        let (rules, record) = (Arc::new(Rules { kind, names, login }), requested_targets.clone());
         let task = tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 let (rules, record) = (rules.clone(), record.clone());
                 tokio::spawn(async move { carry(near, &rules, &record).await });
             }
         });
-        Ok(Self { address, asked, task })
+        Ok(Self { address, requested_targets, task })
     }
 
     /// Returns the targets as `host:port`, exactly as the clients requested them.
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().clone()
+    pub(crate) fn requested_targets(&self) -> Vec<String> {
+        self.requested_targets.lock().clone()
     }
 }
 
@@ -65,13 +65,13 @@ impl Drop for Tunnel {
     }
 }
 
-async fn carry(mut near: TcpStream, rules: &Rules, asked: &Mutex<Vec<String>>) -> io::Result<()> {
+async fn carry(mut near: TcpStream, rules: &Rules, requested_targets: &Mutex<Vec<String>>) -> io::Result<()> {
     let wanted = match rules.kind {
         Kind::Connect => http(&mut near, rules.login).await?,
         Kind::Socks5 => socks(&mut near, rules.login).await?,
         Kind::Forward => "forwarded".to_owned(),
     };
-    asked.lock().push(wanted.clone());
+    requested_targets.lock().push(wanted.clone());
     let known = rules.names.get(&wanted).copied().or_else(|| wanted.parse().ok());
     let Some(known) = known else {
         let refusal: &[u8] = match rules.kind {

@@ -88,10 +88,10 @@ pub(crate) async fn connection(folder: &Folder, content: &Value) -> Result<Conne
 }
 
 /// Lists pods, and returns the status code.
-pub(crate) async fn ask(connection: &Connection) -> Result<u16, Box<dyn Error + Send + Sync>> {
-    let answer = connection.send(Request::get(PODS).body(Body::empty())?).await?;
-    let code = answer.status().as_u16();
-    answer.into_body().collect().await?;
+pub(crate) async fn list_pods(connection: &Connection) -> Result<u16, Box<dyn Error + Send + Sync>> {
+    let response = connection.send(Request::get(PODS).body(Body::empty())?).await?;
+    let code = response.status().as_u16();
+    response.into_body().collect().await?;
     Ok(code)
 }
 
@@ -100,6 +100,6 @@ pub(crate) async fn used(
     connection: &Connection,
     server: &ApiServer,
 ) -> Result<RequestRecord, Box<dyn Error + Send + Sync>> {
-    assert_eq!(ask(connection).await?, 200);
+    assert_eq!(list_pods(connection).await?, 200);
     Ok(server.requests().pop().ok_or("no request")?)
 }

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout};
 
-use super::{bytes, end_of, exchange, next, rest, said_within};
+use super::{bytes, end_of, exchange, next, read_within, rest};
 
 type Dial = dyn Fn(String, u16) -> BoxFuture<'static, std::io::Result<Box<dyn Socket>>> + Send + Sync;
 
@@ -31,12 +31,12 @@ impl World {
     }
 
     fn of(faults: NetworkFaults) -> Self {
-        let (told, served) = unbounded_channel();
+        let (sender, served) = unbounded_channel();
         let dial = faults.dialer(move |target| {
-            let told = told.clone();
+            let sender = sender.clone();
             Box::pin(async move {
                 let (near, far) = tokio::io::duplex(1 << 20);
-                told.send((target, far)).map_err(|_| std::io::Error::from(ErrorKind::ConnectionRefused))?;
+                sender.send((target, far)).map_err(|_| std::io::Error::from(ErrorKind::ConnectionRefused))?;
                 Ok(near)
             })
         });
@@ -66,8 +66,8 @@ async fn bytes_pass_unchanged_and_are_counted() -> Result<(), WorldError> {
     exchange(&mut client, &mut server, 300_000, 700_001).await?;
     assert_eq!(started.elapsed(), Duration::ZERO, "no byte was delayed");
     assert_eq!(end_of(&world.faults, 0).await?, Ended::Closed);
-    let told = &world.faults.connections()[0];
-    assert_eq!((told.to_server, told.to_client), (300_000, 700_001));
+    let report = &world.faults.connections()[0];
+    assert_eq!((report.to_server, report.to_client), (300_000, 700_001));
     Ok(())
 }
 
@@ -155,14 +155,14 @@ async fn black_hole_holds_bytes_silently() -> Result<(), WorldError> {
     assert_eq!(next(&mut server, 7).await?, b"request", "the other direction is open");
     server.write_all(b"answer").await?;
     server.shutdown().await?;
-    assert!(said_within(&mut client, hour).await.is_none());
+    assert!(read_within(&mut client, hour).await.is_none());
     world.faults.black_hole(Direction::ToClient, false);
     assert_eq!(rest(&mut client).await?, (b"answer".to_vec(), true));
 
     world.faults.black_hole(Direction::Both, true);
     client.write_all(b"again").await?;
     client.shutdown().await?;
-    assert!(said_within(&mut server, hour).await.is_none());
+    assert!(read_within(&mut server, hour).await.is_none());
     world.faults.heal();
     assert_eq!(rest(&mut server).await?, (b"again".to_vec(), true));
     Ok(())
@@ -205,7 +205,7 @@ async fn frozen_network_accepts_bounded_bytes() -> Result<(), WorldError> {
 
     world.faults.freeze(true);
     server.write_all(b"answer").await?;
-    assert!(said_within(&mut client, Duration::from_secs(3600)).await.is_none());
+    assert!(read_within(&mut client, Duration::from_secs(3600)).await.is_none());
     world.faults.freeze(false);
     assert_eq!(next(&mut client, 6).await?, b"answer");
     Ok(())
@@ -272,8 +272,8 @@ async fn idle_flow_is_dropped_permanently() -> Result<(), WorldError> {
     client.write_all(b"b").await?;
     server.write_all(b"c").await?;
     world.faults.heal();
-    assert!(said_within(&mut server, 3600 * second).await.is_none(), "the bytes must be lost");
-    assert!(said_within(&mut client, 3600 * second).await.is_none(), "the client must not be notified");
+    assert!(read_within(&mut server, 3600 * second).await.is_none(), "the bytes must be lost");
+    assert!(read_within(&mut client, 3600 * second).await.is_none(), "the client must not be notified");
     let dropped = world.faults.changes().into_iter().find(|change| change.fault == "idle flow dropped");
     let dropped = dropped.ok_or("the drop is not recorded")?;
     assert_eq!((dropped.at, dropped.connection), ((2390 + 240) * second, Some(0)));
@@ -328,8 +328,8 @@ async fn connections_are_rejected_closed_and_redirected() -> Result<(), WorldErr
     assert!(world.client().await.is_err());
     world.faults.heal();
     world.client().await?;
-    let told = world.faults.connections();
-    let ends: Vec<_> = told.iter().map(|one| (one.target, one.ended.map(|(_, how)| how))).collect();
+    let reports = world.faults.connections();
+    let ends: Vec<_> = reports.iter().map(|one| (one.target, one.ended.map(|(_, how)| how))).collect();
     let expected = [(0, Some(Ended::Reset)), (0, Some(Ended::TurnedAway)), (3, Some(Ended::Reset)), (3, None)];
     assert_eq!(ends, expected);
     Ok(())
@@ -357,7 +357,7 @@ async fn fault_of_one_connection_affects_no_other() -> Result<(), WorldError> {
     let started = Instant::now();
     assert_eq!(next(&mut of_second, 1).await?, b"b");
     assert_eq!(started.elapsed(), Duration::from_secs(1));
-    assert!(said_within(&mut of_first, Duration::from_secs(60)).await.is_none());
+    assert!(read_within(&mut of_first, Duration::from_secs(60)).await.is_none());
     world.faults.connection(1).reset();
     assert!(!rest(&mut second).await?.1);
     world.faults.connection(0).heal();
@@ -370,8 +370,8 @@ async fn fault_of_one_connection_affects_no_other() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn switchings_are_recorded_and_notified() -> Result<(), WorldError> {
     let world = World::new();
-    let told = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let listener = told.clone();
+    let notified = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let listener = notified.clone();
     world.faults.on_change(move |change| listener.lock().push(change.clone()));
     tokio::time::sleep(Duration::from_secs(2)).await;
     world.faults.black_hole(Direction::ToServer, true);
@@ -387,7 +387,7 @@ async fn switchings_are_recorded_and_notified() -> Result<(), WorldError> {
         (5, "heal", None, FaultTransition::Off),
     ];
     assert_eq!(words, expected);
-    assert_eq!(*told.lock(), all);
+    assert_eq!(*notified.lock(), all);
     Ok(())
 }
 

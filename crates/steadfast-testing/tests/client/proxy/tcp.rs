@@ -8,7 +8,7 @@ use steadfast_testing::proxy::{Direction, Ended, FaultProxy};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{bytes, end_of, exchange, next, rest, said_within};
+use super::{bytes, end_of, exchange, next, read_within, rest};
 
 /// Long enough for pending bytes to arrive.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
@@ -53,8 +53,8 @@ async fn reset_sends_rst_to_both_ends() -> Result<(), WorldError> {
     next(&mut server, 5).await?;
     world.proxy.faults().reset();
     for side in [&mut client, &mut server] {
-        let said = said_within(side, super::SOON).await.ok_or("no bytes and no reset arrived")?;
-        assert_eq!(said.expect_err("the connection was reset").kind(), ErrorKind::ConnectionReset);
+        let read = read_within(side, super::EVENT_TIMEOUT).await.ok_or("no bytes and no reset arrived")?;
+        assert_eq!(read.expect_err("the connection was reset").kind(), ErrorKind::ConnectionReset);
     }
     assert_eq!(end_of(world.proxy.faults(), 0).await?, Ended::Reset);
     Ok(())
@@ -101,8 +101,8 @@ async fn black_hole_keeps_sockets_open() -> Result<(), WorldError> {
     // The kernel accepts this connection, but no byte arrives on it.
     let mut another = world.client().await?;
     another.write_all(b"hello").await?;
-    assert!(said_within(&mut server, SETTLE_TIME).await.is_none());
-    assert!(said_within(&mut client, SETTLE_TIME).await.is_none());
+    assert!(read_within(&mut server, SETTLE_TIME).await.is_none());
+    assert!(read_within(&mut client, SETTLE_TIME).await.is_none());
     assert!(tokio::time::timeout(SETTLE_TIME, world.server.accept()).await.is_err());
     faults.heal();
     assert_eq!(next(&mut server, 7).await?, b"request");

@@ -12,11 +12,11 @@ use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Action, Controller, RunningController, back_off};
 use steadfast_testing::{WorldError, config_map, kube_config, until};
 
-use super::{Failure, SECOND, Told, World, advance};
+use super::{EventLog, Failure, SECOND, World, advance};
 
 /// Creates a world with objects `bad` and `good`, and a controller that runs `bad` for the first one.
 async fn world_with<F, Fut>(
-    told: &Told,
+    log: &EventLog,
     bad: F,
     choose: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
 ) -> Result<(World, RunningController), WorldError>
@@ -28,13 +28,13 @@ where
     for name in ["bad", "good"] {
         world.server.create(&config_map(name, "1"))?;
     }
-    let calls = told.clone();
+    let calls = log.clone();
     let bad = Arc::new(bad);
-    let controller = choose(Controller::new(&world.factory, Scope::all()).on_diagnostic(told.notes()));
+    let controller = choose(Controller::new(&world.factory, Scope::all()).on_diagnostic(log.notes()));
     let controller = controller.run(
         move |map: Arc<ConfigMap>, _: Arc<()>| {
             let (name, bad) = (map.name_any(), bad.clone());
-            calls.say(format!("call {name}"));
+            calls.record(format!("call {name}"));
             async move {
                 if name == "bad" {
                     return bad().await;
@@ -49,35 +49,33 @@ where
 }
 
 /// Changes the healthy object, and checks that a reconcile follows promptly.
-async fn the_good_one_is_called(world: &World, told: &Told) -> Result<(), WorldError> {
-    let before = told.times("call good").len();
+async fn assert_healthy_key_reconciled(world: &World, log: &EventLog) -> Result<(), WorldError> {
+    let before = log.times("call good").len();
     for round in 0..5 {
         world.write("good", &format!("round {round}"))?;
         advance(Duration::from_millis(100)).await;
     }
-    assert_eq!(told.times("call good").len(), before + 5, "{:?}", told.all());
+    assert_eq!(log.times("call good").len(), before + 5, "{:?}", log.all());
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn failing_reconcile_is_retried_with_backoff() -> Result<(), WorldError> {
-    let told = Told::default();
+    let log = EventLog::default();
     let (world, controller) =
-        world_with(&told, || async { Err(Failure("no way".into())) }, |controller| controller.concurrency(1)).await?;
+        world_with(&log, || async { Err(Failure("no way".into())) }, |controller| controller.concurrency(1)).await?;
     advance(1000 * SECOND).await;
-    let calls = told.times("call bad");
+    let calls = log.times("call bad");
     // The backoff doubles from 5 ms up to 1,000 s. The jitter shortens each delay by up to half. This bounds the number
     // of attempts in 1,000 s.
     assert!((15..=20).contains(&calls.len()), "{} calls", calls.len());
-    the_good_one_is_called(&world, &told).await?;
-    let failures = told.times("reconcile of default/bad failed: no way");
+    assert_healthy_key_reconciled(&world, &log).await?;
+    let failures = log.times("reconcile of default/bad failed: no way");
     assert_eq!(failures.len(), calls.len());
     assert!(
-        told.all()
-            .iter()
-            .any(|text| text.starts_with("reconcile of default/bad failed: no way; 3 in a row, retry in ")),
+        log.all().iter().any(|text| text.starts_with("reconcile of default/bad failed: no way; 3 in a row, retry in ")),
         "{:?}",
-        told.all()
+        log.all()
     );
     assert_eq!(controller.stats().failed, calls.len() as u64);
     assert_eq!(controller.queue().stats().retries, calls.len() as u64);
@@ -86,14 +84,14 @@ async fn failing_reconcile_is_retried_with_backoff() -> Result<(), WorldError> {
 
 #[tokio::test(start_paused = true)]
 async fn panicking_reconcile_counts_as_failed() -> Result<(), WorldError> {
-    let told = Told::default();
+    let log = EventLog::default();
     let (world, controller) =
-        world_with(&told, || async { panic!("by design") }, |controller| controller.concurrency(1)).await?;
+        world_with(&log, || async { panic!("by design") }, |controller| controller.concurrency(1)).await?;
     advance(60 * SECOND).await;
-    let calls = told.times("call bad").len();
+    let calls = log.times("call bad").len();
     assert!((10..=16).contains(&calls), "{calls}");
-    the_good_one_is_called(&world, &told).await?;
-    assert_eq!(told.times("reconcile of default/bad panicked: by design; retry in").len(), calls);
+    assert_healthy_key_reconciled(&world, &log).await?;
+    assert_eq!(log.times("reconcile of default/bad panicked: by design; retry in").len(), calls);
     assert_eq!((controller.stats().panicked, controller.stats().running), (calls as u64, 0));
     Ok(())
 }
@@ -110,7 +108,7 @@ impl Drop for Bomb {
 #[tokio::test(start_paused = true)]
 async fn panicking_drop_ends_no_worker() -> Result<(), WorldError> {
     for from_the_call in [true, false] {
-        let told = Told::default();
+        let log = EventLog::default();
         let bad = move || async move {
             if from_the_call {
                 std::panic::panic_any(Bomb);
@@ -119,11 +117,11 @@ async fn panicking_drop_ends_no_worker() -> Result<(), WorldError> {
             std::future::pending().await
         };
         let choose = |controller: Controller<ConfigMap>| controller.concurrency(1).timeout(SECOND / 20);
-        let (world, controller) = world_with(&told, bad, choose).await?;
+        let (world, controller) = world_with(&log, bad, choose).await?;
         advance(30 * SECOND).await;
-        the_good_one_is_called(&world, &told).await?;
-        let panics = told.times("reconcile of default/bad panicked").len();
-        assert!(panics > 3, "the key is reconciled again: {:?}", told.all());
+        assert_healthy_key_reconciled(&world, &log).await?;
+        let panics = log.times("reconcile of default/bad panicked").len();
+        assert!(panics > 3, "the key is reconciled again: {:?}", log.all());
         assert!(controller.stats().running <= 1, "{:?}", controller.stats());
     }
     Ok(())
@@ -131,17 +129,17 @@ async fn panicking_drop_ends_no_worker() -> Result<(), WorldError> {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_reconcile_is_cancelled_and_fails() -> Result<(), WorldError> {
-    let told = Told::default();
+    let log = EventLog::default();
     let choose = |controller: Controller<ConfigMap>| controller.concurrency(2).timeout(10 * SECOND);
-    let (world, controller) = world_with(&told, std::future::pending, choose).await?;
+    let (world, controller) = world_with(&log, std::future::pending, choose).await?;
     advance(5 * SECOND).await;
     assert_eq!(controller.stats().running, 1);
-    the_good_one_is_called(&world, &told).await?;
+    assert_healthy_key_reconciled(&world, &log).await?;
     advance(100 * SECOND).await;
-    let calls = told.times("call bad");
+    let calls = log.times("call bad");
     assert!(calls.windows(2).all(|pair| pair[1] >= pair[0] + 10 * SECOND), "{calls:?}");
     assert_eq!(
-        told.times("reconcile of default/bad timed out after 10.0s and was cancelled; retry in").len(),
+        log.times("reconcile of default/bad timed out after 10.0s and was cancelled; retry in").len(),
         calls.len() - 1
     );
     assert_eq!(controller.stats().timed_out, calls.len() as u64 - 1);
@@ -181,15 +179,15 @@ async fn reconciles_are_bounded_and_exclusive_per_key() -> Result<(), WorldError
 
 #[tokio::test(start_paused = true)]
 async fn immediate_requeues_are_slowed_down() -> Result<(), WorldError> {
-    let told = Told::default();
+    let log = EventLog::default();
     let again = || async { Ok(Action::requeue(Duration::ZERO)) };
-    let (world, controller) = world_with(&told, again, |controller| controller.concurrency(1)).await?;
+    let (world, controller) = world_with(&log, again, |controller| controller.concurrency(1)).await?;
     advance(100 * SECOND).await;
-    let calls = told.times("call bad").len();
+    let calls = log.times("call bad").len();
     assert!((100..140).contains(&calls), "{calls} calls in a hundred seconds");
-    assert_eq!(told.times("default/bad requeued at once 11 times in a row").len(), 1);
+    assert_eq!(log.times("default/bad requeued at once 11 times in a row").len(), 1);
     assert_eq!(controller.stats().slowed, 1);
-    the_good_one_is_called(&world, &told).await?;
+    assert_healthy_key_reconciled(&world, &log).await?;
     Ok(())
 }
 
@@ -197,22 +195,22 @@ async fn immediate_requeues_are_slowed_down() -> Result<(), WorldError> {
 async fn error_policy_determines_requeue() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let told = Told::default();
-    let calls = told.clone();
-    let _controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).on_diagnostic(told.notes()).run(
+    let log = EventLog::default();
+    let calls = log.clone();
+    let _controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).on_diagnostic(log.notes()).run(
         move |map: Arc<ConfigMap>, _| {
-            calls.say("call");
+            calls.record("call");
             async move { Err(Failure(map.data.as_ref().map_or_else(String::new, |data| data["value"].clone()))) }
         },
         |_, error: &Failure, _| if error.0 == "1" { Action::requeue(10 * SECOND) } else { Action::await_change() },
         Arc::new(()),
     )?;
     advance(25 * SECOND).await;
-    assert_eq!(told.times("call").len(), 3);
-    assert!(told.take().contains(&"reconcile of default/a failed: 1; 1 in a row, retry in 10.0s".to_owned()));
+    assert_eq!(log.times("call").len(), 3);
+    assert!(log.take().contains(&"reconcile of default/a failed: 1; 1 in a row, retry in 10.0s".to_owned()));
     world.write("a", "2")?;
     advance(100 * SECOND).await;
-    let then = told.take();
+    let then = log.take();
     assert_eq!(then[..2], ["call", "reconcile of default/a failed: 2; 1 in a row, no retry until a change"]);
     // The error policy awaits a change. Only the change and pending requeues may lead to further reconciles.
     assert!(then.len() <= 4, "{then:?}");
@@ -230,15 +228,15 @@ fn blocking_reconcile_is_reported_and_replaced() -> Result<(), WorldError> {
         }
         let connection = Connection::new(kube_config(&server).await?)?;
         let factory = InformerFactory::new(&connection);
-        let told = Told::default();
-        let (calls, (release, released)) = (told.clone(), std::sync::mpsc::channel::<()>());
+        let log = EventLog::default();
+        let (calls, (release, released)) = (log.clone(), std::sync::mpsc::channel::<()>());
         let released = Arc::new(parking_lot::Mutex::new(released));
         let controller =
-            Controller::<ConfigMap>::new(&factory, Scope::all()).concurrency(1).on_diagnostic(told.notes()).run(
+            Controller::<ConfigMap>::new(&factory, Scope::all()).concurrency(1).on_diagnostic(log.notes()).run(
                 move |map: Arc<ConfigMap>, _| {
                     let (calls, released) = (calls.clone(), released.clone());
                     async move {
-                        calls.say(format!("call {}", map.name_any()));
+                        calls.record(format!("call {}", map.name_any()));
                         if map.name_any() == "bad" {
                             // Blocks until the test ends.
                             released.lock().recv().unwrap_or_default();
@@ -251,14 +249,14 @@ fn blocking_reconcile_is_reported_and_replaced() -> Result<(), WorldError> {
             )?;
         let limit = Duration::from_secs(60);
         until(limit, || controller.stats().blocked == 1).await?;
-        until(limit, || !told.times("reconcile of default/bad has blocked its thread").is_empty()).await?;
+        until(limit, || !log.times("reconcile of default/bad has blocked its thread").is_empty()).await?;
         for round in 0..20 {
-            let before = told.times("call good").len();
+            let before = log.times("call good").len();
             let patch = serde_json::json!({ "data": { "value": round.to_string() } });
             server.merge_patch("configmaps", "default", "good", patch)?;
-            until(limit, || told.times("call good").len() > before).await?;
+            until(limit, || log.times("call good").len() > before).await?;
         }
-        assert_eq!(told.times("call bad").len(), 1);
+        assert_eq!(log.times("call bad").len(), 1);
         release.send(())?;
         until(limit, || controller.stats().blocked == 0 && controller.stats().running == 0).await?;
         Ok(())

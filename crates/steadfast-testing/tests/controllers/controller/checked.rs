@@ -14,7 +14,7 @@ use steadfast_controller::back_off;
 use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{FaultSchedule, InMemory, ReconcileChecker, ReconcileStats, WorldError, config_map};
 
-use super::own_writes::{context_of, keep_children, keeper_of};
+use super::own_writes::{child_controller_of, context_of, ensure_children};
 use super::{SECOND, advance};
 
 struct ByHand {
@@ -76,7 +76,7 @@ async fn concurrent_reconciles_of_key_are_detected() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_after_the_stop_is_told() -> Result<(), WorldError> {
+async fn reconcile_after_stop_is_reported() -> Result<(), WorldError> {
     let world = ByHand::new().await?;
     world.call(world.a().await?).await;
     assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 1 });
@@ -201,10 +201,10 @@ fn random_faults_violate_no_guarantee() -> Result<(), WorldError> {
             }
             let (calls, context) = (ReconcileChecker::of(&server, "configmaps"), context_of(&connection, &factory)?);
             calls.reads("pods", &factory.informer::<Pod>(Scope::all())?);
-            let controller = keeper_of(&factory).run(calls.watch(keep_children), back_off, context)?;
+            let controller = child_controller_of(&factory).run(calls.watch(ensure_children), back_off, context)?;
             let mut faults = FaultSchedule::new(seed, &server, &network);
             for step in 0..30 {
-                faults.another().await;
+                faults.inject_next().await;
                 let parent = ["a", "b"][faults.random(2) as usize];
                 let value = json!({ "data": { "value": step.to_string() } });
                 server.merge_patch("configmaps", "default", parent, value)?;

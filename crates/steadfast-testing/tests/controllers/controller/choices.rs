@@ -10,7 +10,7 @@ use steadfast::{Lazy, Scope};
 use steadfast_controller::{Action, Controller, RunError, RunningController, back_off};
 use steadfast_testing::{WorldError, config_map};
 
-use super::{Failure, SECOND, Told, World, advance};
+use super::{EventLog, Failure, SECOND, World, advance};
 
 fn start(controller: Controller<ConfigMap>) -> Result<RunningController, RunError> {
     controller.run(|_, _| async { Ok::<_, Failure>(Action::await_change()) }, back_off, Arc::new(()))
@@ -56,15 +56,15 @@ async fn invalid_settings_are_rejected_with_advice() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_are_kept_as_the_type_says() -> Result<(), WorldError> {
+async fn controller_type_selects_cached_form() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let told = Told::default();
-    let (lazy, dynamic) = (told.clone(), told.clone());
+    let log = EventLog::default();
+    let (lazy, dynamic) = (log.clone(), log.clone());
     let _lazy = Controller::<Lazy<ConfigMap>>::new(&world.factory, Scope::all()).run(
         move |map: Arc<Lazy<ConfigMap>>, _| {
             let name = map.get().map(|map| map.name_any());
-            lazy.say(format!("lazy {name:?}"));
+            lazy.record(format!("lazy {name:?}"));
             async { Ok::<_, Failure>(Action::await_change()) }
         },
         back_off,
@@ -74,14 +74,14 @@ async fn objects_are_kept_as_the_type_says() -> Result<(), WorldError> {
     let informer = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
     let _dynamic = Controller::<DynamicObject>::new_with(&world.factory, kind, informer).run(
         move |map: Arc<DynamicObject>, _| {
-            dynamic.say(format!("dynamic {}", map.name_any()));
+            dynamic.record(format!("dynamic {}", map.name_any()));
             async { Ok::<_, Failure>(Action::await_change()) }
         },
         back_off,
         Arc::new(()),
     )?;
     advance(SECOND).await;
-    let mut all = told.all();
+    let mut all = log.all();
     all.sort_unstable();
     assert_eq!(all, ["dynamic a", "lazy Ok(\"a\")"]);
     Ok(())

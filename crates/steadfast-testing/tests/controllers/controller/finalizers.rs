@@ -14,21 +14,21 @@ use steadfast_controller::{
 };
 use steadfast_testing::{WorldError, config_map};
 
-use super::{Failure, SECOND, Told, World, advance};
+use super::{EventLog, Failure, SECOND, World, advance};
 
 const OWN: &str = "example.com/own";
 
 /// Starts a controller that logs each apply and cleanup. The cleanup of `stubborn` fails twice.
-fn finalizing(world: &World, told: &Told) -> Result<RunningController, WorldError> {
-    let (calls, maps) = (told.clone(), world.config_maps());
+fn start_finalizing_controller(world: &World, log: &EventLog) -> Result<RunningController, WorldError> {
+    let (calls, maps) = (log.clone(), world.config_maps());
     let reconcile = move |map: Arc<ConfigMap>, maps: Arc<Api<ConfigMap>>| {
         let calls = calls.clone();
         async move {
             finalizer(&maps, OWN, map, |event| async {
                 match event {
-                    Finalizing::Apply(map) => calls.say(format!("apply {}", map.name_any())),
+                    Finalizing::Apply(map) => calls.record(format!("apply {}", map.name_any())),
                     Finalizing::Cleanup(map) => {
-                        calls.say(format!("clean up {}", map.name_any()));
+                        calls.record(format!("clean up {}", map.name_any()));
                         if map.name_any() == "stubborn" && calls.times("clean up stubborn").len() < 3 {
                             return Err(Failure("not yet".into()));
                         }
@@ -40,12 +40,12 @@ fn finalizing(world: &World, told: &Told) -> Result<RunningController, WorldErro
         }
     };
     let controller = Controller::<ConfigMap>::new(&world.factory, Scope::all());
-    Ok(controller.on_diagnostic(told.notes()).run(reconcile, back_off, Arc::new(maps))?)
+    Ok(controller.on_diagnostic(log.notes()).run(reconcile, back_off, Arc::new(maps))?)
 }
 
 /// Returns the new log entries without duplicates, because the write of the finalizer may lead to two reconciles.
-fn done(told: &Told) -> Vec<String> {
-    let mut done = told.take();
+fn take_deduplicated(log: &EventLog) -> Vec<String> {
+    let mut done = log.take();
     done.dedup();
     done
 }
@@ -57,15 +57,15 @@ fn finalizers(world: &World, name: &str) -> Result<Value, WorldError> {
 #[tokio::test(start_paused = true)]
 async fn finalizer_exists_from_apply_until_cleanup() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let told = Told::default();
-    let _controller = finalizing(&world, &told)?;
+    let log = EventLog::default();
+    let _controller = start_finalizing_controller(&world, &log)?;
     world.server.create(&config_map("a", "1"))?;
     advance(SECOND).await;
-    assert_eq!(done(&told), ["apply a"]);
+    assert_eq!(take_deduplicated(&log), ["apply a"]);
     assert_eq!(finalizers(&world, "a")?, json!([OWN]));
     world.server.delete_named("configmaps", "default", "a")?;
     advance(SECOND).await;
-    assert_eq!(told.take(), ["clean up a"]);
+    assert_eq!(log.take(), ["clean up a"]);
     assert!(world.server.get("configmaps", "default", "a").is_err(), "the object is removed");
     Ok(())
 }
@@ -73,15 +73,15 @@ async fn finalizer_exists_from_apply_until_cleanup() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn failed_cleanup_keeps_object() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let told = Told::default();
-    let _controller = finalizing(&world, &told)?;
+    let log = EventLog::default();
+    let _controller = start_finalizing_controller(&world, &log)?;
     world.server.create(&config_map("stubborn", "1"))?;
     advance(SECOND).await;
     world.server.delete_named("configmaps", "default", "stubborn")?;
     advance(10 * SECOND).await;
-    assert_eq!(told.times("clean up stubborn").len(), 3);
+    assert_eq!(log.times("clean up stubborn").len(), 3);
     let failed = "reconcile of default/stubborn failed: cleanup failed, and the object stays: not yet;";
-    assert_eq!(told.times(failed).len(), 2, "{:?}", told.all());
+    assert_eq!(log.times(failed).len(), 2, "{:?}", log.all());
     assert!(world.server.get("configmaps", "default", "stubborn").is_err());
     Ok(())
 }
@@ -90,17 +90,17 @@ async fn failed_cleanup_keeps_object() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn unrecorded_cleanup_is_repeated() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let told = Told::default();
-    let _controller = finalizing(&world, &told)?;
+    let log = EventLog::default();
+    let _controller = start_finalizing_controller(&world, &log)?;
     world.server.create(&config_map("a", "1"))?;
     advance(SECOND).await;
     let patches = RequestRule::any().resource("configmaps").verb(Verb::Patch);
     world.server.faults().respond(patches.times(2), InjectedResponse::code(500));
     world.server.delete_named("configmaps", "default", "a")?;
     advance(60 * SECOND).await;
-    assert_eq!(told.times("clean up a").len(), 3);
+    assert_eq!(log.times("clean up a").len(), 3);
     let failed = "reconcile of default/a failed: cleanup succeeded, but cannot remove the finalizer example.com/own:";
-    assert_eq!(told.times(failed).len(), 2, "{:?}", told.all());
+    assert_eq!(log.times(failed).len(), 2, "{:?}", log.all());
     assert!(world.server.get("configmaps", "default", "a").is_err());
     Ok(())
 }
@@ -108,33 +108,33 @@ async fn unrecorded_cleanup_is_repeated() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn apply_waits_for_finalizer_write() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let told = Told::default();
-    let _controller = finalizing(&world, &told)?;
+    let log = EventLog::default();
+    let _controller = start_finalizing_controller(&world, &log)?;
     let patches = RequestRule::any().resource("configmaps").verb(Verb::Patch);
     world.server.faults().respond(patches, InjectedResponse::code(500));
     world.server.create(&config_map("a", "1"))?;
     advance(60 * SECOND).await;
-    assert_eq!(told.times("apply").len(), 0);
+    assert_eq!(log.times("apply").len(), 0);
     world.server.faults().clear_rules();
     advance(300 * SECOND).await;
-    assert!(!told.times("apply a").is_empty());
+    assert!(!log.times("apply a").is_empty());
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn foreign_finalizers_and_objects_are_preserved() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let told = Told::default();
+    let log = EventLog::default();
     let others = json!({ "metadata": { "finalizers": ["example.com/first", "example.com/second"] } });
     world.server.create(&config_map("a", "1"))?;
     world.server.merge_patch("configmaps", "default", "a", others)?;
-    let _controller = finalizing(&world, &told)?;
+    let _controller = start_finalizing_controller(&world, &log)?;
     advance(SECOND).await;
     assert_eq!(finalizers(&world, "a")?, json!(["example.com/first", "example.com/second", OWN]));
     world.server.delete_named("configmaps", "default", "a")?;
     advance(SECOND).await;
     assert_eq!(finalizers(&world, "a")?, json!(["example.com/first", "example.com/second"]));
-    assert_eq!(done(&told), ["apply a", "clean up a"]);
+    assert_eq!(take_deduplicated(&log), ["apply a", "clean up a"]);
 
     // A stale object with the UID of a deleted one must not lead to a write to the new object.
     let gone: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
@@ -151,7 +151,7 @@ async fn foreign_finalizers_and_objects_are_preserved() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_in_between_is_no_failure() -> Result<(), WorldError> {
+async fn concurrent_change_is_no_failure() -> Result<(), WorldError> {
     let world = World::new().await?;
     let seen: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
     let others = json!({ "metadata": { "finalizers": ["example.com/other"] } });
@@ -170,13 +170,13 @@ async fn a_change_in_between_is_no_failure() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let told = Told::default();
-    let calls = told.clone();
+    let log = EventLog::default();
+    let calls = log.clone();
     let reconcile = move |deployment: Arc<Deployment>, all: Arc<Api<Deployment>>| {
         let calls = calls.clone();
         async move {
             finalizer(&all, OWN, deployment, |event| {
-                calls.say(match event {
+                calls.record(match event {
                     Finalizing::Apply(_) => "apply",
                     Finalizing::Cleanup(_) => "clean up",
                 });
@@ -196,9 +196,9 @@ async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), WorldEr
         },
     }))?;
     advance(10 * SECOND).await;
-    assert_eq!(done(&told), ["apply"]);
+    assert_eq!(take_deduplicated(&log), ["apply"]);
     world.server.delete_named("deployments", "default", "a")?;
     advance(10 * SECOND).await;
-    assert_eq!(told.take(), ["clean up"]);
+    assert_eq!(log.take(), ["clean up"]);
     Ok(())
 }

@@ -10,44 +10,44 @@ use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
 use steadfast_testing::{WorldError, config_map};
 
-use super::{Failure, SECOND, Told, World, advance, key};
+use super::{EventLog, Failure, SECOND, World, advance, key};
 
-async fn called_while(
+async fn start_gated_controller(
     choose: impl FnOnce(&World, Controller<ConfigMap>) -> Controller<ConfigMap>,
-) -> Result<(World, RunningController, Told), WorldError> {
+) -> Result<(World, RunningController, EventLog), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;
-    let told = Told::default();
-    let calls = told.clone();
-    let controller = choose(&world, Controller::new(&world.factory, Scope::all()).on_diagnostic(told.notes()));
+    let log = EventLog::default();
+    let calls = log.clone();
+    let controller = choose(&world, Controller::new(&world.factory, Scope::all()).on_diagnostic(log.notes()));
     let controller = controller.run(
         move |map: Arc<ConfigMap>, _: Arc<()>| {
-            calls.say(map.name_any());
+            calls.record(map.name_any());
             async { Ok::<_, Failure>(Action::await_change()) }
         },
         back_off,
         Arc::new(()),
     )?;
     advance(SECOND).await;
-    told.take();
-    Ok((world, controller, told))
+    log.take();
+    Ok((world, controller, log))
 }
 
 #[tokio::test(start_paused = true)]
 async fn stale_cache_stops_reconciles_after_bound() -> Result<(), WorldError> {
     let choose = |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::wait(20 * SECOND));
-    let (world, controller, told) = called_while(choose).await?;
+    let (world, controller, log) = start_gated_controller(choose).await?;
     world.network.cut();
     advance(10 * SECOND).await;
     controller.queue().add(key("a"));
     advance(Duration::from_millis(100)).await;
-    assert_eq!(told.take(), ["a"], "the doubt is within the bound");
+    assert_eq!(log.take(), ["a"], "the doubt is within the bound");
     advance(20 * SECOND).await;
     controller.queue().add(key("a"));
     controller.queue().add(key("b"));
     advance(300 * SECOND).await;
-    let paused = told.take();
+    let paused = log.take();
     assert_eq!(paused.len(), 1, "{paused:?}");
     assert!(
         paused[0].starts_with(
@@ -60,7 +60,7 @@ async fn stale_cache_stops_reconciles_after_bound() -> Result<(), WorldError> {
 
     world.network.heal();
     advance(20 * SECOND).await;
-    let resumed = told.take();
+    let resumed = log.take();
     assert!(resumed[0].starts_with("reconciles resume after a pause of "), "{resumed:?}");
     assert_eq!(resumed[1..], ["a", "b"]);
     let stats = controller.stats();
@@ -71,12 +71,12 @@ async fn stale_cache_stops_reconciles_after_bound() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn staleness_gate_can_be_disabled() -> Result<(), WorldError> {
     let choose = |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::act());
-    let (world, controller, told) = called_while(choose).await?;
+    let (world, controller, log) = start_gated_controller(choose).await?;
     world.network.cut();
     advance(600 * SECOND).await;
     controller.queue().add(key("a"));
     advance(SECOND).await;
-    assert_eq!(told.take(), ["a"]);
+    assert_eq!(log.take(), ["a"]);
     assert_eq!(controller.stats().pauses, 0);
     Ok(())
 }
@@ -86,20 +86,20 @@ async fn only_safe_keys_are_reconciled_during_doubt() -> Result<(), WorldError> 
     let safe = |key: &steadfast::ObjectKey| key.name() == "a";
     let choose =
         |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::only(20 * SECOND, safe));
-    let (world, controller, told) = called_while(choose).await?;
+    let (world, controller, log) = start_gated_controller(choose).await?;
     world.network.cut();
     advance(60 * SECOND).await;
-    told.take();
+    log.take();
     for _ in 0..3 {
         controller.queue().add(key("b"));
         controller.queue().add(key("a"));
         advance(SECOND).await;
     }
-    assert_eq!(told.take(), ["a", "a", "a"]);
+    assert_eq!(log.take(), ["a", "a", "a"]);
     assert_eq!(controller.queue().len(), 0);
     world.network.heal();
     advance(20 * SECOND).await;
-    let resumed = told.take();
+    let resumed = log.take();
     assert!(resumed[0].starts_with("reconciles resume"), "{resumed:?}");
     assert_eq!(resumed[1..], ["b"], "once");
     Ok(())
@@ -116,15 +116,15 @@ async fn gate_covers_owned_and_read_caches() -> Result<(), WorldError> {
             },
             _ => controller.watches::<Secret, _>(Scope::all(), |_| [key("a")]),
         };
-        let (world, controller, told) = called_while(choose).await?;
+        let (world, controller, log) = start_gated_controller(choose).await?;
         world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(403));
         world.server.faults().end_watches();
         advance(120 * SECOND).await;
-        told.take();
+        log.take();
         controller.queue().add(key("a"));
         advance(10 * SECOND).await;
         assert_eq!(controller.stats().paused, counts, "{source}");
-        assert_eq!(told.take(), if counts { vec![] } else { vec!["a".to_owned()] }, "{source}");
+        assert_eq!(log.take(), if counts { vec![] } else { vec!["a".to_owned()] }, "{source}");
         world.server.faults().clear_rules();
         advance(60 * SECOND).await;
         assert!(!controller.stats().paused, "{source}");

@@ -64,7 +64,7 @@ async fn run_random_moves(seed: u64) -> Result<(), WorldError> {
     let mut truth: BTreeMap<String, Option<&str>> = BTreeMap::new();
     let mut faults = FaultSchedule::new(seed, &world.server, &world.network);
     for step in 0..STEPS {
-        faults.another().await;
+        faults.inject_next().await;
         let name = format!("child-{}", faults.random(CHILDREN));
         let owner = OWNERS.get(faults.random(OWNERS.len() as u64 + 1) as usize).copied();
         match (truth.contains_key(&name), faults.random(6)) {

@@ -10,7 +10,7 @@ use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_controller::{Action, Controller, RunningController, Source, back_off};
 use steadfast_testing::{WorldError, config_map_in};
 
-use super::{Failure, SECOND, Told, World, advance};
+use super::{EventLog, Failure, SECOND, World, advance};
 
 const TEAMS: [&str; 2] = ["team-a", "team-b"];
 
@@ -24,17 +24,20 @@ async fn world() -> Result<World, WorldError> {
 }
 
 /// Starts a controller that logs the key of each reconcile.
-fn telling(controller: Controller<ConfigMap>, told: &Told) -> Result<RunningController, WorldError> {
-    let calls = told.clone();
+fn start_logging_controller(
+    controller: Controller<ConfigMap>,
+    log: &EventLog,
+) -> Result<RunningController, WorldError> {
+    let calls = log.clone();
     let reconcile = move |map: Arc<ConfigMap>, _: Arc<()>| {
-        calls.say(format!("{}/{}", map.namespace().unwrap_or_default(), map.name_any()));
+        calls.record(format!("{}/{}", map.namespace().unwrap_or_default(), map.name_any()));
         async { Ok::<_, Failure>(Action::await_change()) }
     };
-    Ok(controller.on_diagnostic(told.notes()).run(reconcile, back_off, Arc::new(()))?)
+    Ok(controller.on_diagnostic(log.notes()).run(reconcile, back_off, Arc::new(()))?)
 }
 
-fn sorted(told: &Told) -> Vec<String> {
-    let mut all = told.take();
+fn sorted(log: &EventLog) -> Vec<String> {
+    let mut all = log.take();
     all.sort_unstable();
     all
 }
@@ -54,20 +57,20 @@ fn pod_in(namespace: &str) -> serde_json::Value {
 #[tokio::test(start_paused = true)]
 async fn controller_of_two_namespaces_reconciles_both() -> Result<(), WorldError> {
     let world = world().await?;
-    let told = Told::default();
+    let log = EventLog::default();
     let controller = Controller::new(&world.factory, Source::namespaces(TEAMS)).owns::<Pod>(Source::namespaces(TEAMS));
-    let controller = telling(controller, &told)?;
+    let controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
-    assert_eq!(sorted(&told), ["team-a/x", "team-b/x"]);
+    assert_eq!(sorted(&log), ["team-a/x", "team-b/x"]);
     for namespace in ["team-a", "team-b", "team-c"] {
         world.server.create(&pod_in(namespace))?;
     }
     advance(SECOND).await;
-    assert_eq!(sorted(&told), ["team-a/x", "team-b/x"]);
+    assert_eq!(sorted(&log), ["team-a/x", "team-b/x"]);
     world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
     world.server.merge_patch("configmaps", "team-c", "x", json!({ "data": { "value": "2" } }))?;
     advance(SECOND).await;
-    assert_eq!(sorted(&told), ["team-b/x"]);
+    assert_eq!(sorted(&log), ["team-b/x"]);
     let is_list = |verb| matches!(verb, Verb::List | Verb::Watch | Verb::StreamedList);
     let requests = world.server.requests();
     let mut lists = requests.iter().filter(|request| is_list(request.verb) && request.resource.is_some());
@@ -77,23 +80,23 @@ async fn controller_of_two_namespaces_reconciles_both() -> Result<(), WorldError
     assert_eq!((left.queued, left.cancelled), (0, 0));
     world.server.merge_patch("configmaps", "team-a", "x", json!({ "data": { "value": "3" } }))?;
     advance(SECOND).await;
-    assert_eq!(told.take(), [""; 0]);
+    assert_eq!(log.take(), [""; 0]);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn relist_of_one_namespace_reconciles_all_objects() -> Result<(), WorldError> {
     let world = world().await?;
-    let told = Told::default();
-    let _controller = telling(Controller::new(&world.factory, Source::namespaces(TEAMS)), &told)?;
+    let log = EventLog::default();
+    let _controller = start_logging_controller(Controller::new(&world.factory, Source::namespaces(TEAMS)), &log)?;
     advance(SECOND).await;
-    told.take();
+    log.take();
     world.network.cut();
     world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
     world.server.faults().expire_events();
     world.network.heal();
     advance(20 * SECOND).await;
-    let calls = sorted(&told);
+    let calls = sorted(&log);
     assert!(calls.contains(&"team-a/x".to_owned()) && calls.contains(&"team-b/x".to_owned()), "{calls:?}");
     Ok(())
 }
@@ -101,7 +104,7 @@ async fn relist_of_one_namespace_reconciles_all_objects() -> Result<(), WorldErr
 #[tokio::test(start_paused = true)]
 async fn keys_outside_of_all_namespaces_are_reported() -> Result<(), WorldError> {
     let world = world().await?;
-    let told = Told::default();
+    let log = EventLog::default();
     for namespace in ["team-b", "team-c"] {
         world.server.create(&json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": namespace },
@@ -111,9 +114,9 @@ async fn keys_outside_of_all_namespaces_are_reported() -> Result<(), WorldError>
         secret.key().namespace().map(|namespace| ObjectKey::namespaced(namespace, "x"))
     };
     let controller = Controller::new(&world.factory, Source::namespaces(TEAMS)).watches::<Secret, _>(Scope::all(), of);
-    let controller = telling(controller, &told)?;
+    let controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
-    let calls = sorted(&told);
+    let calls = sorted(&log);
     let report = "secrets in all namespaces maps to team-c/x, which is outside configmaps in namespace team-a, configmaps in \
                   namespace team-b and never reconciled; ";
     assert_eq!(calls.len(), 3, "{calls:?}");
@@ -125,8 +128,8 @@ async fn keys_outside_of_all_namespaces_are_reported() -> Result<(), WorldError>
 #[tokio::test(start_paused = true)]
 async fn sources_without_scopes_are_errors() -> Result<(), WorldError> {
     let world = world().await?;
-    let told = Told::default();
-    let error = |controller| telling(controller, &told).map(drop).map_err(|error| error.to_string());
+    let log = EventLog::default();
+    let error = |controller| start_logging_controller(controller, &log).map(drop).map_err(|error| error.to_string());
     let none: [&str; 0] = [];
     let empty = error(Controller::new(&world.factory, Source::namespaces(none)));
     assert!(empty.is_err_and(|error| error.contains("a source has no scope; pass at least one namespace")));
@@ -140,21 +143,23 @@ async fn sources_without_scopes_are_errors() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn forbidden_namespace_delays_no_other_keys() -> Result<(), WorldError> {
     let world = world().await?;
-    let told = Told::default();
+    let log = EventLog::default();
     world.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
     let maps = world.factory.multi_namespace_informer::<ConfigMap>(Scope::all().in_each(TEAMS))?;
-    let controller =
-        telling(Controller::new(&world.factory, maps.clone()).owns::<Pod>(Source::namespaces(TEAMS)), &told)?;
+    let controller = start_logging_controller(
+        Controller::new(&world.factory, maps.clone()).owns::<Pod>(Source::namespaces(TEAMS)),
+        &log,
+    )?;
     advance(3 * SECOND).await;
-    assert!(told.take().contains(&"team-b/x".to_owned()));
+    assert!(log.take().contains(&"team-b/x".to_owned()));
     advance(120 * SECOND).await;
     world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
     advance(SECOND).await;
-    assert_eq!(told.take(), ["team-b/x"]);
+    assert_eq!(log.take(), ["team-b/x"]);
     assert!(!controller.stats().paused);
     world.server.faults().clear_rules();
     advance(20 * SECOND).await;
-    assert!(told.take().contains(&"team-a/x".to_owned()));
+    assert!(log.take().contains(&"team-a/x".to_owned()));
     assert_eq!(maps.lister()?.len(), 2);
     Ok(())
 }
@@ -162,23 +167,23 @@ async fn forbidden_namespace_delays_no_other_keys() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn hanging_namespace_delays_no_other_start() -> Result<(), WorldError> {
     let world = world().await?;
-    let told = Told::default();
+    let log = EventLog::default();
     world.server.faults().respond_after(
         RequestRule::any().namespace("team-a"),
         600 * SECOND,
         InjectedResponse::code(503),
     );
     let controller = Controller::new(&world.factory, Source::namespaces(TEAMS)).owns::<Pod>(Source::namespaces(TEAMS));
-    let controller = telling(controller, &told)?;
+    let controller = start_logging_controller(controller, &log)?;
     advance(5 * SECOND).await;
-    assert!(told.take().contains(&"team-b/x".to_owned()));
+    assert!(log.take().contains(&"team-b/x".to_owned()));
     // A key in a namespace whose cache has never synced must wait.
     controller.queue().add(ObjectKey::namespaced("team-a", "x"));
     advance(SECOND).await;
     assert!(controller.stats().paused);
     world.server.faults().clear_rules();
     advance(120 * SECOND).await;
-    let calls = told.take();
+    let calls = log.take();
     assert!(calls.contains(&"team-a/x".to_owned()), "{calls:?}");
     assert!(!controller.stats().paused);
     Ok(())
@@ -187,20 +192,20 @@ async fn hanging_namespace_delays_no_other_start() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn doubtful_namespace_pauses_only_its_keys() -> Result<(), WorldError> {
     let world = world().await?;
-    let told = Told::default();
-    let controller = telling(Controller::new(&world.factory, Source::namespaces(TEAMS)), &told)?;
+    let log = EventLog::default();
+    let controller = start_logging_controller(Controller::new(&world.factory, Source::namespaces(TEAMS)), &log)?;
     advance(SECOND).await;
-    told.take();
+    log.take();
     world.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
     world.server.faults().end_watches();
     advance(120 * SECOND).await;
     let report =
         "reconciles of the namespace team-a are paused, except for safe keys, because a cache is in doubt: configmaps";
-    assert!(told.take().iter().any(|line| line.starts_with(report)));
+    assert!(log.take().iter().any(|line| line.starts_with(report)));
     controller.queue().add(ObjectKey::namespaced("team-a", "x"));
     world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
     advance(SECOND).await;
-    assert_eq!(told.take(), ["team-b/x"]);
+    assert_eq!(log.take(), ["team-b/x"]);
 
     // The cache of the other namespace is in doubt as well, and later fresh again.
     world.server.faults().respond(RequestRule::any().namespace("team-b"), InjectedResponse::code(403));
@@ -208,10 +213,10 @@ async fn doubtful_namespace_pauses_only_its_keys() -> Result<(), WorldError> {
     advance(120 * SECOND).await;
     controller.queue().add(ObjectKey::namespaced("team-b", "x"));
     advance(SECOND).await;
-    assert_eq!(told.take(), [""; 0]);
+    assert_eq!(log.take(), [""; 0]);
     world.server.faults().clear_rules();
     advance(60 * SECOND).await;
-    let mut calls = told.take();
+    let mut calls = log.take();
     calls.retain(|call| !call.starts_with("reconciles resume"));
     calls.sort_unstable();
     assert_eq!(calls, ["team-a/x", "team-b/x"]);

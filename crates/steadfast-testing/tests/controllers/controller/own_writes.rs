@@ -15,7 +15,7 @@ use steadfast_controller::{Action, Controller, RunningController, back_off};
 use steadfast_testing::proxy::Direction;
 use steadfast_testing::{Children, FaultSchedule, WorldError, config_map, labelled_config_map};
 
-use super::{Failure, SECOND, Told, World, advance, lagging};
+use super::{EventLog, Failure, SECOND, World, advance, lagging};
 
 /// Required number of children of a parent.
 const CHILDREN: usize = 3;
@@ -28,7 +28,7 @@ pub(super) struct Context {
 
 /// Creates missing children and deletes surplus ones, naively, as in a tutorial: it reads only the cache, and the
 /// server generates the names.
-pub(super) async fn keep_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, Failure> {
+pub(super) async fn ensure_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, Failure> {
     let failed = |error: &dyn std::error::Error| Failure(error.to_string());
     let lister = context.children.lister().map_err(|error| failed(&error))?;
     let uid = parent.uid().unwrap_or_default();
@@ -59,27 +59,31 @@ pub(super) fn context_of(connection: &Connection, factory: &InformerFactory) -> 
     Ok(Arc::new(Context { client, children, created: AtomicU64::new(0) }))
 }
 
-fn keeper(world: &World) -> Controller<ConfigMap> {
-    keeper_of(&world.factory)
+fn child_controller(world: &World) -> Controller<ConfigMap> {
+    child_controller_of(&world.factory)
 }
 
-pub(super) fn keeper_of(factory: &InformerFactory) -> Controller<ConfigMap> {
+pub(super) fn child_controller_of(factory: &InformerFactory) -> Controller<ConfigMap> {
     Controller::new(factory, Scope::all()).owns::<Pod>(Scope::all())
 }
 
 /// Returns the maximum number of children that each parent had at one time, according to the server's history.
 fn most_children(world: &World) -> BTreeMap<String, usize> {
-    Children::of(&world.server, "", "pods").most
+    Children::of(&world.server, "", "pods").max_at_once
 }
 
 /// Starts a controller that keeps children and logs each reconcile.
-fn telling(world: &World, told: &Told, context: &Arc<Context>) -> Result<RunningController, WorldError> {
-    let calls = told.clone();
+fn start_logging_controller(
+    world: &World,
+    log: &EventLog,
+    context: &Arc<Context>,
+) -> Result<RunningController, WorldError> {
+    let calls = log.clone();
     let reconcile = move |parent: Arc<ConfigMap>, context| {
-        calls.say(parent.name_any());
-        keep_children(parent, context)
+        calls.record(parent.name_any());
+        ensure_children(parent, context)
     };
-    Ok(keeper(world).run(reconcile, back_off, context.clone())?)
+    Ok(child_controller(world).run(reconcile, back_off, context.clone())?)
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,7 +91,7 @@ async fn lagging_watch_causes_no_duplicate_child() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let context = context(&world)?;
-    let controller = keeper(&world).run(keep_children, back_off, context.clone())?;
+    let controller = child_controller(&world).run(ensure_children, back_off, context.clone())?;
     advance(SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
 
@@ -119,17 +123,17 @@ async fn lagging_watch_causes_no_duplicate_child() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_wrote_waits_and_nobody_else() -> Result<(), WorldError> {
+async fn only_writing_key_waits() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("writes", "1"))?;
     world.server.create(&config_map("reads", "1"))?;
-    let (told, writes) = (Told::default(), Arc::new(AtomicBool::new(false)));
-    let (calls, maps, armed) = (told.clone(), world.config_maps(), writes.clone());
+    let (log, writes) = (EventLog::default(), Arc::new(AtomicBool::new(false)));
+    let (calls, maps, armed) = (log.clone(), world.config_maps(), writes.clone());
     let controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).run(
         move |map: Arc<ConfigMap>, _| {
             let (calls, maps, armed) = (calls.clone(), maps.clone(), armed.clone());
             async move {
-                calls.say(format!("{} at {}", map.name_any(), map.data.as_ref().map_or("", |data| &data["value"])));
+                calls.record(format!("{} at {}", map.name_any(), map.data.as_ref().map_or("", |data| &data["value"])));
                 if map.name_any() == "writes" && armed.swap(false, Ordering::SeqCst) {
                     let patch = Patch::Merge(json!({ "data": { "value": "own" } }));
                     maps.patch("writes", &PatchParams::default(), &patch).await?;
@@ -141,20 +145,20 @@ async fn who_wrote_waits_and_nobody_else() -> Result<(), WorldError> {
         Arc::new(()),
     )?;
     advance(SECOND).await;
-    assert_eq!(told.take().len(), 2);
+    assert_eq!(log.take().len(), 2);
     world.server.faults().lag(true);
     writes.store(true, Ordering::SeqCst);
     controller.queue().add(super::key("writes"));
     advance(SECOND).await;
-    assert_eq!(told.take(), ["writes at 1"]);
+    assert_eq!(log.take(), ["writes at 1"]);
     controller.queue().add(super::key("writes"));
     controller.queue().add(super::key("reads"));
     advance(3 * SECOND).await;
-    assert_eq!(told.take(), ["reads at 1"], "only the key that wrote waits for its write");
+    assert_eq!(log.take(), ["reads at 1"], "only the key that wrote waits for its write");
     assert_eq!((controller.stats().waiting_for_writes, controller.stats().waits_for_writes), (1, 1));
     world.server.faults().lag(false);
     advance(SECOND).await;
-    let then = told.take();
+    let then = log.take();
     assert!(!then.is_empty() && then.iter().all(|call| call == "writes at own"), "{then:?}");
     let stats = controller.stats();
     assert_eq!(stats.waiting_for_writes, 0);
@@ -166,7 +170,7 @@ async fn who_wrote_waits_and_nobody_else() -> Result<(), WorldError> {
 async fn write_without_response_is_awaited() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let told = Told::default();
+    let log = EventLog::default();
     let context = context(&world)?;
     // The request reaches the server, the response does not reach the client, and the connection breaks.
     let network = world.network.clone();
@@ -185,21 +189,21 @@ async fn write_without_response_is_awaited() -> Result<(), WorldError> {
                     network.black_hole(Direction::ToClient, false);
                 });
             }
-            keep_children(parent, context).await
+            ensure_children(parent, context).await
         }
     };
     let run = |controller: Controller<ConfigMap>| controller.run(reconcile, back_off, context.clone());
-    let controller = lagging(&world, keeper(&world).on_diagnostic(told.notes()), run).await?;
+    let controller = lagging(&world, child_controller(&world).on_diagnostic(log.notes()), run).await?;
     advance(4 * SECOND).await;
     assert_eq!(
         context.created.load(Ordering::Relaxed),
         1,
         "the controller waits for the unconfirmed write: {:#?} {:#?}",
-        told.all(),
+        log.all(),
         controller.stats()
     );
     assert_eq!(controller.stats().waiting_for_writes, 1);
-    assert_eq!(told.times("reconcile of default/a failed").len(), 1, "{:?}", told.all());
+    assert_eq!(log.times("reconcile of default/a failed").len(), 1, "{:?}", log.all());
     world.server.faults().lag(false);
     advance(60 * SECOND).await;
     assert_eq!(most_children(&world).into_values().collect::<Vec<_>>(), [CHILDREN]);
@@ -211,14 +215,14 @@ async fn write_without_response_is_awaited() -> Result<(), WorldError> {
 async fn deleted_object_is_absent_in_next_reconcile() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let told = Told::default();
-    let (calls, maps) = (told.clone(), world.config_maps());
+    let log = EventLog::default();
+    let (calls, maps) = (log.clone(), world.config_maps());
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
     let reconcile = move |key: ObjectKey, _: Arc<()>| {
         let (calls, maps, informer) = (calls.clone(), maps.clone(), informer.clone());
         async move {
             let found = informer.lister().is_ok_and(|lister| matches!(lister.get_by_key(&key), Ok(Some(_))));
-            calls.say(format!("{}: {}", key.name(), if found { "deletes it" } else { "gone" }));
+            calls.record(format!("{}: {}", key.name(), if found { "deletes it" } else { "gone" }));
             if found {
                 maps.delete(key.name(), &DeleteParams::default()).await?;
             }
@@ -228,10 +232,10 @@ async fn deleted_object_is_absent_in_next_reconcile() -> Result<(), WorldError> 
     let run = |controller: Controller<ConfigMap>| controller.run_by_key(reconcile, back_off, Arc::new(()));
     let controller = lagging(&world, Controller::new(&world.factory, Scope::all()), run).await?;
     advance(5 * SECOND).await;
-    assert_eq!(told.take(), ["a: deletes it"]);
+    assert_eq!(log.take(), ["a: deletes it"]);
     world.server.faults().lag(false);
     advance(3 * SECOND).await;
-    let then = told.take();
+    let then = log.take();
     assert!(then.len() > 2 && then.iter().all(|call| call == "a: gone"), "{then:?}");
     drop(controller);
     Ok(())
@@ -241,15 +245,15 @@ async fn deleted_object_is_absent_in_next_reconcile() -> Result<(), WorldError> 
 async fn long_write_wait_is_reported_and_continues() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let (told, context) = (Told::default(), context(&world)?);
-    let run = |controller: Controller<ConfigMap>| controller.run(keep_children, back_off, context.clone());
-    let controller = lagging(&world, keeper(&world).on_diagnostic(told.notes()), run).await?;
+    let (log, context) = (EventLog::default(), context(&world)?);
+    let run = |controller: Controller<ConfigMap>| controller.run(ensure_children, back_off, context.clone());
+    let controller = lagging(&world, child_controller(&world).on_diagnostic(log.notes()), run).await?;
     advance(SECOND).await;
     controller.queue().add(super::key("a"));
     advance(65 * SECOND).await;
-    let waits = told.times("default/a has waited");
-    assert_eq!(waits.len(), 2, "{:?}", told.all());
-    let text = told.all().into_iter().find(|text| text.starts_with("default/a has waited 30")).unwrap_or_default();
+    let waits = log.times("default/a has waited");
+    assert_eq!(waits.len(), 2, "{:?}", log.all());
+    let text = log.all().into_iter().find(|text| text.starts_with("default/a has waited 30")).unwrap_or_default();
     assert!(text.contains("pods in all namespaces did not reach pods default/a-"), "{text}");
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
     Ok(())
@@ -261,8 +265,8 @@ async fn write_lost_by_restore_is_not_awaited() -> Result<(), WorldError> {
     world.server.create(&config_map("a", "1"))?;
     let backup = world.server.revision();
     let context = context(&world)?;
-    let run = |controller: Controller<ConfigMap>| controller.run(keep_children, back_off, context.clone());
-    let controller = lagging(&world, keeper(&world), run).await?;
+    let run = |controller: Controller<ConfigMap>| controller.run(ensure_children, back_off, context.clone());
+    let controller = lagging(&world, child_controller(&world), run).await?;
     advance(SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
     world.server.faults().restore(backup);
@@ -288,17 +292,18 @@ fn children(world: &World) -> Vec<String> {
 
 /// Runs one world with random faults. Returns the maximum number of children of a parent at one time, and the number of
 /// waits for writes.
-async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
+async fn run_with_random_faults(seed: u64) -> Result<(usize, u64), WorldError> {
     const PARENTS: [&str; 2] = ["a", "b"];
     let world = World::seeded(seed).await?;
     for parent in PARENTS {
         world.server.create(&config_map(parent, "1"))?;
     }
-    let (told, context) = (Told::default(), context(&world)?);
-    let controller = keeper(&world).on_diagnostic(told.notes()).run(keep_children, back_off, context.clone())?;
+    let (log, context) = (EventLog::default(), context(&world)?);
+    let controller =
+        child_controller(&world).on_diagnostic(log.notes()).run(ensure_children, back_off, context.clone())?;
     let mut faults = FaultSchedule::new(seed, &world.server, &world.network);
     for step in 0..60 {
-        faults.another().await;
+        faults.inject_next().await;
         let parent = PARENTS[faults.random(2) as usize];
         match faults.random(8) {
             0 => {
@@ -314,13 +319,13 @@ async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
     }
     faults.end();
     advance(120 * SECOND).await;
-    let most = most_children(&world).into_values().max().unwrap_or_default();
+    let max_children = most_children(&world).into_values().max().unwrap_or_default();
     let now = context.children.lister()?.len();
     if now != 2 * CHILDREN {
-        let (figures, notes) = (controller.stats(), told.all());
+        let (figures, notes) = (controller.stats(), log.all());
         return Err(format!("seed {seed}: {now} children at the end; {figures:#?}; {notes:#?}").into());
     }
-    Ok((most, controller.stats().waits_for_writes))
+    Ok((max_children, controller.stats().waits_for_writes))
 }
 
 /// One cache enqueues parents, and the reconcile reads another one. A child was created and deleted while the first
@@ -328,8 +333,8 @@ async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
 #[test]
 fn transient_object_unseen_by_cache_seed_301() -> Result<(), WorldError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-    let (most, _) = runtime.block_on(upset(301))?;
-    assert_eq!(most, CHILDREN);
+    let (max_children, _) = runtime.block_on(run_with_random_faults(301))?;
+    assert_eq!(max_children, CHILDREN);
     Ok(())
 }
 
@@ -343,10 +348,10 @@ fn random_faults_cause_no_duplicate_child() -> Result<(), WorldError> {
     let (mut broken, mut waits) = (Vec::new(), 0);
     for seed in first..first + seeds {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-        let (most, waited) = runtime.block_on(upset(seed))?;
+        let (max_children, waited) = runtime.block_on(run_with_random_faults(seed))?;
         waits += waited;
-        if most > CHILDREN {
-            println!("seed {seed}: {most} children at once");
+        if max_children > CHILDREN {
+            println!("seed {seed}: {max_children} children at once");
             broken.push(seed);
         }
     }
@@ -361,23 +366,23 @@ async fn object_leaving_selector_is_not_awaited() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&labelled_config_map("a", "1", ("app", "web")))?;
     let _all = world.factory.informer::<ConfigMap>(Scope::all())?;
-    let told = Told::default();
-    let calls = told.clone();
+    let log = EventLog::default();
+    let calls = log.clone();
     let controller = Controller::<ConfigMap>::new(&world.factory, Scope::all().labels("app=web")).run_by_key(
         move |key, _: Arc<()>| {
-            calls.say(key.to_string());
+            calls.record(key.to_string());
             async { Ok::<_, Failure>(Action::await_change()) }
         },
         back_off,
         Arc::new(()),
     )?;
     advance(SECOND).await;
-    assert_eq!(told.take(), ["default/a"]);
+    assert_eq!(log.take(), ["default/a"]);
     for label in [None, Some("web"), None] {
         let labels = json!({ "metadata": { "labels": { "app": label } } });
         world.server.merge_patch("configmaps", "default", "a", labels)?;
         advance(2 * SECOND).await;
-        assert_eq!(told.take(), ["default/a"], "{label:?}");
+        assert_eq!(log.take(), ["default/a"], "{label:?}");
     }
     assert_eq!(controller.stats().waiting_for_writes, 0);
     Ok(())
@@ -389,19 +394,19 @@ async fn permanently_cut_cache_is_not_awaited() -> Result<(), WorldError> {
     world.server.create(&config_map("a", "1"))?;
     // This cache has the same objects, but the controller does not read it. The server rejects its requests later.
     let other = world.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
-    let (told, context) = (Told::default(), context(&world)?);
-    let _controller = telling(&world, &told, &context)?;
+    let (log, context) = (EventLog::default(), context(&world)?);
+    let _controller = start_logging_controller(&world, &log, &context)?;
     advance(SECOND).await;
     let of_namespace = RequestRule::any().resource("configmaps").namespace("default");
     world.server.faults().respond(of_namespace, InjectedResponse::code(403));
     world.server.faults().end_watches();
     advance(120 * SECOND).await;
     assert!(!other.freshness().is_fresh());
-    told.take();
+    log.take();
     for value in ["2", "3"] {
         world.write("a", value)?;
         advance(5 * SECOND).await;
-        assert_eq!(told.take(), ["a"]);
+        assert_eq!(log.take(), ["a"]);
     }
     Ok(())
 }
@@ -410,10 +415,10 @@ async fn permanently_cut_cache_is_not_awaited() -> Result<(), WorldError> {
 async fn constantly_changing_key_is_reconciled() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let (told, context) = (Told::default(), context(&world)?);
-    let _controller = telling(&world, &told, &context)?;
+    let (log, context) = (EventLog::default(), context(&world)?);
+    let _controller = start_logging_controller(&world, &log, &context)?;
     advance(SECOND).await;
-    told.take();
+    log.take();
     // The caches deliver each change at different times, and another change follows before both agree.
     let child = context.children.lister()?.all().remove(0).name_any();
     for round in 0..300 {
@@ -421,7 +426,7 @@ async fn constantly_changing_key_is_reconciled() -> Result<(), WorldError> {
         world.server.merge_patch("pods", "default", &child, patch)?;
         advance(Duration::from_millis(1)).await;
     }
-    let during = told.take().len();
+    let during = log.take().len();
     assert!(during > 10, "{during} calls");
     Ok(())
 }
@@ -435,9 +440,9 @@ async fn concurrent_change_does_not_skip_write_wait() -> Result<(), WorldError> 
     let context = context(&world)?;
     let slow = |parent: Arc<ConfigMap>, context: Arc<Context>| async move {
         advance(SECOND).await;
-        keep_children(parent, context).await
+        ensure_children(parent, context).await
     };
-    let controller = keeper(&world).run(slow, back_off, context.clone())?;
+    let controller = child_controller(&world).run(slow, back_off, context.clone())?;
     advance(10 * SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
     let children: Vec<_> = context.children.lister()?.all().iter().map(|child| child.name_any()).collect();

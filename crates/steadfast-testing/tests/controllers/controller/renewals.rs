@@ -9,17 +9,17 @@ use steadfast::{ObjectKey, Scope};
 use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
 use steadfast_testing::{WorldError, config_map};
 
-use super::{Failure, SECOND, Told, World, advance};
+use super::{EventLog, Failure, SECOND, World, advance};
 
 /// Runs a controller by key and logs the reconciled keys.
 fn run_by_key(
-    told: &Told,
+    log: &EventLog,
     controller: Controller<ConfigMap>,
 ) -> Result<RunningController, steadfast_controller::RunError> {
-    let reconciled = told.clone();
+    let reconciled = log.clone();
     controller.when_stale(WhenStale::wait(10 * SECOND)).run_by_key(
         move |key: ObjectKey, _: Arc<()>| {
-            reconciled.say(key.name());
+            reconciled.record(key.name());
             async { Ok::<_, Failure>(Action::await_change()) }
         },
         back_off,
@@ -33,21 +33,21 @@ async fn controller_resumes_with_requested_informer() -> Result<(), WorldError> 
     for name in ["changed", "deleted", "kept"] {
         world.server.create(&config_map(name, "1"))?;
     }
-    let told = Told::default();
-    let controller = run_by_key(&told, Controller::new(&world.factory, Scope::all()))?;
+    let log = EventLog::default();
+    let controller = run_by_key(&log, Controller::new(&world.factory, Scope::all()))?;
     advance(SECOND).await;
-    told.take();
+    log.take();
     world.factory.informer::<ConfigMap>(Scope::all())?.stop();
     advance(20 * SECOND).await;
     assert!(controller.stats().paused, "a stopped cache is not reliable");
     world.write("changed", "2")?;
     world.server.delete(&config_map("deleted", "1"))?;
     advance(20 * SECOND).await;
-    assert_eq!(told.take(), [""; 0]);
+    assert_eq!(log.take(), [""; 0]);
 
     let again = world.factory.informer::<ConfigMap>(Scope::all())?;
     advance(5 * SECOND).await;
-    let mut reconciled = told.take();
+    let mut reconciled = log.take();
     reconciled.sort();
     reconciled.dedup();
     assert_eq!(reconciled, ["changed", "deleted", "kept"]);
@@ -55,7 +55,7 @@ async fn controller_resumes_with_requested_informer() -> Result<(), WorldError> 
     drop(again);
     world.write("kept", "2")?;
     advance(5 * SECOND).await;
-    assert_eq!(told.take(), ["kept"]);
+    assert_eq!(log.take(), ["kept"]);
 
     controller.stop(SECOND).await;
     advance(SECOND).await;
@@ -67,11 +67,11 @@ async fn controller_resumes_with_requested_informer() -> Result<(), WorldError> 
 async fn run_reads_cache_of_requested_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let told = Told::default();
-    let reconciled = told.clone();
+    let log = EventLog::default();
+    let reconciled = log.clone();
     let _controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).run(
         move |map: Arc<ConfigMap>, _: Arc<()>| {
-            reconciled.say(map.data.as_ref().and_then(|data| data.get("value")).cloned().unwrap_or_default());
+            reconciled.record(map.data.as_ref().and_then(|data| data.get("value")).cloned().unwrap_or_default());
             async { Ok::<_, Failure>(Action::await_change()) }
         },
         back_off,
@@ -82,7 +82,7 @@ async fn run_reads_cache_of_requested_informer() -> Result<(), WorldError> {
     world.write("a", "2")?;
     let _again = world.factory.informer::<ConfigMap>(Scope::all())?;
     advance(5 * SECOND).await;
-    assert_eq!(told.take(), ["1", "2"]);
+    assert_eq!(log.take(), ["1", "2"]);
     Ok(())
 }
 
@@ -105,16 +105,16 @@ async fn child_deleted_after_stop_reconciles_owner() -> Result<(), WorldError> {
     };
     let child = Secret { metadata, ..Secret::default() };
     world.server.create(&child)?;
-    let told = Told::default();
+    let log = EventLog::default();
     let controller = Controller::new(&world.factory, Scope::all()).owns::<Secret>(Scope::all());
-    let _controller = run_by_key(&told, controller)?;
+    let _controller = run_by_key(&log, controller)?;
     advance(SECOND).await;
-    told.take();
+    log.take();
     let children = world.factory.informer::<PartialObjectMeta<Secret>>(Scope::all())?;
     children.stop();
     world.server.delete(&child)?;
     let _again = world.factory.informer::<PartialObjectMeta<Secret>>(Scope::all())?;
     advance(5 * SECOND).await;
-    assert_eq!(told.take(), ["owner"]);
+    assert_eq!(log.take(), ["owner"]);
     Ok(())
 }

@@ -13,16 +13,19 @@ use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_controller::{Action, Changes, Controller, RunningController, Source, back_off};
 use steadfast_testing::{WorldError, config_map, config_map_in, widget_definition};
 
-use super::{Failure, SECOND, Told, World, advance, key};
+use super::{EventLog, Failure, SECOND, World, advance, key};
 
 /// Starts a controller that logs the name of each reconciled object.
-fn telling(controller: Controller<ConfigMap>, told: &Told) -> Result<RunningController, WorldError> {
-    let calls = told.clone();
+fn start_logging_controller(
+    controller: Controller<ConfigMap>,
+    log: &EventLog,
+) -> Result<RunningController, WorldError> {
+    let calls = log.clone();
     let reconcile = move |map: Arc<ConfigMap>, _: Arc<()>| {
-        calls.say(map.name_any());
+        calls.record(map.name_any());
         async { Ok::<_, Failure>(Action::await_change()) }
     };
-    Ok(controller.on_diagnostic(told.notes()).run(reconcile, back_off, Arc::new(()))?)
+    Ok(controller.on_diagnostic(log.notes()).run(reconcile, back_off, Arc::new(()))?)
 }
 
 fn pod_of(name: &str, owners: &[(&str, &str, &str)]) -> serde_json::Value {
@@ -42,17 +45,17 @@ async fn added_and_updated_objects_are_reconciled() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;
-    let told = Told::default();
-    let _controller = telling(Controller::new(&world.factory, Scope::all()), &told)?;
+    let log = EventLog::default();
+    let _controller = start_logging_controller(Controller::new(&world.factory, Scope::all()), &log)?;
     advance(SECOND).await;
-    assert_eq!(told.take(), ["a", "b"]);
+    assert_eq!(log.take(), ["a", "b"]);
     world.write("b", "2")?;
     advance(SECOND).await;
-    assert_eq!(told.take(), ["b"]);
+    assert_eq!(log.take(), ["b"]);
     world.server.delete_named("configmaps", "default", "a")?;
     world.server.create(&config_map("c", "1"))?;
     advance(SECOND).await;
-    assert_eq!(told.take(), ["c"], "deleted objects are not reconciled by object");
+    assert_eq!(log.take(), ["c"], "deleted objects are not reconciled by object");
     Ok(())
 }
 
@@ -60,10 +63,10 @@ async fn added_and_updated_objects_are_reconciled() -> Result<(), WorldError> {
 async fn keyed_controller_reconciles_deleted_objects() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let told = Told::default();
-    let calls = told.clone();
+    let log = EventLog::default();
+    let calls = log.clone();
     let reconcile = move |key: ObjectKey, _: Arc<()>| {
-        calls.say(key.to_string());
+        calls.record(key.to_string());
         async { Ok::<_, Failure>(Action::await_change()) }
     };
     let _controller =
@@ -71,7 +74,7 @@ async fn keyed_controller_reconciles_deleted_objects() -> Result<(), WorldError>
     advance(SECOND).await;
     world.server.delete_named("configmaps", "default", "a")?;
     advance(SECOND).await;
-    assert_eq!(told.take(), ["default/a", "default/a"]);
+    assert_eq!(log.take(), ["default/a", "default/a"]);
     Ok(())
 }
 
@@ -80,25 +83,25 @@ async fn owned_objects_enqueue_owners_of_any_version() -> Result<(), WorldError>
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;
-    let told = Told::default();
+    let log = EventLog::default();
     let controller = Controller::new(&world.factory, Scope::all()).owns::<Pod>(Scope::all());
-    let _controller = telling(controller, &told)?;
+    let _controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
-    told.take();
+    log.take();
     world
         .server
         .create(&pod_of("one", &[("v1", "ConfigMap", "a"), ("v1", "Secret", "b"), ("apps/v1", "ConfigMap", "b")]))?;
     advance(SECOND).await;
-    assert_eq!(told.take(), ["a"]);
+    assert_eq!(log.take(), ["a"]);
     let moved = json!({ "metadata": { "ownerReferences": [{ "apiVersion": "v9", "kind": "ConfigMap", "name": "b", "uid": "u" }] } });
     world.server.merge_patch("pods", "default", "one", moved)?;
     advance(SECOND).await;
-    let mut both = told.take();
+    let mut both = log.take();
     both.sort_unstable();
     assert_eq!(both, ["a", "b"], "the old owner and the new one");
     world.server.delete_named("pods", "default", "one")?;
     advance(SECOND).await;
-    assert_eq!(told.take(), ["b"]);
+    assert_eq!(log.take(), ["b"]);
     Ok(())
 }
 
@@ -108,46 +111,46 @@ async fn watched_objects_enqueue_old_and_new_keys() -> Result<(), WorldError> {
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
     }
-    let told = Told::default();
+    let log = EventLog::default();
     let of = |secret: &steadfast::Object<Secret>| secret.annotations().get("for").map(|name| key(name));
     let controller = Controller::new(&world.factory, Scope::all()).watches::<Secret, _>(Scope::all(), of);
-    let _controller = telling(controller, &told)?;
+    let _controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
-    told.take();
+    log.take();
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret",
         "metadata": { "name": "s", "namespace": "default", "annotations": { "for": "a" } },
     });
     world.server.create(&secret)?;
     advance(SECOND).await;
-    assert_eq!(told.take(), ["a"]);
+    assert_eq!(log.take(), ["a"]);
     world.server.merge_patch("secrets", "default", "s", json!({ "metadata": { "annotations": { "for": "b" } } }))?;
     advance(SECOND).await;
-    let mut both = told.take();
+    let mut both = log.take();
     both.sort_unstable();
     assert_eq!(both, ["a", "b"]);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_may_come_from_anywhere() -> Result<(), WorldError> {
+async fn stream_and_queue_trigger_reconciles() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let told = Told::default();
+    let log = EventLog::default();
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
     let keys = futures::stream::unfold(receiver, |mut receiver| async move {
         let key = receiver.recv().await?;
         Some((key, receiver))
     });
-    let controller = telling(Controller::new(&world.factory, Scope::all()).triggered_by(keys), &told)?;
+    let controller = start_logging_controller(Controller::new(&world.factory, Scope::all()).triggered_by(keys), &log)?;
     advance(SECOND).await;
-    told.take();
+    log.take();
     sender.send(key("a"))?;
     advance(SECOND).await;
     controller.queue().add(key("a"));
     controller.queue().add(key("nobody"));
     advance(SECOND).await;
-    assert_eq!(told.take(), ["a", "a"]);
+    assert_eq!(log.take(), ["a", "a"]);
     Ok(())
 }
 
@@ -155,23 +158,23 @@ async fn keys_may_come_from_anywhere() -> Result<(), WorldError> {
 async fn predicates_filter_changes_but_not_deletions() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let told = Told::default();
+    let log = EventLog::default();
     let source = Source::from(Scope::all()).on(Changes::of_labels());
-    let _controller = telling(Controller::new(&world.factory, source), &told)?;
+    let _controller = start_logging_controller(Controller::new(&world.factory, source), &log)?;
     advance(SECOND).await;
-    told.take();
+    log.take();
     world.write("a", "2")?;
     advance(SECOND).await;
-    assert_eq!(told.take(), [""; 0]);
+    assert_eq!(log.take(), [""; 0]);
     world.server.merge_patch("configmaps", "default", "a", json!({ "metadata": { "labels": { "x": "y" } } }))?;
     advance(SECOND).await;
-    assert_eq!(told.take(), ["a"]);
+    assert_eq!(log.take(), ["a"]);
     world.server.merge_patch("configmaps", "default", "a", json!({ "metadata": { "finalizers": ["x.io/y"] } }))?;
     advance(SECOND).await;
-    assert_eq!(told.take(), [""; 0]);
+    assert_eq!(log.take(), [""; 0]);
     world.server.delete_named("configmaps", "default", "a")?;
     advance(SECOND).await;
-    assert_eq!(told.take(), ["a"], "the object has a deletion timestamp");
+    assert_eq!(log.take(), ["a"], "the object has a deletion timestamp");
     Ok(())
 }
 
@@ -179,11 +182,11 @@ async fn predicates_filter_changes_but_not_deletions() -> Result<(), WorldError>
 async fn resync_enqueues_objects_after_changes() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let told = Told::default();
+    let log = EventLog::default();
     let source = Source::from(Scope::all()).on(Changes::of_labels()).resync(10 * SECOND);
-    let _controller = telling(Controller::new(&world.factory, source), &told)?;
+    let _controller = start_logging_controller(Controller::new(&world.factory, source), &log)?;
     advance(65 * SECOND).await;
-    let calls = told.take().len();
+    let calls = log.take().len();
     assert!((6..=8).contains(&calls), "{calls}");
     Ok(())
 }
@@ -194,42 +197,42 @@ async fn relist_enqueues_all_objects() -> Result<(), WorldError> {
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
     }
-    let told = Told::default();
-    let _controller = telling(Controller::new(&world.factory, Scope::all()), &told)?;
+    let log = EventLog::default();
+    let _controller = start_logging_controller(Controller::new(&world.factory, Scope::all()), &log)?;
     advance(SECOND).await;
-    told.take();
+    log.take();
     world.network.cut();
     world.write("b", "2")?;
     world.server.faults().expire_events();
     world.network.heal();
     advance(20 * SECOND).await;
-    let calls = told.take();
+    let calls = log.take();
     assert!(calls.contains(&"a".to_owned()) && calls.contains(&"b".to_owned()) && calls.len() <= 3, "{calls:?}");
     advance(60 * SECOND).await;
-    assert_eq!(told.take(), [""; 0]);
+    assert_eq!(log.take(), [""; 0]);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mapping_that_panics_loses_no_key() -> Result<(), WorldError> {
+async fn panicking_mapping_loses_no_key() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let told = Told::default();
+    let log = EventLog::default();
     let of = |secret: &steadfast::Object<Secret>| {
         assert!(secret.name_any() != "bad", "by design");
         None
     };
     let controller = Controller::new(&world.factory, Scope::all()).watches::<Secret, _>(Scope::all(), of);
-    let _controller = telling(controller, &told)?;
+    let _controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
-    told.take();
+    log.take();
     for name in ["good", "bad"] {
         let secret =
             json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "default" } });
         world.server.create(&secret)?;
         advance(SECOND).await;
     }
-    assert_eq!(told.take(), ["the mapping of objects to keys panicked: by design", "a"]);
+    assert_eq!(log.take(), ["the mapping of objects to keys panicked: by design", "a"]);
     Ok(())
 }
 
@@ -240,15 +243,15 @@ async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
     world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(403));
     world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(404));
     world.server.create(&config_map("a", "1"))?;
-    let told = Told::default();
+    let log = EventLog::default();
     let of = |_: &steadfast::Object<Service>| [key("a")];
     let controller = Controller::new(&world.factory, Scope::all())
         .owns::<Secret>(Scope::all())
         .watches::<Service, _>(Scope::all(), of)
         .watches::<Node, _>(Scope::all(), |_| [key("a")]);
-    let controller = telling(controller, &told)?;
+    let controller = start_logging_controller(controller, &log)?;
     advance(5 * SECOND).await;
-    let begun = told.take();
+    let begun = log.take();
     assert_eq!(begun.iter().filter(|text| *text == "a").count(), 1, "{begun:?}");
     let missing: Vec<_> = begun.iter().filter(|text| text.starts_with("a source is unavailable")).collect();
     assert!(
@@ -259,15 +262,15 @@ async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
     // For an hour, changes of the two other sources lead to reconciles immediately.
     for round in 0..60 {
         advance(60 * SECOND).await;
-        told.take();
+        log.take();
         world.write("a", &round.to_string())?;
         advance(Duration::from_millis(500)).await;
-        assert_eq!(told.take(), ["a"], "round {round}");
+        assert_eq!(log.take(), ["a"], "round {round}");
         world
             .server
             .create(&json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": format!("n{round}") } }))?;
         advance(Duration::from_millis(500)).await;
-        assert_eq!(told.take(), ["a"], "round {round}");
+        assert_eq!(log.take(), ["a"], "round {round}");
     }
     assert_eq!(controller.stats().pauses, 0);
 
@@ -277,7 +280,7 @@ async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
     }))?;
     world.server.faults().clear_rules();
     advance(120 * SECOND).await;
-    assert_eq!(told.take(), ["a"]);
+    assert_eq!(log.take(), ["a"]);
     Ok(())
 }
 
@@ -285,9 +288,9 @@ async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
 async fn controllers_share_factory_and_informers() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let (one, other) = (Told::default(), Told::default());
-    let first = telling(Controller::new(&world.factory, Scope::all()), &one)?;
-    let _second = telling(Controller::new(&world.factory, Scope::all()), &other)?;
+    let (one, other) = (EventLog::default(), EventLog::default());
+    let first = start_logging_controller(Controller::new(&world.factory, Scope::all()), &one)?;
+    let _second = start_logging_controller(Controller::new(&world.factory, Scope::all()), &other)?;
     advance(SECOND).await;
     assert_eq!((one.take(), other.take()), (vec!["a".to_owned()], vec!["a".to_owned()]));
     assert_eq!(world.server.open_watches(0), 1);
@@ -316,8 +319,8 @@ fn deployment_of(owner: &str) -> serde_json::Value {
 }
 
 /// Returns the names of the objects that were reconciled since the last call, in alphabetical order.
-fn reconciled(told: &Told) -> Vec<String> {
-    let mut names = told.take();
+fn reconciled(log: &EventLog) -> Vec<String> {
+    let mut names = log.take();
     names.sort_unstable();
     names
 }
@@ -330,26 +333,26 @@ async fn owner_change_passes_any_filter_of_changes() -> Result<(), WorldError> {
         world.server.create(&config_map(name, "1"))?;
     }
     world.server.create(&deployment_of("a"))?;
-    let told = Told::default();
+    let log = EventLog::default();
     let source = Source::from(Scope::all()).on(Changes::of_generation());
     let controller = Controller::new(&world.factory, Scope::all()).owns::<Deployment>(source);
-    let _controller = telling(controller, &told)?;
+    let _controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
-    told.take();
+    log.take();
     let patch = |owners: serde_json::Value| {
         let patch = json!({ "metadata": { "ownerReferences": owners } });
         world.server.merge_patch("deployments", "default", "child", patch)
     };
     patch(json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "b", "uid": "u" }]))?;
     advance(SECOND).await;
-    assert_eq!(reconciled(&told), ["a", "b"], "the old owner and the new one");
+    assert_eq!(reconciled(&log), ["a", "b"], "the old owner and the new one");
     patch(json!(null))?;
     advance(SECOND).await;
-    assert_eq!(reconciled(&told), ["b"], "the owner that lost its child");
+    assert_eq!(reconciled(&log), ["b"], "the owner that lost its child");
     let annotated = json!({ "metadata": { "annotations": { "note": "1" } } });
     world.server.merge_patch("deployments", "default", "child", annotated)?;
     advance(SECOND).await;
-    assert_eq!(reconciled(&told), [""; 0], "a change that the filter excludes");
+    assert_eq!(reconciled(&log), [""; 0], "a change that the filter excludes");
     Ok(())
 }
 
@@ -359,32 +362,32 @@ async fn mapped_key_change_passes_any_predicate() -> Result<(), WorldError> {
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
     }
-    let told = Told::default();
+    let log = EventLog::default();
     let of = |secret: &steadfast::Object<Secret>| {
         let names = secret.annotations().get("for").map(|names| names.split(',').map(key).collect::<Vec<_>>());
         names.unwrap_or_default()
     };
     let source = Source::from(Scope::all()).on(Changes::of_labels());
     let controller = Controller::new(&world.factory, Scope::all()).watches::<Secret, _>(source, of);
-    let _controller = telling(controller, &told)?;
+    let _controller = start_logging_controller(controller, &log)?;
     world.server.create(&json!({
         "apiVersion": "v1", "kind": "Secret",
         "metadata": { "name": "s", "namespace": "default", "annotations": { "for": "a" } },
     }))?;
     advance(SECOND).await;
-    told.take();
+    log.take();
     let annotate = |annotations: serde_json::Value| {
         world.server.merge_patch("secrets", "default", "s", json!({ "metadata": { "annotations": annotations } }))
     };
     annotate(json!({ "for": "b,a" }))?;
     advance(SECOND).await;
-    assert_eq!(reconciled(&told), ["a", "b"]);
+    assert_eq!(reconciled(&log), ["a", "b"]);
     annotate(json!({ "for": "a,b", "other": "1" }))?;
     advance(SECOND).await;
-    assert_eq!(reconciled(&told), [""; 0], "the same keys in another order");
+    assert_eq!(reconciled(&log), [""; 0], "the same keys in another order");
     annotate(json!({ "for": null }))?;
     advance(SECOND).await;
-    assert_eq!(reconciled(&told), ["a", "b"]);
+    assert_eq!(reconciled(&log), ["a", "b"]);
     Ok(())
 }
 
@@ -419,25 +422,25 @@ async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), WorldError>
         world.server.create(&json!({
             "apiVersion": kind.api_version, "kind": kind.kind, "metadata": { "name": "acme", "namespace": namespace },
         }))?;
-        let told = Told::default();
-        let calls = told.clone();
+        let log = EventLog::default();
+        let calls = log.clone();
         let owners = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
         let _controller = Controller::new_with(&world.factory, kind.clone(), owners)
             .owns::<Pod>(Scope::all())
-            .on_diagnostic(told.notes())
+            .on_diagnostic(log.notes())
             .run(
                 move |object: Arc<DynamicObject>, _: Arc<()>| {
-                    calls.say(object.name_any());
+                    calls.record(object.name_any());
                     async { Ok::<_, Failure>(Action::await_change()) }
                 },
                 back_off,
                 Arc::new(()),
             )?;
         advance(SECOND).await;
-        assert_eq!(told.take(), ["acme"], "{}", kind.kind);
+        assert_eq!(log.take(), ["acme"], "{}", kind.kind);
         world.server.create(&pod_of("child", &[("x.example/v1", &kind.kind, "acme")]))?;
         advance(SECOND).await;
-        assert_eq!(told.take(), ["acme"], "{}", kind.kind);
+        assert_eq!(log.take(), ["acme"], "{}", kind.kind);
     }
     Ok(())
 }
@@ -447,12 +450,12 @@ async fn unseen_dynamic_owner_has_both_keys() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&tenant_definition())?;
     let kind = kind_of("Tenant");
-    let told = Told::default();
-    let calls = told.clone();
+    let log = EventLog::default();
+    let calls = log.clone();
     let owners = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
     let _controller = Controller::new_with(&world.factory, kind, owners).owns::<Pod>(Scope::all()).run_by_key(
         move |key: ObjectKey, _: Arc<()>| {
-            calls.say(key.to_string());
+            calls.record(key.to_string());
             async { Ok::<_, Failure>(Action::await_change()) }
         },
         back_off,
@@ -461,13 +464,13 @@ async fn unseen_dynamic_owner_has_both_keys() -> Result<(), WorldError> {
     advance(SECOND).await;
     world.server.create(&pod_of("first", &[("x.example/v1", "Tenant", "acme")]))?;
     advance(SECOND).await;
-    assert_eq!(reconciled(&told), ["acme", "default/acme"]);
+    assert_eq!(reconciled(&log), ["acme", "default/acme"]);
     world.server.create(&json!({ "apiVersion": "x.example/v1", "kind": "Tenant", "metadata": { "name": "other" } }))?;
     advance(SECOND).await;
-    assert_eq!(reconciled(&told), ["other"]);
+    assert_eq!(reconciled(&log), ["other"]);
     world.server.create(&pod_of("second", &[("x.example/v1", "Tenant", "acme")]))?;
     advance(SECOND).await;
-    assert_eq!(reconciled(&told), ["acme"]);
+    assert_eq!(reconciled(&log), ["acme"]);
     Ok(())
 }
 
@@ -481,16 +484,16 @@ async fn keys_outside_the_scope_are_reported_once() -> Result<(), WorldError> {
             world.server.create(&config_map_in(namespace, name, "1"))?;
         }
     }
-    let told = Told::default();
+    let log = EventLog::default();
     let controller = Controller::new(&world.factory, Scope::namespace("team-a"))
         .watches::<ConfigMap, _>(Scope::namespace("team-b"), |map| [map.key().clone()])
         .triggered_by(futures::stream::iter([ObjectKey::cluster("x"), ObjectKey::namespaced("team-a", "x")]));
-    let controller = telling(controller, &told)?;
+    let controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
     let beginning = |source: &str, key: &str| {
         format!("{source} maps to {key}, which is outside configmaps in namespace team-a and never reconciled; ")
     };
-    let notes = told.take();
+    let notes = log.take();
     for (source, key) in [("configmaps in namespace team-b", "team-b/x"), ("a stream of keys", "x")] {
         let count = notes.iter().filter(|note| note.starts_with(&beginning(source, key))).count();
         assert_eq!(count, 1, "{source}: {notes:?}");
@@ -499,20 +502,20 @@ async fn keys_outside_the_scope_are_reported_once() -> Result<(), WorldError> {
     assert_eq!(controller.stats().outside_scope, 3);
 
     // `run_by_key` also reconciles keys outside the scope.
-    let calls = told.clone();
+    let calls = log.clone();
     let by_key = Controller::<ConfigMap>::new(&world.factory, Scope::namespace("team-a"))
         .watches::<ConfigMap, _>(Scope::namespace("team-b"), |map| [map.key().clone()])
-        .on_diagnostic(told.notes())
+        .on_diagnostic(log.notes())
         .run_by_key(
             move |key: ObjectKey, _: Arc<()>| {
-                calls.say(key.to_string());
+                calls.record(key.to_string());
                 async { Ok::<_, Failure>(Action::await_change()) }
             },
             back_off,
             Arc::new(()),
         )?;
     advance(SECOND).await;
-    assert_eq!(reconciled(&told), ["team-a/x", "team-a/y", "team-b/x", "team-b/y"]);
+    assert_eq!(reconciled(&log), ["team-a/x", "team-a/y", "team-b/x", "team-b/y"]);
     assert_eq!(by_key.stats().outside_scope, 0);
     Ok(())
 }

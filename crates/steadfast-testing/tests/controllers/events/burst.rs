@@ -13,7 +13,7 @@ async fn burst_about_one_object_is_combined() -> Result<(), WorldError> {
     }
     assert_eq!((world.events.stats().queued, world.events.stats().waiting), (1, MANY));
     world.flush().await?;
-    assert_eq!(world.told().await?, [format!("a: it was changed ×{MANY}")]);
+    assert_eq!(world.event_texts().await?, [format!("a: it was changed ×{MANY}")]);
     assert_eq!(world.requests().len(), 1);
     assert!(started.elapsed() < SECOND, "recording must not block");
     Ok(())
@@ -33,7 +33,7 @@ async fn burst_about_many_objects_fills_queue() -> Result<(), WorldError> {
     world.flush().await?;
     let stats = world.events.stats();
     assert_eq!((stats.delivered, stats.failed, stats.waiting), (1000, 0, 0));
-    assert_eq!(world.held().await?.len(), 1000);
+    assert_eq!(world.published_events().await?.len(), 1000);
     Ok(())
 }
 
@@ -49,7 +49,7 @@ async fn long_storm_uses_bounded_memory() -> Result<(), WorldError> {
     let stats = world.events.stats();
     assert!(stats.series == 256 && stats.queued <= 100, "{stats:?}");
     world.flush().await?;
-    let counted: i32 = world.held().await?.iter().map(times).sum();
+    let counted: i32 = world.published_events().await?.iter().map(count).sum();
     let stats = world.events.stats();
     assert_eq!((u64::from(counted.unsigned_abs()), stats.failed), (stats.delivered, 0));
     assert_eq!(stats.delivered + stats.filtered + stats.dropped, 30 * 200);

@@ -23,7 +23,7 @@ async fn scrape_counts_each_event_result() -> Result<(), WorldError> {
     for _ in 0..3 {
         world.note("b", "it was changed");
     }
-    world.events.publish(&about("a"), EventDraft::normal("", "Changing"));
+    world.events.publish(&subject("a"), EventDraft::normal("", "Changing"));
 
     let mut text = String::new();
     encode(&mut text, &registry)?;

@@ -20,10 +20,10 @@ async fn events_during_outage_are_delivered_once() -> Result<(), WorldError> {
     assert_eq!(world.events.stats().waiting, 100, "no event is dropped");
     world.server.faults().start();
     world.flush().await?;
-    let told = world.told().await?;
-    assert_eq!(told.len(), 51);
-    assert_eq!(told[0], "before: it was changed ×51");
-    assert!(told[1..].iter().all(|told| told.ends_with("×1")), "{told:#?}");
+    let texts = world.event_texts().await?;
+    assert_eq!(texts.len(), 51);
+    assert_eq!(texts[0], "before: it was changed ×51");
+    assert!(texts[1..].iter().all(|texts| texts.ends_with("×1")), "{texts:#?}");
     let stats = world.events.stats();
     assert_eq!((stats.delivered, stats.failed, stats.dropped), (101, 0, 0));
     Ok(())
@@ -62,7 +62,7 @@ async fn retry_after_delays_all_requests() -> Result<(), WorldError> {
     let requests = world.requests();
     assert_eq!((requests.len(), requests[0].code), (5, Some(429)));
     assert!(requests[1..].iter().all(|request| request.at >= requests[0].at + 20 * SECOND), "{requests:#?}");
-    assert_eq!(world.told().await?.len(), 4);
+    assert_eq!(world.event_texts().await?.len(), 4);
     Ok(())
 }
 
@@ -70,7 +70,7 @@ async fn retry_after_delays_all_requests() -> Result<(), WorldError> {
 async fn lost_response_creates_no_duplicate() -> Result<(), WorldError> {
     let world = World::new().await?;
     // The connection already exists, so the client can send the request.
-    assert_eq!(world.told().await?, Vec::<String>::new());
+    assert_eq!(world.event_texts().await?, Vec::<String>::new());
     world.network.black_hole(Direction::ToClient, true);
     world.note("a", "it was changed");
     tokio::time::sleep(SECOND).await;
@@ -78,7 +78,7 @@ async fn lost_response_creates_no_duplicate() -> Result<(), WorldError> {
     tokio::time::sleep(MINUTE).await;
     world.network.heal();
     world.flush().await?;
-    assert_eq!(world.told().await?, ["a: it was changed ×2"]);
+    assert_eq!(world.event_texts().await?, ["a: it was changed ×2"]);
     let codes: Vec<_> = world.requests().iter().filter_map(|request| request.code).collect();
     assert_eq!(codes, [201, 409, 200], "the event existed, without its count");
     assert_eq!(world.events.stats().delivered, 2);
@@ -90,7 +90,7 @@ async fn failing_event_delays_no_other() -> Result<(), WorldError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS).namespace("broken");
     world.server.faults().respond(rule, InjectedResponse::code(500));
-    let mut broken = about("a");
+    let mut broken = subject("a");
     broken.metadata.namespace = Some("broken".to_owned());
     world.events.publish(&broken, EventDraft::warning("Changed", "Changing"));
     for number in 0..20 {
@@ -139,7 +139,7 @@ async fn stop_waits_for_inflight_requests_only() -> Result<(), WorldError> {
     world.events.stop(MINUTE).await?;
     assert!(started.elapsed() < MINUTE, "{:?}", started.elapsed());
     world.server.faults().delay(Duration::ZERO);
-    assert_eq!(world.told().await?.len(), 20);
+    assert_eq!(world.event_texts().await?.len(), 20);
     Ok(())
 }
 
@@ -152,6 +152,6 @@ async fn late_flush_returns_error_and_continues() -> Result<(), WorldError> {
     assert_eq!(error.left, 1);
     world.server.faults().freeze(false);
     world.flush().await?;
-    assert_eq!(world.told().await?, ["a: it was changed ×1"]);
+    assert_eq!(world.event_texts().await?, ["a: it was changed ×1"]);
     Ok(())
 }

@@ -10,9 +10,9 @@ use super::*;
 
 /// Log output of one test.
 #[derive(Clone, Default)]
-struct Said(Arc<Mutex<Vec<u8>>>);
+struct LogOutput(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Said {
+impl Write for LogOutput {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -23,9 +23,9 @@ impl Write for Said {
     }
 }
 
-impl Said {
+impl LogOutput {
     /// Captures the log output until the guard is dropped.
-    fn listen(&self) -> tracing::subscriber::DefaultGuard {
+    fn capture(&self) -> tracing::subscriber::DefaultGuard {
         let own = self.clone();
         let filter = tracing_subscriber::EnvFilter::new("steadfast_controller=trace");
         let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
@@ -39,8 +39,8 @@ impl Said {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_event_is_dropped_without_its_note() -> Result<(), WorldError> {
-    let said = Said::default();
-    let _listening = said.listen();
+    let output = LogOutput::default();
+    let _capture = output.capture();
     let world = World::new().await?;
     let refusal = Status::of_code(422).with_details(json!({
         "causes": [{"reason": "FieldValueInvalid", "field": "note", "message": "the password is planted-password"}]
@@ -52,7 +52,7 @@ async fn rejected_event_is_dropped_without_its_note() -> Result<(), WorldError> 
     world.flush().await?;
     let stats = world.events.stats();
     assert_eq!((stats.failed, stats.waiting, world.requests().len()), (5, 0, 5));
-    let text = said.text();
+    let text = output.text();
     assert_eq!(text.matches("events abandoned: the server rejects them").count(), 1, "{text}");
     assert!(text.contains("about=\"ConfigMap default/a-0\"") && text.contains("422"), "{text}");
     assert!(!text.contains("planted-password"), "{text}");
@@ -61,17 +61,17 @@ async fn rejected_event_is_dropped_without_its_note() -> Result<(), WorldError> 
 
 #[tokio::test(start_paused = true)]
 async fn missing_permission_is_logged_with_advice() -> Result<(), WorldError> {
-    let said = Said::default();
-    let _listening = said.listen();
+    let output = LogOutput::default();
+    let _capture = output.capture();
     let world = World::new().await?;
     world.server.faults().respond(RequestRule::any().resource(EVENTS), InjectedResponse::Forbidden);
     world.note("a", "it was changed");
     world.flush().await?;
-    assert!(said.text().contains("grant create and patch on events in events.k8s.io"), "{}", said.text());
+    assert!(output.text().contains("grant create and patch on events in events.k8s.io"), "{}", output.text());
     world.server.faults().clear_rules();
     world.note("a", "it was changed");
     world.flush().await?;
-    assert_eq!(world.told().await?, ["a: it was changed ×1"], "a rejected event is not counted");
+    assert_eq!(world.event_texts().await?, ["a: it was changed ×1"], "a rejected event is not counted");
     Ok(())
 }
 
@@ -84,7 +84,7 @@ async fn recorder_without_patch_creates_separate_events() -> Result<(), WorldErr
         world.note("a", "it was changed");
         world.flush().await?;
     }
-    assert_eq!(world.told().await?, ["a: it was changed ×1", "a: it was changed ×1"]);
+    assert_eq!(world.event_texts().await?, ["a: it was changed ×1", "a: it was changed ×1"]);
     let stats = world.events.stats();
     assert_eq!((stats.delivered, stats.failed), (2, 1));
     Ok(())
@@ -92,15 +92,15 @@ async fn recorder_without_patch_creates_separate_events() -> Result<(), WorldErr
 
 #[tokio::test(start_paused = true)]
 async fn dropped_events_are_logged_once_a_minute() -> Result<(), WorldError> {
-    let said = Said::default();
-    let _listening = said.listen();
+    let output = LogOutput::default();
+    let _capture = output.capture();
     let world = World::with(EventSettings { queue: 10, ..EventSettings::default() }).await?;
     world.server.faults().freeze(true);
     for number in 0..200 {
         world.note(&format!("a-{number}"), "it was changed");
         tokio::time::sleep(SECOND).await;
     }
-    let text = said.text();
+    let text = output.text();
     assert_eq!(text.matches("events dropped").count(), 4, "{text}");
     assert!(text.contains("count=60"), "{text}");
     Ok(())

@@ -12,9 +12,9 @@ async fn repeated_event_is_counted() -> Result<(), WorldError> {
         tokio::time::sleep(SECOND).await;
     }
     world.flush().await?;
-    let held = world.held().await?;
-    assert_eq!(held.iter().map(told).collect::<Vec<_>>(), ["a: it was changed ×3"]);
-    let event = &held[0];
+    let published = world.published_events().await?;
+    assert_eq!(published.iter().map(event_text).collect::<Vec<_>>(), ["a: it was changed ×3"]);
+    let event = &published[0];
     assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
     assert!(event.metadata.name.as_deref().is_some_and(|name| name.starts_with("a.")));
     assert_eq!(event.event_time, Some(MicroTime(BEGIN)));
@@ -34,14 +34,14 @@ async fn series_is_flushed_and_then_restarted() -> Result<(), WorldError> {
         world.note("a", "it was changed");
         tokio::time::sleep(SECOND).await;
     }
-    assert_eq!(world.told().await?, ["a: it was changed ×64"], "at least half of the count");
+    assert_eq!(world.event_texts().await?, ["a: it was changed ×64"], "at least half of the count");
     assert_eq!(world.requests().len(), 7);
     tokio::time::sleep(6 * MINUTE).await;
-    assert_eq!(world.told().await?, ["a: it was changed ×100"]);
+    assert_eq!(world.event_texts().await?, ["a: it was changed ×100"]);
     assert_eq!(world.events.stats().series, 0);
     world.note("a", "it was changed");
     tokio::time::sleep(SECOND).await;
-    assert_eq!(world.told().await?, ["a: it was changed ×100", "a: it was changed ×1"]);
+    assert_eq!(world.event_texts().await?, ["a: it was changed ×100", "a: it was changed ×1"]);
     Ok(())
 }
 
@@ -50,14 +50,14 @@ async fn expired_event_is_recreated_with_count() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.note("a", "it was changed");
     world.flush().await?;
-    let name = world.held().await?.remove(0).metadata.name.ok_or("the event has no name")?;
+    let name = world.published_events().await?.remove(0).metadata.name.ok_or("the event has no name")?;
     world.server.delete_named(EVENTS, "default", &name)?;
-    assert_eq!(world.told().await?, Vec::<String>::new());
+    assert_eq!(world.event_texts().await?, Vec::<String>::new());
     world.note("a", "it was changed");
     world.flush().await?;
-    let held = world.held().await?;
-    assert_eq!((held.len(), times(&held[0]), held[0].metadata.name.as_ref()), (1, 2, Some(&name)));
-    assert_eq!(held[0].event_time, Some(MicroTime(BEGIN)));
+    let published = world.published_events().await?;
+    assert_eq!((published.len(), count(&published[0]), published[0].metadata.name.as_ref()), (1, 2, Some(&name)));
+    assert_eq!(published[0].event_time, Some(MicroTime(BEGIN)));
     Ok(())
 }
 
@@ -68,10 +68,10 @@ async fn similar_events_are_combined_after_ten() -> Result<(), WorldError> {
         world.note("a", &format!("change {number}"));
     }
     world.flush().await?;
-    let told = world.told().await?;
-    assert_eq!(told.len(), 10, "{told:#?}");
-    assert!(told.contains(&"a: change 9 ×1".to_owned()), "{told:#?}");
-    assert!(told.contains(&"a: (combined from similar events): change 10 ×21".to_owned()), "{told:#?}");
+    let texts = world.event_texts().await?;
+    assert_eq!(texts.len(), 10, "{texts:#?}");
+    assert!(texts.contains(&"a: change 9 ×1".to_owned()), "{texts:#?}");
+    assert!(texts.contains(&"a: (combined from similar events): change 10 ×21".to_owned()), "{texts:#?}");
     assert_eq!(world.events.stats().combined, 21);
     Ok(())
 }
@@ -80,16 +80,16 @@ async fn similar_events_are_combined_after_ten() -> Result<(), WorldError> {
 async fn dropped_recorder_sends_pending_events() -> Result<(), WorldError> {
     let World { server, network: _, connection, events } = World::new().await?;
     for _ in 0..3 {
-        events.publish(&about("a"), EventDraft::normal("Changed", "Changing").note("it was changed"));
+        events.publish(&subject("a"), EventDraft::normal("Changed", "Changing").note("it was changed"));
     }
     let other = events.clone();
     drop(events);
-    other.publish(&about("b"), EventDraft::normal("Changed", "Changing").note("it was changed"));
+    other.publish(&subject("b"), EventDraft::normal("Changed", "Changing").note("it was changed"));
     drop(other);
     tokio::time::sleep(SECOND).await;
     let api: Api<Event> = Api::all(connection.client());
-    let held = api.list(&ListParams::default()).await?;
-    assert_eq!(held.iter().map(told).collect::<Vec<_>>(), ["a: it was changed ×3", "b: it was changed ×1"]);
+    let published = api.list(&ListParams::default()).await?;
+    assert_eq!(published.iter().map(event_text).collect::<Vec<_>>(), ["a: it was changed ×3", "b: it was changed ×1"]);
     drop(server);
     Ok(())
 }

@@ -33,8 +33,8 @@ async fn object_is_equal_in_each_form() -> Result<(), WorldError> {
     world.events.publish(&typed.object_ref(&()), draft());
     world.events.publish(&dynamic.object_ref(&kind), draft());
     world.flush().await?;
-    let held = world.held().await?;
-    assert_eq!(held.iter().map(told).collect::<Vec<_>>(), ["a: it was changed ×7"]);
+    let published = world.published_events().await?;
+    assert_eq!(published.iter().map(event_text).collect::<Vec<_>>(), ["a: it was changed ×7"]);
     let expected = ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("ConfigMap".to_owned()),
@@ -43,7 +43,7 @@ async fn object_is_equal_in_each_form() -> Result<(), WorldError> {
         uid: typed.uid(),
         ..ObjectReference::default()
     };
-    assert_eq!(held[0].regarding, Some(expected));
+    assert_eq!(published[0].regarding, Some(expected));
     Ok(())
 }
 
@@ -52,13 +52,13 @@ async fn cluster_scoped_events_are_in_default() -> Result<(), WorldError> {
     let world = World::new().await?;
     let mut node = Node::default();
     node.metadata.name = Some("n1".to_owned());
-    world.events.publish(&node, EventDraft::warning("NotReady", "Checking").related(&about("a")));
+    world.events.publish(&node, EventDraft::warning("NotReady", "Checking").related(&subject("a")));
     world.flush().await?;
-    let held = world.held().await?;
-    assert_eq!(held[0].metadata.namespace.as_deref(), Some("default"));
-    let regarding = held[0].regarding.clone().ok_or("the event has no object")?;
+    let published = world.published_events().await?;
+    assert_eq!(published[0].metadata.namespace.as_deref(), Some("default"));
+    let regarding = published[0].regarding.clone().ok_or("the event has no object")?;
     assert_eq!((regarding.kind.as_deref(), regarding.namespace), (Some("Node"), None));
-    assert_eq!(held[0].related.as_ref().and_then(|related| related.name.as_deref()), Some("a"));
+    assert_eq!(published[0].related.as_ref().and_then(|related| related.name.as_deref()), Some("a"));
     Ok(())
 }
 
@@ -74,7 +74,7 @@ async fn dropped_connection_still_sends_recorded_events() -> Result<(), WorldErr
     let threads = recorders.into_iter().enumerate().map(|(number, events)| {
         std::thread::spawn(move || {
             for _ in 0..1000 {
-                events.publish(&about(&format!("a-{number}")), EventDraft::normal("Changed", "Changing"));
+                events.publish(&subject(&format!("a-{number}")), EventDraft::normal("Changed", "Changing"));
             }
         })
     });
@@ -84,7 +84,7 @@ async fn dropped_connection_still_sends_recorded_events() -> Result<(), WorldErr
     let api: Api<Event> = Api::all(connection(&server).await?.client());
     let started = Instant::now();
     loop {
-        let counted: i32 = api.list(&ListParams::default()).await?.iter().map(times).sum();
+        let counted: i32 = api.list(&ListParams::default()).await?.iter().map(count).sum();
         if counted == 4000 {
             return Ok(());
         }

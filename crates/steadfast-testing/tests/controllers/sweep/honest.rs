@@ -9,7 +9,10 @@ use steadfast_controller::{Action, FinalizerError, Finalizing, LeaderElection, f
 use steadfast_testing::sweep::{DisturbanceKind, Fixture, Sweep};
 use steadfast_testing::{Error, WorldError};
 
-use super::{Context, belonging, change_parent, comes_and_goes, is_gone, make_parent, operate, operate_with};
+use super::{
+    Context, change_parent, child_name, create_change_delete_scenario, create_parent, is_gone, run_controller,
+    run_controller_with,
+};
 
 /// Keeps the child of a parent at the parent's value, and deletes it before the parent.
 async fn mirror(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
@@ -17,10 +20,10 @@ async fn mirror(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action,
     let done = finalizer(&maps, "test.example/belonging", parent, |event| async {
         match event {
             Finalizing::Apply(parent) => {
-                context.keep(&parent).await?;
+                context.apply_child(&parent).await?;
                 Ok(Action::await_change())
             }
-            Finalizing::Cleanup(parent) => match context.take_away(&belonging(&parent)).await {
+            Finalizing::Cleanup(parent) => match context.delete(&child_name(&parent)).await {
                 Err(error) if !is_gone(&error) => Err(error),
                 _ => Ok(Action::await_change()),
             },
@@ -33,12 +36,12 @@ async fn mirror(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action,
 }
 
 async fn correct(connection: Connection) -> Result<(), WorldError> {
-    operate(connection, mirror).await
+    run_controller(connection, mirror).await
 }
 
 #[test]
 fn correct_controller_has_no_findings() -> Result<(), Error> {
-    let report = Sweep::new(correct, comes_and_goes).run()?;
+    let report = Sweep::new(correct, create_change_delete_scenario).run()?;
     println!("{report}");
     report.check()?;
     for kind in DisturbanceKind::ALL {
@@ -52,19 +55,19 @@ fn correct_controller_has_no_findings() -> Result<(), Error> {
 }
 
 /// One of two processes that lead in turn and write while they lead.
-async fn led(connection: Connection) -> Result<(), WorldError> {
+async fn run_as_leader(connection: Connection) -> Result<(), WorldError> {
     let election = LeaderElection::builder(&connection, "default", "mirror").start()?;
     let leader = election.until_leader().await.ok_or("the election was stopped")?;
     tokio::select! {
         biased;
         () = leader.lost() => Err("lost the leadership to another process".into()),
-        ended = operate_with(&connection, leader.client(), mirror) => ended,
+        ended = run_controller_with(&connection, leader.client(), mirror) => ended,
     }
 }
 
 /// Changes the value twice. The lease expires between the changes, because it is not renewed.
-pub(super) async fn changes_twice(fixture: Fixture) -> Result<(), WorldError> {
-    make_parent(&fixture, "a").await?;
+pub(super) async fn change_twice_scenario(fixture: Fixture) -> Result<(), WorldError> {
+    create_parent(&fixture, "a").await?;
     fixture.settle().await?;
     change_parent(&fixture, "a", "2").await?;
     tokio::time::sleep(Duration::from_secs(18)).await;
@@ -74,7 +77,8 @@ pub(super) async fn changes_twice(fixture: Fixture) -> Result<(), WorldError> {
 
 #[test]
 fn correct_leader_has_no_findings() -> Result<(), Error> {
-    let report = Sweep::new(led, changes_twice).processes(2).alike(2).quiet(Duration::from_secs(40)).run()?;
+    let report =
+        Sweep::new(run_as_leader, change_twice_scenario).processes(2).alike(2).quiet(Duration::from_secs(40)).run()?;
     println!("{report}");
     assert!(report.runs_of(DisturbanceKind::LeadershipLost) > 3, "{report}");
     report.check()

@@ -14,13 +14,14 @@ use steadfast_controller::{Action, Controller, LeaderElection, back_off};
 use steadfast_testing::sweep::{Fixture, Sweep};
 use steadfast_testing::{Error, WorldError};
 
-use super::honest::changes_twice;
+use super::honest::change_twice_scenario;
 use super::{
-    Context, belonging, change_parent, comes, comes_and_goes, is_gone, make_parent, named, operate, parents, value,
+    Context, change_parent, child_name, create_change_delete_scenario, create_parent, create_parent_scenario, is_gone,
+    named, parents, run_controller, value,
 };
 
 /// Returns the smallest disturbance that changes the final state, and the differences.
-fn smallest<C, S, CF, SF>(sweep: &Sweep<C, S>) -> Result<(String, String), Error>
+fn smallest_finding<C, S, CF, SF>(sweep: &Sweep<C, S>) -> Result<(String, String), Error>
 where
     C: Fn(Connection) -> CF + Sync,
     S: Fn(Fixture) -> SF + Sync,
@@ -43,18 +44,20 @@ fn finalizer_removed_before_cleanup_is_found() -> Result<(), Error> {
         let finalizers = |list: &[&str]| json!({ "metadata": { "finalizers": list } });
         if parent.metadata.deletion_timestamp.is_some() {
             context.patch(&parent.name_any(), finalizers(&[])).await?;
-            context.take_away(&belonging(&parent)).await?;
+            context.delete(&child_name(&parent)).await?;
             return Ok(Action::await_change());
         }
         if parent.finalizers().is_empty() {
             context.patch(&parent.name_any(), finalizers(&["test.example/belonging"])).await?;
-            context.make(&belonging(&parent)).await?;
+            context.create_unowned(&child_name(&parent)).await?;
         }
         Ok(Action::await_change())
     }
-    let (disturbance, differences) =
-        smallest(&Sweep::new(|connection| operate(connection, reconcile), comes_and_goes))?;
-    assert_eq!(disturbance, format!("answer-lost controller #2 patch {PATH}/a"));
+    let (disturbance, differences) = smallest_finding(&Sweep::new(
+        |connection| run_controller(connection, reconcile),
+        create_change_delete_scenario,
+    ))?;
+    assert_eq!(disturbance, format!("response-lost controller #2 patch {PATH}/a"));
     assert!(differences.contains("a-belonging: 0 without the fault, 1 with it"), "{differences}");
     Ok(())
 }
@@ -63,9 +66,9 @@ fn finalizer_removed_before_cleanup_is_found() -> Result<(), Error> {
 #[test]
 fn status_from_stale_read_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
-        let name = belonging(&parent);
+        let name = child_name(&parent);
         if context.maps().get_opt(&name).await?.is_none() {
-            context.make(&name).await?;
+            context.create_unowned(&name).await?;
         }
         // A list at version 0 reads from any cache of the server, of any age.
         let all = context.maps().list(&ListParams::default().match_any()).await?;
@@ -73,7 +76,8 @@ fn status_from_stale_read_is_found() -> Result<(), Error> {
         context.patch(&parent.name_any(), json!({ "data": { "made": made.to_string() } })).await?;
         Ok(Action::await_change())
     }
-    let (disturbance, differences) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
+    let (disturbance, differences) =
+        smallest_finding(&Sweep::new(|connection| run_controller(connection, reconcile), create_parent_scenario))?;
     assert_eq!(disturbance, format!("delayed controller #1 create {PATH}"));
     assert!(differences.contains("/data/made is \"1\" without the fault, \"0\" with it"), "{differences}");
     Ok(())
@@ -85,14 +89,15 @@ fn creation_without_stable_name_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         if value(&parent, "made").is_empty() {
             let mut map = ConfigMap::default();
-            map.metadata.generate_name = Some(format!("{}-", belonging(&parent)));
+            map.metadata.generate_name = Some(format!("{}-", child_name(&parent)));
             context.maps().create(&PostParams::default(), &map).await?;
             context.patch(&parent.name_any(), json!({ "data": { "made": "yes" } })).await?;
         }
         Ok(Action::await_change())
     }
-    let (disturbance, differences) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
-    assert_eq!(disturbance, format!("answer-lost controller #1 create {PATH}"));
+    let (disturbance, differences) =
+        smallest_finding(&Sweep::new(|connection| run_controller(connection, reconcile), create_parent_scenario))?;
+    assert_eq!(disturbance, format!("response-lost controller #1 create {PATH}"));
     assert!(differences.contains("a-belonging-*: 1 without the fault, 2 with it"), "{differences}");
     Ok(())
 }
@@ -102,13 +107,14 @@ fn creation_without_stable_name_is_found() -> Result<(), Error> {
 fn creation_failing_on_existing_object_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         if value(&parent, "made").is_empty() {
-            context.make(&belonging(&parent)).await?;
+            context.create_unowned(&child_name(&parent)).await?;
             context.patch(&parent.name_any(), json!({ "data": { "made": "yes" } })).await?;
         }
         Ok(Action::await_change())
     }
-    let (disturbance, differences) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
-    assert_eq!(disturbance, format!("answer-lost controller #1 create {PATH}"));
+    let (disturbance, differences) =
+        smallest_finding(&Sweep::new(|connection| run_controller(connection, reconcile), create_parent_scenario))?;
+    assert_eq!(disturbance, format!("response-lost controller #1 create {PATH}"));
     assert!(
         differences.contains("configmaps default/a: /data/made is \"yes\" without the fault, null with it"),
         "{differences}"
@@ -122,19 +128,21 @@ fn cleanup_failing_on_missing_object_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         let finalizers = |list: &[&str]| json!({ "metadata": { "finalizers": list } });
         if parent.metadata.deletion_timestamp.is_some() {
-            context.take_away(&belonging(&parent)).await?;
+            context.delete(&child_name(&parent)).await?;
             context.patch(&parent.name_any(), finalizers(&[])).await?;
             return Ok(Action::await_change());
         }
         context.patch(&parent.name_any(), finalizers(&["test.example/belonging"])).await?;
-        if context.maps().get_opt(&belonging(&parent)).await?.is_none() {
-            context.make(&belonging(&parent)).await?;
+        if context.maps().get_opt(&child_name(&parent)).await?.is_none() {
+            context.create_unowned(&child_name(&parent)).await?;
         }
         Ok(Action::await_change())
     }
-    let (disturbance, differences) =
-        smallest(&Sweep::new(|connection| operate(connection, reconcile), comes_and_goes))?;
-    assert_eq!(disturbance, format!("answer-lost controller #1 delete {PATH}/a-belonging"));
+    let (disturbance, differences) = smallest_finding(&Sweep::new(
+        |connection| run_controller(connection, reconcile),
+        create_change_delete_scenario,
+    ))?;
+    assert_eq!(disturbance, format!("response-lost controller #1 delete {PATH}/a-belonging"));
     assert!(differences.contains("configmaps default/a: 0 without the fault, 1 with it"), "{differences}");
     Ok(())
 }
@@ -145,12 +153,13 @@ fn status_written_before_action_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         if value(&parent, "done") != value(&parent, "value") {
             context.patch(&parent.name_any(), json!({ "data": { "done": value(&parent, "value") } })).await?;
-            context.make(&belonging(&parent)).await?;
+            context.create_unowned(&child_name(&parent)).await?;
         }
         Ok(Action::await_change())
     }
-    let (disturbance, differences) = smallest(&Sweep::new(|connection| operate(connection, reconcile), comes))?;
-    assert_eq!(disturbance, format!("answer-lost controller #1 patch {PATH}/a"));
+    let (disturbance, differences) =
+        smallest_finding(&Sweep::new(|connection| run_controller(connection, reconcile), create_parent_scenario))?;
+    assert_eq!(disturbance, format!("response-lost controller #1 patch {PATH}/a"));
     assert!(differences.contains("a-belonging: 1 without the fault, 0 with it"), "{differences}");
     Ok(())
 }
@@ -168,7 +177,7 @@ fn repeated_first_step_is_found() -> Result<(), Error> {
         }
         Ok(Action::await_change())
     }
-    let sweep = Sweep::new(|connection| operate(connection, reconcile), comes);
+    let sweep = Sweep::new(|connection| run_controller(connection, reconcile), create_parent_scenario);
     let accounts = |server: &steadfast_apiserver::ApiServer| {
         for account in ["from", "to"] {
             let mut map = named(account);
@@ -178,8 +187,8 @@ fn repeated_first_step_is_found() -> Result<(), Error> {
         }
         Ok(())
     };
-    let (disturbance, differences) = smallest(&sweep.prepare(accounts))?;
-    assert_eq!(disturbance, format!("answer-lost controller #1 patch {PATH}/from"));
+    let (disturbance, differences) = smallest_finding(&sweep.prepare(accounts))?;
+    assert_eq!(disturbance, format!("response-lost controller #1 patch {PATH}/from"));
     assert!(
         differences.contains("configmaps default/from: /data/coins is \"4\" without the fault, \"3\" with it"),
         "{differences}"
@@ -201,11 +210,11 @@ fn cleanup_from_memory_is_found() -> Result<(), Error> {
                 let memory = || context.memory.lock();
                 if parent.is_some() {
                     if context.maps().get_opt(&name).await?.is_none() {
-                        context.make(&name).await?;
+                        context.create_unowned(&name).await?;
                     }
                     memory().insert(name);
                 } else if memory().contains(&name) {
-                    match context.take_away(&name).await {
+                    match context.delete(&name).await {
                         Err(error) if !is_gone(&error) => return Err(error),
                         _ => memory().remove(&name),
                     };
@@ -216,7 +225,7 @@ fn cleanup_from_memory_is_found() -> Result<(), Error> {
         let _running = Controller::<ConfigMap>::new(&informers, parents()).run_by_key(reconcile, back_off, context)?;
         pending().await
     }
-    let (disturbance, differences) = smallest(&Sweep::new(process, comes_and_goes))?;
+    let (disturbance, differences) = smallest_finding(&Sweep::new(process, create_change_delete_scenario))?;
     assert_eq!(disturbance, format!("crash-before controller #1 delete {PATH}/a-belonging"));
     assert!(differences.contains("a-belonging: 0 without the fault, 1 with it"), "{differences}");
     Ok(())
@@ -224,8 +233,8 @@ fn cleanup_from_memory_is_found() -> Result<(), Error> {
 
 /// Creates the child of a parent with a generated name, unless the process remembers it. If uncertain, reads the
 /// children, and expects exactly one.
-async fn make_if_unknown(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
-    let prefix = belonging(&parent);
+async fn create_if_unknown(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
+    let prefix = child_name(&parent);
     let is_new = context.memory.lock().insert(prefix.clone());
     let mut map = ConfigMap::default();
     map.metadata.generate_name = Some(format!("{prefix}-"));
@@ -242,7 +251,8 @@ async fn make_if_unknown(parent: Arc<ConfigMap>, context: Arc<Context>) -> Resul
 /// Bug: a restarted process has forgotten the creation, and repeats it under another generated name.
 #[test]
 fn creation_remembered_in_process_is_found() -> Result<(), Error> {
-    let report = Sweep::new(|connection| operate(connection, make_if_unknown), comes).run()?;
+    let report =
+        Sweep::new(|connection| run_controller(connection, create_if_unknown), create_parent_scenario).run()?;
     println!("{report}");
     let disturbances: Vec<String> = report.findings().iter().map(|found| found.disturbance.to_string()).collect();
     assert!(disturbances.contains(&format!("crash-after controller #1 create {PATH}")), "{report}");
@@ -263,11 +273,11 @@ fn start_from_stale_cache_is_found() -> Result<(), Error> {
         let known = there.items.iter().filter_map(|map| map.metadata.generate_name.as_deref()?.strip_suffix('-'));
         context.memory.lock().extend(known.map(str::to_owned));
         let controller = Controller::<ConfigMap>::new(&informers, parents());
-        let _running = controller.run(make_if_unknown, back_off, Arc::new(context))?;
+        let _running = controller.run(create_if_unknown, back_off, Arc::new(context))?;
         pending().await
     }
-    let (disturbance, differences) = smallest(&Sweep::new(process, comes))?;
-    assert_eq!(disturbance, format!("crash-into-the-past controller #1 create {PATH}"));
+    let (disturbance, differences) = smallest_finding(&Sweep::new(process, create_parent_scenario))?;
+    assert_eq!(disturbance, format!("crash-then-stale-view controller #1 create {PATH}"));
     assert!(differences.contains("a-belonging-*: 1 without the fault, 2 with it"), "{differences}");
     Ok(())
 }
@@ -277,24 +287,24 @@ fn start_from_stale_cache_is_found() -> Result<(), Error> {
 fn dependency_on_each_state_is_found() -> Result<(), Error> {
     /// Adds each new value to the sum. A skipped state is missing in the sum.
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
-        let said = value(&parent, "value");
-        if value(&parent, "added") != said {
-            let sum = context.number(&parent.name_any(), "sum").await? + said.parse::<i64>().unwrap_or_default();
-            let sum = json!({ "data": { "sum": sum.to_string(), "added": said } });
+        let new_value = value(&parent, "value");
+        if value(&parent, "added") != new_value {
+            let sum = context.number(&parent.name_any(), "sum").await? + new_value.parse::<i64>().unwrap_or_default();
+            let sum = json!({ "data": { "sum": sum.to_string(), "added": new_value } });
             context.patch(&parent.name_any(), sum).await?;
         }
         Ok(Action::await_change())
     }
-    async fn says_three_times(fixture: Fixture) -> Result<(), WorldError> {
-        make_parent(&fixture, "a").await?;
-        for said in ["2", "3"] {
+    async fn three_values_scenario(fixture: Fixture) -> Result<(), WorldError> {
+        create_parent(&fixture, "a").await?;
+        for new_value in ["2", "3"] {
             fixture.settle().await?;
-            change_parent(&fixture, "a", said).await?;
+            change_parent(&fixture, "a", new_value).await?;
         }
         Ok(fixture.settle().await?)
     }
     let (disturbance, differences) =
-        smallest(&Sweep::new(|connection| operate(connection, reconcile), says_three_times))?;
+        smallest_finding(&Sweep::new(|connection| run_controller(connection, reconcile), three_values_scenario))?;
     assert!(disturbance.starts_with("unobserved scenario"), "{disturbance}");
     assert!(differences.contains("/data/sum is \"6\" without the fault"), "{differences}");
     Ok(())
@@ -304,7 +314,7 @@ fn dependency_on_each_state_is_found() -> Result<(), Error> {
 #[test]
 fn reconcile_after_leadership_loss_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
-        context.keep(&parent).await?;
+        context.apply_child(&parent).await?;
         Ok(Action::await_change())
     }
     /// Lets reconciles in progress finish after the loss of the lease. Their client has no fence.
@@ -319,8 +329,9 @@ fn reconcile_after_leadership_loss_is_found() -> Result<(), Error> {
         running.stop(Duration::from_secs(30)).await;
         Err("lost the leadership to another process".into())
     }
-    let (disturbance, differences) =
-        smallest(&Sweep::new(process, changes_twice).processes(2).alike(2).quiet(Duration::from_secs(40)))?;
+    let (disturbance, differences) = smallest_finding(
+        &Sweep::new(process, change_twice_scenario).processes(2).alike(2).quiet(Duration::from_secs(40)),
+    )?;
     assert!(disturbance.starts_with("leadership-lost controller"), "{disturbance}");
     assert!(
         differences.contains("a-belonging: /data/value is \"3\" without the fault, \"2\" with it"),

@@ -8,7 +8,7 @@ use steadfast::Connection;
 use steadfast_testing::sweep::{Fixture, Sweep};
 use steadfast_testing::{Error, WorldError, config_map};
 
-use super::{comes, named};
+use super::{create_parent_scenario, named};
 
 async fn idle(_: Connection) -> Result<(), WorldError> {
     pending().await
@@ -24,10 +24,10 @@ fn message(outcome: Result<impl std::fmt::Display, Error>) -> String {
 #[test]
 fn ended_controller_is_reported() {
     let ends = |_| async { Err::<(), _>("no rights") };
-    let text = message(Sweep::new(ends, comes).run());
+    let text = message(Sweep::new(ends, create_parent_scenario).run());
     assert!(text.contains("the controller stopped (process 0 ended: no rights"), "{text}");
     let panics = |_| async { if true { panic!("no idea") } else { Ok::<(), String>(()) } };
-    let text = message(Sweep::new(panics, comes).run());
+    let text = message(Sweep::new(panics, create_parent_scenario).run());
     assert!(text.contains("process 0 panicked: no idea"), "{text}");
 }
 
@@ -73,7 +73,7 @@ fn irreproducible_scenario_is_reported() {
 
 #[test]
 fn violated_invariant_is_reported() {
-    let sweep = Sweep::new(idle, comes).invariant("there is no parent", |server| {
+    let sweep = Sweep::new(idle, create_parent_scenario).invariant("there is no parent", |server| {
         let written = server.history().of("", "configmaps").count();
         if written == 0 { Ok(()) } else { Err(format!("{written} config maps were written")) }
     });
@@ -82,7 +82,7 @@ fn violated_invariant_is_reported() {
 
 #[tokio::test]
 async fn sweep_within_runtime_is_rejected() {
-    let text = message(Sweep::new(idle, comes).run());
+    let text = message(Sweep::new(idle, create_parent_scenario).run());
     assert!(text.contains("from a #[test], not from a #[tokio::test]"), "{text}");
 }
 
@@ -104,7 +104,7 @@ fn endless_requests_are_stopped_and_reported() {
         #[allow(unreachable_code, reason = "it says what this ends with")]
         Ok::<(), kube::Error>(())
     };
-    let text = message(Sweep::new(spins, comes).run());
+    let text = message(Sweep::new(spins, create_parent_scenario).run());
     assert!(
         text.starts_with("run without a fault: too many requests: 10000 within a second, the last controller #9"),
         "{text}"
@@ -113,6 +113,6 @@ fn endless_requests_are_stopped_and_reported() {
 
 #[test]
 fn panicking_invariant_counts_as_violated() {
-    let sweep = Sweep::new(idle, comes).invariant("it is sane", |_| panic!("it is not"));
+    let sweep = Sweep::new(idle, create_parent_scenario).invariant("it is sane", |_| panic!("it is not"));
     assert_eq!(message(sweep.run()), "run without a fault: it is sane: it is not");
 }

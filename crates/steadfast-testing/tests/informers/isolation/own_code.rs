@@ -43,7 +43,7 @@ impl Gate {
         state.waiting -= 1;
     }
 
-    fn holds_someone(&self) -> bool {
+    fn has_waiter(&self) -> bool {
         let state = self.state.lock();
         state.shut && state.waiting > 0
     }
@@ -72,7 +72,7 @@ impl World {
     }
 
     /// Checks that another informer receives a change, and that a request succeeds.
-    async fn others_go_on(&self) -> Result<(), WorldError> {
+    async fn assert_others_continue(&self) -> Result<(), WorldError> {
         let name = format!("s-{}", self.server.revision());
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": name}});
         self.server.create(&secret)?;
@@ -84,12 +84,16 @@ impl World {
 
     /// Shuts `gate`, triggers it, and checks the other informers. Then opens the gate, and checks that the blocked
     /// informer continues.
-    async fn held_up<K: Cacheable + Resource>(&self, informer: &Informer<K>, gate: &Gate) -> Result<(), WorldError> {
+    async fn check_blocked_informer<K: Cacheable + Resource>(
+        &self,
+        informer: &Informer<K>,
+        gate: &Gate,
+    ) -> Result<(), WorldError> {
         for value in ["2", "3"] {
             gate.set(true);
             self.write(value)?;
-            let held = until(TIMEOUT, || gate.holds_someone()).await;
-            let others = self.others_go_on().await;
+            let held = until(TIMEOUT, || gate.has_waiter()).await;
+            let others = self.assert_others_continue().await;
             gate.set(false);
             held.map_err(|error| format!("no caller reached the gate: {error}"))?;
             others.map_err(|error| format!("the other informers were delayed: {error}"))?;
@@ -116,7 +120,7 @@ async fn hanging_transform_delays_no_other_informer() -> Result<(), WorldError> 
     };
     let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(passing).start()?;
     informer.wait_for_sync(TIMEOUT).await?;
-    world.held_up(&informer, &GATE).await
+    world.check_blocked_informer(&informer, &GATE).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,7 +135,7 @@ async fn blocked_informer_can_be_stopped_and_recreated() -> Result<(), WorldErro
     let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(passing).start()?;
     let registration = informer.on_event(|_| {})?;
     let stopped = async {
-        until(TIMEOUT, || GATE.holds_someone()).await?;
+        until(TIMEOUT, || GATE.has_waiter()).await?;
         informer.stop();
         assert!(!tokio::time::timeout(TIMEOUT, registration.until_synced()).await?, "the handler never syncs");
         let next = world.factory.informer::<ConfigMap>(Scope::all())?;
@@ -156,7 +160,7 @@ async fn hanging_index_function_delays_no_other_informer() -> Result<(), WorldEr
         GATE.pass();
         object.name_any().chars().next()
     });
-    world.held_up(&informer, &GATE).await?;
+    world.check_blocked_informer(&informer, &GATE).await?;
     assert_eq!(index.get(&'a').len(), 1);
     Ok(())
 }
@@ -176,8 +180,8 @@ async fn slow_index_fill_does_not_delay_informer() -> Result<(), WorldError> {
         })
     });
     let goes_on = async {
-        until(TIMEOUT, || GATE.holds_someone()).await?;
-        world.others_go_on().await?;
+        until(TIMEOUT, || GATE.has_waiter()).await?;
+        world.assert_others_continue().await?;
         world.write("2")?;
         world.server.create(&config_map("b", "2"))?;
         until(TIMEOUT, || informer.snapshot().len() == 2).await?;
@@ -205,7 +209,7 @@ async fn hanging_diagnostic_callback_delays_no_other_informer() -> Result<(), Wo
     let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(picky).start()?;
     informer.on_diagnostic(|_| GATE.pass());
     informer.wait_for_sync(TIMEOUT).await?;
-    world.held_up(&informer, &GATE).await
+    world.check_blocked_informer(&informer, &GATE).await
 }
 
 /// Config map that blocks while it is decoded.
@@ -234,7 +238,7 @@ async fn hanging_decode_delays_no_other_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.factory.informer::<SlowToRead>(Scope::all())?;
     informer.wait_for_sync(TIMEOUT).await?;
-    world.held_up(&informer, &READING).await
+    world.check_blocked_informer(&informer, &READING).await
 }
 
 /// Config map that blocks while it is dropped.
@@ -257,5 +261,5 @@ async fn hanging_drop_delays_no_other_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.factory.informer::<SlowToDrop>(Scope::all())?;
     informer.wait_for_sync(TIMEOUT).await?;
-    world.held_up(&informer, &DROPPING).await
+    world.check_blocked_informer(&informer, &DROPPING).await
 }

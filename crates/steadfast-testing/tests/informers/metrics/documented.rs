@@ -35,7 +35,7 @@ async fn alerts_use_existing_metrics_and_labels() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     informer.on_event(|_| {})?;
-    super::settled().await;
+    super::settle().await;
     let scraped = world.scrape()?;
     let named = |name: &str| {
         let family = name.trim_end_matches("_count").trim_end_matches("_bucket").trim_end_matches("_sum");

@@ -11,7 +11,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Action, Controller, back_off};
 use steadfast_testing::{WorldError, config_map};
 
-use super::{SOON, World, settled};
+use super::{EVENT_TIMEOUT, World, settle};
 
 fn events<'a>(kind: &'a str, source: &'a str) -> [(&'a str, &'a str); 2] {
     [("type", kind), ("source", source)]
@@ -31,7 +31,7 @@ async fn events_are_counted_by_type_and_source() -> Result<(), WorldError> {
     let change = serde_json::json!({"data": {"value": "2"}});
     world.server.merge_patch("configmaps", "default", "c", change)?;
     world.server.delete_named("configmaps", "default", "c")?;
-    settled().await;
+    settle().await;
     assert_eq!((count("added", "watch")?, count("updated", "watch")?, count("deleted", "watch")?), (1.0, 1.0, 1.0));
 
     world.server.faults().cut();
@@ -161,7 +161,7 @@ async fn stuck_handler_shows_lag_and_queue() -> Result<(), WorldError> {
     assert_eq!((returned("0")?, returned("1")?), (0.0, 2.0));
 
     stuck.store(false, Ordering::Relaxed);
-    tokio::time::sleep(SOON).await;
+    tokio::time::sleep(EVENT_TIMEOUT).await;
     assert_eq!((of("lag_seconds", "0")?, of("running_calls", "0")?, returned("0")?), (0.0, 0.0, 2.0));
     registration.remove();
     assert!(of("lag_seconds", "0").is_err(), "a removed handler is not in the scrape");
@@ -210,7 +210,7 @@ async fn handlers_of_controllers_have_their_names() -> Result<(), WorldError> {
     let controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).name("shop");
     let reconcile = |_, _| std::future::ready(Ok::<_, std::convert::Infallible>(Action::await_change()));
     let _controller = controller.run(reconcile, back_off, Arc::new(()))?;
-    settled().await;
+    settle().await;
     let called = [("handler_name", "shop"), ("result", "returned")];
     assert_eq!(world.value("steadfast_handler_calls_total", &called)?, 1.0);
     Ok(())

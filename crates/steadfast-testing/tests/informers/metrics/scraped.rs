@@ -8,7 +8,7 @@ use serde_json::json;
 use steadfast::{InformerFactory, Scope};
 use steadfast_testing::{Exposition, InMemory, WorldError, config_map};
 
-use super::{SOON, World, registry, settled};
+use super::{EVENT_TIMEOUT, World, registry, settle};
 
 #[tokio::test(start_paused = true)]
 async fn equal_informers_have_separate_series() -> Result<(), WorldError> {
@@ -17,16 +17,16 @@ async fn equal_informers_have_separate_series() -> Result<(), WorldError> {
     let others = InformerFactory::new(world.factory.connection());
     let second = others.informer::<ConfigMap>(Scope::all())?;
     let third = others.informer::<ConfigMap>(Scope::namespace("default").labels("app=web"))?;
-    others.wait_for_sync(SOON).await?;
+    others.wait_for_sync(EVENT_TIMEOUT).await?;
     let synced = |labels: &[(&str, &str)]| world.value("steadfast_informer_synced", labels);
     assert_eq!((synced(&[("informer", "0")])?, synced(&[("informer", "1")])?), (2.0, 1.0));
     assert_eq!(synced(&[("namespace", "default"), ("resource", "configmaps"), ("version", "v1"), ("group", "")])?, 1.0);
 
     drop((second, third, others));
-    settled().await;
+    settle().await;
     assert_eq!(synced(&[])?, 1.0, "a dropped informer is not in the scrape");
     let again = steadfast::watch::<ConfigMap>(world.factory.connection(), Scope::all())?;
-    settled().await;
+    settle().await;
     assert_eq!((synced(&[("informer", "0")])?, synced(&[("informer", "1")])?), (1.0, 1.0));
     drop((first, again));
     Ok(())
@@ -39,7 +39,7 @@ async fn collector_does_not_keep_connection_alive() -> Result<(), WorldError> {
     let World { server, factory, registry } = world;
     assert!(steadfast::unstable::dialled(factory.connection()) > 0);
     drop(factory);
-    settled().await;
+    settle().await;
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     let scraped = Exposition::parse(&text)?;
@@ -59,7 +59,7 @@ async fn scrape_contains_no_object_data() -> Result<(), WorldError> {
     let secrets = world.factory.informer::<Secret>(Scope::object("default", "planted-name"))?;
     let labelled = world.factory.informer::<Secret>(Scope::all().labels("planted=label"))?;
     secrets.on_event(|_| panic!("planted panic"))?;
-    world.factory.wait_for_sync(SOON).await?;
+    world.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     world.server.faults().undecodable("default", "planted-name", true);
     world.server.faults().reset();
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -96,7 +96,7 @@ async fn servers_with_equal_names_are_distinguished() -> Result<(), WorldError> 
     both.register_collector(Box::new(steadfast::metrics::Metrics::new([world.factory.connection(), &other])));
     let informer = world.synced().await?;
     let theirs = InformerFactory::new(&other).informer::<ConfigMap>(Scope::all())?;
-    theirs.wait_for_sync(SOON).await?;
+    theirs.wait_for_sync(EVENT_TIMEOUT).await?;
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &both)?;
     assert_eq!(Exposition::parse(&text)?.sum("steadfast_informer_objects", &[]), (2.0, 2));

@@ -6,11 +6,11 @@ use steadfast::InjectedFault;
 use steadfast::transport::ConnectionState;
 use steadfast_testing::WorldError;
 
-use crate::connections::world::{World, demand, until};
+use crate::connections::world::{World, ensure, until};
 use crate::connections::{crowd, moving};
 
 /// R1: a peer disappears while no request is in flight.
-async fn a_silent_peer_is_noticed_within_15_seconds(fault: Option<InjectedFault>) -> Result<(), WorldError> {
+async fn silent_peer_is_noticed_within_15_seconds(fault: Option<InjectedFault>) -> Result<(), WorldError> {
     let world = World::new(fault).await?;
     let seen = world.start_informers(1).await?;
     world.server.faults().black_hole(true);
@@ -34,7 +34,7 @@ async fn what_failed_is_never_used_again(fault: Option<InjectedFault>) -> Result
         })
         .await?;
         let after = ask().await?;
-        demand(after != before, || format!("connection {before} again in round {round}"))?;
+        ensure(after != before, || format!("connection {before} again in round {round}"))?;
     }
     Ok(())
 }
@@ -45,10 +45,10 @@ macro_rules! caught {
         #[tokio::test(start_paused = true)]
         async fn $name() -> Result<(), WorldError> {
             $scenario(None).await?;
-            let Err(told) = $scenario(Some(InjectedFault::$fault)).await else {
+            let Err(error) = $scenario(Some(InjectedFault::$fault)).await else {
                 return Err("the scenario does not notice".into());
             };
-            assert!(told.to_string().contains($words), "{told}");
+            assert!(error.to_string().contains($words), "{error}");
             Ok(())
         }
     };
@@ -57,7 +57,7 @@ macro_rules! caught {
 caught!(
     r1_a_silence_without_pings_is_caught,
     Unpinged,
-    a_silent_peer_is_noticed_within_15_seconds,
+    silent_peer_is_noticed_within_15_seconds,
     "in vain waited 15s until it is doubted"
 );
 caught!(

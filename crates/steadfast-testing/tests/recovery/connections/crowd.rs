@@ -11,7 +11,7 @@ use steadfast_apiserver::Verb;
 use steadfast_testing::WorldError;
 use tokio::time::{Instant, timeout};
 
-use crate::connections::world::{World, demand};
+use crate::connections::world::{World, ensure};
 
 const WATCHES: usize = 1000;
 const STREAMS: usize = 100;
@@ -30,9 +30,9 @@ pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFau
     }
     let watches =
         timeout(Duration::from_secs(20), join_all(opening)).await?.into_iter().collect::<Result<Vec<_>, _>>()?;
-    demand(watches.iter().all(|watch| watch.status() == 200), || "a watch was refused".to_owned())?;
+    ensure(watches.iter().all(|watch| watch.status() == 200), || "a watch was refused".to_owned())?;
     let carried = world.connection.connections().len();
-    demand(carried == WATCHES / STREAMS, || format!("{carried} connections for {WATCHES} watches"))?;
+    ensure(carried == WATCHES / STREAMS, || format!("{carried} connections for {WATCHES} watches"))?;
 
     for round in 0..20 {
         let begun = Instant::now();
@@ -44,8 +44,8 @@ pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFau
         let answers = join_all(asked).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         // Virtual time advances only while all tasks wait. A request that waits for a free stream would take longer.
         let waited = begun.elapsed();
-        demand(waited < Duration::from_millis(100), || format!("answered after {waited:?} in round {round}"))?;
-        demand(answers.len() == 50, || "not all are answered".to_owned())?;
+        ensure(waited < Duration::from_millis(100), || format!("answered after {waited:?} in round {round}"))?;
+        ensure(answers.len() == 50, || "not all are answered".to_owned())?;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 
@@ -54,10 +54,10 @@ pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFau
         let kind = if request.verb == Verb::Watch { "watches" } else { "requests" };
         verbs.entry(request.connection).or_default().insert(kind);
     }
-    demand(verbs.values().all(|kinds| kinds.len() == 1), || format!("lists and watches share: {verbs:?}"))?;
+    ensure(verbs.values().all(|kinds| kinds.len() == 1), || format!("lists and watches share: {verbs:?}"))?;
     let reports = world.connection.connections();
-    demand(reports.iter().all(|report| report.streams <= STREAMS), || format!("{reports:?}"))?;
-    demand(reports.len() == WATCHES / STREAMS + 1, || format!("{} connections", reports.len()))?;
+    ensure(reports.iter().all(|report| report.streams <= STREAMS), || format!("{reports:?}"))?;
+    ensure(reports.len() == WATCHES / STREAMS + 1, || format!("{} connections", reports.len()))?;
     drop(watches);
     Ok(())
 }

@@ -7,7 +7,7 @@ use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{CachedConfigMap, ConfigMapInForm, WorldError, builder_in_form, config_map_in};
 use tokio::time::{Instant, sleep};
 
-use crate::connections::world::{World, demand, until};
+use crate::connections::world::{World, ensure, until};
 
 /// Timeout of an API server for a conversion webhook.
 const WEBHOOK: Duration = Duration::from_secs(29);
@@ -42,7 +42,7 @@ async fn hanging_lists_do_not_delay_first_list() -> Result<(), WorldError> {
         sleep(Duration::from_secs(1)).await;
         let took = world.sync(0).await?;
         let limit = Duration::from_millis(limit);
-        demand(took < limit, || format!("beside {crowd} lists that hang, synced after {took:?}"))?;
+        ensure(took < limit, || format!("beside {crowd} lists that hang, synced after {took:?}"))?;
     }
     Ok(())
 }
@@ -57,13 +57,13 @@ async fn repeatedly_hanging_lists_leave_slots_free() -> Result<(), WorldError> {
         // The interval is not a divisor of the timeout, so each sync starts in another phase of the hanging lists.
         sleep(Duration::from_millis(3_700)).await;
         let took = world.sync(index).await?;
-        demand(took < Duration::from_millis(1_100), || format!("number {index} was synced after {took:?}"))?;
+        ensure(took < Duration::from_millis(1_100), || format!("number {index} was synced after {took:?}"))?;
     }
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_that_hang_hold_up_no_relist() -> Result<(), WorldError> {
+async fn hanging_lists_block_no_relist() -> Result<(), WorldError> {
     let world = World::new(None).await?;
     let healthy = world.informer(0)?;
     healthy.wait_for_sync(Duration::from_secs(10)).await?;
@@ -81,7 +81,7 @@ async fn lists_that_hang_hold_up_no_relist() -> Result<(), WorldError> {
             .is_ok_and(|object| object.is_some_and(|object| object.value("value").as_deref() == Some("1")))
     };
     let took = until(Duration::from_secs(60), "the relist is complete", newer).await?;
-    demand(took < Duration::from_secs(3), || format!("listed again after {took:?}"))
+    ensure(took < Duration::from_secs(3), || format!("listed again after {took:?}"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,7 +103,7 @@ async fn stalled_list_delays_no_other_list() -> Result<(), WorldError> {
     }
     sleep(Duration::from_secs(1)).await;
     let took = world.sync(0).await?;
-    demand(took < Duration::from_millis(500), || format!("synced after {took:?}"))?;
+    ensure(took < Duration::from_millis(500), || format!("synced after {took:?}"))?;
     world.server.faults().clear_rules();
     for informer in halfway {
         informer.wait_for_sync(Duration::from_secs(60)).await?;
@@ -112,7 +112,7 @@ async fn stalled_list_delays_no_other_list() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_answered_late_is_taken_in() -> Result<(), WorldError> {
+async fn late_response_is_applied() -> Result<(), WorldError> {
     let world = World::new(None).await?;
     world.server.faults().delay_matching(RequestRule::any().verb(Verb::StreamedList), Duration::from_secs(7));
     let begun = Instant::now();
@@ -120,8 +120,8 @@ async fn what_is_answered_late_is_taken_in() -> Result<(), WorldError> {
     for informer in &informers {
         informer.wait_for_sync(Duration::from_secs(60)).await?;
     }
-    demand(begun.elapsed() < Duration::from_secs(12), || format!("all synced after {:?}", begun.elapsed()))?;
-    demand(world.lists() == 20, || format!("{} lists for 20 informers", world.lists()))
+    ensure(begun.elapsed() < Duration::from_secs(12), || format!("all synced after {:?}", begun.elapsed()))?;
+    ensure(world.lists() == 20, || format!("{} lists for 20 informers", world.lists()))
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,6 +143,6 @@ async fn probe_succeeds_while_other_lists_hang() -> Result<(), WorldError> {
     let lists =
         |request: &steadfast_apiserver::RequestRecord| request.verb == Verb::List && request.path.contains("/team-0/");
     let proofs = world.server.requests().iter().skip(proven).filter(|request| lists(request)).count();
-    demand(proofs > 0, || "no list was asked for as a proof".to_owned())?;
-    demand(healthy.freshness().is_fresh(), || healthy.freshness().to_string())
+    ensure(proofs > 0, || "no list was asked for as a proof".to_owned())?;
+    ensure(healthy.freshness().is_fresh(), || healthy.freshness().to_string())
 }

@@ -7,7 +7,7 @@ use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{CachedConfigMap, ConfigMapInForm, WorldError};
 use tokio::time::{Instant, sleep};
 
-use super::world::{World, demand};
+use super::world::{World, ensure};
 
 /// Returns a client of two replicas. Its informer is ahead of the watch cache of the second replica, which lags from
 /// now on.
@@ -18,7 +18,7 @@ async fn ahead_of_the_second_replica() -> Result<(World, Informer<ConfigMapInFor
     world.server.faults().replica(1).lag(true);
     world.update(0, "1")?;
     sleep(Duration::from_secs(1)).await;
-    demand(value(&informer) == "1", || "the first replica shows the change".to_owned())?;
+    ensure(value(&informer) == "1", || "the first replica shows the change".to_owned())?;
     world.memory.network.send_to(1);
     Ok((world, informer))
 }
@@ -45,11 +45,11 @@ async fn permanently_lagging_replica_costs_one_consistent_list() -> Result<(), W
     let moved = Instant::now();
     while value(&informer) != "2" {
         sleep(Duration::from_millis(50)).await;
-        demand(moved.elapsed() < Duration::from_secs(60), || informer.freshness().to_string())?;
+        ensure(moved.elapsed() < Duration::from_secs(60), || informer.freshness().to_string())?;
     }
     let lists = world.lists() - before;
-    demand(moved.elapsed() < Duration::from_secs(15), || format!("{:?}", moved.elapsed()))?;
-    demand(lists == 3, || format!("{lists} lists: the relist, its retry and a consistent list were expected"))
+    ensure(moved.elapsed() < Duration::from_secs(15), || format!("{:?}", moved.elapsed()))?;
+    ensure(lists == 3, || format!("{lists} lists: the relist, its retry and a consistent list were expected"))
 }
 
 /// Regression test: a resumed watch on a lagging replica cost a probe and a short list per retry, ten requests in 30
@@ -67,15 +67,15 @@ async fn resumed_watch_waits_for_lagging_replica() -> Result<(), WorldError> {
         let caught_up = Instant::now();
         while value(&informer) != "2" || !informer.freshness().is_fresh() {
             sleep(Duration::from_millis(50)).await;
-            demand(caught_up.elapsed() < Duration::from_secs(60), || informer.freshness().to_string())?;
+            ensure(caught_up.elapsed() < Duration::from_secs(60), || informer.freshness().to_string())?;
         }
         let requests = world.server.requests();
         let asked: Vec<_> = requests[before..].iter().filter(|request| request.verb != Verb::Other).collect();
         let probes = asked.iter().filter(|request| request.verb == Verb::Probe).count();
         let log =
             || format!("{lag} s: {:#?}", asked.iter().map(|asked| (&asked.verb, &asked.query)).collect::<Vec<_>>());
-        demand(world.lists() == lists, log)?;
-        demand(probes <= most_probes && asked.len() <= most_requests, log)?;
+        ensure(world.lists() == lists, log)?;
+        ensure(probes <= most_probes && asked.len() <= most_requests, log)?;
     }
     Ok(())
 }

@@ -8,9 +8,9 @@ use steadfast_apiserver::ApiServer;
 use steadfast_testing::WorldError;
 use tokio::time::Instant;
 
-use crate::connections::world::{Log, World, demand, until};
+use crate::connections::world::{Log, World, ensure, until};
 
-const SOON: Duration = Duration::from_secs(2);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// R4, F8: after a GOAWAY, every watch is open on another connection before the old stream is dropped.
 pub(crate) async fn a_drained_connection_is_left_without_a_gap(fault: Option<InjectedFault>) -> Result<(), WorldError> {
@@ -25,20 +25,20 @@ pub(crate) async fn a_drained_connection_is_left_without_a_gap(fault: Option<Inj
     let before: Vec<u64> = world.connection.connections().iter().map(|report| report.id).collect();
     let all_new = || world.connection.connections().iter().all(|report| !before.contains(&report.id));
     while !all_new() {
-        demand(begun.elapsed() < SOON, || "the old connection is still there".to_owned())?;
+        ensure(begun.elapsed() < EVENT_TIMEOUT, || "the old connection is still there".to_owned())?;
         let open = world.server.open_watches(0);
-        demand(open >= 50, || format!("only {open} of 50 watches are open"))?;
-        demand(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), || "in doubt".to_owned())?;
+        ensure(open >= 50, || format!("only {open} of 50 watches are open"))?;
+        ensure(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), || "in doubt".to_owned())?;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let moved = world.watches() - watches;
-    demand(moved == 50, || format!("{moved} watches for 50 moves"))?;
+    ensure(moved == 50, || format!("{moved} watches for 50 moves"))?;
     for index in 0..50 {
         world.update(index, "1")?;
     }
     world.check_contract().await?;
-    demand(world.lists() == lists, || "it was listed again".to_owned())?;
-    demand(log.said().is_empty(), || log.said())
+    ensure(world.lists() == lists, || "it was listed again".to_owned())?;
+    ensure(log.text().is_empty(), || log.text())
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,7 +55,7 @@ async fn rotation_replaces_connections_without_doubt() -> Result<(), WorldError>
         let before: Vec<u64> = world.connection.connections().iter().map(|report| report.id).collect();
         world.connection.drain();
         let all_new = || world.connection.connections().iter().all(|report| !before.contains(&report.id));
-        until(SOON, "the old connections are gone", all_new).await?;
+        until(EVENT_TIMEOUT, "the old connections are gone", all_new).await?;
         assert!(world.connection.connections().iter().map(|report| report.streams).sum::<usize>() >= 20);
         assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
         assert!(world.server.open_watches(0) >= 20);
@@ -64,7 +64,7 @@ async fn rotation_replaces_connections_without_doubt() -> Result<(), WorldError>
         assert_eq!(world.lists(), lists);
         world.update(3, "1")?;
         world.check_contract().await?;
-        assert_eq!(log.said(), "");
+        assert_eq!(log.text(), "");
         for ended in world.connection.recently_closed() {
             assert!(["drained", "its only response was dropped"].contains(&ended.why.as_str()), "{ended}");
         }
@@ -101,7 +101,7 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), WorldError> {
     tokio::time::sleep_until(begun + Duration::from_secs(15)).await;
     let ended = world.connection.recently_closed();
     assert!(ended.iter().any(|ended| ended.why.contains("no answer to a ping")), "{ended:?}");
-    assert_eq!(log.said(), "", "a timely move must not be logged");
+    assert_eq!(log.text(), "", "a timely move must not be logged");
     Ok(())
 }
 
@@ -118,7 +118,7 @@ async fn late_pong_moves_no_watch() -> Result<(), WorldError> {
     assert!(another(), "the replacement is dialled without a waiting request");
     tokio::time::sleep(Duration::from_secs(1)).await;
     world.server.faults().black_hole(false);
-    until(SOON, "all are well", || !suspect() && !another()).await?;
+    until(EVENT_TIMEOUT, "all are well", || !suspect() && !another()).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
     assert_eq!(steadfast::unstable::dialled(&world.connection), dialled + 1);

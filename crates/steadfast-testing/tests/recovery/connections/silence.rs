@@ -9,11 +9,11 @@ use steadfast_apiserver::{
 use steadfast_testing::{ConfigMapInForm, WorldError, builder_in_form};
 use tokio::time::{Instant, sleep};
 
-use crate::connections::world::{World, demand, until};
+use crate::connections::world::{World, ensure, until};
 
 impl World {
     /// Returns the liveness probes on silent connections so far.
-    fn questions(&self) -> Vec<RequestRecord> {
+    fn liveness_probes(&self) -> Vec<RequestRecord> {
         self.server.requests().into_iter().filter(|request| request.path == "/livez/ping").collect()
     }
 
@@ -53,8 +53,8 @@ async fn doubt(
     world.server.faults().freeze(true);
     let suspect = || informers.iter().all(|informer| matches!(informer.freshness(), Freshness::Suspect(_)));
     let took = until(Duration::from_secs(100), "both are suspect", suspect).await?;
-    let told = informers[0].freshness().to_string();
-    demand(told.contains("the server answers nothing"), || told)?;
+    let text = informers[0].freshness().to_string();
+    ensure(text.contains("the server answers nothing"), || text)?;
     Ok(took)
 }
 
@@ -66,7 +66,7 @@ async fn frozen_server_behind_proxy_is_detected() -> Result<(), WorldError> {
         for world in [http2, http1] {
             let informers = [world.informer(0)?, world.informer(1)?];
             let took = doubt(&world, &informers, after).await?;
-            demand(took <= Duration::from_secs(15), || format!("frozen after {after:?}, reported after {took:?}"))?;
+            ensure(took <= Duration::from_secs(15), || format!("frozen after {after:?}, reported after {took:?}"))?;
         }
     }
     Ok(())
@@ -85,8 +85,8 @@ async fn thawed_server_is_fresh_without_list() -> Result<(), WorldError> {
         let fresh = || informers.iter().all(|informer| informer.freshness().is_fresh());
         let took = until(Duration::from_secs(60), "both are fresh", fresh).await?;
         // A probe starts within two seconds. Its short watch takes four more seconds if no event arrives (R2).
-        demand(took < Duration::from_secs(7), || format!("fresh again after {took:?}"))?;
-        demand(world.lists() - lists <= of_versions, || format!("{} lists", world.lists() - lists))?;
+        ensure(took < Duration::from_secs(7), || format!("fresh again after {took:?}"))?;
+        ensure(world.lists() - lists <= of_versions, || format!("{} lists", world.lists() - lists))?;
     }
     Ok(())
 }
@@ -96,10 +96,10 @@ async fn silent_connection_is_probed_every_ten_seconds() -> Result<(), WorldErro
     for (world, connections) in [(World::new(None).await?, 1), (World::over_http1().await?, 1)] {
         let _seen = world.start_informers(40).await?;
         sleep(Duration::from_secs(30)).await;
-        let before = world.questions().len();
+        let before = world.liveness_probes().len();
         sleep(Duration::from_secs(55)).await;
-        let asked = world.questions().len() - before;
-        demand((4 * connections..=6 * connections).contains(&asked), || format!("{asked} questions in 55 s"))?;
+        let asked = world.liveness_probes().len() - before;
+        ensure((4 * connections..=6 * connections).contains(&asked), || format!("{asked} questions in 55 s"))?;
     }
     Ok(())
 }
@@ -110,9 +110,9 @@ async fn probe_uses_connection_of_watches() -> Result<(), WorldError> {
     let _seen = world.start_informers(18).await?;
     sleep(Duration::from_secs(50)).await;
     let open = world.open_connections();
-    demand(open == 2, || format!("{open} connections for 18 watches, where ten streams fit on one"))?;
-    let asked = world.questions().len();
-    demand(asked >= 6, || format!("{asked} questions on two connections"))
+    ensure(open == 2, || format!("{open} connections for 18 watches, where ten streams fit on one"))?;
+    let asked = world.liveness_probes().len();
+    ensure(asked >= 6, || format!("{asked} questions on two connections"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,26 +124,26 @@ async fn any_response_suffices_and_events_replace_probes() -> Result<(), WorldEr
         sleep(Duration::from_secs(4)).await;
         world.update(0, &round.to_string())?;
     }
-    demand(world.questions().is_empty(), || "asked, though events came".to_owned())?;
+    ensure(world.liveness_probes().is_empty(), || "asked, though events came".to_owned())?;
     for code in [401, 403, 404, 500, 503] {
         world.server.faults().respond(RequestRule::any().verb(Verb::Other), InjectedResponse::code(code));
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(40) {
             sleep(Duration::from_millis(100)).await;
-            demand(informer.freshness().is_fresh(), || format!("{code}: {}", informer.freshness()))?;
+            ensure(informer.freshness().is_fresh(), || format!("{code}: {}", informer.freshness()))?;
         }
         world.server.faults().clear_rules();
     }
-    demand(world.questions().len() > 10, || "nothing was asked".to_owned())
+    ensure(world.liveness_probes().len() > 10, || "nothing was asked".to_owned())
 }
 
 /// Waits until an informer with a pending watch head is in doubt. Checks the time and the reason.
 async fn doubt_of_a_head(informer: &Informer<ConfigMapInForm>) -> Result<(), WorldError> {
     let suspect = || matches!(informer.freshness(), Freshness::Suspect(_));
     let took = until(Duration::from_secs(100), "it is suspect", suspect).await?;
-    let told = informer.freshness().to_string();
-    demand(told.contains("answers nothing on this connection, not even the watch"), || told)?;
-    demand(took <= Duration::from_secs(15), || format!("reported after {took:?}"))
+    let text = informer.freshness().to_string();
+    ensure(text.contains("answers nothing on this connection, not even the watch"), || text)?;
+    ensure(took <= Duration::from_secs(15), || format!("reported after {took:?}"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,12 +156,12 @@ async fn freeze_before_watch_head_is_detected() -> Result<(), WorldError> {
         let lists = world.lists();
         for _ in 0..40 {
             sleep(Duration::from_secs(1)).await;
-            demand(!informer.freshness().is_fresh(), || "called fresh by a server that is frozen".to_owned())?;
+            ensure(!informer.freshness().is_fresh(), || "called fresh by a server that is frozen".to_owned())?;
         }
         world.thaw();
         let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
-        demand(took < Duration::from_secs(20), || format!("fresh again after {took:?}"))?;
-        demand(world.lists() == lists, || format!("{} lists", world.lists() - lists))?;
+        ensure(took < Duration::from_secs(20), || format!("fresh again after {took:?}"))?;
+        ensure(world.lists() == lists, || format!("{} lists", world.lists() - lists))?;
     }
     Ok(())
 }
@@ -180,7 +180,7 @@ async fn freeze_before_resumed_watch_head_is_detected() -> Result<(), WorldError
             doubt_of_a_head(&informer).await?;
             world.thaw();
             let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
-            demand(took < Duration::from_secs(10), || format!("fresh again after {took:?}"))?;
+            ensure(took < Duration::from_secs(10), || format!("fresh again after {took:?}"))?;
         }
     }
     Ok(())
@@ -197,8 +197,8 @@ async fn freeze_while_watch_moves_is_detected() -> Result<(), WorldError> {
     doubt_of_a_head(&informer).await?;
     world.thaw();
     let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
-    demand(took < Duration::from_secs(10), || format!("fresh again after {took:?}"))?;
-    demand(world.lists() == 1, || format!("{} lists", world.lists()))
+    ensure(took < Duration::from_secs(10), || format!("fresh again after {took:?}"))?;
+    ensure(world.lists() == 1, || format!("{} lists", world.lists()))
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,9 +207,9 @@ async fn http1_watch_on_list_connection_is_probed() -> Result<(), WorldError> {
     let informer = world.paging()?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(1)).await;
-    demand(world.open_connections() == 1, || format!("{} connections", world.open_connections()))?;
+    ensure(world.open_connections() == 1, || format!("{} connections", world.open_connections()))?;
     let took = doubt(&world, &[informer], Duration::from_secs(30)).await?;
-    demand(took <= Duration::from_secs(15), || format!("reported after {took:?}"))
+    ensure(took <= Duration::from_secs(15), || format!("reported after {took:?}"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -221,8 +221,8 @@ async fn watch_without_head_moves_to_another_replica() -> Result<(), WorldError>
     world.memory.network.send_to(1);
     doubt_of_a_head(&informer).await?;
     let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
-    demand(took < Duration::from_secs(10), || format!("fresh again after {took:?}, at the other replica"))?;
-    demand(world.lists() == 1, || format!("{} lists", world.lists()))
+    ensure(took < Duration::from_secs(10), || format!("fresh again after {took:?}, at the other replica"))?;
+    ensure(world.lists() == 1, || format!("{} lists", world.lists()))
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,10 +234,10 @@ async fn slow_head_of_live_server_is_fresh() -> Result<(), WorldError> {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(40) {
             sleep(Duration::from_millis(100)).await;
-            demand(informer.freshness().is_fresh(), || informer.freshness().to_string())?;
+            ensure(informer.freshness().is_fresh(), || informer.freshness().to_string())?;
         }
-        let asked = world.questions().len();
-        demand((1..=4).contains(&asked), || format!("{asked} questions in 40 s"))?;
+        let asked = world.liveness_probes().len();
+        ensure((1..=4).contains(&asked), || format!("{asked} questions in 40 s"))?;
     }
     Ok(())
 }
@@ -254,8 +254,8 @@ async fn watch_on_unused_connection_has_ten_seconds() -> Result<(), WorldError> 
     let second = builder_in_form(&world.factory, Scope::namespace("default")).streamed_lists(false).start()?;
     second.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(9)).await;
-    demand(world.open_connections() == 2, || format!("{} connections", world.open_connections()))?;
-    demand(world.questions().is_empty(), || "asked, though nothing was silent for long".to_owned())?;
+    ensure(world.open_connections() == 2, || format!("{} connections", world.open_connections()))?;
+    ensure(world.liveness_probes().is_empty(), || "asked, though nothing was silent for long".to_owned())?;
     sleep(Duration::from_secs(3)).await;
-    demand(world.questions().len() == 1, || format!("{} questions", world.questions().len()))
+    ensure(world.liveness_probes().len() == 1, || format!("{} questions", world.liveness_probes().len()))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steadfast_testing::WorldError;
 
-use crate::connections::world::{Log, World, demand};
+use crate::connections::world::{Log, World, ensure};
 
 const WATCHES: usize = 20;
 
@@ -25,18 +25,18 @@ async fn ten_goaways_per_second_lose_no_event() -> Result<(), WorldError> {
             world.update((round + index * 5) % WATCHES, &round.to_string())?;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
-        demand(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), || {
+        ensure(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), || {
             format!("in doubt in round {round}")
         })?;
         let (open, watches) = (world.open_connections(), world.server.open_watches(0));
-        demand(open <= watches + WITHOUT_WATCHES, || {
+        ensure(open <= watches + WITHOUT_WATCHES, || {
             format!("{open} connections for {watches} watches in round {round}")
         })?;
-        demand((WATCHES..=2 * WATCHES).contains(&watches), || {
+        ensure((WATCHES..=2 * WATCHES).contains(&watches), || {
             format!("{watches} watches of {WATCHES} informers are open in round {round}")
         })?;
     }
     world.check_contract().await?;
-    demand(world.lists() == lists, || "it was listed again".to_owned())?;
-    demand(log.said().is_empty(), || log.said())
+    ensure(world.lists() == lists, || "it was listed again".to_owned())?;
+    ensure(log.text().is_empty(), || log.text())
 }

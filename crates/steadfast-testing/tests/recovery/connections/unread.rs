@@ -10,7 +10,7 @@ use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_testing::{CachedConfigMap, ConfigMapInForm, Recording, WorldError, config_map_in};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::connections::world::{World, demand, until};
+use crate::connections::world::{World, ensure, until};
 
 /// Number of large objects. Their total size exceeds the bytes that the server may send before the client reads.
 const OBJECTS: usize = 6;
@@ -20,13 +20,13 @@ const OBJECT: usize = 900 * 1024;
 const UNREAD: usize = 20;
 
 /// Maximum duration of an unobstructed response.
-const PROMPT: Duration = Duration::from_secs(1);
+const MAX_RESPONSE_TIME: Duration = Duration::from_secs(1);
 
 const LARGE: &str = "/api/v1/namespaces/kube-system/configmaps";
 const SMALL: &str = "/api/v1/namespaces/default/pods";
 
 /// Returns a server that never disconnects a client that does not read.
-fn patient() -> ApiServerBuilder {
+fn server_without_slow_client_limit() -> ApiServerBuilder {
     ApiServer::builder().slow_watch(1_000_000, Duration::from_secs(100_000))
 }
 
@@ -52,14 +52,14 @@ async fn change_all(world: &World, recordings: &[Recording<ConfigMapInForm>], va
         let found = recording.informer().snapshot().get(Some(&format!("team-{index}")), "a").found();
         found.is_some_and(|found| found.value("value").as_deref() == Some(value))
     };
-    until(PROMPT, "what was written has arrived", || recordings.iter().enumerate().all(has_it)).await?;
+    until(MAX_RESPONSE_TIME, "what was written has arrived", || recordings.iter().enumerate().all(has_it)).await?;
     let fresh = recordings.iter().all(|recording| recording.informer().freshness().is_fresh());
-    demand(fresh, || "an informer has a doubt".to_owned())
+    ensure(fresh, || "an informer has a doubt".to_owned())
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_nobody_reads_delay_no_informer() -> Result<(), WorldError> {
-    let world = World::of(patient(), None).await?;
+async fn unread_watches_delay_no_informer() -> Result<(), WorldError> {
+    let world = World::of(server_without_slow_client_limit(), None).await?;
     let recordings = world.start_informers(3).await?;
     let client = world.connection.client();
     let mut unread = Vec::new();
@@ -78,7 +78,7 @@ async fn watches_that_nobody_reads_delay_no_informer() -> Result<(), WorldError>
 
 #[tokio::test(start_paused = true)]
 async fn unread_responses_delay_no_other_request() -> Result<(), WorldError> {
-    let world = World::of(patient(), None).await?;
+    let world = World::of(server_without_slow_client_limit(), None).await?;
     fill(&world)?;
     let client = world.connection.client();
     let mut unread = Vec::new();
@@ -88,10 +88,11 @@ async fn unread_responses_delay_no_other_request() -> Result<(), WorldError> {
     sleep(Duration::from_secs(5)).await;
     let begun = Instant::now();
     let answer = client.send(get(SMALL)?).await?;
-    let body = timeout(PROMPT, answer.into_body().collect()).await.map_err(|_| "it does not end")??.to_bytes();
-    demand(body.starts_with(b"{\"kind\":\"PodList\""), || format!("{body:?}"))?;
-    demand(begun.elapsed() < PROMPT, || format!("answered after {:?}", begun.elapsed()))?;
-    let recordings = timeout(PROMPT, world.start_informers(3)).await.map_err(|_| "no informer syncs")??;
+    let body =
+        timeout(MAX_RESPONSE_TIME, answer.into_body().collect()).await.map_err(|_| "it does not end")??.to_bytes();
+    ensure(body.starts_with(b"{\"kind\":\"PodList\""), || format!("{body:?}"))?;
+    ensure(begun.elapsed() < MAX_RESPONSE_TIME, || format!("answered after {:?}", begun.elapsed()))?;
+    let recordings = timeout(MAX_RESPONSE_TIME, world.start_informers(3)).await.map_err(|_| "no informer syncs")??;
     change_all(&world, &recordings, "1").await?;
     drop(unread);
     world.check_contract().await
@@ -99,9 +100,9 @@ async fn unread_responses_delay_no_other_request() -> Result<(), WorldError> {
 
 /// HTTP/1.1 needs a connection per response. Unread responses must not exhaust the connections.
 #[tokio::test(start_paused = true)]
-async fn answers_that_nobody_reads_leave_informers_connections() -> Result<(), WorldError> {
+async fn unread_responses_leave_informers_connections() -> Result<(), WorldError> {
     let settings = Settings { max_connections: 16, max_waiting: 30, ..Settings::default() };
-    let world = World::with(patient(), settings, None).await?;
+    let world = World::with(server_without_slow_client_limit(), settings, None).await?;
     fill(&world)?;
     let client = world.connection.client();
     let asked: Vec<_> = (0..50)
@@ -118,12 +119,12 @@ async fn answers_that_nobody_reads_leave_informers_connections() -> Result<(), W
         })
         .collect();
     sleep(Duration::from_secs(1)).await;
-    let recordings = timeout(PROMPT, world.start_informers(3)).await.map_err(|_| "no informer syncs")??;
+    let recordings = timeout(MAX_RESPONSE_TIME, world.start_informers(3)).await.map_err(|_| "no informer syncs")??;
     change_all(&world, &recordings, "1").await?;
     sleep(Duration::from_secs(60)).await;
     change_all(&world, &recordings, "2").await?;
     let busy = asked.iter().filter(|asked| asked.is_finished()).count();
-    demand(busy == 50 - 12, || format!("{busy} of 50 were refused"))?;
+    ensure(busy == 50 - 12, || format!("{busy} of 50 were refused"))?;
     for asked in asked {
         asked.abort();
     }

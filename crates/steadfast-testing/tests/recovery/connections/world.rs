@@ -105,7 +105,7 @@ impl World {
     pub(crate) async fn check_contract(&self) -> Result<(), WorldError> {
         self.recorder.settle(&self.server).await;
         let report = Terms::default().judge(&history(&self.server, "", "configmaps")?, &self.recorder.trace());
-        demand(report.passed(), || format!("{report:#?}"))
+        ensure(report.passed(), || format!("{report:#?}"))
     }
 }
 
@@ -117,7 +117,7 @@ impl Drop for World {
 }
 
 /// Returns an error with this text unless the condition holds.
-pub(crate) fn demand(holds: bool, wrong: impl FnOnce() -> String) -> Result<(), WorldError> {
+pub(crate) fn ensure(holds: bool, wrong: impl FnOnce() -> String) -> Result<(), WorldError> {
     if holds { Ok(()) } else { Err(wrong().into()) }
 }
 
@@ -160,7 +160,7 @@ impl Log {
     }
 
     /// Returns the diagnostics, which are empty during a healthy run.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.lines.0.lock()).into_owned()
     }
 }

@@ -18,7 +18,7 @@ async fn lossy(
     for name in ["changed", "deleted", "same"] {
         world.server.create(&config_map(name, "1"))?;
     }
-    world.noise(5 * SOON);
+    world.write_periodically(5 * SHORT_TIME);
     let recorder = Recorder::of(&world.server);
     let informer = started(world.build().audit_every(AUDIT_PERIOD), fault).await?;
     let notes = notes(&informer);
@@ -47,10 +47,10 @@ async fn lossy(
 async fn audit_repairs_lost_events_within_period() -> Result<(), WorldError> {
     let (world, recorder, seen, lost) = lossy(None).await?;
     assert_eq!(lost, 3);
-    assert_eq!(seen.in_words("default/changed"), ["Added", "Updated"]);
-    assert_eq!(seen.in_words("default/deleted"), ["Added", "Deleted Inferred Deleted"]);
-    assert_eq!(seen.in_words("default/created"), ["Added"]);
-    assert_eq!(seen.in_words("default/same"), ["Added"]);
+    assert_eq!(seen.descriptions("default/changed"), ["Added", "Updated"]);
+    assert_eq!(seen.descriptions("default/deleted"), ["Added", "Deleted Inferred Deleted"]);
+    assert_eq!(seen.descriptions("default/created"), ["Added"]);
+    assert_eq!(seen.descriptions("default/same"), ["Added"]);
     assert!(seen.informer().freshness().is_fresh(), "{}", seen.informer().freshness());
     let counts = world.server.request_counts();
     assert_eq!((counts.streamed_lists, counts.lists), (1, 2), "the first list, the audit, the repair");
@@ -65,7 +65,7 @@ async fn audit_repairs_lost_events_within_period() -> Result<(), WorldError> {
 async fn blind_audit_is_detected() -> Result<(), WorldError> {
     let (world, recorder, seen, lost) = lossy(Some(InjectedFault::BlindAudit)).await?;
     assert_eq!(lost, 0);
-    assert_eq!(seen.in_words("default/deleted"), ["Added"]);
+    assert_eq!(seen.descriptions("default/deleted"), ["Added"]);
     recorder.settle_at(&world.server.revision().to_string(), PERIOD).await;
     let terms = Terms { audit: Some(AUDIT_PERIOD), ..Terms::default() };
     let report = terms.judge(&history(&world.server, "", "configmaps")?, &recorder.trace());
@@ -81,7 +81,7 @@ async fn disabled_audit_sends_no_request() -> Result<(), WorldError> {
     world.server.faults().drop_next_event("configmaps");
     world.server.delete_named("configmaps", "default", "a")?;
     tokio::time::sleep(HOUR).await;
-    assert!(held(&informer, "a"));
+    assert!(is_cached(&informer, "a"));
     assert_eq!(world.server.request_counts().full_transfers(), 1);
     Ok(())
 }
@@ -115,7 +115,7 @@ async fn changes_during_audit_cause_no_alarm() -> Result<(), WorldError> {
     let audits = noted(&notes, |note| matches!(note, Diagnostic::Audited { .. }));
     assert!(audits >= 4, "{audits}");
     assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Lost { .. } | Diagnostic::Relisting { .. })), 0);
-    assert!(world.cost_since(begin).lists <= 7, "{:?}", world.cost_since(begin));
+    assert!(world.requests_since(begin).lists <= 7, "{:?}", world.requests_since(begin));
     Ok(())
 }
 
@@ -138,7 +138,7 @@ async fn audit_detects_restore_with_newer_versions() -> Result<(), WorldError> {
     }
     world.server.faults().heal();
     tokio::time::sleep(AUDIT_PERIOD).await;
-    assert!(!held(&informer, "gone") && held(&informer, "new-0") && held(&informer, "kept"));
+    assert!(!is_cached(&informer, "gone") && is_cached(&informer, "new-0") && is_cached(&informer, "kept"));
     let back = informer.lister()?.get("default", "back")?.expect("the backup contains the object");
     assert_eq!(back.value("value").as_deref(), Some("1"));
     assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::NewEpoch { .. })), 1);

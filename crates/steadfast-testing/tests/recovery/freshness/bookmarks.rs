@@ -5,13 +5,13 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn rising_bookmarks_need_few_other_proofs() -> Result<(), WorldError> {
     let world = World::new().await?;
-    world.noise(5 * SOON);
+    world.write_periodically(5 * SHORT_TIME);
     let informer = world.synced().await?;
-    let begin = world.server.elapsed() + SOON;
-    let told = told(&informer, HOUR).await;
-    assert_eq!(told.states, ["fresh"], "{:?}", told.causes);
-    assert!(told.oldest <= PERIOD + PERIOD / 8, "{:?}", told.oldest);
-    let cost = world.cost_since(begin);
+    let begin = world.server.elapsed() + SHORT_TIME;
+    let observed = observe_freshness(&informer, HOUR).await;
+    assert_eq!(observed.states, ["fresh"], "{:?}", observed.causes);
+    assert!(observed.oldest <= PERIOD + PERIOD / 8, "{:?}", observed.oldest);
+    let cost = world.requests_since(begin);
     assert_eq!(cost.lists, 0);
     // Between the end of a watch and the start of the next, two bookmarks may be further apart than a period.
     assert!(cost.probes <= cost.watches && cost.short_watches <= cost.probes, "{cost:?}");
@@ -23,13 +23,13 @@ async fn rising_bookmarks_need_few_other_proofs() -> Result<(), WorldError> {
 async fn equal_bookmarks_cost_one_probe_per_period() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().rare_progress(true);
-    world.noise(5 * SOON);
+    world.write_periodically(5 * SHORT_TIME);
     let informer = world.synced().await?;
-    let begin = world.server.elapsed() + SOON;
-    let told = told(&informer, HOUR).await;
-    assert_eq!(told.states, ["fresh"], "{:?}", told.causes);
-    assert!(told.oldest <= 2 * PERIOD, "{:?}", told.oldest);
-    let cost = world.cost_since(begin);
+    let begin = world.server.elapsed() + SHORT_TIME;
+    let observed = observe_freshness(&informer, HOUR).await;
+    assert_eq!(observed.states, ["fresh"], "{:?}", observed.causes);
+    assert!(observed.oldest <= 2 * PERIOD, "{:?}", observed.oldest);
+    let cost = world.requests_since(begin);
     assert_eq!(cost.lists, 0);
     assert!((10..=60).contains(&cost.probes) && cost.short_watches <= cost.probes, "{cost:?}");
     assert!((5..=12).contains(&cost.watches), "no watch because of silence: {cost:?}");
@@ -39,8 +39,8 @@ async fn equal_bookmarks_cost_one_probe_per_period() -> Result<(), WorldError> {
 /// Freezes the etcd behind a live server, with bookmarks every 10 s. Returns `true` if this was noticed within two
 /// bookmark periods plus the time of a probe.
 async fn frozen_etcd(fault: Option<InjectedFault>) -> Result<bool, WorldError> {
-    let (world, informer) = in_rhythm(fault).await?;
-    assert_eq!(told(&informer, PERIOD).await.states, ["fresh"]);
+    let (world, informer) = with_regular_bookmarks(fault).await?;
+    assert_eq!(observe_freshness(&informer, PERIOD).await.states, ["fresh"]);
     world.server.faults().freeze_etcd(true);
     Ok(until(PERIOD / 6 * 2, || !informer.freshness().is_fresh()).await.is_ok())
 }
@@ -55,7 +55,7 @@ async fn frozen_etcd_is_noticed_within_two_periods() -> Result<(), WorldError> {
 
 #[tokio::test(start_paused = true)]
 async fn frozen_server_is_noticed_within_two_periods() -> Result<(), WorldError> {
-    let (world, informer) = in_rhythm(None).await?;
+    let (world, informer) = with_regular_bookmarks(None).await?;
     world.server.faults().freeze(true);
     let noticed = until(PERIOD / 6 * 2, || !informer.freshness().is_fresh()).await?;
     assert!(noticed > Duration::from_secs(3), "not before a response is late: {noticed:?}");
@@ -69,10 +69,10 @@ async fn frozen_server_is_noticed_within_two_periods() -> Result<(), WorldError>
 /// Stalls a stream with bookmarks every 10 s. Returns `true` if another watch delivered the missing events within three
 /// bookmark periods.
 async fn stalled(fault: Option<InjectedFault>) -> Result<bool, WorldError> {
-    let (world, informer) = in_rhythm(fault).await?;
+    let (world, informer) = with_regular_bookmarks(fault).await?;
     world.server.faults().stall_streams(true);
     world.server.create(&config_map("b", "1"))?;
-    Ok(until(PERIOD / 2, || held(&informer, "b")).await.is_ok())
+    Ok(until(PERIOD / 2, || is_cached(&informer, "b")).await.is_ok())
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,11 +91,11 @@ async fn newly_quiet_stream_is_probed_periodically() -> Result<(), WorldError> {
     let informer = world.synced().await?;
     for number in 0..30 {
         world.server.create(&config_map(&format!("c-{number}"), "1"))?;
-        tokio::time::sleep(SOON).await;
+        tokio::time::sleep(SHORT_TIME).await;
     }
     let begin = world.server.elapsed();
-    assert_eq!(told(&informer, HOUR).await.states, ["fresh"]);
-    let cost = world.cost_since(begin);
+    assert_eq!(observe_freshness(&informer, HOUR).await.states, ["fresh"]);
+    let cost = world.requests_since(begin);
     assert!(cost.probes <= 64, "one probe per minute, and a few until the interval was reset: {cost:?}");
     assert_eq!((cost.lists, cost.short_watches), (0, 0));
     Ok(())

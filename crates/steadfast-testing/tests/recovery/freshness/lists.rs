@@ -10,10 +10,10 @@ async fn probes_keep_stream_without_bookmarks_fresh() -> Result<(), WorldError> 
     let world = World::without_bookmarks().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
-    let begin = world.server.elapsed() + SOON;
-    let told = told(&informer, HOUR).await;
-    assert_eq!(told.states, ["fresh"], "{:?}", told.causes);
-    let cost = world.cost_since(begin);
+    let begin = world.server.elapsed() + SHORT_TIME;
+    let observed = observe_freshness(&informer, HOUR).await;
+    assert_eq!(observed.states, ["fresh"], "{:?}", observed.causes);
+    let cost = world.requests_since(begin);
     assert_eq!((cost.lists, cost.short_watches), (0, 0));
     assert!(cost.probes <= 60 && (5..=12).contains(&cost.watches), "{cost:?}");
     Ok(())
@@ -23,16 +23,16 @@ async fn probes_keep_stream_without_bookmarks_fresh() -> Result<(), WorldError> 
 async fn freshness_without_bookmarks_ends_after_two_periods() -> Result<(), WorldError> {
     let world = World::without_bookmarks().await?;
     world.server.create(&config_map("a", "1"))?;
-    world.noise(5 * SOON);
+    world.write_periodically(5 * SHORT_TIME);
     let informer = world.synced().await?;
-    let begin = world.server.elapsed() + SOON;
-    let told = told(&informer, HOUR).await;
-    assert!(told.oldest <= 2 * PERIOD, "{:?}", told.oldest);
-    assert!(told.fresh_for >= HOUR / 3, "{:?}", told.fresh_for);
-    assert!(!told.states.contains(&"suspect"), "missing bookmarks alone cause no doubt: {:?}", told.causes);
-    let causes: Vec<&str> = told.causes.iter().map(|cause| &**cause).collect();
+    let begin = world.server.elapsed() + SHORT_TIME;
+    let observed = observe_freshness(&informer, HOUR).await;
+    assert!(observed.oldest <= 2 * PERIOD, "{:?}", observed.oldest);
+    assert!(observed.fresh_for >= HOUR / 3, "{:?}", observed.fresh_for);
+    assert!(!observed.states.contains(&"suspect"), "missing bookmarks alone cause no doubt: {:?}", observed.causes);
+    let causes: Vec<&str> = observed.causes.iter().map(|cause| &**cause).collect();
     assert!(causes.iter().all(|cause| cause.contains("the server sends no bookmarks")), "{causes:?}");
-    let cost = world.cost_since(begin);
+    let cost = world.requests_since(begin);
     assert!((10..=LISTS_AN_HOUR).contains(&cost.lists), "{cost:?}");
     // Two short watches per list: one when the list's proof is one period old, and one when the next list is due.
     assert!(cost.short_watches <= 2 * LISTS_AN_HOUR + 4 && (5..=12).contains(&cost.watches), "{cost:?}");
@@ -43,13 +43,13 @@ async fn freshness_without_bookmarks_ends_after_two_periods() -> Result<(), Worl
 async fn longer_period_keeps_informer_fresh() -> Result<(), WorldError> {
     let world = World::without_bookmarks().await?;
     world.server.create(&config_map("a", "1"))?;
-    world.noise(5 * SOON);
+    world.write_periodically(5 * SHORT_TIME);
     let informer = started(world.build().max_period(5 * PERIOD), None).await?;
-    let begin = world.server.elapsed() + SOON;
-    let told = told(&informer, HOUR).await;
-    assert_eq!(told.states, ["fresh"], "{:?}", told.causes);
-    assert!(told.oldest <= 10 * PERIOD, "{:?}", told.oldest);
-    let cost = world.cost_since(begin);
+    let begin = world.server.elapsed() + SHORT_TIME;
+    let observed = observe_freshness(&informer, HOUR).await;
+    assert_eq!(observed.states, ["fresh"], "{:?}", observed.causes);
+    assert!(observed.oldest <= 10 * PERIOD, "{:?}", observed.oldest);
+    let cost = world.requests_since(begin);
     assert!(cost.lists <= LISTS_AN_HOUR && cost.short_watches <= 2 * LISTS_AN_HOUR + 4, "{cost:?}");
     Ok(())
 }
@@ -62,7 +62,7 @@ async fn list_detects_stalled_stream_without_bookmarks() -> Result<(), WorldErro
     let notes = notes(&informer);
     world.server.faults().stall_streams(true);
     world.server.create(&config_map("b", "1"))?;
-    until(2 * PERIOD, || held(&informer, "b")).await?;
+    until(2 * PERIOD, || is_cached(&informer, "b")).await?;
     until(PERIOD, || informer.freshness().is_fresh()).await?;
     assert_eq!(
         noted(&notes, |note| matches!(note, Diagnostic::Relisting { .. })),

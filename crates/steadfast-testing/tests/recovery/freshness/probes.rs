@@ -19,8 +19,8 @@ async fn hundred_silent_informers_share_one_probe() -> Result<(), WorldError> {
     }
     world.factory.wait_for_sync(PERIOD).await?;
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
-    secrets.wait_for_sync(SOON).await?;
-    let begin = world.server.elapsed() + SOON;
+    secrets.wait_for_sync(SHORT_TIME).await?;
+    let begin = world.server.elapsed() + SHORT_TIME;
     tokio::time::sleep(PERIOD + PERIOD / 5).await;
     let of = |resource: &str| {
         let requests = world.server.requests();

@@ -13,17 +13,17 @@ async fn ten_waits(
 ) -> Result<Vec<RequestRecord>, WorldError> {
     let informer = started(builder, None).await?;
     let notes = notes(&informer);
-    tokio::time::sleep(SOON).await;
+    tokio::time::sleep(SHORT_TIME).await;
     let since = world.server.elapsed();
     for number in 0..10 {
         if number == 5 {
-            world.noise(SOON / 4);
+            world.write_periodically(SHORT_TIME / 4);
         }
         let written = world.server.create(&config_map(&format!("out-{number}"), "1"))?;
         let written: ConfigMap = serde_json::from_value(written)?;
         let begun = Instant::now();
         informer.wait_for(&written).await?;
-        assert!(begun.elapsed() < 4 * SOON, "wait {number} took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < 4 * SHORT_TIME, "wait {number} took {:?}", begun.elapsed());
         assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
     }
     assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Suspect { .. })), 0, "{:?}", notes.lock());
@@ -56,7 +56,7 @@ async fn waits_outside_selector_cause_no_doubt() -> Result<(), WorldError> {
 async fn waits_without_streamed_lists_cause_no_doubt() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     world.server.faults().refuse_streamed_lists(true);
-    world.noise(SOON);
+    world.write_periodically(SHORT_TIME);
     let builder = builder_in_form(&world.factory, Scope::all().labels("app=web"));
     let requests = ten_waits(&world, builder).await?;
     assert!(
@@ -75,13 +75,13 @@ async fn wait_tolerates_server_behind_probe() -> Result<(), WorldError> {
     world.server.faults().lag(true);
     let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("out", "1"))?)?;
     let catching_up = async {
-        tokio::time::sleep(6 * SOON).await;
+        tokio::time::sleep(6 * SHORT_TIME).await;
         world.server.faults().lag(false);
     };
     let begun = Instant::now();
     let (waited, ()) = tokio::join!(informer.wait_for(&written), catching_up);
     waited?;
-    assert!(begun.elapsed() >= 6 * SOON, "the wait ended too early, after {:?}", begun.elapsed());
+    assert!(begun.elapsed() >= 6 * SHORT_TIME, "the wait ended too early, after {:?}", begun.elapsed());
     assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Suspect { .. })), 0, "{:?}", notes.lock());
     Ok(())
 }

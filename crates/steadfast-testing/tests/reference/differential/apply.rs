@@ -30,7 +30,7 @@ const KINDS: &[Kind] = &[
 ];
 
 /// Script under construction.
-pub struct Plot {
+pub struct ScriptBuilder {
     /// Random source.
     pub chance: SeededRng,
     /// Namespace.
@@ -41,7 +41,7 @@ pub struct Plot {
     pub kind: Kind,
 }
 
-impl Plot {
+impl ScriptBuilder {
     /// Returns the path of the script's object.
     pub fn object(&self) -> String {
         format!("{}/namespaces/{}/{}/it", self.kind.root, self.namespace, self.kind.plural)
@@ -57,26 +57,26 @@ impl Plot {
 pub fn script(seed: u64) -> Script {
     let mut chance = SeededRng::of(seed ^ 0xA991);
     let kind = chance.pick(KINDS);
-    let mut plot = Plot { chance, namespace: format!("apply-{seed}"), steps: Vec::new(), kind };
-    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plot.namespace}});
-    plot.steps.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).with("namespace"));
-    let length = 14 + plot.chance.below(14);
+    let mut builder = ScriptBuilder { chance, namespace: format!("apply-{seed}"), steps: Vec::new(), kind };
+    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
+    builder.steps.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).with("namespace"));
+    let length = 14 + builder.chance.below(14);
     for _ in 0..length {
-        match plot.chance.below(100) {
-            0..50 => requests::apply(&mut plot),
-            50..57 => requests::create(&mut plot),
-            57..66 => requests::update(&mut plot),
-            66..77 => requests::patch(&mut plot),
-            77..82 => requests::status(&mut plot),
-            82..86 => requests::delete(&mut plot),
-            86..90 => requests::read(&mut plot),
-            _ => requests::refused(&mut plot),
+        match builder.chance.below(100) {
+            0..50 => requests::apply(&mut builder),
+            50..57 => requests::create(&mut builder),
+            57..66 => requests::update(&mut builder),
+            66..77 => requests::patch(&mut builder),
+            77..82 => requests::status(&mut builder),
+            82..86 => requests::delete(&mut builder),
+            86..90 => requests::read(&mut builder),
+            _ => requests::refused(&mut builder),
         }
     }
-    for (verb, path) in [("get", plot.object()), ("list", plot.collection())] {
-        plot.steps.push(Step::new(verb, "GET", path).with("at the end"));
+    for (verb, path) in [("get", builder.object()), ("list", builder.collection())] {
+        builder.steps.push(Step::new(verb, "GET", path).with("at the end"));
     }
-    Script { seed, steps: plot.steps }
+    Script { seed, steps: builder.steps }
 }
 
 /// Defines the custom resources that the scripts need.
@@ -102,7 +102,7 @@ async fn each_apply_mutant_is_detected() -> Result<(), WorldError> {
     for site in [&one.site, &other.site] {
         prepare(site).await?;
     }
-    crate::differential::each_is_caught(
+    crate::differential::run_and_assert_mutants_detected(
         crate::differential::mutants::APPLYING,
         &one.site,
         &other.site,

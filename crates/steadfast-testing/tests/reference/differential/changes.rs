@@ -43,7 +43,7 @@ impl Version {
     }
 }
 
-struct Plot {
+struct ScriptBuilder {
     chance: SeededRng,
     seed: u64,
     namespace: String,
@@ -60,7 +60,7 @@ struct Plot {
     watches: bool,
 }
 
-impl Plot {
+impl ScriptBuilder {
     fn push(&mut self, step: Step) {
         self.steps.push(step);
     }
@@ -365,7 +365,7 @@ impl Plot {
 /// Returns the script of a seed.
 fn script(seed: u64) -> Script {
     let chance = SeededRng::of(seed ^ 0x00C4_A6E5);
-    let mut plot = Plot {
+    let mut builder = ScriptBuilder {
         chance,
         seed,
         namespace: format!("changes-{seed}"),
@@ -377,36 +377,36 @@ fn script(seed: u64) -> Script {
         changes: 0,
         watches: false,
     };
-    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plot.namespace}});
-    plot.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).with("namespace"));
-    plot.define();
-    for _ in 0..3 + plot.chance.below(3) {
-        for _ in 0..2 + plot.chance.below(3) {
-            plot.write();
-            if plot.chance.percent(60) {
-                plot.read();
+    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
+    builder.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).with("namespace"));
+    builder.define();
+    for _ in 0..3 + builder.chance.below(3) {
+        for _ in 0..2 + builder.chance.below(3) {
+            builder.write();
+            if builder.chance.percent(60) {
+                builder.read();
             }
         }
-        if plot.chance.percent(30) {
-            plot.refused();
+        if builder.chance.percent(30) {
+            builder.refused();
         }
-        if plot.chance.percent(40) {
-            plot.watch();
-            plot.write();
+        if builder.chance.percent(40) {
+            builder.watch();
+            builder.write();
         }
-        plot.change();
-        plot.read();
+        builder.change();
+        builder.read();
     }
-    if plot.chance.percent(60) {
-        let held = plot.chance.percent(25);
-        plot.end(held);
+    if builder.chance.percent(60) {
+        let held = builder.chance.percent(25);
+        builder.end(held);
     } else {
-        plot.watch();
-        let version = plot.served();
-        let (path, last) = (plot.things(version), plot.thing(version, SENTINEL));
-        plot.push(Step::new("create", "POST", path).json(&last).with("last of all"));
+        builder.watch();
+        let version = builder.served();
+        let (path, last) = (builder.things(version), builder.thing(version, SENTINEL));
+        builder.push(Step::new("create", "POST", path).json(&last).with("last of all"));
     }
-    Script { seed, steps: plot.steps }
+    Script { seed, steps: builder.steps }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -420,7 +420,7 @@ async fn changed_definitions_are_served_equally() -> Result<(), WorldError> {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_definition_change_mutant_is_detected() -> Result<(), WorldError> {
     let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
-    crate::differential::each_is_caught(
+    crate::differential::run_and_assert_mutants_detected(
         crate::differential::mutants::CHANGING,
         &one.site,
         &other.site,

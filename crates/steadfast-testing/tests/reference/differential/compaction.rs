@@ -21,11 +21,11 @@ use crate::differential::chance::SeededRng;
 use crate::differential::client::TestServer;
 use crate::differential::compare::differences;
 use crate::differential::coverage::Coverage;
-use crate::differential::execute::Course;
+use crate::differential::execute::ScriptProgress;
 use crate::differential::kinds::{KINDS, Kind, fields};
 use crate::differential::script::{SENTINEL, Script, Step};
 use crate::differential::servers::{self, Embedded};
-use crate::differential::{AT_ONCE, asked, shown, told};
+use crate::differential::{CONCURRENT_SCRIPTS, assert_no_differences, print_and_compare, seed_from_env};
 
 /// Default number of scripts.
 const SCRIPTS: u64 = 40;
@@ -35,7 +35,7 @@ const WRITTEN: usize = 4;
 const NAMES: &[&str] = &["a", "b", "c", "d.e"];
 
 /// Script under construction.
-struct Plot {
+struct ScriptBuilder {
     chance: SeededRng,
     namespace: String,
     /// Kinds of the script, as indexes into `KINDS`.
@@ -49,7 +49,7 @@ struct Plot {
     watched: BTreeSet<usize>,
 }
 
-impl Plot {
+impl ScriptBuilder {
     fn push(&mut self, step: Step) -> usize {
         self.steps.push(step);
         self.steps.len() - 1
@@ -118,7 +118,7 @@ fn script(seed: u64) -> (Script, usize) {
     let mut chance = SeededRng::of(seed ^ 0x00C0_4AC7);
     let first = chance.below(WRITTEN);
     let kinds = [first, (first + 1 + chance.below(WRITTEN - 1)) % WRITTEN];
-    let mut plot = Plot {
+    let mut builder = ScriptBuilder {
         chance,
         namespace: format!("compact-{seed}"),
         kinds,
@@ -127,44 +127,44 @@ fn script(seed: u64) -> (Script, usize) {
         pages: Vec::new(),
         watched: BTreeSet::new(),
     };
-    let (own, beside) = (plot.namespace.clone(), format!("{}-b", plot.namespace));
+    let (own, beside) = (builder.namespace.clone(), format!("{}-b", builder.namespace));
     for name in [&own, &beside] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let step = Step::new("create", "POST", "/api/v1/namespaces".to_owned());
-        plot.push(step.json(&namespace).with("namespace"));
+        builder.push(step.json(&namespace).with("namespace"));
     }
     for kind in kinds {
         for name in NAMES {
-            plot.create(kind, &own, name);
+            builder.create(kind, &own, name);
         }
-        plot.create(kind, &beside, "a");
-        plot.create(kind, &beside, "z");
+        builder.create(kind, &beside, "a");
+        builder.create(kind, &beside, "z");
     }
-    for _ in 0..4 + plot.chance.below(4) {
-        let kind = plot.kind();
-        match plot.chance.below(10) {
-            0..4 => plot.change(kind),
-            _ => requests::page(&mut plot, kind),
+    for _ in 0..4 + builder.chance.below(4) {
+        let kind = builder.kind();
+        match builder.chance.below(10) {
+            0..4 => builder.change(kind),
+            _ => requests::page(&mut builder, kind),
         }
     }
     // The last writes of the round touch both kinds, so that each earlier version is compacted.
     for kind in kinds {
-        requests::page(&mut plot, kind);
-        plot.create(kind, &own, "e");
+        requests::page(&mut builder, kind);
+        builder.create(kind, &own, "e");
     }
-    let end = plot.steps.len();
-    let forgotten = plot.versions.len() - 1;
-    plot.versions.truncate(forgotten);
-    for _ in 0..16 + plot.chance.below(6) {
-        requests::after(&mut plot);
+    let end = builder.steps.len();
+    let forgotten = builder.versions.len() - 1;
+    builder.versions.truncate(forgotten);
+    for _ in 0..16 + builder.chance.below(6) {
+        requests::after(&mut builder);
     }
-    for kind in plot.watched.clone() {
-        let mut last = plot.object(kind, SENTINEL);
+    for kind in builder.watched.clone() {
+        let mut last = builder.object(kind, SENTINEL);
         last["metadata"]["labels"]["app"] = "web".into();
-        let path = plot.collection(kind);
-        plot.push(Step::new("create", "POST", path).json(&last).with("last of all"));
+        let path = builder.collection(kind);
+        builder.push(Step::new("create", "POST", path).json(&last).with("last of all"));
     }
-    (Script { seed, steps: plot.steps }, end)
+    (Script { seed, steps: builder.steps }, end)
 }
 
 /// Requests each collection once, so that each has a cache.
@@ -174,7 +174,7 @@ async fn warm(site: &TestServer) -> Result<(), WorldError> {
     for _ in 0..100 {
         // During the replacement, no server listens at the address.
         let responses = site.run(&Script { seed: 0, steps: steps.clone() }).await;
-        if responses.is_ok_and(|responses| responses.iter().all(|seen| seen.code == 200)) {
+        if responses.is_ok_and(|responses| responses.iter().all(|response| response.code == 200)) {
             return Ok(());
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -183,20 +183,27 @@ async fn warm(site: &TestServer) -> Result<(), WorldError> {
 }
 
 /// A script and its progress on each server.
-type Pair = (Script, usize, Course, Course);
+type Pair = (Script, usize, ScriptProgress, ScriptProgress);
 
 /// Runs a round of all scripts on both servers.
 async fn round(ours: &TestServer, theirs: &TestServer, pairs: Vec<Pair>, last: bool) -> Result<Vec<Pair>, WorldError> {
     let run = |(script, middle, mut one, mut other): Pair| async move {
         let end = if last { script.steps.len() } else { middle };
-        futures::future::try_join(ours.go_on(&script, end, &mut one), theirs.go_on(&script, end, &mut other)).await?;
+        futures::future::try_join(
+            ours.run_until_step(&script, end, &mut one),
+            theirs.run_until_step(&script, end, &mut other),
+        )
+        .await?;
         Ok::<_, WorldError>((script, middle, one, other))
     };
-    stream::iter(pairs.into_iter().map(run)).buffered(AT_ONCE).try_collect().await
+    stream::iter(pairs.into_iter().map(run)).buffered(CONCURRENT_SCRIPTS).try_collect().await
 }
 
 fn pairs(seeds: impl Iterator<Item = u64>) -> Vec<Pair> {
-    seeds.map(script).map(|(script, middle)| (script, middle, Course::default(), Course::default())).collect()
+    seeds
+        .map(script)
+        .map(|(script, middle)| (script, middle, ScriptProgress::default(), ScriptProgress::default()))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,9 +212,9 @@ async fn compacted_versions_are_rejected_equally() -> Result<(), WorldError> {
     let embedded = Embedded::start(1).await?;
     let theirs = TestServer::of(&reference.kube_config().await?)?;
     servers::prepare(&theirs).await?;
-    let single = asked("STEADFAST_COMPACTION_SCRIPT");
-    let count = if single.is_some() { 1 } else { asked("STEADFAST_SCRIPTS").unwrap_or(SCRIPTS) };
-    let first = single.or_else(|| asked("STEADFAST_FIRST_SCRIPT")).unwrap_or(1);
+    let single = seed_from_env("STEADFAST_COMPACTION_SCRIPT");
+    let count = if single.is_some() { 1 } else { seed_from_env("STEADFAST_SCRIPTS").unwrap_or(SCRIPTS) };
+    let first = single.or_else(|| seed_from_env("STEADFAST_FIRST_SCRIPT")).unwrap_or(1);
     let begun = round(&embedded.site, &theirs, pairs(first..first + count), false).await?;
 
     reference.compact().await?;
@@ -221,16 +228,16 @@ async fn compacted_versions_are_rejected_equally() -> Result<(), WorldError> {
     let responses = round(&embedded.site, &theirs, begun, true).await?;
     if single.is_some() {
         let (script, _, ours, theirs) = &responses[0];
-        shown(script, &ours.seen, &theirs.seen);
+        print_and_compare(script, &ours.responses, &theirs.responses);
         return Ok(());
     }
     let (mut coverage, mut found) = (Coverage::default(), Vec::new());
     for (script, _, ours, theirs) in &responses {
-        coverage.count(script, &theirs.seen);
-        found.extend(differences(script, &ours.seen, &theirs.seen));
+        coverage.count(script, &theirs.responses);
+        found.extend(differences(script, &ours.responses, &theirs.responses));
     }
     println!("scripts of compaction {first} to {}\n{coverage}", first + count - 1);
-    told(&found, count);
+    assert_no_differences(&found, count);
     if count >= SCRIPTS {
         assert!(coverage.pairs() >= requests::PAIRS, "only {} pairs of verb and option occurred", coverage.pairs());
     }
@@ -248,7 +255,7 @@ async fn each_compaction_mutant_is_detected() -> Result<(), WorldError> {
     }
     let responses = round(&one.site, &other.site, begun, true).await?;
     let responses: Vec<_> =
-        responses.into_iter().map(|(script, _, one, other)| (script, one.seen, other.seen)).collect();
-    crate::differential::are_caught(crate::differential::mutants::FORGETTING, &responses);
+        responses.into_iter().map(|(script, _, one, other)| (script, one.responses, other.responses)).collect();
+    crate::differential::assert_mutants_detected(crate::differential::mutants::FORGETTING, &responses);
     Ok(())
 }

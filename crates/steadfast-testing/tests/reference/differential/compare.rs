@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::differential::execute::Seen;
+use crate::differential::execute::ServerResponse;
 use crate::differential::known;
 use crate::differential::normalise::normalised;
 use crate::differential::script::Script;
@@ -62,7 +62,7 @@ fn general(place: &str) -> String {
 }
 
 /// Returns every step with different responses, except for known differences.
-pub fn differences(script: &Script, ours: &[Seen], theirs: &[Seen]) -> Vec<Difference> {
+pub fn differences(script: &Script, ours: &[ServerResponse], theirs: &[ServerResponse]) -> Vec<Difference> {
     let (ours, theirs) = (normalised(ours), normalised(theirs));
     let mut found = Vec::new();
     for (number, (mut ours, mut theirs)) in ours.into_iter().zip(theirs).enumerate() {
@@ -70,7 +70,7 @@ pub fn differences(script: &Script, ours: &[Seen], theirs: &[Seen]) -> Vec<Diffe
             continue;
         }
         let step = &script.steps[number];
-        known::forget(step, &mut ours, &mut theirs);
+        known::remove_known_differences(step, &mut ours, &mut theirs);
         if step.code_only {
             for response in [&mut ours, &mut theirs] {
                 *response = json!({"code": response["code"], "message": response["body"]["message"]});

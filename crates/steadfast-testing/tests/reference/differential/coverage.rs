@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::differential::execute::Seen;
+use crate::differential::execute::ServerResponse;
 use crate::differential::script::Script;
 
 /// Number of requests and of successes, for each pair of verb and option.
@@ -12,9 +12,9 @@ pub struct Coverage(BTreeMap<(&'static str, &'static str), (usize, usize)>, usiz
 
 impl Coverage {
     /// Counts a script and its responses.
-    pub fn count(&mut self, script: &Script, answers: &[Seen]) {
-        for (step, seen) in script.steps.iter().zip(answers) {
-            let granted = usize::from((200..300).contains(&seen.code));
+    pub fn count(&mut self, script: &Script, answers: &[ServerResponse]) {
+        for (step, response) in script.steps.iter().zip(answers) {
+            let granted = usize::from((200..300).contains(&response.code));
             self.1 += 1;
             self.2 += granted;
             for option in &step.options {

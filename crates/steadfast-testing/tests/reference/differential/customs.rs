@@ -20,7 +20,7 @@ const CUSTOMS: Family =
 const NAMES: &[&str] = &["a", "b"];
 const MERGE: &str = "application/merge-patch+json";
 
-struct Plot {
+struct ScriptBuilder {
     chance: SeededRng,
     namespace: String,
     number: u64,
@@ -29,7 +29,7 @@ struct Plot {
     objects: BTreeSet<&'static str>,
 }
 
-impl Plot {
+impl ScriptBuilder {
     fn version(&mut self) -> &'static str {
         self.chance.pick(&["v1", "v1", "v2"])
     }
@@ -82,13 +82,13 @@ impl Plot {
         self.push(name, step);
     }
 
-    fn one(&mut self) -> &'static str {
+    fn run_one_script(&mut self) -> &'static str {
         let nth = self.chance.below(self.objects.len());
         self.objects.iter().nth(nth).map_or("a", |&name| name)
     }
 
     fn change(&mut self) {
-        let (version, name) = (self.version(), self.one());
+        let (version, name) = (self.version(), self.run_one_script());
         let place = format!("{}/{name}", self.path(version));
         // The change needs the version of this object. A list would yield the version of a random object.
         self.steps.push(Step::new("get", "GET", place.clone()).with("plain"));
@@ -122,7 +122,7 @@ impl Plot {
     }
 
     fn scale(&mut self) {
-        let (version, name) = (self.version(), self.one());
+        let (version, name) = (self.version(), self.run_one_script());
         let place = format!("{}/{name}", self.path(version));
         self.steps.push(Step::new("get", "GET", place.clone()).with("plain"));
         let (last, place) = (self.steps.len() - 1, format!("{place}/scale"));
@@ -146,7 +146,7 @@ impl Plot {
     }
 
     fn read(&mut self) {
-        let (version, name) = (self.version(), self.one());
+        let (version, name) = (self.version(), self.run_one_script());
         let path = self.path(version);
         let step = match self.chance.below(5) {
             0 | 1 => Step::new("get", "GET", format!("{path}/{name}")).with("plain"),
@@ -173,30 +173,30 @@ fn script(seed: u64) -> Script {
     let mut chance = SeededRng::of(seed.wrapping_add(77_000));
     let number = chance.below(POOL_SIZE as usize) as u64;
     let namespace = format!("customs-{seed}");
-    let mut plot = Plot { chance, namespace, number, steps: Vec::new(), objects: BTreeSet::new() };
-    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plot.namespace}});
-    plot.steps.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own));
+    let mut builder = ScriptBuilder { chance, namespace, number, steps: Vec::new(), objects: BTreeSet::new() };
+    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
+    builder.steps.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own));
     for _ in 0..4 {
-        plot.create();
+        builder.create();
     }
     for _ in 0..20 {
-        match plot.chance.below(100) {
-            0..14 => plot.create(),
-            14..52 => plot.change(),
-            52..64 => plot.scale(),
-            64..91 => plot.read(),
+        match builder.chance.below(100) {
+            0..14 => builder.create(),
+            14..52 => builder.change(),
+            52..64 => builder.scale(),
+            64..91 => builder.read(),
             91..95 => {
-                let step = definitions::random_definition_attempt(&mut plot.chance);
-                plot.steps.push(step);
+                let step = definitions::random_definition_attempt(&mut builder.chance);
+                builder.steps.push(step);
             }
             _ => {
-                let (version, name) = (plot.version(), plot.one());
-                let place = format!("{}/{name}", plot.path(version));
-                plot.steps.push(Step::new("delete", "DELETE", place).with("plain"));
+                let (version, name) = (builder.version(), builder.run_one_script());
+                let place = format!("{}/{name}", builder.path(version));
+                builder.steps.push(Step::new("delete", "DELETE", place).with("plain"));
             }
         }
     }
-    Script { seed, steps: plot.steps }
+    Script { seed, steps: builder.steps }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,11 +211,11 @@ async fn custom_resources_behave_equally() -> Result<(), WorldError> {
 
 /// Mutants that only scripts with schemas detect.
 const MUTANTS: &[Mutant] = &[
-    Mutant { name: "no warnings", alter: |_, seen| drop(seen.headers.remove("warning")) },
+    Mutant { name: "no warnings", alter: |_, response| drop(response.headers.remove("warning")) },
     Mutant {
         name: "rejections without their first cause",
-        alter: |_, seen| {
-            let causes = seen.body.pointer_mut("/details/causes").and_then(Value::as_array_mut);
+        alter: |_, response| {
+            let causes = response.body.pointer_mut("/details/causes").and_then(Value::as_array_mut);
             if let Some(causes) = causes.filter(|causes| !causes.is_empty()) {
                 causes.remove(0);
             }
@@ -223,64 +223,66 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "causes without a field",
-        alter: |_, seen| {
-            for cause in seen.body.pointer_mut("/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
+        alter: |_, response| {
+            for cause in
+                response.body.pointer_mut("/details/causes").and_then(Value::as_array_mut).into_iter().flatten()
+            {
                 cause["field"] = Value::Null;
             }
         },
     },
     Mutant {
         name: "unknown fields are kept",
-        alter: |step, seen| {
-            if step.body.contains("\"unknown\"") && seen.code < 300 {
-                seen.body["spec"]["unknown"] = json!({"deep": [1]});
+        alter: |step, response| {
+            if step.body.contains("\"unknown\"") && response.code < 300 {
+                response.body["spec"]["unknown"] = json!({"deep": [1]});
             }
         },
     },
     Mutant {
         name: "defaults are not filled in",
-        alter: |_, seen| {
-            if let Some(spec) = seen.body.get_mut("spec").and_then(Value::as_object_mut) {
+        alter: |_, response| {
+            if let Some(spec) = response.body.get_mut("spec").and_then(Value::as_object_mut) {
                 spec.retain(|_, value| value != "given" && value != "one" && *value != 3);
             }
         },
     },
     Mutant {
         name: "another version than requested",
-        alter: |step, seen| {
-            if step.path.contains("/v2/") && seen.body["apiVersion"] == format!("{GROUP}/v2") {
-                seen.body["apiVersion"] = format!("{GROUP}/v1").into();
+        alter: |step, response| {
+            if step.path.contains("/v2/") && response.body["apiVersion"] == format!("{GROUP}/v2") {
+                response.body["apiVersion"] = format!("{GROUP}/v1").into();
             }
         },
     },
     Mutant {
         name: "strict requests are granted",
-        alter: |step, seen| {
-            if step.options.contains(&"strict") && seen.code == 400 {
-                seen.code = 201;
+        alter: |step, response| {
+            if step.options.contains(&"strict") && response.code == 400 {
+                response.code = 201;
             }
         },
     },
     Mutant {
         name: "a scale of another size",
-        alter: |_, seen| {
-            if seen.body["kind"] == "Scale" {
-                seen.body["spec"]["replicas"] = 99.into();
+        alter: |_, response| {
+            if response.body["kind"] == "Scale" {
+                response.body["spec"]["replicas"] = 99.into();
             }
         },
     },
     Mutant {
         name: "a status that can be created",
-        alter: |step, seen| {
-            if step.verb == "create" && step.body.contains("\"status\"") && seen.code == 201 {
-                seen.body["status"] = json!({"phase": "A"});
+        alter: |step, response| {
+            if step.verb == "create" && step.body.contains("\"status\"") && response.code == 201 {
+                response.body["status"] = json!({"phase": "A"});
             }
         },
     },
     Mutant {
         name: "a table without its columns",
-        alter: |_, seen| {
-            if let Some(columns) = seen.body.get_mut("columnDefinitions").and_then(Value::as_array_mut) {
+        alter: |_, response| {
+            if let Some(columns) = response.body.get_mut("columnDefinitions").and_then(Value::as_array_mut) {
                 columns.truncate(1);
             }
         },
@@ -292,5 +294,5 @@ async fn each_custom_resource_mutant_is_detected() -> Result<(), WorldError> {
     let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
     definitions::prepare(&one.site).await?;
     definitions::prepare(&other.site).await?;
-    crate::differential::each_is_caught(MUTANTS, &one.site, &other.site, (1..=40).map(script)).await
+    crate::differential::run_and_assert_mutants_detected(MUTANTS, &one.site, &other.site, (1..=40).map(script)).await
 }

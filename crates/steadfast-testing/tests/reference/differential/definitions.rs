@@ -199,14 +199,14 @@ pub fn kind(number: u64) -> String {
 pub async fn prepare(site: &TestServer) -> Result<(), WorldError> {
     let create = |number| Step::new("create", "POST", PATH.to_owned()).json(&definition(number));
     let responses = site.run(&Script { seed: 0, steps: (0..POOL_SIZE).map(create).collect() }).await?;
-    if let Some(rejected) = responses.iter().find(|seen| seen.code != 201) {
+    if let Some(rejected) = responses.iter().find(|response| response.code != 201) {
         return Err(format!("a definition of the pool was rejected: {}", rejected.body).into());
     }
     for _ in 0..300 {
         let list = |number, version| Step::new("list", "GET", format!("/apis/{GROUP}/{version}/pool{number}s"));
         let steps = (0..POOL_SIZE).flat_map(|number| [list(number, "v1"), list(number, "v2")]).collect();
         let responses = site.run(&Script { seed: 0, steps }).await?;
-        if responses.iter().all(|seen| seen.code == 200) {
+        if responses.iter().all(|response| response.code == 200) {
             return Ok(());
         }
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;

@@ -1,11 +1,11 @@
 //! Requests without objects.
 
-use crate::differential::generate::Plot;
+use crate::differential::generate::ScriptBuilder;
 use crate::differential::script::Step;
 
 /// Adds requests for discovery and for the state of the server.
-pub fn discovery(plot: &mut Plot) {
-    let (option, path) = plot.chance.pick(&[
+pub fn discovery(builder: &mut ScriptBuilder) {
+    let (option, path) = builder.chance.pick(&[
         ("group", "/apis/differential.steadfast.dev"),
         ("resources", "/apis/differential.steadfast.dev/v1"),
         ("group", "/apis/coordination.k8s.io"),
@@ -16,5 +16,5 @@ pub fn discovery(plot: &mut Plot) {
         ("health", "/readyz"),
         ("health", "/livez"),
     ]);
-    plot.push(Step::new("discovery", "GET", path.to_owned()).with(option));
+    builder.push(Step::new("discovery", "GET", path.to_owned()).with(option));
 }

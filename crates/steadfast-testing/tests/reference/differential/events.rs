@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::differential::generate::Plot;
+use crate::differential::generate::ScriptBuilder;
 use crate::differential::kinds::{Kind, built_in};
 use crate::differential::script::Step;
 
@@ -13,18 +13,18 @@ pub const EVENTS: [Kind; 2] = [
 ];
 
 /// Adds a request for events through one of their two groups.
-pub fn life(plot: &mut Plot) {
-    let drawn = plot.chance.below(8);
+pub fn add_lifecycle(builder: &mut ScriptBuilder) {
+    let drawn = builder.chance.below(8);
     // A patch uses the core group only. In the newer group, nearly all fields are immutable, and the embedded server
     // validates only metadata.
-    let face = if drawn == 4 { 0 } else { plot.chance.below(2) };
+    let face = if drawn == 4 { 0 } else { builder.chance.below(2) };
     let Kind { root, plural, .. } = EVENTS[face];
     let group = if face == 0 { "core" } else { "events group" };
-    let name = plot.chance.pick(&["e", "f"]);
-    let collection = format!("{root}/namespaces/{}/{plural}", plot.namespace);
+    let name = builder.chance.pick(&["e", "f"]);
+    let collection = format!("{root}/namespaces/{}/{plural}", builder.namespace);
     let at = format!("{collection}/{name}");
     let step = match drawn {
-        0..=2 => Step::new("event", "POST", collection).with("created").json(&event(plot, face, name)),
+        0..=2 => Step::new("event", "POST", collection).with("created").json(&event(builder, face, name)),
         3 => Step::new("event", "GET", at).with("read"),
         4 => {
             let mut step =
@@ -34,7 +34,7 @@ pub fn life(plot: &mut Plot) {
         }
         5 => Step::new("event", "GET", collection).with("listed"),
         6 => {
-            let selector = match (face, plot.chance.below(4)) {
+            let selector = match (face, builder.chance.below(4)) {
                 (0, 0) => "source%3Ddifferential",
                 (0, 1) => "source%3Dsteadfast.dev%2Fdifferential",
                 (0, 2) => "involvedObject.name%3Dq",
@@ -47,11 +47,11 @@ pub fn life(plot: &mut Plot) {
         }
         _ => Step::new("event", "DELETE", at).with("deleted"),
     };
-    plot.push(step.with(group));
+    builder.push(step.with(group));
 }
 
-fn event(plot: &mut Plot, face: usize, name: &str) -> Value {
-    let of = json!({"kind": "Pod", "namespace": plot.namespace, "name": plot.chance.pick(&["p", "q"])});
+fn event(builder: &mut ScriptBuilder, face: usize, name: &str) -> Value {
+    let of = json!({"kind": "Pod", "namespace": builder.namespace, "name": builder.chance.pick(&["p", "q"])});
     let time = "2026-01-01T00:00:00Z";
     let mut event = if face == 0 {
         json!({
@@ -66,8 +66,8 @@ fn event(plot: &mut Plot, face: usize, name: &str) -> Value {
     };
     event["apiVersion"] = EVENTS[face].api_version.into();
     event["kind"] = EVENTS[face].kind.into();
-    event["metadata"] = json!({"name": name, "namespace": plot.namespace});
+    event["metadata"] = json!({"name": name, "namespace": builder.namespace});
     event["reason"] = "Begun".into();
-    event["type"] = plot.chance.pick(&["Normal", "Warning"]).into();
+    event["type"] = builder.chance.pick(&["Normal", "Warning"]).into();
     event
 }

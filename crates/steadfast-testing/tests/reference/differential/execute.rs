@@ -37,7 +37,7 @@ const NOT_COMPARED: &[&str] = &[
 
 /// Response of a server.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct ServerResponse {
     /// HTTP status.
     pub code: u16,
     /// Headers, except for those that are not compared.
@@ -48,69 +48,79 @@ pub struct Seen {
     pub events: Vec<Value>,
 }
 
-enum Answer {
-    Seen(Seen),
-    Streaming(JoinHandle<Result<Seen, WorldError>>),
+enum StepResult {
+    Complete(ServerResponse),
+    Streaming(JoinHandle<Result<ServerResponse, WorldError>>),
 }
 
 /// Script in progress, with its responses so far.
 #[derive(Default)]
-pub struct Course {
+pub struct ScriptProgress {
     /// One response for each step.
-    pub seen: Vec<Seen>,
-    brought: Brought,
+    pub responses: Vec<ServerResponse>,
+    earlier: EarlierValues,
 }
 
 impl TestServer {
     /// Runs a script, and returns one response for each step.
-    pub async fn run(&self, script: &Script) -> Result<Vec<Seen>, WorldError> {
-        let mut course = Course::default();
-        self.go_on(script, script.steps.len(), &mut course).await?;
-        Ok(course.seen)
+    pub async fn run(&self, script: &Script) -> Result<Vec<ServerResponse>, WorldError> {
+        let mut progress = ScriptProgress::default();
+        self.run_until_step(script, script.steps.len(), &mut progress).await?;
+        Ok(progress.responses)
     }
 
     /// Runs a script up to the step `end` on a connection of its own. Waits for the end of its watches.
-    pub async fn go_on(&self, script: &Script, end: usize, course: &mut Course) -> Result<(), WorldError> {
-        self.open().await?.go_on(script, end, course).await
+    pub async fn run_until_step(
+        &self,
+        script: &Script,
+        end: usize,
+        progress: &mut ScriptProgress,
+    ) -> Result<(), WorldError> {
+        self.open().await?.run_until_step(script, end, progress).await
     }
 }
 
 impl Session {
-    async fn go_on(&self, script: &Script, end: usize, course: &mut Course) -> Result<(), WorldError> {
+    async fn run_until_step(
+        &self,
+        script: &Script,
+        end: usize,
+        progress: &mut ScriptProgress,
+    ) -> Result<(), WorldError> {
         let mut responses = Vec::new();
-        let brought = &mut course.brought;
+        let earlier = &mut progress.earlier;
         let deadline = Instant::now() + SCRIPT_TIMEOUT;
-        for (number, step) in script.steps.iter().enumerate().take(end).skip(course.seen.len()) {
-            let answer = async {
+        for (number, step) in script.steps.iter().enumerate().take(end).skip(progress.responses.len()) {
+            let result = async {
                 if let Some(collection) = &step.after_cache {
-                    self.catch_up(collection, brought).await?;
+                    self.catch_up(collection, earlier).await?;
                 }
                 if step.after_watches {
                     ended(&mut responses).await?;
                 }
-                self.until(step, brought).await
+                self.until(step, earlier).await
             };
-            let answer = timeout_at(deadline.min(Instant::now() + RESPONSE_TIMEOUT), answer).await;
-            let answer = answer.unwrap_or_else(|_| Err("no response within the timeout".into()));
-            let answer = answer.map_err(|error| format!("{}: {error}", script.place(number)))?;
-            if let Answer::Seen(seen) = &answer {
+            let result = timeout_at(deadline.min(Instant::now() + RESPONSE_TIMEOUT), result).await;
+            let result = result.unwrap_or_else(|_| Err("no response within the timeout".into()));
+            let result = result.map_err(|error| format!("{}: {error}", script.place(number)))?;
+            if let StepResult::Complete(received) = &result {
                 // A dry run of a creation returns the version that the client sent, if any. No server assigned this
                 // version.
-                let versioned = seen.code != 201 || !step.path.contains("dryRun=All");
-                brought.remember(number, &seen.body, versioned);
-                brought.deleted |= step.method == "DELETE" && seen.code == 200;
+                let versioned = received.code != 201 || !step.path.contains("dryRun=All");
+                earlier.remember(number, &received.body, versioned);
+                earlier.deleted |= step.method == "DELETE" && received.code == 200;
             }
-            responses.push(answer);
+            responses.push(result);
         }
-        let first = course.seen.len();
-        for (number, answer) in responses.into_iter().enumerate().map(|(number, answer)| (first + number, answer)) {
-            course.seen.push(match answer {
-                Answer::Seen(seen) => seen,
-                Answer::Streaming(task) => {
-                    let seen = timeout_at(deadline, task).await;
-                    let seen =
-                        seen.map_or_else(|_| Err("the watch did not end within the timeout".into()), |seen| seen?);
-                    seen.map_err(|error| format!("{}: {error}", script.place(number)))?
+        let first = progress.responses.len();
+        for (number, result) in responses.into_iter().enumerate().map(|(number, result)| (first + number, result)) {
+            progress.responses.push(match result {
+                StepResult::Complete(received) => received,
+                StepResult::Streaming(task) => {
+                    let received = timeout_at(deadline, task).await;
+                    let received = received
+                        .map_or_else(|_| Err("the watch did not end within the timeout".into()), |received| received?);
+                    received.map_err(|error| format!("{}: {error}", script.place(number)))?
                 }
             });
         }
@@ -118,31 +128,33 @@ impl Session {
     }
 
     /// Repeats the request until the response meets the condition of the step.
-    async fn until(&self, step: &Step, brought: &Brought) -> Result<Answer, WorldError> {
+    async fn until(&self, step: &Step, earlier: &EarlierValues) -> Result<StepResult, WorldError> {
         loop {
-            let answer = self.step(step, brought).await?;
-            match (&step.until, &answer) {
+            let result = self.step(step, earlier).await?;
+            match (&step.until, &result) {
                 // A real server returns this while the cache of a changed definition is not filled yet.
-                (_, Answer::Seen(seen)) if seen.body["message"] == "storage is (re)initializing" => {
+                (_, StepResult::Complete(received)) if received.body["message"] == "storage is (re)initializing" => {
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
-                (Some(until), Answer::Seen(seen)) if !until.holds(seen.code, &seen.body.to_string()) => {
+                (Some(until), StepResult::Complete(received))
+                    if !until.holds(received.code, &received.body.to_string()) =>
+                {
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
-                _ => return Ok(answer),
+                _ => return Ok(result),
             }
         }
     }
 
     /// Waits until the cache of a collection has the writes of the script.
-    async fn catch_up(&self, collection: &str, brought: &Brought) -> Result<(), WorldError> {
-        let mut version = brought.newest;
+    async fn catch_up(&self, collection: &str, earlier: &EarlierValues) -> Result<(), WorldError> {
+        let mut version = earlier.newest;
         // The response to a deletion has no version.
-        if brought.deleted {
+        if earlier.deleted {
             let response = self.send("GET", &format!("{collection}?limit=1"), &[], String::new()).await?;
             let list = parsed(&response.into_body().collect().await?.to_bytes());
-            let told = list.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-            version = told.and_then(|text| text.parse().ok()).unwrap_or(version);
+            let first_received = list.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+            version = first_received.and_then(|text| text.parse().ok()).unwrap_or(version);
         }
         let path = format!("{collection}?limit=1&resourceVersion={version}&resourceVersionMatch=NotOlderThan");
         for _ in 0..10 {
@@ -154,51 +166,54 @@ impl Session {
         Err(format!("the cache of {collection} does not reach {version}").into())
     }
 
-    async fn step(&self, step: &Step, brought: &Brought) -> Result<Answer, WorldError> {
+    async fn step(&self, step: &Step, earlier: &EarlierValues) -> Result<StepResult, WorldError> {
         let headers = [("content-type", step.content_type), ("accept", step.accept)];
-        let (path, body) = (brought.fill(&step.path), brought.fill(&step.body));
+        let (path, body) = (earlier.fill(&step.path), earlier.fill(&step.body));
         let sent = self.send(step.method, &path, &headers, body).await;
         let response = match sent {
             Ok(response) => response,
             Err(error) => {
-                return Ok(Answer::Seen(Seen { body: format!("no response: {error}").into(), ..Seen::default() }));
+                return Ok(StepResult::Complete(ServerResponse {
+                    body: format!("no response: {error}").into(),
+                    ..ServerResponse::default()
+                }));
             }
         };
-        let mut seen = Seen { code: response.status().as_u16(), ..Seen::default() };
+        let mut received = ServerResponse { code: response.status().as_u16(), ..ServerResponse::default() };
         for name in response.headers().keys().filter(|name| !NOT_COMPARED.contains(&name.as_str())) {
             let values: Vec<_> = response.headers().get_all(name).iter().filter_map(|v| v.to_str().ok()).collect();
-            seen.headers.insert(name.to_string(), values.join(" | "));
+            received.headers.insert(name.to_string(), values.join(" | "));
         }
         let body = response.into_body();
-        if step.reading == Reading::UntilSentinel && seen.code == 200 {
-            let (first, told) = oneshot::channel();
+        if step.reading == Reading::UntilSentinel && received.code == 200 {
+            let (first, first_received) = oneshot::channel();
             let task = tokio::spawn(async move {
                 let read = timeout(RESPONSE_TIMEOUT, events(body, first)).await;
-                seen.events = read.unwrap_or_else(|_| Ok(vec!["the last event did not arrive".into()]))?;
-                Ok(seen)
+                received.events = read.unwrap_or_else(|_| Ok(vec!["the last event did not arrive".into()]))?;
+                Ok(received)
             });
-            let _ = timeout(FIRST_EVENT, told).await;
-            return Ok(Answer::Streaming(task));
+            let _ = timeout(FIRST_EVENT, first_received).await;
+            return Ok(StepResult::Streaming(task));
         }
-        seen.body = match body.collect().await {
-            Ok(body) if step.reading == Reading::Events && seen.code == 200 => {
+        received.body = match body.collect().await {
+            Ok(body) if step.reading == Reading::Events && received.code == 200 => {
                 let body = body.to_bytes();
                 let lines = body.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-                seen.events = lines.map(parsed).collect();
+                received.events = lines.map(parsed).collect();
                 Value::Null
             }
             Ok(body) => parsed(&body.to_bytes()),
             Err(error) => format!("a body that ends with {error:?}").into(),
         };
-        Ok(Answer::Seen(seen))
+        Ok(StepResult::Complete(received))
     }
 }
 
 /// Waits for the end of the watches among the responses.
-async fn ended(responses: &mut [Answer]) -> Result<(), WorldError> {
-    for answer in responses {
-        if let Answer::Streaming(task) = answer {
-            *answer = Answer::Seen(task.await??);
+async fn ended(responses: &mut [StepResult]) -> Result<(), WorldError> {
+    for result in responses {
+        if let StepResult::Streaming(task) = result {
+            *result = StepResult::Complete(task.await??);
         }
     }
     Ok(())
@@ -235,14 +250,14 @@ fn parsed(bytes: &[u8]) -> Value {
 
 /// Values from earlier responses, by step.
 #[derive(Default)]
-struct Brought {
+struct EarlierValues {
     values: BTreeMap<(&'static str, usize), String>,
     newest: u64,
     /// The script deleted an object.
     deleted: bool,
 }
 
-impl Brought {
+impl EarlierValues {
     fn remember(&mut self, step: usize, body: &Value, versioned: bool) {
         let places = [
             ("version", "/metadata/resourceVersion"),

@@ -1,10 +1,10 @@
 //! Families of requests. Each adds its own requests to a script.
 
-use crate::differential::generate::Plot;
+use crate::differential::generate::ScriptBuilder;
 use crate::differential::{discovery, events, namespaces, patches, reads, refused, watches, writes};
 
 /// Adds one or several requests to a script.
-pub type Family = fn(&mut Plot);
+pub type Family = fn(&mut ScriptBuilder);
 
 /// Families with their relative weights.
 pub const FAMILIES: &[(usize, Family)] = &[
@@ -19,8 +19,8 @@ pub const FAMILIES: &[(usize, Family)] = &[
     (15, reads::list),
     (9, watches::watch),
     (2, discovery::discovery),
-    (2, namespaces::life),
-    (4, events::life),
+    (2, namespaces::add_lifecycle),
+    (4, events::add_lifecycle),
     (8, refused::options),
     (5, refused::places),
     (9, refused::objects),
@@ -31,12 +31,12 @@ pub const FAMILIES: &[(usize, Family)] = &[
 ];
 
 /// Adds the requests of a random family.
-pub fn add(plot: &mut Plot) {
+pub fn add(builder: &mut ScriptBuilder) {
     let total = FAMILIES.iter().map(|(weight, _)| weight).sum();
-    let mut drawn = plot.chance.below(total);
+    let mut drawn = builder.chance.below(total);
     for (weight, family) in FAMILIES {
         if drawn < *weight {
-            return family(plot);
+            return family(builder);
         }
         drawn -= weight;
     }

@@ -9,9 +9,9 @@ use steadfast_testing::WorldError;
 use crate::differential::client::TestServer;
 use crate::differential::compare::{Difference, differences};
 use crate::differential::coverage::Coverage;
-use crate::differential::execute::Seen;
+use crate::differential::execute::ServerResponse;
 use crate::differential::script::Script;
-use crate::differential::{AT_ONCE, asked, one, told};
+use crate::differential::{CONCURRENT_SCRIPTS, assert_no_differences, run_one_script, seed_from_env};
 
 /// Number of scripts after which a long run prints its progress.
 const PROGRESS: usize = 250;
@@ -33,16 +33,16 @@ pub struct Family {
 impl Family {
     /// Runs the selected scripts on two servers, and checks that the responses are equal.
     pub async fn run(&self, ours: &TestServer, theirs: &TestServer) -> Result<(), WorldError> {
-        if let Some(seed) = asked(self.one) {
-            return one(ours, theirs, (self.script)(seed)).await;
+        if let Some(seed) = seed_from_env(self.one) {
+            return run_one_script(ours, theirs, (self.script)(seed)).await;
         }
-        let count = asked("STEADFAST_SCRIPTS").unwrap_or(self.count);
-        let first = asked("STEADFAST_FIRST_SCRIPT").unwrap_or(1);
+        let count = seed_from_env("STEADFAST_SCRIPTS").unwrap_or(self.count);
+        let first = seed_from_env("STEADFAST_FIRST_SCRIPT").unwrap_or(1);
         let started = Instant::now();
         let Outcome { coverage, found, ended } = self.compared(ours, theirs, first, count).await;
         println!("{} {first} to {} in {} s", self.name, first + count - 1, started.elapsed().as_secs());
         println!("{coverage}");
-        told(&found, count);
+        assert_no_differences(&found, count);
         ended?;
         if count >= self.count {
             assert!(coverage.pairs() >= self.pairs, "only {} pairs of verb and option occurred", coverage.pairs());
@@ -65,7 +65,7 @@ impl Family {
             let (ours, theirs) = (ours.clone(), theirs.clone());
             tokio::spawn(async move { on_both(&ours, &theirs, script(seed)).await })
         });
-        let mut runs = runs.buffer_unordered(AT_ONCE).enumerate();
+        let mut runs = runs.buffer_unordered(CONCURRENT_SCRIPTS).enumerate();
         let mut outcome = Outcome { coverage: Coverage::default(), found: Vec::new(), ended: Ok(()) };
         // Writes to the stream directly: the test harness captures the output of `eprintln!` until the test has ended.
         let say = |words: String| drop(writeln!(io::stderr(), "{words}"));
@@ -105,7 +105,7 @@ async fn on_both(
     ours: &TestServer,
     theirs: &TestServer,
     script: Script,
-) -> Result<(Script, Vec<Seen>, Vec<Difference>), WorldError> {
+) -> Result<(Script, Vec<ServerResponse>, Vec<Difference>), WorldError> {
     let (ours, theirs) = futures::future::try_join(ours.run(&script), theirs.run(&script)).await?;
     let found = differences(&script, &ours, &theirs);
     Ok((script, theirs, found))

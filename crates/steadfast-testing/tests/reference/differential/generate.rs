@@ -13,7 +13,7 @@ use crate::differential::script::{SENTINEL, Script, Step};
 pub const NAMES: &[&str] = &["a", "b", "c", "d.e"];
 
 /// State of a script under construction, as far as it can be predicted.
-pub struct Plot {
+pub struct ScriptBuilder {
     /// Random source.
     pub chance: SeededRng,
     /// Namespace.
@@ -32,7 +32,7 @@ pub struct Plot {
     pub watched: BTreeSet<usize>,
 }
 
-impl Plot {
+impl ScriptBuilder {
     /// Adds a step, and returns its number.
     pub fn push(&mut self, step: Step) -> usize {
         self.steps.push(step);
@@ -116,7 +116,7 @@ pub fn script(seed: u64) -> Script {
     } else {
         (0..COMMON).map(|_| chance.below(KINDS.len())).collect::<BTreeSet<_>>().into_iter().collect()
     };
-    let mut plot = Plot {
+    let mut builder = ScriptBuilder {
         chance,
         namespace,
         kinds,
@@ -126,23 +126,23 @@ pub fn script(seed: u64) -> Script {
         generated: BTreeSet::new(),
         watched: BTreeSet::new(),
     };
-    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plot.namespace}});
-    plot.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).with("namespace"));
+    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
+    builder.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).with("namespace"));
     for _ in 0..3 {
-        crate::differential::writes::create(&mut plot);
+        crate::differential::writes::create(&mut builder);
     }
-    let length = 18 + plot.chance.below(16);
+    let length = 18 + builder.chance.below(16);
     for _ in 0..length {
-        families::add(&mut plot);
+        families::add(&mut builder);
     }
-    for kind in plot.watched.clone() {
-        let mut last = plot.object(kind, SENTINEL);
+    for kind in builder.watched.clone() {
+        let mut last = builder.object(kind, SENTINEL);
         // Labels that match the selector of every watch.
         for (label, value) in [("app", "web"), ("extra", "yes"), ("rank", "7")] {
             last["metadata"]["labels"][label] = value.into();
         }
-        let path = plot.collection(kind);
-        plot.push(Step::new("create", "POST", path).json(&last).with("last of all"));
+        let path = builder.collection(kind);
+        builder.push(Step::new("create", "POST", path).json(&last).with("last of all"));
     }
-    Script { seed, steps: plot.steps }
+    Script { seed, steps: builder.steps }
 }

@@ -7,37 +7,40 @@ use crate::differential::kinds::KINDS;
 use crate::differential::script::Step;
 
 /// Intended difference.
-pub struct Known {
+pub struct KnownDifference {
     /// Text of the entry in `docs/embedded-server.md`.
     pub listed: &'static str,
     /// Removes the difference from both responses, if it applies to the step.
-    pub forget: fn(&Step, &mut Value, &mut Value),
+    pub remove: fn(&Step, &mut Value, &mut Value),
 }
 
 /// All intended differences.
-pub const KNOWN: &[Known] = &[
-    Known {
+pub const KNOWN_DIFFERENCES: &[KnownDifference] = &[
+    KnownDifference {
         listed: "**Tables** have the columns that a real server gives the common built-in kinds",
-        forget: table_columns,
+        remove: table_columns,
     },
-    Known { listed: "**Bookmarks** are sent only when they are due", forget: bookmarks },
-    Known { listed: "**No `storageVersionHash`** in discovery", forget: storage_version_hash },
-    Known { listed: "**No `serverAddressByClientCIDRs`**", forget: addresses },
-    Known { listed: "**Responses are JSON**", forget: representations },
-    Known { listed: "**No admission, and no schemas of built-in kinds.**", forget: filled_in },
-    Known { listed: "**`managedFields`** are written", forget: managers_of_what_is_filled_in },
-    Known { listed: "**Events** are one collection", forget: managers_of_events },
-    Known { listed: "**A dry run of a deletion** that would remove the last finalizer", forget: empty_objects },
-    Known { listed: "**No warnings**", forget: warnings },
-    Known { listed: "**Parse errors** have other words", forget: parse_errors },
-    Known { listed: "**Several errors** are in the alphabetical order", forget: order_of_complaints },
-    Known { listed: "**The result of a patch** is quoted", forget: quoted_patches },
+    KnownDifference { listed: "**Bookmarks** are sent only when they are due", remove: bookmarks },
+    KnownDifference { listed: "**No `storageVersionHash`** in discovery", remove: storage_version_hash },
+    KnownDifference { listed: "**No `serverAddressByClientCIDRs`**", remove: addresses },
+    KnownDifference { listed: "**Responses are JSON**", remove: representations },
+    KnownDifference { listed: "**No admission, and no schemas of built-in kinds.**", remove: filled_in },
+    KnownDifference { listed: "**`managedFields`** are written", remove: managers_of_what_is_filled_in },
+    KnownDifference { listed: "**Events** are one collection", remove: managers_of_events },
+    KnownDifference {
+        listed: "**A dry run of a deletion** that would remove the last finalizer",
+        remove: empty_objects,
+    },
+    KnownDifference { listed: "**No warnings**", remove: warnings },
+    KnownDifference { listed: "**Parse errors** have other words", remove: parse_errors },
+    KnownDifference { listed: "**Several errors** are in the alphabetical order", remove: order_of_complaints },
+    KnownDifference { listed: "**The result of a patch** is quoted", remove: quoted_patches },
 ];
 
 /// Removes the intended differences from both responses.
-pub fn forget(step: &Step, ours: &mut Value, theirs: &mut Value) {
-    for known in KNOWN {
-        (known.forget)(step, ours, theirs);
+pub fn remove_known_differences(step: &Step, ours: &mut Value, theirs: &mut Value) {
+    for known in KNOWN_DIFFERENCES {
+        (known.remove)(step, ours, theirs);
     }
 }
 
@@ -101,14 +104,14 @@ fn retain(list: &mut Value, kept: &[bool]) {
 
 /// Keeps the bookmark at the end of the initial events, and the relevant part of it.
 fn bookmarks(_: &Step, ours: &mut Value, theirs: &mut Value) {
-    let told = |event: &Value| {
+    let is_compared = |event: &Value| {
         let at = "/object/metadata/annotations/k8s.io~1initial-events-end";
         let in_row = "/object/rows/0/object/metadata/annotations/k8s.io~1initial-events-end";
         event["type"] != "BOOKMARK" || [at, in_row].iter().any(|place| event.pointer(place).is_some())
     };
     for response in [ours, theirs] {
         let Some(events) = response["events"].as_array_mut() else { continue };
-        events.retain(told);
+        events.retain(is_compared);
         for event in events.iter_mut().filter(|event| event["type"] == "BOOKMARK") {
             if event["object"]["kind"] == "Table" {
                 // The cells of a bookmark's object are not compared.
@@ -275,13 +278,13 @@ fn managers_of_events(step: &Step, ours: &mut Value, theirs: &mut Value) {
     if step.verb != "event" {
         return;
     }
-    let forget = |event: &mut Value| {
+    let remove_known_differences = |event: &mut Value| {
         event.get_mut("metadata").and_then(Value::as_object_mut).map(|metadata| metadata.remove("managedFields"));
     };
     for response in [ours, theirs] {
         let body = &mut response["body"];
-        forget(body);
-        body.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(forget);
+        remove_known_differences(body);
+        body.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(remove_known_differences);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::differential::execute::Seen;
+use crate::differential::execute::ServerResponse;
 use crate::differential::script::Step;
 
 /// Defective response.
@@ -10,116 +10,133 @@ pub struct Mutant {
     /// Description of the defect.
     pub name: &'static str,
     /// Applies the defect to a response, if applicable.
-    pub alter: fn(&Step, &mut Seen),
+    pub alter: fn(&Step, &mut ServerResponse),
 }
 
 /// One mutant for each kind of behaviour.
 pub const MUTANTS: &[Mutant] = &[
-    Mutant { name: "a creation returns 200", alter: |_, seen| replace_code(seen, 201, 200) },
-    Mutant { name: "a conflict returns 422", alter: |_, seen| replace_code(seen, 409, 422) },
-    Mutant { name: "a missing object returns 410", alter: |_, seen| replace_code(seen, 404, 410) },
-    Mutant { name: "another content type", alter: |_, seen| drop(seen.headers.remove("content-type")) },
-    Mutant { name: "no reason", alter: |_, seen| remove(&mut seen.body, "", "reason") },
-    Mutant { name: "no details", alter: |_, seen| remove(&mut seen.body, "", "details") },
-    Mutant { name: "another message", alter: |_, seen| edit(&mut seen.body, "/message", |text| format!("{text}.")) },
-    Mutant { name: "no UID", alter: |_, seen| remove(&mut seen.body, "/metadata", "uid") },
-    Mutant { name: "no version", alter: |_, seen| remove(&mut seen.body, "/metadata", "resourceVersion") },
-    Mutant { name: "constant versions", alter: |step, seen| still(step, seen) },
-    Mutant { name: "no creation time", alter: |_, seen| remove(&mut seen.body, "/metadata", "creationTimestamp") },
-    Mutant { name: "no deletion time", alter: |_, seen| remove(&mut seen.body, "/metadata", "deletionTimestamp") },
-    Mutant { name: "no generation", alter: |_, seen| remove(&mut seen.body, "/metadata", "generation") },
-    Mutant { name: "no finalizers", alter: |_, seen| remove(&mut seen.body, "/metadata", "finalizers") },
-    Mutant { name: "no labels", alter: |_, seen| remove(&mut seen.body, "/metadata", "labels") },
-    Mutant { name: "no status", alter: |_, seen| remove(&mut seen.body, "", "status") },
+    Mutant { name: "a creation returns 200", alter: |_, response| replace_code(response, 201, 200) },
+    Mutant { name: "a conflict returns 422", alter: |_, response| replace_code(response, 409, 422) },
+    Mutant { name: "a missing object returns 410", alter: |_, response| replace_code(response, 404, 410) },
+    Mutant { name: "another content type", alter: |_, response| drop(response.headers.remove("content-type")) },
+    Mutant { name: "no reason", alter: |_, response| remove(&mut response.body, "", "reason") },
+    Mutant { name: "no details", alter: |_, response| remove(&mut response.body, "", "details") },
+    Mutant {
+        name: "another message",
+        alter: |_, response| edit(&mut response.body, "/message", |text| format!("{text}.")),
+    },
+    Mutant { name: "no UID", alter: |_, response| remove(&mut response.body, "/metadata", "uid") },
+    Mutant { name: "no version", alter: |_, response| remove(&mut response.body, "/metadata", "resourceVersion") },
+    Mutant { name: "constant versions", alter: |step, response| still(step, response) },
+    Mutant {
+        name: "no creation time",
+        alter: |_, response| remove(&mut response.body, "/metadata", "creationTimestamp"),
+    },
+    Mutant {
+        name: "no deletion time",
+        alter: |_, response| remove(&mut response.body, "/metadata", "deletionTimestamp"),
+    },
+    Mutant { name: "no generation", alter: |_, response| remove(&mut response.body, "/metadata", "generation") },
+    Mutant { name: "no finalizers", alter: |_, response| remove(&mut response.body, "/metadata", "finalizers") },
+    Mutant { name: "no labels", alter: |_, response| remove(&mut response.body, "/metadata", "labels") },
+    Mutant { name: "no status", alter: |_, response| remove(&mut response.body, "", "status") },
     Mutant {
         name: "a generated name without prefix",
-        alter: |_, seen| edit(&mut seen.body, "/metadata/name", |text| text.replace("made-", "")),
+        alter: |_, response| edit(&mut response.body, "/metadata/name", |text| text.replace("made-", "")),
     },
-    Mutant { name: "no continue token", alter: |_, seen| remove(&mut seen.body, "/metadata", "continue") },
-    Mutant { name: "no remaining count", alter: |_, seen| remove(&mut seen.body, "/metadata", "remainingItemCount") },
-    Mutant { name: "a list without its first item", alter: |_, seen| lose(&mut seen.body, "items") },
+    Mutant { name: "no continue token", alter: |_, response| remove(&mut response.body, "/metadata", "continue") },
+    Mutant {
+        name: "no remaining count",
+        alter: |_, response| remove(&mut response.body, "/metadata", "remainingItemCount"),
+    },
+    Mutant { name: "a list without its first item", alter: |_, response| lose(&mut response.body, "items") },
     Mutant {
         name: "a list in another order",
-        alter: |_, seen| seen.body.get_mut("items").and_then(Value::as_array_mut).map_or((), |items| items.reverse()),
+        alter: |_, response| {
+            response.body.get_mut("items").and_then(Value::as_array_mut).map_or((), |items| items.reverse())
+        },
     },
-    Mutant { name: "items with a kind", alter: |_, seen| kinds(&mut seen.body) },
-    Mutant { name: "a table without its first row", alter: |_, seen| lose(&mut seen.body, "rows") },
-    Mutant { name: "a discovery without its first resource", alter: |_, seen| lose(&mut seen.body, "resources") },
+    Mutant { name: "items with a kind", alter: |_, response| kinds(&mut response.body) },
+    Mutant { name: "a table without its first row", alter: |_, response| lose(&mut response.body, "rows") },
+    Mutant {
+        name: "a discovery without its first resource",
+        alter: |_, response| lose(&mut response.body, "resources"),
+    },
     Mutant {
         name: "a watch without its first event",
-        alter: |_, seen| drop((!seen.events.is_empty()).then(|| seen.events.remove(0))),
+        alter: |_, response| drop((!response.events.is_empty()).then(|| response.events.remove(0))),
     },
     Mutant {
         name: "a repeated event",
-        alter: |_, seen| seen.events.first().cloned().map_or((), |event| seen.events.insert(0, event)),
+        alter: |_, response| response.events.first().cloned().map_or((), |event| response.events.insert(0, event)),
     },
-    Mutant { name: "changes reported as additions", alter: |_, seen| rename(seen, "MODIFIED", "ADDED") },
-    Mutant { name: "deletions reported as changes", alter: |_, seen| rename(seen, "DELETED", "MODIFIED") },
-    Mutant { name: "no bookmarks", alter: |_, seen| seen.events.retain(|event| event["type"] != "BOOKMARK") },
-    Mutant { name: "a deletion at the version before", alter: |_, seen| old_deletions(seen) },
-    Mutant { name: "complete objects instead of metadata", alter: |step, seen| everything(step, seen) },
+    Mutant { name: "changes reported as additions", alter: |_, response| rename(response, "MODIFIED", "ADDED") },
+    Mutant { name: "deletions reported as changes", alter: |_, response| rename(response, "DELETED", "MODIFIED") },
+    Mutant { name: "no bookmarks", alter: |_, response| response.events.retain(|event| event["type"] != "BOOKMARK") },
+    Mutant { name: "a deletion at the version before", alter: |_, response| old_deletions(response) },
+    Mutant { name: "complete objects instead of metadata", alter: |step, response| everything(step, response) },
     Mutant {
         name: "patches that change nothing",
-        alter: |step, seen| of_verb("patch", step, || remove(&mut seen.body, "/metadata", "annotations")),
+        alter: |step, response| of_verb("patch", step, || remove(&mut response.body, "/metadata", "annotations")),
     },
     Mutant {
         name: "lists that are patched at the wrong end",
-        alter: |step, seen| of_verb("patch", step, || each_list(&mut seen.body, |list| list.reverse())),
+        alter: |step, response| of_verb("patch", step, || each_list(&mut response.body, |list| list.reverse())),
     },
     Mutant {
         name: "unknown patch types succeed",
-        alter: |step, seen| of_method("PATCH", step, || replace_code(seen, 415, 200)),
+        alter: |step, response| of_method("PATCH", step, || replace_code(response, 415, 200)),
     },
     Mutant {
         name: "invalid patches succeed",
-        alter: |step, seen| of_verb("patch", step, || replace_code(seen, 422, 200)),
+        alter: |step, response| of_verb("patch", step, || replace_code(response, 422, 200)),
     },
     Mutant {
         name: "terminating namespaces without a phase",
-        alter: |step, seen| of_verb("namespace", step, || remove(&mut seen.body, "/status", "phase")),
+        alter: |step, response| of_verb("namespace", step, || remove(&mut response.body, "/status", "phase")),
     },
     Mutant {
         name: "terminating namespaces accept objects",
-        alter: |step, seen| of_verb("namespace", step, || replace_code(seen, 403, 201)),
+        alter: |step, response| of_verb("namespace", step, || replace_code(response, 403, 201)),
     },
     Mutant {
         name: "terminating namespaces without a condition",
-        alter: |step, seen| of_verb("namespace", step, || remove(&mut seen.body, "/details", "causes")),
+        alter: |step, response| of_verb("namespace", step, || remove(&mut response.body, "/details", "causes")),
     },
     Mutant {
         name: "deletions that overlook preconditions",
-        alter: |step, seen| of_verb("delete", step, || replace_code(seen, 409, 200)),
+        alter: |step, response| of_verb("delete", step, || replace_code(response, 409, 200)),
     },
     Mutant {
         name: "deletions without the identity of the object",
-        alter: |step, seen| of_verb("delete", step, || remove(&mut seen.body, "/details", "uid")),
+        alter: |step, response| of_verb("delete", step, || remove(&mut response.body, "/details", "uid")),
     },
     Mutant {
         name: "finalizers without an effect",
-        alter: |step, seen| of_verb("delete", step, || remove(&mut seen.body, "/metadata", "finalizers")),
+        alter: |step, response| of_verb("delete", step, || remove(&mut response.body, "/metadata", "finalizers")),
     },
     Mutant {
         name: "deletions of collections that keep one",
-        alter: |step, seen| of_verb("delete collection", step, || lose(&mut seen.body, "items")),
+        alter: |step, response| of_verb("delete collection", step, || lose(&mut response.body, "items")),
     },
     Mutant {
         name: "events in only one group",
-        alter: |step, seen| of_verb("event", step, || replace_code(seen, 200, 404)),
+        alter: |step, response| of_verb("event", step, || replace_code(response, 200, 404)),
     },
     Mutant {
         name: "values of any type",
-        alter: |step, seen| of_verb("odd type", step, || replace_code(seen, 400, 201)),
+        alter: |step, response| of_verb("odd type", step, || replace_code(response, 400, 201)),
     },
     Mutant {
         name: "repeated fields without a warning",
-        alter: |step, seen| of_verb("duplicate", step, || drop(seen.headers.remove("warning"))),
+        alter: |step, response| of_verb("duplicate", step, || drop(response.headers.remove("warning"))),
     },
-    Mutant { name: "bad requests succeed", alter: |_, seen| replace_code(seen, 400, 200) },
-    Mutant { name: "bodies of any type are accepted", alter: |_, seen| replace_code(seen, 415, 201) },
-    Mutant { name: "unknown methods return 404", alter: |_, seen| replace_code(seen, 405, 404) },
+    Mutant { name: "bad requests succeed", alter: |_, response| replace_code(response, 400, 200) },
+    Mutant { name: "bodies of any type are accepted", alter: |_, response| replace_code(response, 415, 201) },
+    Mutant { name: "unknown methods return 404", alter: |_, response| replace_code(response, 405, 404) },
     Mutant {
         name: "rejections without fields",
-        alter: |_, seen| each_cause(seen, |cause| drop(cause.remove("field"))),
+        alter: |_, response| each_cause(response, |cause| drop(cause.remove("field"))),
     },
 ];
 
@@ -127,54 +144,57 @@ pub const MUTANTS: &[Mutant] = &[
 pub const FORGETTING: &[Mutant] = &[
     Mutant {
         name: "a token that expires for good",
-        alter: |_, seen| {
-            if seen.code == 410 {
-                remove(&mut seen.body, "/metadata", "continue");
+        alter: |_, response| {
+            if response.code == 410 {
+                remove(&mut response.body, "/metadata", "continue");
             }
         },
     },
-    Mutant { name: "nothing expires", alter: |_, seen| replace_code(seen, 410, 200) },
-    Mutant { name: "watches expire silently", alter: |_, seen| seen.events.retain(|event| event["type"] != "ERROR") },
+    Mutant { name: "nothing expires", alter: |_, response| replace_code(response, 410, 200) },
+    Mutant {
+        name: "watches expire silently",
+        alter: |_, response| response.events.retain(|event| event["type"] != "ERROR"),
+    },
     Mutant {
         name: "watches expire by their HTTP status",
-        alter: |_, seen| {
-            if seen.events.iter().any(|event| event["type"] == "ERROR") {
-                seen.code = 410;
+        alter: |_, response| {
+            if response.events.iter().any(|event| event["type"] == "ERROR") {
+                response.code = 410;
             }
         },
     },
     Mutant {
         name: "an expired watch without its version",
-        alter: |_, seen| {
-            for event in &mut seen.events {
+        alter: |_, response| {
+            for event in &mut response.events {
                 edit(event, "/object/message", |text| text.replace(|letter: char| letter.is_ascii_digit(), ""));
             }
         },
     },
-    Mutant { name: "future versions succeed", alter: |_, seen| replace_code(seen, 504, 200) },
+    Mutant { name: "future versions succeed", alter: |_, response| replace_code(response, 504, 200) },
     Mutant {
         name: "future versions without a retry delay",
-        alter: |_, seen| remove(&mut seen.body, "/details", "retryAfterSeconds"),
+        alter: |_, response| remove(&mut response.body, "/details", "retryAfterSeconds"),
     },
-    Mutant { name: "tokens of any form", alter: |_, seen| replace_code(seen, 400, 200) },
+    Mutant { name: "tokens of any form", alter: |_, response| replace_code(response, 400, 200) },
     Mutant {
         name: "tokens that skip one object",
-        alter: |step, seen| {
+        alter: |step, response| {
             if step.path.contains("continue=") {
-                lose(&mut seen.body, "items");
+                lose(&mut response.body, "items");
             }
         },
     },
     Mutant {
         name: "collections deleted at any version",
-        alter: |step, seen| {
-            of_verb("delete collection", step, || replace_code(seen, 409, 200));
+        alter: |step, response| {
+            of_verb("delete collection", step, || replace_code(response, 409, 200));
         },
     },
     Mutant {
         name: "initial events without their end",
-        alter: |_, seen| {
-            seen.events.retain(|event| event["type"] != "BOOKMARK");
+        alter: |_, response| {
+            response.events.retain(|event| event["type"] != "BOOKMARK");
         },
     },
 ];
@@ -183,67 +203,70 @@ pub const FORGETTING: &[Mutant] = &[
 pub const CHANGING: &[Mutant] = &[
     Mutant {
         name: "versions that stay",
-        alter: |step, seen| {
+        alter: |step, response| {
             if step.options.contains(&"version not served") {
-                replace_code(seen, 404, 200);
+                replace_code(response, 404, 200);
             }
         },
     },
     Mutant {
         name: "columns that stay",
-        alter: |_, seen| {
-            edit(&mut seen.body, "/columnDefinitions/1/name", |_| "Change 0".to_owned());
+        alter: |_, response| {
+            edit(&mut response.body, "/columnDefinitions/1/name", |_| "Change 0".to_owned());
         },
     },
     Mutant {
         name: "objects in the version they were written in",
-        alter: |step, seen| {
+        alter: |step, response| {
             if matches!(step.verb, "get" | "patch") {
-                edit(&mut seen.body, "/apiVersion", |text| text.replace("/v2", "/v1"));
+                edit(&mut response.body, "/apiVersion", |text| text.replace("/v2", "/v1"));
             }
         },
     },
-    Mutant { name: "deprecated versions without a warning", alter: |_, seen| drop(seen.headers.remove("warning")) },
+    Mutant {
+        name: "deprecated versions without a warning",
+        alter: |_, response| drop(response.headers.remove("warning")),
+    },
     Mutant {
         name: "missing defaults",
-        alter: |_, seen| {
+        alter: |_, response| {
             for text in ["given", "other"] {
-                if seen.body.pointer("/spec/text").is_some_and(|value| value == text) {
-                    remove(&mut seen.body, "/spec", "text");
+                if response.body.pointer("/spec/text").is_some_and(|value| value == text) {
+                    remove(&mut response.body, "/spec", "text");
                 }
             }
         },
     },
     Mutant {
         name: "fields of other versions",
-        alter: |step, seen| {
-            if step.path.contains("/v1/") && seen.body.get("spec").is_some() {
-                seen.body["spec"]["v2"] = "v2".into();
+        alter: |step, response| {
+            if step.path.contains("/v1/") && response.body.get("spec").is_some() {
+                response.body["spec"]["v2"] = "v2".into();
             }
         },
     },
     Mutant {
         name: "subresources that are not discovered",
-        alter: |_, seen| {
-            if let Some(resources) = seen.body.get_mut("resources").and_then(Value::as_array_mut) {
+        alter: |_, response| {
+            if let Some(resources) = response.body.get_mut("resources").and_then(Value::as_array_mut) {
                 resources.truncate(1);
             }
         },
     },
-    Mutant { name: "invalid changes are accepted", alter: |_, seen| replace_code(seen, 422, 200) },
-    Mutant { name: "terminating definitions accept objects", alter: |_, seen| replace_code(seen, 403, 201) },
+    Mutant { name: "invalid changes are accepted", alter: |_, response| replace_code(response, 422, 200) },
+    Mutant { name: "terminating definitions accept objects", alter: |_, response| replace_code(response, 403, 201) },
     Mutant {
         name: "definitions that stay",
-        alter: |step, seen| {
+        alter: |step, response| {
             if step.options.contains(&"gone") {
-                replace_code(seen, 404, 200);
+                replace_code(response, 404, 200);
             }
         },
     },
     Mutant {
         name: "a deletion without an end of watches",
-        alter: |_, seen| {
-            seen.events.retain(|event| event["type"] != "DELETED");
+        alter: |_, response| {
+            response.events.retain(|event| event["type"] != "DELETED");
         },
     },
 ];
@@ -277,27 +300,30 @@ fn each_list(value: &mut Value, alter: fn(&mut Vec<Value>)) {
     }
 }
 
-fn each_cause(seen: &mut Seen, alter: impl Fn(&mut serde_json::Map<String, Value>)) {
-    let causes = seen.body.pointer_mut("/details/causes").and_then(Value::as_array_mut);
+fn each_cause(response: &mut ServerResponse, alter: impl Fn(&mut serde_json::Map<String, Value>)) {
+    let causes = response.body.pointer_mut("/details/causes").and_then(Value::as_array_mut);
     causes.into_iter().flatten().filter_map(Value::as_object_mut).for_each(alter);
 }
 
 /// Mutants that only scripts of apply detect.
 pub const APPLYING: &[Mutant] = &[
-    Mutant { name: "no managers", alter: |_, seen| remove(&mut seen.body, "/metadata", "managedFields") },
-    Mutant { name: "managers without times", alter: |_, seen| each_manager(seen, |one| drop(one.remove("time"))) },
+    Mutant { name: "no managers", alter: |_, response| remove(&mut response.body, "/metadata", "managedFields") },
+    Mutant {
+        name: "managers without times",
+        alter: |_, response| each_manager(response, |one| drop(one.remove("time"))),
+    },
     Mutant {
         name: "managers that all update",
-        alter: |_, seen| each_manager(seen, |one| drop(one.insert("operation".into(), "Update".into()))),
+        alter: |_, response| each_manager(response, |one| drop(one.insert("operation".into(), "Update".into()))),
     },
     Mutant {
         name: "managers without subresource",
-        alter: |_, seen| each_manager(seen, |one| drop(one.remove("subresource"))),
+        alter: |_, response| each_manager(response, |one| drop(one.remove("subresource"))),
     },
     Mutant {
         name: "managers whose first field is lost",
-        alter: |_, seen| {
-            each_manager(seen, |one| {
+        alter: |_, response| {
+            each_manager(response, |one| {
                 let fields = one.get_mut("fieldsV1").and_then(Value::as_object_mut);
                 fields.map(|fields| fields.keys().next().cloned().map(|first| fields.remove(&first)));
             });
@@ -305,31 +331,31 @@ pub const APPLYING: &[Mutant] = &[
     },
     Mutant {
         name: "maps without managers of their own",
-        alter: |_, seen| each_manager(seen, |one| one.get_mut("fieldsV1").map_or((), without_dots)),
+        alter: |_, response| each_manager(response, |one| one.get_mut("fieldsV1").map_or((), without_dots)),
     },
-    Mutant { name: "conflicts without causes", alter: |_, seen| remove(&mut seen.body, "/details", "causes") },
-    Mutant { name: "unreported conflicts", alter: |_, seen| replace_code(seen, 409, 200) },
-    Mutant { name: "each apply is reported as a creation", alter: |step, seen| applied_as_new(step, seen) },
+    Mutant { name: "conflicts without causes", alter: |_, response| remove(&mut response.body, "/details", "causes") },
+    Mutant { name: "unreported conflicts", alter: |_, response| replace_code(response, 409, 200) },
+    Mutant { name: "each apply is reported as a creation", alter: |step, response| applied_as_new(step, response) },
     Mutant {
         name: "sets in another order",
-        alter: |_, seen| {
-            if let Some(Value::Array(tags)) = seen.body.pointer_mut("/spec/tags") {
+        alter: |_, response| {
+            if let Some(Value::Array(tags)) = response.body.pointer_mut("/spec/tags") {
                 tags.reverse();
             }
         },
     },
     Mutant {
         name: "fields that are no longer applied are kept",
-        alter: |step, seen| {
-            if step.verb == "apply" && seen.body.get("kind").is_some_and(|kind| kind == "ConfigMap") {
-                seen.body["data"]["c"] = "one".into();
+        alter: |step, response| {
+            if step.verb == "apply" && response.body.get("kind").is_some_and(|kind| kind == "ConfigMap") {
+                response.body["data"]["c"] = "one".into();
             }
         },
     },
 ];
 
-fn each_manager(seen: &mut Seen, alter: impl Fn(&mut serde_json::Map<String, Value>)) {
-    let managers = seen.body.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
+fn each_manager(response: &mut ServerResponse, alter: impl Fn(&mut serde_json::Map<String, Value>)) {
+    let managers = response.body.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
     managers.into_iter().flatten().filter_map(Value::as_object_mut).for_each(alter);
 }
 
@@ -339,15 +365,15 @@ fn without_dots(fields: &mut Value) {
     fields.values_mut().for_each(without_dots);
 }
 
-fn applied_as_new(step: &Step, seen: &mut Seen) {
+fn applied_as_new(step: &Step, response: &mut ServerResponse) {
     if step.verb == "apply" {
-        replace_code(seen, 200, 201);
+        replace_code(response, 200, 201);
     }
 }
 
-fn replace_code(seen: &mut Seen, from: u16, to: u16) {
-    if seen.code == from {
-        seen.code = to;
+fn replace_code(response: &mut ServerResponse, from: u16, to: u16) {
+    if response.code == from {
+        response.code = to;
     }
 }
 
@@ -369,9 +395,9 @@ fn lose(body: &mut Value, list: &str) {
     }
 }
 
-fn still(step: &Step, seen: &mut Seen) {
-    if matches!(step.verb, "update" | "patch") && seen.body.pointer("/metadata/resourceVersion").is_some() {
-        seen.body["metadata"]["resourceVersion"] = "2".into();
+fn still(step: &Step, response: &mut ServerResponse) {
+    if matches!(step.verb, "update" | "patch") && response.body.pointer("/metadata/resourceVersion").is_some() {
+        response.body["metadata"]["resourceVersion"] = "2".into();
     }
 }
 
@@ -384,14 +410,14 @@ fn kinds(body: &mut Value) {
     }
 }
 
-fn rename(seen: &mut Seen, from: &str, to: &str) {
-    for event in seen.events.iter_mut().filter(|event| event["type"] == from) {
+fn rename(response: &mut ServerResponse, from: &str, to: &str) {
+    for event in response.events.iter_mut().filter(|event| event["type"] == from) {
         event["type"] = to.into();
     }
 }
 
-fn old_deletions(seen: &mut Seen) {
-    for event in seen.events.iter_mut().filter(|event| event["type"] == "DELETED") {
+fn old_deletions(response: &mut ServerResponse) {
+    for event in response.events.iter_mut().filter(|event| event["type"] == "DELETED") {
         let version = event.pointer_mut("/object/metadata/resourceVersion");
         if let Some(Value::String(version)) = version {
             *version = version.parse::<u64>().map_or(String::new(), |number| (number - 1).to_string());
@@ -399,8 +425,8 @@ fn old_deletions(seen: &mut Seen) {
     }
 }
 
-fn everything(step: &Step, seen: &mut Seen) {
-    if step.options.contains(&"metadata only") && seen.body["kind"] == "PartialObjectMetadata" {
-        seen.body["spec"] = Value::Null;
+fn everything(step: &Step, response: &mut ServerResponse) {
+    if step.options.contains(&"metadata only") && response.body["kind"] == "PartialObjectMetadata" {
+        response.body["spec"] = Value::Null;
     }
 }

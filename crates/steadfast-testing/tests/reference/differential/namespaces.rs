@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::differential::generate::Plot;
+use crate::differential::generate::ScriptBuilder;
 use crate::differential::script::Step;
 use crate::differential::writes::options;
 
@@ -11,37 +11,37 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 /// Adds a namespace with an object that a finalizer keeps, its deletion, and later requests in it.
 ///
 /// A real server without controllers does not delete the contents, so the remaining objects are not compared.
-pub fn life(plot: &mut Plot) {
-    let name = format!("{}-other-{}", plot.namespace, plot.steps.len());
+pub fn add_lifecycle(builder: &mut ScriptBuilder) {
+    let name = format!("{}-other-{}", builder.namespace, builder.steps.len());
     let at = format!("{NAMESPACES}/{name}");
     let step = |method, path: String| Step::new("namespace", method, path);
     let metadata = json!({"name": name, "labels": {"team": "a"}, "annotations": {"note": "n"}});
     let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-    plot.push(step("POST", NAMESPACES.to_owned()).json(&own).with("create"));
+    builder.push(step("POST", NAMESPACES.to_owned()).json(&own).with("create"));
     let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
                       "metadata": {"name": "held", "finalizers": ["steadfast.dev/held"]}});
-    plot.push(step("POST", format!("{at}/configmaps")).json(&held).with("contents"));
+    builder.push(step("POST", format!("{at}/configmaps")).json(&held).with("contents"));
     let mut patch = step("PATCH", at.clone()).with("patch");
     patch.content_type = "application/merge-patch+json";
     patch.body = json!({"metadata": {"labels": {"team": "b", "kubernetes.io/metadata.name": null}}}).to_string();
-    plot.push(patch);
-    plot.push(step("DELETE", at.clone()).query("dryRun=All").with("dry run"));
+    builder.push(patch);
+    builder.push(step("DELETE", at.clone()).query("dryRun=All").with("dry run"));
     let wrong = options(&json!({"preconditions": {"uid": "another"}}));
-    plot.push(step("DELETE", at.clone()).json(&wrong).with("wrong uid"));
-    plot.push(step("DELETE", at.clone()).with("delete"));
-    plot.push(step("GET", at.clone()).with("get"));
+    builder.push(step("DELETE", at.clone()).json(&wrong).with("wrong uid"));
+    builder.push(step("DELETE", at.clone()).with("delete"));
+    builder.push(step("GET", at.clone()).with("get"));
     // The deletion is rejected, so that later scripts still find the namespace.
-    plot.push(step("DELETE", format!("{NAMESPACES}/kube-public")).with("of one that never ends"));
+    builder.push(step("DELETE", format!("{NAMESPACES}/kube-public")).with("of one that never ends"));
     let late = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}});
-    plot.push(step("POST", format!("{at}/configmaps")).json(&late).with("creation while terminating"));
+    builder.push(step("POST", format!("{at}/configmaps")).json(&late).with("creation while terminating"));
     let widget = json!({"apiVersion": "differential.steadfast.dev/v1", "kind": "Widget",
                         "metadata": {"generateName": "late-"}});
     let widgets = format!("/apis/differential.steadfast.dev/v1/namespaces/{name}/widgets");
-    plot.push(step("POST", widgets).json(&widget).with("creation while terminating"));
-    plot.push(step("POST", NAMESPACES.to_owned()).json(&own).with("creation again"));
-    plot.push(step("DELETE", at.clone()).with("deletion again"));
+    builder.push(step("POST", widgets).json(&widget).with("creation while terminating"));
+    builder.push(step("POST", NAMESPACES.to_owned()).json(&own).with("creation again"));
+    builder.push(step("DELETE", at.clone()).with("deletion again"));
     let mut patch = step("PATCH", at).with("patch while terminating");
     patch.content_type = "application/merge-patch+json";
     patch.body = json!({"metadata": {"annotations": {"note": "m"}}}).to_string();
-    plot.push(patch);
+    builder.push(patch);
 }

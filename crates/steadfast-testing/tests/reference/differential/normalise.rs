@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Map, Value, json};
 
-use crate::differential::execute::Seen;
+use crate::differential::execute::ServerResponse;
 
 /// Number of random characters after the prefix of a generated name.
 const SUFFIX: usize = 5;
@@ -16,15 +16,15 @@ const LONG: &str = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn";
 const OWN_YEARS: &str = "2026";
 
 /// Returns the responses to a script in a form that is equal for both servers.
-pub fn normalised(answers: &[Seen]) -> Vec<Value> {
+pub fn normalised(answers: &[ServerResponse]) -> Vec<Value> {
     let mut names = Names::default();
-    for seen in answers {
-        names.learn(&seen.body, false);
-        for event in &seen.events {
+    for response in answers {
+        names.learn(&response.body, false);
+        for event in &response.events {
             names.learn(&event["object"], event["type"] == "BOOKMARK");
         }
     }
-    answers.iter().map(|seen| names.answer(seen)).collect()
+    answers.iter().map(|response| names.answer(response)).collect()
 }
 
 #[derive(Default)]
@@ -55,9 +55,9 @@ impl Names {
         }
     }
 
-    fn answer(&self, seen: &Seen) -> Value {
-        let events: Vec<Value> = seen.events.iter().map(|event| self.value("", event)).collect();
-        json!({"code": seen.code, "headers": seen.headers, "body": self.value("", &seen.body), "events": events})
+    fn answer(&self, response: &ServerResponse) -> Value {
+        let events: Vec<Value> = response.events.iter().map(|event| self.value("", event)).collect();
+        json!({"code": response.code, "headers": response.headers, "body": self.value("", &response.body), "events": events})
     }
 
     fn value(&self, key: &str, value: &Value) -> Value {
@@ -182,6 +182,6 @@ fn without_suffix(text: &str, prefix: &str) -> String {
 fn years_and_examples_are_not_versions() {
     let message = "Invalid value: \"2020-01-01T00:00:00Z\": field is immutable, as '2020' and RFC-2020 are; not 2020";
     let body = json!({"message": message, "metadata": {"resourceVersion": "2020"}});
-    let seen = [Seen { body, ..Seen::default() }];
-    assert_eq!(normalised(&seen)[0]["body"]["message"], message.replace("not 2020", "not <version 1>"));
+    let response = [ServerResponse { body, ..ServerResponse::default() }];
+    assert_eq!(normalised(&response)[0]["body"]["message"], message.replace("not 2020", "not <version 1>"));
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::differential::generate::Plot;
+use crate::differential::generate::ScriptBuilder;
 use crate::differential::kinds::KINDS;
 use crate::differential::script::Step;
 use crate::differential::writes::create;
@@ -13,12 +13,12 @@ const OPERATIONS: &str = "application/json-patch+json";
 const HELD: &str = "steadfast.dev/held";
 
 /// Adds a merge patch.
-pub fn patch(plot: &mut Plot) {
-    let Some((kind, name, last)) = plot.existing() else { return create(plot) };
-    let text = plot.chance.pick(&["one", "two", "three"]);
+pub fn patch(builder: &mut ScriptBuilder) {
+    let Some((kind, name, last)) = builder.existing() else { return create(builder) };
+    let text = builder.chance.pick(&["one", "two", "three"]);
     let metadata = |fields: Value| json!({"metadata": fields});
-    let (option, body) = match plot.chance.below(19) {
-        0 => ("label", metadata(json!({"labels": {"app": plot.chance.pick(&["web", "api"])}}))),
+    let (option, body) = match builder.chance.below(19) {
+        0 => ("label", metadata(json!({"labels": {"app": builder.chance.pick(&["web", "api"])}}))),
         1 => ("label removed", metadata(json!({"labels": {"app": null, "extra": text}}))),
         2 => ("annotation", metadata(json!({"annotations": {"note": text}}))),
         3 => ("null for a list", metadata(json!({"finalizers": null}))),
@@ -42,34 +42,34 @@ pub fn patch(plot: &mut Plot) {
             ("status", json!({"status": {"phase": text}, "spec": {"color": "ignored"}}))
         }
         16 => ("deletion given", metadata(json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}))),
-        17 => ("deletion given", metadata(json!({"deletionGracePeriodSeconds": plot.chance.below(2)}))),
-        18 => ("generate name", metadata(json!({"generateName": plot.chance.pick(&["made-", "else-"])}))),
+        17 => ("deletion given", metadata(json!({"deletionGracePeriodSeconds": builder.chance.below(2)}))),
+        18 => ("generate name", metadata(json!({"generateName": builder.chance.pick(&["made-", "else-"])}))),
         _ => ("label", metadata(json!({"labels": {"app": text}}))),
     };
-    let mut step = Step::new("merge patch", "PATCH", plot.at(kind, name)).with(option);
+    let mut step = Step::new("merge patch", "PATCH", builder.at(kind, name)).with(option);
     if option == "status" {
         step.path.push_str("/status");
     }
     step.content_type = MERGE;
-    push(plot, step, &body, kind, name);
+    push(builder, step, &body, kind, name);
 }
 
 /// Adds a strategic merge patch with directives.
-pub fn strategic(plot: &mut Plot) {
-    let built_in: Vec<_> = plot.objects.iter().filter(|((kind, _), _)| !KINDS[*kind].custom).collect();
+pub fn strategic(builder: &mut ScriptBuilder) {
+    let built_in: Vec<_> = builder.objects.iter().filter(|((kind, _), _)| !KINDS[*kind].custom).collect();
     if built_in.is_empty() {
-        return patch(plot);
+        return patch(builder);
     }
     // Deployments are rare, and only their patches support `$retainKeys`.
     let deployments: Vec<_> = built_in.iter().filter(|((kind, _), _)| KINDS[*kind].kind == "Deployment").collect();
     let (&(kind, name), _) = match deployments.len() {
-        0 => built_in[plot.chance.below(built_in.len())],
-        count => *deployments[plot.chance.below(count)],
+        0 => built_in[builder.chance.below(built_in.len())],
+        count => *deployments[builder.chance.below(count)],
     };
-    let text = plot.chance.pick(&["one", "two", "three"]);
+    let text = builder.chance.pick(&["one", "two", "three"]);
     let metadata = |fields: Value| json!({"metadata": fields});
     let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid});
-    let (option, body) = match (plot.chance.below(15), KINDS[kind].kind) {
+    let (option, body) = match (builder.chance.below(15), KINDS[kind].kind) {
         (0, _) => ("label", metadata(json!({"labels": {"app": text, "extra": null}}))),
         (1, _) => ("list of values", metadata(json!({"finalizers": ["steadfast.dev/other"]}))),
         (2, _) => ("deleted from a list", metadata(json!({"$deleteFromPrimitiveList/finalizers": [HELD]}))),
@@ -88,7 +88,7 @@ pub fn strategic(plot: &mut Plot) {
             ("kept fields", json!({"spec": {"strategy": strategy}}))
         }
         (7, _) => {
-            let labels = json!({"$patch": "replace", "script": plot.namespace, "app": text});
+            let labels = json!({"$patch": "replace", "script": builder.namespace, "app": text});
             ("replaced map", metadata(json!({"labels": labels})))
         }
         (8, _) => ("deleted map", metadata(json!({"annotations": {"$patch": "delete"}}))),
@@ -103,16 +103,16 @@ pub fn strategic(plot: &mut Plot) {
         (13, _) => ("merged without a key", metadata(json!({"ownerReferences": [{"name": "x"}]}))),
         _ => ("annotation", metadata(json!({"annotations": {"note": text}}))),
     };
-    let mut step = Step::new("strategic patch", "PATCH", plot.at(kind, name)).with(option);
+    let mut step = Step::new("strategic patch", "PATCH", builder.at(kind, name)).with(option);
     step.content_type = STRATEGIC;
-    push(plot, step, &body, kind, name);
+    push(builder, step, &body, kind, name);
 }
 
 /// Adds a JSON patch.
-pub fn operations(plot: &mut Plot) {
-    let Some((kind, name, _)) = plot.existing() else { return create(plot) };
-    let text = plot.chance.pick(&["one", "two", "three"]);
-    let namespace = plot.namespace.clone();
+pub fn operations(builder: &mut ScriptBuilder) {
+    let Some((kind, name, _)) = builder.existing() else { return create(builder) };
+    let text = builder.chance.pick(&["one", "two", "three"]);
+    let namespace = builder.namespace.clone();
     let cases = [
         ("replace", json!([{"op": "replace", "path": "/metadata/labels/app", "value": text}])),
         (
@@ -173,22 +173,22 @@ pub fn operations(plot: &mut Plot) {
         ("no operations", json!([])),
         ("name", json!([{"op": "replace", "path": "/metadata/name", "value": "other"}])),
     ];
-    let (option, body) = &cases[plot.chance.below(cases.len())];
-    let mut step = Step::new("json patch", "PATCH", plot.at(kind, name)).with(option);
+    let (option, body) = &cases[builder.chance.below(cases.len())];
+    let mut step = Step::new("json patch", "PATCH", builder.at(kind, name)).with(option);
     step.content_type = OPERATIONS;
-    push(plot, step, body, kind, name);
+    push(builder, step, body, kind, name);
 }
 
-fn push(plot: &mut Plot, mut step: Step, body: &Value, kind: usize, name: &'static str) {
+fn push(builder: &mut ScriptBuilder, mut step: Step, body: &Value, kind: usize, name: &'static str) {
     // The existing fields of a deletion are restored after the time of the write is taken, which may be in another
     // second.
-    let kept = !plot.chance.percent(8) && !step.options.contains(&"deletion given");
+    let kept = !builder.chance.percent(8) && !step.options.contains(&"deletion given");
     if !kept {
         step = step.query("dryRun=All").with("dry run");
     }
     step.body = body.to_string();
-    let step = plot.push(step);
+    let step = builder.push(step);
     if kept {
-        plot.wrote(kind, name, step);
+        builder.wrote(kind, name, step);
     }
 }

@@ -1,6 +1,6 @@
 //! Requests that read.
 
-use crate::differential::generate::{NAMES, Plot};
+use crate::differential::generate::{NAMES, ScriptBuilder};
 use crate::differential::kinds::KINDS;
 use crate::differential::script::Step;
 
@@ -11,20 +11,20 @@ pub const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=met
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 
 /// Adds a read of one object.
-pub fn get(plot: &mut Plot) {
-    let (kind, name) = match plot.existing() {
+pub fn get(builder: &mut ScriptBuilder) {
+    let (kind, name) = match builder.existing() {
         Some((kind, name, _)) => (kind, name),
-        None => (plot.kind(), plot.chance.pick(NAMES)),
+        None => (builder.kind(), builder.chance.pick(NAMES)),
     };
-    let collection = plot.collection(kind);
-    let mut step = Step::new("get", "GET", plot.at(kind, name));
-    match plot.chance.below(8) {
+    let collection = builder.collection(kind);
+    let mut step = Step::new("get", "GET", builder.at(kind, name));
+    match builder.chance.below(8) {
         0 => {
             step.after_cache = Some(collection);
             step = step.query("resourceVersion=0").with("any version");
         }
-        1 if !plot.versions.is_empty() => {
-            let (_, version) = plot.versions[plot.chance.below(plot.versions.len())];
+        1 if !builder.versions.is_empty() => {
+            let (_, version) = builder.versions[builder.chance.below(builder.versions.len())];
             step.after_cache = Some(collection);
             step = step.query(&format!("resourceVersion=<<version:{version}>>")).with("version");
         }
@@ -42,17 +42,17 @@ pub fn get(plot: &mut Plot) {
         }
         _ => step = step.with("plain"),
     }
-    plot.push(step);
+    builder.push(step);
 }
 
 /// Adds a list, with its later pages.
-pub fn list(plot: &mut Plot) {
-    let index = plot.kind();
+pub fn list(builder: &mut ScriptBuilder) {
+    let index = builder.kind();
     let kind = KINDS[index];
-    let collection = plot.collection(index);
+    let collection = builder.collection(index);
     let mut step = Step::new("list", "GET", collection.clone());
     let mut shared = !kind.namespaced;
-    if !shared && plot.chance.percent(20) {
+    if !shared && builder.chance.percent(20) {
         step.path = format!("{}/{}", kind.root, kind.plural);
         step = step.with("all namespaces");
         shared = true;
@@ -60,16 +60,16 @@ pub fn list(plot: &mut Plot) {
         step = step.with("cluster-scoped");
     }
     // Other scripts write at different times on each server, so the number of remaining objects is not comparable.
-    let limit = !shared && plot.chance.percent(45);
+    let limit = !shared && builder.chance.percent(45);
     if limit {
-        let most = plot.chance.pick(&["limit=1", "limit=2", "limit=500"]);
+        let most = builder.chance.pick(&["limit=1", "limit=2", "limit=500"]);
         step = step.query(most).with("limit");
     }
-    if plot.chance.percent(40) {
-        step = selectors(plot, step);
+    if builder.chance.percent(40) {
+        step = selectors(builder, step);
     }
-    let version = plot.version_of(index);
-    let exact = match (plot.chance.below(9), version) {
+    let version = builder.version_of(index);
+    let exact = match (builder.chance.below(9), version) {
         (0, _) => {
             step.after_cache = Some(collection.clone());
             step = step.query("resourceVersion=0").with("any version");
@@ -101,7 +101,7 @@ pub fn list(plot: &mut Plot) {
             false
         }
     };
-    match plot.chance.below(6) {
+    match builder.chance.below(6) {
         0 => {
             step.accept = TABLE;
             step = step.with("table");
@@ -112,24 +112,24 @@ pub fn list(plot: &mut Plot) {
         }
         _ => {}
     }
-    step = plot.only_own(index, step);
+    step = builder.only_own(index, step);
     let (path, accept) = (step.path.clone(), step.accept);
-    let mut last = plot.push(step);
+    let mut last = builder.push(step);
     if limit && !exact && !path.contains("resourceVersion") {
-        for _ in 0..plot.chance.below(3) {
+        for _ in 0..builder.chance.below(3) {
             // A write between two pages must not appear in the second page.
-            if plot.chance.percent(30) {
-                crate::differential::writes::create(plot);
+            if builder.chance.percent(30) {
+                crate::differential::writes::create(builder);
             }
             let mut page = Step::new("list", "GET", path.clone()).with("continue");
             page.accept = accept;
-            last = plot.push(page.query(&format!("continue=<<continue:{last}>>")));
+            last = builder.push(page.query(&format!("continue=<<continue:{last}>>")));
         }
     }
 }
 
-fn selectors(plot: &mut Plot, step: Step) -> Step {
-    let (option, query) = plot.chance.pick(&[
+fn selectors(builder: &mut ScriptBuilder, step: Step) -> Step {
+    let (option, query) = builder.chance.pick(&[
         ("label equal", "labelSelector=app%3Dweb"),
         ("label equal", "labelSelector=app%3D%3Dweb"),
         ("label unequal", "labelSelector=app%21%3Dweb"),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{WorldError, kube_config};
 
-use crate::differential::AT_ONCE;
+use crate::differential::CONCURRENT_SCRIPTS;
 use crate::differential::client::{Session, TestServer};
 
 /// Minimum number of revisions before the scripts start, so that versions are not small numbers.
@@ -58,7 +58,7 @@ pub async fn fill(site: &TestServer) -> Result<(), WorldError> {
             session.send("DELETE", &path, &[], String::new()).await.map(drop)
         }
     };
-    stream::iter((0..REVISIONS / 2).map(write)).buffer_unordered(AT_ONCE).try_collect::<()>().await
+    stream::iter((0..REVISIONS / 2).map(write)).buffer_unordered(CONCURRENT_SCRIPTS).try_collect::<()>().await
 }
 
 /// Defines the custom resources, and waits until they are served.

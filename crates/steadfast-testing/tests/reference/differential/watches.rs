@@ -1,28 +1,28 @@
 //! Watches.
 
-use crate::differential::generate::Plot;
+use crate::differential::generate::ScriptBuilder;
 use crate::differential::kinds::KINDS;
 use crate::differential::reads::{METADATA, TABLE};
 use crate::differential::script::{Reading, Step};
 
 /// Adds a watch that ends with the script's last objects, which match each of these selectors.
-pub fn watch(plot: &mut Plot) {
-    let index = plot.kind();
+pub fn watch(builder: &mut ScriptBuilder) {
+    let index = builder.kind();
     let kind = KINDS[index];
-    plot.watched.insert(index);
-    let collection = plot.collection(index);
+    builder.watched.insert(index);
+    let collection = builder.collection(index);
     let mut step = Step::new("watch", "GET", collection.clone());
     step.reading = Reading::UntilSentinel;
     step.after_cache = Some(collection.clone());
     if !kind.namespaced {
         step = step.with("cluster-scoped");
-    } else if plot.chance.percent(20) {
+    } else if builder.chance.percent(20) {
         step.path = format!("{}/{}", kind.root, kind.plural);
         step = step.with("all namespaces");
     }
-    step = step.query(plot.chance.pick(&["watch=true", "watch=1"])).query("timeoutSeconds=120");
-    if plot.chance.percent(45) {
-        let (option, query) = plot.chance.pick(&[
+    step = step.query(builder.chance.pick(&["watch=true", "watch=1"])).query("timeoutSeconds=120");
+    if builder.chance.percent(45) {
+        let (option, query) = builder.chance.pick(&[
             ("label equal", "labelSelector=app%3Dweb"),
             ("label unequal", "labelSelector=app%21%3Dapi"),
             ("label in", "labelSelector=app+in+%28web%2Capi%29"),
@@ -36,8 +36,8 @@ pub fn watch(plot: &mut Plot) {
         ]);
         step = step.query(query).with(option);
     }
-    let version = plot.version_of(index);
-    match (plot.chance.below(8), version) {
+    let version = builder.version_of(index);
+    match (builder.chance.below(8), version) {
         (0, _) => step = step.with("newest"),
         (1, _) => step = step.query("resourceVersion=0").with("any version"),
         (2, _) => {
@@ -58,13 +58,13 @@ pub fn watch(plot: &mut Plot) {
         }
         (_, Some(version)) => {
             step = step.query(&format!("resourceVersion=<<version:{version}>>")).with("version");
-            if plot.chance.percent(30) {
+            if builder.chance.percent(30) {
                 step = step.query("allowWatchBookmarks=true").with("bookmarks");
             }
         }
         _ => step = step.query("resourceVersion=0&allowWatchBookmarks=true").with("any version"),
     }
-    match plot.chance.below(6) {
+    match builder.chance.below(6) {
         0 => {
             step.accept = METADATA;
             step = step.with("metadata only");
@@ -79,6 +79,6 @@ pub fn watch(plot: &mut Plot) {
         }
         _ => {}
     }
-    let step = plot.only_own(index, step);
-    plot.push(step);
+    let step = builder.only_own(index, step);
+    builder.push(step);
 }

@@ -2,29 +2,29 @@
 
 use serde_json::{Value, json};
 
-use crate::differential::generate::{NAMES, Plot};
+use crate::differential::generate::{NAMES, ScriptBuilder};
 use crate::differential::kinds::{KINDS, takes_labels_only};
 use crate::differential::script::Step;
 
 /// Adds a creation, mostly of a new object.
-pub fn create(plot: &mut Plot) {
-    let kind = plot.kind();
-    let mut name = plot.chance.pick(NAMES);
+pub fn create(builder: &mut ScriptBuilder) {
+    let kind = builder.kind();
+    let mut name = builder.chance.pick(NAMES);
     if takes_labels_only(&KINDS[kind]) {
-        name = plot.chance.pick(&NAMES[..3]);
+        name = builder.chance.pick(&NAMES[..3]);
     }
-    let mut object = plot.object(kind, name);
-    let mut step = Step::new("create", "POST", plot.collection(kind));
-    let new = !plot.objects.contains_key(&(kind, name));
+    let mut object = builder.object(kind, name);
+    let mut step = Step::new("create", "POST", builder.collection(kind));
+    let new = !builder.objects.contains_key(&(kind, name));
     let mut kept = new;
-    match plot.chance.below(10) {
+    match builder.chance.below(10) {
         0 => {
             step = step.query("dryRun=All").with("dry run");
             kept = false;
         }
         // Only one object per kind, because the order of two generated names in a list would be random.
-        1 if plot.generated.insert(kind) => {
-            object["metadata"]["generateName"] = plot.name(kind, "made-").into();
+        1 if builder.generated.insert(kind) => {
+            object["metadata"]["generateName"] = builder.name(kind, "made-").into();
             if let Some(metadata) = object["metadata"].as_object_mut() {
                 metadata.remove("name");
             }
@@ -56,20 +56,20 @@ pub fn create(plot: &mut Plot) {
         }
         _ => step = step.with("plain"),
     }
-    let step = plot.push(step.json(&object));
+    let step = builder.push(step.json(&object));
     if kept {
-        plot.wrote(kind, name, step);
+        builder.wrote(kind, name, step);
     }
 }
 
 /// Adds an update, mostly of an existing object.
-pub fn update(plot: &mut Plot) {
-    let Some((kind, name, last)) = plot.existing() else { return create(plot) };
-    let mut object = plot.object(kind, name);
-    let mut step = Step::new("update", "PUT", plot.at(kind, name));
+pub fn update(builder: &mut ScriptBuilder) {
+    let Some((kind, name, last)) = builder.existing() else { return create(builder) };
+    let mut object = builder.object(kind, name);
+    let mut step = Step::new("update", "PUT", builder.at(kind, name));
     object["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
     let mut kept = true;
-    match plot.chance.below(11) {
+    match builder.chance.below(11) {
         0 => {
             step = step.query("dryRun=All").with("dry run");
             kept = false;
@@ -80,7 +80,7 @@ pub fn update(plot: &mut Plot) {
             step = step.with("unconditional");
         }
         2 => {
-            let (_, older) = plot.versions[plot.chance.below(plot.versions.len())];
+            let (_, older) = builder.versions[builder.chance.below(builder.versions.len())];
             object["metadata"]["resourceVersion"] = format!("<<version:{older}>>").into();
             kept = false;
             step = step.with("stale version");
@@ -100,7 +100,7 @@ pub fn update(plot: &mut Plot) {
         }
         6 if KINDS[kind].kind == "Widget" => {
             step.path.push_str("/status");
-            object["status"] = json!({"phase": plot.chance.pick(&["Ready", "Waiting"])});
+            object["status"] = json!({"phase": builder.chance.pick(&["Ready", "Waiting"])});
             step = step.with("status");
         }
         7 => {
@@ -113,18 +113,18 @@ pub fn update(plot: &mut Plot) {
         }
         _ => step = step.with("conditional"),
     }
-    let step = plot.push(step.json(&object));
+    let step = builder.push(step.json(&object));
     if kept {
-        plot.wrote(kind, name, step);
+        builder.wrote(kind, name, step);
     }
 }
 
 /// Adds a deletion of an existing object.
-pub fn delete(plot: &mut Plot) {
-    let Some((kind, name, last)) = plot.existing() else { return create(plot) };
-    let mut step = Step::new("delete", "DELETE", plot.at(kind, name));
+pub fn delete(builder: &mut ScriptBuilder) {
+    let Some((kind, name, last)) = builder.existing() else { return create(builder) };
+    let mut step = Step::new("delete", "DELETE", builder.at(kind, name));
     let mut gone = true;
-    match plot.chance.below(9) {
+    match builder.chance.below(9) {
         0 => {
             step = step.query("dryRun=All").with("dry run");
             gone = false;
@@ -145,7 +145,7 @@ pub fn delete(plot: &mut Plot) {
         }
         5 => {
             let policies = [("Background", "propagation"), ("Foreground", "foreground"), ("Orphan", "orphans")];
-            let (policy, word) = plot.chance.pick(&policies);
+            let (policy, word) = builder.chance.pick(&policies);
             step = step.json(&options(&json!({"propagationPolicy": policy}))).with(word);
             gone = policy == "Background";
         }
@@ -156,12 +156,12 @@ pub fn delete(plot: &mut Plot) {
         }
         _ => step = step.with("plain"),
     }
-    let step = plot.push(step);
+    let step = builder.push(step);
     // An object that its finalizers keep may be used again.
-    if gone && plot.chance.percent(60) {
-        plot.objects.remove(&(kind, name));
+    if gone && builder.chance.percent(60) {
+        builder.objects.remove(&(kind, name));
     }
-    plot.versions.push((kind, step));
+    builder.versions.push((kind, step));
 }
 
 /// Returns the body of a deletion.
@@ -173,10 +173,10 @@ pub fn options(fields: &Value) -> Value {
 }
 
 /// Adds a deletion of several objects.
-pub fn delete_collection(plot: &mut Plot) {
-    let kind = plot.kind();
-    let step = Step::new("delete collection", "DELETE", plot.collection(kind));
-    let step = match plot.chance.below(6) {
+pub fn delete_collection(builder: &mut ScriptBuilder) {
+    let kind = builder.kind();
+    let step = Step::new("delete collection", "DELETE", builder.collection(kind));
+    let step = match builder.chance.below(6) {
         0 => step.query("labelSelector=app%3Dweb").with("labels"),
         1 => step.query("fieldSelector=metadata.name%3Da").with("fields"),
         2 => step.query("labelSelector=app%3Dapi").query("dryRun=All").with("dry run"),
@@ -185,9 +185,9 @@ pub fn delete_collection(plot: &mut Plot) {
         _ => step.with("everything"),
     };
     let everything = step.options.contains(&"everything") || step.options.contains(&"options");
-    let step = plot.only_own(kind, step);
-    plot.push(step);
+    let step = builder.only_own(kind, step);
+    builder.push(step);
     if everything {
-        plot.objects.retain(|&(of, _), _| of != kind);
+        builder.objects.retain(|&(of, _), _| of != kind);
     }
 }

@@ -7,16 +7,16 @@ use steadfast_apiserver::protobuf;
 use steadfast_core::protobuf::decode;
 
 use crate::protobuf_types::difference;
+use crate::protobuf_types::program_output;
 use crate::protobuf_types::sample::{Error, Sample};
-use crate::protobuf_types::told;
 
 /// Removes null values, which in JSON are equivalent to absent ones: a pointer to Go's zero time and a nil pointer have
 /// the same JSON.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let told = fields.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(told.map(|(name, value)| (name, without_nulls(value))).collect())
+            let without_null = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(without_null.map(|(name, value)| (name, without_nulls(value))).collect())
         }
         Value::Array(items) => items.into_iter().map(without_nulls).collect(),
         other => other,
@@ -25,7 +25,7 @@ fn without_nulls(value: Value) -> Value {
 
 #[test]
 fn embedded_protobuf_matches_go() -> Result<(), Error> {
-    let Some(corpus) = told(&["corpus", "-seed", "3", "-each", "16"])? else { return Ok(()) };
+    let Some(corpus) = program_output(&["corpus", "-seed", "3", "-each", "16"])? else { return Ok(()) };
     let (mut kinds, mut same_bytes) = (BTreeSet::new(), 0);
     for line in corpus.lines() {
         let sample = Sample::read(line)?;
@@ -34,13 +34,13 @@ fn embedded_protobuf_matches_go() -> Result<(), Error> {
         let Some(written) = protobuf::encode(&wanted) else { continue };
         kinds.insert(sample.kind);
         same_bytes += usize::from(written == sample.protobuf);
-        let told = without_nulls(wanted);
+        let without_null = without_nulls(wanted);
         let found = without_nulls(decode(sample.id, &written, true)?);
-        assert!(found == told, "written: {}", difference(&format!("{:?}", sample.kind), &found, &told));
+        assert!(found == without_null, "written: {}", difference(&format!("{:?}", sample.kind), &found, &without_null));
         let read = protobuf::decode(&sample.protobuf).map_err(|error| format!("{sample}: {error}"))?;
         let again = protobuf::encode(&read).ok_or("the decoded object cannot be encoded")?;
         let found = without_nulls(decode(sample.id, &again, true)?);
-        assert!(found == told, "read: {}", difference(&format!("{:?}", sample.kind), &found, &told));
+        assert!(found == without_null, "read: {}", difference(&format!("{:?}", sample.kind), &found, &without_null));
     }
     // The bytes differ if a string is not valid UTF-8, or if JSON has another order.
     assert!(same_bytes > 500, "only {same_bytes} objects have the same bytes as Go's");

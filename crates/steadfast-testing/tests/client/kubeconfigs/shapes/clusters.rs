@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Given, Shape};
+use super::{Shape, ShapeFixtures};
 use crate::kubeconfigs::world::{SECRET, base64};
 
 /// Wraps `text` after each `width` characters.
@@ -12,14 +12,14 @@ fn wrapped(text: &str, width: usize, end: &str) -> String {
 }
 
 /// Returns the forms of clusters, independent of users.
-pub(super) fn forms(given: &Given) -> Vec<(&'static str, Value)> {
-    let url = given.server.url(0);
+pub(super) fn forms(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value)> {
+    let url = fixtures.server.url(0);
     let host = url.trim_start_matches("https://").to_owned();
     let port = host.rsplit(':').next().unwrap_or_default().to_owned();
-    let authority = given.authority.as_str();
+    let authority = fixtures.authority.as_str();
     let data = base64(authority);
     let with_data = |pem: &str| json!({"certificate-authority-data": base64(pem)});
-    let other = &given.carol.certificate_pem;
+    let other = &fixtures.carol.certificate_pem;
     let server = |url: String| json!({"server": url});
     let without = json!({"certificate-authority-data": null});
     let and = |more: Value| {
@@ -55,7 +55,7 @@ pub(super) fn forms(given: &Given) -> Vec<(&'static str, Value)> {
             "authority beside a broken one",
             with_data(&format!("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n{authority}")),
         ),
-        ("authority beside a key", with_data(&format!("{}{authority}", given.carol.key_pem))),
+        ("authority beside a key", with_data(&format!("{}{authority}", fixtures.carol.key_pem))),
         ("authority of another server", with_data(other)),
         ("authority that is no PEM", with_data("nothing")),
         ("no authority", without.clone()),
@@ -94,8 +94,8 @@ pub(super) fn forms(given: &Given) -> Vec<(&'static str, Value)> {
 }
 
 /// Returns the forms of a server without TLS, to which kubectl sends no credentials.
-fn plain(given: &Given) -> Vec<Shape> {
-    let url = given.plain.url(0);
+fn plain(fixtures: &ShapeFixtures) -> Vec<Shape> {
+    let url = fixtures.plain.url(0);
     let host = url.trim_start_matches("http://").to_owned();
     let port = host.rsplit(':').next().unwrap_or_default();
     let none = json!({});
@@ -129,14 +129,14 @@ fn plain(given: &Given) -> Vec<Shape> {
         ("unreadable plugin", bare(&url), &plugin),
     ];
     let shape = |(form, cluster, user): (&str, Value, &Value)| {
-        Shape::of(format!("plain: {form}"), &given.whole(&cluster, user))
+        Shape::of(format!("plain: {form}"), &fixtures.whole(&cluster, user))
     };
     forms.into_iter().map(shape).collect()
 }
 
 /// Returns each form with a token user, and selected forms with each of several other users.
-pub(super) fn shapes(given: &Given) -> Vec<Shape> {
-    let mut shapes = plain(given);
+pub(super) fn shapes(fixtures: &ShapeFixtures) -> Vec<Shape> {
+    let mut shapes = plain(fixtures);
     let token = json!({"token": SECRET});
     let crossed = [
         "plain",
@@ -156,7 +156,7 @@ pub(super) fn shapes(given: &Given) -> Vec<Shape> {
         (
             "certificate",
             json!({
-                "client-certificate-data": base64(&given.carol.certificate_pem), "client-key-data": base64(&given.carol.key_pem),
+                "client-certificate-data": base64(&fixtures.carol.certificate_pem), "client-key-data": base64(&fixtures.carol.key_pem),
             }),
         ),
         ("certificate files", json!({"client-certificate": "carol.crt", "client-key": "carol.key"})),
@@ -172,19 +172,20 @@ pub(super) fn shapes(given: &Given) -> Vec<Shape> {
         ),
         ("wrong token", json!({"token": "wrong"})),
     ];
-    let server = given.server.url(0).replace("https://", &format!("https://basil:{SECRET}@"));
-    shapes.push(Shape::of("cluster: user in the URL alone", &given.whole(&json!({"server": server}), &json!({}))));
-    for (form, cluster) in forms(given) {
+    let server = fixtures.server.url(0).replace("https://", &format!("https://basil:{SECRET}@"));
+    shapes.push(Shape::of("cluster: user in the URL alone", &fixtures.whole(&json!({"server": server}), &json!({}))));
+    for (form, cluster) in forms(fixtures) {
         let name = format!("cluster: {form}");
-        shapes.push(Shape::of(name, &given.whole(&cluster, &token)).with_file("ca.crt", given.authority.as_str()));
+        shapes
+            .push(Shape::of(name, &fixtures.whole(&cluster, &token)).with_file("ca.crt", fixtures.authority.as_str()));
         for (user_form, user) in users.iter().filter(|_| crossed.contains(&form)) {
-            let shape = Shape::of(format!("cluster: {form}; user: {user_form}"), &given.whole(&cluster, user));
+            let shape = Shape::of(format!("cluster: {form}; user: {user_form}"), &fixtures.whole(&cluster, user));
             shapes.push(
                 shape
-                    .with_file("ca.crt", given.authority.as_str())
+                    .with_file("ca.crt", fixtures.authority.as_str())
                     .with_file("token", format!("{SECRET}\n"))
-                    .with_file("carol.crt", given.carol.certificate_pem.as_str())
-                    .with_file("carol.key", given.carol.key_pem.as_str())
+                    .with_file("carol.crt", fixtures.carol.certificate_pem.as_str())
+                    .with_file("carol.key", fixtures.carol.key_pem.as_str())
                     .with_file("login.sh", super::users::login(&json!({"token": SECRET}))),
             );
         }

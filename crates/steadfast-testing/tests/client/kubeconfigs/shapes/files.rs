@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Given, Shape};
+use super::{Shape, ShapeFixtures};
 use crate::kubeconfigs::world::SECRET;
 
 /// Formats `value` as YAML in block style, like kubectl.
@@ -46,26 +46,26 @@ fn lines(value: &Value) -> Vec<String> {
 }
 
 /// Returns the valid kubeconfig after `change`.
-fn changed(given: &Given, change: impl FnOnce(&mut Value)) -> Value {
-    let mut whole = given.good();
+fn changed(fixtures: &ShapeFixtures, change: impl FnOnce(&mut Value)) -> Value {
+    let mut whole = fixtures.good();
     change(&mut whole);
     whole
 }
 
-fn contexts(given: &Given) -> Vec<Shape> {
+fn contexts(fixtures: &ShapeFixtures) -> Vec<Shape> {
     let context = |more: Value| {
-        changed(given, |whole| {
+        changed(fixtures, |whole| {
             for (name, value) in more.as_object().expect("an object") {
                 whole["contexts"][0]["context"][name] = value.clone();
             }
         })
     };
-    let set = |name: &'static str, value: Value| changed(given, |whole| whole[name] = value);
+    let set = |name: &'static str, value: Value| changed(fixtures, |whole| whole[name] = value);
     let add = |list: &'static str, entry: Value| {
-        changed(given, |whole| whole[list].as_array_mut().expect("a list").insert(0, entry))
+        changed(fixtures, |whole| whole[list].as_array_mut().expect("a list").insert(0, entry))
     };
     let renamed = |name: &str| {
-        changed(given, |whole| {
+        changed(fixtures, |whole| {
             for list in ["clusters", "users", "contexts"] {
                 whole[list][0]["name"] = name.into();
             }
@@ -73,7 +73,7 @@ fn contexts(given: &Given) -> Vec<Shape> {
             whole["current-context"] = name.into();
         })
     };
-    let without = |name: &str| changed(given, |whole| drop(whole.as_object_mut().expect("an object").remove(name)));
+    let without = |name: &str| changed(fixtures, |whole| drop(whole.as_object_mut().expect("an object").remove(name)));
     let forms = [
         ("namespace is empty", context(json!({"namespace": ""}))),
         ("namespace is null", context(json!({"namespace": null}))),
@@ -154,8 +154,8 @@ fn contexts(given: &Given) -> Vec<Shape> {
     forms.into_iter().map(|(name, whole)| Shape::of(format!("file: {name}"), &whole)).collect()
 }
 
-fn syntax(given: &Given) -> Vec<Shape> {
-    let good = given.good();
+fn syntax(fixtures: &ShapeFixtures) -> Vec<Shape> {
+    let good = fixtures.good();
     let (json, yaml) = (good.to_string(), block(&good));
     let pretty = serde_json::to_string_pretty(&good).expect("JSON");
     let wide = |mark: [u8; 2], bytes: fn(u16) -> [u8; 2]| {
@@ -163,8 +163,8 @@ fn syntax(given: &Given) -> Vec<Shape> {
         text.extend(yaml.encode_utf16().flat_map(bytes));
         text
     };
-    let url = given.server.url(0);
-    let data = crate::kubeconfigs::world::base64(&given.authority);
+    let url = fixtures.server.url(0);
+    let data = crate::kubeconfigs::world::base64(&fixtures.authority);
     let chunks = data.as_bytes().chunks(70).map(String::from_utf8_lossy);
     let literal = chunks.map(|line| format!("      {line}\n")).collect::<Vec<_>>().concat();
     let by_hand = |authority: &str, user: &str| {
@@ -227,15 +227,16 @@ fn syntax(given: &Given) -> Vec<Shape> {
 }
 
 fn shape(name: &str, files: &[(&str, String)], listed: &[&str]) -> Shape {
-    let mut shape = Shape { name: format!("list: {name}"), files: Vec::new(), listed: Vec::new(), door: false };
+    let mut shape =
+        Shape { name: format!("list: {name}"), files: Vec::new(), listed: Vec::new(), requests_certificate: false };
     for (name, content) in files {
         shape = shape.with_file(name, content.as_str());
     }
     shape.listed(listed)
 }
 
-fn lists(given: &Given) -> Vec<Shape> {
-    let good = given.good();
+fn lists(fixtures: &ShapeFixtures) -> Vec<Shape> {
+    let good = fixtures.good();
     let part = |names: &[&str]| {
         let mut part = json!({"apiVersion": "v1", "kind": "Config"});
         for name in names {
@@ -245,11 +246,11 @@ fn lists(given: &Given) -> Vec<Shape> {
     };
     let whole = good.to_string();
     let nothing = json!({"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": [], "current-context": ""});
-    let other = changed(given, |whole| {
+    let other = changed(fixtures, |whole| {
         whole["users"][0]["user"]["token"] = "wrong".into();
         whole["contexts"][0]["context"]["namespace"] = "shop".into();
     });
-    let elsewhere = changed(given, |whole| whole["current-context"] = "missing".into());
+    let elsewhere = changed(fixtures, |whole| whole["current-context"] = "missing".into());
     let one = ("one", whole.clone());
     vec![
         shape("one", std::slice::from_ref(&one), &["one"]),
@@ -309,19 +310,19 @@ fn lists(given: &Given) -> Vec<Shape> {
 }
 
 /// Returns shapes with paths relative to their own file.
-fn relative(given: &Given) -> Vec<Shape> {
-    let with_file = given.whole(
+fn relative(fixtures: &ShapeFixtures) -> Vec<Shape> {
+    let with_file = fixtures.whole(
         &json!({"certificate-authority-data": null, "certificate-authority": "ca.crt"}),
         &json!({"tokenFile": "../token"}),
     );
-    let good = given.good();
+    let good = fixtures.good();
     let first = json!({"contexts": good["contexts"], "current-context": good["current-context"]});
     vec![
         shape(
             "relative paths of a file in a folder",
             &[
                 ("folder/one", with_file.to_string()),
-                ("folder/ca.crt", given.authority.clone()),
+                ("folder/ca.crt", fixtures.authority.clone()),
                 ("token", SECRET.to_owned()),
             ],
             &["missing", "folder/one"],
@@ -331,7 +332,7 @@ fn relative(given: &Given) -> Vec<Shape> {
             &[
                 ("first", first.to_string()),
                 ("folder/one", with_file.to_string()),
-                ("folder/ca.crt", given.authority.clone()),
+                ("folder/ca.crt", fixtures.authority.clone()),
                 ("token", SECRET.to_owned()),
             ],
             &["first", "folder/one"],
@@ -340,6 +341,6 @@ fn relative(given: &Given) -> Vec<Shape> {
 }
 
 /// Returns all forms of whole files.
-pub(super) fn shapes(given: &Given) -> Vec<Shape> {
-    [contexts(given), syntax(given), lists(given), relative(given)].into_iter().flatten().collect()
+pub(super) fn shapes(fixtures: &ShapeFixtures) -> Vec<Shape> {
+    [contexts(fixtures), syntax(fixtures), lists(fixtures), relative(fixtures)].into_iter().flatten().collect()
 }

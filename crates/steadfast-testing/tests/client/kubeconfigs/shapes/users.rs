@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Given, Shape};
+use super::{Shape, ShapeFixtures};
 use crate::kubeconfigs::world::{SECRET, base64};
 
 /// Returns the script of a plugin that prints an `ExecCredential` with this status.
@@ -76,8 +76,8 @@ fn tokens() -> Vec<(&'static str, Value)> {
     ]
 }
 
-fn certificates(given: &Given) -> Vec<(&'static str, Value)> {
-    let (certificate, key) = (given.carol.certificate_pem.as_str(), given.carol.key_pem.as_str());
+fn certificates(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value)> {
+    let (certificate, key) = (fixtures.carol.certificate_pem.as_str(), fixtures.carol.key_pem.as_str());
     let data = |certificate: &str, key: &str| json!({"client-certificate-data": base64(certificate), "client-key-data": base64(key)});
     let wrapped = |pem: &str| {
         let text = base64(pem);
@@ -100,7 +100,7 @@ fn certificates(given: &Given) -> Vec<(&'static str, Value)> {
         ),
         ("certificate with text around it", data(&format!("mine\n{certificate}\n"), &format!("mine\n{key}\n"))),
         ("certificate with CR LF", data(&certificate.replace('\n', "\r\n"), &key.replace('\n', "\r\n"))),
-        ("certificate with a chain", data(&format!("{certificate}{}", given.authority), key)),
+        ("certificate with a chain", data(&format!("{certificate}{}", fixtures.authority), key)),
         ("certificate behind its key", data(&format!("{key}{certificate}"), key)),
         ("certificate without key", json!({"client-certificate-data": base64(certificate)})),
         ("key without certificate, and a token", json!({"client-key-data": base64(key), "token": SECRET})),
@@ -122,7 +122,7 @@ fn certificates(given: &Given) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Returns certificates and keys that only the tolerant server of `door` accepts.
+/// Returns certificates and keys that only the server of `permissive_server` accepts.
 fn keys() -> Vec<(&'static str, String, String)> {
     let pair = |certificate: &str, key: &str| (certificate.to_owned(), key.to_owned());
     let v1 = pair(include_str!("../keys/v1.crt"), include_str!("../keys/v1.key"));
@@ -140,10 +140,11 @@ fn keys() -> Vec<(&'static str, String, String)> {
 }
 
 /// Returns plugins: names, configurations and scripts.
-fn plugins(given: &Given) -> Vec<(&'static str, Value, String)> {
+fn plugins(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value, String)> {
     let good = login(&json!({"token": SECRET}));
     let printing = |text: &str| format!("#!/bin/sh\ncat <<'END'\n{text}\nEND\n");
-    let certified = json!({"clientCertificateData": given.carol.certificate_pem, "clientKeyData": given.carol.key_pem});
+    let certified =
+        json!({"clientCertificateData": fixtures.carol.certificate_pem, "clientKeyData": fixtures.carol.key_pem});
     let file = |status: &Value| {
         let credential = json!({
             "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
@@ -192,7 +193,7 @@ fn plugins(given: &Given) -> Vec<(&'static str, Value, String)> {
         ("plugin without status", exec(&json!({})), file(&Value::Null)),
         ("plugin with neither", exec(&json!({})), file(&json!({}))),
         ("plugin with a certificate", exec(&json!({})), file(&certified)),
-        ("plugin with half a certificate", exec(&json!({})), file(&json!({"clientKeyData": given.carol.key_pem}))),
+        ("plugin with half a certificate", exec(&json!({})), file(&json!({"clientKeyData": fixtures.carol.key_pem}))),
         ("plugin with both", exec(&json!({})), {
             let mut both = certified.clone();
             both["token"] = SECRET.into();
@@ -223,30 +224,31 @@ fn plugins(given: &Given) -> Vec<(&'static str, Value, String)> {
 }
 
 /// Returns each form with the plain cluster.
-pub(super) fn shapes(given: &Given) -> Vec<Shape> {
+pub(super) fn shapes(fixtures: &ShapeFixtures) -> Vec<Shape> {
     let mut shapes = Vec::new();
-    for (form, user) in tokens().into_iter().chain(certificates(given)) {
-        let shape = Shape::of(format!("user: {form}"), &given.whole(&json!({}), &user))
+    for (form, user) in tokens().into_iter().chain(certificates(fixtures)) {
+        let shape = Shape::of(format!("user: {form}"), &fixtures.whole(&json!({}), &user))
             .with_file("token", format!("{SECRET}\n"))
             .with_file("below/token", SECRET)
             .with_file("spaced", format!("\n  {SECRET}\r\n\n"))
             .with_file("wrong", "wrong\n")
             .with_file("empty", "\n")
-            .with_file("carol.crt", given.carol.certificate_pem.as_str())
-            .with_file("carol.key", given.carol.key_pem.as_str())
-            .with_file("both.pem", format!("{}{}", given.carol.key_pem, given.carol.certificate_pem));
+            .with_file("carol.crt", fixtures.carol.certificate_pem.as_str())
+            .with_file("carol.key", fixtures.carol.key_pem.as_str())
+            .with_file("both.pem", format!("{}{}", fixtures.carol.key_pem, fixtures.carol.certificate_pem));
         shapes.push(shape);
     }
-    for (form, user, script) in plugins(given) {
-        shapes.push(Shape::of(format!("user: {form}"), &given.whole(&json!({}), &user)).with_file("login.sh", script));
+    for (form, user, script) in plugins(fixtures) {
+        shapes
+            .push(Shape::of(format!("user: {form}"), &fixtures.whole(&json!({}), &user)).with_file("login.sh", script));
     }
     for (form, certificate, key) in keys() {
         let cluster = json!({
-            "server": given.door, "certificate-authority-data": null, "insecure-skip-tls-verify": true,
+            "server": fixtures.permissive_url, "certificate-authority-data": null, "insecure-skip-tls-verify": true,
         });
         let user = json!({"client-certificate-data": base64(&certificate), "client-key-data": base64(&key)});
-        let mut shape = Shape::of(format!("key: {form}"), &given.whole(&cluster, &user));
-        shape.door = true;
+        let mut shape = Shape::of(format!("key: {form}"), &fixtures.whole(&cluster, &user));
+        shape.requests_certificate = true;
         shapes.push(shape);
     }
     shapes

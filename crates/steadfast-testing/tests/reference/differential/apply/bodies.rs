@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Plot;
+use super::ScriptBuilder;
 
 /// Returns a definition with every kind of list and map in its schema.
 pub fn definition() -> Value {
@@ -49,59 +49,59 @@ pub fn definition() -> Value {
 }
 
 /// Returns an object with some of the fields of its kind.
-pub fn object(plot: &mut Plot) -> Value {
+pub fn object(builder: &mut ScriptBuilder) -> Value {
     let mut object = json!({
-        "apiVersion": plot.kind.api_version, "kind": plot.kind.kind, "metadata": {"name": "it"},
+        "apiVersion": builder.kind.api_version, "kind": builder.kind.kind, "metadata": {"name": "it"},
     });
-    metadata(plot, &mut object["metadata"]);
-    match plot.kind.kind {
-        "ConfigMap" => object["data"] = map(plot),
+    metadata(builder, &mut object["metadata"]);
+    match builder.kind.kind {
+        "ConfigMap" => object["data"] = map(builder),
         "ServiceAccount" => {
-            if plot.chance.percent(60) {
-                object["secrets"] = named(plot);
+            if builder.chance.percent(60) {
+                object["secrets"] = named(builder);
             }
-            if plot.chance.percent(40) {
-                object["imagePullSecrets"] = named(plot);
+            if builder.chance.percent(40) {
+                object["imagePullSecrets"] = named(builder);
             }
-            if plot.chance.percent(30) {
-                object["automountServiceAccountToken"] = plot.chance.percent(50).into();
+            if builder.chance.percent(30) {
+                object["automountServiceAccountToken"] = builder.chance.percent(50).into();
             }
         }
         "Role" => {
-            let verbs = plot.chance.pick(&["get", "list", "watch"]);
+            let verbs = builder.chance.pick(&["get", "list", "watch"]);
             object["rules"] = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [verbs]}]);
         }
         "Widget" => {
-            object["spec"] = map(plot);
-            if plot.chance.percent(50) {
-                object["spec"]["list"] = json!([{"name": plot.chance.pick(&["p", "q"])}]);
+            object["spec"] = map(builder);
+            if builder.chance.percent(50) {
+                object["spec"]["list"] = json!([{"name": builder.chance.pick(&["p", "q"])}]);
             }
-            if plot.chance.percent(40) {
-                object["spec"]["deep"] = json!({"deeper": map(plot)});
+            if builder.chance.percent(40) {
+                object["spec"]["deep"] = json!({"deeper": map(builder)});
             }
         }
-        _ => object["spec"] = gadget(plot),
+        _ => object["spec"] = gadget(builder),
     }
     object
 }
 
-fn metadata(plot: &mut Plot, metadata: &mut Value) {
-    if plot.chance.percent(50) {
-        metadata["labels"] = map(plot);
+fn metadata(builder: &mut ScriptBuilder, metadata: &mut Value) {
+    if builder.chance.percent(50) {
+        metadata["labels"] = map(builder);
     }
-    if plot.chance.percent(25) {
-        metadata["annotations"] = map(plot);
+    if builder.chance.percent(25) {
+        metadata["annotations"] = map(builder);
     }
-    if plot.chance.percent(12) {
-        metadata["finalizers"] = match plot.chance.below(3) {
+    if builder.chance.percent(12) {
+        metadata["finalizers"] = match builder.chance.below(3) {
             0 => json!(["steadfast.dev/one"]),
             1 => json!(["steadfast.dev/two"]),
             _ => json!(["steadfast.dev/two", "steadfast.dev/one"]),
         };
     }
-    if plot.chance.percent(12) {
+    if builder.chance.percent(12) {
         let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid});
-        metadata["ownerReferences"] = match plot.chance.below(3) {
+        metadata["ownerReferences"] = match builder.chance.below(3) {
             0 => json!([owner("one")]),
             1 => json!([owner("two")]),
             _ => json!([owner("one"), owner("two")]),
@@ -111,97 +111,97 @@ fn metadata(plot: &mut Plot, metadata: &mut Value) {
 
 /// Returns a non-empty map of strings. A real server does not record stored empty maps in the metadata, and writes
 /// again.
-pub fn map(plot: &mut Plot) -> Value {
+pub fn map(builder: &mut ScriptBuilder) -> Value {
     let mut map = Map::new();
-    map.insert(plot.chance.pick(&["a", "b", "c"]).to_owned(), "one".into());
+    map.insert(builder.chance.pick(&["a", "b", "c"]).to_owned(), "one".into());
     for key in ["a", "b", "c"] {
-        if plot.chance.percent(50) {
-            map.insert(key.to_owned(), plot.chance.pick(&["one", "two"]).into());
+        if builder.chance.percent(50) {
+            map.insert(key.to_owned(), builder.chance.pick(&["one", "two"]).into());
         }
     }
     map.into()
 }
 
-fn named(plot: &mut Plot) -> Value {
-    let mut names: Vec<&str> = ["p", "q", "r"].into_iter().filter(|_| plot.chance.percent(50)).collect();
+fn named(builder: &mut ScriptBuilder) -> Value {
+    let mut names: Vec<&str> = ["p", "q", "r"].into_iter().filter(|_| builder.chance.percent(50)).collect();
     if names.is_empty() {
         names.push("q");
     }
     let mut items: Vec<Value> = names.into_iter().map(|name| json!({"name": name})).collect();
-    if plot.chance.percent(30) {
+    if builder.chance.percent(30) {
         items.reverse();
     }
     items.into()
 }
 
-fn texts(plot: &mut Plot) -> Value {
-    let mut texts: Vec<&str> = ["x", "y", "z"].into_iter().filter(|_| plot.chance.percent(50)).collect();
-    if plot.chance.percent(30) {
+fn texts(builder: &mut ScriptBuilder) -> Value {
+    let mut texts: Vec<&str> = ["x", "y", "z"].into_iter().filter(|_| builder.chance.percent(50)).collect();
+    if builder.chance.percent(30) {
         texts.reverse();
     }
     texts.into()
 }
 
-fn gadget(plot: &mut Plot) -> Value {
+fn gadget(builder: &mut ScriptBuilder) -> Value {
     let mut spec = Map::new();
     for field in ["color", "size", "tags", "parts", "limits", "selector", "plain", "port", "nested", "free"] {
-        if plot.chance.percent(65) {
+        if builder.chance.percent(65) {
             continue;
         }
         let value = match field {
-            "color" => plot.chance.pick(&["red", "blue"]).into(),
-            "size" => plot.chance.below(3).into(),
-            "tags" | "plain" => texts(plot),
-            "parts" => parts(plot),
+            "color" => builder.chance.pick(&["red", "blue"]).into(),
+            "size" => builder.chance.below(3).into(),
+            "tags" | "plain" => texts(builder),
+            "parts" => parts(builder),
             "port" => {
-                if plot.chance.percent(50) {
+                if builder.chance.percent(50) {
                     json!(80)
                 } else {
                     json!("http")
                 }
             }
-            "nested" => match plot.chance.below(4) {
+            "nested" => match builder.chance.below(4) {
                 0 => json!({}),
                 1 => json!({"one": "1"}),
-                2 => json!({"two": plot.chance.pick(&["2", "3"])}),
+                2 => json!({"two": builder.chance.pick(&["2", "3"])}),
                 _ => json!({"one": "1", "two": "2"}),
             },
             "free" => {
-                let mut free = map(plot);
-                if plot.chance.percent(50) {
-                    free["items"] = texts(plot);
+                let mut free = map(builder);
+                if builder.chance.percent(50) {
+                    free["items"] = texts(builder);
                 }
-                if plot.chance.percent(30) {
-                    free["deep"] = map(plot);
+                if builder.chance.percent(30) {
+                    free["deep"] = map(builder);
                 }
                 free
             }
-            _ => map(plot),
+            _ => map(builder),
         };
         spec.insert(field.to_owned(), value);
     }
     spec.into()
 }
 
-fn parts(plot: &mut Plot) -> Value {
+fn parts(builder: &mut ScriptBuilder) -> Value {
     let mut parts = Vec::new();
     for name in ["p", "q", "r"] {
-        if plot.chance.percent(50) {
+        if builder.chance.percent(50) {
             continue;
         }
         let mut part = json!({"name": name});
-        if plot.chance.percent(40) {
-            part["kind"] = plot.chance.pick(&["plain", "other"]).into();
+        if builder.chance.percent(40) {
+            part["kind"] = builder.chance.pick(&["plain", "other"]).into();
         }
-        if plot.chance.percent(60) {
-            part["amount"] = plot.chance.below(3).into();
+        if builder.chance.percent(60) {
+            part["amount"] = builder.chance.below(3).into();
         }
-        if plot.chance.percent(30) {
-            part["marks"] = texts(plot);
+        if builder.chance.percent(30) {
+            part["marks"] = texts(builder);
         }
         parts.push(part);
     }
-    if plot.chance.percent(30) {
+    if builder.chance.percent(30) {
         parts.reverse();
     }
     parts.into()

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Plot, bodies};
+use super::{ScriptBuilder, bodies};
 use crate::differential::script::Step;
 
 const APPLY: &str = "application/apply-patch+yaml";
@@ -16,12 +16,12 @@ fn applying(path: String, body: &Value) -> Step {
 }
 
 /// Adds an apply by one of several managers.
-pub fn apply(plot: &mut Plot) {
-    let mut object = bodies::object(plot);
-    let manager = plot.chance.pick(MANAGERS);
+pub fn apply(builder: &mut ScriptBuilder) {
+    let mut object = bodies::object(builder);
+    let manager = builder.chance.pick(MANAGERS);
     let mut option = "plain";
-    let last = plot.steps.len();
-    match plot.chance.below(14) {
+    let last = builder.steps.len();
+    match builder.chance.below(14) {
         // kubectl stores its request as text in an annotation.
         0 | 1 if manager == "kubectl" => {}
         0 => {
@@ -43,31 +43,31 @@ pub fn apply(plot: &mut Plot) {
             option = "without a name";
         }
         4 => {
-            object["metadata"]["namespace"] = plot.namespace.as_str().into();
+            object["metadata"]["namespace"] = builder.namespace.as_str().into();
             option = "namespace";
         }
-        5 if plot.kind.custom => {
+        5 if builder.kind.custom => {
             object["status"] = json!({"phase": "Given"});
             option = "status given";
         }
         _ => {}
     }
-    let mut step = applying(plot.object(), &object).query(&format!("fieldManager={manager}")).with(option);
-    if plot.chance.percent(35) {
+    let mut step = applying(builder.object(), &object).query(&format!("fieldManager={manager}")).with(option);
+    if builder.chance.percent(35) {
         step = step.query("force=true").with("force");
     }
-    if plot.chance.percent(8) {
+    if builder.chance.percent(8) {
         step = step.query("dryRun=All").with("dry run");
     }
-    if option == "plain" && plot.chance.percent(10) {
+    if option == "plain" && builder.chance.percent(10) {
         step.body = yaml(&object, 0);
         step = step.with("YAML");
     }
-    plot.steps.push(step);
+    builder.steps.push(step);
     // A repeated apply changes nothing.
-    if plot.chance.percent(10) && option == "plain" {
-        let again = plot.steps[last].clone().with("again");
-        plot.steps.push(again);
+    if builder.chance.percent(10) && option == "plain" {
+        let again = builder.steps[last].clone().with("again");
+        builder.steps.push(again);
     }
 }
 
@@ -87,32 +87,32 @@ fn yaml(value: &Value, depth: usize) -> String {
 }
 
 /// Adds a creation.
-pub fn create(plot: &mut Plot) {
-    let mut object = bodies::object(plot);
-    if plot.kind.custom && plot.chance.percent(30) {
+pub fn create(builder: &mut ScriptBuilder) {
+    let mut object = bodies::object(builder);
+    if builder.kind.custom && builder.chance.percent(30) {
         object["status"] = json!({"phase": "Given"});
     }
-    let mut step = Step::new("create", "POST", plot.collection()).json(&object);
-    step = match plot.chance.below(3) {
+    let mut step = Step::new("create", "POST", builder.collection()).json(&object);
+    step = match builder.chance.below(3) {
         0 => step.query("fieldManager=alpha").with("manager"),
         _ => step.with("no manager"),
     };
-    plot.steps.push(step);
+    builder.steps.push(step);
 }
 
 /// Adds an update of an existing object.
-pub fn update(plot: &mut Plot) {
-    let mut object = bodies::object(plot);
-    object["metadata"]["resourceVersion"] = format!("<<version:{}>>", plot.steps.len()).into();
-    let mut step = Step::new("update", "PUT", plot.object());
-    step = match plot.chance.below(6) {
+pub fn update(builder: &mut ScriptBuilder) {
+    let mut object = bodies::object(builder);
+    object["metadata"]["resourceVersion"] = format!("<<version:{}>>", builder.steps.len()).into();
+    let mut step = Step::new("update", "PUT", builder.object());
+    step = match builder.chance.below(6) {
         0 => {
             object["metadata"]["managedFields"] = json!([]);
             step.with("managers reset")
         }
         1 => {
             object["metadata"]["managedFields"] = json!([{
-                "manager": "made up", "operation": "Update", "apiVersion": plot.kind.api_version,
+                "manager": "made up", "operation": "Update", "apiVersion": builder.kind.api_version,
                 "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}},
             }]);
             step.with("managers given")
@@ -120,15 +120,15 @@ pub fn update(plot: &mut Plot) {
         2 => step.with("no manager"),
         _ => step.query("fieldManager=updater").with("manager"),
     };
-    plot.steps.push(step.json(&object));
+    builder.steps.push(step.json(&object));
 }
 
 /// Adds a patch other than an apply.
-pub fn patch(plot: &mut Plot) {
-    let text = plot.chance.pick(&["one", "two"]);
-    let mut step = Step::new("patch", "PATCH", plot.object());
+pub fn patch(builder: &mut ScriptBuilder) {
+    let text = builder.chance.pick(&["one", "two"]);
+    let mut step = Step::new("patch", "PATCH", builder.object());
     step.content_type = "application/merge-patch+json";
-    let body = match plot.chance.below(8) {
+    let body = match builder.chance.below(8) {
         0 => {
             step = step.with("managers reset");
             json!({"metadata": {"managedFields": [{}]}})
@@ -148,17 +148,17 @@ pub fn patch(plot: &mut Plot) {
         }
         4 => {
             step = step.with("last applied");
-            let sent = bodies::object(plot).to_string();
+            let sent = bodies::object(builder).to_string();
             json!({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": sent}}})
         }
-        5 if plot.kind.kind == "ServiceAccount" => {
+        5 if builder.kind.kind == "ServiceAccount" => {
             step.content_type = "application/strategic-merge-patch+json";
             step = step.with("strategic merge");
             json!({"metadata": {"labels": {"a": text, "b": null}}})
         }
         _ => {
             step = step.with("merge");
-            match plot.kind.kind {
+            match builder.kind.kind {
                 "ConfigMap" => json!({"data": {"a": text, "b": null}}),
                 "Gadget" => json!({"spec": {"color": text, "limits": {"a": text}, "tags": ["x", text]}}),
                 "Widget" => json!({"spec": {"a": text, "b": null}}),
@@ -166,28 +166,28 @@ pub fn patch(plot: &mut Plot) {
             }
         }
     };
-    if plot.chance.percent(50) {
+    if builder.chance.percent(50) {
         step = step.query("fieldManager=patcher");
     }
     step.body = body.to_string();
-    plot.steps.push(step);
+    builder.steps.push(step);
 }
 
 /// Adds a write of the status.
-pub fn status(plot: &mut Plot) {
-    if !plot.kind.custom {
-        return apply(plot);
+pub fn status(builder: &mut ScriptBuilder) {
+    if !builder.kind.custom {
+        return apply(builder);
     }
-    let phase = plot.chance.pick(&["Ready", "Waiting"]);
-    let path = format!("{}/status", plot.object());
-    let mut object = bodies::object(plot);
+    let phase = builder.chance.pick(&["Ready", "Waiting"]);
+    let path = format!("{}/status", builder.object());
+    let mut object = bodies::object(builder);
     object["status"] = json!({"phase": phase});
-    if plot.chance.percent(50) {
+    if builder.chance.percent(50) {
         object["status"]["conditions"] = json!([{"type": "Ready", "status": phase}]);
     }
-    let step = match plot.chance.below(4) {
+    let step = match builder.chance.below(4) {
         0 => {
-            object["metadata"]["resourceVersion"] = format!("<<version:{}>>", plot.steps.len()).into();
+            object["metadata"]["resourceVersion"] = format!("<<version:{}>>", builder.steps.len()).into();
             Step::new("update", "PUT", path).json(&object).with("status")
         }
         1 => {
@@ -197,85 +197,87 @@ pub fn status(plot: &mut Plot) {
             step
         }
         _ => {
-            let manager = plot.chance.pick(MANAGERS);
-            let force = plot.chance.percent(40);
+            let manager = builder.chance.pick(MANAGERS);
+            let force = builder.chance.percent(40);
             applying(path, &object).query(&format!("fieldManager={manager}&force={force}")).with("status")
         }
     };
-    plot.steps.push(step);
+    builder.steps.push(step);
 }
 
 /// Adds a deletion. Finalizers may keep the object.
-pub fn delete(plot: &mut Plot) {
-    plot.steps.push(Step::new("delete", "DELETE", plot.object()).with("plain"));
+pub fn delete(builder: &mut ScriptBuilder) {
+    builder.steps.push(Step::new("delete", "DELETE", builder.object()).with("plain"));
 }
 
 /// Adds a read.
-pub fn read(plot: &mut Plot) {
-    plot.steps.push(Step::new("get", "GET", plot.object()).with("plain"));
+pub fn read(builder: &mut ScriptBuilder) {
+    builder.steps.push(Step::new("get", "GET", builder.object()).with("plain"));
 }
 
 /// Adds an apply with one error.
-pub fn refused(plot: &mut Plot) {
-    let mut object = bodies::object(plot);
-    let number = plot.chance.below(14);
-    let good = |object: &Value, plot: &Plot| applying(plot.object(), object).query("fieldManager=alpha");
+pub fn refused(builder: &mut ScriptBuilder) {
+    let mut object = bodies::object(builder);
+    let number = builder.chance.below(14);
+    let good = |object: &Value, builder: &ScriptBuilder| applying(builder.object(), object).query("fieldManager=alpha");
     let step = match number {
-        0 => applying(plot.object(), &object).with("no manager"),
+        0 => applying(builder.object(), &object).with("no manager"),
         1 => {
             object["metadata"]["managedFields"] = json!([]);
-            good(&object, plot).with("managers given")
+            good(&object, builder).with("managers given")
         }
         2 => {
             object["kind"] = "Nonsense".into();
-            good(&object, plot).with("wrong kind")
+            good(&object, builder).with("wrong kind")
         }
         3 => {
             object["apiVersion"] = "nothing.example.com/v1".into();
-            good(&object, plot).with("wrong version")
+            good(&object, builder).with("wrong version")
         }
         4 => {
             object["metadata"]["name"] = "another".into();
-            good(&object, plot).with("wrong name")
+            good(&object, builder).with("wrong name")
         }
         5 => {
             object["metadata"]["namespace"] = "default".into();
-            good(&object, plot).with("wrong namespace")
+            good(&object, builder).with("wrong namespace")
         }
         6 => {
             object["metadata"]["uid"] = "another".into();
-            good(&object, plot).with("wrong uid")
+            good(&object, builder).with("wrong uid")
         }
         7 => {
             object.as_object_mut().map(|fields| fields.remove("kind"));
-            good(&object, plot).with("no kind")
+            good(&object, builder).with("no kind")
         }
         8 => {
-            let mut step = Step::new("patch", "PATCH", plot.object()).query("force=true").with("force");
+            let mut step = Step::new("patch", "PATCH", builder.object()).query("force=true").with("force");
             step.content_type = "application/merge-patch+json";
             step.body.push_str("{}");
             step
         }
-        9 => applying(plot.object(), &object).query(&format!("fieldManager={}", "m".repeat(129))).with("long manager"),
+        9 => {
+            applying(builder.object(), &object).query(&format!("fieldManager={}", "m".repeat(129))).with("long manager")
+        }
         10 => {
             object["metadata"]["finalizers"] = json!(["steadfast.dev/one", "steadfast.dev/one"]);
-            good(&object, plot).with("twice in a set")
+            good(&object, builder).with("twice in a set")
         }
         11 => {
             object["metadata"]["labels"] = json!("text");
-            good(&object, plot).with("wrong type")
+            good(&object, builder).with("wrong type")
         }
         12 => {
-            let (query, option) = plot.chance.pick(&[("Strict", "twice, strict"), ("Ignore", "twice")]);
-            let mut step = good(&object, plot).query(&format!("fieldValidation={query}")).with(option);
+            let (query, option) = builder.chance.pick(&[("Strict", "twice, strict"), ("Ignore", "twice")]);
+            let mut step = good(&object, builder).query(&format!("fieldValidation={query}")).with(option);
             let twice = "\"metadata\":{\"annotations\":{\"twice\":\"one\",\"twice\":\"two\"},";
             step.body = step.body.replacen("\"metadata\":{", twice, 1);
             step
         }
         _ => {
             object["nothing"] = "x".into();
-            good(&object, plot).with("unknown field")
+            good(&object, builder).with("unknown field")
         }
     };
-    plot.steps.push(step);
+    builder.steps.push(step);
 }

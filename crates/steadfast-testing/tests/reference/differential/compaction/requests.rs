@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 
-use super::{NAMES, Plot};
+use super::{NAMES, ScriptBuilder};
 use crate::differential::kinds::KINDS;
 use crate::differential::reads::{METADATA, TABLE};
 use crate::differential::script::{Reading, Step};
@@ -15,97 +15,98 @@ pub const PAIRS: usize = 42;
 const FUTURE: i64 = 9_000_000_000;
 
 /// Adds a page of a list, and possibly the next one. Later steps use their tokens.
-pub fn page(plot: &mut Plot, kind: usize) {
-    let limit = plot.chance.pick(&["limit=1", "limit=2"]);
-    let mut step = Step::new("list", "GET", plot.collection(kind)).query(limit).with("limit");
-    if plot.chance.percent(20) {
+pub fn page(builder: &mut ScriptBuilder, kind: usize) {
+    let limit = builder.chance.pick(&["limit=1", "limit=2"]);
+    let mut step = Step::new("list", "GET", builder.collection(kind)).query(limit).with("limit");
+    if builder.chance.percent(20) {
         step = step.query("labelSelector=app%3Dweb").with("label equal");
     }
-    step.accept = plot.chance.pick(&["", "", "", TABLE]);
-    let mut last = plot.push(step.clone());
-    if plot.chance.percent(30) {
+    step.accept = builder.chance.pick(&["", "", "", TABLE]);
+    let mut last = builder.push(step.clone());
+    if builder.chance.percent(30) {
         let next = step.clone().query(&format!("continue=<<continue:{last}>>")).with("continue");
-        last = plot.push(next);
+        last = builder.push(next);
     }
-    plot.pages.push((last, step));
+    builder.pages.push((last, step));
 }
 
 /// Adds one or several requests after a compaction.
-pub fn after(plot: &mut Plot) {
+pub fn after(builder: &mut ScriptBuilder) {
     // A server waits for three seconds before the rejection of a future version. One such request per script is enough.
-    let steps = plot.steps.len();
-    match plot.chance.below(100) {
-        0..22 => old_page(plot),
-        22..28 => strange_token(plot),
-        28..48 => list(plot),
-        48..54 => get(plot),
-        54..80 => watch(plot),
-        80..84 => delete_collection(plot),
+    let steps = builder.steps.len();
+    match builder.chance.below(100) {
+        0..22 => old_page(builder),
+        22..28 => strange_token(builder),
+        28..48 => list(builder),
+        48..54 => get(builder),
+        54..80 => watch(builder),
+        80..84 => delete_collection(builder),
         _ => {
-            let kind = plot.kind();
-            plot.change(kind);
+            let kind = builder.kind();
+            builder.change(kind);
         }
     }
     let future = FUTURE.to_string();
-    let (before, new) = plot.steps.split_at(steps);
+    let (before, new) = builder.steps.split_at(steps);
     if new.iter().any(|step| step.path.contains(&future)) && before.iter().any(|step| step.path.contains(&future)) {
-        plot.steps.truncate(steps);
+        builder.steps.truncate(steps);
     }
 }
 
 /// Continues an expired list, which fails, and then uses the token of the error.
-fn old_page(plot: &mut Plot) {
-    let (page, request) = plot.pages[plot.chance.below(plot.pages.len())].clone();
+fn old_page(builder: &mut ScriptBuilder) {
+    let (page, request) = builder.pages[builder.chance.below(builder.pages.len())].clone();
     let (path, query) = request.path.split_once('?').unwrap_or_default();
     let mut elsewhere = request.clone();
     elsewhere.options.clear();
     let token = format!("continue=<<continue:{page}>>");
-    match plot.chance.below(10) {
+    match builder.chance.below(10) {
         0 => {
-            let kind = plot.kind();
-            let other = plot.collection(kind);
-            plot.push(Step { path: other, ..elsewhere }.query(query).query(&token).with("token of another resource"));
+            let kind = builder.kind();
+            let other = builder.collection(kind);
+            builder
+                .push(Step { path: other, ..elsewhere }.query(query).query(&token).with("token of another resource"));
         }
         1 => {
-            let beside = path.replace(&plot.namespace, &format!("{}-b", plot.namespace));
+            let beside = path.replace(&builder.namespace, &format!("{}-b", builder.namespace));
             let step = Step { path: beside, ..elsewhere }.query("limit=5").query(&token);
-            let refused = plot.push(step.with("token of another namespace"));
-            go_on(plot, &request, refused, "another namespace");
+            let refused = builder.push(step.with("token of another namespace"));
+            continue_list(builder, &request, refused, "another namespace");
         }
         2 => {
-            plot.push(elsewhere.query(&token).query("resourceVersion=<<version:2>>").with("token and version"));
+            builder.push(elsewhere.query(&token).query("resourceVersion=<<version:2>>").with("token and version"));
         }
         _ => {
             elsewhere = elsewhere.query(&token).with("expired token");
-            let refused = plot.push(elsewhere);
-            go_on(plot, &request, refused, "");
+            let refused = builder.push(elsewhere);
+            continue_list(builder, &request, refused, "");
         }
     }
 }
 
-fn go_on(plot: &mut Plot, request: &Step, refused: usize, elsewhere: &str) {
-    if plot.chance.percent(20) {
-        let kind = plot.kind();
-        plot.change(kind);
+fn continue_list(builder: &mut ScriptBuilder, request: &Step, refused: usize, elsewhere: &str) {
+    if builder.chance.percent(20) {
+        let kind = builder.kind();
+        builder.change(kind);
     }
     let mut rest = request.clone();
     if !elsewhere.is_empty() {
-        rest.path = rest.path.replacen(&plot.namespace, &format!("{}-b", plot.namespace), 1);
+        rest.path = rest.path.replacen(&builder.namespace, &format!("{}-b", builder.namespace), 1);
     }
     rest.options.clear();
     let step = rest.clone().query(&format!("continue=<<continue:{refused}>>")).with("the rest as it is now");
-    let next = plot.push(step);
-    if plot.chance.percent(60) {
-        plot.push(rest.query(&format!("continue=<<continue:{next}>>")).with("continue"));
+    let next = builder.push(step);
+    if builder.chance.percent(60) {
+        builder.push(rest.query(&format!("continue=<<continue:{next}>>")).with("continue"));
     }
 }
 
 /// Adds a token that no server issued.
-fn strange_token(plot: &mut Plot) {
+fn strange_token(builder: &mut ScriptBuilder) {
     let of = |version: &str, rv: i64, start: &str| {
         URL_SAFE_NO_PAD.encode(json!({"v": version, "rv": rv, "start": start}).to_string())
     };
-    let (option, token) = match plot.chance.below(9) {
+    let (option, token) = match builder.chance.below(9) {
         0 => ("malformed token", "%25%25".to_owned()),
         1 => ("malformed token", URL_SAFE_NO_PAD.encode("{")),
         2 => ("malformed token", URL_SAFE_NO_PAD.encode("[]")),
@@ -116,27 +117,27 @@ fn strange_token(plot: &mut Plot) {
         7 => ("token of our own", of("meta.k8s.io/v1", -1, "b\0")),
         _ => ("token of the future", of("meta.k8s.io/v1", FUTURE, "b\0")),
     };
-    let kind = plot.kind();
-    let step = Step::new("list", "GET", plot.collection(kind)).query(&format!("continue={token}"));
-    let step = if plot.chance.percent(50) { step.query("limit=1") } else { step };
-    plot.push(step.with(option));
+    let kind = builder.kind();
+    let step = Step::new("list", "GET", builder.collection(kind)).query(&format!("continue={token}"));
+    let step = if builder.chance.percent(50) { step.query("limit=1") } else { step };
+    builder.push(step.with(option));
 }
 
 /// Adds a list at a version.
-fn list(plot: &mut Plot) {
-    let kind = plot.kind();
-    let collection = plot.collection(kind);
-    let version = plot.version();
+fn list(builder: &mut ScriptBuilder) {
+    let kind = builder.kind();
+    let collection = builder.collection(kind);
+    let version = builder.version();
     let mut step = Step::new("list", "GET", collection.clone());
-    let all = plot.chance.percent(15);
+    let all = builder.chance.percent(15);
     if all {
-        step.path = format!("{}/{}?labelSelector=script%3D{}", KINDS[kind].root, KINDS[kind].plural, plot.namespace);
+        step.path = format!("{}/{}?labelSelector=script%3D{}", KINDS[kind].root, KINDS[kind].plural, builder.namespace);
         step = step.with("all namespaces");
     }
-    if plot.chance.percent(20) {
+    if builder.chance.percent(20) {
         step.accept = TABLE;
     }
-    let (query, option) = match plot.chance.below(12) {
+    let (query, option) = match builder.chance.below(12) {
         0..3 => (format!("resourceVersion={version}&resourceVersionMatch=Exact"), "exact"),
         3 if !all => (format!("resourceVersion={version}&limit=2"), "version and limit"),
         4 => (format!("resourceVersion={version}&resourceVersionMatch=NotOlderThan"), "not older"),
@@ -149,33 +150,33 @@ fn list(plot: &mut Plot) {
         _ => ("pretty=false".to_owned(), "newest"),
     };
     step.after_cache = Some(collection);
-    plot.push(step.query(&query).with(option));
+    builder.push(step.query(&query).with(option));
 }
 
-fn get(plot: &mut Plot) {
-    let kind = plot.kind();
-    let collection = plot.collection(kind);
-    let mut step = Step::new("get", "GET", format!("{collection}/{}", plot.chance.pick(NAMES)));
+fn get(builder: &mut ScriptBuilder) {
+    let kind = builder.kind();
+    let collection = builder.collection(kind);
+    let mut step = Step::new("get", "GET", format!("{collection}/{}", builder.chance.pick(NAMES)));
     step.after_cache = Some(collection);
-    let version = plot.version();
-    let (version, option) = match plot.chance.below(4) {
+    let version = builder.version();
+    let (version, option) = match builder.chance.below(4) {
         0 => (FUTURE.to_string(), "version of the future"),
         1 => ("1".to_owned(), "the first version"),
         _ => (version, "version"),
     };
-    plot.push(step.query(&format!("resourceVersion={version}")).with(option));
+    builder.push(step.query(&format!("resourceVersion={version}")).with(option));
 }
 
-fn watch(plot: &mut Plot) {
-    let kind = plot.kind();
-    plot.watched.insert(kind);
-    let collection = plot.collection(kind);
+fn watch(builder: &mut ScriptBuilder) {
+    let kind = builder.kind();
+    builder.watched.insert(kind);
+    let collection = builder.collection(kind);
     let mut step = Step::new("watch", "GET", collection.clone()).query("watch=1").query("timeoutSeconds=60");
     step.reading = Reading::UntilSentinel;
     step.after_cache = Some(collection);
-    let version = plot.version();
+    let version = builder.version();
     let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-    let (query, option) = match plot.chance.below(16) {
+    let (query, option) = match builder.chance.below(16) {
         0..5 => (format!("resourceVersion={version}"), "version"),
         5 => ("resourceVersion=1".to_owned(), "the first version"),
         6 => (format!("{initial}&resourceVersion={version}"), "initial events, version"),
@@ -192,20 +193,20 @@ fn watch(plot: &mut Plot) {
         14 => ("fieldSelector=metadata.name%3Da&resourceVersion=1".to_owned(), "of one, the first version"),
         _ => ("allowWatchBookmarks=true".to_owned(), "newest"),
     };
-    step.accept = plot.chance.pick(&["", "", "", "", METADATA, TABLE]);
-    plot.push(step.query(&query).with(option));
+    step.accept = builder.chance.pick(&["", "", "", "", METADATA, TABLE]);
+    builder.push(step.query(&query).with(option));
 }
 
-fn delete_collection(plot: &mut Plot) {
-    let kind = plot.kind();
-    let version = plot.version();
-    let collection = plot.collection(kind);
+fn delete_collection(builder: &mut ScriptBuilder) {
+    let kind = builder.kind();
+    let version = builder.version();
+    let collection = builder.collection(kind);
     let mut step = Step::new("delete collection", "DELETE", collection.clone());
     step.after_cache = Some(collection);
-    let (query, option) = match plot.chance.below(3) {
+    let (query, option) = match builder.chance.below(3) {
         0 => (format!("resourceVersion={version}&resourceVersionMatch=Exact"), "exact"),
         1 => ("labelSelector=app%3Ddb&resourceVersion=0".to_owned(), "any version"),
         _ => (format!("labelSelector=app%3Ddb&resourceVersion={version}"), "version"),
     };
-    plot.push(step.query(&query).with(option));
+    builder.push(step.query(&query).with(option));
 }

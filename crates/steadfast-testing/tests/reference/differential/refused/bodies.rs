@@ -2,17 +2,17 @@
 
 use serde_json::json;
 
-use crate::differential::generate::Plot;
+use crate::differential::generate::ScriptBuilder;
 use crate::differential::script::Step;
 
 /// Size above the limit of a request, in bytes.
 const TOO_LARGE: usize = 3 * 1024 * 1024 + 1;
 
 /// Adds a request with an invalid body, or for an unsupported representation.
-pub fn bodies(plot: &mut Plot) {
-    let index = plot.kind();
-    let at = plot.collection(index);
-    let object = plot.at(index, "a");
+pub fn bodies(builder: &mut ScriptBuilder) {
+    let index = builder.kind();
+    let at = builder.collection(index);
+    let object = builder.at(index, "a");
     let step = |option, method, path: &String, content_type: &'static str, body: &str| {
         let mut step = Step::new("odd body", method, path.clone()).with(option);
         step.content_type = content_type;
@@ -28,7 +28,7 @@ pub fn bodies(plot: &mut Plot) {
     let merge = "application/merge-patch+json";
     let strategic = "application/strategic-merge-patch+json";
     let operations = "application/json-patch+json";
-    let made = match plot.chance.below(26) {
+    let made = match builder.chance.below(26) {
         0 => step("no JSON", "POST", &at, json, "{\"kind\":"),
         1 => step("no JSON", "PUT", &object, json, "nonsense"),
         2 => step("no JSON", "PATCH", &object, merge, "{"),
@@ -48,12 +48,12 @@ pub fn bodies(plot: &mut Plot) {
         16 => step("unknown patch", "PATCH", &object, json, "{}"),
         17 => step("unknown patch", "PATCH", &object, "text/plain", "{}"),
         18 => {
-            let fresh = plot.object(index, "bad");
+            let fresh = builder.object(index, "bad");
             let body = fresh.to_string();
             step("no content type", "POST", &at, "", &body).query("dryRun=All")
         }
         19 => {
-            let fresh = plot.object(index, "bad").to_string();
+            let fresh = builder.object(index, "bad").to_string();
             step("content type with a parameter", "POST", &at, "application/json; charset=utf-8", &fresh)
                 .query("dryRun=All")
         }
@@ -62,7 +62,7 @@ pub fn bodies(plot: &mut Plot) {
         22 => get("application/json;as=Nonsense;v=v1;g=meta.k8s.io"),
         23 => get("application/json;as=Table;v=v9;g=meta.k8s.io"),
         24 => {
-            let mut fresh = plot.object(index, "bad");
+            let mut fresh = builder.object(index, "bad");
             fresh["metadata"]["annotations"] = json!({"a": ""});
             let body = fresh.to_string().replace("\"a\":\"\"", &too_large());
             step("too large", "POST", &at, json, &body)
@@ -72,7 +72,7 @@ pub fn bodies(plot: &mut Plot) {
             step("too large", "PATCH", &object, merge, &body)
         }
     };
-    plot.push(made);
+    builder.push(made);
 }
 
 /// Returns a string of this size. Without optimizations, structured JSON of this size would be slow.

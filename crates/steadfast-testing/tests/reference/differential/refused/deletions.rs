@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::differential::generate::Plot;
+use crate::differential::generate::ScriptBuilder;
 use crate::differential::script::Step;
 use crate::differential::writes::{create, options};
 
@@ -10,10 +10,10 @@ use crate::differential::writes::{create, options};
 ///
 /// If the request has a body, only the options in the body count. Query and body both request a dry run, so that the
 /// object stays.
-pub fn deletions(plot: &mut Plot) {
-    let Some((kind, name, last)) = plot.existing() else { return create(plot) };
-    let step = Step::new("odd deletion", "DELETE", plot.at(kind, name)).query("dryRun=All");
-    let mut made = match plot.chance.below(23) {
+pub fn deletions(builder: &mut ScriptBuilder) {
+    let Some((kind, name, last)) = builder.existing() else { return create(builder) };
+    let step = Step::new("odd deletion", "DELETE", builder.at(kind, name)).query("dryRun=All");
+    let mut made = match builder.chance.below(23) {
         0 => step.json(&dry(json!({"propagationPolicy": "Roughly"}))).with("unknown propagation"),
         1 => step.query("propagationPolicy=Roughly").with("unknown propagation"),
         2 => {
@@ -27,7 +27,7 @@ pub fn deletions(plot: &mut Plot) {
         7 => step.query("gracePeriodSeconds=soon").with("bad grace period"),
         8 => step.json(&dry(json!({"gracePeriodSeconds": "soon"}))).with("bad grace period"),
         9 => step.json(&options(&json!({"dryRun": ["Some"]}))).with("unknown dry run"),
-        10 => Step::new("odd deletion", "DELETE", plot.at(kind, name)).query("dryRun=Some").with("unknown dry run"),
+        10 => Step::new("odd deletion", "DELETE", builder.at(kind, name)).query("dryRun=Some").with("unknown dry run"),
         11 => step.json(&json!({"kind": "Nonsense", "apiVersion": "v1"})).with("wrong kind"),
         12 => {
             step.json(&json!({"kind": "DeleteOptions", "apiVersion": "nothing.example.com/v1"})).with("wrong version")
@@ -50,7 +50,7 @@ pub fn deletions(plot: &mut Plot) {
         made.content_type = "application/json";
         made.body = "{".into();
     }
-    plot.push(made);
+    builder.push(made);
 }
 
 fn dry(mut fields: Value) -> Value {

@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use crate::differential::generate::Plot;
+use crate::differential::generate::ScriptBuilder;
 use crate::differential::kinds::{COMMON, KINDS};
 use crate::differential::script::Step;
 
 /// Adds a creation with one error, or with a value that looks like one.
-pub fn objects(plot: &mut Plot) {
+pub fn objects(builder: &mut ScriptBuilder) {
     // Kinds with further validation on a real server are excluded: see "no schemas" in the documentation.
-    let index = plot.chance.below(COMMON);
-    let at = plot.collection(index);
-    let mut object = plot.object(index, "bad");
-    let mut number = plot.chance.below(52);
+    let index = builder.chance.below(COMMON);
+    let at = builder.collection(index);
+    let mut object = builder.object(index, "bad");
+    let mut number = builder.chance.below(52);
     // The path supplies the kind and version of a custom resource that lacks them.
     if KINDS[index].custom && matches!(number, 44 | 45) {
         number = 42;
@@ -51,13 +51,13 @@ pub fn objects(plot: &mut Plot) {
         48 => step.query("fieldManager=").query("fieldValidation=Strict").with("strict").json(&object),
         49 => step.query("fieldValidation=Roughly").with("unknown validation").json(&object),
         50 => step.query(&format!("fieldManager={}", "n".repeat(129))).with("manager too long").json(&object),
-        _ => Step::new("odd object", "PUT", plot.at(index, "another")).with("other name").json(&object),
+        _ => Step::new("odd object", "PUT", builder.at(index, "another")).with("other name").json(&object),
     };
     // Some of these requests succeed. They are dry runs, so that no other script sees the object.
     if !step.path.contains("dryRun") {
         step = step.query("dryRun=All");
     }
-    plot.push(step);
+    builder.push(step);
 }
 
 /// Returns an error in the metadata: its description, the field, and the value.

@@ -1,12 +1,12 @@
 //! Options of reads.
 
-use crate::differential::generate::Plot;
+use crate::differential::generate::ScriptBuilder;
 use crate::differential::script::{Reading, Step};
 
 /// Adds a list or a watch with invalid or unusual options.
-pub fn options(plot: &mut Plot) {
-    let index = plot.kind();
-    let (option, query) = plot.chance.pick(&[
+pub fn options(builder: &mut ScriptBuilder) {
+    let index = builder.kind();
+    let (option, query) = builder.chance.pick(&[
         ("bad limit", "limit=many"),
         ("bad limit", "limit=1.5"),
         ("negative limit", "limit=-1"),
@@ -56,8 +56,8 @@ pub fn options(plot: &mut Plot) {
         ("no watch", "watch=0"),
         ("empty parameters", "labelSelector=&fieldSelector=&continue=&resourceVersion="),
     ]);
-    let step = Step::new("odd options", "GET", format!("{}?{query}", plot.collection(index))).with(option);
-    let step = if query.contains("labelSelector=") { step } else { plot.only_own(index, step) };
+    let step = Step::new("odd options", "GET", format!("{}?{query}", builder.collection(index))).with(option);
+    let step = if query.contains("labelSelector=") { step } else { builder.only_own(index, step) };
     let step = if query.contains("watch") && !query.contains("watch=false") && !query.contains("watch=0") {
         Step { reading: Reading::Events, ..step }
     } else {
@@ -66,5 +66,5 @@ pub fn options(plot: &mut Plot) {
     if query.contains("labelSelector=&") && !crate::differential::kinds::KINDS[index].namespaced {
         return;
     }
-    plot.push(step);
+    builder.push(step);
 }

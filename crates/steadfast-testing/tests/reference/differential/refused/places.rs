@@ -1,22 +1,22 @@
 //! Invalid paths, and unsupported methods.
 
-use crate::differential::generate::Plot;
+use crate::differential::generate::ScriptBuilder;
 use crate::differential::kinds::KINDS;
 use crate::differential::script::Step;
 
 /// Adds a request to a path where it cannot succeed.
-pub fn places(plot: &mut Plot) {
-    let index = plot.kind();
+pub fn places(builder: &mut ScriptBuilder) {
+    let index = builder.kind();
     let kind = KINDS[index];
-    let at = plot.collection(index);
-    let object = plot.at(index, "a");
-    let nowhere = plot.at(index, "nowhere");
-    let number = plot.chance.below(27);
+    let at = builder.collection(index);
+    let object = builder.at(index, "a");
+    let nowhere = builder.at(index, "nowhere");
+    let number = builder.chance.below(27);
     let (option, method, path) = match number {
         0 => ("missing object", "GET", nowhere),
         1 => ("missing object", "DELETE", nowhere),
         2 => ("missing object", "PATCH", nowhere),
-        3 => ("unknown resource", "GET", format!("{}/namespaces/{}/nothings", kind.root, plot.namespace)),
+        3 => ("unknown resource", "GET", format!("{}/namespaces/{}/nothings", kind.root, builder.namespace)),
         4 => ("unknown resource", "POST", format!("{}/nothings", kind.root)),
         5 => ("unknown group", "GET", "/apis/nothing.example.com/v1/things".to_owned()),
         6 => ("unknown group", "GET", "/apis/nothing.example.com".to_owned()),
@@ -40,7 +40,7 @@ pub fn places(plot: &mut Plot) {
         24 => (
             "method of discovery",
             "POST",
-            plot.chance.pick(&["/api", "/api/v1", "/apis/coordination.k8s.io", "/apis/apps/v1"]).to_owned(),
+            builder.chance.pick(&["/api", "/api/v1", "/apis/coordination.k8s.io", "/apis/apps/v1"]).to_owned(),
         ),
         25 => ("other scope", "GET", format!("{}/{}/a", kind.root, kind.plural)),
         _ => ("missing namespace", "GET", format!("{}/namespaces/nowhere-at-all/{}", kind.root, kind.plural)),
@@ -54,8 +54,8 @@ pub fn places(plot: &mut Plot) {
         step.content_type = "application/merge-patch+json";
         step.body = "{}".into();
     } else if matches!(method, "POST" | "PUT") {
-        let object = plot.object(index, "a");
+        let object = builder.object(index, "a");
         step = step.json(&object);
     }
-    plot.push(step);
+    builder.push(step);
 }

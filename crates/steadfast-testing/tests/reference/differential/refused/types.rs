@@ -2,28 +2,28 @@
 
 use serde_json::{Value, json};
 
-use crate::differential::generate::Plot;
+use crate::differential::generate::ScriptBuilder;
 use crate::differential::kinds::KINDS;
 use crate::differential::script::Step;
 
 /// Adds an object of a built-in kind, or a patch, with a value of a wrong type.
-pub fn types(plot: &mut Plot) {
+pub fn types(builder: &mut ScriptBuilder) {
     let wrong = wrong_values();
-    let (kind, place, value, option) = wrong[plot.chance.below(wrong.len())].clone();
+    let (kind, place, value, option) = wrong[builder.chance.below(wrong.len())].clone();
     let index = KINDS.iter().position(|of| of.kind == kind).unwrap_or_default();
-    let by_patch = plot.chance.percent(40) && !place.contains("/0");
+    let by_patch = builder.chance.percent(40) && !place.contains("/0");
     let step = if by_patch {
         // The existence of the object does not affect the comparison.
         let patch = place.rsplit('/').filter(|key| !key.is_empty()).fold(value, |inner, key| json!({key: inner}));
-        let mut step = Step::new("odd type", "PATCH", plot.at(index, "a")).json(&patch).with("patch");
-        step.content_type = match plot.chance.below(2) {
+        let mut step = Step::new("odd type", "PATCH", builder.at(index, "a")).json(&patch).with("patch");
+        step.content_type = match builder.chance.below(2) {
             // With this patch type, a real server truncates a number that is too large.
             0 if option != "number too large" => "application/strategic-merge-patch+json",
             _ => "application/merge-patch+json",
         };
         step
     } else {
-        let mut object = plot.object(index, "bad");
+        let mut object = builder.object(index, "bad");
         if let Some(field) = object.pointer_mut(place) {
             *field = value;
         } else if let Some((parent, key)) = place.rsplit_once('/')
@@ -31,9 +31,9 @@ pub fn types(plot: &mut Plot) {
         {
             parent[key] = value;
         }
-        Step::new("odd type", "POST", plot.collection(index)).json(&object)
+        Step::new("odd type", "POST", builder.collection(index)).json(&object)
     };
-    plot.push(step.with(option).query("dryRun=All"));
+    builder.push(step.with(option).query("dryRun=All"));
 }
 
 fn wrong_values() -> Vec<(&'static str, &'static str, Value, &'static str)> {
@@ -79,38 +79,38 @@ fn wrong_values() -> Vec<(&'static str, &'static str, Value, &'static str)> {
 }
 
 /// Adds an object or a patch with a repeated field.
-pub fn duplicates(plot: &mut Plot) {
-    let index = plot.kind();
-    let (option, query) = plot.chance.pick(&[
+pub fn duplicates(builder: &mut ScriptBuilder) {
+    let index = builder.kind();
+    let (option, query) = builder.chance.pick(&[
         ("warned", ""),
         ("strict", "fieldValidation=Strict"),
         ("ignored", "fieldValidation=Ignore"),
     ]);
     let twice = "\"annotations\":{\"twice\":\"one\",\"twice\":\"two\"}";
-    let (what, method, path, content_type, body) = match plot.chance.below(5) {
+    let (what, method, path, content_type, body) = match builder.chance.below(5) {
         0 | 1 => {
-            let mut object = plot.object(index, "bad");
+            let mut object = builder.object(index, "bad");
             object["metadata"]["annotations"] = json!({});
             let body = object.to_string().replace("\"annotations\":{}", twice);
-            ("object", "POST", plot.collection(index), "application/json", body)
+            ("object", "POST", builder.collection(index), "application/json", body)
         }
         2 => {
             let body = format!("{{\"metadata\":{{{twice}}}}}");
-            ("merge patch", "PATCH", plot.at(index, "a"), "application/merge-patch+json", body)
+            ("merge patch", "PATCH", builder.at(index, "a"), "application/merge-patch+json", body)
         }
         3 if !KINDS[index].custom => {
             let body = format!("{{\"metadata\":{{{twice}}}}}");
-            ("strategic patch", "PATCH", plot.at(index, "a"), "application/strategic-merge-patch+json", body)
+            ("strategic patch", "PATCH", builder.at(index, "a"), "application/strategic-merge-patch+json", body)
         }
         _ => {
-            let field = plot.chance.pick(&["\"path\":\"/metadata/labels/extra\"", "\"note\":\"nothing\""]);
+            let field = builder.chance.pick(&["\"path\":\"/metadata/labels/extra\"", "\"note\":\"nothing\""]);
             let path = "\"path\":\"/metadata/labels/extra\"";
             let body = format!("[{{\"op\":\"add\",{field},{path},\"value\":\"yes\"}}]");
-            ("JSON patch", "PATCH", plot.at(index, "a"), "application/json-patch+json", body)
+            ("JSON patch", "PATCH", builder.at(index, "a"), "application/json-patch+json", body)
         }
     };
     let mut step = Step::new("duplicate", method, path).query("dryRun=All").with(option).with(what);
     step.content_type = content_type;
     step.body = body;
-    plot.push(if query.is_empty() { step } else { step.query(query) });
+    builder.push(if query.is_empty() { step } else { step.query(query) });
 }

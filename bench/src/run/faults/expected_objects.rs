@@ -1,0 +1,102 @@
+//! The expected objects, as the writer knows them.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use steadfast_apiserver::ApiServer;
+
+use crate::BenchError;
+
+/// Namespace of all objects.
+const NAMESPACE: &str = "default";
+
+/// UIDs and versions by name.
+pub(super) type Objects = BTreeMap<String, (String, u64)>;
+
+/// Objects with their writer, which writes the same sequence in each run.
+pub(super) struct ExpectedObjects {
+    objects: Objects,
+    next: usize,
+    written: usize,
+}
+
+impl ExpectedObjects {
+    /// Creates the `count` initial objects.
+    pub(super) fn create_initial(server: &ApiServer, count: usize) -> Result<Self, BenchError> {
+        let mut expected = Self { objects: Objects::new(), next: 0, written: 0 };
+        for _ in 0..count {
+            expected.create_another(server)?;
+        }
+        Ok(expected)
+    }
+
+    /// Returns the expected objects.
+    pub(super) fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// Resets the expected objects to `objects` after a restore.
+    pub(super) fn restore(&mut self, objects: Objects) {
+        self.objects = objects;
+    }
+
+    /// Changes one object.
+    pub(super) fn change(&mut self, server: &ApiServer, name: &str) -> Result<(), BenchError> {
+        self.written += 1;
+        let patch = json!({ "data": { "value": self.written.to_string() } });
+        let object = server.merge_patch("configmaps", NAMESPACE, name, patch)?;
+        self.record(&object)
+    }
+
+    /// Deletes one object.
+    pub(super) fn delete(&mut self, server: &ApiServer, name: &str) -> Result<(), BenchError> {
+        server.delete_named("configmaps", NAMESPACE, name)?;
+        self.objects.remove(name);
+        Ok(())
+    }
+
+    /// Creates an object with this name.
+    pub(super) fn create(&mut self, server: &ApiServer, name: &str) -> Result<(), BenchError> {
+        self.written += 1;
+        let object = server.create(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": NAMESPACE },
+            "data": { "value": self.written.to_string(), "ballast": "x".repeat(300) },
+        }))?;
+        self.record(&object)
+    }
+
+    /// Creates an object with a new name.
+    pub(super) fn create_another(&mut self, server: &ApiServer) -> Result<(), BenchError> {
+        self.next += 1;
+        self.create(server, &format!("c-{:04}", self.next))
+    }
+
+    /// Makes one write. Of ten calls, seven change an object, one creates, one deletes, and one recreates an object.
+    pub(super) fn write(&mut self, server: &ApiServer) -> Result<(), BenchError> {
+        let names: Vec<&String> = self.objects.keys().collect();
+        // A prime factor spreads the writes over the objects, independently of the kinds.
+        let name = names.get(self.written * 31 % names.len().max(1)).map(|name| (*name).clone());
+        let Some(name) = name else { return self.create_another(server) };
+        // The kinds follow from the number of writes, so that each library sees the same sequence.
+        match self.written % 10 {
+            3 => self.create_another(server),
+            6 => {
+                // A deletion counts as a write, or the sequence would repeat this step forever.
+                self.written += 1;
+                self.delete(server, &name)
+            }
+            8 => {
+                self.delete(server, &name)?;
+                self.create(server, &name)
+            }
+            _ => self.change(server, &name),
+        }
+    }
+
+    fn record(&mut self, object: &Value) -> Result<(), BenchError> {
+        let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned).ok_or("the object has no metadata");
+        let version = text("resourceVersion")?.parse()?;
+        self.objects.insert(text("name")?, (text("uid")?, version));
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! The setup of a fault: a server, a proxy in front of the server, one client behind the proxy, and a writer.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use steadfast_apiserver::{ApiServer, ApiServerBuilder, Faults, RequestCounts};
+use steadfast_testing::proxy::{Direction, FaultProxy, NetworkFaults};
+use tokio::process::Command;
+use tokio::time::{sleep, sleep_until};
+
+use super::expected_objects::ExpectedObjects;
+use super::observer::Observer;
+use crate::BenchError;
+use crate::run::client_variant::Library;
+use crate::run::results::FaultResult;
+
+/// Number of objects.
+const OBJECTS: usize = 75;
+/// Writes per second during writing phases.
+const RATE: u32 = 20;
+/// Timeout of a client's first list.
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval of the comparisons of the cache with the server.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum time for events to reach a handler after they reached its cache.
+const SETTLE: Duration = Duration::from_millis(700);
+
+/// Kind of a server.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// One replica without authentication.
+    Plain,
+    /// Two replicas; clients reach the first one.
+    Two,
+    /// One replica that requires the token [`TOKEN`].
+    Closed,
+}
+
+/// Token of the client.
+pub(super) const TOKEN: &str = "the-token-of-this-run";
+
+/// Server, network, client and writer.
+pub(super) struct Setup {
+    pub(super) server: ApiServer,
+    pub(super) expected: ExpectedObjects,
+    proxy: FaultProxy,
+    client: Option<Observer>,
+    library: Library,
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    fault: Option<(Instant, RequestCounts, u64)>,
+    healed: Option<Instant>,
+}
+
+impl Setup {
+    /// Creates the setup without a client.
+    pub(super) async fn start(
+        kind: Kind,
+        library: Library,
+        program: &Path,
+        kubeconfig: &Path,
+    ) -> Result<Self, BenchError> {
+        let builder: ApiServerBuilder = match kind {
+            Kind::Plain => ApiServer::builder(),
+            Kind::Two => ApiServer::builder().replicas(2),
+            Kind::Closed => ApiServer::builder().token(TOKEN),
+        };
+        let server = builder.tls(true).start().await?;
+        let proxy = FaultProxy::start((0..server.replicas()).map(|replica| server.address(replica)))?;
+        let address = server.address(0).ok_or("the server has no address")?;
+        // Clients connect to the proxy. The certificate is valid for the loopback address, whatever the port.
+        let written = server.kubeconfig().replace(&address.to_string(), &proxy.address().to_string());
+        std::fs::write(kubeconfig, written)?;
+        let expected = ExpectedObjects::create_initial(&server, OBJECTS)?;
+        let (program, kubeconfig) = (program.to_owned(), kubeconfig.to_owned());
+        Ok(Self { server, expected, proxy, client: None, library, program, kubeconfig, fault: None, healed: None })
+    }
+
+    /// Starts the client.
+    pub(super) fn start_client(&mut self) -> Result<(), BenchError> {
+        let mut command = if self.library == Library::ClientGo {
+            let mut command = Command::new(&self.program);
+            command.arg("fault-client").arg(format!("-kubeconfig={}", self.kubeconfig.display()));
+            command
+        } else {
+            self.library.command(&self.program, &self.kubeconfig)
+        };
+        if self.library != Library::ClientGo {
+            command.arg("--fault-client");
+        }
+        self.client = Some(Observer::start(command)?);
+        Ok(())
+    }
+
+    /// Starts the client, waits until it has synced, and lets it watch for a while.
+    pub(super) async fn ready(&mut self) -> Result<(), BenchError> {
+        self.start_client()?;
+        if self.until_equal(Instant::now(), FIRST_LIST_TIMEOUT).await?.is_none() {
+            // A client that does not work even without a fault must not count as failed because of the fault.
+            return Err("the client did not sync before the fault".into());
+        }
+        self.write_for(Duration::from_secs(2)).await?;
+        if self.until_equal(Instant::now(), FIRST_LIST_TIMEOUT).await?.is_none() {
+            return Err("the client did not follow before the fault".into());
+        }
+        Ok(())
+    }
+
+    /// Returns the switches of the server's faults.
+    pub(super) fn faults(&self) -> &Faults {
+        self.server.faults()
+    }
+
+    /// Returns the switches of the network's faults.
+    pub(super) fn network(&self) -> &NetworkFaults {
+        self.proxy.faults()
+    }
+
+    /// Marks the start of the fault. Times, requests and bytes count from here.
+    pub(super) fn fault(&mut self) {
+        self.fault = Some((Instant::now(), self.server.request_counts(), self.bytes()));
+        if let Some(client) = &self.client {
+            // Events before the fault do not count as repeated or lost.
+            client.heard().reset_counters();
+        }
+    }
+
+    /// Marks the end of the fault.
+    pub(super) fn healed(&mut self) {
+        self.healed = Some(Instant::now());
+    }
+
+    /// Writes at a constant rate for this time.
+    pub(super) async fn write_for(&mut self, time: Duration) -> Result<(), BenchError> {
+        let started = tokio::time::Instant::now();
+        let mut written = 0;
+        while started.elapsed() < time {
+            self.expected.write(&self.server)?;
+            written += 1;
+            // The schedule is absolute, so that slow writes do not lower the rate.
+            sleep_until(started + Duration::from_secs(1) * written / RATE).await;
+        }
+        Ok(())
+    }
+
+    /// Writes this number of times at once.
+    pub(super) fn write(&mut self, times: usize) -> Result<(), BenchError> {
+        (0..times).try_for_each(|_| self.expected.write(&self.server))
+    }
+
+    /// Drops all packets on the open connections silently. New connections are not affected.
+    pub(super) fn black_hole_open_connections(&self) {
+        for connection in self.network().connections().iter().filter(|connection| connection.ended.is_none()) {
+            self.network().connection(connection.connection).black_hole(Direction::Both, true);
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.network().connections().iter().map(|connection| connection.to_server + connection.to_client).sum()
+    }
+
+    /// Waits until the client's cache equals the server, and returns the time since `from`.
+    async fn until_equal(&mut self, from: Instant, limit: Duration) -> Result<Option<Duration>, BenchError> {
+        let client = self.client.as_mut().ok_or("the client was not started")?;
+        loop {
+            // The comparison by UID and version is cheap and shows any missed write.
+            if client.cache().await? == *self.expected.objects() {
+                return Ok(Some(from.elapsed()));
+            }
+            if from.elapsed() > limit {
+                return Ok(None);
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Waits until the client has recovered or the timeout has passed, and records the results.
+    pub(super) async fn evaluate(mut self, verdict: &mut FaultResult, patience: Duration) -> Result<(), BenchError> {
+        let (fault, requests, bytes) = self.fault.ok_or("no fault was injected")?;
+        verdict.recovery_timeout = patience.as_secs();
+        let recovered = self.until_equal(self.healed.unwrap_or(fault), patience).await?;
+        verdict.recovered = recovered.map(|time| time.as_secs_f64());
+        // The handler may lag behind the cache. The last events must arrive before any count as lost.
+        sleep(SETTLE).await;
+        let now = self.server.request_counts();
+        verdict.lists = now.full_transfers() - requests.full_transfers();
+        verdict.watches = now.watches - requests.watches;
+        verdict.bytes = self.bytes() - bytes;
+        let client = self.client.as_ref().ok_or("the client was not started")?;
+        let heard = client.heard();
+        if let Some((after, reason)) = heard.doubt(fault) {
+            (verdict.noticed, verdict.reported_error) = (Some(after.as_secs_f64()), Some(reason));
+        }
+        let expected = self.expected.objects();
+        // `ghosts` are deleted objects in the view of a handler. `untold` are objects without their last state.
+        let ghosts = heard.objects.keys().filter(|name| !expected.contains_key(*name)).count();
+        let untold = expected.iter().filter(|(name, known)| heard.objects.get(*name) != Some(known)).count();
+        verdict.lost = ghosts + untold;
+        (verdict.merged, verdict.repeated, verdict.older) = (heard.merged, heard.repeated, heard.older);
+        Ok(())
+    }
+}
+
+impl Drop for Setup {
+    fn drop(&mut self) {
+        // The kubeconfig is useless without the server.
+        let _ = std::fs::remove_file(&self.kubeconfig);
+    }
+}

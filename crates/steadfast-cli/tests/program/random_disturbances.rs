@@ -1,0 +1,542 @@
+//! Main scenario of the project: service registry, DNS and load balancer follow two clusters through a random sequence
+//! of faults. API servers restart, vanish, become stale and return from a backup. One cluster is unreachable. Pods are
+//! replaced and scaled. A tenant sends nonsense. Load balancer, DNS server and etcd restart or lose their contents.
+//! The program itself is killed.
+//!
+//! No entry of a ready pod may be removed, unless a system loses its contents. In the end all three systems must equal
+//! the clusters. The guard against removals runs with its default settings.
+//!
+//! With `STEADFAST_SERVER=reference` the first cluster is a real API server with its etcd.
+//!
+//! `STEADFAST_SEEDS=20` runs 20 random sequences, and `STEADFAST_SEED=7` runs the sequence of seed 7. Each sequence
+//! then has all disturbances.
+
+mod cluster;
+mod disturbance;
+mod real;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use steadfast::unstable::random::Random;
+use steadfast_apiserver::ApiServer;
+use tokio::runtime::Runtime;
+
+use crate::dns_server::{DnsKind, DnsServer, KEY, kind_of_seed};
+use crate::external_systems::Etcd;
+use crate::haproxy::{Haproxy, eventually};
+use crate::nonsense::{TENANT, Victims, object, resource};
+use crate::removals::{ExpectedEntries, Loss, Sample, check_removals};
+use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast};
+use crate::seeds::seeds;
+use cluster::{Cluster, Phase};
+use disturbance::{DISTURBANCES, Disturbance};
+
+/// Initial number of pods of the first cluster that are created and deleted during the run.
+const PODS: u64 = 8;
+
+/// Pods of the first cluster that always exist. The tenant pretends to be them.
+const LASTING_PODS: u64 = 3;
+
+/// Initial number of pods of the second cluster.
+const FAR_PODS: u64 = 4;
+
+/// Name prefixes of all judged pods. Other names belong to the tenant.
+const PREFIXES: [&str; 3] = ["web-", "keep-", "far-"];
+
+/// Number of disturbances in a CI run. All disturbances take too long for each change of the program.
+const DISTURBANCES_IN_CI: usize = 5;
+
+/// Time limit of each system for regaining lost entries.
+const RETURN_LIMITS: [(&str, Duration); 3] =
+    [("HAProxy", Duration::from_secs(2)), ("DNS", Duration::from_secs(10)), ("etcd", Duration::from_secs(1))];
+
+/// Limit for all three systems to equal the clusters.
+const CONVERGENCE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Interval of the program's audits of the first cluster.
+const AUDIT: Duration = Duration::from_secs(5);
+
+/// Average duration of a fault, in milliseconds.
+const MEAN_FAULT_MILLIS: u64 = 1500;
+
+struct World {
+    runtime: Runtime,
+    server: Cluster,
+    /// The API server of the second cluster.
+    far: ApiServer,
+    haproxy: Arc<Haproxy>,
+    dns: Arc<DnsServer>,
+    etcd: Arc<Etcd>,
+    configuration: String,
+    /// Version of the first server with the initial pods. No backup is older.
+    started: u64,
+    expected: ExpectedEntries,
+    losses: Vec<Loss>,
+    pods: u64,
+    far_pods: u64,
+    victims: Victims,
+    log: Vec<String>,
+    error_output: Arc<Mutex<String>>,
+}
+
+/// Only pods of the tenant set their key by an annotation.
+const KEY_OF_ENTRY: &str = "object.metadata.?annotations[?'example.org/key'].orValue(object.metadata.name)";
+
+impl World {
+    fn start(name: &str, kind: DnsKind) -> Option<Self> {
+        let haproxy = Haproxy::start(name)?;
+        let folder = haproxy.folder.clone();
+        let (dns, etcd) = (DnsServer::start(&folder, kind)?, Etcd::start(&folder)?);
+        let runtime = Runtime::new().expect("a runtime");
+        let server = Cluster::start(&runtime)?;
+        let far = runtime.block_on(ApiServer::start()).expect("the server starts");
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}});
+        server.apply(&namespace, "namespaces").expect("a namespace");
+        let write = |file: &str, text: &str| {
+            std::fs::write(folder.join(file), text).expect("the folder is writable");
+        };
+        write("kubeconfig", &server.kubeconfig());
+        write("far.kubeconfig", &far.kubeconfig());
+        write("key", KEY);
+        let rule = |name: &str, send: &str| {
+            format!(
+                "[[rules]]\nname = \"{name}\"\nresources = [\"pods\"]\nwhen = \"has(object.status.podIP)\"\n\
+                 send = \"\"\"{{'key': {KEY_OF_ENTRY}, {send}}}\"\"\"\nto = [\"{name}\"]\n"
+            )
+        };
+        // After a restore, the server's versions may already exceed the program's version. Only the audit detects this (R12).
+        let mirror = "drain = \"1s\"\ncompare = \"2s\"\n";
+        let text = format!(
+            "[clusters.here]\nkubeconfig = \"kubeconfig\"\naudit = \"{}s\"\n[clusters.far]\nkubeconfig = \"far.kubeconfig\"\n\
+             [sinks.web]\nhaproxy = {{socket = \"admin.sock\", backend = \"web\"}}\n{mirror}\
+             [sinks.zone]\ndns = {{server = \"127.0.0.1:{}\", zone = \"example.org\", secret = {{file = \"key\"}}, mark = \"story\"}}\n{mirror}\
+             [sinks.registry]\netcd = {{endpoints = [\"{}\"], prefix = \"/services/\", mark = \"story\"}}\n{mirror}{}{}{}",
+            AUDIT.as_secs(),
+            dns.port,
+            etcd.url,
+            rule(
+                "web",
+                "'address': object.status.podIP, 'port': int(object.metadata.?annotations[?'example.org/port'].orValue('80'))"
+            ),
+            rule(
+                "zone",
+                "'name': object.metadata.?annotations[?'example.org/name'].orValue(object.metadata.name + '.example.org'), \
+                 'type': object.metadata.?annotations[?'example.org/type'].orValue('A'), \
+                 'data': object.metadata.?annotations[?'example.org/data'].orValue(object.status.podIP), \
+                 'ttl': int(object.metadata.?annotations[?'example.org/ttl'].orValue('60'))"
+            ),
+            rule(
+                "registry",
+                "'value': object.metadata.?annotations[?'example.org/value'].orValue(object.status.podIP)"
+            ),
+        );
+        write("notify.toml", &text);
+        let configuration = folder.join("notify.toml").display().to_string();
+        let mut world = Self {
+            runtime,
+            server,
+            far,
+            started: 0,
+            haproxy: Arc::new(haproxy),
+            dns: Arc::new(dns),
+            etcd: Arc::new(etcd),
+            configuration,
+            expected: ExpectedEntries::default(),
+            losses: Vec::new(),
+            pods: 0,
+            far_pods: 0,
+            victims: Victims::default(),
+            log: Vec::new(),
+            error_output: Arc::default(),
+        };
+        for number in 0..LASTING_PODS {
+            let (name, address) = (format!("keep-{number}"), format!("10.1.0.{}", number + 1));
+            world.create_pod(false, &name, &address);
+            world.victims.hosts.push(format!("{name}.example.org"));
+            world.victims.keys.push(name.clone());
+            world.victims.names.push(name);
+            world.victims.addresses.push(address);
+        }
+        (0..PODS).for_each(|_| world.create());
+        (0..FAR_PODS).for_each(|_| world.create_far());
+        if let Cluster::Embedded(server) = &world.server {
+            world.started = server.revision();
+        }
+        Some(world)
+    }
+
+    fn create_pod(&mut self, is_far: bool, name: &str, address: &str) {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default", "name": name},
+            "spec": {"containers": [{"name": "main", "image": "example.test/web"}]},
+            "status": status(address, true),
+        });
+        if is_far {
+            self.far.create(&pod).expect("a pod");
+        } else {
+            self.server.apply(&pod, "pods").expect("a pod");
+        }
+        self.expected.record(name, true);
+    }
+
+    /// Creates a pod that never existed before.
+    fn create(&mut self) {
+        let number = self.pods;
+        self.pods += 1;
+        self.create_pod(false, &format!("web-{number}"), &address(0, number));
+    }
+
+    /// Creates a pod of the second cluster.
+    fn create_far(&mut self) {
+        let number = self.far_pods;
+        self.far_pods += 1;
+        self.create_pod(true, &format!("far-{number}"), &address(2, number));
+    }
+
+    /// Pods that are ready and have this prefix, the oldest first.
+    fn ready(&self, prefix: &str) -> Vec<String> {
+        let mut names: Vec<_> = self.expected.now().into_iter().filter(|name| name.starts_with(prefix)).collect();
+        names.sort_by_key(|name| (name.len(), name.clone()));
+        names
+    }
+
+    fn delete(&mut self, name: &str) {
+        self.expected.record(name, false);
+        if name.starts_with("far-") {
+            self.far.delete_named("pods", "default", name).expect("the pod exists");
+        } else {
+            self.server.delete("pods", "default", name).expect("the pod exists");
+        }
+    }
+
+    /// Deletes one pod or makes it unready. At most one pod is unready at a time, within the defaults of the guard.
+    fn lose_pod(&mut self, rng: &mut Random) {
+        let ready = self.ready("web-");
+        let exists = |number: &u64| self.server.pod(&format!("web-{number}")).is_some();
+        let unready =
+            (0..self.pods).filter(exists).map(|number| format!("web-{number}")).find(|name| !ready.contains(name));
+        let name = &ready[rng.below(ready.len() as u64) as usize];
+        match unready {
+            Some(unready) => self.server.delete("pods", "default", &unready).expect("the pod exists"),
+            None if rng.below(3) == 0 => {
+                self.expected.record(name, false);
+                self.server.set_status(name, &status("10.0.0.1", false));
+            }
+            None => self.delete(name),
+        }
+    }
+
+    fn change(&mut self, rng: &mut Random) {
+        if rng.below(5) == 0 {
+            let far = self.ready("far-");
+            if far.len() < 3 || far.len() < 6 && rng.below(2) == 0 {
+                self.create_far();
+            } else {
+                self.delete(&far[0]);
+            }
+            return;
+        }
+        let count = self.ready("web-").len();
+        if count < 4 || count < 14 && rng.below(2) == 0 { self.create() } else { self.lose_pod(rng) }
+    }
+
+    /// Replaces the pods of a Deployment. Each new pod is ready before an old pod is deleted.
+    fn roll(&mut self) {
+        for old in self.ready("web-") {
+            self.create();
+            std::thread::sleep(Duration::from_millis(100));
+            self.delete(&old);
+        }
+    }
+
+    fn scale(&mut self, count: usize) {
+        let ready = self.ready("web-");
+        (ready.len()..count).for_each(|_| self.create());
+        ready.iter().skip(count).for_each(|name| self.delete(name));
+    }
+
+    /// The tenant creates, replaces and deletes nonsense.
+    fn send_nonsense(&self, rng: &mut Random) {
+        for _ in 0..30 {
+            let object = object(rng, &self.victims);
+            // The API server rejects some of these objects.
+            let _ = self.server.apply(&object, resource(&object));
+            if rng.below(3) == 0 {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let _ = self.server.delete(resource(&object), TENANT, name);
+            }
+        }
+    }
+
+    /// Runs `action`, by which `system` loses its contents, and records the period until its limit.
+    fn lose_contents(&mut self, system: &'static str, action: impl FnOnce(&Self)) {
+        let from = Instant::now();
+        action(self);
+        let limit = RETURN_LIMITS.iter().find(|(of, _)| *of == system).map_or(Duration::ZERO, |(_, limit)| *limit);
+        self.losses.push(Loss { system, from, to: Instant::now() + limit });
+    }
+
+    /// Restores the server to its state of some changes ago.
+    fn restore(&mut self, rng: &mut Random) {
+        let back = 3 + rng.below(20);
+        if let Cluster::Real(real) = &mut self.server {
+            real.back_up();
+            change_during(self, rng, Disturbance::Restored);
+        }
+        // A removal is noted before the restore and an addition after it, since the restored state comes from the server.
+        let before = self.ready("web-");
+        for name in &before {
+            self.expected.record(name, false);
+        }
+        match &mut self.server {
+            Cluster::Embedded(server) => {
+                let revision = server.revision().saturating_sub(back).max(self.started);
+                server.faults().restore(revision);
+            }
+            Cluster::Real(real) => real.restore(),
+        }
+        for number in 0..self.pods {
+            let name = format!("web-{number}");
+            let pod = self.server.pod(&name);
+            // A backup may contain a pod that is being deleted.
+            let is_ready = pod.is_some_and(|pod| {
+                pod["status"]["conditions"][0]["status"] == "True" && pod["metadata"]["deletionTimestamp"].is_null()
+            });
+            if is_ready && !before.contains(&name) {
+                // The program has seen the removal, and can detect the restore only by its audit.
+                self.expected.record_revived(&name, AUDIT);
+            } else {
+                self.expected.record(&name, is_ready);
+            }
+        }
+    }
+
+    /// Starts a disturbance.
+    fn start_disturbance(&mut self, disturbance: Disturbance, program: &mut KillOnDrop, rng: &mut Random) {
+        match disturbance {
+            Disturbance::Restored => self.restore(rng),
+            Disturbance::Killed => {
+                signal(&program.0, "KILL");
+                let _ = program.0.wait();
+                change_during(self, rng, disturbance);
+                *program = start_notify(self);
+            }
+            Disturbance::FarAway => self.far.faults().cut(),
+            Disturbance::RollingUpdate => self.roll(),
+            Disturbance::ScaledDown => self.scale(3),
+            Disturbance::ScaledUp => self.scale(14),
+            Disturbance::Nonsense => self.send_nonsense(rng),
+            Disturbance::BalancerRestart => self.lose_contents("HAProxy", |world| world.haproxy.restart()),
+            Disturbance::ZoneRestored => self.lose_contents("DNS", |world| world.dns.restore()),
+            Disturbance::LeaseRevoked => self.lose_contents("etcd", |world| world.etcd.revoke_leases()),
+            Disturbance::EtcdRestart => self.lose_contents("etcd", |world| world.etcd.restart()),
+            _ => self.server.disturb(disturbance, Phase::Start),
+        }
+    }
+
+    fn report(&self) -> String {
+        let (now, error_output) = (self.expected.now(), self.error_output.lock().clone());
+        let status = steadfast(&["notify", "status", "-c", &self.configuration]);
+        let status = String::from_utf8_lossy(&status.stdout).into_owned() + &stderr_text(&status);
+        let difference = |names: Option<BTreeSet<String>>| {
+            let names = names.map(judged_names)?;
+            let missing: Vec<_> = now.difference(&names).cloned().collect();
+            Some((missing, names.difference(&now).cloned().collect::<Vec<_>>()))
+        };
+        let web = difference(self.haproxy.try_serving());
+        let (names, keys) = (difference(self.dns.names()), difference(self.etcd.keys()));
+        format!(
+            "(missing, left): HAProxy {web:?}, DNS {names:?}, etcd {keys:?}\nstatus:\n{status}\nstderr:\n{error_output}"
+        )
+    }
+
+    fn systems_match(&self) -> bool {
+        let now = Some(self.expected.now());
+        let is_equal = |names: Option<BTreeSet<String>>| names.map(judged_names) == now;
+        is_equal(self.haproxy.try_serving()) && is_equal(self.dns.names()) && is_equal(self.etcd.keys())
+    }
+}
+
+/// Returns the names of judged pods among `names`.
+fn judged_names(names: BTreeSet<String>) -> BTreeSet<String> {
+    let is_judged = |name: &String| {
+        let number = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    names.into_iter().filter(is_judged).collect()
+}
+
+fn address(network: u8, number: u64) -> String {
+    format!("10.{network}.{}.{}", number / 250, number % 250 + 1)
+}
+
+fn status(address: &str, is_ready: bool) -> Value {
+    let ready = if is_ready { "True" } else { "False" };
+    json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": ready}]})
+}
+
+/// Reads one system; `None` if it does not respond.
+type ReadNames = Box<dyn Fn() -> Option<BTreeSet<String>> + Send>;
+
+/// Reads all three systems repeatedly until it is stopped.
+struct Sampler {
+    ended: Arc<AtomicBool>,
+    samples: Arc<Mutex<Vec<Sample>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Sampler {
+    fn start(world: &World) -> Self {
+        let (ended, samples) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Sample>>>::default());
+        let (haproxy, dns, etcd) = (world.haproxy.clone(), world.dns.clone(), world.etcd.clone());
+        let reads: [(&'static str, ReadNames); 3] = [
+            ("HAProxy", Box::new(move || haproxy.try_serving())),
+            ("DNS", Box::new(move || dns.names())),
+            ("etcd", Box::new(move || etcd.keys())),
+        ];
+        let threads = reads.map(|(target, read)| {
+            let (ended, samples) = (ended.clone(), samples.clone());
+            std::thread::spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    let started = Instant::now();
+                    if let Some(names) = read().map(judged_names) {
+                        let finished = Instant::now();
+                        samples.lock().push(Sample { target, started, finished, names });
+                    }
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            })
+        });
+        Self { ended, samples, threads: threads.into() }
+    }
+
+    fn end(mut self) -> Vec<Sample> {
+        self.ended.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| thread.join().expect("no panic"));
+        let samples = self.samples.lock();
+        samples.clone()
+    }
+}
+
+impl Drop for Sampler {
+    /// Stops the threads also if the test fails: they keep the three systems alive.
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Continues with changes for the duration of a fault.
+fn change_during(world: &mut World, rng: &mut Random, disturbance: Disturbance) {
+    let until = Instant::now() + Duration::from_millis(MEAN_FAULT_MILLIS / 2 + rng.below(MEAN_FAULT_MILLIS));
+    let is_writable = world.server.is_writable_during(disturbance);
+    while Instant::now() < until {
+        if is_writable {
+            world.change(rng);
+        }
+        std::thread::sleep(Duration::from_millis(50 + rng.below(200)));
+    }
+}
+
+fn start_notify(world: &World) -> KillOnDrop {
+    let mut child = start(&["notify", "-c", &world.configuration]);
+    let (stderr, error_output) =
+        (BufReader::new(child.stderr.take().expect("a piped stderr")), world.error_output.clone());
+    std::thread::spawn(move || {
+        for line in stderr.lines().map_while(Result::ok) {
+            *error_output.lock() += &(line + "\n");
+        }
+    });
+    KillOnDrop(child)
+}
+
+/// Waits until all three systems equal the clusters.
+fn until_equal(world: &World, at: &str) {
+    let started = Instant::now();
+    while !world.systems_match() {
+        assert!(started.elapsed() < CONVERGENCE_LIMIT + world.server.extra_recovery_time(), "{at}: {}", world.report());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn run_seed(seed: u64, disturbances: &[Disturbance]) -> Option<(usize, usize)> {
+    let mut world = World::start(&format!("story-{seed}"), kind_of_seed(seed))?;
+    let mut rng = Random::new(seed);
+    let mut program = start_notify(&world);
+    until_equal(&world, &format!("seed {seed}, at first"));
+    let sampler = Sampler::start(&world);
+    for &disturbance in disturbances {
+        world.log.push(format!("{disturbance:?}"));
+        world.start_disturbance(disturbance, &mut program, &mut rng);
+        change_during(&mut world, &mut rng, disturbance);
+        if matches!(disturbance, Disturbance::StaleAfterRestart | Disturbance::Expired) {
+            world.server.disturb(disturbance, Phase::Worsen);
+            change_during(&mut world, &mut rng, disturbance);
+        }
+        world.server.disturb(disturbance, Phase::End);
+        if matches!(disturbance, Disturbance::FarAway) {
+            world.far.faults().heal();
+        }
+        change_during(&mut world, &mut rng, Disturbance::Resets);
+    }
+    until_equal(&world, &format!("seed {seed}, {:?}", world.log));
+    let samples = sampler.end();
+    let removals = check_removals(&world.expected, &world.losses, &samples)
+        .unwrap_or_else(|why| panic!("seed {seed}, {:?}: {why}", world.log));
+    signal(&program.0, "TERM");
+    assert!(program.0.wait().expect("an exit status").success());
+    drop(world.runtime);
+    Some((removals, samples.len()))
+}
+
+#[test]
+fn random_disturbances_remove_no_ready_entry() {
+    let runs_all = ["STEADFAST_SEED", "STEADFAST_SEEDS"].iter().any(|name| std::env::var_os(name).is_some());
+    for seed in seeds(1) {
+        let mut rng = Random::new(seed ^ 0x5eed);
+        let mut disturbances = DISTURBANCES.to_vec();
+        for at in (1..disturbances.len()).rev() {
+            disturbances.swap(at, rng.below(at as u64 + 1) as usize);
+        }
+        if !runs_all {
+            disturbances.truncate(DISTURBANCES_IN_CI);
+        }
+        let Some((removals, samples)) = run_seed(seed, &disturbances) else { return };
+        println!(
+            "seed {seed}, {disturbances:?}: {removals} entries were removed in {samples} reads, none of a ready pod"
+        );
+        assert!(removals > 0 && samples > 50, "{removals} removals, {samples} reads");
+    }
+}
+
+#[test]
+fn checker_detects_removed_ready_entry() {
+    let Some(world) = World::start("seen", DnsKind::Bind) else { return };
+    let mut program = start_notify(&world);
+    eventually("the initial state", || world.systems_match());
+    // The program is not running, so it cannot restore the entry.
+    signal(&program.0, "TERM");
+    assert!(program.0.wait().expect("an exit status").success());
+    std::thread::sleep(Duration::from_secs(2));
+    let remove = |world: &World, target: &str| match target {
+        "etcd" => world.etcd.remove("web-3"),
+        _ => world.dns.remove("web-4"),
+    };
+    for target in ["etcd", "DNS"] {
+        let sampler = Sampler::start(&world);
+        std::thread::sleep(Duration::from_millis(500));
+        remove(&world, target);
+        std::thread::sleep(Duration::from_millis(500));
+        let wrong = check_removals(&world.expected, &[], &sampler.end()).expect_err("the entry existed");
+        assert!(wrong.starts_with(target) && wrong.contains("was removed although it exists"), "{wrong}");
+    }
+}

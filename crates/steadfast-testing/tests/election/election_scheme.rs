@@ -1,0 +1,52 @@
+//! Election scheme: first candidate, or coordinated.
+
+use std::sync::Arc;
+
+use steadfast_apiserver::ApiServer;
+use steadfast_controller::{Candidate, InjectedElectionFault, LeaderElection, LeaderElectionBuilder};
+use steadfast_core::random::Random;
+use steadfast_testing::WorldError;
+
+use crate::coordinator::Coordinator;
+
+/// Election scheme.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ElectionScheme {
+    /// The first candidate leads.
+    First,
+    /// A coordinator chooses the leader. With an injected fault, the candidates violate a rule of the protocol.
+    Coordinated(Option<InjectedElectionFault>),
+}
+
+impl ElectionScheme {
+    /// Starts the coordinator of `server`, in the coordinated scheme.
+    pub(crate) fn coordinator(
+        self,
+        server: &Arc<ApiServer>,
+        seeds: &mut Random,
+    ) -> Result<Option<Coordinator>, WorldError> {
+        match self {
+            Self::First => Ok(None),
+            Self::Coordinated(_) => Coordinator::start(server.clone(), Random::new(seeds.draw())).map(Some),
+        }
+    }
+
+    /// Starts a candidate.
+    pub(crate) async fn start_candidate(
+        self,
+        builder: LeaderElectionBuilder,
+        seeds: &mut Random,
+    ) -> Result<LeaderElection, WorldError> {
+        let Self::Coordinated(fault) = self else { return Ok(builder.start()?) };
+        // Versions differ, and some candidates emulate the previous version.
+        let binary = 5 + seeds.draw() % 4;
+        let emulated = binary - seeds.draw() % 2;
+        let candidate = Candidate::new(format!("1.{binary}.0")).emulation_version(format!("1.{emulated}.0"));
+        let coordinated = builder.coordinated(candidate);
+        let coordinated = match fault {
+            Some(fault) => coordinated.inject_fault(fault),
+            None => coordinated,
+        };
+        Ok(coordinated.start().await?)
+    }
+}

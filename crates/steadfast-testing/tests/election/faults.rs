@@ -1,0 +1,83 @@
+//! Faults of processes in random histories, and their log.
+
+use std::fmt::Write as _;
+use std::future::Future;
+use std::time::Duration;
+
+use steadfast_apiserver::{ApiServer, RequestRule, Verb};
+use steadfast_testing::WorldError;
+use steadfast_testing::proxy::{Direction, NetworkFaults};
+use tokio::time::{Instant, sleep};
+
+use crate::process::Process;
+
+/// Maximum duration of a write on the server. The margin between lease and renew deadline allows for slow writes, and
+/// this duration is less than half of it.
+pub(crate) const MAX_WRITE_DURATION: Duration = Duration::from_millis(2400);
+/// Maximum time until normal operation after the last fault.
+pub(crate) const MAX_RECOVERY_TIME: Duration = Duration::from_secs(60);
+
+/// Runs `future` on this thread, in its own virtual time.
+pub(crate) fn block_on_virtual_time<T>(future: impl Future<Output = Result<T, WorldError>>) -> Result<T, WorldError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+    runtime.block_on(future)
+}
+
+/// Returns the value of the environment variable, or `otherwise`.
+pub(crate) fn number(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
+}
+
+/// Logs the library and the controller if `STEADFAST_LOG` is set.
+pub(crate) fn enable_logging(filter: &str) {
+    if std::env::var("STEADFAST_LOG").is_ok() {
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).try_init();
+    }
+}
+
+/// Injected faults with their processes and times.
+pub(crate) struct Log {
+    began: Instant,
+    pub(crate) text: String,
+}
+
+impl Log {
+    pub(crate) fn new() -> Self {
+        Self { began: Instant::now(), text: String::new() }
+    }
+
+pub(crate) fn note(&mut self, what: &str) {
+        let at = self.began.elapsed().as_secs_f64();
+        let _ = writeln!(self.text, "{at:8.3} {what}");
+    }
+}
+
+/// Freezes `process` for this duration.
+pub(crate) fn freeze(process: &Process, lasts: Duration) {
+    process.freeze(true);
+    let process = process.clone();
+    tokio::spawn(async move {
+        sleep(lasts).await;
+        process.freeze(false);
+    });
+}
+
+/// Drops all traffic through `network` in one direction for this duration.
+pub(crate) fn cut_off(network: &NetworkFaults, direction: Direction, lasts: Duration) {
+    network.black_hole(direction, true);
+    let network = network.clone();
+    tokio::spawn(async move {
+        sleep(lasts).await;
+        network.black_hole(direction, false);
+    });
+}
+
+/// Delays each write on the server by `takes`, for the duration `lasts`.
+pub(crate) fn slow_writes(server: &ApiServer, takes: Duration, lasts: Duration) {
+    let faults = server.faults().clone();
+    faults.delay_matching(RequestRule::any().resource("configmaps").verb(Verb::Patch), takes);
+    tokio::spawn(async move {
+        sleep(lasts).await;
+        faults.clear_rules();
+    });
+}

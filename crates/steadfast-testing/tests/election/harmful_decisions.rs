@@ -1,0 +1,194 @@
+//! Harmful decisions of a coordinator: transfers of the lease while its holder acts, at the worst times.
+
+use std::time::Duration;
+
+use steadfast_core::random::Random;
+use steadfast_testing::WorldError;
+use steadfast_testing::proxy::Direction;
+use tokio::time::sleep;
+
+use crate::coordinator::{Coordinator, MAX_WALL_CLOCK_ERROR_SECONDS};
+use crate::faults::{Log, cut_off};
+use crate::program::Program;
+
+/// Source of harmful decisions.
+pub(crate) struct HarmfulDecisions<'a> {
+    pub(crate) coordinator: &'a Coordinator,
+    pub(crate) programs: &'a [Program],
+    /// Identities of ended programs, which the coordinator may mistake for running ones.
+    pub(crate) gone: &'a [String],
+    pub(crate) random: &'a mut Random,
+    pub(crate) log: &'a mut Log,
+}
+
+impl HarmfulDecisions<'_> {
+    /// Runs a random decision. Returns the slot of a program that must end now, if any.
+    pub(crate) async fn run_random(mut self) -> Result<Option<usize>, WorldError> {
+        let coordinator = self.coordinator.clone();
+        if self.random.draw().is_multiple_of(2) {
+            self.wait_for_a_leader().await;
+        }
+        let holder = self.holder()?;
+        let other = self.other_than(holder);
+        let lasts = self.random.between(Duration::from_millis(200), Duration::from_secs(40));
+        match self.random.draw() % 13 {
+            0 | 1 => self.give(other)?,
+            2 => {
+                // Both transfers may happen between two reads of the lease by a candidate.
+                self.give(other)?;
+                sleep(self.random.between(Duration::ZERO, Duration::from_secs(2))).await;
+                self.give(holder.unwrap_or(other))?;
+            }
+            3 => {
+                self.give(other)?;
+                if self.random.draw().is_multiple_of(2) {
+                    sleep(self.random.between(Duration::ZERO, Duration::from_secs(4))).await;
+                }
+                let third = self.other_than(Some(other));
+                self.give(third)?;
+            }
+            4 => self.recreate_lease(other).await?,
+            5 => {
+                let nobody = "nobody".to_owned();
+                let gone =
+                    self.gone.get(self.random.draw() as usize % self.gone.len().max(1)).unwrap_or(&nobody).clone();
+                if self.random.draw().is_multiple_of(2) {
+                    self.log.note(&format!("the lease is given to {gone}, who is gone"));
+                    coordinator.give(&gone)?;
+                } else if coordinator.holder()?.is_some() {
+                    self.log.note(&format!("the coordinator prefers {gone}, who is gone"));
+                    coordinator.prefer(&gone)?;
+                }
+            }
+            6 => {
+                self.log.note(&format!("the coordinator is away for {lasts:?}"));
+                coordinator.suspend_for(lasts);
+            }
+            7 => {
+                let jump = (self.random.draw() % (2 * MAX_WALL_CLOCK_ERROR_SECONDS.unsigned_abs())).cast_signed()
+                    - MAX_WALL_CLOCK_ERROR_SECONDS;
+                self.log.note(&format!("the wall clock of the coordinator jumps to {jump} s"));
+                coordinator.jump(jump);
+            }
+            8 => {
+                if coordinator.holder()?.is_some() {
+                    self.log.note(&format!("the coordinator prefers {other}"));
+                    coordinator.prefer(self.programs[other].election.identity())?;
+                }
+            }
+            9 | 10 => return self.pass_through(holder, other).await,
+            _ => {
+                // The returning candidate may be the previous leader.
+                let candidate = holder.filter(|_| self.random.draw().is_multiple_of(2)).unwrap_or(other);
+                self.give_to_returning_candidate(candidate, lasts.max(Duration::from_secs(12)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Decisions are most harmful while a leader acts. Waits for a leader, for up to 20 s.
+    async fn wait_for_a_leader(&self) {
+        for _ in 0..20 {
+            if self.programs.iter().any(|program| program.election.is_leader()) {
+                break;
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Returns the slot of the lease holder, if its program runs.
+    fn holder(&self) -> Result<Option<usize>, WorldError> {
+        let holder = self.coordinator.holder()?;
+        let is_holder = |program: &Program| holder.as_deref() == Some(program.election.identity());
+        Ok(self.programs.iter().position(is_holder))
+    }
+
+    fn other_than(&mut self, one: Option<usize>) -> usize {
+        let count = self.programs.len();
+        let step = self.random.draw() as usize;
+        one.map_or(step % count, |one| (one + 1 + step % (count - 1)) % count)
+    }
+
+    fn give(&mut self, to: usize) -> Result<(), WorldError> {
+        self.log.note(&format!("the lease is given to {to}"));
+        self.coordinator.give(self.programs[to].election.identity())
+    }
+
+    /// Deletes the lease, and gives a new lease of the same name to `to`.
+    async fn recreate_lease(&mut self, to: usize) -> Result<(), WorldError> {
+        // A candidate that has never seen the lease cannot know its holder. The protocol does not protect from this
+        // case.
+        if self.programs.iter().any(|program| program.election.holder().is_none())
+            || self.coordinator.holder()?.is_none()
+        {
+            return Ok(());
+        }
+        self.log.note("the lease is deleted");
+        self.coordinator.delete()?;
+        if self.random.draw().is_multiple_of(2) {
+            sleep(self.random.between(Duration::ZERO, Duration::from_secs(4))).await;
+        }
+        self.give(to)
+    }
+
+    /// Gives the lease to `other` while the holder is cut off, ends `other` before it leads, and gives the lease to a
+    /// third candidate. The third must wait for the first holder, and not for `other` alone.
+    async fn pass_through(&mut self, holder: Option<usize>, other: usize) -> Result<Option<usize>, WorldError> {
+        if let Some(holder) = holder {
+            let lasts = self.random.between(Duration::from_secs(5), Duration::from_secs(15));
+            let direction = if self.random.draw().is_multiple_of(4) { Direction::Both } else { Direction::ToClient };
+            self.log.note(&format!("{holder} is cut off {direction:?} for {lasts:?}"));
+            cut_off(&self.programs[holder].process.network, direction, lasts);
+        }
+        self.give(other)?;
+        // In most cases, `other` has acquired the lease by then.
+        sleep(self.random.between(Duration::from_secs(1), Duration::from_secs(3))).await;
+        let third = (0..self.programs.len()).find(|third| *third != other && Some(*third) != holder);
+        if let Some(third) = third {
+            let soon = self.random.between(Duration::from_millis(100), Duration::from_secs(1));
+            self.log.note(&format!("the lease is given to {third} in {soon:?}"));
+            let third = self.programs[third].election.identity().to_owned();
+            let coordinator = self.coordinator.clone();
+            tokio::spawn(async move {
+                sleep(soon).await;
+                if !coordinator.is_repaired() {
+                    coordinator.give(&third).expect("the embedded server accepts a coordinator's writes");
+                }
+            });
+        }
+        Ok(Some(other))
+    }
+
+    /// Cuts a candidate off until its knowledge of the holder is outdated. On its return, gives the candidate the
+    /// current or a new lease, and hides this from the holder.
+    fn give_to_returning_candidate(&mut self, candidate: usize, lasts: Duration) {
+        let returns = self.programs[candidate].clone();
+        let deletes = self.random.draw().is_multiple_of(2) && returns.election.holder().is_some();
+        let then = if deletes { "given another" } else { "given the lease" };
+        self.log.note(&format!("{candidate} is cut off for {lasts:?}, and {then} then"));
+        let networks = self.programs.iter().map(|program| (program.election.clone(), program.process.network.clone()));
+        let networks: Vec<_> = networks.collect();
+        let hears_late = self.random.between(Duration::ZERO, Duration::from_secs(12));
+        let soon = self.random.between(Duration::ZERO, Duration::from_secs(1));
+        let coordinator = self.coordinator.clone();
+        cut_off(&returns.process.network, Direction::Both, lasts + soon);
+        tokio::spawn(async move {
+            sleep(lasts).await;
+            let Some(holder) = coordinator
+                .holder()
+                .expect("the embedded server returns the lease")
+                .filter(|_| !coordinator.is_repaired())
+            else {
+                return;
+            };
+            let acts = networks.iter().find(|(election, _)| election.identity() == holder);
+            if let Some((_, network)) = acts.filter(|_| holder != returns.election.identity()) {
+                cut_off(network, Direction::ToClient, hears_late);
+            }
+            if deletes {
+                coordinator.delete().expect("the embedded server has the lease");
+            }
+            coordinator.give(returns.election.identity()).expect("the embedded server accepts a coordinator's writes");
+        });
+    }
+}

@@ -1,0 +1,224 @@
+//! One random history: candidates, injected faults, and the writes that the server accepted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_apiserver::ApiServer;
+use steadfast_controller::LeaderElection;
+use steadfast_core::random::Random;
+use steadfast_testing::proxy::{Direction, NetworkFaults};
+use steadfast_testing::{WorldError, config_map};
+use tokio::time::sleep;
+
+use crate::coordinator::{Coordinator, LEASE};
+use crate::election_scheme::ElectionScheme;
+use crate::faults::{Log, MAX_RECOVERY_TIME, MAX_WRITE_DURATION, cut_off, freeze, slow_writes};
+use crate::harmful_decisions::HarmfulDecisions;
+use crate::process::{Mutant, Process};
+use crate::program::{Ending, OBJECT, Program};
+use crate::write_check::{WriteRun, transfers_from_active_holders, violations, write_runs};
+
+/// Number of injected faults.
+const STEPS: usize = 20;
+
+/// Result of a history.
+pub(crate) struct HistoryResult {
+    pub(crate) write_runs: Vec<WriteRun>,
+    /// Number of lease transfers while the holder still acted.
+    pub(crate) transfers_from_active_holders: usize,
+    /// Violations.
+    pub(crate) problems: Vec<String>,
+    /// Injected faults with their processes and times.
+    pub(crate) log: String,
+}
+
+struct HistoryRun {
+    server: Arc<ApiServer>,
+    http2: bool,
+    scheme: ElectionScheme,
+    coordinator: Option<Coordinator>,
+    mutant: Option<Mutant>,
+    random: Random,
+    slots: Vec<Program>,
+    /// Identities of ended programs.
+    gone: Vec<String>,
+    log: Log,
+}
+
+/// Runs the history of `seed` among candidates in the election scheme `scheme`, without the protection that `mutant` names.
+pub(crate) async fn run_history(seed: u64, scheme: ElectionScheme, mutant: Option<Mutant>,
+) -> Result<HistoryResult, WorldError> {
+    let mut random = Random::new(seed);
+    let http2 = !random.draw().is_multiple_of(3);
+    let server = ApiServer::builder().in_memory().http2(true).seed(random.draw()).start().await?;
+    let server = Arc::new(server);
+    server.create(&config_map(OBJECT, ""))?;
+    let candidates = 2 + random.draw() as usize % 3;
+    let coordinator = scheme.coordinator(&server, &mut random)?;
+    let (slots, gone, log) = (Vec::new(), Vec::new(), Log::new());
+    let mut history = HistoryRun { server, http2, scheme, coordinator, mutant, random, slots, gone, log };
+    for _ in 0..candidates {
+        let program = history.start().await?;
+        history.slots.push(program);
+    }
+    for _ in 0..STEPS {
+        let pause = history.random.between(Duration::from_millis(1), Duration::from_secs(12));
+        sleep(pause).await;
+        if !history.run_harmful_decision().await? {
+            history.inject_random_fault().await?;
+        }
+    }
+    history.heal();
+    let healed = history.server.elapsed();
+    sleep(MAX_RECOVERY_TIME).await;
+    let write_runs = write_runs(&history.server);
+    let mut problems = violations(&write_runs);
+    if write_runs.last().is_none_or(|run| run.last <= healed + MAX_RECOVERY_TIME / 2) {
+        problems.push(format!("no candidate leads {MAX_RECOVERY_TIME:?} after the last fault: {:?}", write_runs.last()));
+    }
+    let transfers_from_active_holders = transfers_from_active_holders(&history.server, &write_runs);
+    Ok(HistoryResult { write_runs, transfers_from_active_holders, problems, log: history.log.text })
+}
+
+impl HistoryRun {
+    async fn start(&mut self) -> Result<Program, WorldError> {
+        let process = Process::start(&self.server, self.random.draw(), self.mutant);
+        let connection = process.connection(&self.server, self.http2).await?;
+        let builder = LeaderElection::builder(&connection, "default", LEASE).identity("candidate");
+        let builder = builder.wall_clock(process.wall_clock());
+        let election = self.scheme.start_candidate(builder, &mut self.random).await?;
+        self.log.note(&format!("{} starts", election.identity()));
+        let random = Random::new(self.random.draw());
+        Ok(Program::start(process, connection, election, self.mutant, random))
+    }
+
+/// Half of the time, runs a harmful decision of the coordinator, if one exists. Returns `true` if it ran.
+    async fn run_harmful_decision(&mut self) -> Result<bool, WorldError> {
+        let Some(coordinator) = &self.coordinator else { return Ok(false) };
+        if self.random.draw().is_multiple_of(2) {
+            return Ok(false);
+        }
+        let Self { slots, gone, random, log, .. } = self;
+        let ends = HarmfulDecisions { coordinator, programs: slots, gone, random, log }.run_random().await?;
+        if let Some(slot) = ends {
+            self.end(slot, Ending::InOrder).await?;
+        }
+        Ok(true)
+    }
+
+/// Injects a random fault, more often into the leader than into other candidates.
+    async fn inject_random_fault(&mut self) -> Result<(), WorldError> {
+        let any = self.random.draw() as usize % self.slots.len();
+        let slot = self.leading().filter(|_| !self.random.draw().is_multiple_of(3)).unwrap_or(any);
+        let Process { network, .. } = self.slots[slot].process.clone();
+        let lasts = self.random.between(Duration::from_millis(200), Duration::from_secs(40));
+        let few = self.random.draw() % 4000;
+        let what = self.random.draw() % 15;
+        match what {
+            0 | 1 => self.partition(slot, &network, Direction::Both, lasts),
+            2 | 3 => self.partition(slot, &network, Direction::ToServer, lasts),
+            4 => self.partition(slot, &network, Direction::ToClient, lasts),
+            5 | 6 => {
+                self.log.note(&format!("{slot} is frozen for {lasts:?}"));
+                freeze(&self.slots[slot].process, lasts);
+            }
+            7 => {
+                // The worst case of a partition and a freeze: the kernel still sends buffered bytes while no task of
+                // the process runs.
+                self.partition(slot, &network, Direction::ToServer, lasts);
+                let process = self.slots[slot].process.clone();
+                let soon = self.random.between(Duration::from_millis(1), Duration::from_secs(3));
+                self.log.note(&format!("{slot} is frozen {soon:?} later, for {:?}", 2 * lasts));
+                tokio::spawn(async move {
+                    sleep(soon).await;
+                    process.freeze(true);
+                    sleep(2 * lasts).await;
+                    process.freeze(false);
+                });
+            }
+            8 => {
+                let jump = (self.random.draw() % 2_000_000).cast_signed() - 1_000_000;
+                self.log.note(&format!("the wall clock of {slot} jumps to {jump} s"));
+                self.slots[slot].process.jump(jump);
+            }
+            9 => {
+                self.log.note(&format!("{slot} loses answers after {few} bytes"));
+                network.reset_after(few, Direction::ToClient);
+            }
+            10 => {
+                self.log.note("the server restarts");
+                let faults = self.server.faults().clone();
+                faults.stop();
+                let down = lasts / 4;
+                tokio::spawn(async move {
+                    sleep(down).await;
+                    faults.start();
+                });
+            }
+            11 => {
+                let delay = self.random.between(Duration::ZERO, Duration::from_millis(1500));
+                self.log.note(&format!("{slot} is {delay:?} away"));
+                network.delay(delay);
+            }
+            12 => {
+                let takes = self.random.between(Duration::ZERO, MAX_WRITE_DURATION);
+                self.log.note(&format!("the server takes {takes:?} for a write, for {lasts:?}"));
+                slow_writes(&self.server, takes, lasts);
+            }
+            13 => {
+                self.log.note(&format!("{slot} is killed"));
+                self.slots[slot].process.kill();
+                self.gone.push(self.slots[slot].election.identity().to_owned());
+                self.slots[slot] = self.start().await?;
+            }
+            _ => {
+                let ending = if few.is_multiple_of(2) { Ending::InOrder } else { Ending::WithoutOrder };
+                self.end(slot, ending).await?;
+            }
+        }
+        Ok(())
+    }
+
+/// Ends the program in `slot`, and starts another one.
+    async fn end(&mut self, slot: usize, ending: Ending) -> Result<(), WorldError> {
+        self.log.note(&format!("{slot} ends {ending:?}"));
+        self.slots[slot].ending.send_replace(ending);
+        let next = self.start().await?;
+        let before = std::mem::replace(&mut self.slots[slot], next);
+        self.gone.push(before.election.identity().to_owned());
+        tokio::spawn(async move {
+            // The program may take as long as it needs, up to the grace period of Kubernetes.
+            let mut ended = before.ended.clone();
+            tokio::select! {
+                biased;
+                _ = ended.wait_for(|ended| *ended) => {}
+                () = sleep(Duration::from_secs(30)) => before.process.kill(),
+            }
+        });
+        Ok(())
+    }
+
+fn partition(&mut self, slot: usize, network: &NetworkFaults, direction: Direction, lasts: Duration) {
+        self.log.note(&format!("{slot} is cut off {direction:?} for {lasts:?}"));
+        cut_off(network, direction, lasts);
+    }
+
+/// Returns the slot of the candidate that claims to lead.
+    fn leading(&self) -> Option<usize> {
+        self.slots.iter().position(|program| program.election.is_leader())
+    }
+
+/// Ends all injected faults.
+    fn heal(&mut self) {
+        self.log.note("all is well");
+        self.server.faults().start();
+        self.server.faults().clear_rules();
+        for program in &self.slots {
+            program.process.network.heal();
+            program.process.freeze(false);
+        }
+        if let Some(coordinator) = &self.coordinator {
+            coordinator.repair();
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Tests of the import check: planted cycles are found, and other structures are not reported.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::imports::Imports;
+use crate::modules::{Modules, Sources};
+
+/// Crate with files in memory.
+struct InMemorySources(BTreeMap<PathBuf, String>);
+
+impl Sources for InMemorySources {
+    fn text(&self, path: &Path) -> Option<String> {
+        self.0.get(path).cloned()
+    }
+}
+
+fn in_memory(files: &[(&str, &str)]) -> InMemorySources {
+    InMemorySources(files.iter().map(|(path, text)| (PathBuf::from("src").join(path), (*text).to_owned())).collect())
+}
+
+/// Returns the modules of a crate with these files.
+pub(crate) fn modules(files: &[(&str, &str)]) -> Modules {
+    Modules::read(&in_memory(files), Path::new("src/lib.rs"))
+}
+
+/// Returns the imports of a crate with these files.
+fn imports(files: &[(&str, &str)]) -> Imports {
+    Imports::read(&in_memory(files), Path::new("src/lib.rs"))
+}
+
+/// Returns the cycles in a crate with these files, by the names of the files.
+fn import_cycles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    let name = |path: &PathBuf| path.strip_prefix("src").unwrap_or(path).display().to_string();
+    imports(files).import_cycles().iter().map(|cycle| cycle.files.iter().map(name).collect()).collect()
+}
+
+#[test]
+fn mutual_imports_are_reported_as_cycle() {
+    let files = [
+        ("lib.rs", "mod one; mod two; mod three;"),
+        ("one.rs", "use crate::two::Two; pub struct One(Two);"),
+        ("two.rs", "use super::one::One; pub struct Two(Option<Box<One>>);"),
+        ("three.rs", "use crate::one::One; pub struct Three(One);"),
+    ];
+    assert_eq!(import_cycles(&files), [["one.rs", "two.rs"]]);
+    let imports = imports(&files);
+    let described = imports.describe(&imports.import_cycles()[0]);
+    assert!(described.contains("src/one.rs imports src/two.rs for crate::two::Two"), "{described}");
+}
+
+#[test]
+fn cycle_through_third_file_is_found() {
+    let files = [
+        ("lib.rs", "mod one; mod two; mod three;"),
+        ("one.rs", "pub fn one() { crate::two::two() }"),
+        ("two.rs", "use crate::three; pub fn two() { three::three() }"),
+        ("three.rs", "pub fn three() { use crate::one::{one as again}; again() }"),
+    ];
+    assert_eq!(import_cycles(&files), [["one.rs", "three.rs", "two.rs"]]);
+}
+
+#[test]
+fn parent_and_child_form_a_cycle() {
+    let files = [
+        ("lib.rs", "mod room;"),
+        ("room.rs", "mod inner; pub struct Word; pub fn door() { inner::open(Word) }"),
+        ("room/inner.rs", "pub(super) fn open(_: super::Word) {}"),
+    ];
+    assert_eq!(import_cycles(&files), [["room/inner.rs", "room.rs"]]);
+}
+
+#[test]
+fn reexported_name_resolves_to_definition() {
+    let files = [
+        ("lib.rs", "mod room; pub use room::Word;"),
+        ("room.rs", "mod door; mod word; pub use word::Word; pub use door::*;"),
+        ("room/word.rs", "pub struct Word; impl Word { pub fn new() -> Self { crate::room::enter() } }"),
+        ("room/door.rs", "pub fn enter() -> crate::Word { crate::Word::new() }"),
+    ];
+    assert_eq!(import_cycles(&files), [["room/door.rs", "room/word.rs"]]);
+}
+
+#[test]
+fn used_reexport_counts_as_import() {
+    let below = ("room/inner.rs", "use super::Word; pub struct Inner(Word);");
+    let root = ("lib.rs", "mod room;");
+    let hands_on = ("room.rs", "mod inner; pub use inner::Inner; pub struct Word;");
+    assert!(import_cycles(&[root, hands_on, below]).is_empty());
+    let uses = ("room.rs", "mod inner; pub use inner::Inner; pub struct Word; pub fn door() -> Inner { loop {} }");
+    assert_eq!(import_cycles(&[root, uses, below]), [["room/inner.rs", "room.rs"]]);
+}
+
+#[test]
+fn methods_in_child_file_are_not_imports() {
+    let root = ("lib.rs", "mod room;");
+    let types = ("room.rs", "mod part; pub struct Room<K> { part: part::Part, key: K } pub struct Word;");
+    let methods = "use super::Room; pub struct Part; impl<F: Fn() -> u8, K> Room<K> { fn enter(&self, f: F) {} }";
+    assert!(import_cycles(&[root, types, ("room/part.rs", methods)]).is_empty());
+    let more = format!("{methods} pub fn say(word: super::Word) {{}}");
+    assert_eq!(import_cycles(&[root, types, ("room/part.rs", &more)]), [["room/part.rs", "room.rs"]]);
+    let foreign = "use super::Room; pub struct Part; impl<K> Drop for Room<K> { fn drop(&mut self) {} }";
+    assert_eq!(import_cycles(&[root, types, ("room/part.rs", foreign)]), [["room/part.rs", "room.rs"]]);
+}
+
+#[test]
+fn methods_that_call_back_form_a_cycle() {
+    let library = ("lib.rs", "mod room;");
+    let part = |calls: &str| format!("use super::Room; impl Room {{ pub fn enter(&self) {{ {calls} }} }}");
+    let room_with = |calls: &str| {
+        format!("mod part; pub struct Room(Key); impl Room {{ fn leave(&self) {{}} pub fn open(&self) {{ {calls} }} }}")
+    };
+    let found = |room: &str, part: &str| import_cycles(&[library, ("room.rs", room), ("room/part.rs", part)]);
+    let both = [["room/part.rs", "room.rs"]];
+    let enters = room_with("if true { self.enter() }");
+    assert!(found(&enters, &part("")).is_empty(), "calls in one direction");
+    assert_eq!(found(&enters, &part("self.leave()")), both);
+    assert_eq!(found(&enters, &part("[1].map(|_| Self::leave(self))")), both);
+    assert_eq!(found(&room_with("Room::enter(self)"), &part("Room::leave(self)")), both);
+    assert!(found(&enters, &part("self.0.leave()")).is_empty(), "a method of a field");
+    assert!(found(&enters, &format!("{} fn leave() {{}}", part("leave()"))).is_empty(), "a function");
+    let drop = "use super::Room; impl Room { pub fn enter(&self) {} } impl Drop for Room { fn drop(&mut self) { self.leave() } }";
+    assert_eq!(found(&enters, drop), both, "a block of a trait calls");
+}
+
+#[test]
+fn comments_strings_and_tests_are_ignored() {
+    let files = [
+        ("lib.rs", "mod one; mod two;"),
+        ("one.rs", "use crate::two::Two; pub struct One(Two);"),
+        (
+            "two.rs",
+            r##"
+            /// See [`One`](crate::one::One). /* crate::one::One /* nested */ */
+            pub struct Two<'a>(&'a str, char);
+            const TEXT: &str = "\" crate::one::One";
+            const RAW: &str = r#"" crate::one::One"#;
+            const QUOTES: [char; 3] = ['"', '\'', '\u{22}'];
+            #[cfg(test)]
+            mod tests { use crate::one::One; }
+            #[cfg(test)]
+            use crate::one::One;
+            "##,
+        ),
+    ];
+    assert!(import_cycles(&files).is_empty());
+}
+
+#[test]
+fn attribute_path_counts_as_import() {
+    let files = [
+        ("lib.rs", "mod one; mod two;"),
+        ("one.rs", "#[derive(Serialize)] pub struct One { #[serde(with = \"crate::two\")] at: u8 }"),
+        ("two.rs", "pub fn serialize(one: &crate::one::One) {}"),
+    ];
+    assert_eq!(import_cycles(&files), [["one.rs", "two.rs"]]);
+}
+
+#[test]
+fn macro_arguments_count_as_imports() {
+    let files = [
+        ("lib.rs", "mod one; mod two;"),
+        ("one.rs", "pub fn one() { println!(\"{}\", crate::two::TWO) }"),
+        ("two.rs", "macro_rules! make { ($name:ident) => { pub const $name: u8 = $crate::one::one(); } } make!(TWO);"),
+    ];
+    assert_eq!(import_cycles(&files), [["one.rs", "two.rs"]]);
+}
+
+#[test]
+#[should_panic(expected = "`crate::one::Missing` cannot be resolved")]
+fn unresolved_path_panics() {
+    imports(&[("lib.rs", "mod one; mod two;"), ("one.rs", "pub struct One;"), ("two.rs", "use crate::one::Missing;")]);
+}
