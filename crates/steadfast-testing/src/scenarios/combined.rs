@@ -185,7 +185,8 @@ async fn run_in_form<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> R
         }
         sleep(SEND_TIMEOUT).await;
         run.server.create(&labelled_config_map(LAST_OBJECT, "1", ("app", "web")))?;
-        let arrived = |recording: &Recording<K>| recording.informer().snapshot().entry(Some(NAMESPACE), LAST_OBJECT).is_some();
+        let arrived =
+            |recording: &Recording<K>| recording.informer().snapshot().entry(Some(NAMESPACE), LAST_OBJECT).is_some();
         // Unread responses must not take flow-control credit from other streams of the connection.
         if until(REACTION_TIMEOUT, || held.iter().all(arrived)).await.is_none() {
             unmet.push(format!("next to unread responses, a change did not arrive within {REACTION_TIMEOUT:?} (C8)"));
@@ -193,7 +194,7 @@ async fn run_in_form<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> R
     }
     run.recorder.settle_at(&run.server.revision().to_string(), Duration::from_secs(120)).await;
 
-let trace = run.recorder.trace();
+    let trace = run.recorder.trace();
     // A lagging replica is one of the injected faults, so the freshness bound does not apply.
     let terms = Terms { lag: Duration::from_secs(600), ..Terms::default() };
     let report = terms.judge(&history(&run.server, "", "configmaps")?, &trace);
@@ -244,20 +245,20 @@ impl CombinedRun {
         })
     }
 
-fn chance(&mut self, one_in: u64) -> bool {
+    fn chance(&mut self, one_in: u64) -> bool {
         self.random.draw().is_multiple_of(one_in)
     }
 
-fn pick(&mut self, below: u64) -> u64 {
+    fn pick(&mut self, below: u64) -> u64 {
         self.random.draw() % below
     }
 
-async fn wait(&mut self, below: u64) {
+    async fn wait(&mut self, below: u64) {
         let wait = Duration::from_millis(self.pick(below));
         sleep(wait).await;
     }
 
-/// Writes once. Most writes use few names, so that objects are recreated, enter a selector and leave it.
+    /// Writes once. Most writes use few names, so that objects are recreated, enter a selector and leave it.
     fn write(&mut self) {
         let name = name(self.pick(NAMES));
         let value = self.pick(1_000_000).to_string();
@@ -281,7 +282,7 @@ async fn wait(&mut self, below: u64) {
         let _ = writeln!(self.log, "{:?} write {name}: {}", self.server.elapsed(), done.is_ok());
     }
 
-/// Writes each object once more. An undecodable object may have left a filter, and only its next state shows
+    /// Writes each object once more. An undecodable object may have left a filter, and only its next state shows
     /// this.
     fn rewrite(&mut self) {
         for name in (0..NAMES).map(name) {
@@ -291,7 +292,7 @@ async fn wait(&mut self, below: u64) {
         }
     }
 
-/// Starts, ends or triggers one fault, or directs new connections to another replica.
+    /// Starts, ends or triggers one fault, or directs new connections to another replica.
     fn inject(&mut self) {
         let replica = self.pick(REPLICAS as u64) as usize;
         let on = self.chance(2);
@@ -307,7 +308,7 @@ async fn wait(&mut self, below: u64) {
         self.recorder.fault(done, on);
     }
 
-/// Expires the versions that clients could resume from, and changes a few objects. Active faults stay active.
+    /// Expires the versions that clients could resume from, and changes a few objects. Active faults stay active.
     async fn expire(&mut self) {
         // The cut ends the watches, so that clients must resume from an expired version.
         self.server.faults().cut();
@@ -323,7 +324,7 @@ async fn wait(&mut self, below: u64) {
         let _ = writeln!(self.log, "{:?} expired while cut", self.server.elapsed());
     }
 
-/// Opens watches for a client, if possible, and does not read them. Earlier unread watches of the client are
+    /// Opens watches for a client, if possible, and does not read them. Earlier unread watches of the client are
     /// dropped.
     fn leave_unread(&mut self, number: usize) {
         let client = self.clients[number].clone();
@@ -337,7 +338,7 @@ async fn wait(&mut self, below: u64) {
         let _ = writeln!(self.log, "{:?} client {number} does not read", self.server.elapsed());
     }
 
-/// Restores the server from a backup of an earlier version, after all clients have seen the undone changes. No
+    /// Restores the server from a backup of an earlier version, after all clients have seen the undone changes. No
     /// writes follow until the restore can be detected. Otherwise only an audit could detect it (R12).
     async fn restore(&mut self) {
         self.heal();
@@ -350,7 +351,7 @@ async fn wait(&mut self, below: u64) {
         sleep(REPAIR_WAIT).await;
     }
 
-/// Ends all lasting faults.
+    /// Ends all lasting faults.
     fn heal(&mut self) {
         let faults = self.server.faults();
         faults.heal();

@@ -121,7 +121,7 @@ impl KilledProcess {
         Ok(Self { process, output, reader: Some(reader) })
     }
 
-/// Kills the process, and returns the actions of its handler.
+    /// Kills the process, and returns the actions of its handler.
     pub(crate) fn kill(mut self) -> Result<Vec<HandlerRecord>, WorldError> {
         self.process.kill()?;
         self.process.wait()?;
@@ -129,18 +129,18 @@ impl KilledProcess {
         Ok(reader.join().map_err(|_| "the reader panicked")?)
     }
 
-/// Returns an unexpected output line, if any.
+    /// Returns an unexpected output line, if any.
     pub(crate) fn unexpected_line(&mut self) -> Option<String> {
         self.output.try_recv().ok()
     }
 
-/// Requests the final state, after the handler has acknowledged all events.
+    /// Requests the final state, after the handler has acknowledged all events.
     pub(crate) async fn final_state(&mut self) -> Result<String, WorldError> {
         drop(self.process.stdin.take());
         self.next_line().await
     }
 
-pub(crate) async fn next_line(&mut self) -> Result<String, WorldError> {
+    pub(crate) async fn next_line(&mut self) -> Result<String, WorldError> {
         Ok(tokio::time::timeout(EVENT_TIMEOUT, self.output.recv()).await?.ok_or("the process ended without output")?)
     }
 }

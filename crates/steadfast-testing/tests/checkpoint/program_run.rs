@@ -30,11 +30,11 @@ impl ProgramRun {
         Self::start_over(server, &network, path).await
     }
 
-pub(crate) async fn start_over(server: &ApiServer, network: &InMemory, path: &Path) -> Result<Self, WorldError> {
+    pub(crate) async fn start_over(server: &ApiServer, network: &InMemory, path: &Path) -> Result<Self, WorldError> {
         Self::start_with(server, network, Checkpoint::open(path)?, path).await
     }
 
-/// Starts from `checkpoint`, the file at `path`.
+    /// Starts from `checkpoint`, the file at `path`.
     pub(crate) async fn start_with(
         server: &ApiServer,
         network: &InMemory,
@@ -51,7 +51,7 @@ pub(crate) async fn start_over(server: &ApiServer, network: &InMemory, path: &Pa
         Ok(Self { checkpoint, informer, factory, events, notes, path: path.to_owned() })
     }
 
-/// Waits until the cache is fresh, equals the state of `server`, and is written.
+    /// Waits until the cache is fresh, equals the state of `server`, and is written.
     pub(crate) async fn settle(&self, server: &ApiServer) -> Result<(), WorldError> {
         self.informer.wait_for_version(&server.revision().to_string().as_str().into(), Duration::from_secs(60)).await?;
         for _ in 0..200 {
@@ -66,7 +66,7 @@ pub(crate) async fn start_over(server: &ApiServer, network: &InMemory, path: &Pa
         Ok(())
     }
 
-/// Simulates a kill: returns a copy of the current file, and then shuts this run down.
+    /// Simulates a kill: returns a copy of the current file, and then shuts this run down.
     pub(crate) fn simulate_kill(self, folder: &Folder) -> Result<PathBuf, WorldError> {
         let left = folder.file();
         std::fs::copy(&self.path, &left)?;
@@ -74,7 +74,7 @@ pub(crate) async fn start_over(server: &ApiServer, network: &InMemory, path: &Pa
         Ok(left)
     }
 
-/// Returns the cached objects, with their version and value.
+    /// Returns the cached objects, with their version and value.
     pub(crate) fn cached_objects(&self) -> Vec<String> {
         let snapshot = self.informer.snapshot();
         let shown = |object: &steadfast::Object<Lazy<ConfigMap>>| {
@@ -84,11 +84,11 @@ pub(crate) async fn start_over(server: &ApiServer, network: &InMemory, path: &Pa
         snapshot.decodable().map(shown).collect()
     }
 
-pub(crate) fn events(&self) -> Vec<String> {
+    pub(crate) fn events(&self) -> Vec<String> {
         self.events.lock().clone()
     }
 
-pub(crate) fn noted(&self, which: impl Fn(&Diagnostic) -> bool) -> Vec<String> {
+    pub(crate) fn noted(&self, which: impl Fn(&Diagnostic) -> bool) -> Vec<String> {
         self.notes.lock().iter().filter(|note| which(note)).map(ToString::to_string).collect()
     }
 }

@@ -46,7 +46,7 @@ impl Log {
         Self { began: Instant::now(), text: String::new() }
     }
 
-pub(crate) fn note(&mut self, what: &str) {
+    pub(crate) fn note(&mut self, what: &str) {
         let at = self.began.elapsed().as_secs_f64();
         let _ = writeln!(self.text, "{at:8.3} {what}");
     }

@@ -46,7 +46,10 @@ struct HistoryRun {
 }
 
 /// Runs the history of `seed` among candidates in the election scheme `scheme`, without the protection that `mutant` names.
-pub(crate) async fn run_history(seed: u64, scheme: ElectionScheme, mutant: Option<Mutant>,
+pub(crate) async fn run_history(
+    seed: u64,
+    scheme: ElectionScheme,
+    mutant: Option<Mutant>,
 ) -> Result<HistoryResult, WorldError> {
     let mut random = Random::new(seed);
     let http2 = !random.draw().is_multiple_of(3);
@@ -74,7 +77,8 @@ pub(crate) async fn run_history(seed: u64, scheme: ElectionScheme, mutant: Optio
     let write_runs = write_runs(&history.server);
     let mut problems = violations(&write_runs);
     if write_runs.last().is_none_or(|run| run.last <= healed + MAX_RECOVERY_TIME / 2) {
-        problems.push(format!("no candidate leads {MAX_RECOVERY_TIME:?} after the last fault: {:?}", write_runs.last()));
+        problems
+            .push(format!("no candidate leads {MAX_RECOVERY_TIME:?} after the last fault: {:?}", write_runs.last()));
     }
     let transfers_from_active_holders = transfers_from_active_holders(&history.server, &write_runs);
     Ok(HistoryResult { write_runs, transfers_from_active_holders, problems, log: history.log.text })
@@ -92,7 +96,7 @@ impl HistoryRun {
         Ok(Program::start(process, connection, election, self.mutant, random))
     }
 
-/// Half of the time, runs a harmful decision of the coordinator, if one exists. Returns `true` if it ran.
+    /// Half of the time, runs a harmful decision of the coordinator, if one exists. Returns `true` if it ran.
     async fn run_harmful_decision(&mut self) -> Result<bool, WorldError> {
         let Some(coordinator) = &self.coordinator else { return Ok(false) };
         if self.random.draw().is_multiple_of(2) {
@@ -106,7 +110,7 @@ impl HistoryRun {
         Ok(true)
     }
 
-/// Injects a random fault, more often into the leader than into other candidates.
+    /// Injects a random fault, more often into the leader than into other candidates.
     async fn inject_random_fault(&mut self) -> Result<(), WorldError> {
         let any = self.random.draw() as usize % self.slots.len();
         let slot = self.leading().filter(|_| !self.random.draw().is_multiple_of(3)).unwrap_or(any);
@@ -179,7 +183,7 @@ impl HistoryRun {
         Ok(())
     }
 
-/// Ends the program in `slot`, and starts another one.
+    /// Ends the program in `slot`, and starts another one.
     async fn end(&mut self, slot: usize, ending: Ending) -> Result<(), WorldError> {
         self.log.note(&format!("{slot} ends {ending:?}"));
         self.slots[slot].ending.send_replace(ending);
@@ -198,17 +202,17 @@ impl HistoryRun {
         Ok(())
     }
 
-fn partition(&mut self, slot: usize, network: &NetworkFaults, direction: Direction, lasts: Duration) {
+    fn partition(&mut self, slot: usize, network: &NetworkFaults, direction: Direction, lasts: Duration) {
         self.log.note(&format!("{slot} is cut off {direction:?} for {lasts:?}"));
         cut_off(network, direction, lasts);
     }
 
-/// Returns the slot of the candidate that claims to lead.
+    /// Returns the slot of the candidate that claims to lead.
     fn leading(&self) -> Option<usize> {
         self.slots.iter().position(|program| program.election.is_leader())
     }
 
-/// Ends all injected faults.
+    /// Ends all injected faults.
     fn heal(&mut self) {
         self.log.note("all is well");
         self.server.faults().start();

@@ -21,7 +21,9 @@ use steadfast_testing::proxy::Direction;
 use steadfast_testing::{InMemory, WorldError, config_map};
 use tokio::time::sleep;
 
-use crate::faults::{Log, MAX_RECOVERY_TIME, MAX_WRITE_DURATION, block_on_virtual_time, enable_logging, freeze, number, slow_writes, };
+use crate::faults::{
+    Log, MAX_RECOVERY_TIME, MAX_WRITE_DURATION, block_on_virtual_time, enable_logging, freeze, number, slow_writes,
+};
 use crate::process::{Mutant, Process};
 
 /// Deliberately omitted protection.
@@ -133,7 +135,7 @@ impl HistoryRun {
         Ok(())
     }
 
-async fn inject_random_fault(&mut self) -> Result<(), WorldError> {
+    async fn inject_random_fault(&mut self) -> Result<(), WorldError> {
         let index = self.random.draw() as usize % self.replicas.len();
         let Replica { process, sharding } = &self.replicas[index];
         let (process, sharding, who) = (process.clone(), sharding.clone(), sharding.identity().to_owned());
@@ -199,7 +201,7 @@ async fn inject_random_fault(&mut self) -> Result<(), WorldError> {
         Ok(())
     }
 
-/// Ends all injected faults.
+    /// Ends all injected faults.
     fn heal(&mut self) {
         self.log.note("all is well");
         self.server.faults().clear_rules();
@@ -255,7 +257,7 @@ impl Writer {
         }
     }
 
-async fn pause(&mut self) {
+    async fn pause(&mut self) {
         let pause = self.random.between(Duration::from_millis(1), Duration::from_millis(2500));
         self.process.pause(pause).await;
     }
@@ -328,7 +330,8 @@ fn sharded_keys_have_one_writer() -> Result<(), WorldError> {
 /// Checks that histories without this protection detect two holders of a key. Prints the seed of the first such
 /// history.
 fn assert_detected(missing: Missing) -> Result<(), WorldError> {
-    let finds = |seed| run(seed, missing).is_ok_and(|result| result.problems.iter().any(|it| it.contains(" wrote at ")));
+    let finds =
+        |seed| run(seed, missing).is_ok_and(|result| result.problems.iter().any(|it| it.contains(" wrote at ")));
     let seed = (0..40).find(|seed| finds(*seed)).ok_or("40 histories find nothing")?;
     println!("{missing:?} is found by seed {seed}");
     Ok(())
@@ -478,7 +481,7 @@ async fn sharded_controllers_reconcile_gained_keys() -> Result<(), WorldError> {
     assert_eq!((parts.len(), parts.values().sum::<usize>()), (3, OBJECTS), "{parts:?}");
     assert!(parts.values().all(|part| *part > OBJECTS / 10), "{parts:?}");
 
-// A regular stop releases the keys immediately, and not only when the lease has expired.
+    // A regular stop releases the keys immediately, and not only when the lease has expired.
     let (leaving, controller, _informers) = members.remove(0);
     controller.stop(Duration::from_secs(1)).await;
     assert!(leaving.stop().await, "the stop must release the lease");
@@ -488,7 +491,7 @@ async fn sharded_controllers_reconcile_gained_keys() -> Result<(), WorldError> {
     assert_eq!((parts.len(), parts.values().sum::<usize>()), (2, OBJECTS), "{parts:?}");
     assert!(!parts.contains_key(leaving.identity()));
 
-// The owner of each key signs its changed object.
+    // The owner of each key signs its changed object.
     for key in 0..OBJECTS {
         server.merge_patch("configmaps", "default", &format!("key-{key}"), json!({ "data": { "value": "2" } }))?;
     }

@@ -25,7 +25,7 @@ impl Cluster {
         }
     }
 
-/// Returns a kubeconfig with which the program reaches the server.
+    /// Returns a kubeconfig with which the program reaches the server.
     pub(super) fn kubeconfig(&self) -> String {
         match self {
             Self::Embedded(server) => server.kubeconfig(),
@@ -33,7 +33,7 @@ impl Cluster {
         }
     }
 
-/// Creates or replaces an object with its status.
+    /// Creates or replaces an object with its status.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Cluster {
         }
     }
 
-/// Changes the status of a pod in the namespace `default`.
+    /// Changes the status of a pod in the namespace `default`.
     pub(super) fn set_status(&self, name: &str, status: &Value) {
         match self {
             Self::Embedded(server) => {
@@ -59,7 +59,7 @@ impl Cluster {
         }
     }
 
-/// The pod in the namespace `default`, if it exists.
+    /// The pod in the namespace `default`, if it exists.
     pub(super) fn pod(&self, name: &str) -> Option<Value> {
         match self {
             Self::Embedded(server) => server.get("pods", "default", name).ok(),
@@ -67,7 +67,7 @@ impl Cluster {
         }
     }
 
-/// Deletes an object at once.
+    /// Deletes an object at once.
     ///
     /// # Errors
     ///
@@ -81,12 +81,12 @@ impl Cluster {
         }
     }
 
-/// Returns whether the server accepts writes during `disturbance`.
+    /// Returns whether the server accepts writes during `disturbance`.
     pub(super) fn is_writable_during(&self, disturbance: Disturbance) -> bool {
         matches!(self, Self::Embedded(_)) || !matches!(disturbance, Disturbance::Frozen | Disturbance::Errors)
     }
 
-/// Additional recovery time after a disturbance, compared with the embedded server.
+    /// Additional recovery time after a disturbance, compared with the embedded server.
     pub(super) fn extra_recovery_time(&self) -> Duration {
         if matches!(self, Self::Embedded(_)) { Duration::ZERO } else { Duration::from_secs(60) }
     }
@@ -120,7 +120,8 @@ fn apply_to_embedded(server: &ApiServer, disturbance: Disturbance, phase: Phase)
         (Disturbance::BlackHole, Phase::Start | Phase::End) => faults.black_hole(phase == Phase::Start),
         (Disturbance::Frozen, Phase::Start | Phase::End) => faults.freeze(phase == Phase::Start),
         (Disturbance::Stale | Disturbance::StaleAfterRestart, Phase::Start | Phase::End) => {
-            faults.lag(phase == Phase::Start)}
+            faults.lag(phase == Phase::Start)
+        }
         (Disturbance::StaleAfterRestart, Phase::Worsen) => {
             faults.reset();
             faults.expire_events();
