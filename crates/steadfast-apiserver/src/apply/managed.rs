@@ -87,16 +87,16 @@ impl Managers {
             if text("apiVersion").is_empty() || text("fieldsType") != "FieldsV1" {
                 return None;
             }
-            let mut manager = Manager::new(text("manager"), operation, text("apiVersion"), text("subresource"));
+            let mut identity = Manager::new(text("manager"), operation, text("apiVersion"), text("subresource"));
             // An empty name stays empty here, although `Manager::new` substitutes `unknown`.
-            text("manager").clone_into(&mut manager.name);
+            text("manager").clone_into(&mut identity.name);
             let managed = Managed {
                 fields: entry.get("fieldsV1").map_or_else(|| Some(Set::default()), Set::decode)?,
                 api_version: text("apiVersion").to_owned(),
                 time: entry.get("time").and_then(Value::as_str).map(str::to_owned),
             };
             // If several entries have an equal identity, only the last entry stays.
-            managers.insert(manager, managed);
+            managers.insert(identity, managed);
         }
         Some(Self(managers))
     }
@@ -121,7 +121,7 @@ impl Managers {
             let (name, version) = (manager.name.clone(), managed.api_version.clone());
             (manager.operation, seconds(managed), name, version, manager.subresource.clone())
         });
-        let encoded: Vec<Value> = entries.into_iter().map(|(manager, managed)| encoded(manager, managed)).collect();
+        let encoded: Vec<Value> = entries.into_iter().map(|(identity, managed)| encoded(identity, managed)).collect();
         (!encoded.is_empty()).then_some(Value::Array(encoded))
     }
 
@@ -167,16 +167,16 @@ fn seconds(managed: &Managed) -> Option<i64> {
     managed.time.as_ref()?.parse::<Timestamp>().ok().map(Timestamp::as_second)
 }
 
-fn encoded(manager: &Manager, managed: &Managed) -> Value {
+fn encoded(identity: &Manager, managed: &Managed) -> Value {
     let mut entry = json!({
-        "manager": manager.name, "operation": manager.operation.as_str(), "apiVersion": managed.api_version,
+        "manager": identity.name, "operation": identity.operation.as_str(), "apiVersion": managed.api_version,
         "fieldsType": "FieldsV1", "fieldsV1": managed.fields.encode(),
     });
     if let Some(time) = &managed.time {
         entry["time"] = time.as_str().into();
     }
-    if !manager.subresource.is_empty() {
-        entry["subresource"] = manager.subresource.as_str().into();
+    if !identity.subresource.is_empty() {
+        entry["subresource"] = identity.subresource.as_str().into();
     }
     entry
 }

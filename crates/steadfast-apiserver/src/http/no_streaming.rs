@@ -14,7 +14,7 @@ use crate::status::Status;
 
 /// Session of an HTTP/1.1 connection after its last response; never present.
 #[derive(Clone, Default)]
-pub(crate) struct Sessions;
+pub(crate) struct Sessions {}
 
 impl Sessions {
     #[expect(clippy::unused_self, reason = "the same interface as with the feature")]
@@ -30,10 +30,10 @@ impl EventSocket {
     /// Rejects a watch over WebSocket.
     pub(super) fn of(request: &mut Request<Incoming>) -> Result<Option<Self>, Status> {
         let upgrade = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
-        match upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket")) {
-            true => Err(unsupported("watches over WebSocket")),
-            false => Ok(None),
+        if upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket")) {
+            return Err(unsupported("watches over WebSocket"));
         }
+        Ok(None)
     }
 
     pub(super) fn carry(self, _: ApiResponse, _: &Exchange, _: Encoding) -> ApiResponse {

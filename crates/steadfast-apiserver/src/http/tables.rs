@@ -6,6 +6,8 @@ mod columns;
 #[cfg(feature = "crd")]
 mod defined;
 mod network;
+#[cfg(not(feature = "crd"))]
+mod no_defined;
 mod pods;
 mod row;
 mod volumes;
@@ -16,6 +18,8 @@ use crate::clock::Clock;
 use crate::resources::ServedResource;
 
 use column::Column;
+#[cfg(not(feature = "crd"))]
+use no_defined as defined;
 
 /// Returns the columns of a resource's table, if no definition declares the columns.
 fn columns(resource: &ServedResource) -> &'static [Column] {
@@ -24,9 +28,8 @@ fn columns(resource: &ServedResource) -> &'static [Column] {
 
 /// Returns the column definitions of the table of a version.
 pub(super) fn definitions(resource: &ServedResource, version: &str) -> Vec<Value> {
-    #[cfg(feature = "crd")]
-    if let Some(own) = resource.columns(version) {
-        return defined::definitions(own);
+    if let Some(own) = defined::definitions(resource, version) {
+        return own;
     }
     let definition = |column: &Column| {
         json!({
@@ -39,9 +42,8 @@ pub(super) fn definitions(resource: &ServedResource, version: &str) -> Vec<Value
 
 /// Returns the cells of an object in the table of a version.
 pub(super) fn cells(resource: &ServedResource, version: &str, object: &Value, clock: &Clock) -> Vec<Value> {
-    #[cfg(feature = "crd")]
-    if let Some(own) = resource.columns(version) {
-        return defined::cells(own, object, clock);
+    if let Some(own) = defined::cells(resource, version, object, clock) {
+        return own;
     }
     let object = resource.in_table(object, version);
     columns(resource).iter().map(|column| column.cell(&object, clock)).collect()

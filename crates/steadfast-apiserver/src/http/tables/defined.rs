@@ -4,11 +4,21 @@ use serde_json::{Value, json};
 
 use crate::clock::Clock;
 use crate::jsonpath::Found;
-use crate::resources::PrinterColumn;
+use crate::resources::{PrinterColumn, ServedResource};
 use crate::storage::metadata;
 
+/// Returns the column definitions of a version's table, if its definition declares columns.
+pub(super) fn definitions(resource: &ServedResource, version: &str) -> Option<Vec<Value>> {
+    resource.columns(version).map(with_name)
+}
+
+/// Returns the cells of an object in a version's table, if its definition declares columns.
+pub(super) fn cells(resource: &ServedResource, version: &str, object: &Value, clock: &Clock) -> Option<Vec<Value>> {
+    resource.columns(version).map(|columns| row(columns, object, clock))
+}
+
 /// Returns the definitions of the columns, starting with the name.
-pub(in crate::http) fn definitions(columns: &[PrinterColumn]) -> Vec<Value> {
+fn with_name(columns: &[PrinterColumn]) -> Vec<Value> {
     let name = json!({
         "name": "Name", "type": "string", "format": "name", "description": "The name, unique within a namespace.",
         "priority": 0,
@@ -27,8 +37,8 @@ pub(in crate::http) fn definitions(columns: &[PrinterColumn]) -> Vec<Value> {
     [name].into_iter().chain(own).collect()
 }
 
-/// Returns the cells of an object.
-pub(in crate::http) fn cells(columns: &[PrinterColumn], object: &Value, clock: &Clock) -> Vec<Value> {
+/// Returns the cells of an object, starting with the name.
+fn row(columns: &[PrinterColumn], object: &Value, clock: &Clock) -> Vec<Value> {
     let name = metadata::text(object, "name").into();
     [name].into_iter().chain(columns.iter().map(|column| cell(column, object, clock))).collect()
 }
@@ -70,7 +80,7 @@ mod tests {
     use jiff::Timestamp;
     use serde_json::json;
 
-    use super::cells;
+    use super::row;
     use crate::clock::Clock;
     use crate::resources::Definition;
 
@@ -86,7 +96,7 @@ mod tests {
             "status": {"conditions": [{"type": "Lit", "status": "Unknown"}]},
         });
         let clock = Clock::starting_at("2026-01-01T01:00:00Z".parse::<Timestamp>().expect("a time"));
-        cells(columns, &object, &clock).remove(1)
+        row(columns, &object, &clock).remove(1)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 /// Verdict of the rules about one write; never needed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Verdicts;
+pub(crate) struct Verdicts {}
 
 impl Verdicts {
     #[expect(clippy::unused_self, reason = "the same interface as with the feature")]
