@@ -101,7 +101,7 @@ impl<K: CachedForm> Cache for SteadfastClient<K> {
     }
 
     fn checkpoint_stats(&self) -> Option<CheckpointStats> {
-        self.checkpoint.as_ref().map(Checkpoint::counts)
+        self.checkpoint.as_ref().map(Checkpoint::stats)
     }
 
     fn checksum(&self) -> Result<Checksum, BenchError> {

@@ -121,7 +121,7 @@ impl Setup {
         self.fault = Some((Instant::now(), self.server.request_counts(), self.bytes()));
         if let Some(client) = &self.client {
             // Events before the fault do not count as repeated or lost.
-            client.heard().reset_counters();
+            client.log().reset_counters();
         }
     }
 
@@ -187,7 +187,7 @@ impl Setup {
         verdict.watches = now.watches - requests.watches;
         verdict.bytes = self.bytes() - bytes;
         let client = self.client.as_ref().ok_or("the client was not started")?;
-        let heard = client.heard();
+        let heard = client.log();
         if let Some((after, reason)) = heard.doubt(fault) {
             (verdict.noticed, verdict.reported_error) = (Some(after.as_secs_f64()), Some(reason));
         }
