@@ -57,7 +57,7 @@ pub(crate) async fn main() -> Result<(), Error> {
     assert!(unready.contains("configmaps in all namespaces: starting for "), "{unready}");
     server.faults().heal();
     assert!(until(address, "200").await?.ends_with("\r\n\r\nok\n"));
-    let found = ask(address, "/names/default").await?;
+    let found = request(address, "/names/default").await?;
     assert!(found.contains("settings (fresh, proven "), "{found}");
     server.faults().cut();
     println!("{}", until(address, "503").await?);
@@ -70,7 +70,7 @@ pub(crate) async fn main() -> Result<(), Error> {
 /// Requests `/readyz` until the response has `status`, and returns that response.
 async fn until(address: SocketAddr, status: &str) -> Result<String, Error> {
     loop {
-        let response = ask(address, "/readyz").await?;
+        let response = request(address, "/readyz").await?;
         if response.starts_with(&format!("HTTP/1.1 {status}")) {
             return Ok(response);
         }
@@ -78,7 +78,7 @@ async fn until(address: SocketAddr, status: &str) -> Result<String, Error> {
     }
 }
 
-async fn ask(address: SocketAddr, path: &str) -> Result<String, Error> {
+async fn request(address: SocketAddr, path: &str) -> Result<String, Error> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").as_bytes()).await?;
     let mut response = String::new();

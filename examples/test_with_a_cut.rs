@@ -39,8 +39,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
     server.faults().heal();
     recorder.settle(&server).await;
     println!("afterwards: {}", config_maps.freshness());
-    let told = seen.descriptions("default/a");
-    assert_eq!(told, ["Added", "Deleted Inferred Replaced", "Added"]);
+    let deliveries = seen.descriptions("default/a");
+    assert_eq!(deliveries, ["Added", "Deleted Inferred Replaced", "Added"]);
     let held = config_maps.lister()?.get("default", "a")?.and_then(|object| object.data.clone());
     assert_eq!(held.ok_or("the object must exist")?["value"], "2");
 

@@ -19,7 +19,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
     // `Connection::new(Config::from_kubeconfig(&KubeConfigOptions { context, ..Default::default() }).await?)?`.
     let servers = BTreeMap::from([("north", ApiServer::start().await?), ("south", ApiServer::start().await?)]);
 
-    let (events, mut told) = mpsc::unbounded_channel();
+    let (events, mut received) = mpsc::unbounded_channel();
     let mut clusters: BTreeMap<&str, (InformerFactory, Informer<ConfigMap>)> = BTreeMap::new();
     for (name, server) in &servers {
         let (name, events) = (*name, events.clone());
@@ -39,7 +39,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
     for (name, server) in &servers {
         server.create(&config_map("settings", name))?;
     }
-    let mut lines = [told.recv().await, told.recv().await].map(Option::unwrap_or_default);
+    let mut lines = [received.recv().await, received.recv().await].map(Option::unwrap_or_default);
     lines.sort();
     assert_eq!(lines, ["north: Added settings", "south: Added settings"]);
     for (name, (_, config_maps)) in &clusters {

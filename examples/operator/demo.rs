@@ -13,8 +13,8 @@ use steadfast_apiserver::ApiServer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::http::{Metrics, routes};
 use super::operate::operate;
-use super::outside::{Metrics, routes};
 use super::site::{Site, SiteSpec};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -32,19 +32,19 @@ pub(super) async fn demo() -> Result<(), Error> {
     let serving = tokio::spawn(axum::serve(listener, routes(&informers, &metrics)).into_future());
 
     let (done, is_done) = tokio::sync::oneshot::channel::<()>();
-    let used = async {
-        let used = use_it(connection.client(), &sites, address).await;
+    let exercised = async {
+        let result = exercise(connection.client(), &sites, address).await;
         drop(done);
-        used
+        result
     };
-    tokio::try_join!(operate(&informers, &metrics, async { drop(is_done.await) }), used)?;
+    tokio::try_join!(operate(&informers, &metrics, async { drop(is_done.await) }), exercised)?;
     serving.abort();
     informers.shutdown();
     Ok(())
 }
 
 /// Creates, changes and deletes a site.
-async fn use_it(client: Client, sites: &Informer<Site>, address: SocketAddr) -> Result<(), Error> {
+async fn exercise(client: Client, sites: &Informer<Site>, address: SocketAddr) -> Result<(), Error> {
     let api = Api::<Site>::namespaced(client.clone(), "default");
     api.create(&PostParams::default(), &Site::new("shop", SiteSpec { pages: 3 })).await?;
     let shop = ObjectKey::namespaced("default", "shop");
@@ -68,8 +68,8 @@ async fn use_it(client: Client, sites: &Informer<Site>, address: SocketAddr) -> 
     assert_eq!(maps.list(&ListParams::default()).await?.items.len(), 0, "no page remains");
     println!("the pages were deleted, and then the site");
 
-    assert!(ask(address, "/readyz").await?.ends_with("\r\n\r\nok\n"));
-    let metrics = ask(address, "/metrics").await?;
+    assert!(request(address, "/readyz").await?.ends_with("\r\n\r\nok\n"));
+    let metrics = request(address, "/metrics").await?;
     let calls = sample(&metrics, r#"controller_runtime_reconcile_total{controller="sites",result="success"}"#)?;
     let pages = sample(&metrics, r#"steadfast_events_recorded_total{recorder="site-operator"}"#)?;
     println!("{calls} reconciles created {pages} pages");
@@ -93,7 +93,7 @@ async fn define(client: &Client, informers: &InformerFactory) -> Result<(), Erro
     Ok(())
 }
 
-async fn ask(address: SocketAddr, path: &str) -> Result<String, Error> {
+async fn request(address: SocketAddr, path: &str) -> Result<String, Error> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").as_bytes()).await?;
     let mut response = String::new();

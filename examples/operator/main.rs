@@ -3,14 +3,14 @@
 //! `--infer` it runs on your cluster, and serves health and metrics at `LISTEN` (`0.0.0.0:8080`).
 
 mod demo;
+mod http;
 mod operate;
-mod outside;
 mod site;
 #[cfg(test)]
 mod tests;
 
+use http::{Metrics, routes};
 use operate::operate;
-use outside::{Metrics, routes};
 use steadfast::{Connection, InformerFactory};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};

@@ -10,7 +10,7 @@ use steadfast_controller::{
     back_off,
 };
 
-use super::outside::Metrics;
+use super::http::Metrics;
 use super::site::{Context, Site, reconcile};
 
 /// Timeout of the shutdown, used twice: in total less than the 30 seconds that a kubelet grants.
@@ -53,9 +53,9 @@ pub(crate) async fn operate(
         () = leader.lost() => return Err("lost the leadership to another process".into()),
         () = stopped => {}
     }
-    let left = controller.stop(SHUTDOWN_TIMEOUT).await;
-    if (left.cancelled, left.stuck) != (0, 0) {
-        return Err(format!("{} reconciles were cancelled, {} did not end", left.cancelled, left.stuck).into());
+    let outcome = controller.stop(SHUTDOWN_TIMEOUT).await;
+    if (outcome.cancelled, outcome.stuck) != (0, 0) {
+        return Err(format!("{} reconciles were cancelled, {} did not end", outcome.cancelled, outcome.stuck).into());
     }
     events.stop(SHUTDOWN_TIMEOUT).await?;
     election.stop().await;

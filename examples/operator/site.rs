@@ -62,25 +62,25 @@ pub(crate) async fn reconcile(site: Arc<Site>, context: Arc<Context>) -> Result<
     let sites = context.api::<Site>(&site);
     finalizer(&sites, "shop.example/pages", site, |event| async {
         match event {
-            Finalizing::Apply(site) => keep(&site, &context).await,
-            Finalizing::Cleanup(site) => take_away(&site, 0, &context).await,
+            Finalizing::Apply(site) => apply(&site, &context).await,
+            Finalizing::Cleanup(site) => delete_surplus_pages(&site, 0, &context).await,
         }
     })
     .await
 }
 
 /// Creates missing pages, deletes surplus pages, and writes the status.
-async fn keep(site: &Site, context: &Context) -> Result<Action, Failure> {
+async fn apply(site: &Site, context: &Context) -> Result<Action, Failure> {
     let ready = context.pages_of(site)?.len();
     for _ in ready..site.spec.pages {
         let mut page = ConfigMap::default();
         page.metadata.generate_name = Some(format!("{}-", site.name_any()));
         page.metadata.owner_references = site.controller_owner_ref(&()).map(|owner| vec![owner]);
         let page = context.api::<ConfigMap>(site).create(&PostParams::default(), &page).await?;
-        let made = EventDraft::normal("PageMade", "Reconcile").note(format!("made {}", page.name_any()));
-        context.events.publish(site, made);
+        let created = EventDraft::normal("PageCreated", "Reconcile").note(format!("created {}", page.name_any()));
+        context.events.publish(site, created);
     }
-    take_away(site, site.spec.pages, context).await?;
+    delete_surplus_pages(site, site.spec.pages, context).await?;
     let status = SiteStatus { ready };
     if site.status.as_ref() != Some(&status) {
         let patch = Patch::Merge(json!({ "status": status }));
@@ -90,11 +90,11 @@ async fn keep(site: &Site, context: &Context) -> Result<Action, Failure> {
 }
 
 /// Deletes all pages beyond `kept`.
-async fn take_away(site: &Site, kept: usize, context: &Context) -> Result<Action, Failure> {
+async fn delete_surplus_pages(site: &Site, kept: usize, context: &Context) -> Result<Action, Failure> {
     for page in context.pages_of(site)?.iter().skip(kept) {
         match context.api::<ConfigMap>(site).delete(&page.name_any(), &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            done => drop(done?),
+            result => drop(result?),
         }
     }
     Ok(Action::await_change())

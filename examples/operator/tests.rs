@@ -19,8 +19,8 @@ use steadfast_testing::Error;
 use steadfast_testing::sweep::{Fixture, Report, Sweep};
 
 use super::Ended;
+use super::http::Metrics;
 use super::operate::operate;
-use super::outside::Metrics;
 use super::site::{Site, SiteSpec};
 
 const MANIFESTS: [(&str, &str); 3] = [
@@ -90,7 +90,7 @@ impl Request {
 }
 
 /// Report of a sweep, and the requests of the operator in all runs.
-static SWEPT: LazyLock<Result<(Report, BTreeSet<Request>), String>> = LazyLock::new(|| {
+static SWEEP: LazyLock<Result<(Report, BTreeSet<Request>), String>> = LazyLock::new(|| {
     let requested = Arc::new(Mutex::new(BTreeSet::new()));
     let all = requested.clone();
     let note = move |server: &ApiServer| {
@@ -115,7 +115,7 @@ static SWEPT: LazyLock<Result<(Report, BTreeSet<Request>), String>> = LazyLock::
 /// The final state is the same after any disconnect, loss, delay or kill.
 #[test]
 fn sweep_of_operator_finds_nothing() -> Result<(), Error> {
-    let (report, _) = SWEPT.as_ref().map_err(String::as_str)?;
+    let (report, _) = SWEEP.as_ref().map_err(String::as_str)?;
     println!("{report}");
     report.check()
 }
@@ -183,31 +183,31 @@ fn rights(rbac: &str) -> Result<Vec<Right>, serde_saphyr::Error> {
 }
 
 /// Returns the requests that `rbac` does not allow, and the rights in `rbac` that no request needs.
-fn too_few_and_too_many(rbac: &str, requested: &BTreeSet<Request>) -> Result<(Vec<String>, Vec<String>), Error> {
+fn missing_and_unused_rights(rbac: &str, requested: &BTreeSet<Request>) -> Result<(Vec<String>, Vec<String>), Error> {
     let rights = rights(rbac).map_err(|error| error.to_string())?;
     let missing = requested.iter().filter(|request| !rights.iter().any(|right| right.allows(request)));
-    let idle = rights.iter().filter(|right| {
-        let is_beside = OPTIONAL_REQUESTS.contains(&(&*right.group, &*right.resource, &*right.verb));
-        !is_beside && !requested.iter().any(|request| right.is_for(request))
+    let unused = rights.iter().filter(|right| {
+        let is_optional = OPTIONAL_REQUESTS.contains(&(&*right.group, &*right.resource, &*right.verb));
+        !is_optional && !requested.iter().any(|request| right.is_for(request))
     });
-    let idle = idle.map(|right| format!("{} {}.{}", right.verb, right.resource, right.group));
-    Ok((missing.map(|request| format!("{request:?}")).collect(), idle.collect()))
+    let unused = unused.map(|right| format!("{} {}.{}", right.verb, right.resource, right.group));
+    Ok((missing.map(|request| format!("{request:?}")).collect(), unused.collect()))
 }
 
 #[test]
 fn role_allows_exactly_the_sent_requests() -> Ended {
-    let (_, requested) = SWEPT.as_ref().map_err(String::as_str)?;
+    let (_, requested) = SWEEP.as_ref().map_err(String::as_str)?;
     let rbac = MANIFESTS[1].1;
-    assert_eq!(too_few_and_too_many(rbac, requested)?, (vec![], vec![]));
+    assert_eq!(missing_and_unused_rights(rbac, requested)?, (vec![], vec![]));
 
-    let (missing, idle) = too_few_and_too_many(&rbac.replace("[create, delete]", "[create, update]"), requested)?;
+    let (missing, unused) = missing_and_unused_rights(&rbac.replace("[create, delete]", "[create, update]"), requested)?;
     assert!(missing.iter().all(|request| request.contains("\"delete\"")) && !missing.is_empty(), "{missing:#?}");
-    assert_eq!(idle, ["update configmaps."]);
+    assert_eq!(unused, ["update configmaps."]);
     // The lease is in the operator's own namespace, so no right in other namespaces is needed.
-    let (missing, idle) = too_few_and_too_many(&rbac.replace("kind: Role\n", "kind: ClusterRole\n"), requested)?;
+    let (missing, unused) = missing_and_unused_rights(&rbac.replace("kind: Role\n", "kind: ClusterRole\n"), requested)?;
     assert!(missing.is_empty(), "{missing:#?}");
     assert_eq!(
-        idle,
+        unused,
         ["get leases.coordination.k8s.io", "update leases.coordination.k8s.io", "create leases.coordination.k8s.io"]
     );
     Ok(())
@@ -217,15 +217,15 @@ fn role_allows_exactly_the_sent_requests() -> Ended {
 #[test]
 fn manifest_definition_matches_the_type() -> Ended {
     let (file, written) = MANIFESTS[0];
-    let made = format!(
+    let generated = format!(
         "# Made from `Site` by its test, with STEADFAST_REWRITE=1.\n{}",
         serde_saphyr::to_string(&Site::crd())?
     );
     if std::env::var_os("STEADFAST_REWRITE").is_some() {
-        std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("operator/manifests").join(file), made)?;
+        std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("operator/manifests").join(file), generated)?;
         return Ok(());
     }
-    assert_eq!(made, written, "{file} does not match the type: run with STEADFAST_REWRITE=1 to rewrite it");
+    assert_eq!(generated, written, "{file} does not match the type: run with STEADFAST_REWRITE=1 to rewrite it");
     Ok(())
 }
 
@@ -236,8 +236,8 @@ async fn manifests_apply_in_order() -> Ended {
     let mut kinds = Vec::new();
     for (file, text) in MANIFESTS {
         for manifest in serde_saphyr::from_multiple::<serde_json::Value>(text)? {
-            let made = server.create(&manifest).map_err(|status| format!("{file}: {status:?}"))?;
-            kinds.push(made["kind"].as_str().unwrap_or_default().to_owned());
+            let created = server.create(&manifest).map_err(|status| format!("{file}: {status:?}"))?;
+            kinds.push(created["kind"].as_str().unwrap_or_default().to_owned());
         }
     }
     let all =

@@ -128,8 +128,8 @@ fn check_decoded_forms(object: &RawObject, value: Option<&Value>) {
     }
 }
 
-fn assert_error_has_message<T>(check_decoded_forms: Result<T, steadfast_core::decode::DecodeError>) {
-    if let Err(error) = check_decoded_forms {
+fn assert_error_has_message<T>(decoded: Result<T, steadfast_core::decode::DecodeError>) {
+    if let Err(error) = decoded {
         assert!(!error.to_string().is_empty());
     }
 }

@@ -17,10 +17,10 @@ fuzz_target!(|input: &[u8]| {
     }
     let mut file = match Kubeconfig::from_yaml(text) {
         Ok(file) => file,
-        Err(error) => return assert_not_quoted(text, ConnectError::from(error)),
+        Err(error) => return assert_no_quote(text, ConnectError::from(error)),
     };
-    remove_external_references(&mut file);
-    plant(&mut file, text.len());
+    remove_side_effects(&mut file);
+    insert_secrets(&mut file, text.len());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let text = serde_json::to_string(&file).expect("JSON");
     runtime.block_on(async {
@@ -41,7 +41,7 @@ fn assert_no_secret(error: &ConnectError) {
 }
 
 /// Checks that the error for an unreadable file quotes nothing from it, because the text may be a token.
-fn assert_not_quoted(text: &str, error: ConnectError) {
+fn assert_no_quote(text: &str, error: ConnectError) {
     let usual = ConnectError::from(Kubeconfig::from_yaml("[").expect_err("the text is not a kubeconfig")).to_string();
     let message = format!("{error}\n{error:?}");
     for word in text.split_ascii_whitespace().filter(|word| word.len() >= 12 && !usual.contains(word)) {
@@ -50,7 +50,7 @@ fn assert_not_quoted(text: &str, error: ConnectError) {
 }
 
 /// Inserts a secret into each field that can contain one. Some inserted secrets are invalid in a header.
-fn plant(file: &mut Kubeconfig, length: usize) {
+fn insert_secrets(file: &mut Kubeconfig, length: usize) {
     let secret = if length % 2 == 0 { SECRET.to_owned() } else { format!("{SECRET}\n") };
     for named in &mut file.auth_infos {
         let Some(user) = &mut named.auth_info else { continue };
@@ -72,7 +72,7 @@ fn plant(file: &mut Kubeconfig, length: usize) {
 }
 
 /// Removes fields that run programs or read files of this machine.
-fn remove_external_references(file: &mut Kubeconfig) {
+fn remove_side_effects(file: &mut Kubeconfig) {
     for named in &mut file.auth_infos {
         let Some(user) = &mut named.auth_info else { continue };
         user.exec = None;

@@ -27,15 +27,15 @@ fuzz_target!(|input: &[u8]| {
         reflector: Reflector::new(settings, u64::from(*seed)),
         now: Instant::from_zero(Duration::from_secs(1)),
         open: BTreeSet::new(),
-        asked: 0,
+        last_request: 0,
         staging: false,
         comparing: false,
-        held: None,
+        version: None,
     };
     run.reflector.set_list_hints(ListHints { held: 2000, ..ListHints::default() });
     run.step(Input::Start);
     for step in script.chunks_exact(2) {
-        run.arrive(step[0], step[1]);
+        run.respond(step[0], step[1]);
     }
     run.step(Input::Stop);
     assert!(run.open.is_empty(), "open requests are cancelled at the end: {:?}", run.open);
@@ -45,21 +45,21 @@ struct Run {
     reflector: Reflector,
     now: Instant,
     open: BTreeSet<RequestId>,
-    asked: u64,
+    last_request: u64,
     staging: bool,
     comparing: bool,
     /// Version of the cache, ordered by its number.
-    held: Option<ResourceVersion>,
+    version: Option<ResourceVersion>,
 }
 
 impl Run {
-    fn arrive(&mut self, what: u8, amount: u8) {
+    fn respond(&mut self, kind: u8, amount: u8) {
         // Selects mostly an open request, and sometimes a request that has ended or never existed.
         let id = match amount % 8 {
             0 => RequestId(u64::from(amount)),
             _ => self.open.iter().nth(usize::from(amount) % self.open.len().max(1)).copied().unwrap_or(RequestId(1)),
         };
-        match what % 25 {
+        match kind % 25 {
             0 => self.step(Input::Tick),
             1 => self.wait(Duration::from_millis(u64::from(amount) * 10)),
             2 => self.wait(Duration::from_secs(u64::from(amount))),
@@ -73,11 +73,11 @@ impl Run {
             6 | 7 => self.step(Input::Opened(id)),
             8 => self.step(Input::Reachable),
             9 => self.step(Input::SeekProof),
-            10 => self.finish(id, Input::Ended(id)),
-            11 => self.finish(id, Input::Failed(id, failure(amount))),
+            10 => self.end(id, Input::Ended(id)),
+            11 => self.end(id, Input::Failed(id, failure(amount))),
             12 => {
                 let token = (amount % 5 == 0).then(|| format!("token {}", amount / 64));
-                self.finish(id, Input::ListEnded(id, ListMeta { version: version(amount), continue_token: token }));
+                self.end(id, Input::ListEnded(id, ListMeta { version: version(amount), continue_token: token }));
             }
             13 => self.step(Input::Unidentified(id, "an object without metadata.name".into())),
             14 => {
@@ -96,9 +96,9 @@ impl Run {
             }
             16 | 17 => {
                 let version = version(amount).unwrap_or_else(|| ResourceVersion::from("0"));
-                self.record(id, Record::Bookmark(&Bookmark { version, initial_events_end: what % 25 == 17 }));
+                self.record(id, Record::Bookmark(&Bookmark { version, initial_events_end: kind % 25 == 17 }));
             }
-            18 => self.finish(id, Input::Probed(id, version(amount), self.now)),
+            18 => self.end(id, Input::Probed(id, version(amount), self.now)),
             19 => self.step(Input::Unsettled(id)),
             20 => self.step(Input::Settled(id)),
             21 => self.step(Input::Responsive(id, amount % 2 == 0)),
@@ -115,7 +115,7 @@ fn wait(&mut self, time: Duration) {
         self.step(Input::Tick);
     }
 
-fn finish(&mut self, id: RequestId, input: Input) {
+fn end(&mut self, id: RequestId, input: Input) {
         self.open.remove(&id);
         self.step(input);
     }
@@ -147,8 +147,8 @@ fn perform(&mut self, outputs: Vec<Output>) {
         for output in outputs {
             match output {
                 Output::Send(id, request) => {
-                    assert!(id.0 > self.asked, "a request number must not be reused");
-                    self.asked = id.0;
+                    assert!(id.0 > self.last_request, "a request number must not be reused");
+                    self.last_request = id.0;
                     self.open.insert(id);
                     assert_well_formed(&request);
                 }
@@ -165,7 +165,7 @@ fn perform(&mut self, outputs: Vec<Output>) {
                     assert!(self.comparing, "judged without a comparison in progress");
                     judge = true;
                 }
-                Output::Diagnostic(note) => assert!(note.to_string().len() < 8192, "a note must be short"),
+                Output::Diagnostic(diagnostic) => assert!(diagnostic.to_string().len() < 8192, "too long"),
                 Output::ReportDifferences
                 | Output::AwaitTransfer
                 | Output::ReleaseTransfer
@@ -177,7 +177,7 @@ fn perform(&mut self, outputs: Vec<Output>) {
         assert!(self.open.len() <= 8, "too many open requests: {:?}", self.open);
         self.assert_never_older(epoch_changed);
         if judge {
-            let count = usize::from(self.asked % 3 == 0);
+            let count = usize::from(self.last_request % 3 == 0);
             self.step(Input::Judged(Differences { count, backwards: None }));
         }
         let evidence = self.reflector.evidence();
@@ -187,10 +187,10 @@ fn perform(&mut self, outputs: Vec<Output>) {
 /// Checks that the version decreases only in a new epoch (C4).
     fn assert_never_older(&mut self, epoch_changed: bool) {
         let now = self.reflector.version().cloned();
-        if let (Some(before), Some(now), false) = (&self.held, &now, epoch_changed) {
+        if let (Some(before), Some(now), false) = (&self.version, &now, epoch_changed) {
             assert!(!now.is_older_than(before), "the version went back from {before} to {now}");
         }
-        self.held = now;
+        self.version = now;
     }
 }
 

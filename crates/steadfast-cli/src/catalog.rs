@@ -51,7 +51,7 @@ pub(crate) enum NotFound {
 impl fmt::Display for NotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown(why) | Self::Unwatchable(why) => f.write_str(why),
+            Self::Unknown(reason) | Self::Unwatchable(reason) => f.write_str(reason),
         }
     }
 }
@@ -91,8 +91,8 @@ impl Catalog {
         let entry = self.search(word, place).ok_or_else(|| NotFound::Unknown(self.unknown(name, word)))?;
         if !entry.verbs.iter().any(|verb| verb == "watch") {
             let (name, verbs) = (entry.full_name(), entry.verbs.join(", "));
-            let why = format!("{name} cannot be watched; the server offers {verbs} for it");
-            return Err(NotFound::Unwatchable(why));
+            let reason = format!("{name} cannot be watched; the server offers {verbs} for it");
+            return Err(NotFound::Unwatchable(reason));
         }
         let kind = GroupVersionKind::gvk(&entry.group, &entry.version, &entry.kind);
         let api_resource = ApiResource::from_gvk_with_plural(&kind, &entry.plural);
@@ -207,7 +207,7 @@ mod tests {
     fn found(name: &str) -> String {
         match catalog().find(name) {
             Ok(found) => format!("{} {}", found.api_resource.api_version, found),
-            Err(why) => why.to_string(),
+            Err(reason) => reason.to_string(),
         }
     }
 
@@ -238,23 +238,23 @@ mod tests {
             "the server has no resource \"xylophones\": none of its 7 resources has a similar name"
         );
         let catalog = Catalog { unavailable_groups: vec!["metrics.k8s.io".to_owned()], ..catalog() };
-        let told = catalog.find("nodemetrics").unwrap_err().to_string();
-        assert!(told.ends_with("(metrics.k8s.io did not respond)"), "{told}");
+        let message = catalog.find("nodemetrics").unwrap_err().to_string();
+        assert!(message.ends_with("(metrics.k8s.io did not respond)"), "{message}");
     }
 
     #[test]
     fn similar_names_are_sorted_by_distance() {
         let mut catalog = catalog();
         catalog.entries.push(entry("example.com", "v1", "Pode", "podes", &[]));
-        let told = catalog.find("pode.example.org").unwrap_err().to_string();
-        assert_eq!(told, "the server has no resource \"pode.example.org\": similar resource: podes.example.com");
-        let told = catalog.find("podz").unwrap_err().to_string();
+        let message = catalog.find("pode.example.org").unwrap_err().to_string();
+        assert_eq!(message, "the server has no resource \"pode.example.org\": similar resource: podes.example.com");
+        let message = catalog.find("podz").unwrap_err().to_string();
         assert_eq!(
-            told,
+            message,
             "the server has no resource \"podz\": did you mean pods, podes.example.com or poes.example.com?"
         );
-        let told = catalog.find("evnts").unwrap_err().to_string();
-        assert_eq!(told, "the server has no resource \"evnts\": did you mean events or events.events.k8s.io?");
+        let message = catalog.find("evnts").unwrap_err().to_string();
+        assert_eq!(message, "the server has no resource \"evnts\": did you mean events or events.events.k8s.io?");
     }
 
     #[test]

@@ -33,9 +33,9 @@ mod tests {
     #[test]
     fn local_time_has_offset() -> Result<(), jiff::Error> {
         let at: Timestamp = "2026-01-02T20:04:05.678901Z".parse()?;
-        let told = |zone: &str| Ok::<_, jiff::Error>(Clock(TimeZone::posix(zone)?).of_day(at));
-        assert_eq!(told("IST-5:30")?, "01:34:05.678+05:30");
-        assert_eq!(told("EST5EDT,M3.2.0,M11.1.0")?, "15:04:05.678-05:00");
+        let time_in = |zone: &str| Ok::<_, jiff::Error>(Clock(TimeZone::posix(zone)?).of_day(at));
+        assert_eq!(time_in("IST-5:30")?, "01:34:05.678+05:30");
+        assert_eq!(time_in("EST5EDT,M3.2.0,M11.1.0")?, "15:04:05.678-05:00");
         assert_eq!(Clock::choose(true).of_day(at), "20:04:05.678Z");
         Ok(())
     }

@@ -159,7 +159,7 @@ fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
 mod tests {
     use super::*;
 
-    fn told(text: &str, context: Option<&str>) -> String {
+    fn server_or_error(text: &str, context: Option<&str>) -> String {
         let merged = match MergedKubeconfig::parse(text) {
             Ok(merged) => merged,
             Err(error) => return detail(error),
@@ -176,17 +176,17 @@ mod tests {
 
     #[test]
     fn missing_context_error_lists_existing_contexts() {
-        assert_eq!(told(GOOD, Some("prod")), "https://example.test:6443/");
-        let unknown = told(GOOD, Some("nope"));
+        assert_eq!(server_or_error(GOOD, Some("prod")), "https://example.test:6443/");
+        let unknown = server_or_error(GOOD, Some("nope"));
         assert_eq!(unknown, "x.yaml cannot be used: there is no context \"nope\"; it has prod, test");
-        assert!(told(GOOD, None).contains("no context is current; it has prod, test; choose one with --context"));
-        assert!(told(GOOD, Some("test")).contains("the cluster \"d\" of the context \"test\" does not exist"));
+        assert!(server_or_error(GOOD, None).contains("no context is current; it has prod, test; choose one with --context"));
+        assert!(server_or_error(GOOD, Some("test")).contains("the cluster \"d\" of the context \"test\" does not exist"));
     }
 
     #[test]
     fn invalid_kubeconfig_error_hides_secrets() {
-        let told = told("users: [{name: u, user: {token: hunter2}}\nclusters: 7\n", None);
-        assert!(told.contains("line 2"), "{told}");
-        assert!(!told.contains("hunter2"), "{told}");
+        let message = server_or_error("users: [{name: u, user: {token: hunter2}}\nclusters: 7\n", None);
+        assert!(message.contains("line 2"), "{message}");
+        assert!(!message.contains("hunter2"), "{message}");
     }
 }

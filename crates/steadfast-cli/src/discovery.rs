@@ -20,27 +20,27 @@ const RETRY_INITIAL_DELAY: Duration = Duration::from_millis(250);
 const RETRY_MAX_DELAY: Duration = Duration::from_secs(4);
 
 /// Returns the resources of the server. Waits for an unreachable server, at most `patience` if it is given.
-pub(crate) async fn catalog(connection: &Connection, patience: Option<Duration>) -> Result<Catalog, Failure> {
+pub(crate) async fn catalog(connection: &Connection, limit: Option<Duration>) -> Result<Catalog, Failure> {
     let (client, server) = (connection.client(), connection.server());
-    let begun = Instant::now();
-    let (mut told, mut pause) = (None, RETRY_INITIAL_DELAY);
+    let started = Instant::now();
+    let (mut reported, mut pause) = (None, RETRY_INITIAL_DELAY);
     loop {
-        let why = match fetch_catalog(&client).await {
+        let reason = match fetch_catalog(&client).await {
             Ok(catalog) => return Ok(catalog),
             Err(error) => match classify(server, &error) {
                 RequestFailure::Permanent(failure) => return Err(failure),
-                RequestFailure::Transient(why) => why,
+                RequestFailure::Transient(reason) => reason,
             },
         };
         // The pause counts toward the limit: an attempt after the deadline would be pointless.
-        if let Some(patience) = patience.filter(|patience| begun.elapsed() + pause > *patience) {
-            let waited = patience.as_secs();
-            return Err(Failure::run(format!("{server} could not be reached within {waited} s: {why}")));
+        if let Some(limit) = limit.filter(|limit| started.elapsed() + pause > *limit) {
+            let waited = limit.as_secs();
+            return Err(Failure::run(format!("{server} could not be reached within {waited} s: {reason}")));
         }
         // Reports each cause once, and again only after a different cause.
-        if told.as_ref() != Some(&why) {
-            console::report(format_args!("waiting for {server}: {why}"));
-            told = Some(why);
+        if reported.as_ref() != Some(&reason) {
+            console::report(format_args!("waiting for {server}: {reason}"));
+            reported = Some(reason);
         }
         sleep(pause).await;
         pause = (pause * 2).min(RETRY_MAX_DELAY);
@@ -55,17 +55,17 @@ pub(crate) async fn catalog(connection: &Connection, patience: Option<Duration>)
 pub(crate) async fn await_kinds(
     connection: &Connection,
     mut missing: Vec<ResourceArg>,
-    patience: Option<Duration>,
+    limit: Option<Duration>,
     mut found: impl AsyncFnMut(ResourceArg, ServedResource) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut pause = RETRY_INITIAL_DELAY;
     while !missing.is_empty() {
-        let left = patience.map(|patience| patience.saturating_sub(begun.elapsed()));
+        let left = limit.map(|limit| limit.saturating_sub(started.elapsed()));
         if left.is_some_and(|left| left < pause) {
             let names: Vec<&str> = missing.iter().map(|wanted| wanted.resource.as_str()).collect();
             let (names, server) = (names.join(", "), connection.server());
-            let waited = patience.unwrap_or_default().as_secs();
+            let waited = limit.unwrap_or_default().as_secs();
             return Err(Failure::run(format!("{server} had no resource {names} within {waited} s")));
         }
         sleep(pause).await;
@@ -77,7 +77,7 @@ pub(crate) async fn await_kinds(
                 Ok(resource) => found(wanted, resource).await?,
                 // An API group that is temporarily unavailable also ends up here, so only the deadline ends the wait.
                 Err(NotFound::Unknown(_)) => missing.push(wanted),
-                Err(why @ NotFound::Unwatchable(_)) => return Err(Failure::usage(why)),
+                Err(reason @ NotFound::Unwatchable(_)) => return Err(Failure::usage(reason)),
             }
         }
     }

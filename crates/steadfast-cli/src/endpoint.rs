@@ -86,7 +86,7 @@ pub(crate) trait StatusSource: Send + Sync + 'static {
 
 /// Shared state of all connections of the endpoint.
 struct EndpointState {
-    told: Arc<dyn StatusSource>,
+    status_source: Arc<dyn StatusSource>,
     heartbeat: Heartbeat,
     rendering: Arc<Semaphore>,
 }
@@ -94,7 +94,7 @@ struct EndpointState {
 /// Serves at `address`, and reports the address on standard error.
 pub(crate) fn serve(
     address: SocketAddr,
-    told: impl StatusSource,
+    status_source: impl StatusSource,
     supervisor: &Supervisor,
 ) -> Result<SocketAddr, Failure> {
     let cannot =
@@ -104,7 +104,7 @@ pub(crate) fn serve(
     listener.set_nonblocking(true).map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;
     let heartbeat = Heartbeat::start(supervisor);
-    let shown = EndpointState { told: Arc::new(told), heartbeat, rendering: Arc::new(Semaphore::new(MAX_RENDERING)) };
+    let shown = EndpointState { status_source: Arc::new(status_source), heartbeat, rendering: Arc::new(Semaphore::new(MAX_RENDERING)) };
     let (shown, supervisor) = (Arc::new(shown), supervisor.clone());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -204,9 +204,9 @@ async fn respond(shown: &EndpointState, method: &Method, path: &str) -> Response
 }
 
 fn live(shown: &EndpointState) -> Page {
-    match shown.heartbeat.check().and_then(|()| shown.told.liveness()) {
+    match shown.heartbeat.check().and_then(|()| shown.status_source.liveness()) {
         Ok(()) => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
-        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{}\n", why.trim_end())),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{}\n", reason.trim_end())),
     }
 }
 
@@ -214,12 +214,12 @@ fn live(shown: &EndpointState) -> Page {
 async fn rendered(shown: &EndpointState, path: &str) -> Page {
     // Rejects instead of queueing: requests of scrapers would pile up behind a blocked lock, and scrapers retry anyway.
     let Ok(permit) = shown.rendering.clone().try_acquire_owned() else {
-        let why = format!("{MAX_RENDERING} responses are being prepared and do not get ready; see /livez\n");
-        return (StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
+        let reason = format!("{MAX_RENDERING} responses are being prepared and do not get ready; see /livez\n");
+        return (StatusCode::SERVICE_UNAVAILABLE, PLAIN, reason);
     };
-    let (told, path) = (shown.told.clone(), path.to_owned());
+    let (status_source, path) = (shown.status_source.clone(), path.to_owned());
     let rendering = spawn_blocking(move || {
-        let page = page(&*told, &path);
+        let page = page(&*status_source, &path);
         // The thread keeps the permit even if the client has disconnected.
         drop(permit);
         page
@@ -231,16 +231,16 @@ async fn rendered(shown: &EndpointState, path: &str) -> Page {
             (StatusCode::INTERNAL_SERVER_ERROR, PLAIN, format!("the response could not be prepared: {error}\n"))
         }
         Err(_) => {
-            let why = format!("the response was not ready within {} s\n", RENDER_TIMEOUT.as_secs());
-            (StatusCode::SERVICE_UNAVAILABLE, PLAIN, why)
+            let reason = format!("the response was not ready within {} s\n", RENDER_TIMEOUT.as_secs());
+            (StatusCode::SERVICE_UNAVAILABLE, PLAIN, reason)
         }
     }
 }
 
-fn page(told: &dyn StatusSource, path: &str) -> Page {
+fn page(status_source: &dyn StatusSource, path: &str) -> Page {
     // Without an overview, `/` continues to the list of endpoints with status 404.
     if path == "/"
-        && let Some(overview) = told.overview()
+        && let Some(overview) = status_source.overview()
     {
         return (StatusCode::OK, HTML, overview);
     }
@@ -249,18 +249,18 @@ fn page(told: &dyn StatusSource, path: &str) -> Page {
         // current values.
         "/metrics" => {
             let (mut registry, mut text) = (Registry::default(), String::new());
-            told.register(&mut registry);
+            status_source.register(&mut registry);
             match prometheus_client::encoding::text::encode(&mut text, &registry) {
                 Ok(()) => (StatusCode::OK, OPENMETRICS, text),
                 Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "the metrics cannot be written\n".to_owned()),
             }
         }
         "/readyz" => {
-            let (status, text) = told.readiness();
+            let (status, text) = status_source.readiness();
             (status, PLAIN, text)
         }
         _ => {
-            let status = told.status();
+            let status = status_source.status();
             let pages = if status.is_some() {
                 "/, /metrics, /healthz, /livez, /readyz and /status"
             } else {

@@ -103,8 +103,8 @@ fn disturb_at(step: u64, server: &ApiServer, clock: &Clock) {
     }
 }
 
-fn report(clock: &Clock, what: &str) {
-    console::report(format_args!("{} # the embedded server: {what}", clock.of_day(Timestamp::now())));
+fn report(clock: &Clock, description: &str) {
+    console::report(format_args!("{} # the embedded server: {description}", clock.of_day(Timestamp::now())));
 }
 
 /// A simulated deployment and its pods.

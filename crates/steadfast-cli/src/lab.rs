@@ -60,12 +60,12 @@ pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
 async fn run_combined(args: &LabArgs) -> Result<ExitCode, Failure> {
     let faults = choice::faults(&args.names).map_err(Failure::usage)?;
     let (mut stop, target) = (StopSignal::listen()?, Target::over_tcp(args.seed).in_form(args.form));
-    let told = tokio::select! {
-        told = scenarios::run_combined(&target, &faults) => told.map_err(Failure::usage)?,
+    let combined = tokio::select! {
+        combined = scenarios::run_combined(&target, &faults) => combined.map_err(Failure::usage)?,
         () = stop.received() => return Err(Failure::run("stopped before the run had finished")),
     };
-    report::log(&told.log, args.output);
-    let outcome = Outcome::together(&faults, &told.findings);
+    report::log(&combined.log, args.output);
+    let outcome = Outcome::together(&faults, &combined.findings);
     report::live(&outcome, args.output);
     let outcomes = [outcome];
     match args.output {

@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn invalid_name_is_rejected_with_reason() {
-        for (word, why) in [
+        for (word, reason) in [
             ("", "resource's name is empty"),
             (" ", "resource's name is empty"),
             ("/web", "resource's name is empty in \"/web\""),
@@ -79,8 +79,8 @@ mod tests {
             ("deploy/web/x", "cannot contain '/'"),
             ("deploy/a=b", "cannot contain '='"),
         ] {
-            let told = word.parse::<ResourceArg>().unwrap_err();
-            assert!(told.contains(why), "{word:?}: {told}");
+            let error = word.parse::<ResourceArg>().unwrap_err();
+            assert!(error.contains(reason), "{word:?}: {error}");
         }
         assert!(not_empty("").is_err() && not_empty(" ").is_err());
         assert_eq!(not_empty("shop"), Ok("shop".to_owned()));

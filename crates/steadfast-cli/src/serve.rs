@@ -169,8 +169,8 @@ mod tests {
     fn used_and_invalid_ports_are_rejected() -> io::Result<()> {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = taken.local_addr()?.port();
-        let told = ports_are_free(port, 1).expect_err("it is taken").to_string();
-        assert!(told.contains(&port.to_string()) && told.contains("--port 0"), "{told}");
+        let message = ports_are_free(port, 1).expect_err("it is taken").to_string();
+        assert!(message.contains(&port.to_string()) && message.contains("--port 0"), "{message}");
         assert!(ports_are_free(u16::MAX, 2).expect_err("there is no such port").to_string().contains("lower"));
         Ok(())
     }

@@ -114,7 +114,7 @@ async fn watch_over(
         () = stop.received() => drop(send.send(())),
         Some(()) = started.recv() => {}
     }
-    let why = tokio::select! {
+    let reason = tokio::select! {
         () = stop.received() => {
             let _ = send.send(());
             sleep(SECOND_SIGNAL_GRACE).await;
@@ -125,7 +125,7 @@ async fn watch_over(
             format!("the shutdown took longer than the {seconds} s of --drain; ended without waiting for what hangs")
         }
     };
-    console::report(format_args!("error: {why}"));
+    console::report(format_args!("error: {reason}"));
     // The process must exit here: after a return, a blocked runtime would prevent the end of the program.
     process::exit(i32::from(crate::failure::RUN));
 }

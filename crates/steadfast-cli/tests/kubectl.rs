@@ -107,14 +107,14 @@ fn kubectl_deletes_kustomization_and_namespace() -> Result<(), WorldError> {
     let folder = kustomization()?;
     let folder = folder.to_str().ok_or("the target's path is text")?;
     let served = Served::start("kustomized", &[])?;
-    let (applied, _, why) = served.kubectl(&kubectl, &["apply", "-k", folder])?;
-    assert!(applied, "{why}");
+    let (applied, _, reason) = served.kubectl(&kubectl, &["apply", "-k", folder])?;
+    assert!(applied, "{reason}");
     // kubectl deletes the namespace first, then each object separately.
-    let (deleted, printed, why) = served.kubectl(&kubectl, &["delete", "-k", folder])?;
-    assert!(deleted, "{printed}\n{why}");
+    let (deleted, printed, reason) = served.kubectl(&kubectl, &["delete", "-k", folder])?;
+    assert!(deleted, "{printed}\n{reason}");
     assert_eq!(printed.lines().filter(|line| line.contains("deleted")).count(), 3, "{printed}");
-    let (found, _, why) = served.kubectl(&kubectl, &["get", "namespace", "shop"])?;
-    assert!(!found && why.contains("NotFound"), "{why}");
+    let (found, _, reason) = served.kubectl(&kubectl, &["get", "namespace", "shop"])?;
+    assert!(!found && reason.contains("NotFound"), "{reason}");
     Ok(())
 }
 
@@ -123,19 +123,19 @@ fn kubectl_waits_for_namespace_deletion() -> Result<(), WorldError> {
     let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
     let served = Served::start("ending", &[])?;
     for arguments in [&["create", "namespace", "team"][..], &["create", "configmap", "a", "-n", "team"]] {
-        let (done, _, why) = served.kubectl(&kubectl, arguments)?;
-        assert!(done, "{why}");
+        let (done, _, reason) = served.kubectl(&kubectl, arguments)?;
+        assert!(done, "{reason}");
     }
-    let (started, _, why) = served.kubectl(&kubectl, &["delete", "namespace", "team", "--wait=false"])?;
-    assert!(started, "{why}");
+    let (started, _, reason) = served.kubectl(&kubectl, &["delete", "namespace", "team", "--wait=false"])?;
+    assert!(started, "{reason}");
     let (_, phase, _) = served.kubectl(&kubectl, &["get", "namespace", "team", "-o", "jsonpath={.status.phase}"])?;
     assert_eq!(phase, "Terminating");
-    let (created, _, why) = served.kubectl(&kubectl, &["create", "configmap", "late", "-n", "team"])?;
-    assert!(!created && why.contains("because it is being terminated"), "{why}");
-    let (gone, _, why) = served.kubectl(&kubectl, &["delete", "namespace", "team"])?;
-    assert!(gone, "{why}");
-    let (found, _, why) = served.kubectl(&kubectl, &["get", "namespace", "team"])?;
-    assert!(!found && why.contains("NotFound"), "{why}");
+    let (created, _, reason) = served.kubectl(&kubectl, &["create", "configmap", "late", "-n", "team"])?;
+    assert!(!created && reason.contains("because it is being terminated"), "{reason}");
+    let (gone, _, reason) = served.kubectl(&kubectl, &["delete", "namespace", "team"])?;
+    assert!(gone, "{reason}");
+    let (found, _, reason) = served.kubectl(&kubectl, &["get", "namespace", "team"])?;
+    assert!(!found && reason.contains("NotFound"), "{reason}");
     Ok(())
 }
 

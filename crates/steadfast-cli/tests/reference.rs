@@ -17,7 +17,7 @@ use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
-use steadfast_contract::{Certainty, History, Key, Reason, Record, Ref, Scope, Seen, StoreHeld, check};
+use steadfast_contract::{Certainty, History, Key, Reason, Record, Ref, Scope, HandlerEvent, StoreContent, check};
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::reference::Reference;
 use steadfast_testing::{Recorder, WorldError, config_map};
@@ -143,24 +143,24 @@ impl WatchState {
         self.events.entry(key.name.clone()).or_default().push(texts.join(" "));
         let delivery = self.delivery(&key, line)?;
         match &delivery {
-            Seen::Deleted { .. } => drop(self.cached.remove(&key)),
+            HandlerEvent::Deleted { .. } => drop(self.cached.remove(&key)),
             other => drop(self.cached.insert(key, other.object().clone())),
         }
         self.calls += 1;
-        self.recorder.write(Record::entered(HANDLER, self.calls, delivery, StoreHeld::NotAsked));
+        self.recorder.write(Record::entered(HANDLER, self.calls, delivery, StoreContent::NotRead));
         self.recorder.write(Record::returned(HANDLER, self.calls));
         Ok(())
     }
 
     /// Converts `line` to a record. The object last seen at `key` is the old state.
-    fn delivery(&self, key: &Key, line: &Line) -> Result<Seen, WorldError> {
+    fn delivery(&self, key: &Key, line: &Line) -> Result<HandlerEvent, WorldError> {
         let uid = line.uid.as_deref().ok_or("a line without a UID")?;
         let version = line.resource_version.as_deref();
         let before = self.cached.get(key).cloned();
         let object = Ref::new(key.namespace.as_deref(), &key.name, uid, version.unwrap_or_default());
         Ok(match line.kind.as_str() {
-            "Added" => Seen::Added { object, initial: !self.synced },
-            "Updated" => Seen::Updated { old: before.ok_or("an update of an unknown object")?, new: object },
+            "Added" => HandlerEvent::Added { object, initial: !self.synced },
+            "Updated" => HandlerEvent::Updated { old: before.ok_or("an update of an unknown object")?, new: object },
             "Deleted" => {
                 let last = before.ok_or("a deletion of an unknown object")?;
                 assert_eq!(last.uid, uid, "{key} is another one");
@@ -174,7 +174,7 @@ impl WatchState {
                     Some("Replaced") => Reason::Replaced,
                     other => return Err(format!("reason {other:?} without a selector").into()),
                 };
-                Seen::Deleted { last, version: version.map(str::to_owned), certainty, reason }
+                HandlerEvent::Deleted { last, version: version.map(str::to_owned), certainty, reason }
             }
             other => return Err(format!("a line of the type {other:?}").into()),
         })

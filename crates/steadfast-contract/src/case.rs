@@ -2,34 +2,34 @@
 //! with its time.
 
 mod call;
-mod finals;
-mod moment;
-mod observed;
-mod reading;
+mod losses;
+mod position;
+mod records;
+mod parser;
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 pub(crate) use call::Call;
-pub(crate) use finals::LossKind;
-pub(crate) use moment::Moment;
-pub(crate) use observed::{Answer, Depth, Handler, Informer, Snapshot, Wait};
+pub(crate) use losses::LossKind;
+pub(crate) use position::Position;
+pub(crate) use records::{StoreRead, Depth, Handler, Informer, Snapshot, Wait};
 
 use crate::clause::Clause;
 use crate::history::History;
-use crate::seen::{Key, StoreHeld};
-use crate::terms::Terms;
+use crate::objects::{Key, StoreContent};
+use crate::bounds::Bounds;
 use crate::view::{Timeline, View};
 use crate::violation::{Malformed, Violation};
 
 /// A parsed trace. All clauses share it.
 pub(crate) struct Case<'a> {
     pub(crate) history: &'a History,
-    pub(crate) terms: &'a Terms,
+    pub(crate) bounds: &'a Bounds,
     pub(crate) informers: Vec<Informer<'a>>,
     pub(crate) handlers: Vec<Handler<'a>>,
     /// Time by which the trace must have converged; `None` if the trace ends earlier.
-    pub(crate) settled: Option<Moment>,
+    pub(crate) settled: Option<Position>,
     pub(crate) malformed: Vec<Malformed>,
     views: Vec<View<'a>>,
 }
@@ -43,39 +43,39 @@ impl<'a> Case<'a> {
         &self.views[informer.view]
     }
 
-    pub(crate) fn line(&self, informer: &Informer<'a>, key: &Key) -> &Timeline<'a> {
-        self.view(informer).line(key)
+    pub(crate) fn timeline(&self, informer: &Informer<'a>, key: &Key) -> &Timeline<'a> {
+        self.view(informer).timeline(key)
     }
 
     /// Returns all reads of the informer's store, in order. A snapshot counts as a read of each name of the history.
-    pub(crate) fn answers<'c>(&'c self, informer: &'c Informer<'a>) -> Vec<Answer<'c>> {
-        let mut answers: Vec<Answer<'c>> = informer.answers.clone();
-        for Snapshot { moment, objects, tainted } in &informer.snapshots {
-            let held = objects.iter().map(|(key, object)| {
-                let held = StoreHeld::Held { uid: object.uid.clone(), version: object.version.clone() };
-                Answer { moment: *moment, key, held: Cow::Owned(held) }
+    pub(crate) fn reads<'c>(&'c self, informer: &'c Informer<'a>) -> Vec<StoreRead<'c>> {
+        let mut reads: Vec<StoreRead<'c>> = informer.reads.clone();
+        for Snapshot { position, objects, tainted } in &informer.snapshots {
+            let content = objects.iter().map(|(key, object)| {
+                let content = StoreContent::Present { uid: object.uid.clone(), version: object.version.clone() };
+                StoreRead { position: *position, key, content: Cow::Owned(content) }
             });
-            answers.extend(held);
+            reads.extend(content);
             // A snapshot is complete: each name of the history that it lacks was absent at that time.
             let absent = |key: &&Key| !objects.contains_key(key) && !tainted.contains(key);
-            let names = self.view(informer).lines.keys().filter(absent);
-            answers.extend(names.map(|key| Answer { moment: *moment, key, held: Cow::Owned(StoreHeld::Absent) }));
+            let names = self.view(informer).timelines.keys().filter(absent);
+            reads.extend(names.map(|key| StoreRead { position: *position, key, content: Cow::Owned(StoreContent::Absent) }));
         }
         // The sort is stable and interleaves snapshots with single reads.
-        answers.sort_by_key(|answer| answer.moment);
-        answers
+        reads.sort_by_key(|read| read.position);
+        reads
     }
 
     /// Returns the latest time of the history that a record at `at` can reflect.
     pub(crate) fn known_by(&self, at: Duration) -> Duration {
         // The clocks of history and trace may differ by the slack, so that a record can precede the change that it
         // reflects.
-        at + self.terms.slack
+        at + self.bounds.slack
     }
 
     /// Returns whether the server loses events on its own. Only an audit can detect such a loss.
     pub(crate) fn lossy(&self) -> bool {
-        self.terms.audit.is_some()
+        self.bounds.audit.is_some()
     }
 
     /// Returns the current epoch of the history at `at`.
@@ -86,10 +86,10 @@ impl<'a> Case<'a> {
     }
 
     /// Returns the epoch of the informer's versions at that time.
-    pub(crate) fn epoch_of(&self, informer: &Informer<'a>, moment: Moment) -> u32 {
-        let announced = informer.epochs.iter().rfind(|announced| **announced <= moment);
+    pub(crate) fn epoch_of(&self, informer: &Informer<'a>, position: Position) -> u32 {
+        let announced = informer.epochs.iter().rfind(|announced| **announced <= position);
         // Epochs that started before the first list need no announcement.
-        let listed = informer.first_list().map(|first| first.moment).filter(|first| *first <= moment);
+        let listed = informer.first_list().map(|first| first.position).filter(|first| *first <= position);
         let start = listed.unwrap_or(informer.declared).at;
         self.epoch_at(announced.map_or(start, |announced| start.max(self.known_by(announced.at))))
     }
@@ -98,8 +98,8 @@ impl<'a> Case<'a> {
     pub(crate) fn announced(&self, informer: &Informer<'a>, epoch: u32, at: Duration) -> bool {
         let start = self.history.restores().iter().find(|restore| restore.epoch == epoch).map(|restore| restore.at);
         // An announcement shortly before the restore can still belong to it, within the slack of the clocks.
-        let start = start.unwrap_or_default().saturating_sub(self.terms.slack);
-        informer.epochs.iter().any(|moment| (start..=self.known_by(at)).contains(&moment.at))
+        let start = start.unwrap_or_default().saturating_sub(self.bounds.slack);
+        informer.epochs.iter().any(|position| (start..=self.known_by(at)).contains(&position.at))
     }
 
     /// Returns whether a step between two states of a name enters an unannounced epoch in which the version is not
@@ -107,12 +107,12 @@ impl<'a> Case<'a> {
     pub(crate) fn unannounced(
         &self,
         informer: &Informer<'a>,
-        line: &Timeline<'a>,
+        timeline: &Timeline<'a>,
         from: usize,
         to: usize,
         at: Duration,
     ) -> bool {
-        let (from, to) = (&line.states[from], &line.states[to]);
+        let (from, to) = (&timeline.states[from], &timeline.states[to]);
         // Without an order of versions, a lower version is not a step back.
         informer.ordered
             && to.epoch > from.epoch
@@ -125,11 +125,11 @@ impl<'a> Case<'a> {
         clause: Clause,
         handler: &Handler<'a>,
         object: Option<&Key>,
-        moments: (Duration, Duration),
-        what: String,
+        times: (Duration, Duration),
+        description: String,
     ) -> Violation {
         let handler_name = Some(handler.name.to_owned());
-        Violation { handler: handler_name, ..self.informer_of(handler).violation(clause, object, moments, what) }
+        Violation { handler: handler_name, ..self.informer_of(handler).violation(clause, object, times, description) }
     }
 
     /// Returns the first stay between two states whose end starts a gap that no list spans. Only lists that were
@@ -137,28 +137,28 @@ impl<'a> Case<'a> {
     pub(crate) fn unspanned_gap(
         &self,
         informer: &Informer<'a>,
-        line: &Timeline<'a>,
+        timeline: &Timeline<'a>,
         (from, to): (usize, usize),
         at: Duration,
     ) -> Option<usize> {
-        let (from, to) = (&line.states[from], &line.states[to]);
+        let (from, to) = (&timeline.states[from], &timeline.states[to]);
         // Only a list leads into a new epoch.
         if from.epoch < to.epoch {
             return None;
         }
         // A gap follows each stay that ended between both states. The stay that contains `to` has not ended at `to`.
-        (from.stay?..to.stay?).find(|stay| !self.spanned(informer, line, *stay, at))
+        (from.stay?..to.stay?).find(|stay| !self.spanned(informer, timeline, *stay, at))
     }
 
-    fn spanned(&self, informer: &Informer<'a>, line: &Timeline<'a>, stay: usize, at: Duration) -> bool {
-        let Some(end) = line.stays[stay].end.map(|end| &line.states[end]) else { return false };
-        let entry = &line.states[line.stays[stay + 1].first];
+    fn spanned(&self, informer: &Informer<'a>, timeline: &Timeline<'a>, stay: usize, at: Duration) -> bool {
+        let Some(end) = timeline.stays[stay].end.map(|end| &timeline.states[end]) else { return false };
+        let entry = &timeline.states[timeline.stays[stay + 1].first];
         let number = |text: &str| text.parse::<u64>().ok();
         // A relist can connect two epochs. Its version `from` belongs to the epoch before the list, and its version
         // `to` belongs to the epoch of the list.
         let mut followed = self.epoch_at(informer.declared.at);
-        informer.relists.iter().filter(|relist| relist.moment.at <= self.known_by(at)).any(|relist| {
-            let before = std::mem::replace(&mut followed, self.epoch_of(informer, relist.moment));
+        informer.relists.iter().filter(|relist| relist.position.at <= self.known_by(at)).any(|relist| {
+            let before = std::mem::replace(&mut followed, self.epoch_of(informer, relist.position));
             // The first list was not compared with anything, so it spans no gap.
             let since = relist
                 .from
@@ -167,15 +167,15 @@ impl<'a> Case<'a> {
             let until = match relist.to.and_then(number) {
                 Some(to) => (entry.epoch, entry.version) <= (followed, to),
                 // A list without a known version spans all changes up to the time of the list.
-                None => entry.at <= self.known_by(relist.moment.at),
+                None => entry.at <= self.known_by(relist.position.at),
             };
             since && until
         })
     }
 
     /// Returns a violation at a call, from the previous delivery of the object to this call.
-    pub(crate) fn at_call(&self, clause: Clause, handler: &Handler<'a>, call: &Call<'a>, what: String) -> Violation {
-        let since = call.open.as_ref().map_or(handler.registered.at, |open| open.at);
-        self.at_handler(clause, handler, Some(call.seen.key()), (since, call.entered.at), what)
+    pub(crate) fn at_call(&self, clause: Clause, handler: &Handler<'a>, call: &Call<'a>, description: String) -> Violation {
+        let since = call.last_delivered.as_ref().map_or(handler.registered.at, |last_delivered| last_delivered.at);
+        self.at_handler(clause, handler, Some(call.event.key()), (since, call.entered.at), description)
     }
 }

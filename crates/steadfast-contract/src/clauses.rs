@@ -17,26 +17,26 @@ use crate::case::Case;
 use crate::violation::Violation;
 
 /// Returns all violations, in order of detection.
-pub(crate) fn judge(case: &Case<'_>) -> Vec<Violation> {
+pub(crate) fn check(case: &Case<'_>) -> Vec<Violation> {
     const CLAUSES: [fn(&Case<'_>, &mut Vec<Violation>); 12] = [
-        c01_identity::judge,
-        c02_nothing_lost::judge,
-        c03_order::judge,
-        c04_no_time_travel::judge,
-        c05_old_and_new::judge,
-        c06_store_first::judge,
-        c07_one_at_a_time::judge,
-        c08_isolation::judge,
-        c09_sync::judge,
-        c10_freshness::judge,
-        c11_convergence::judge,
-        c12_read_your_writes::judge,
+        c01_identity::check,
+        c02_nothing_lost::check,
+        c03_order::check,
+        c04_no_time_travel::check,
+        c05_old_and_new::check,
+        c06_store_first::check,
+        c07_one_at_a_time::check,
+        c08_isolation::check,
+        c09_sync::check,
+        c10_freshness::check,
+        c11_convergence::check,
+        c12_read_your_writes::check,
     ];
     let mut violations = Vec::new();
     for clause in CLAUSES {
         clause(case, &mut violations);
     }
     // Sorted by time instead of by clause, because the first violation usually causes the others.
-    violations.sort_by_key(|violation| violation.moments.1);
+    violations.sort_by_key(|violation| violation.times.1);
     violations
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::seen::Key;
+use crate::objects::Key;
 
 /// A change on the server: a new state of an object, or its tombstone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,11 +32,11 @@ pub struct Change {
 impl Change {
     /// Creates a change to the state `object` of `name` at `version`, at time zero of epoch 0.
     pub fn new(version: u64, uid: &str, namespace: Option<&str>, name: &str, object: Value) -> Self {
-        Self { object: Some(object), ..Self::gone(version, uid, namespace, name) }
+        Self { object: Some(object), ..Self::deleted(version, uid, namespace, name) }
     }
 
     /// Creates a tombstone of `name` at `version`, at time zero of epoch 0.
-    pub fn gone(version: u64, uid: &str, namespace: Option<&str>, name: &str) -> Self {
+    pub fn deleted(version: u64, uid: &str, namespace: Option<&str>, name: &str) -> Self {
         Self {
             epoch: 0,
             version,

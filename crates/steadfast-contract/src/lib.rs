@@ -13,11 +13,11 @@
 //! | task | types |
 //! |---|---|
 //! | record the server's side | [`History`], [`Change`], [`Restore`] |
-//! | record the program's side | [`Trace`], [`Entry`], [`Record`], [`Seen`], [`StoreHeld`], [`Freshness`], [`Outcome`], [`Target`] |
+//! | record the program's side | [`Trace`], [`Entry`], [`Record`], [`HandlerEvent`], [`StoreContent`], [`Freshness`], [`Outcome`], [`Target`] |
 //! | identify objects and their states | [`Key`], [`Ref`], [`digest`], [`Certainty`], [`Reason`] |
 //! | describe an informer's objects | [`Scope`], [`SelectorError`] |
-//! | check a trace | [`check`], [`judge()`], [`Terms`] |
-//! | read the result | [`Violations`], [`Violation`], [`Clause`], [`Inconclusive`], [`Malformed`], [`Report`], [`Verdict`], [`Tally`] |
+//! | check a trace | [`check`], [`report()`], [`Bounds`] |
+//! | read the result | [`Violations`], [`Violation`], [`Clause`], [`Inconclusive`], [`Malformed`], [`Report`], [`Verdict`], [`HandlerCounts`] |
 //!
 //! This crate has no Cargo features.
 //!
@@ -31,7 +31,7 @@
 //! ```
 //! use std::time::Duration;
 //! use serde_json::json;
-//! use steadfast_contract::{Change, Clause, History, Record, Ref, Scope, Seen, StoreHeld, Trace, check};
+//! use steadfast_contract::{Change, Clause, HandlerEvent, History, Record, Ref, Scope, StoreContent, Trace, check};
 //!
 //! let ms = Duration::from_millis;
 //! let object = |version: &str, uid: &str| Ref::new(Some("default"), "a", uid, version);
@@ -39,7 +39,7 @@
 //! // "a" was created, deleted, and created again.
 //! let history: History = [
 //!     Change::new(5, "u1", Some("default"), "a", json!({})).at(ms(10)),
-//!     Change::gone(6, "u1", Some("default"), "a").at(ms(20)),
+//!     Change::deleted(6, "u1", Some("default"), "a").at(ms(20)),
 //!     Change::new(7, "u2", Some("default"), "a", json!({})).at(ms(30)),
 //! ]
 //! .into_iter()
@@ -49,11 +49,11 @@
 //! let mut trace = Trace::new();
 //! trace.record(ms(0), Record::informer("pods", Scope::all()));
 //! trace.record(ms(0), Record::registered("h", "pods"));
-//! let added = Seen::Added { object: object("5", "u1"), initial: false };
-//! trace.record(ms(15), Record::entered("h", 1, added, StoreHeld::NotAsked));
+//! let added = HandlerEvent::Added { object: object("5", "u1"), initial: false };
+//! trace.record(ms(15), Record::entered("h", 1, added, StoreContent::NotRead));
 //! trace.record(ms(16), Record::returned("h", 1));
-//! let updated = Seen::Updated { old: object("5", "u1"), new: object("7", "u2") };
-//! trace.record(ms(40), Record::entered("h", 2, updated, StoreHeld::NotAsked));
+//! let updated = HandlerEvent::Updated { old: object("5", "u1"), new: object("7", "u2") };
+//! trace.record(ms(40), Record::entered("h", 2, updated, StoreContent::NotRead));
 //! trace.record(ms(41), Record::returned("h", 2));
 //!
 //! let error = check(&history, &trace).unwrap_err();
@@ -63,15 +63,15 @@
 mod case;
 mod clause;
 mod clauses;
-mod enough;
+mod evidence;
 mod history;
-mod judge;
+mod entry_points;
 mod nanos;
 mod scope;
-mod seen;
+mod objects;
 mod selector;
-mod tally;
-mod terms;
+mod counts;
+mod bounds;
 mod trace;
 mod verdict;
 mod view;
@@ -79,13 +79,13 @@ mod violation;
 
 pub use clause::Clause;
 pub use history::{Change, History, Restore};
-pub use judge::{check, judge};
+pub use entry_points::{check, report};
 pub use scope::Scope;
-pub use seen::{Certainty, Key, Reason, Ref, Seen, StoreHeld, digest};
+pub use objects::{Certainty, Key, Reason, Ref, HandlerEvent, StoreContent, digest};
 pub use selector::SelectorError;
-pub use terms::Terms;
+pub use bounds::Bounds;
 pub use trace::{Entry, Freshness, Outcome, Record, Target, Trace};
-pub use verdict::{Report, Tally, Verdict};
+pub use verdict::{Report, HandlerCounts, Verdict};
 pub use violation::{Inconclusive, Malformed, Violation, Violations};
 
 /// The contract page for users. The attribute runs its example as a test.

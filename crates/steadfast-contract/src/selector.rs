@@ -12,18 +12,18 @@ pub(crate) use labels::LabelSelector;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectorError {
     selector: String,
-    why: String,
+    reason: String,
 }
 
 impl SelectorError {
-    fn new(selector: &str, why: impl Into<String>) -> Self {
-        Self { selector: selector.to_owned(), why: why.into() }
+    fn new(selector: &str, reason: impl Into<String>) -> Self {
+        Self { selector: selector.to_owned(), reason: reason.into() }
     }
 }
 
 impl fmt::Display for SelectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "selector {:?}: {}", self.selector, self.why)
+        write!(f, "selector {:?}: {}", self.selector, self.reason)
     }
 }
 

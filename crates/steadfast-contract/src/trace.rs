@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::scope::Scope;
-use crate::seen::{Key, Ref, Seen, StoreHeld};
+use crate::objects::{Key, Ref, HandlerEvent, StoreContent};
 
 /// Freshness of a store, as reported by the program under test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +38,8 @@ pub enum Target {
     /// `wait_for`: a store at or past this version.
     Version(String),
     /// `wait_for_deletion`: a store without the object with this UID.
-    Gone(String),
+    #[serde(rename = "Gone")]
+    Deleted(String),
 }
 
 /// Result of a wait.
@@ -90,11 +91,11 @@ pub enum Record {
         /// Number of the call. The end of the call repeats it.
         call: u64,
         /// Delivered event.
-        event: Seen,
+        event: HandlerEvent,
         /// Number of the retry after panics; 0 for the first attempt.
         retry: u32,
         /// Content of the store for the key at this time.
-        store: StoreHeld,
+        store: StoreContent,
     },
     /// Return of a call.
     Returned {
@@ -158,7 +159,8 @@ pub enum Record {
         /// Requested key.
         key: Key,
         /// Content of the store.
-        answer: StoreHeld,
+        #[serde(rename = "answer")]
+        content: StoreContent,
     },
     /// Read of the whole store, in one consistent view.
     Snapshot {
@@ -187,9 +189,11 @@ pub enum Record {
         /// Number of entries in the queue.
         entries: usize,
         /// Number of live objects in the store.
-        live: usize,
+        #[serde(rename = "live")]
+        stored: usize,
         /// Number of objects whose addition was delivered, and whose deletion was not.
-        owed: usize,
+        #[serde(rename = "owed")]
+        undeleted: usize,
     },
     /// Stop of a handler with undelivered events.
     Undelivered {
@@ -223,7 +227,7 @@ impl Record {
     }
 
     /// Creates a record of a handler call that is not a retry.
-    pub fn entered(handler: &str, call: u64, event: Seen, store: StoreHeld) -> Self {
+    pub fn entered(handler: &str, call: u64, event: HandlerEvent, store: StoreContent) -> Self {
         Self::Entered { handler: handler.to_owned(), call, event, retry: 0, store }
     }
 
@@ -308,7 +312,7 @@ impl Trace {
     /// A program that watches several resource types records one trace. Each part is then checked against the history
     /// of its type.
     #[must_use]
-    pub fn about(&self, wanted: impl Fn(&str) -> bool) -> Self {
+    pub fn for_informers(&self, wanted: impl Fn(&str) -> bool) -> Self {
         let mut handlers = std::collections::BTreeSet::new();
         let about = |entry: &&Entry| match (entry.record.informer_name(), entry.record.handler_name()) {
             (Some(informer), handler) => {

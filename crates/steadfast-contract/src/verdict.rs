@@ -14,7 +14,7 @@ use crate::violation::{Inconclusive, Malformed, Violation, Violations};
 /// In a settled trace `changes` is `seen + coalesced + lost`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Tally {
+pub struct HandlerCounts {
     /// Number of changes on the server in the handler's scope since the registration.
     pub changes: usize,
     /// Number of changes that were delivered individually.
@@ -39,7 +39,7 @@ pub struct Tally {
     pub inferred: usize,
 }
 
-impl Add for Tally {
+impl Add for HandlerCounts {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -59,7 +59,7 @@ impl Add for Tally {
     }
 }
 
-impl Sum for Tally {
+impl Sum for HandlerCounts {
     fn sum<I: Iterator<Item = Self>>(tallies: I) -> Self {
         tallies.fold(Self::default(), Add::add)
     }
@@ -72,12 +72,12 @@ pub struct Verdict {
     /// True if the trace ended quiet and settled, so that losses and convergence were judged too.
     pub settled: bool,
     /// Counts of each handler, by name.
-    pub handlers: BTreeMap<String, Tally>,
+    pub handlers: BTreeMap<String, HandlerCounts>,
 }
 
 impl Verdict {
     /// Returns the sum of the counts of all handlers.
-    pub fn total(&self) -> Tally {
+    pub fn total(&self) -> HandlerCounts {
         self.handlers.values().copied().sum()
     }
 }
@@ -99,12 +99,12 @@ pub struct Report {
 impl Report {
     /// Returns whether the trace keeps the contract and contains enough evidence.
     pub fn passed(&self) -> bool {
-        self.keeps_so_far() && self.inconclusive.is_empty()
+        self.has_no_violation() && self.inconclusive.is_empty()
     }
 
     /// Returns whether the trace contains no violation so far. An incomplete or empty trace passes too, so that a trace
     /// can be checked while it is recorded.
-    pub fn keeps_so_far(&self) -> bool {
+    pub fn has_no_violation(&self) -> bool {
         self.violations.is_empty() && self.malformed.is_empty()
     }
 

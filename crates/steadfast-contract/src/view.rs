@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::history::{Change, History};
 use crate::scope::{Filter, Leaving};
-use crate::seen::{Key, Ref, StoreHeld, digest};
+use crate::objects::{Key, Ref, StoreContent, digest};
 
 /// A state of a name, from its change until the next one.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl State<'_> {
     }
 
     /// Returns whether this is the delivered state. Compares the content too, if known.
-    pub(crate) fn shows(&self, delivered: &Ref) -> bool {
+    pub(crate) fn matches(&self, delivered: &Ref) -> bool {
         let content = |delivered| self.object.is_some_and(|object| digest(object) == delivered);
         self.is(&delivered.uid, &delivered.version) && delivered.digest.is_none_or(content)
     }
@@ -75,11 +75,11 @@ pub(crate) struct Stay {
 
 /// Position of a recorded state on a timeline, relative to the index that the checker has already reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum TimelinePosition {
     /// At this index, which is the reached one or a later one.
     At(usize),
     /// Only at this index, which is before the reached one.
-    Behind(usize),
+    Before(usize),
     /// At this index, outside of the scope.
     Outside(usize),
     /// Not in the history, or only later than the time of the record.
@@ -101,11 +101,11 @@ impl<'h> Timeline<'h> {
         for index in 0..states.len() {
             let inside = states[index].object.is_some_and(&in_scope);
             // A stay continues while the same UID is in scope. `open` is only set after index 0, so `index - 1` exists.
-            let goes_on = open.filter(|_| inside && states[index].uid == states[index - 1].uid);
-            if let (Some(stay), None) = (open, goes_on) {
+            let continued = open.filter(|_| inside && states[index].uid == states[index - 1].uid);
+            if let (Some(stay), None) = (open, continued) {
                 stays[stay].end = Some(index);
             }
-            open = match (inside, goes_on) {
+            open = match (inside, continued) {
                 (false, _) => None,
                 (true, Some(stay)) => {
                     stays[stay].last = index;
@@ -134,21 +134,21 @@ impl<'h> Timeline<'h> {
     /// `latest`.
     ///
     /// Two epochs can contain the same version. The state with the delivered content then takes precedence.
-    pub(crate) fn find(&self, delivered: &Ref, from: usize, latest: Duration) -> Place {
-        match self.search(from, latest, |state| state.shows(delivered), true) {
-            Place::Never => self.search(from, latest, |state| state.is(&delivered.uid, &delivered.version), true),
+    pub(crate) fn find(&self, delivered: &Ref, from: usize, latest: Duration) -> TimelinePosition {
+        match self.search(from, latest, |state| state.matches(delivered), true) {
+            TimelinePosition::Never => self.search(from, latest, |state| state.is(&delivered.uid, &delivered.version), true),
             place => place,
         }
     }
 
     /// Returns the position of a store's content relative to the index `from`. The content must not be newer than
     /// `latest`. `None` if the content was not read.
-    pub(crate) fn stands(&self, answer: &StoreHeld, from: usize, latest: Duration) -> Option<Place> {
-        Some(match answer {
-            StoreHeld::NotAsked => return None,
-            StoreHeld::Absent => self.search(from, latest, |state| state.stay.is_none(), false),
-            StoreHeld::Held { uid, version } => self.search(from, latest, |state| state.is(uid, version), true),
-            StoreHeld::Unknown { version } => self.search(from, latest, |state| state.text == *version, true),
+    pub(crate) fn find_content(&self, content: &StoreContent, from: usize, latest: Duration) -> Option<TimelinePosition> {
+        Some(match content {
+            StoreContent::NotRead => return None,
+            StoreContent::Absent => self.search(from, latest, |state| state.stay.is_none(), false),
+            StoreContent::Present { uid, version } => self.search(from, latest, |state| state.is(uid, version), true),
+            StoreContent::Undecodable { version } => self.search(from, latest, |state| state.text == *version, true),
         })
     }
 
@@ -163,20 +163,20 @@ impl<'h> Timeline<'h> {
         self.states.partition_point(|state| state.at <= at).saturating_sub(1)
     }
 
-    fn search(&self, from: usize, latest: Duration, wanted: impl Fn(&State<'_>) -> bool, inside: bool) -> Place {
+    fn search(&self, from: usize, latest: Duration, wanted: impl Fn(&State<'_>) -> bool, inside: bool) -> TimelinePosition {
         let known = |state: &State<'_>| state.at <= latest && wanted(state);
         let fits = |state: &State<'_>| known(state) && (!inside || state.stay.is_some());
         let from = from.min(self.states.len());
         // Prefer the nearest state ahead: a restore can repeat a version, and the earliest candidate restricts later
         // events least.
         if let Some(ahead) = self.states[from..].iter().position(fits) {
-            return Place::At(from + ahead);
+            return TimelinePosition::At(from + ahead);
         }
         if let Some(behind) = self.states[..from].iter().rposition(fits) {
-            return Place::Behind(behind);
+            return TimelinePosition::Before(behind);
         }
         // The state exists, but outside of the scope. The last occurrence describes the violation best.
-        self.states.iter().rposition(known).map_or(Place::Never, Place::Outside)
+        self.states.iter().rposition(known).map_or(TimelinePosition::Never, TimelinePosition::Outside)
     }
 }
 
@@ -192,7 +192,7 @@ pub(crate) struct Visible {
 /// One scope's view of a history.
 #[derive(Debug)]
 pub(crate) struct View<'h> {
-    pub(crate) lines: BTreeMap<Key, Timeline<'h>>,
+    pub(crate) timelines: BTreeMap<Key, Timeline<'h>>,
     /// All changes visible in the scope, in order.
     pub(crate) visible: Vec<Visible>,
     pub(crate) leaving: Leaving,
@@ -201,30 +201,30 @@ pub(crate) struct View<'h> {
 
 impl<'h> View<'h> {
     pub(crate) fn new(names: &Names<'h>, filter: &Filter) -> Self {
-        let mut lines = BTreeMap::new();
+        let mut timelines = BTreeMap::new();
         let mut visible = Vec::new();
         for (key, states) in &names.0 {
             let namespace = key.namespace.as_deref();
             if !filter.matches_namespace(namespace) {
                 continue;
             }
-            let line = Timeline::new(states.clone(), |object| filter.matches(namespace, &key.name, object));
-            for (index, state) in line.states.iter().enumerate().skip(1).filter(|(_, state)| !state.restored) {
+            let timeline = Timeline::new(states.clone(), |object| filter.matches(namespace, &key.name, object));
+            for (index, state) in timeline.states.iter().enumerate().skip(1).filter(|(_, state)| !state.restored) {
                 // An exit is visible as a deletion event, although the state itself is out of scope.
-                if state.stay.is_some() || line.states[index - 1].stay.is_some() {
+                if state.stay.is_some() || timeline.states[index - 1].stay.is_some() {
                     let State { at, epoch, version, .. } = *state;
                     visible.push(Visible { at, epoch, version, key: key.clone() });
                 }
             }
-            lines.insert(key.clone(), line);
+            timelines.insert(key.clone(), timeline);
         }
         visible.sort_by_key(|change| (change.epoch, change.version));
-        Self { lines, visible, leaving: filter.leaving(), nothing: Timeline::new(vec![State::nothing()], |_| false) }
+        Self { timelines, visible, leaving: filter.leaving(), nothing: Timeline::new(vec![State::nothing()], |_| false) }
     }
 
     /// Returns the timeline of `key`; an empty one if the history does not contain the key.
-    pub(crate) fn line(&self, key: &Key) -> &Timeline<'h> {
-        self.lines.get(key).unwrap_or(&self.nothing)
+    pub(crate) fn timeline(&self, key: &Key) -> &Timeline<'h> {
+        self.timelines.get(key).unwrap_or(&self.nothing)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::clause::Clause;
-use crate::seen::Key;
+use crate::objects::Key;
 
 /// Contradiction between a trace and the contract.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -21,9 +21,11 @@ pub struct Violation {
     /// Affected object, if the violation concerns one.
     pub object: Option<Key>,
     /// Times of the two contradicting facts, on the clock of the trace: the actual state, and the report.
-    pub moments: (Duration, Duration),
+    #[serde(rename = "moments")]
+    pub times: (Duration, Duration),
     /// Description of the violation.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub description: String,
 }
 
 impl fmt::Display for Violation {
@@ -35,8 +37,8 @@ impl fmt::Display for Violation {
         if let Some(handler) = &self.handler {
             write!(f, "handler {handler} of ")?;
         }
-        let (from, to) = self.moments;
-        write!(f, "informer {}, {from:.3?} to {to:.3?}: {}", self.informer, self.what)
+        let (from, to) = self.times;
+        write!(f, "informer {}, {from:.3?} to {to:.3?}: {}", self.informer, self.description)
     }
 }
 
@@ -47,12 +49,13 @@ pub struct Malformed {
     /// Time of the contradiction, on the clock of the trace.
     pub at: Duration,
     /// Description of the contradiction.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub description: String,
 }
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot be judged, at {:.3?}: {}", self.at, self.what)
+        write!(f, "cannot be judged, at {:.3?}: {}", self.at, self.description)
     }
 }
 
@@ -63,14 +66,15 @@ pub struct Inconclusive {
     /// Informer with too little evidence; `None` if all informers are concerned.
     pub informer: Option<String>,
     /// The missing evidence, and how to record it.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub description: String,
 }
 
 impl fmt::Display for Inconclusive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.informer {
-            Some(informer) => write!(f, "inconclusive, informer {informer}: {}", self.what),
-            None => write!(f, "inconclusive: {}", self.what),
+            Some(informer) => write!(f, "inconclusive, informer {informer}: {}", self.description),
+            None => write!(f, "inconclusive: {}", self.description),
         }
     }
 }

@@ -124,7 +124,7 @@ pub struct Controller<K: Cacheable> {
     name: Option<Arc<str>>,
     on_diagnostic: Option<DiagnosticCallback>,
     start_after: Option<BoxFuture<'static, ()>>,
-    shares: Option<Sharding>,
+    sharding: Option<Sharding>,
 }
 
 /// Settings of the workqueue.
@@ -188,7 +188,7 @@ impl<K: Cacheable> Controller<K> {
             name: None,
             on_diagnostic: None,
             start_after: None,
-            shares: None,
+            sharding: None,
         }
     }
 
@@ -328,15 +328,15 @@ impl<K: Cacheable> Controller<K> {
         self
     }
 
-    /// Reconciles only keys that `shares` assigns to this process. A gained key is enqueued as soon as each cache that
+    /// Reconciles only keys that `sharding` assigns to this process. A gained key is enqueued as soon as each cache that
     /// reconciles read contains the writes of the previous owner.
     ///
     /// The controller holds a key while its reconcile runs. To act on the key, [hold](Sharding::hold) the key in the
     /// reconcile too, before reading anything, and use the client of the guard. While a cache is in doubt, no
-    /// controller with these `shares` gains keys. Use a separate [`Sharding`] for each controller if no controller must
+    /// controller with this `sharding` gains keys. Use a separate [`Sharding`] for each controller if no controller must
     /// delay another.
-    pub fn sharded_by(mut self, shares: &Sharding) -> Self {
-        self.shares = Some(shares.clone());
+    pub fn sharded_by(mut self, sharding: &Sharding) -> Self {
+        self.sharding = Some(sharding.clone());
         self
     }
 
@@ -384,7 +384,7 @@ impl<K: Cacheable> Controller<K> {
                     match cache.snapshot().get_by_key(key) {
                         Lookup::Found(object) => {
                             let object: Arc<K> = object.into();
-                            return begin(&work, object, &context);
+                            return prepare(&work, object, &context);
                         }
                         Lookup::Absent => {}
                         // The object exists but is undecodable. Unlike a missing object, this must be reported.
@@ -418,12 +418,12 @@ impl<K: Cacheable> Controller<K> {
         C: Send + Sync + 'static,
     {
         let work = Arc::new((reconcile, error_policy));
-        self.start(true, move |_| Box::new(move |key| begin(&work, key.clone(), &context)))
+        self.start(true, move |_| Box::new(move |key| prepare(&work, key.clone(), &context)))
     }
 }
 
 /// Starts the reconcile for `subject`: the first function of `work`, then the second if the first returns an error.
-fn begin<F, Fut, E, P, S, C>(work: &Arc<(F, P)>, subject: S, context: &Arc<C>) -> Prepared
+fn prepare<F, Fut, E, P, S, C>(work: &Arc<(F, P)>, subject: S, context: &Arc<C>) -> Prepared
 where
     F: Fn(S, Arc<C>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Action, E>> + Send + 'static,

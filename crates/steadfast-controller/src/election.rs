@@ -155,7 +155,7 @@ impl LeaderElectionBuilder {
     ///
     /// Returns an error if the durations are inconsistent, or the namespace, the name or the identity is empty.
     pub fn start(self) -> Result<LeaderElection, ElectionError> {
-        self.stand(None)
+        self.start_candidate(None)
     }
 
     /// Lets a coordinator at the server choose the leader (KEP-4355): the candidate with the oldest emulation version.
@@ -165,9 +165,9 @@ impl LeaderElectionBuilder {
         CoordinatedElectionBuilder { settings: self, candidate }
     }
 
-    fn stand(self, candidate: Option<Candidate>) -> Result<LeaderElection, ElectionError> {
+    fn start_candidate(self, candidate: Option<Candidate>) -> Result<LeaderElection, ElectionError> {
         self.check()?;
-        let identity = self.who()?;
+        let identity = self.identity_or_host()?;
         let Self { connection, namespace, name, timing, wall, events, .. } = self;
         let environment = connection.environment().clone();
         // The identity of a coordinated candidate is the name of an object.
@@ -193,7 +193,7 @@ impl LeaderElectionBuilder {
     }
 
     /// Returns the identity without the random suffix.
-    fn who(&self) -> Result<String, ElectionError> {
+    fn identity_or_host(&self) -> Result<String, ElectionError> {
         match &self.identity {
             Some(identity) if identity.is_empty() => Err(ElectionError::Identity),
             Some(identity) => Ok(identity.clone()),
@@ -263,15 +263,15 @@ impl CoordinatedElectionBuilder {
         let Self { settings, candidate } = self;
         settings.check()?;
         candidate.check()?;
-        let who = settings.who()?;
+        let who = settings.identity_or_host()?;
         // The suffix counts toward the length limit of object names.
-        if !candidate::can_be_a_name(&format!("{who}-0123456789abcdef")) {
+        if !candidate::is_valid_name(&format!("{who}-0123456789abcdef")) {
             return Err(ElectionError::CandidateName(who));
         }
         match registration::is_served(&settings.connection, &settings.timing).await {
             // `None`: the server did not respond. The candidacy starts anyway and retries.
             Some(false) => Err(ElectionError::NotCoordinated),
-            Some(true) | None => settings.stand(Some(candidate)),
+            Some(true) | None => settings.start_candidate(Some(candidate)),
         }
     }
 }
@@ -318,14 +318,14 @@ impl LeaderElection {
 
     /// Returns the last known holder of the lease. None if the lease is free or was not read yet.
     pub fn holder(&self) -> Option<String> {
-        self.handle.state.standing.borrow().holder.clone()
+        self.handle.state.status.borrow().holder.clone()
     }
 
     /// Waits until the holder differs from `known`, a result of [`holder`](Self::holder), or the election stops. Returns
     /// the holder.
     pub async fn holder_changed(&self, known: Option<&str>) -> Option<String> {
-        let mut standing = self.handle.state.standing.subscribe();
-        let is_changed = |standing: &ElectionStatus| standing.holder.as_deref() != known || standing.over.is_some();
+        let mut standing = self.handle.state.status.subscribe();
+        let is_changed = |standing: &ElectionStatus| standing.holder.as_deref() != known || standing.stopped.is_some();
         // The handle owns the sender, so the wait cannot fail.
         standing.wait_for(is_changed).await.ok()?.holder.clone()
     }
@@ -341,11 +341,11 @@ impl LeaderElection {
     ///
     /// A candidate that lacks a permission waits too; [`trouble`](Self::trouble) returns the missing permission.
     pub async fn until_leader(&self) -> Option<Leader> {
-        let mut standing = self.handle.state.standing.subscribe();
+        let mut standing = self.handle.state.status.subscribe();
         loop {
             {
                 let standing = standing.borrow_and_update();
-                if standing.over.is_some() || *self.handle.state.stopping.borrow() {
+                if standing.stopped.is_some() || *self.handle.state.stopping.borrow() {
                     return None;
                 }
                 // A term with a closed fence has already expired, although the task has not removed it yet.
@@ -368,9 +368,9 @@ impl LeaderElection {
         let state = &self.handle.state;
         state.stopping.send_replace(true);
         // `wait_for` also checks the current value, so an end before the subscription is not missed.
-        let mut standing = state.standing.subscribe();
-        let over = standing.wait_for(|standing| standing.over.is_some()).await;
-        over.ok().and_then(|standing| standing.over).unwrap_or(false)
+        let mut standing = state.status.subscribe();
+        let stopped = standing.wait_for(|standing| standing.stopped.is_some()).await;
+        stopped.ok().and_then(|standing| standing.stopped).unwrap_or(false)
     }
 }
 

@@ -74,7 +74,7 @@ const DRAIN_AFTER_DROP: Duration = Duration::from_secs(5);
 /// `events.k8s.io`.
 #[derive(Clone)]
 pub struct EventRecorder {
-    held: Arc<RecorderHandle>,
+    handle: Arc<RecorderHandle>,
 }
 
 /// Handle that the program holds. The sender task ends some time after the drop of the handle.
@@ -133,7 +133,7 @@ impl EventRecorderBuilder {
         let correlator = Correlator::new(Reporter::new(self.controller, self.instance)?, self.settings);
         let shared = Arc::new(Shared::new(self.connection, self.wall, correlator));
         shared.environment().spawn(Box::pin(send_all(shared.clone())));
-        Ok(EventRecorder { held: Arc::new(RecorderHandle { shared }) })
+        Ok(EventRecorder { handle: Arc::new(RecorderHandle { shared }) })
     }
 }
 
@@ -173,12 +173,12 @@ impl EventRecorder {
     ///
     /// The event belongs to the namespace of its object, or to `default` for a cluster-scoped object.
     pub fn publish<Form>(&self, object: &impl Subject<Form>, event: EventDraft) {
-        self.held.shared.record(object.reference(), event);
+        self.handle.shared.record(object.reference(), event);
     }
 
     /// Returns counters and current state.
     pub fn stats(&self) -> EventStats {
-        self.held.shared.stats()
+        self.handle.shared.stats()
     }
 
     /// Sends all events recorded so far, including counts of series, and waits for at most `timeout`.
@@ -187,13 +187,13 @@ impl EventRecorder {
     ///
     /// Returns the number of unsent events on a timeout. The recorder continues.
     pub async fn flush(&self, timeout: Duration) -> Result<(), NotSent> {
-        let shared = &self.held.shared;
+        let shared = &self.handle.shared;
         let last = shared.with(Correlator::flush);
         shared.work.notify_one();
-        if self.within(timeout, || shared.is_flushed(last)).await {
+        if self.wait_until(timeout, || shared.is_flushed(last)).await {
             return Ok(());
         }
-        Err(NotSent { left: shared.stats().waiting, timeout })
+        Err(NotSent { undelivered: shared.stats().waiting, timeout })
     }
 
     /// Stops recording in all clones, and sends all events recorded so far, for at most `timeout`.
@@ -204,39 +204,39 @@ impl EventRecorder {
     ///
     /// Returns the number of unsent events on a timeout. They are dropped.
     pub async fn stop(&self, timeout: Duration) -> Result<(), NotSent> {
-        let shared = &self.held.shared;
+        let shared = &self.handle.shared;
         let until = shared.environment().now() + timeout;
         shared.with(|correlator| correlator.close_by(until));
         shared.work.notify_one();
         // The extra time covers requests in flight at the deadline.
         // The task ends at its deadline, unless its thread is blocked.
-        self.within(timeout.saturating_add(DRAIN_AFTER_DROP), || shared.is_over()).await;
-        match shared.with(|correlator| correlator.left() + correlator.abandoned()) {
+        self.wait_until(timeout.saturating_add(DRAIN_AFTER_DROP), || shared.is_finished()).await;
+        match shared.with(|correlator| correlator.undelivered() + correlator.abandoned()) {
             0 => Ok(()),
-            left => Err(NotSent { left, timeout }),
+            undelivered => Err(NotSent { undelivered, timeout }),
         }
     }
 
-    /// Waits until `is_so` returns true, for at most `timeout`. Returns false on a timeout.
-    async fn within(&self, timeout: Duration, is_so: impl Fn() -> bool) -> bool {
-        let shared = &self.held.shared;
+    /// Waits until `condition` returns true, for at most `timeout`. Returns false on a timeout.
+    async fn wait_until(&self, timeout: Duration, condition: impl Fn() -> bool) -> bool {
+        let shared = &self.handle.shared;
         let environment = shared.environment();
-        let mut over = pin!(environment.sleep_until(environment.now() + timeout));
-        let mut is_over = false;
+        let mut deadline = pin!(environment.sleep_until(environment.now() + timeout));
+        let mut is_expired = false;
         loop {
             let mut progress = pin!(shared.progress.notified());
             // Progress after this point wakes the task.
             progress.as_mut().enable();
-            if is_so() {
+            if condition() {
                 return true;
             }
-            if is_over {
+            if is_expired {
                 return false;
             }
             tokio::select! {
                 biased;
                 () = progress => {}
-                () = &mut over => is_over = true,
+                () = &mut deadline => is_expired = true,
             }
         }
     }
@@ -244,7 +244,7 @@ impl EventRecorder {
 
 impl fmt::Debug for EventRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reporter = self.held.shared.with(|correlator| correlator.reporter().clone());
+        let reporter = self.handle.shared.with(|correlator| correlator.reporter().clone());
         f.debug_struct("EventRecorder")
             .field("controller", &reporter.controller)
             .field("instance", &reporter.instance)
@@ -273,8 +273,8 @@ impl EventMetrics {
     /// Adds `recorder` with the label `name`.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, recorder: &EventRecorder) -> Self {
-        let held = Arc::downgrade(&recorder.held);
-        self.0.add(name.into(), Box::new(move || Some(held.upgrade()?.shared.stats())));
+        let handle = Arc::downgrade(&recorder.handle);
+        self.0.add(name.into(), Box::new(move || Some(handle.upgrade()?.shared.stats())));
         self
     }
 }
@@ -297,11 +297,11 @@ impl fmt::Debug for EventMetrics {
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[error(
-    "{left} recorded events were not sent within {timeout:?}; check the log for errors of the server, or raise the timeout"
+    "{undelivered} recorded events were not sent within {timeout:?}; check the log for errors of the server, or raise the timeout"
 )]
 pub struct NotSent {
     /// Recorded events that the server has not counted.
-    pub left: u64,
+    pub undelivered: u64,
     /// The timeout.
     pub timeout: Duration,
 }

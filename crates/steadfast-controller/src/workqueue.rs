@@ -203,7 +203,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
             sync::interleaving_point();
             match taken {
                 TakeResult::Key(work) => return Some(work),
-                TakeResult::Over => return None,
+                TakeResult::Closed => return None,
                 TakeResult::Nothing => ready.await,
                 TakeResult::WaitUntil(due) => tokio::select! {
                     biased;
@@ -220,7 +220,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
     pub(crate) fn next_ready(&self) -> Option<Work<T>> {
         self.with(|state, now| match state.schedule.next(now) {
             Next::Key(number, key, priority) => Some(Work::new(self.clone(), number, key, priority)),
-            Next::Over | Next::Later(_) => None,
+            Next::Closed | Next::Later(_) => None,
         })
     }
 
@@ -228,7 +228,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
     fn take(&self, has_timer: &mut bool) -> TakeResult<T> {
         self.with(|state, now| match state.schedule.next(now) {
             Next::Key(number, key, priority) => TakeResult::Key(Work::new(self.clone(), number, key, priority)),
-            Next::Over => TakeResult::Over,
+            Next::Closed => TakeResult::Closed,
             Next::Later(Some(due)) if *has_timer || !state.has_timer_worker => {
                 state.has_timer_worker = true;
                 *has_timer = true;
@@ -328,12 +328,12 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         let mut state = self.shared.lock();
         // Reading the clock under the lock keeps times monotonic across callers.
         let now = self.shared.environment.now();
-        let (was_over, was_done) = state.ended();
+        let (was_finished, was_done) = state.ended();
         // Due delays become ready before the operation, so that the operation sees the current state.
-        state.schedule.wake(now);
+        state.schedule.apply_due(now);
         let due = state.schedule.next_due();
         let result = act(&mut state, now);
-        let (is_over, is_done) = state.ended();
+        let (is_finished, is_done) = state.ended();
         let is_earlier = state.schedule.next_due().is_some_and(|next| due.is_none_or(|due| next < due));
         let has_timer_worker = state.has_timer_worker;
         let (newly_ready, dropped) = (state.schedule.newly_ready(), state.schedule.dropped());
@@ -351,7 +351,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
             true => self.shared.earlier_delay.notify_one(),
             false => self.shared.ready.notify_one(),
         }
-        if is_over && !was_over {
+        if is_finished && !was_finished {
             self.shared.ready.notify_waiters();
         }
         if is_done && !was_done {
@@ -365,8 +365,8 @@ impl<T: Clone + Eq> State<T> {
     /// Returns two flags. The first is true if no key can become ready again; the second, if in addition no key is
     /// running.
     fn ended(&self) -> (bool, bool) {
-        let is_over = self.schedule.is_over();
-        (is_over, is_over && self.schedule.is_empty())
+        let is_finished = self.schedule.is_finished();
+        (is_finished, is_finished && self.schedule.is_empty())
     }
 }
 
@@ -393,7 +393,7 @@ impl<T: Clone + Eq + Hash> fmt::Debug for Workqueue<T> {
 /// Result of taking the next key.
 enum TakeResult<T: Clone + Eq + Hash> {
     Key(Work<T>),
-    Over,
+    Closed,
     /// No key is ready. Another worker has the timer, or no delay exists.
     Nothing,
     /// No key is ready before this instant, and the caller has the timer.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::figures::{Figures, Machine, Trouble};
+use crate::figures::{Figures, Machine, GuardError};
 
 /// Tolerated increase of instructions on an equal machine, as a fraction.
 ///
@@ -14,7 +14,7 @@ use crate::figures::{Figures, Machine, Trouble};
 pub(crate) const TOLERANCE: f64 = 0.03;
 
 /// Tolerated increase of instructions with another compiler or another libc, as a fraction.
-pub(crate) const TOLERANCE_ELSEWHERE: f64 = 0.10;
+pub(crate) const TOLERANCE_OTHER_TOOLCHAIN: f64 = 0.10;
 
 /// Tolerated increase of allocations and allocated bytes on any machine, as a fraction.
 ///
@@ -49,53 +49,53 @@ impl Baseline {
     }
 
     /// Reads the baseline.
-    pub(crate) fn read() -> Result<Self, Trouble> {
+    pub(crate) fn read() -> Result<Self, GuardError> {
         let path = Self::path();
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?)
     }
 
     /// Writes the baseline.
-    pub(crate) fn write(&self) -> Result<(), Trouble> {
+    pub(crate) fn write(&self) -> Result<(), GuardError> {
         Ok(std::fs::write(Self::path(), serde_json::to_string_pretty(self)? + "\n")?)
     }
 }
 
 /// Returns the tolerance for instructions. Returns `None` for another processor, since it executes other instructions.
-pub(crate) fn tolerance(then: &Machine, now: &Machine) -> Option<f64> {
+pub(crate) fn tolerance(before: &Machine, now: &Machine) -> Option<f64> {
     // Functions of libc are selected by the instruction set, so that counts are not comparable.
-    if then.processor != now.processor {
+    if before.processor != now.processor {
         None
-    } else if then == now {
+    } else if before == now {
         Some(TOLERANCE)
     } else {
-        Some(TOLERANCE_ELSEWHERE)
+        Some(TOLERANCE_OTHER_TOOLCHAIN)
     }
 }
 
 /// Compares each stage with its baseline.
-pub(crate) fn judge(then: &Baseline, now: &Baseline) -> BTreeMap<String, Verdict> {
-    let tolerance = tolerance(&then.made_on, &now.made_on);
+pub(crate) fn compare_baselines(before: &Baseline, now: &Baseline) -> BTreeMap<String, Verdict> {
+    let tolerance = tolerance(&before.made_on, &now.made_on);
     // The stages of both, because a removed stage must be reported like a new stage.
-    let names = then.stages.keys().chain(now.stages.keys());
-    let verdict = |name: &String| match (then.stages.get(name), now.stages.get(name)) {
-        (Some(then), Some(now)) => compare(then, now, tolerance),
+    let names = before.stages.keys().chain(now.stages.keys());
+    let verdict = |name: &String| match (before.stages.get(name), now.stages.get(name)) {
+        (Some(before), Some(now)) => compare(before, now, tolerance),
         _ => Verdict::Unknown,
     };
     names.map(|name| (name.clone(), verdict(name))).collect()
 }
 
-fn compare(then: &Figures, now: &Figures, tolerance: Option<f64>) -> Verdict {
+fn compare(before: &Figures, now: &Figures, tolerance: Option<f64>) -> Verdict {
     let pairs = [
-        (then.instructions, now.instructions, tolerance),
-        (then.allocations, now.allocations, Some(TOLERANCE_OF_ALLOCATIONS)),
-        (then.bytes, now.bytes, Some(TOLERANCE_OF_ALLOCATIONS)),
+        (before.instructions, now.instructions, tolerance),
+        (before.allocations, now.allocations, Some(TOLERANCE_OF_ALLOCATIONS)),
+        (before.bytes, now.bytes, Some(TOLERANCE_OF_ALLOCATIONS)),
     ];
-    let compared = || pairs.into_iter().filter_map(|(then, now, tolerance)| Some((then, now, tolerance?)));
+    let compared = || pairs.into_iter().filter_map(|(before, now, tolerance)| Some((before, now, tolerance?)));
     // An increase in one figure outweighs decreases in the others.
-    if compared().any(|(then, now, tolerance)| now > then * (1.0 + tolerance)) {
+    if compared().any(|(before, now, tolerance)| now > before * (1.0 + tolerance)) {
         Verdict::Worse
-    } else if compared().any(|(then, now, tolerance)| now < then * (1.0 - tolerance)) {
+    } else if compared().any(|(before, now, tolerance)| now < before * (1.0 - tolerance)) {
         Verdict::Better
     } else {
         Verdict::Same
@@ -112,36 +112,36 @@ mod tests {
         Machine { compiler: compiler.into(), libc: "glibc 2".into(), processor: processor.into() }
     }
 
-    fn judged(now: Figures, made_on: Machine) -> Verdict {
+    fn compared_with_one(now: Figures, made_on: Machine) -> Verdict {
         let baseline = |made_on, figures| Baseline { made_on, stages: [("stage".to_owned(), figures)].into() };
-        judge(&baseline(machine("one", "x"), ONE), &baseline(made_on, now))["stage"]
+        compare_baselines(&baseline(machine("one", "x"), ONE), &baseline(made_on, now))["stage"]
     }
 
     #[test]
     fn small_cost_increase_is_tolerated() {
         let here = || machine("one", "x");
-        assert_eq!(judged(ONE, here()), Verdict::Same);
-        assert_eq!(judged(Figures { instructions: 1029.0, ..ONE }, here()), Verdict::Same);
-        assert_eq!(judged(Figures { instructions: 1031.0, ..ONE }, here()), Verdict::Worse);
-        assert_eq!(judged(Figures { allocations: 5.0, ..ONE }, here()), Verdict::Worse);
-        assert_eq!(judged(Figures { bytes: 102.0, ..ONE }, here()), Verdict::Worse);
-        assert_eq!(judged(Figures { instructions: 500.0, ..ONE }, here()), Verdict::Better);
-        assert_eq!(judged(Figures { instructions: 500.0, allocations: 5.0, ..ONE }, here()), Verdict::Worse);
+        assert_eq!(compared_with_one(ONE, here()), Verdict::Same);
+        assert_eq!(compared_with_one(Figures { instructions: 1029.0, ..ONE }, here()), Verdict::Same);
+        assert_eq!(compared_with_one(Figures { instructions: 1031.0, ..ONE }, here()), Verdict::Worse);
+        assert_eq!(compared_with_one(Figures { allocations: 5.0, ..ONE }, here()), Verdict::Worse);
+        assert_eq!(compared_with_one(Figures { bytes: 102.0, ..ONE }, here()), Verdict::Worse);
+        assert_eq!(compared_with_one(Figures { instructions: 500.0, ..ONE }, here()), Verdict::Better);
+        assert_eq!(compared_with_one(Figures { instructions: 500.0, allocations: 5.0, ..ONE }, here()), Verdict::Worse);
     }
 
     #[test]
     fn tolerance_depends_on_compiler_and_processor() {
         let more = Figures { instructions: 1090.0, ..ONE };
-        assert_eq!(judged(more, machine("two", "x")), Verdict::Same);
-        assert_eq!(judged(Figures { instructions: 1110.0, ..ONE }, machine("two", "x")), Verdict::Worse);
-        assert_eq!(judged(Figures { instructions: 5000.0, ..ONE }, machine("one", "y")), Verdict::Same);
-        assert_eq!(judged(Figures { allocations: 5.0, ..ONE }, machine("one", "y")), Verdict::Worse);
+        assert_eq!(compared_with_one(more, machine("two", "x")), Verdict::Same);
+        assert_eq!(compared_with_one(Figures { instructions: 1110.0, ..ONE }, machine("two", "x")), Verdict::Worse);
+        assert_eq!(compared_with_one(Figures { instructions: 5000.0, ..ONE }, machine("one", "y")), Verdict::Same);
+        assert_eq!(compared_with_one(Figures { allocations: 5.0, ..ONE }, machine("one", "y")), Verdict::Worse);
     }
 
     #[test]
     fn unknown_stage_is_reported() {
         let baseline = |name: &str| Baseline { made_on: machine("one", "x"), stages: [(name.to_owned(), ONE)].into() };
-        let verdicts = judge(&baseline("old"), &baseline("new"));
+        let verdicts = compare_baselines(&baseline("old"), &baseline("new"));
         assert_eq!(verdicts["old"], Verdict::Unknown);
         assert_eq!(verdicts["new"], Verdict::Unknown);
     }

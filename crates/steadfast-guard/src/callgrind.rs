@@ -3,22 +3,22 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::figures::{Figures, Told, Trouble};
+use crate::figures::{Figures, StageReport, GuardError};
 
 /// Pattern of the counted function's name, in mangled form too.
 const COUNTED: &str = "*steadfast_guard_counted*";
 
 /// Measures a stage. Returns the processor that the stage saw, and its costs.
-pub(crate) fn count(stage: &str) -> Result<(String, Figures), Trouble> {
+pub(crate) fn count(stage: &str) -> Result<(String, Figures), GuardError> {
     let profile = std::env::temp_dir().join(format!("steadfast-guard-{}", std::process::id()));
-    let counted = counted(stage, &profile);
+    let result = run_callgrind(stage, &profile);
     // Removed even after an error, since the temporary folder is shared.
     let _ = std::fs::remove_file(&profile);
-    counted.map_err(|trouble| format!("{stage}: {trouble}").into())
+    result.map_err(|error| format!("{stage}: {error}").into())
 }
 
-fn counted(stage: &str, profile: &Path) -> Result<(String, Figures), Trouble> {
-    let ran = Command::new("valgrind")
+fn run_callgrind(stage: &str, profile: &Path) -> Result<(String, Figures), GuardError> {
+    let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--quiet", "--dump-instr=no", "--dump-line=no"])
         // Collection starts off, and toggles at the entry and the exit of the counted function.
         .arg(format!("--toggle-collect={COUNTED}"))
@@ -30,10 +30,10 @@ fn counted(stage: &str, profile: &Path) -> Result<(String, Figures), Trouble> {
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .output()
         .map_err(|error| format!("cannot run valgrind: {error}; install valgrind"))?;
-    if !ran.status.success() {
-        return Err(format!("{}: {}", ran.status, String::from_utf8_lossy(&ran.stderr).trim()).into());
+    if !output.status.success() {
+        return Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()).into());
     }
-    let report: Told = serde_json::from_slice(&ran.stdout)?;
+    let report: StageReport = serde_json::from_slice(&output.stdout)?;
     let instructions = total(&std::fs::read_to_string(profile)?).ok_or("the profile of callgrind has no total")?;
     // The pattern matches no function if the compiler has inlined or renamed it. A zero would pass as an improvement.
     if report.units == 0 || instructions == 0 {

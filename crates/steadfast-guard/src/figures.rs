@@ -5,7 +5,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 /// Error of any kind, for display.
-pub(crate) type Trouble = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type GuardError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Costs of a stage per object or event.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Describes this machine. The stages fill in the processor, since valgrind emulates its own.
-    pub(crate) fn here() -> Result<Self, Trouble> {
+    pub(crate) fn here() -> Result<Self, GuardError> {
         // The version of glibc determines its allocator and its memory functions.
         let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
         let libc = output.map_err(|error| format!("cannot run getconf for the version of libc: {error}"))?;
@@ -55,7 +55,7 @@ pub(crate) fn processor() -> String {
 
 /// Report of a finished stage. Callgrind counts the instructions.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct StageReport {
     /// Number of processed objects or events.
     pub(crate) units: usize,
     pub(crate) allocations: usize,

@@ -20,45 +20,45 @@ mod table;
 use std::process::ExitCode;
 
 use crate::baseline::{Baseline, Verdict};
-use crate::figures::{Machine, Trouble};
+use crate::figures::{Machine, GuardError};
 
 const USAGE: &str = "usage: steadfast-guard [check | renew | stage NAME]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let done = match arguments[..] {
+    let result = match arguments[..] {
         [] | ["check"] => check(),
         ["renew"] => renew(),
         // This process runs under callgrind.
         ["stage", name] => stage(name),
         _ => Err(USAGE.into()),
     };
-    done.unwrap_or_else(|trouble| {
-        eprintln!("steadfast-guard: {trouble}");
+    result.unwrap_or_else(|error| {
+        eprintln!("steadfast-guard: {error}");
         ExitCode::from(2)
     })
 }
 
 /// Compares the costs of the stages with the baseline.
-fn check() -> Result<ExitCode, Trouble> {
-    let (then, now) = (Baseline::read()?, measure()?);
-    let verdicts = baseline::judge(&then, &now);
-    print!("{}", table::comparison(&then, &now, &verdicts));
+fn check() -> Result<ExitCode, GuardError> {
+    let (before, now) = (Baseline::read()?, measure()?);
+    let verdicts = baseline::compare_baselines(&before, &now);
+    print!("{}", table::comparison(&before, &now, &verdicts));
     // A missing stage fails too: a renamed stage would otherwise escape its comparison.
     let is_worse = verdicts.values().any(|verdict| matches!(verdict, Verdict::Worse | Verdict::Unknown));
     Ok(if is_worse { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Renews the baseline.
-fn renew() -> Result<ExitCode, Trouble> {
+fn renew() -> Result<ExitCode, GuardError> {
     let now = measure()?;
-    print!("{}", table::comparison(&now, &now, &baseline::judge(&now, &now)));
+    print!("{}", table::comparison(&now, &now, &baseline::compare_baselines(&now, &now)));
     now.write()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure() -> Result<Baseline, Trouble> {
+fn measure() -> Result<Baseline, GuardError> {
     let mut made_on = Machine::here()?;
     let mut stages = std::collections::BTreeMap::new();
     for stage in stages::STAGES {
@@ -70,7 +70,7 @@ fn measure() -> Result<Baseline, Trouble> {
     Ok(Baseline { made_on, stages })
 }
 
-fn stage(name: &str) -> Result<ExitCode, Trouble> {
+fn stage(name: &str) -> Result<ExitCode, GuardError> {
     let stage = stages::STAGES.iter().find(|stage| stage.name == name);
     let stage = stage.ok_or_else(|| format!("there is no stage {name}; see `stages.rs` for the names"))?;
     println!("{}", serde_json::to_string(&stage.run())?);

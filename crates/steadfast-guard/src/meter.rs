@@ -34,12 +34,12 @@ impl Meter {
             return black_box(work());
         }
         let region = Region::new(ALLOCATOR);
-        let done = steadfast_guard_counted(work);
+        let result = steadfast_guard_counted(work);
         let change = region.change();
         // A reallocation may copy all bytes, and costs as much as an allocation.
         self.allocations += change.allocations + change.reallocations;
         self.bytes += change.bytes_allocated;
-        done
+        result
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn version(index: usize) -> String {
 }
 
 /// Returns pods in the encoding of list items.
-fn texts(encoding: Encoding, count: usize) -> impl Iterator<Item = Vec<u8>> {
+fn encoded_pods(encoding: Encoding, count: usize) -> impl Iterator<Item = Vec<u8>> {
     let records = records(match encoding {
         Encoding::Json => JSON,
         Encoding::Protobuf => PROTOBUF,
@@ -70,12 +70,12 @@ pub(crate) fn items(encoding: Encoding, count: usize) -> Vec<Item> {
         Encoding::Json => Item::from(Bytes::from(text)),
         Encoding::Protobuf => Item::of_message(text.into(), message),
     };
-    texts(encoding, count).map(item).collect()
+    encoded_pods(encoding, count).map(item).collect()
 }
 
 /// Returns a whole list.
 pub(crate) fn list(encoding: Encoding, count: usize) -> Bytes {
-    let items: Vec<Vec<u8>> = texts(encoding, count).collect();
+    let items: Vec<Vec<u8>> = encoded_pods(encoding, count).collect();
     let version = version(0);
     let text = match encoding {
         Encoding::Json => {
@@ -99,7 +99,7 @@ pub(crate) fn events(encoding: Encoding, count: usize) -> Vec<Bytes> {
         }
         Encoding::Protobuf => message::event("MODIFIED", "Pod", &text).into(),
     };
-    texts(encoding, count).map(event).collect()
+    encoded_pods(encoding, count).map(event).collect()
 }
 
 /// Returns the number of different pods.

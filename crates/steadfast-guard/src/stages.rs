@@ -1,21 +1,21 @@
 //! Measured stages, by name.
 
 mod queue;
-mod reading;
+mod decoding;
 mod reflector;
 mod store;
-mod whole;
+mod event_path;
 
 use steadfast_core::decode::Encoding::{Json, Protobuf};
 
-use crate::figures::{Told, processor};
+use crate::figures::{StageReport, processor};
 use crate::meter::Meter;
 
 /// Processing step of each object or event.
 pub(crate) struct Stage {
     pub(crate) name: &'static str,
     /// Processes this number of objects or events, and checks the result.
-    take: fn(&mut Meter, usize),
+    process: fn(&mut Meter, usize),
     /// Number of counted objects or events.
     units: usize,
 }
@@ -24,38 +24,38 @@ pub(crate) struct Stage {
 const WARMUP_UNITS: usize = 8;
 
 impl Stage {
-    const fn new(name: &'static str, units: usize, take: fn(&mut Meter, usize)) -> Self {
-        Self { name, take, units }
+    const fn new(name: &'static str, units: usize, process: fn(&mut Meter, usize)) -> Self {
+        Self { name, process, units }
     }
 
     /// Runs the stage and returns its own counts.
-    pub(crate) fn run(&self) -> Told {
+    pub(crate) fn run(&self) -> StageReport {
         // The first run fills thread locals and lazy statics. Its costs belong to the process, not to an object.
-        (self.take)(&mut Meter::off(), WARMUP_UNITS);
+        (self.process)(&mut Meter::off(), WARMUP_UNITS);
         let mut meter = Meter::on();
-        (self.take)(&mut meter, self.units);
+        (self.process)(&mut meter, self.units);
         let Meter { allocations, bytes, .. } = meter;
-        Told { units: self.units, allocations, bytes, processor: processor() }
+        StageReport { units: self.units, allocations, bytes, processor: processor() }
     }
 }
 
 /// All stages. Each processes enough objects for rare work, such as the split of a leaf, to count in proportion.
 pub(crate) const STAGES: &[Stage] = &[
-    Stage::new("json/list/frame", 200, |meter, count| reading::frame_list(meter, Json, count)),
-    Stage::new("json/list/frame and scan", 200, |meter, count| reading::read_list(meter, Json, count)),
-    Stage::new("json/list/scan", 200, |meter, count| reading::scan_item(meter, Json, count)),
-    Stage::new("json/watch/frame", 200, |meter, count| reading::frame_watch(meter, Json, count)),
-    Stage::new("json/watch/scan", 200, |meter, count| reading::scan_event(meter, Json, count)),
-    Stage::new("json/decode", 100, |meter, count| reading::decode(meter, Json, count)),
-    Stage::new("json/event, whole", 100, |meter, count| whole::event(meter, Json, count)),
-    Stage::new("protobuf/list/frame", 200, |meter, count| reading::frame_list(meter, Protobuf, count)),
-    Stage::new("protobuf/list/frame and scan", 200, |meter, count| reading::read_list(meter, Protobuf, count)),
-    Stage::new("protobuf/list/scan", 200, |meter, count| reading::scan_item(meter, Protobuf, count)),
-    Stage::new("protobuf/watch/frame", 200, |meter, count| reading::frame_watch(meter, Protobuf, count)),
-    Stage::new("protobuf/watch/scan", 200, |meter, count| reading::scan_event(meter, Protobuf, count)),
-    Stage::new("protobuf/decode", 100, |meter, count| reading::decode(meter, Protobuf, count)),
-    Stage::new("protobuf/event, whole", 100, |meter, count| whole::event(meter, Protobuf, count)),
-    Stage::new("pod/drop", 100, reading::drop_pod),
+    Stage::new("json/list/frame", 200, |meter, count| decoding::frame_list(meter, Json, count)),
+    Stage::new("json/list/frame and scan", 200, |meter, count| decoding::read_list(meter, Json, count)),
+    Stage::new("json/list/scan", 200, |meter, count| decoding::scan_item(meter, Json, count)),
+    Stage::new("json/watch/frame", 200, |meter, count| decoding::frame_watch(meter, Json, count)),
+    Stage::new("json/watch/scan", 200, |meter, count| decoding::scan_event(meter, Json, count)),
+    Stage::new("json/decode", 100, |meter, count| decoding::decode(meter, Json, count)),
+    Stage::new("json/event, whole", 100, |meter, count| event_path::event(meter, Json, count)),
+    Stage::new("protobuf/list/frame", 200, |meter, count| decoding::frame_list(meter, Protobuf, count)),
+    Stage::new("protobuf/list/frame and scan", 200, |meter, count| decoding::read_list(meter, Protobuf, count)),
+    Stage::new("protobuf/list/scan", 200, |meter, count| decoding::scan_item(meter, Protobuf, count)),
+    Stage::new("protobuf/watch/frame", 200, |meter, count| decoding::frame_watch(meter, Protobuf, count)),
+    Stage::new("protobuf/watch/scan", 200, |meter, count| decoding::scan_event(meter, Protobuf, count)),
+    Stage::new("protobuf/decode", 100, |meter, count| decoding::decode(meter, Protobuf, count)),
+    Stage::new("protobuf/event, whole", 100, |meter, count| event_path::event(meter, Protobuf, count)),
+    Stage::new("pod/drop", 100, decoding::drop_pod),
     Stage::new("reflector/record", 1_000, reflector::record),
     Stage::new("store/first list", 2_000, store::first_list),
     Stage::new("store/relist of the same", 2_000, store::same_list),
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn each_stage_processes_its_input() {
         for stage in STAGES {
-            (stage.take)(&mut Meter::off(), WARMUP_UNITS);
+            (stage.process)(&mut Meter::off(), WARMUP_UNITS);
         }
     }
 

@@ -7,13 +7,13 @@ use crate::baseline::{Baseline, TOLERANCE_OF_ALLOCATIONS, Verdict, tolerance};
 use crate::figures::{Figures, Machine};
 
 /// Returns a table with a row per stage, and the action to take.
-pub(crate) fn comparison(then: &Baseline, now: &Baseline, verdicts: &BTreeMap<String, Verdict>) -> String {
+pub(crate) fn comparison(before: &Baseline, now: &Baseline, verdicts: &BTreeMap<String, Verdict>) -> String {
     let mut text = String::from(
         "| for one object or event | instructions | before | ratio | allocations | before | bytes | before | |\n\
          |---|---|---|---|---|---|---|---|---|\n",
     );
     for (name, verdict) in verdicts {
-        let (before, after) = (then.stages.get(name), now.stages.get(name));
+        let (before, after) = (before.stages.get(name), now.stages.get(name));
         let of = |figures: Option<&Figures>, figure: fn(&Figures) -> f64| {
             figures.map_or_else(|| "-".to_owned(), |figures| figure(figures).to_string())
         };
@@ -32,7 +32,7 @@ pub(crate) fn comparison(then: &Baseline, now: &Baseline, verdicts: &BTreeMap<St
         };
         let _ = writeln!(text, "| {name} | {instructions} | {ratio} | {allocations} | {bytes} | {verdict} |");
     }
-    text.push_str(&setting(&then.made_on, &now.made_on));
+    text.push_str(&setting(&before.made_on, &now.made_on));
     let any = |wanted| verdicts.values().any(|verdict| *verdict == wanted);
     if any(Verdict::Worse) {
         text.push_str(
@@ -53,15 +53,15 @@ pub(crate) fn comparison(then: &Baseline, now: &Baseline, verdicts: &BTreeMap<St
 }
 
 /// Describes both machines and the tolerances between them.
-fn setting(then: &Machine, now: &Machine) -> String {
+fn setting(before: &Machine, now: &Machine) -> String {
     let Machine { compiler, libc, processor } = now;
     let mut text = format!("\n{compiler}; {libc}; {processor}. ");
-    if then != now {
-        let Machine { compiler, libc, processor } = then;
+    if before != now {
+        let Machine { compiler, libc, processor } = before;
         let _ = write!(text, "Before: {compiler}; {libc}; {processor}. ");
     }
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
-    let _ = match tolerance(then, now) {
+    let _ = match tolerance(before, now) {
         Some(tolerance) => write!(text, "Instructions may be {} more", percent(tolerance)),
         None => write!(text, "Instructions are NOT compared, because the processors differ"),
     };

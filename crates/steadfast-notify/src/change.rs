@@ -25,7 +25,7 @@ pub struct Change {
     pub initial: bool,
     /// Marks a repeated change: the engine received the change before, but may not have settled all resulting
     /// messages.
-    pub again: bool,
+    pub is_repeated: bool,
     /// The changed object.
     pub subject: Subject,
     /// State before the change. `None` for an added object.
@@ -76,7 +76,7 @@ impl Change {
             id,
             kind,
             initial: false,
-            again: false,
+            is_repeated: false,
             subject,
             old: None,
             new: None,

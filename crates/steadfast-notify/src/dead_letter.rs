@@ -23,7 +23,8 @@ pub struct DeadLetter {
     /// Name of the sink.
     pub sink: String,
     /// Error of the last attempt.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
     /// Number of attempts.
     pub attempts: u32,
     /// The message.
@@ -33,7 +34,7 @@ pub struct DeadLetter {
 /// File of dead letters.
 pub struct DeadLetters {
     file: PathBuf,
-    most: usize,
+    max_letters: usize,
     /// File length and number of lines at the last count.
     counted: Mutex<(u64, usize)>,
 }
@@ -60,9 +61,9 @@ impl std::error::Error for AddError {}
 debug_as_message!(AddError);
 
 impl DeadLetters {
-    /// Opens the file at this path lazily, with at most `most` letters. The first letter creates the file.
-    pub fn at(file: PathBuf, most: usize) -> Self {
-        Self { file, most, counted: Mutex::new((0, 0)) }
+    /// Opens the file at this path lazily, with at most `max_letters` letters. The first letter creates the file.
+    pub fn at(file: PathBuf, max_letters: usize) -> Self {
+        Self { file, max_letters, counted: Mutex::new((0, 0)) }
     }
 
     /// Returns the path of the file.
@@ -79,13 +80,13 @@ impl DeadLetters {
         // Lock order: the file lock of all processes first, then the counter of this process.
         let _lock = self.lock().map_err(AddError::Failed)?;
         let mut counted = self.counted.lock();
-        let mut file = owners_own(&self.file).map_err(AddError::Failed)?;
+        let mut file = open_private(&self.file).map_err(AddError::Failed)?;
         let length = file.metadata().map_err(AddError::Failed)?.len();
         // Another process may have changed the file. Lines are only counted again after such a change.
         if counted.0 != length {
             *counted = (length, BufReader::new(&file).lines().count());
         }
-        if counted.1 >= self.most {
+        if counted.1 >= self.max_letters {
             return Err(AddError::Full);
         }
         let line = serde_json::to_string(letter).unwrap_or_else(|_| unreachable!("texts and values are JSON"));
@@ -108,7 +109,7 @@ impl DeadLetters {
     pub fn take(&self) -> io::Result<TakenLetters> {
         let redrive = self.redrive_lock()?;
         let _lock = self.lock()?;
-        let taken = beside(&self.file, ".taken");
+        let taken = sibling(&self.file, ".taken");
         // Letters of an interrupted attempt are older and go first.
         // The combined file is written before the main file is removed: a crash in between duplicates letters and loses
         // none.
@@ -149,10 +150,10 @@ impl DeadLetters {
             Ok(()) => Ok(lock),
             Err(TryLockError::WouldBlock) => {
                 let file = self.file.display();
-                let why = format!(
+                let reason = format!(
                     "another `redrive` of {file} is running; wait until it has ended, then start this one again"
                 );
-                Err(io::Error::new(ErrorKind::ResourceBusy, why))
+                Err(io::Error::new(ErrorKind::ResourceBusy, reason))
             }
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -162,7 +163,7 @@ impl DeadLetters {
         if let Some(folder) = self.file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder)?;
         }
-        owners_own(&beside(&self.file, suffix))
+        open_private(&sibling(&self.file, suffix))
     }
 }
 
@@ -215,10 +216,10 @@ fn read(file: &Path) -> io::Result<Option<String>> {
 
 /// Replaces a file atomically by renaming a new file. Readers see either version as a whole.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
-    let new = beside(file, ".new");
+    let new = sibling(file, ".new");
     // A leftover of a crash may have other permissions.
     let _ = fs::remove_file(&new);
-    let mut written = owners_own(&new)?;
+    let mut written = open_private(&new)?;
     written.write_all(text.as_bytes())?;
     written.sync_all()?;
     // The rename is atomic: readers see the old or the new content.
@@ -226,7 +227,7 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Opens a file for appending with read access for the owner only. Creates a missing file.
-fn owners_own(file: &Path) -> io::Result<File> {
+fn open_private(file: &Path) -> io::Result<File> {
     private_options().read(true).append(true).create(true).open(file)
 }
 
@@ -240,7 +241,7 @@ fn ends_whole(file: &mut File) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-fn beside(file: &Path, suffix: &str) -> PathBuf {
+fn sibling(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.to_owned().into_os_string();
     name.push(suffix);
     name.into()

@@ -40,7 +40,7 @@ impl Document {
                 "rename the file to .toml or .yaml".to_owned(),
             )),
         };
-        let problem = |(place, what, remedy)| Problem { file: file.to_owned(), place, what, remedy };
+        let problem = |(place, description, remedy)| Problem { file: file.to_owned(), place, description, remedy };
         let value = value.map_err(problem)?;
         Ok(Self { file: file.to_owned(), text: text.to_owned(), value, stands })
     }
@@ -50,23 +50,23 @@ impl Document {
         let path = error.path().to_string();
         // A secret written literally must not appear in a log, so the value is not quoted.
         let is_secret = ["secret", "hmac"].iter().any(|word| path.contains(word));
-        let what = if is_secret {
+        let description = if is_secret {
             "expected a reference to a secret, as {file = \"key\"} or {env = \"KEY\"}".to_owned()
         } else {
             error.inner().to_string()
         };
         // An error about an unknown field points to the key, any other error to the value.
-        let of_key = what.starts_with("unknown field");
+        let of_key = description.starts_with("unknown field");
         let remedy = if of_key {
             "remove or correct the field; `steadfast notify schema` lists all fields"
-        } else if what.starts_with("missing field") {
+        } else if description.starts_with("missing field") {
             "add the field; `steadfast notify schema` describes it"
         } else {
             "`steadfast notify schema` describes the expected value"
         };
         let place = if of_key { self.key(&path) } else { self.value(&path) };
-        let what = if path == "." { what } else { format!("{path}: {what}") };
-        Problem { file: self.file.clone(), place, what, remedy: remedy.to_owned() }
+        let description = if path == "." { description } else { format!("{path}: {description}") };
+        Problem { file: self.file.clone(), place, description, remedy: remedy.to_owned() }
     }
 
     /// Returns the verbatim value below these keys.
@@ -80,8 +80,8 @@ impl Document {
     }
 
     /// Creates a problem with the value at `path`.
-    pub(crate) fn problem(&self, path: &str, what: impl Into<String>, remedy: impl Into<String>) -> Problem {
-        Problem { file: self.file.clone(), place: self.value(path), what: what.into(), remedy: remedy.into() }
+    pub(crate) fn problem(&self, path: &str, description: impl Into<String>, remedy: impl Into<String>) -> Problem {
+        Problem { file: self.file.clone(), place: self.value(path), description: description.into(), remedy: remedy.into() }
     }
 
     /// Creates a problem with the character at `offset` of the text at `path`.
@@ -90,10 +90,10 @@ impl Document {
         path: &str,
         written: &str,
         offset: usize,
-        what: impl Into<String>,
+        description: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Problem {
-        let mut problem = self.problem(path, what, remedy);
+        let mut problem = self.problem(path, description, remedy);
         if let Some(place) = self.within(path, written, offset) {
             problem.place = place;
         }

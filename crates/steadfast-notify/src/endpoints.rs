@@ -180,12 +180,12 @@ impl EndpointSource {
         let namespace = slice.namespace();
         let ports = self.ports(slice.ports(), shape);
         if slice.has_names() {
-            let why = format!(
+            let reason = format!(
                 "the EndpointSlice {} has names (FQDN) instead of addresses, which no mirror can use",
                 slice.name()
             );
             let identity = (namespace.to_owned(), slice.name().to_owned(), String::new());
-            endpoints.entry(identity).or_default().unknown = Some(why);
+            endpoints.entry(identity).or_default().unknown = Some(reason);
             return;
         }
         for endpoint in slice.endpoints() {
@@ -199,15 +199,15 @@ impl EndpointSource {
             };
             // Skipping the address would remove its entry. Doubt keeps the entry instead.
             if let Some(address) = endpoint.malformed_address() {
-                let why = format!("the EndpointSlice {} has {address:?} as an address", slice.name());
+                let reason = format!("the EndpointSlice {} has {address:?} as an address", slice.name());
                 let (name, uid) = pod.unwrap_or((slice.name(), ""));
                 let identity = (namespace.to_owned(), name.to_owned(), uid.to_owned());
-                endpoints.entry(identity).or_default().unknown = Some(why);
+                endpoints.entry(identity).or_default().unknown = Some(reason);
             }
             for address in endpoint.addresses().filter(|address| self.has_family(*address)) {
                 let merged = endpoints.entry(identity(address)).or_default();
                 match &ports {
-                    Err(why) => merged.unknown = Some(format!("the EndpointSlice {}: {why}", slice.name())),
+                    Err(reason) => merged.unknown = Some(format!("the EndpointSlice {}: {reason}", slice.name())),
                     Ok(ports) => {
                         for port in ports {
                             let at = (service.to_owned(), address, *port);
@@ -264,8 +264,8 @@ impl EndpointSource {
                     Some(EndpointPort::Number(number)) => number.to_string(),
                     None => "a number".to_owned(),
                 };
-                let what = format!("it has the ports {}, and none is {wanted}", listed());
-                Err(format!("{what}; `port` takes the name, or the number at the endpoints (the Service's targetPort)"))
+                let description = format!("it has the ports {}, and none is {wanted}", listed());
+                Err(format!("{description}; `port` takes the name, or the number at the endpoints (the Service's targetPort)"))
             }
             (1, _) if is_portless => Ok(vec![None]),
             (1, _) => Ok(found.into_iter().map(Some).collect()),

@@ -19,9 +19,9 @@ use crate::lookups::Lookups;
 use crate::message::Message;
 use crate::offload::offload;
 use crate::plan::Plan;
-use crate::projections::{Hash, News, Projections};
+use crate::projections::{Hash, Comparison, Projections};
 use crate::replication::Replication;
-use crate::rule::{Compiled, Verdict};
+use crate::rule::{CompiledRule, Verdict};
 use crate::sink::Stream;
 use crate::subject::Subject;
 use crate::supervise::{Supervised, Supervisor};
@@ -49,23 +49,23 @@ pub struct Engine {
 
 struct Shared {
     rules: Mutex<HashMap<String, Arc<ActiveRule>>>,
-    workers: Mutex<BTreeMap<String, Running>>,
+    workers: Mutex<BTreeMap<String, RunningSink>>,
     dead: Arc<DeadLetters>,
     report: Arc<ReportEvent>,
     supervisor: Supervisor,
     replication: Replication,
     seed: u64,
-    counts: Mutex<Counts>,
+    counts: Mutex<EngineStats>,
 }
 
 /// Runtime state of a rule.
 struct ActiveRule {
-    rule: Arc<Compiled>,
+    rule: Arc<CompiledRule>,
     /// Results that the rule has sent, by sink. Retained when the configuration is reloaded.
     sent: Arc<Mutex<BTreeMap<String, Projections>>>,
     /// Locks by sink and object, held from the evaluation until the message is in the queue. Otherwise two evaluations
     /// of one object could overtake each other. Only for rules that depend on more than the object.
-    turns: Arc<KeyLocks>,
+    object_locks: Arc<KeyLocks>,
 }
 
 /// Result of an evaluation.
@@ -80,16 +80,16 @@ enum EvaluationResult {
 
 /// An evaluation that was not possible. `settled` was not called.
 pub(crate) struct Postponed<S> {
-    why: Why,
+    reason: PostponeReason,
     settled: S,
 }
 
 /// Reason why an evaluation was not possible.
-enum Why {
+enum PostponeReason {
     /// The evaluation looked up an object of a resource in doubt.
     Uncertain(Arc<Lookups>),
     /// The namespace of the object has used up its share of the sink's queue.
-    Full,
+    QueueFull,
 }
 
 impl<S: FnOnce()> Postponed<S> {
@@ -100,18 +100,18 @@ impl<S: FnOnce()> Postponed<S> {
 }
 
 /// A sink worker and its task.
-struct Running {
+struct RunningSink {
     worker: Arc<SinkWorker>,
     _task: Supervised,
 }
 
 /// Counters of an engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct EngineStats {
     /// Number of accepted changes, once for each rule and sink.
     pub changes: u64,
     /// Number of changes with a resulting message.
-    pub fired: u64,
+    pub messages: u64,
     /// Number of changes with an unchanged result, which was not sent again.
     pub unchanged: u64,
     /// Number of failed evaluations, by rule.
@@ -164,13 +164,13 @@ impl Engine {
             counts: Mutex::default(),
         };
         let engine = Self { shared: Arc::new(shared) };
-        engine.act_by(plan, streams);
+        engine.apply_plan(plan, streams);
         engine
     }
 
     /// Applies another plan. Pending messages and the record of sent results are retained. A removed sink stays until
     /// all pending messages are settled.
-    pub fn act_by(&self, plan: &Plan, streams: Streams) {
+    pub fn apply_plan(&self, plan: &Plan, streams: Streams) {
         {
             let mut workers = self.shared.workers.lock();
             for (name, stream) in streams {
@@ -184,9 +184,9 @@ impl Engine {
                 let rng = Random::new(self.shared.seed.wrapping_add((workers.len() as u64).wrapping_mul(0x9e37)));
                 let (dead, report) = (self.shared.dead.clone(), self.shared.report.clone());
                 let worker = SinkWorker::new(&name, delivery(sink), stream, rng, dead, report);
-                let worker = worker.behind(self.shared.replication.gate().clone());
+                let worker = worker.with_gate(self.shared.replication.gate().clone());
                 let task = worker.clone().start(&self.shared.supervisor);
-                workers.insert(name, Running { worker, _task: task });
+                workers.insert(name, RunningSink { worker, _task: task });
             }
             // A removed sink stays until its queue is empty.
             workers.retain(|name, running| plan.sinks.contains_key(name) || running.worker.pending() > 0);
@@ -196,10 +196,10 @@ impl Engine {
         for rule in &plan.rules {
             let known = before.remove(&rule.config.name);
             // The history survives a reload, so that unchanged results are not sent again.
-            let (sent, turns) = known.map(|acting| (acting.sent.clone(), acting.turns.clone())).unwrap_or_default();
+            let (sent, turns) = known.map(|active_rule| (active_rule.sent.clone(), active_rule.object_locks.clone())).unwrap_or_default();
             // A sink that is added again later starts without history.
             sent.lock().retain(|sink, _| rule.config.to.contains(sink));
-            rules.insert(rule.config.name.clone(), Arc::new(ActiveRule { rule: rule.clone(), sent, turns }));
+            rules.insert(rule.config.name.clone(), Arc::new(ActiveRule { rule: rule.clone(), sent, object_locks: turns }));
         }
     }
 
@@ -231,7 +231,7 @@ impl Engine {
         mut settled: impl FnOnce() + Send + 'static,
     ) {
         while let Err(postponed) = self.evaluate(rule, sink, (key, true), record, &mut change, settled).await {
-            if let Why::Uncertain(lookups) = postponed.why {
+            if let PostponeReason::Uncertain(lookups) = postponed.reason {
                 lookups.wait_until_certain().await;
             }
             settled = postponed.settled;
@@ -254,7 +254,7 @@ impl Engine {
         let worker = self.shared.workers.lock().get(sink).map(|running| running.worker.clone());
         let namespace = (cluster.to_owned(), object.namespace().unwrap_or_default().to_owned());
         if worker.is_some_and(|worker| !worker.has_space(&namespace)) {
-            return Err(Postponed { why: Why::Full, settled });
+            return Err(Postponed { reason: PostponeReason::QueueFull, settled });
         }
         // Do not wait for queue space that another change has taken in the meantime: the caller has other objects to
         // evaluate.
@@ -271,25 +271,25 @@ impl Engine {
         change: impl FnOnce() -> Option<Arc<Change>>,
         settled: S,
     ) -> Result<(), Postponed<S>> {
-        let acting = self.shared.rules.lock().get(rule).cloned();
+        let active_rule = self.shared.rules.lock().get(rule).cloned();
         let worker = self.shared.workers.lock().get(sink).map(|running| running.worker.clone());
         // A reload has removed the rule or the sink in the meantime.
-        let (Some(acting), Some(worker)) = (acting, worker) else {
+        let (Some(active_rule), Some(worker)) = (active_rule, worker) else {
             settled();
             return Ok(());
         };
         // Rules with time or lookups are evaluated by handlers and by the recheck task. The lock orders both per
         // object.
-        let _turn = if acting.rule.is_of_context() { Some(acting.turns.take(sink, key).await) } else { None };
+        let _turn = if active_rule.rule.depends_on_context() { Some(active_rule.object_locks.take(sink, key).await) } else { None };
         let Some(change) = change() else {
             settled();
             return Ok(());
         };
         // The number is taken while holding the lock, so that results of one object are numbered in order of
         // evaluation.
-        let record = record.map(|record| (record.clone(), record.number(), change.subject.clone()));
+        let record = record.map(|record| (record.clone(), record.next_number(), change.subject.clone()));
         let is_recorded = record.as_ref().is_some_and(|(record, ..)| record.has_results());
-        match self.judge(&acting, sink, &change, is_recorded).await {
+        match self.evaluate_rule(&active_rule, sink, &change, is_recorded).await {
             EvaluationResult::Message { message, hash } => {
                 self.shared.counts.lock().changes += 1;
                 let is_deleted = change.kind == EventKind::Deleted;
@@ -305,9 +305,9 @@ impl Engine {
                     settled();
                 };
                 if waits {
-                    worker.put(message, Ack::new(ack)).await;
+                    worker.enqueue_when_free(message, Ack::new(ack)).await;
                 } else {
-                    worker.put_now(message, Ack::new(ack));
+                    worker.enqueue(message, Ack::new(ack));
                 }
             }
             EvaluationResult::Nothing { settled: result } => {
@@ -326,40 +326,40 @@ impl Engine {
                     // The recorded state of the previous result is valid again, because nothing was sent.
                     record.nothing_sent(&subject);
                 }
-                return Err(Postponed { why: Why::Uncertain(lookups), settled });
+                return Err(Postponed { reason: PostponeReason::Uncertain(lookups), settled });
             }
         }
         Ok(())
     }
 
     /// Evaluates a rule for a change that another replica has settled. Only records the result as sent.
-    pub(crate) async fn observe(&self, rule: &str, sink: &str, change: Arc<Change>) {
-        let acting = self.shared.rules.lock().get(rule).cloned();
-        if let Some(acting) = acting {
+    pub(crate) async fn record_settled(&self, rule: &str, sink: &str, change: Arc<Change>) {
+        let active_rule = self.shared.rules.lock().get(rule).cloned();
+        if let Some(active_rule) = active_rule {
             self.shared.counts.lock().changes += 1;
             // The leader may have sent another result since this change, at an instant or after a change of another
             // object. For rules with time or lookups, the state before a change determines the sent result instead.
-            if !acting.rule.is_of_context() {
-                let _ = self.judge(&acting, sink, &change, false).await;
+            if !active_rule.rule.depends_on_context() {
+                let _ = self.evaluate_rule(&active_rule, sink, &change, false).await;
             }
         }
     }
 
     /// Restores the last sent results of an earlier run. `None` if the rule did not fire.
-    pub(crate) fn adopt(&self, rule: &str, sink: &str, sent: impl IntoIterator<Item = (Subject, Option<Hash>)>) {
-        let acting = self.shared.rules.lock().get(rule).cloned();
-        if let Some(acting) = acting {
-            let mut known = acting.sent.lock();
+    pub(crate) fn restore_results(&self, rule: &str, sink: &str, sent: impl IntoIterator<Item = (Subject, Option<Hash>)>) {
+        let active_rule = self.shared.rules.lock().get(rule).cloned();
+        if let Some(active_rule) = active_rule {
+            let mut known = active_rule.sent.lock();
             let known = known.entry(sink.to_owned()).or_default();
-            sent.into_iter().for_each(|(subject, hash)| known.adopt(subject, hash));
+            sent.into_iter().for_each(|(subject, hash)| known.restore(subject, hash));
         }
     }
 
     /// Forgets the sent results of a rule for `sink`. Other replicas have sent other results since.
-    pub(crate) fn forget(&self, rule: &str, sink: &str) {
-        let acting = self.shared.rules.lock().get(rule).cloned();
+    pub(crate) fn clear_results(&self, rule: &str, sink: &str) {
+        let active_rule = self.shared.rules.lock().get(rule).cloned();
         // The map is dropped after both locks are released: dropping many projections takes time.
-        if let Some(known) = acting.and_then(|acting| acting.sent.lock().get_mut(sink).map(std::mem::take)) {
+        if let Some(known) = active_rule.and_then(|active_rule| active_rule.sent.lock().get_mut(sink).map(std::mem::take)) {
             drop(known);
         }
     }
@@ -370,28 +370,28 @@ impl Engine {
     }
 
     /// Evaluates the rule, and compares the result with the previous result sent to `sink`.
-    async fn judge(
+    async fn evaluate_rule(
         &self,
-        acting: &Arc<ActiveRule>,
+        active_rule: &Arc<ActiveRule>,
         sink: &str,
         change: &Arc<Change>,
         is_recorded: bool,
     ) -> EvaluationResult {
-        let (asked, sink, of) = (acting.clone(), sink.to_owned(), change.clone());
-        let judged = offload(move || {
+        let (evaluated_rule, sink, of) = (active_rule.clone(), sink.to_owned(), change.clone());
+        let evaluation = offload(move || {
             // Evaluated without a lock, because an expression may run for a long time.
-            let verdict = asked.rule.judge(&of);
+            let verdict = evaluated_rule.rule.evaluate_change(&of);
             // Checked before the result is recorded: a result from objects in doubt must not count as sent.
             if of.lookups.as_ref().is_some_and(|lookups| lookups.has_read_in_doubt()) {
                 return None;
             }
-            let mut sent = asked.sent.lock();
+            let mut sent = evaluated_rule.sent.lock();
             let sent = sent.entry(sink).or_default();
-            let news = sent.record(&asked.rule, &of, &verdict, is_recorded);
-            Some((verdict, news, sent.of(&of.subject)))
+            let news = sent.record(&evaluated_rule.rule, &of, &verdict, is_recorded);
+            Some((verdict, news, sent.hash_of(&of.subject)))
         });
-        let failed = |why| Some((Verdict::Failed { expression: "when", why }, News::Unchanged, None));
-        let Some((verdict, news, hash)) = judged.await.unwrap_or_else(failed) else {
+        let failed = |reason| Some((Verdict::Failed { expression: "when", reason }, Comparison::Unchanged, None));
+        let Some((verdict, news, hash)) = evaluation.await.unwrap_or_else(failed) else {
             return match &change.lookups {
                 Some(lookups) => EvaluationResult::Uncertain(lookups.clone()),
                 None => EvaluationResult::Nothing { settled: None },
@@ -399,21 +399,21 @@ impl Engine {
         };
         let mut counts = self.shared.counts.lock();
         match (verdict, news) {
-            (Verdict::Fires(data), News::Changed) => {
-                counts.fired += 1;
+            (Verdict::Fires(data), Comparison::Changed) => {
+                counts.messages += 1;
                 EvaluationResult::Message {
-                    message: Arc::new(Message::new(&acting.rule.config.name, change, data)),
+                    message: Arc::new(Message::new(&active_rule.rule.config.name, change, data)),
                     hash,
                 }
             }
-            (Verdict::Fires(_), News::Unchanged) => {
+            (Verdict::Fires(_), Comparison::Unchanged) => {
                 counts.unchanged += 1;
                 EvaluationResult::Nothing { settled: None }
             }
-            (Verdict::Failed { expression, why }, _) => {
+            (Verdict::Failed { expression, reason }, _) => {
                 // `failed` takes the lock again.
                 drop(counts);
-                self.failed(&acting.rule.config.name, expression, change.subject.reported(), why);
+                self.failed(&active_rule.rule.config.name, expression, change.subject.reported(), reason);
                 EvaluationResult::Nothing { settled: None }
             }
             (Verdict::Initial(_), _) => EvaluationResult::Nothing { settled: hash.map(Settled::Sent) },
@@ -423,8 +423,8 @@ impl Engine {
     }
 
     /// Returns a rule.
-    pub(crate) fn rule(&self, name: &str) -> Option<Arc<Compiled>> {
-        self.shared.rules.lock().get(name).map(|acting| acting.rule.clone())
+    pub(crate) fn rule(&self, name: &str) -> Option<Arc<CompiledRule>> {
+        self.shared.rules.lock().get(name).map(|active_rule| active_rule.rule.clone())
     }
 
     /// Starts a supervised task that is restarted whenever the task ends.
@@ -437,12 +437,12 @@ impl Engine {
     }
 
     /// Counts and reports an object for which the rule could not be evaluated.
-    pub(crate) fn overlook(&self, rule: &str, object: String, why: String) {
+    pub(crate) fn skip_undecodable(&self, rule: &str, object: String, reason: String) {
         self.shared.counts.lock().changes += 1;
-        self.failed(rule, "object", object, why);
+        self.failed(rule, "object", object, reason);
     }
 
-    fn failed(&self, rule: &str, expression: &'static str, object: String, why: String) {
+    fn failed(&self, rule: &str, expression: &'static str, object: String, reason: String) {
         let rule = rule.to_owned();
         let times = {
             let mut counts = self.shared.counts.lock();
@@ -452,15 +452,15 @@ impl Engine {
         };
         // Report at powers of two only: an expression that fails for one object fails for many.
         if times.is_power_of_two() {
-            (self.shared.report)(EngineEvent::Failed { rule, expression, object, why, times });
+            (self.shared.report)(EngineEvent::RuleFailed { rule, expression, object, reason, failures: times });
         }
     }
 
     /// Returns a copy of the counters.
-    pub fn counts(&self) -> Counts {
+    pub fn stats(&self) -> EngineStats {
         let workers = self.shared.workers.lock();
-        let sinks = workers.iter().map(|(name, running)| (name.clone(), running.worker.counts())).collect();
-        Counts { sinks, ..self.shared.counts.lock().clone() }
+        let sinks = workers.iter().map(|(name, running)| (name.clone(), running.worker.stats())).collect();
+        EngineStats { sinks, ..self.shared.counts.lock().clone() }
     }
 
     /// Waits until messages are pending only for sinks that are down: all attempts of such a sink have failed for ten

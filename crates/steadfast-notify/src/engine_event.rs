@@ -10,7 +10,7 @@ use steadfast_targets::ApprovalRequest;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineEvent {
     /// A rule could not be evaluated for an object. The rule does not fire.
-    Failed {
+    RuleFailed {
         /// Name of the rule.
         rule: String,
         /// Failed expression.
@@ -18,166 +18,166 @@ pub enum EngineEvent {
         /// The object.
         object: String,
         /// Cause.
-        why: String,
+        reason: String,
         /// Number of failures of this rule. Reported at powers of two only.
-        times: u64,
+        failures: u64,
     },
     /// The checkpoint of an earlier run is unusable. Rules may miss changes since then.
-    Anew {
+    CheckpointDiscarded {
         /// Resource and cluster.
-        of: String,
+        source: String,
         /// Cause.
-        why: String,
+        reason: String,
     },
     /// A cache or unsettled changes cannot be written to the state folder.
     CheckpointUnsupported {
         /// Resource and cluster.
-        of: String,
+        source: String,
         /// Cause.
-        why: String,
+        reason: String,
     },
     /// A sink accepts no messages. Delivery is retried.
-    Troubled {
+    SinkFailing {
         /// Name of the sink.
         sink: String,
         /// Cause.
-        why: String,
+        reason: String,
         /// Number of pending messages.
         waiting: usize,
     },
     /// A sink accepts messages again.
-    Recovered {
+    SinkRecovered {
         /// Name of the sink.
         sink: String,
         /// Number of pending messages.
         waiting: usize,
     },
     /// A message became a dead letter.
-    GivenUp {
+    DeadLettered {
         /// Name of the sink.
         sink: String,
         /// ID of the message.
         id: String,
         /// Cause.
-        why: String,
+        reason: String,
         /// Number of attempts.
         attempts: u32,
     },
     /// A dead letter could not be stored. Delivery of the message is retried.
-    NoPlace {
+    DeadLetterNotStored {
         /// Name of the sink.
         sink: String,
         /// File of dead letters.
         file: PathBuf,
         /// Cause.
-        why: String,
+        reason: String,
     },
     /// Entries of an object are unknown. Entries of the object in a mirror stay unchanged.
-    Unclear {
+    EntriesUnknown {
         /// Name of the mirror.
         mirror: String,
         /// Reason for the first such object.
-        why: String,
+        reason: String,
         /// Number of such objects.
         objects: usize,
     },
     /// Entries of all objects of a mirror are known again.
-    Clear {
+    EntriesKnown {
         /// Name of the mirror.
         mirror: String,
     },
     /// Several entries of a mirror have the same key and different contents.
-    Contested {
+    ConflictingEntries {
         /// Name of the mirror.
         mirror: String,
         /// The keys.
         keys: Vec<String>,
     },
     /// Entry skipped or left unchanged because of the content.
-    LeftAlone {
+    EntrySkipped {
         /// Name of the mirror.
         mirror: String,
         /// The entry.
         entry: String,
         /// Reason.
-        why: String,
+        reason: String,
         /// Number of further entries that were skipped or left unchanged since the last report.
         others: usize,
     },
     /// Removal from a mirror that exceeds the limits and needs approval.
-    Asks {
+    ApprovalRequired {
         /// Name of the mirror.
         mirror: String,
         /// The removal.
-        ask: ApprovalRequest,
+        request: ApprovalRequest,
     },
     /// A removal was approved.
     Approved {
         /// Name of the mirror.
         mirror: String,
         /// The removal.
-        ask: ApprovalRequest,
+        request: ApprovalRequest,
     },
     /// An approval is invalid.
-    NotApproved {
+    InvalidApproval {
         /// Name of the mirror.
         mirror: String,
         /// Reason.
-        why: String,
+        reason: String,
     },
     /// The target of a mirror cannot be read or changed. The mirror retries.
-    Failing {
+    TargetFailing {
         /// Name of the mirror.
         mirror: String,
         /// Cause.
-        why: String,
+        reason: String,
     },
     /// Entries of a mirror were missing after a restart or an external change of the target. The mirror adds the
     /// entries again.
-    Lost {
+    EntriesLost {
         /// Name of the mirror.
         mirror: String,
         /// Number of missing entries.
         missing: usize,
         /// Change of the target.
-        why: String,
+        reason: String,
     },
     /// The target of a mirror can be read and changed again.
-    Works {
+    TargetRecovered {
         /// Name of the mirror.
         mirror: String,
     },
     /// A sink cannot be opened: a secret or a certificate is unreadable. Opening is retried. Other sinks are not
     /// affected.
-    Unopened {
+    SinkNotOpened {
         /// Name of the sink.
         sink: String,
         /// Cause.
-        why: String,
+        reason: String,
     },
     /// A sink was opened after failed attempts.
-    Opened {
+    SinkOpened {
         /// Name of the sink.
         sink: String,
     },
     /// The credentials of a mirror were replaced, and the mirror uses the new credentials.
-    Reopened {
+    CredentialsReplaced {
         /// Name of the sink.
         sink: String,
     },
     /// The credentials of a mirror were replaced, but are unusable. The mirror continues with the earlier credentials.
-    NotReopened {
+    CredentialsUnusable {
         /// Name of the sink.
         sink: String,
         /// Cause.
-        why: String,
+        reason: String,
     },
     /// A long-lived task ended unexpectedly and is restarted.
     TaskEnded {
         /// Name of the task.
         task: String,
         /// Cause.
-        why: String,
+        reason: String,
         /// Delay until the restart.
         delay: Duration,
     },
@@ -186,53 +186,53 @@ pub enum EngineEvent {
 impl fmt::Display for EngineEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed { rule, expression, object, why, times } => {
+            Self::RuleFailed { rule, expression, object, reason, failures: times } => {
                 let often = if *times > 1 { format!(" ({times} times)") } else { String::new() };
-                write!(f, "rule {rule}: `{expression}` failed for {object}, the rule does not fire: {why}{often}")
+                write!(f, "rule {rule}: `{expression}` failed for {object}, the rule does not fire: {reason}{often}")
             }
-            Self::Anew { of, why } => {
+            Self::CheckpointDiscarded { source: of, reason } => {
                 write!(
                     f,
-                    "{of}: cannot restore the checkpoint: {why}; listed again, rules may miss changes since the checkpoint"
+                    "{of}: cannot restore the checkpoint: {reason}; listed again, rules may miss changes since the checkpoint"
                 )
             }
-            Self::CheckpointUnsupported { of, why } => write!(f, "{of}: {why}"),
-            Self::Troubled { sink, why, waiting } => {
-                write!(f, "sink {sink}: {why}; retrying, {waiting} messages pending")
+            Self::CheckpointUnsupported { source: of, reason } => write!(f, "{of}: {reason}"),
+            Self::SinkFailing { sink, reason, waiting } => {
+                write!(f, "sink {sink}: {reason}; retrying, {waiting} messages pending")
             }
-            Self::Recovered { sink, waiting } => {
+            Self::SinkRecovered { sink, waiting } => {
                 write!(f, "sink {sink}: messages are accepted again, {waiting} messages pending")
             }
-            Self::GivenUp { sink, id, why, attempts } => {
+            Self::DeadLettered { sink, id, reason, attempts } => {
                 let again = "`steadfast notify redrive` delivers it again";
-                write!(f, "sink {sink}: {id} is a dead letter after {attempts} attempts: {why}; {again}")
+                write!(f, "sink {sink}: {id} is a dead letter after {attempts} attempts: {reason}; {again}")
             }
-            Self::NoPlace { sink, file, why } => {
+            Self::DeadLetterNotStored { sink, file, reason } => {
                 let file = file.display();
                 write!(
                     f,
-                    "sink {sink}: cannot add a dead letter to {file}: {why}; messages are retried until dead letters can be added"
+                    "sink {sink}: cannot add a dead letter to {file}: {reason}; messages are retried until dead letters can be added"
                 )
             }
-            Self::Unclear { mirror, why, objects } => {
+            Self::EntriesUnknown { mirror, reason, objects } => {
                 let more = if *objects > 1 { format!(" (and {} more objects)", objects - 1) } else { String::new() };
-                write!(f, "mirror {mirror}: the entries of an object stay unchanged: {}{more}", escaped(why))
+                write!(f, "mirror {mirror}: the entries of an object stay unchanged: {}{more}", escaped(reason))
             }
-            Self::Clear { mirror } => {
+            Self::EntriesKnown { mirror } => {
                 write!(f, "mirror {mirror}: the entries of all objects are valid again")
             }
-            Self::LeftAlone { mirror, entry, why, others } => {
+            Self::EntrySkipped { mirror, entry, reason, others } => {
                 let more = if *others > 0 { format!(" (and {others} more entries)") } else { String::new() };
-                write!(f, "mirror {mirror}: the entry {} is skipped: {}{more}", escaped(entry), escaped(why))
+                write!(f, "mirror {mirror}: the entry {} is skipped: {}{more}", escaped(entry), escaped(reason))
             }
-            Self::Contested { mirror, keys } => {
-                let keys = some(keys);
-                let why =
+            Self::ConflictingEntries { mirror, keys } => {
+                let keys = first_names(keys);
+                let reason =
                     "ready entries take precedence, then entries of earlier rules; use a unique key for each entry";
-                write!(f, "mirror {mirror}: several entries with different contents for {keys}: {why}")
+                write!(f, "mirror {mirror}: several entries with different contents for {keys}: {reason}")
             }
-            Self::Asks { mirror, ask: ApprovalRequest { id, group, names, of } } => {
-                let (count, names) = (names.len(), some(names));
+            Self::ApprovalRequired { mirror, request: ApprovalRequest { id, group, names, of } } => {
+                let (count, names) = (names.len(), first_names(names));
                 let of_group = if group.is_empty() { String::new() } else { format!(" of the group {group}") };
                 let remedy = format!("`steadfast notify approve -c FILE {mirror} {id}` approves the removal");
                 write!(
@@ -240,41 +240,41 @@ impl fmt::Display for EngineEvent {
                     "mirror {mirror}: removing {count} of {of} entries{of_group} needs approval ({names}); {remedy}"
                 )
             }
-            Self::Approved { mirror, ask: ApprovalRequest { names, .. } } => {
-                let (count, names) = (names.len(), some(names));
+            Self::Approved { mirror, request: ApprovalRequest { names, .. } } => {
+                let (count, names) = (names.len(), first_names(names));
                 write!(f, "mirror {mirror}: approved the removal of {count} entries ({names})")
             }
-            Self::NotApproved { mirror, why } => write!(f, "mirror {mirror}: the approval is invalid: {why}"),
-            Self::Failing { mirror, why } => write!(f, "mirror {mirror}: {why}; retrying"),
-            Self::Lost { mirror, missing, why } => {
+            Self::InvalidApproval { mirror, reason } => write!(f, "mirror {mirror}: the approval is invalid: {reason}"),
+            Self::TargetFailing { mirror, reason } => write!(f, "mirror {mirror}: {reason}; retrying"),
+            Self::EntriesLost { mirror, missing, reason } => {
                 let (entries, are) = if *missing == 1 { ("entry", "is") } else { ("entries", "are") };
-                write!(f, "mirror {mirror}: {missing} {entries} missing at the target {are} added again: {why}")
+                write!(f, "mirror {mirror}: {missing} {entries} missing at the target {are} added again: {reason}")
             }
-            Self::Works { mirror } => write!(f, "mirror {mirror}: the target can be read and changed again"),
-            Self::Unopened { sink, why } => {
-                write!(f, "sink {sink}: cannot be opened: {why}; retried, other sinks are not affected")
+            Self::TargetRecovered { mirror } => write!(f, "mirror {mirror}: the target can be read and changed again"),
+            Self::SinkNotOpened { sink, reason } => {
+                write!(f, "sink {sink}: cannot be opened: {reason}; retried, other sinks are not affected")
             }
-            Self::Opened { sink } => write!(f, "sink {sink}: opened"),
-            Self::Reopened { sink } => write!(f, "sink {sink}: uses its replaced secret or certificate"),
-            Self::NotReopened { sink, why } => {
+            Self::SinkOpened { sink } => write!(f, "sink {sink}: opened"),
+            Self::CredentialsReplaced { sink } => write!(f, "sink {sink}: uses its replaced secret or certificate"),
+            Self::CredentialsUnusable { sink, reason } => {
                 write!(
                     f,
-                    "sink {sink}: its replaced secret or certificate cannot be used: {why}; continues with the earlier one"
+                    "sink {sink}: its replaced secret or certificate cannot be used: {reason}; continues with the earlier one"
                 )
             }
-            Self::TaskEnded { task, why, delay } => {
+            Self::TaskEnded { task, reason, delay } => {
                 let delay = delay.as_secs();
-                write!(f, "task {task}: ended unexpectedly: {why}; restarted in {delay} s; please report this as a bug")
+                write!(f, "task {task}: ended unexpectedly: {reason}; restarted in {delay} s; please report this as a bug")
             }
         }
     }
 }
 
 /// Returns the first names, and the number of further names.
-fn some(names: &[String]) -> String {
-    const TOLD: usize = 5;
-    let first = names.iter().take(TOLD).map(|name| escaped(name)).collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(TOLD) {
+fn first_names(names: &[String]) -> String {
+    const MAX_LISTED: usize = 5;
+    let first = names.iter().take(MAX_LISTED).map(|name| escaped(name)).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_LISTED) {
         0 => first,
         more => format!("{first} and {more} more"),
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::change::{Change, State, Subject};
 use crate::config::EventKind;
 use crate::lookups::Lookups;
-use crate::rule::{Compiled, Verdict};
+use crate::rule::{CompiledRule, Verdict};
 
 /// Reason why a rule does not cover an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum NotCovered {
 ///
 /// `lookups` are the objects for lookups. Without `lookups`, a rule with lookups fails.
 pub fn explain(
-    rule: &Compiled,
+    rule: &CompiledRule,
     subject: &Subject,
     looked_at: Result<&Value, NotCovered>,
     lookups: Option<&Arc<Lookups>>,
@@ -41,8 +41,8 @@ pub fn explain(
     };
     let object = match looked_at {
         Ok(object) => object,
-        Err(why) => {
-            line(match why {
+        Err(reason) => {
+            line(match reason {
                 NotCovered::Cluster => {
                     format!("does not apply: the rule covers the clusters {}", config.clusters.join(", "))
                 }
@@ -83,9 +83,9 @@ pub fn explain(
             ..Change::new(String::new(), kind, subject.clone(), Timestamp::now())
         };
         let (name, change) = (kind.name(), Arc::new(change));
-        let verdict = rule.judge(&change);
+        let verdict = rule.evaluate_change(&change);
         if kind != EventKind::Deleted {
-            recheck_at = recheck_at.into_iter().chain(rule.outlook(&change).1).min();
+            recheck_at = recheck_at.into_iter().chain(rule.project_with_recheck(&change).1).min();
             reads.extend(change.lookups.iter().flat_map(|lookups| lookups.reads()));
         }
         line(match verdict {
@@ -96,11 +96,11 @@ pub fn explain(
             Verdict::DoesNotHold if kind == EventKind::Updated && !rule.paths().is_empty() => {
                 format!("{name}: does not fire while {} stays the same", rule.paths().join(", "))
             }
-            Verdict::DoesNotHold if kind == EventKind::Updated && !rule.is_of_states() => {
+            Verdict::DoesNotHold if kind == EventKind::Updated && !rule.compares_states() => {
                 format!("{name}: does not fire without a change; `when` depends on `old`")
             }
             Verdict::DoesNotHold => format!("{name}: does not fire, `when` is false"),
-            Verdict::Failed { expression, why } => format!("{name}: does not fire, `{expression}` fails: {why}"),
+            Verdict::Failed { expression, reason } => format!("{name}: does not fire, `{expression}` fails: {reason}"),
         });
     }
     for read in reads {
@@ -109,7 +109,7 @@ pub fn explain(
     if let Some(at) = recheck_at {
         line(format!("evaluated again at {at}, when the result may change"));
     }
-    if rule.is_of_states() {
+    if rule.compares_states() {
         line("an unchanged result is not sent again".to_owned());
     }
     text

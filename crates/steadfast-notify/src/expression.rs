@@ -31,11 +31,11 @@ pub(crate) struct Expression {
     program: Program,
     is_of_entries: bool,
     /// True if the expression depends on the change: on `old` or `changed(…)`.
-    pub(crate) is_of_changes: bool,
+    pub(crate) compares_changes: bool,
     /// Verbatim arguments of `changed(…)`.
     pub(crate) paths: Vec<String>,
     /// True if the expression depends on the time.
-    pub(crate) is_of_time: bool,
+    pub(crate) depends_on_time: bool,
     /// Verbatim names of looked-up resources, with the number of characters before each name.
     pub(crate) lookups: Vec<(String, usize)>,
     /// Fields and constants in the expression.
@@ -46,7 +46,7 @@ impl Expression {
     /// Parses and checks `text`. The flaws are in the order of the text.
     pub(crate) fn compile(text: &str, purpose: Purpose) -> Result<Self, Vec<ExpressionError>> {
         let program = Program::compile(text)
-            .map_err(|error| vec![ExpressionError { offset: letters_before(text, error.at), what: error.message }])?;
+            .map_err(|error| vec![ExpressionError { offset: letters_before(text, error.at), description: error.message }])?;
         let mut checker = Checker::new(text);
         checker.check(program.root(), purpose);
         let Checker { mut flaws, paths, reads_old, reads_now: is_of_time, lookups, .. } = checker;
@@ -58,7 +58,7 @@ impl Expression {
         let is_of_entries = matches!(purpose, Purpose::Entries(_));
         let roots = if let Purpose::Body(names) = purpose { names } else { &STATES };
         let uses = Uses::of(text, roots);
-        Ok(Self { text: text.to_owned(), program, is_of_entries, is_of_changes, paths, is_of_time, lookups, uses })
+        Ok(Self { text: text.to_owned(), program, is_of_entries, compares_changes: is_of_changes, paths, depends_on_time: is_of_time, lookups, uses })
     }
 
     /// Returns the field names if the expression is a map with constant keys.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::expression::{Chain, Step};
 use crate::plan::Plan;
 use crate::problem::Problem;
-use crate::rule::Compiled;
+use crate::rule::CompiledRule;
 
 /// Maximum number of consecutive references. Schemas of custom resources may be recursive.
 const MAX_REFERENCES: usize = 32;
@@ -42,7 +42,7 @@ pub struct Typed<'a> {
 struct Unknown {
     /// Index of the unknown step.
     step: usize,
-    what: String,
+    description: String,
 }
 
 impl Schemas {
@@ -87,7 +87,7 @@ impl Schemas {
         let mut schema = self.resolved(of)?;
         let mut path = String::new();
         for (number, step) in steps.iter().enumerate() {
-            let unknown = |what: String| Some(Unknown { step: number, what });
+            let unknown = |description: String| Some(Unknown { step: number, description });
             // An IntOrString has no fixed type, so its fields are unknown.
             if schema["x-kubernetes-int-or-string"] == true {
                 return None;
@@ -132,7 +132,7 @@ impl Schemas {
 impl Plan {
     /// Returns problems for selected fields in the expressions of `rule` that exist in none of `resources`, the
     /// complete list of the rule's resources.
-    pub fn unknown_fields(&self, rule: &Compiled, resources: &[Typed<'_>]) -> Vec<Problem> {
+    pub fn unknown_fields(&self, rule: &CompiledRule, resources: &[Typed<'_>]) -> Vec<Problem> {
         let mut problems = Vec::new();
         let expressions = [("when", &rule.when, &rule.config.when), ("send", &rule.send, &rule.config.send)];
         for (field, expression, text) in expressions {
@@ -147,11 +147,11 @@ impl Plan {
                 // resource is enough.
                 let Some(unknown) = unknown.collect::<Option<Vec<_>>>() else { continue };
                 let Some((resource, unknown)) = unknown.into_iter().next() else { continue };
-                let what = format!("{field}: {resource}: {}", unknown.what);
+                let description = format!("{field}: {resource}: {}", unknown.description);
                 let path = format!("rules[{}].{field}", rule.number);
                 let remedy = "correct the name; `kubectl explain` lists the fields";
                 let offset = offset(text, chain, unknown.step);
-                let problem = self.document().problem_within(&path, text, offset, what, remedy);
+                let problem = self.document().problem_within(&path, text, offset, description, remedy);
                 if !problems.contains(&problem) {
                     problems.push(problem);
                 }

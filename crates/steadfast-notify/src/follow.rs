@@ -26,7 +26,7 @@ use crate::lookups::LookupCaches;
 use crate::parked::Parked;
 use crate::recheck::Recheck;
 use crate::replication::{DeliveryDecision, position_name, recheck_name};
-use crate::rule::Compiled;
+use crate::rule::CompiledRule;
 use crate::short_hash::short_hash;
 use crate::source::{Source, WatchSpec, json_with_type, subject};
 use crate::subject::Subject;
@@ -36,12 +36,12 @@ use crate::worker::MAX_PENDING_MESSAGES;
 
 /// Number of pending changes that a rule without a checkpoint keeps separate. Beyond the limit, the pending changes of
 /// each object are merged into one.
-const WAITING: usize = 1024;
+const MAX_SEPARATE_CHANGES: usize = 1024;
 
 /// Maximum number of objects with unsettled changes, for each rule and sink. The limit is divided among namespaces,
 /// like the queue of a sink, so that one namespace does not block others. Twice the queue length, since changes beyond
 /// the queue's limit count too.
-const UNSETTLED_SHARE: usize = 2 * MAX_PENDING_MESSAGES;
+const MAX_UNSETTLED_OBJECTS: usize = 2 * MAX_PENDING_MESSAGES;
 
 /// Deadline of a durable handler. A message is settled after `give_up_after` at the latest, which can be as long as
 /// the longest [`Span`].
@@ -61,7 +61,7 @@ pub struct RuleSubscription {
     /// Task for messages caused by time or lookups, if the rule depends on either.
     recheck: Option<Supervised>,
     /// Rule of the recheck task.
-    rule: Option<Arc<Compiled>>,
+    rule: Option<Arc<CompiledRule>>,
     /// Watermark of the recheck task.
     watermark: Option<Arc<Watermark>>,
 }
@@ -79,7 +79,7 @@ impl RuleSubscription {
     /// # Errors
     ///
     /// Returns the informer's error text if the informer cannot be started or rejects the handler.
-    pub fn begin(
+    pub fn start(
         watch_spec: &WatchSpec,
         source: &Source,
         sinks: &[&str],
@@ -92,7 +92,7 @@ impl RuleSubscription {
         // An earlier release used one handler for all sinks of a rule. Each sink continues from the position of that
         // handler.
         if is_kept {
-            take_over(&informer, &source.rule, sinks);
+            migrate_older_version(&informer, &source.rule, sinks);
         }
         let mut following = BTreeMap::new();
         for &sink in sinks {
@@ -100,7 +100,7 @@ impl RuleSubscription {
             let mut known = known.remove(sink);
             let watermark = known.as_ref().and_then(|known| known.watermark.clone()).or_else(|| {
                 // A reused handler already has a watermark, if needed.
-                let rule = rule.as_ref().filter(|rule| rule.is_of_context())?;
+                let rule = rule.as_ref().filter(|rule| rule.depends_on_context())?;
                 let folder = watch_spec.rechecks.as_deref();
                 // A replica continues from the positions of the leader, not from its own file.
                 let folder = folder.filter(|_| is_kept && !engine.replication().gate().is_replicated());
@@ -131,7 +131,7 @@ impl RuleSubscription {
             }
             let recheck = handler_context.recheck(&informer);
             let registered =
-                if is_kept { handler_context.durably(&informer) } else { handler_context.in_passing(&informer) };
+                if is_kept { handler_context.register_durable(&informer) } else { handler_context.register_plain(&informer) };
             let registered = registered.map_err(|error| error.to_string())?;
             following.insert(sink.to_owned(), Self { registered, recheck, rule, watermark });
         }
@@ -188,7 +188,7 @@ impl Drop for RuleSubscription {
 }
 
 /// Opens the watermark of a rule and sink, and restores the results of an earlier run in the engine.
-fn watermark(engine: &Engine, rule: &Compiled, source: &Source, sink: &str, folder: Option<&Path>) -> Arc<Watermark> {
+fn watermark(engine: &Engine, rule: &CompiledRule, source: &Source, sink: &str, folder: Option<&Path>) -> Arc<Watermark> {
     let watermark = Watermark::open(&position_name(source, sink), rule, folder);
     let results = watermark.results().into_iter().map(|(namespace, name, uid, result)| {
         let (cluster, resource) = (source.cluster.clone(), source.resource_name());
@@ -200,13 +200,13 @@ fn watermark(engine: &Engine, rule: &Compiled, source: &Source, sink: &str, fold
         };
         (Subject { cluster, resource, namespace, name, uid }, hash)
     });
-    engine.adopt(&source.rule, sink, results);
+    engine.restore_results(&source.rule, sink, results);
     watermark
 }
 
 /// Migrates the state of an older version, which acknowledged a change once for all sinks of a rule. Changes pending
 /// for the rule become pending for each sink.
-fn take_over(informer: &Informer<Lazy<DynamicObject>>, rule: &str, sinks: &[&str]) {
+fn migrate_older_version(informer: &Informer<Lazy<DynamicObject>>, rule: &str, sinks: &[&str]) {
     let successors: Vec<String> = sinks.iter().map(|sink| durable_name(rule, sink)).collect();
     let successors: Vec<&str> = successors.iter().map(String::as_str).collect();
     informer.replace_durable(&bounded(rule), &successors);
@@ -261,7 +261,7 @@ struct HandlerContext {
 impl HandlerContext {
     /// Starts the task for messages caused by time or lookups, if the rule depends on either.
     fn recheck(&self, informer: &Informer<Lazy<DynamicObject>>) -> Option<Supervised> {
-        let rule = self.engine.rule(&self.source.rule).filter(|rule| rule.is_of_context())?;
+        let rule = self.engine.rule(&self.source.rule).filter(|rule| rule.depends_on_context())?;
         let recheck = Arc::new(Recheck {
             source: self.source.clone(),
             rule,
@@ -277,19 +277,19 @@ impl HandlerContext {
         Some(self.engine.supervise(name, move || recheck.clone().run()))
     }
 
-    fn in_passing(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
-        let parked = Arc::new(Parked::new(WAITING));
-        let passing = Passing { handler_context: Arc::new(self), parked, tasks: Mutex::default() };
-        informer.handler().deliver_each(WAITING).add_async_handler(passing).map(Registered::Passing)
+    fn register_plain(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
+        let parked = Arc::new(Parked::new(MAX_SEPARATE_CHANGES));
+        let passing = ParkingHandler { handler_context: Arc::new(self), parked, tasks: Mutex::default() };
+        informer.handler().deliver_each(MAX_SEPARATE_CHANGES).add_async_handler(passing).map(Registered::Passing)
     }
 
     /// Passes an event without a durable record.
-    async fn pass(&self, event: &Event<Lazy<DynamicObject>>) {
+    async fn pass_to_engine(&self, event: &Event<Lazy<DynamicObject>>) {
         let (rule, sink) = (&self.source.rule, &self.sink);
         if self.engine.replication().gate().permit().is_none() {
             // A standby replica only observes the result: without a record, nothing is pending after a restart either.
             if let Some(change) = self.change(event, false) {
-                self.engine.observe(rule, sink, change).await;
+                self.engine.record_settled(rule, sink, change).await;
             }
             return;
         }
@@ -297,10 +297,10 @@ impl HandlerContext {
         self.engine.accept_current(rule, sink, &key, self.watermark.as_ref(), change, || {}).await;
     }
 
-    fn durably(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
+    fn register_durable(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
         let (name, handler_context) = (durable_name(&self.source.rule, &self.sink), Arc::new(self));
         // Twice the share: one namespace with an unreachable receiver cannot use all slots.
-        let durable = informer.durable(&name).concurrency(2 * UNSETTLED_SHARE).namespace_share(UNSETTLED_SHARE);
+        let durable = informer.durable(&name).concurrency(2 * MAX_UNSETTLED_OBJECTS).namespace_share(MAX_UNSETTLED_OBJECTS);
         let durable = durable.deadline(SETTLE_TIMEOUT);
         // Another replica may have delivered the creation of an object, so the deletion must be delivered, too.
         let durable = durable.unseen_deletions(handler_context.engine.replication().gate().is_replicated());
@@ -326,14 +326,14 @@ impl HandlerContext {
             event => number(event.object().version()),
         };
         // After a failure, the result of this change may be recorded without a delivery.
-        let mut again = reported.failures > 0;
+        let mut is_repeated = reported.failures > 0;
         loop {
             let (rule, sink) = (&self.source.rule, &self.sink);
             // Waits until this replica leads or the leader has settled this version.
-            let is_missed = match replication.turn(&self.position, version).await {
+            let is_missed = match replication.wait_for_decision(&self.position, version).await {
                 DeliveryDecision::Settled => {
-                    if let Some(change) = self.change(&reported.event, again) {
-                        self.engine.observe(rule, sink, change).await;
+                    if let Some(change) = self.change(&reported.event, is_repeated) {
+                        self.engine.record_settled(rule, sink, change).await;
                     }
                     return Ok(());
                 }
@@ -342,7 +342,7 @@ impl HandlerContext {
             let (settled, settlement) = oneshot::channel();
             let key = reported.event.object().key().to_string();
             let change = || {
-                let mut change = self.change(&reported.event, again)?;
+                let mut change = self.change(&reported.event, is_repeated)?;
                 if is_missed {
                     // `initial` would suppress a message that the previous leader has not delivered.
                     Arc::make_mut(&mut change).initial = false;
@@ -358,23 +358,23 @@ impl HandlerContext {
             match settlement.await {
                 Ok(()) => return Ok(()),
                 // The term ended before the delivery completed. The next leader may have delivered the message already.
-                Err(_) if replication.gate().is_replicated() => again = true,
+                Err(_) if replication.gate().is_replicated() => is_repeated = true,
                 Err(_) => return Err("the message was dropped before delivery"),
             }
         }
     }
 
-    /// Converts an event into a change. `again` marks a repeated delivery of an unsettled change.
-    fn change(&self, event: &Event<Lazy<DynamicObject>>, again: bool) -> Option<Arc<Change>> {
+    /// Converts an event into a change. `is_repeated` marks a repeated delivery of an unsettled change.
+    fn change(&self, event: &Event<Lazy<DynamicObject>>, is_repeated: bool) -> Option<Arc<Change>> {
         match event.decoded() {
             Ok(event) => {
-                let mut change = change(&self.source, &self.resource, &event, (self.clock)(), again)?;
+                let mut change = change(&self.source, &self.resource, &event, (self.clock)(), is_repeated)?;
                 change.lookups = self.caches.as_ref().map(LookupCaches::snapshot);
                 Some(Arc::new(change))
             }
             Err(error) => {
                 let (resource, key, cluster) = (&self.resource, event.object().key(), &self.source.cluster);
-                self.engine.overlook(&self.source.rule, format!("{resource} {key} of {cluster}"), error.to_string());
+                self.engine.skip_undecodable(&self.source.rule, format!("{resource} {key} of {cluster}"), error.to_string());
                 None
             }
         }
@@ -383,21 +383,21 @@ impl HandlerContext {
 
 /// Handler without acknowledgements. Events of an object are parked if the evaluation is uncertain, or if the namespace
 /// has used up its share of the sink's queue. Parked events do not delay events of other objects.
-struct Passing {
+struct ParkingHandler {
     handler_context: Arc<HandlerContext>,
     parked: Arc<Parked<Lazy<DynamicObject>>>,
     /// One task for each object with parked events.
     tasks: Mutex<JoinSet<()>>,
 }
 
-impl AsyncHandler<Lazy<DynamicObject>> for Passing {
+impl AsyncHandler<Lazy<DynamicObject>> for ParkingHandler {
     async fn handle(&self, event: Event<Lazy<DynamicObject>>, _: Call) {
         let handler_context = &self.handler_context;
         if handler_context.engine.replication().gate().permit().is_none() {
-            return handler_context.pass(&event).await;
+            return handler_context.pass_to_engine(&event).await;
         }
         // Events of one object stay in order: a parked object collects its later events.
-        let Some(event) = self.parked.follow_up(event) else { return };
+        let Some(event) = self.parked.park_if_waiting(event) else { return };
         let (rule, sink, watermark) =
             (&handler_context.source.rule, &handler_context.sink, handler_context.watermark.as_ref());
         let change = || handler_context.change(&event, false);
@@ -415,7 +415,7 @@ impl AsyncHandler<Lazy<DynamicObject>> for Passing {
             while let Some(event) = parked.first(&key) {
                 // The event stays at the front until it is passed, so that later events of the object are parked behind
                 // it.
-                handler_context.pass(&event).await;
+                handler_context.pass_to_engine(&event).await;
                 parked.done(&key);
             }
         });
@@ -425,12 +425,12 @@ impl AsyncHandler<Lazy<DynamicObject>> for Passing {
 /// Converts an event into a change. `None` for a resync, which changes nothing.
 ///
 /// The ID depends only on data of the server. Equal events have equal IDs in all runs and replicas.
-fn change(source: &Source, resource: &str, event: &Event<DynamicObject>, at: Timestamp, again: bool) -> Option<Change> {
+fn change(source: &Source, resource: &str, event: &Event<DynamicObject>, at: Timestamp, is_repeated: bool) -> Option<Change> {
     let state = |object: &Object<DynamicObject>| Some(State::new(json_with_type(object, &source.resource)));
     let object = event.object();
     let subject = subject(source, resource, object);
     let id = format!("{}@{}", subject.identity(), object.version());
-    let mut change = Change { again, ..Change::new(id, EventKind::Added, subject, at) };
+    let mut change = Change { is_repeated, ..Change::new(id, EventKind::Added, subject, at) };
     match event {
         Event::Added { object, initial } => {
             (change.new, change.initial) = (state(object), *initial);

@@ -52,10 +52,10 @@ impl Plan {
             let nftables = sink.nftables.as_ref().map(|nftables| ("nftables", &nftables.command, PathBuf::new(), None));
             for (kind, command, folder, path) in exec.into_iter().chain(nftables) {
                 let Some(program) = command.first() else { continue };
-                if let Err(why) = program::find(program, &folder, path.or_else(|| std::env::var_os("PATH"))) {
+                if let Err(reason) = program::find(program, &folder, path.or_else(|| std::env::var_os("PATH"))) {
                     let path = format!("{name}.{kind}.command");
                     let remedy = "install the program, or correct the name";
-                    findings.problems.push(self.problem_with_sink(&path, why, remedy));
+                    findings.problems.push(self.problem_with_sink(&path, reason, remedy));
                 }
             }
         }
@@ -73,13 +73,13 @@ impl Plan {
             }
             for constant in send.uses.maps.iter().flatten().filter(|constant| constant.field == "key") {
                 let path = format!("rules[{}].send", rule.number);
-                let what = format!(
+                let description = format!(
                     "{path}: all objects of the rule share the key {}: only one object gets an entry",
                     constant.value
                 );
                 let offset = text.get(..constant.offset).map_or(0, |before| before.chars().count());
                 let remedy = "remove `key`, build the key from `object.metadata`, or select one object by `fields` and `namespaces`";
-                let problem = self.document().problem_within(&path, text, offset, what, remedy);
+                let problem = self.document().problem_within(&path, text, offset, description, remedy);
                 if !findings.warnings.contains(&problem) {
                     findings.warnings.push(problem);
                 }
@@ -90,9 +90,9 @@ impl Plan {
     /// Inspects the verbatim value of a sink, recursively: secrets and certificates can be anywhere.
     fn inspect_part(&self, path: &str, written: &Value, findings: &mut Findings) {
         if let Some(from) = secret(written) {
-            if let Err(why) = Secret::read(&from, &self.folder) {
+            if let Err(reason) = Secret::read(&from, &self.folder) {
                 let remedy = "store the secret there, or correct the reference";
-                findings.problems.push(self.problem_with_sink(path, why, remedy));
+                findings.problems.push(self.problem_with_sink(path, reason, remedy));
             }
             return;
         }
@@ -114,20 +114,20 @@ impl Plan {
             self.judge(&format!("{path}.certificate_file"), certificate::own(&file, now), findings);
         }
         if let (Some(certificate), Some(key)) = (file("certificate_file"), file("key_file"))
-            && let Err(what) = certificate::pair(&certificate, &key)
+            && let Err(description) = certificate::pair(&certificate, &key)
         {
             let remedy = "configure the key of the certificate";
-            findings.problems.push(self.problem_with_sink(&format!("{path}.key_file"), what, remedy));
+            findings.problems.push(self.problem_with_sink(&format!("{path}.key_file"), description, remedy));
         }
     }
 
     fn judge(&self, path: &str, judged: CertificateStatus, findings: &mut Findings) {
-        let (into, what) = match judged {
+        let (into, description) = match judged {
             CertificateStatus::Good => return,
-            CertificateStatus::ExpiresSoon(what) => (&mut findings.warnings, what),
-            CertificateStatus::Bad(what) => (&mut findings.problems, what),
+            CertificateStatus::ExpiresSoon(description) => (&mut findings.warnings, description),
+            CertificateStatus::Bad(description) => (&mut findings.problems, description),
         };
-        into.push(self.problem_with_sink(path, what, RENEW));
+        into.push(self.problem_with_sink(path, description, RENEW));
     }
 }
 

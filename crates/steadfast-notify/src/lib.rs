@@ -15,7 +15,7 @@
 //! | watch the resources of rules | [`Source`], [`WatchSpec`], [`RuleSubscription`], [`Lookups`] |
 //! | evaluate rules | [`change::Change`], [`rule::Verdict`], [`message::Message`], [`explain::explain`] |
 //! | deliver messages | [`Engine`], [`Streams`], [`sink::Stream`], [`outcome::Outcome`], [`outbox::Outbox`] |
-//! | observe deliveries | [`engine_event::EngineEvent`], [`Counts`], [`SinkStats`] |
+//! | observe deliveries | [`engine_event::EngineEvent`], [`EngineStats`], [`SinkStats`] |
 //! | repeat abandoned deliveries | [`dead_letter::DeadLetters`], [`redrive()`] |
 //! | keep external systems equal to rules | [`MirrorTask`], [`MirrorContext`], [`MirrorView`], [`MirrorStatus`], [`Approvals`] |
 //! | preview a mirror | [`preview_mirrors`], [`MirrorPreview`] |
@@ -97,7 +97,7 @@ mod wake;
 mod watermark;
 mod worker;
 
-pub use engine::{Counts, Engine, Streams};
+pub use engine::{EngineStats, Engine, Streams};
 pub use fields::{Schemas, Typed};
 pub use follow::{RuleSubscription, forget_others};
 pub use inspect::Findings;

@@ -105,7 +105,7 @@ impl LookupCaches {
 
 /// Starts the informers of `looked_up`, and returns one snapshot for a command that evaluates a rule once.
 ///
-/// Waits at most `patience` until no cache is in doubt. Lookups in caches that are still in doubt fail. Returns `None` if
+/// Waits at most `limit` until no cache is in doubt. Lookups in caches that are still in doubt fail. Returns `None` if
 /// `looked_up` is empty.
 ///
 /// # Errors
@@ -115,10 +115,10 @@ pub async fn look_up(
     watch_spec: &WatchSpec,
     cluster: &str,
     looked_up: &[LookedUp],
-    patience: Duration,
+    limit: Duration,
 ) -> Result<Option<Arc<Lookups>>, String> {
     let Some(caches) = LookupCaches::begin(watch_spec, cluster, looked_up)? else { return Ok(None) };
-    let _ = timeout(patience, caches.wait_until_certain()).await;
+    let _ = timeout(limit, caches.wait_until_certain()).await;
     Ok(Some(caches.snapshot()))
 }
 

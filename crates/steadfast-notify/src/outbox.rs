@@ -51,11 +51,11 @@ pub struct Outbox<T> {
 struct Pending<T> {
     message: Arc<Message>,
     number: u64,
-    put: Duration,
+    queued_at: Duration,
     not_before: Duration,
     attempts: u32,
     /// Set after the receiver rejected a batch with this message. Separate batches identify the rejected message.
-    alone: bool,
+    is_separate: bool,
     tokens: Vec<T>,
 }
 
@@ -92,7 +92,7 @@ impl<T> Outbox<T> {
     }
 
     /// Changes the delivery settings. Pending messages are retained.
-    pub fn deliver_as(&mut self, delivery: Delivery) {
+    pub fn reconfigure(&mut self, delivery: Delivery) {
         if delivery.rate != self.delivery.rate {
             self.bucket = Bucket::new(delivery.rate);
         }
@@ -129,8 +129,8 @@ impl<T> Outbox<T> {
 
     /// Returns the insertion time of the oldest unsettled message.
     pub fn oldest(&self) -> Option<Duration> {
-        let queued = self.queues.values().filter_map(VecDeque::front).map(|pending| pending.put);
-        let in_flight = self.in_flight.values().flat_map(|batch| &batch.items).map(|(_, pending)| pending.put);
+        let queued = self.queues.values().filter_map(VecDeque::front).map(|pending| pending.queued_at);
+        let in_flight = self.in_flight.values().flat_map(|batch| &batch.items).map(|(_, pending)| pending.queued_at);
         queued.chain(in_flight).min()
     }
 
@@ -170,7 +170,7 @@ impl<T> Outbox<T> {
         self.next += 1;
         let not_before = now.saturating_add(debounce);
         let tokens = vec![token];
-        queue.push_back(Pending { message, number, put: now, not_before, attempts: 0, alone: false, tokens });
+        queue.push_back(Pending { message, number, queued_at: now, not_before, attempts: 0, is_separate: false, tokens });
         self.len += 1;
         *self.by_namespace.entry(key.tenant()).or_default() += 1;
         let is_first = queue.len() == 1;
@@ -189,7 +189,7 @@ impl<T> Outbox<T> {
         // Only the first message of a key is ready, so that the messages of an object stay in order.
         match self.queues.get(&key).and_then(VecDeque::front) {
             Some(first) => {
-                self.by_age.insert((first.put, (first.not_before, first.number, key.clone())));
+                self.by_age.insert((first.queued_at, (first.not_before, first.number, key.clone())));
                 self.tenants.insert(first.not_before, first.number, key);
             }
             None => drop(self.queues.remove(&key)),
@@ -254,7 +254,7 @@ impl<T> Outbox<T> {
         while items.len() < self.delivery.batch.max(1) {
             let queues = &self.queues;
             let is_alone =
-                |key: &OrderingKey| queues.get(key).and_then(VecDeque::front).is_some_and(|first| first.alone);
+                |key: &OrderingKey| queues.get(key).and_then(VecDeque::front).is_some_and(|first| first.is_separate);
             let is_first = items.is_empty();
             let Some(ready) = self.tenants.take(now, limit, |key| is_first || !is_alone(key)) else { break };
             // `by_age` and `tenants` contain the same keys, and change together.
@@ -277,16 +277,16 @@ impl<T> Outbox<T> {
 
     fn forget_age(&mut self, ready: &Ready) {
         if let Some(first) = self.queues.get(&ready.2).and_then(VecDeque::front) {
-            self.by_age.remove(&(first.put, ready.clone()));
+            self.by_age.remove(&(first.queued_at, ready.clone()));
         }
     }
 
     /// Moves messages of a key into a batch. Returns true if the batch must not contain other messages.
     fn unload(&mut self, key: &OrderingKey, now: Duration, items: &mut Vec<(OrderingKey, Pending<T>)>) -> bool {
         let Some(queue) = self.queues.get_mut(key) else { return false };
-        let is_alone = queue.front().is_some_and(|first| first.alone);
+        let is_alone = queue.front().is_some_and(|first| first.is_separate);
         while items.len() < self.delivery.batch.max(1)
-            && queue.front().is_some_and(|first| first.not_before <= now && first.alone == is_alone)
+            && queue.front().is_some_and(|first| first.not_before <= now && first.is_separate == is_alone)
             && let Some(first) = queue.pop_front()
         {
             items.push((key.clone(), first));
@@ -317,20 +317,20 @@ impl<T> Outbox<T> {
         next.map(|at| at.max(self.bucket.next()))
     }
 
-    /// Records the result of a batch. `chance` returns random numbers from zero to one. `bury` stores a dead letter and
-    /// returns true on success. After a failure of `bury`, the message is retried.
+    /// Records the result of a batch. `chance` returns random numbers from zero to one. `dead_letter` stores a dead letter and
+    /// returns true on success. After a failure of `dead_letter`, the message is retried.
     pub fn settle(
         &mut self,
         now: Duration,
         number: u64,
         outcome: &Outcome,
         mut chance: impl FnMut() -> f64,
-        mut bury: impl FnMut(&Message, &str, u32) -> bool,
+        mut dead_letter: impl FnMut(&Message, &str, u32) -> bool,
     ) -> Vec<Settled<T>> {
         // The batch was abandoned or cleared in the meantime.
         let Some(InFlight { items, tenants }) = self.in_flight.remove(&number) else { return Vec::new() };
         match outcome {
-            Outcome::Busy { after, .. } => self.pause.begin(now, *after, &self.delivery, chance()),
+            Outcome::Busy { retry_after: after, .. } => self.pause.begin(now, *after, &self.delivery, chance()),
             // Another attempt may have started a pause, which must not end here.
             _ if self.pause.until(now).is_none() => self.pause.end(),
             _ => {}
@@ -344,19 +344,19 @@ impl<T> Outbox<T> {
             }
             pending.attempts = pending.attempts.saturating_add(1);
             // Measured from the addition, not from the first attempt.
-            let is_old = self.expires(pending.put) <= now;
+            let is_old = self.expires(pending.queued_at) <= now;
             let retry_at = now.saturating_add(self.wait(outcome, &pending, now, chance()));
             let (end, not_before) = match outcome {
                 Outcome::Delivered => (Some(true), now),
                 // The receiver does not identify the rejected message, so each message is sent in a separate batch.
-                Outcome::Refused { .. } if were_several => {
-                    pending.alone = true;
+                Outcome::Rejected { .. } if were_several => {
+                    pending.is_separate = true;
                     (None, now)
                 }
                 // Without space for the dead letter, the message stays and is retried.
-                Outcome::Refused { why } => (bury(&pending.message, why, pending.attempts).then_some(false), retry_at),
-                Outcome::Retry { why, .. } | Outcome::Busy { why, .. } if is_old => {
-                    (bury(&pending.message, why, pending.attempts).then_some(false), retry_at)
+                Outcome::Rejected { reason } => (dead_letter(&pending.message, reason, pending.attempts).then_some(false), retry_at),
+                Outcome::Retry { reason, .. } | Outcome::Busy { reason, .. } if is_old => {
+                    (dead_letter(&pending.message, reason, pending.attempts).then_some(false), retry_at)
                 }
                 Outcome::Retry { .. } => (None, retry_at),
                 // The pause of the sink already delays the next attempt.
@@ -416,11 +416,11 @@ impl<T> Outbox<T> {
     fn wait(&self, outcome: &Outcome, pending: &Pending<T>, now: Duration, chance: f64) -> Duration {
         let backoff = backoff(&self.delivery, pending.attempts, chance);
         let wait = match outcome {
-            Outcome::Retry { after: Some(after), .. } => backoff.max((*after).min(MAX_PEER_WAIT)),
+            Outcome::Retry { retry_after: Some(after), .. } => backoff.max((*after).min(MAX_PEER_WAIT)),
             _ => backoff,
         };
         // The last attempt is due exactly at the age limit.
-        let left = self.expires(pending.put).saturating_sub(now);
+        let left = self.expires(pending.queued_at).saturating_sub(now);
         if left.is_zero() { backoff } else { wait.min(left) }
     }
 }

@@ -10,20 +10,20 @@ pub enum Outcome {
     /// The attempt failed and may succeed later. Only the messages of this attempt are delayed.
     Retry {
         /// Delay requested by the receiver.
-        after: Option<Duration>,
+        retry_after: Option<Duration>,
         /// Cause, without secrets.
-        why: String,
+        reason: String,
     },
     /// The receiver temporarily rejects all requests (HTTP 429). The whole sink pauses.
     Busy {
         /// Delay requested by the receiver.
-        after: Option<Duration>,
+        retry_after: Option<Duration>,
         /// Cause, without secrets.
-        why: String,
+        reason: String,
     },
     /// The receiver permanently rejects these messages.
-    Refused {
+    Rejected {
         /// Cause, without secrets.
-        why: String,
+        reason: String,
     },
 }

@@ -30,7 +30,7 @@ impl<K> Parked<K> {
     }
 
     /// Appends the event to the parked events of the object. Returns the event if the object has no parked events.
-    pub(crate) fn follow_up(&self, event: Event<K>) -> Option<Event<K>> {
+    pub(crate) fn park_if_waiting(&self, event: Event<K>) -> Option<Event<K>> {
         let mut events = self.events();
         let is_full = events.count >= self.limit;
         let Events { queues, count } = &mut *events;
@@ -148,7 +148,7 @@ mod tests {
     fn passed(limit: usize, events: &[&str]) -> Vec<String> {
         let parked = Parked::new(limit);
         for one in events {
-            if let Some(event) = parked.follow_up(event(one)) {
+            if let Some(event) = parked.park_if_waiting(event(one)) {
                 parked.park(event);
             }
         }
@@ -192,7 +192,7 @@ mod tests {
         }
         for version in 2..9 {
             let (old, new) = (object("a", version - 1), object("a", version));
-            assert!(parked.follow_up(Event::Updated { old, new }).is_none());
+            assert!(parked.park_if_waiting(Event::Updated { old, new }).is_none());
         }
         assert_eq!(parked.events().count, 4, "the updates of one object are one event");
     }

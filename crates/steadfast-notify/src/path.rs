@@ -39,7 +39,7 @@ impl FromStr for FieldOf {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |why: &str| format!("{text:?} is not a valid path to a field such as `spec.replicas`: {why}");
+        let wrong = |reason: &str| format!("{text:?} is not a valid path to a field such as `spec.replicas`: {reason}");
         let (mut steps, mut rest) = (Vec::new(), text);
         while !rest.is_empty() || steps.is_empty() {
             if let Some(inside) = rest.strip_prefix('[') {
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn invalid_paths_are_rejected_with_reason() {
-        for (path, why) in [
+        for (path, reason) in [
             ("", "a name is empty"),
             ("spec..x", "a name is empty"),
             ("spec.", "a name is empty"),
@@ -102,7 +102,7 @@ mod tests {
             ("spec[x]", "brackets need a number or a quoted name"),
         ] {
             let error = path.parse::<FieldOf>().expect_err(path);
-            assert!(error.contains(why), "{error}");
+            assert!(error.contains(reason), "{error}");
         }
     }
 }

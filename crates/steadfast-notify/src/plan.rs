@@ -16,7 +16,7 @@ use crate::config::{Cluster, Config, Replicas, Rule};
 use crate::document::{Document, Parsed};
 use crate::expression::Expression;
 use crate::problem::{Place, Problem, Problems};
-use crate::rule::Compiled;
+use crate::rule::CompiledRule;
 use checks::Checks;
 
 /// Checked configuration of a program.
@@ -28,7 +28,7 @@ pub struct Plan {
     /// Compiled expressions of `guard.group`, by mirror.
     pub(crate) groups: BTreeMap<String, Arc<Expression>>,
     /// Rules in the order of the file.
-    pub rules: Vec<Arc<Compiled>>,
+    pub rules: Vec<Arc<CompiledRule>>,
     /// Path of the dead letters.
     pub dead_letters: PathBuf,
     /// Maximum number of dead letters.
@@ -141,7 +141,7 @@ impl Plan {
 
     /// Returns the clusters of all rules of `mirror`, ordered by name.
     pub fn clusters_of_mirror(&self, mirror: &str) -> BTreeSet<&str> {
-        let feeds = |rule: &&Arc<Compiled>| rule.config.to.iter().any(|sink| sink == mirror);
+        let feeds = |rule: &&Arc<CompiledRule>| rule.config.to.iter().any(|sink| sink == mirror);
         self.rules.iter().filter(feeds).flat_map(|rule| self.clusters_of(&rule.config)).collect()
     }
 
@@ -165,19 +165,19 @@ impl Plan {
     }
 
     /// Returns the rule of this name.
-    pub fn rule(&self, name: &str) -> Option<&Arc<Compiled>> {
+    pub fn rule(&self, name: &str) -> Option<&Arc<CompiledRule>> {
         self.rules.iter().find(|rule| rule.config.name == name)
     }
 
     /// Creates a problem with a resource of a rule (by index), for errors of the server.
-    pub fn problem_with_resource(&self, rule: &Compiled, number: usize, what: impl Into<String>) -> Problem {
+    pub fn problem_with_resource(&self, rule: &CompiledRule, number: usize, description: impl Into<String>) -> Problem {
         let field = if rule.endpoints.is_some() { "endpoints".to_owned() } else { format!("resources[{number}]") };
         let path = format!("rules[{}].{field}", rule.number);
-        self.document.problem(&path, what, "use a resource of the server; `kubectl api-resources` lists all resources")
+        self.document.problem(&path, description, "use a resource of the server; `kubectl api-resources` lists all resources")
     }
 
     /// Creates a problem with a looked-up resource of a rule, for errors of the server.
-    pub fn problem_with_lookup(&self, rule: &Compiled, name: &str, what: impl Into<String>) -> Problem {
+    pub fn problem_with_lookup(&self, rule: &CompiledRule, name: &str, description: impl Into<String>) -> Problem {
         let expressions = [("when", &rule.when, &rule.config.when), ("send", &rule.send, &rule.config.send)];
         let place = expressions.into_iter().find_map(|(field, expression, text)| {
             let (_, offset) = expression.as_ref()?.lookups.iter().find(|(looked_up, _)| looked_up == name)?;
@@ -185,23 +185,23 @@ impl Plan {
         });
         let remedy = "use a resource of the server; `kubectl api-resources` lists all resources";
         match place {
-            Some((path, text, offset)) => self.document.problem_within(&path, text, offset, what, remedy),
-            None => self.document.problem(&format!("rules[{}]", rule.number), what, remedy),
+            Some((path, text, offset)) => self.document.problem_within(&path, text, offset, description, remedy),
+            None => self.document.problem(&format!("rules[{}]", rule.number), description, remedy),
         }
     }
 
     /// Creates a problem with the selectors of a rule, for errors of the server.
-    pub fn problem_with_selectors(&self, rule: &Compiled, what: impl Into<String>) -> Problem {
+    pub fn problem_with_selectors(&self, rule: &CompiledRule, description: impl Into<String>) -> Problem {
         let field = if rule.config.fields.is_some() { "fields" } else { "labels" };
         let path = format!("rules[{}].{field}", rule.number);
-        self.document.problem(&path, what, "correct the selector")
+        self.document.problem(&path, description, "correct the selector")
     }
 
     /// Creates a problem with a cluster, for connection errors.
-    pub fn problem_with_cluster(&self, name: &str, what: impl Into<String>) -> Problem {
+    pub fn problem_with_cluster(&self, name: &str, description: impl Into<String>) -> Problem {
         self.document.problem(
             &format!("clusters.{name}"),
-            what,
+            description,
             "correct the kubeconfig, or the cluster in the configuration",
         )
     }
@@ -213,13 +213,13 @@ impl Plan {
     }
 
     /// Creates a problem with the replicas, for errors of the election.
-    pub fn problem_with_replicas(&self, what: impl Into<String>, remedy: impl Into<String>) -> Problem {
-        self.document.problem("replicas", what, remedy)
+    pub fn problem_with_replicas(&self, description: impl Into<String>, remedy: impl Into<String>) -> Problem {
+        self.document.problem("replicas", description, remedy)
     }
 
     /// Creates a problem with a sink, for errors of opening.
-    pub fn problem_with_sink(&self, path: &str, what: impl Into<String>, remedy: impl Into<String>) -> Problem {
-        self.document.problem(&format!("sinks.{path}"), what, remedy)
+    pub fn problem_with_sink(&self, path: &str, description: impl Into<String>, remedy: impl Into<String>) -> Problem {
+        self.document.problem(&format!("sinks.{path}"), description, remedy)
     }
 }
 
@@ -257,7 +257,7 @@ fn text_of(file: &Path) -> Result<(String, String), Problems> {
         Problems(vec![Problem {
             file: name.clone(),
             place: Place::START,
-            what: format!("cannot read the file: {error}"),
+            description: format!("cannot read the file: {error}"),
             remedy,
         }])
     })?;

@@ -43,14 +43,14 @@ pub struct Problem {
     /// Position in the file.
     pub place: Place,
     /// Error message, one sentence without full stop.
-    pub what: String,
+    pub description: String,
     /// Remedy.
     pub remedy: String,
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}; {}", self.file, self.place, self.what, self.remedy)
+        write!(f, "{}:{}: {}; {}", self.file, self.place, self.description, self.remedy)
     }
 }
 
@@ -82,10 +82,10 @@ mod tests {
 
     #[test]
     fn debug_prints_messages_of_all_problems() {
-        let problem = |what: &str| Problem {
+        let problem = |description: &str| Problem {
             file: "a.toml".to_owned(),
             place: Place::START,
-            what: what.to_owned(),
+            description: description.to_owned(),
             remedy: "remove it".to_owned(),
         };
         let problems = Problems(vec![problem("one"), problem("two")]);

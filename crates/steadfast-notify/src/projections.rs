@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::change::{Cause, Change, Subject};
 use crate::config::EventKind;
-use crate::rule::{Compiled, Verdict};
+use crate::rule::{CompiledRule, Verdict};
 
 /// SHA-256 of a sent result.
 pub(crate) type Hash = [u8; 32];
@@ -32,7 +32,7 @@ struct Known {
 
 /// Comparison of a result with the previous result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum Comparison {
     /// The result differs from the previous result, or there was no previous result.
     Changed,
     /// The result was sent before, or must not be sent.
@@ -43,22 +43,22 @@ impl Projections {
     /// Records the result of `rule` for `change`. `is_recorded` is true if the watermark file stores results of
     /// earlier runs. If the file lacks the result of an object, a crash has lost it. The result of the present lookups
     /// may then differ from the sent message.
-    pub(crate) fn record(&mut self, rule: &Compiled, change: &Change, verdict: &Verdict, is_recorded: bool) -> News {
+    pub(crate) fn record(&mut self, rule: &CompiledRule, change: &Change, verdict: &Verdict, is_recorded: bool) -> Comparison {
         let subject = &change.subject;
         // The recorded result may belong to this very change, which may be undelivered.
-        if change.again {
+        if change.is_repeated {
             self.0.remove(subject);
         }
         if change.kind == EventKind::Deleted {
             self.0.remove(subject);
-            return if matches!(verdict, Verdict::Fires(_)) { News::Changed } else { News::Unchanged };
+            return if matches!(verdict, Verdict::Fires(_)) { Comparison::Changed } else { Comparison::Unchanged };
         }
         if change.cause == Cause::Time && self.0.get(subject).is_some_and(|known| known.at > change.at) {
             // The object was evaluated at a later instant already. The result covers all earlier instants.
-            return News::Unchanged;
+            return Comparison::Unchanged;
         }
         match verdict {
-            Verdict::Fires(_) if !rule.is_of_states() => News::Changed,
+            Verdict::Fires(_) if !rule.compares_states() => Comparison::Changed,
             Verdict::Fires(value) => {
                 let hash = hash(value);
                 let known = Known { hash: Some(hash), at: change.at };
@@ -68,42 +68,42 @@ impl Projections {
                     // The object was known before the start: its old state gives the sent result.
                     None => sent_before(rule, change),
                 };
-                if before == Some(hash) { News::Unchanged } else { News::Changed }
+                if before == Some(hash) { Comparison::Unchanged } else { Comparison::Changed }
             }
             // Recorded without sending: a later change with an equal result is not sent.
             Verdict::Initial(value) => {
-                if rule.is_of_states() {
+                if rule.compares_states() {
                     self.0.insert(subject.clone(), Known { hash: Some(hash(value)), at: change.at });
                 }
-                News::Unchanged
+                Comparison::Unchanged
             }
             // When the condition becomes true again, the result must be sent again.
             Verdict::DoesNotHold => {
-                if rule.is_of_context() && rule.is_of_states() {
+                if rule.depends_on_context() && rule.compares_states() {
                     self.0.insert(subject.clone(), Known { hash: None, at: change.at });
                 } else {
                     self.0.remove(subject);
                 }
-                News::Unchanged
+                Comparison::Unchanged
             }
-            Verdict::OtherKind | Verdict::Failed { .. } => News::Unchanged,
+            Verdict::OtherKind | Verdict::Failed { .. } => Comparison::Unchanged,
         }
     }
 
     /// Returns the hash of the last result. `None` if the rule did not fire, or without a known result.
-    pub(crate) fn of(&self, subject: &Subject) -> Option<Hash> {
+    pub(crate) fn hash_of(&self, subject: &Subject) -> Option<Hash> {
         self.0.get(subject).and_then(|known| known.hash)
     }
 
     /// Restores the result of an earlier run, unless a later result is known.
-    pub(crate) fn adopt(&mut self, subject: Subject, hash: Option<Hash>) {
+    pub(crate) fn restore(&mut self, subject: Subject, hash: Option<Hash>) {
         // A result that this process has recorded itself is newer than a restored one.
         self.0.entry(subject).or_insert(Known { hash, at: Timestamp::MIN });
     }
 }
 
 /// Evaluates the rule for the previous state, which the rule has already sent.
-fn sent_before(rule: &Compiled, change: &Change) -> Option<Hash> {
+fn sent_before(rule: &CompiledRule, change: &Change) -> Option<Hash> {
     match rule.project(&Arc::new(change.before()?)) {
         Verdict::Fires(value) => Some(hash(&value)),
         _ => None,

@@ -25,14 +25,14 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 pub async fn reach(plan: &Plan, openings: &Openings) -> Result<(), Problems> {
     let mut problems = Vec::<Problem>::new();
     let remedy = "correct the cause or the configuration; a running program would retry";
-    for (name, why) in openings.blind(CHECK_TIMEOUT).await {
+    for (name, reason) in openings.unreadable_targets(CHECK_TIMEOUT).await {
         let kind = plan.sinks.get(&name).and_then(Sink::kind).unwrap_or_default();
-        problems.push(plan.problem_with_sink(&format!("{name}.{kind}"), why.to_string(), remedy));
+        problems.push(plan.problem_with_sink(&format!("{name}.{kind}"), reason.to_string(), remedy));
     }
     for (name, sink) in &plan.sinks {
         let Some(webhook) = &sink.webhook else { continue };
-        if let Err(why) = connect(webhook, &plan.folder).await {
-            problems.push(plan.problem_with_sink(&format!("{name}.webhook"), why, remedy));
+        if let Err(reason) = connect(webhook, &plan.folder).await {
+            problems.push(plan.problem_with_sink(&format!("{name}.webhook"), reason, remedy));
         }
     }
     problems.sort_by_key(|problem| problem.place);

@@ -9,7 +9,7 @@
 //! The first pass starts at the [watermark](Watermark) of the earlier run or leader. Only the leader makes passes. A
 //! standby stores earlier states of looked-up resources, to detect changes since the leader's watermark.
 
-mod trail;
+mod snapshot_history;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -29,12 +29,12 @@ use crate::engine::Engine;
 use crate::instants::Instants;
 use crate::lookups::{Dependents, LookupCaches, Lookups};
 use crate::offload::offload;
-use crate::rule::Compiled;
+use crate::rule::CompiledRule;
 use crate::source::{Source, doubt, json_with_type, subject};
 use crate::subject::Subject;
 use crate::wake::wake_on_changes;
 use crate::watermark::Watermark;
-use trail::Trail;
+use snapshot_history::SnapshotHistory;
 
 /// Maximum sleep. Bounds the delay after a change of the wall clock.
 const MAX_SLEEP: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ const REPLICA_SLACK: SignedDuration = SignedDuration::from_secs(10);
 /// Parameters of the task of one source and stream.
 pub(crate) struct Recheck {
     pub(crate) source: Source,
-    pub(crate) rule: Arc<Compiled>,
+    pub(crate) rule: Arc<CompiledRule>,
     pub(crate) sink: String,
     /// Name under which replicas share the settled position of this task.
     pub(crate) position: String,
@@ -68,9 +68,9 @@ pub(crate) struct Recheck {
 }
 
 /// State of the task between passes.
-struct Known {
+struct LeaderState {
     /// All instants up to this instant have been replayed.
-    played: Timestamp,
+    evaluated_until: Timestamp,
     objects: Option<Arc<Snapshot<Lazy<DynamicObject>>>>,
     /// Last certain state of each looked-up resource.
     looked_up: Option<Arc<Lookups>>,
@@ -96,7 +96,7 @@ impl Recheck {
     pub(crate) async fn run(self: Arc<Self>) -> String {
         let acting = async { match self.act().await {} };
         // The watermark is written in the same task, so that both restart together.
-        tokio::join!(acting, self.watermark.clone().keep()).0
+        tokio::join!(acting, self.watermark.clone().write_changes()).0
     }
 
     async fn act(&self) -> Infallible {
@@ -104,13 +104,13 @@ impl Recheck {
         let news = Arc::new(Notify::new());
         let looked_up = self.caches.iter().flat_map(|caches| caches.changed());
         let _watching = wake_on_changes([self.informer.changed()].into_iter().chain(looked_up), &news);
-        let mut trail = Trail::default();
+        let mut history = SnapshotHistory::default();
         loop {
             let permit = match gate.permit() {
                 Some(permit) => permit,
-                None => self.stand_by(&mut trail, &news).await,
+                None => self.stand_by(&mut history, &news).await,
             };
-            let known = self.known(&permit, &mut trail);
+            let known = self.known(&permit, &mut history);
             // The state of the term is dropped with the term. The next term starts from the settled position.
             tokio::select! {
                 biased;
@@ -121,16 +121,16 @@ impl Recheck {
     }
 
     /// Waits until this process is the leader. Stores states of looked-up resources in the meantime.
-    async fn stand_by(&self, trail: &mut Trail, news: &Notify) -> Permit {
+    async fn stand_by(&self, history: &mut SnapshotHistory, news: &Notify) -> Permit {
         let replication = self.engine.replication();
         loop {
             if let Some(caches) = &self.caches {
                 let until = replication.settled_until(&self.position).map(with_slack);
                 let (at, now) = ((self.clock)(), caches.snapshot());
-                let state = trail.last().map_or_else(|| now.clone(), |before| now.with_certain_from(before));
+                let state = history.last().map_or_else(|| now.clone(), |before| now.with_certain_from(before));
                 // A state with a resource that was never certain cannot be compared.
                 if !state.has_resource_in_doubt() {
-                    trail.push(at, state, until);
+                    history.push(at, state, until);
                 }
             }
             tokio::select! {
@@ -143,7 +143,7 @@ impl Recheck {
     }
 
     /// Returns the initial state of the task or of a term.
-    fn known(&self, permit: &Permit, trail: &mut Trail) -> Known {
+    fn known(&self, permit: &Permit, history: &mut SnapshotHistory) -> LeaderState {
         let now = (self.clock)();
         // The task may have been restarted within the term.
         if let Some(evaluated) = self.watermark.evaluated(permit.token()) {
@@ -154,16 +154,16 @@ impl Recheck {
             return self.since(now);
         }
         // Other replicas may have sent other results since this replica's last term.
-        self.engine.forget(&self.source.rule, &self.sink);
+        self.engine.clear_results(&self.source.rule, &self.sink);
         let since = replication.settled_until(&self.position).map_or(now, with_slack).min(now);
         self.watermark.start_term(permit.token(), since);
-        Known { looked_up: trail.take(since), ..self.since(since) }
+        LeaderState { looked_up: history.take(since), ..self.since(since) }
     }
 
-    fn since(&self, played: Timestamp) -> Known {
-        let compares = self.watermark.take_restored() && self.rule.is_of_states();
-        Known {
-            played,
+    fn since(&self, played: Timestamp) -> LeaderState {
+        let compares = self.watermark.take_restored() && self.rule.compares_states();
+        LeaderState {
+            evaluated_until: played,
             objects: None,
             looked_up: None,
             dependents: Dependents::default(),
@@ -174,7 +174,7 @@ impl Recheck {
         }
     }
 
-    async fn lead(&self, mut known: Known, news: &Notify) -> Infallible {
+    async fn lead(&self, mut known: LeaderState, news: &Notify) -> Infallible {
         loop {
             // An uncertain object may be outdated. Skipped instants are replayed after the object is certain.
             let is_certain = doubt(&self.informer).is_none();
@@ -194,7 +194,7 @@ impl Recheck {
         }
     }
 
-    async fn pass(&self, known: &mut Known) {
+    async fn pass(&self, known: &mut LeaderState) {
         // The clock is read before the caches: the caches are then at least as new as this instant.
         let now = (self.clock)();
         let looked_up = self.caches.as_ref().map(LookupCaches::snapshot);
@@ -219,7 +219,7 @@ impl Recheck {
                 now
             }
         };
-        let (played, before) = (known.played, known.looked_up.clone());
+        let (played, before) = (known.evaluated_until, known.looked_up.clone());
         self.learn(known, &objects, changed, played, before.as_ref()).await;
         self.resume(known, &objects, looked_up.as_ref()).await;
         if std::mem::take(&mut known.compares) {
@@ -231,7 +231,7 @@ impl Recheck {
             let dependents = known.dependents.affected_by(&differences);
             // A handler may have evaluated the resource after the end of the doubt. The message then differs from the
             // last message.
-            let is_sent = if self.rule.is_of_states() {
+            let is_sent = if self.rule.compares_states() {
                 dependents.clone()
             } else {
                 known.dependents.affected_by_objects(&differences)
@@ -241,20 +241,20 @@ impl Recheck {
             self.learn(known, &objects, dependents, played, Some(looked_up)).await;
         }
         self.play(known, &objects, now, looked_up.as_ref()).await;
-        known.played = known.played.max(now);
+        known.evaluated_until = known.evaluated_until.max(now);
         let stalled = known.stalled.values().map(|stalled| stalled.at).min();
         let certain = known.certain_at.min(now);
         // The position stays one nanosecond before the first stalled instant, so that a restart replays it.
         let settled =
             stalled.map_or(certain, |at| at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(at).min(certain));
-        self.watermark.pass(settled);
+        self.watermark.advance_to(settled);
         (known.objects, known.looked_up) = (Some(objects), looked_up);
     }
 
     /// Sends messages caused by instants up to `now`.
     async fn play(
         &self,
-        known: &mut Known,
+        known: &mut LeaderState,
         objects: &Snapshot<Lazy<DynamicObject>>,
         now: Timestamp,
         looked_up: Option<&Arc<Lookups>>,
@@ -276,7 +276,7 @@ impl Recheck {
     /// Repeats postponed evaluations.
     async fn resume(
         &self,
-        known: &mut Known,
+        known: &mut LeaderState,
         objects: &Snapshot<Lazy<DynamicObject>>,
         looked_up: Option<&Arc<Lookups>>,
     ) {
@@ -284,11 +284,11 @@ impl Recheck {
         let keys = known.stalled.iter().filter(is_lookup).map(|(key, _)| key);
         let subjects: Vec<Subject> = keys.filter_map(|key| self.subject(objects, key)).collect();
         // Recorded before the send: after a crash in between, the result is sent again.
-        self.watermark.about_to_send(&subjects).await;
+        self.watermark.mark_pending(&subjects).await;
         for (key, stalled) in std::mem::take(&mut known.stalled) {
             let Stalled { cause, at, before } = &stalled;
             if self.send(&key, *cause, *at, before.as_ref()).await {
-                let at = if *cause == Cause::Time { *at } else { known.played };
+                let at = if *cause == Cause::Time { *at } else { known.evaluated_until };
                 self.learn(known, objects, [key].into(), at, looked_up).await;
             } else {
                 known.stalled.insert(key, stalled);
@@ -299,14 +299,14 @@ impl Recheck {
     /// Sends messages caused by changes of looked-up objects, for the objects `keys`.
     async fn send_lookups(
         &self,
-        known: &mut Known,
+        known: &mut LeaderState,
         objects: &Snapshot<Lazy<DynamicObject>>,
         keys: BTreeSet<ObjectKey>,
         at: Timestamp,
         before: Option<&Arc<Lookups>>,
     ) {
         let subjects: Vec<Subject> = keys.iter().filter_map(|key| self.subject(objects, key)).collect();
-        self.watermark.about_to_send(&subjects).await;
+        self.watermark.mark_pending(&subjects).await;
         for key in keys {
             if !self.send(&key, Cause::Lookup, at, before).await {
                 known.stalled.insert(key, Stalled { cause: Cause::Lookup, at, before: before.cloned() });
@@ -323,7 +323,7 @@ impl Recheck {
     /// Evaluates objects at the instant `at` to determine dependencies of the results.
     async fn learn(
         &self,
-        known: &mut Known,
+        known: &mut LeaderState,
         objects: &Snapshot<Lazy<DynamicObject>>,
         keys: BTreeSet<ObjectKey>,
         at: Timestamp,
@@ -339,7 +339,7 @@ impl Recheck {
             let learned = offload(move || {
                 let learn = |(key, change): (ObjectKey, Option<Arc<Change>>)| {
                     let Some(change) = change else { return (key, None, Vec::new()) };
-                    let (_, recheck_at) = rule.outlook(&change);
+                    let (_, recheck_at) = rule.project_with_recheck(&change);
                     let reads = change.lookups.as_ref().map(|lookups| lookups.reads()).unwrap_or_default();
                     (key, recheck_at, reads)
                 };
@@ -363,7 +363,7 @@ impl Recheck {
             self.change(&self.informer.snapshot(), key, cause, at, lookups, before.cloned())
         };
         // Registered before the attempt, so that the position cannot pass an instant in flight.
-        let in_flight = self.watermark.begin(at);
+        let in_flight = self.watermark.start_sending(at);
         let (rule, sink) = (&self.source.rule, &self.sink);
         let (key, settled) = ((self.source.cluster.as_str(), key), move || in_flight.settled());
         match self.engine.attempt(rule, sink, key, Some(&self.watermark), change, settled).await {

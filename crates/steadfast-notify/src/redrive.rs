@@ -43,20 +43,20 @@ pub async fn redrive(dead: &DeadLetters, streams: &Streams, only: Option<&str>) 
         let outcome = match streams.get(&letter.sink) {
             // The receiver has rejected an earlier letter with HTTP 429 and would reject this letter too.
             Some(_) if busy.contains_key(&letter.sink) => {
-                Outcome::Busy { after: None, why: busy[&letter.sink].clone() }
+                Outcome::Busy { retry_after: None, reason: busy[&letter.sink].clone() }
             }
             Some(stream) => stream.deliver(&[Arc::new(letter.message.clone())]).await,
-            None => Outcome::Refused { why: format!("the sink {:?} is no longer configured", letter.sink) },
+            None => Outcome::Rejected { reason: format!("the sink {:?} is no longer configured", letter.sink) },
         };
         let id = letter.message.id.clone();
-        if let Outcome::Busy { why, .. } = &outcome {
-            busy.insert(letter.sink.clone(), why.clone());
+        if let Outcome::Busy { reason, .. } = &outcome {
+            busy.insert(letter.sink.clone(), reason.clone());
         }
         match outcome {
             Outcome::Delivered => report.delivered.push(id),
-            Outcome::Retry { why, .. } | Outcome::Busy { why, .. } | Outcome::Refused { why } => {
-                report.failed.push((id, why.clone()));
-                left.push(DeadLetter { why, attempts: letter.attempts.saturating_add(1), ..letter.clone() });
+            Outcome::Retry { reason, .. } | Outcome::Busy { reason, .. } | Outcome::Rejected { reason } => {
+                report.failed.push((id, reason.clone()));
+                left.push(DeadLetter { reason, attempts: letter.attempts.saturating_add(1), ..letter.clone() });
             }
         }
     }

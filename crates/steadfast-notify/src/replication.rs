@@ -98,13 +98,13 @@ impl Replication {
 
     /// Removes published versions that this process has reached as the leader: the process's own record replaces them.
     /// The removal is necessary because versions restart after the API server is restored from a backup.
-    pub fn pass(&self, own: &SettledVersions) {
+    pub fn drop_passed(&self, settled_here: &SettledVersions) {
         let Some(shared) = &self.shared else { return };
         shared.settled.send_if_modified(|settled| {
             let Some(settled) = settled else { return false };
             let before = settled.len();
             // A position stays until this replica has settled the version itself.
-            settled.retain(|position, version| own.get(position).is_none_or(|own| *own < *version));
+            settled.retain(|position, version| settled_here.get(position).is_none_or(|own| *own < *version));
             settled.len() != before
         });
     }
@@ -117,7 +117,7 @@ impl Replication {
 
     /// Waits until a leader has settled the change of `version` at `position`, or until this process is the leader.
     /// Without a comparable version, only this process as the leader can settle the change.
-    pub(crate) async fn turn(&self, position: &str, version: Option<u64>) -> DeliveryDecision {
+    pub(crate) async fn wait_for_decision(&self, position: &str, version: Option<u64>) -> DeliveryDecision {
         let Some(shared) = &self.shared else { return DeliveryDecision::Deliver { is_missed: false } };
         // Subscribed before the first check, so that no update is missed.
         let mut settled = shared.settled.subscribe();
@@ -172,7 +172,7 @@ mod tests {
     async fn standby_delivers_only_unsettled_changes_as_leader() {
         let (keeper, gate) = TermKeeper::new();
         let replication = Replication::new(gate);
-        let (settled, pending) = (replication.turn("a", Some(7)), replication.turn("a", Some(8)));
+        let (settled, pending) = (replication.wait_for_decision("a", Some(7)), replication.wait_for_decision("a", Some(8)));
         let lead = async {
             tokio::task::yield_now().await;
             replication.set_settled(versions(7));
@@ -181,7 +181,7 @@ mod tests {
         };
         let (settled, pending, ()) = tokio::join!(settled, pending, lead);
         assert_eq!((settled, pending), (DeliveryDecision::Settled, DeliveryDecision::Deliver { is_missed: true }));
-        assert_eq!(replication.turn("new", Some(1)).await, DeliveryDecision::Deliver { is_missed: false });
+        assert_eq!(replication.wait_for_decision("new", Some(1)).await, DeliveryDecision::Deliver { is_missed: false });
     }
 
     #[tokio::test(start_paused = true)]
@@ -191,9 +191,9 @@ mod tests {
         replication.set_settled(versions(7));
         keeper.open(Arc::new(Open));
         // The cache lags behind the published version, so listed changes may be settled.
-        replication.pass(&versions(6));
-        assert_eq!(replication.turn("a", Some(7)).await, DeliveryDecision::Settled);
-        replication.pass(&versions(9));
-        assert_eq!(replication.turn("a", Some(3)).await, DeliveryDecision::Deliver { is_missed: true });
+        replication.drop_passed(&versions(6));
+        assert_eq!(replication.wait_for_decision("a", Some(7)).await, DeliveryDecision::Settled);
+        replication.drop_passed(&versions(9));
+        assert_eq!(replication.wait_for_decision("a", Some(3)).await, DeliveryDecision::Deliver { is_missed: true });
     }
 }

@@ -11,7 +11,7 @@ use crate::endpoints::EndpointSource;
 use crate::expression::{Bindings, Expression};
 
 /// A rule with compiled expressions.
-pub struct Compiled {
+pub struct CompiledRule {
     /// Index of the rule in the configuration.
     pub number: usize,
     /// The configured rule.
@@ -38,14 +38,14 @@ pub enum Verdict {
         /// Name of the expression.
         expression: &'static str,
         /// Cause, without any values.
-        why: String,
+        reason: String,
     },
 }
 
-impl Compiled {
+impl CompiledRule {
     /// Returns true if the result depends only on the state, not on the change. An unchanged result is not sent again.
-    pub fn is_of_states(&self) -> bool {
-        self.when.as_ref().is_none_or(|when| !when.is_of_changes)
+    pub fn compares_states(&self) -> bool {
+        self.when.as_ref().is_none_or(|when| !when.compares_changes)
     }
 
     /// Returns the verbatim arguments of `changed(…)` in the condition.
@@ -54,8 +54,8 @@ impl Compiled {
     }
 
     /// Returns true if the result may change without a change of the object: by time or lookups.
-    pub fn is_of_context(&self) -> bool {
-        self.expressions().any(|expression| expression.is_of_time || !expression.lookups.is_empty())
+    pub fn depends_on_context(&self) -> bool {
+        self.expressions().any(|expression| expression.depends_on_time || !expression.lookups.is_empty())
     }
 
     /// Returns the unique names of looked-up resources.
@@ -74,7 +74,7 @@ impl Compiled {
     }
 
     /// Evaluates the rule for `change`.
-    pub fn judge(&self, change: &Arc<Change>) -> Verdict {
+    pub fn evaluate_change(&self, change: &Arc<Change>) -> Verdict {
         if !self.config.events.contains(&change.kind) {
             return Verdict::OtherKind;
         }
@@ -87,12 +87,12 @@ impl Compiled {
 
     /// Evaluates the rule for `change`, regardless of the kinds of changes.
     pub(crate) fn project(&self, change: &Arc<Change>) -> Verdict {
-        self.outlook(change).0
+        self.project_with_recheck(change).0
     }
 
     /// Like [`project`](Self::project), with the earliest instant at which the result may change without a change of
     /// the object.
-    pub(crate) fn outlook(&self, change: &Arc<Change>) -> (Verdict, Option<Timestamp>) {
+    pub(crate) fn project_with_recheck(&self, change: &Arc<Change>) -> (Verdict, Option<Timestamp>) {
         let mut bindings = Bindings::of(change, self.config.limits);
         let verdict = self.verdict(change, &mut bindings);
         (verdict, bindings.recheck_at)
@@ -103,29 +103,29 @@ impl Compiled {
             let slice = change.object().map_or(&Value::Null, |state| state.shown());
             return match endpoints.explained(&change.subject.cluster, slice) {
                 Ok(value) => Verdict::Fires(value),
-                Err(why) => Verdict::Failed { expression: "endpoints", why },
+                Err(reason) => Verdict::Failed { expression: "endpoints", reason },
             };
         }
         if self.when.is_none() && self.send.is_none() {
-            return Verdict::Fires(who(change));
+            return Verdict::Fires(object_reference(change));
         }
-        let failed = |expression, why| Verdict::Failed { expression, why };
+        let failed = |expression, reason| Verdict::Failed { expression, reason };
         match self.when.as_ref().map(|when| when.evaluate(bindings)) {
             None | Some(Ok(Value::Bool(true))) => {}
             Some(Ok(Value::Bool(false))) => return Verdict::DoesNotHold,
             Some(Ok(_)) => return failed("when", "the result is neither true nor false".to_owned()),
-            Some(Err(why)) => return failed("when", why),
+            Some(Err(reason)) => return failed("when", reason),
         }
         match self.send.as_ref().map(|send| send.evaluate(bindings)) {
-            None => Verdict::Fires(who(change)),
+            None => Verdict::Fires(object_reference(change)),
             Some(Ok(value)) => Verdict::Fires(value),
-            Some(Err(why)) => failed("send", why),
+            Some(Err(reason)) => failed("send", reason),
         }
     }
 }
 
 /// Returns the identity of an object, the default message.
-fn who(change: &Change) -> Value {
+fn object_reference(change: &Change) -> Value {
     let Some(state) = change.object() else { return Value::Null };
     let object = state.shown();
     json!({

@@ -36,13 +36,13 @@ pub(crate) struct Server {
 pub(crate) struct ServerConfigError {
     /// Name of the erroneous setting. Empty if no single setting is the cause.
     pub(crate) field: String,
-    pub(crate) what: String,
+    pub(crate) description: String,
     pub(crate) remedy: &'static str,
 }
 
 impl ServerConfigError {
-    fn of(field: impl Into<String>, what: impl Into<String>) -> Self {
-        Self { field: field.into(), what: what.into(), remedy: "correct the setting" }
+    fn of(field: impl Into<String>, description: impl Into<String>) -> Self {
+        Self { field: field.into(), description: description.into(), remedy: "correct the setting" }
     }
 }
 
@@ -67,11 +67,11 @@ impl ServerSettings<'_> {
             let field = format!("secret_headers.{header}");
             let remedy = "store the secret there, or correct the reference";
             let secret =
-                Secret::read(from, folder).map_err(|what| ServerConfigError { field: field.clone(), what, remedy })?;
+                Secret::read(from, folder).map_err(|description| ServerConfigError { field: field.clone(), description, remedy })?;
             put(&mut headers, &field, header, secret.bytes(), true)?;
         }
         let server = origin(self.url).ok_or_else(|| ServerConfigError::of("", "the URL is invalid"))?;
-        let config = configuration(self, &server, folder).await.map_err(|why| ServerConfigError::of("", why))?;
+        let config = configuration(self, &server, folder).await.map_err(|reason| ServerConfigError::of("", reason))?;
         let connection =
             Connection::builder(config).user_agent(concat!("steadfast-notify/", env!("CARGO_PKG_VERSION")));
         let connection = connection.build().map_err(|error| ServerConfigError::of("", error.to_string()))?;

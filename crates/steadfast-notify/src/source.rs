@@ -132,9 +132,9 @@ impl Source {
 fn notice(of: &str, note: &Diagnostic) -> Option<EngineEvent> {
     let of = of.to_owned();
     match note {
-        Diagnostic::NotRestored { why } => Some(EngineEvent::Anew { of, why: why.to_string() }),
+        Diagnostic::NotRestored { why } => Some(EngineEvent::CheckpointDiscarded { source: of, reason: why.to_string() }),
         Diagnostic::CheckpointNotWritten { .. } | Diagnostic::DeliveredUnrecorded { .. } => {
-            Some(EngineEvent::CheckpointUnsupported { of, why: note.to_string() })
+            Some(EngineEvent::CheckpointUnsupported { source: of, reason: note.to_string() })
         }
         _ => None,
     }
@@ -143,9 +143,9 @@ fn notice(of: &str, note: &Diagnostic) -> Option<EngineEvent> {
 /// Returns the reason why the cache may differ from the server, with the freshness.
 pub(crate) fn doubt(informer: &Informer<Lazy<DynamicObject>>) -> Option<String> {
     let freshness = informer.freshness();
-    let why = freshness.doubt().map(|doubt| doubt.why.clone());
-    let why = why.or_else(|| (!informer.has_synced()).then(|| "the resource has not been listed yet".into()))?;
-    Some(format!("{}: {why}", freshness.name()))
+    let reason = freshness.doubt().map(|doubt| doubt.why.clone());
+    let reason = reason.or_else(|| (!informer.has_synced()).then(|| "the resource has not been listed yet".into()))?;
+    Some(format!("{}: {reason}", freshness.name()))
 }
 
 /// Returns the identity of an object.

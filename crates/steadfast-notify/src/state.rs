@@ -39,7 +39,7 @@ impl State {
     ///
     /// Returns an error with the process ID if another program holds the lock. Returns an error if the folder cannot
     /// be created or written, or if a file has unexpected content.
-    pub fn take(folder: &Path) -> io::Result<Self> {
+    pub fn lock(folder: &Path) -> io::Result<Self> {
         let reported = |error: io::Error| {
             let remedy = "make the folder writable for this user, or set another `state.folder`";
             io::Error::new(error.kind(), format!("{}: {error}; {remedy}", folder.display()))
@@ -48,8 +48,8 @@ impl State {
         // The lock is held for the lifetime of the process and released by the kernel, even after a crash.
         let lock = lock(&folder.join("lock")).map_err(reported)?.map_err(|holder| {
             let remedy = "stop that process, or set a different `state.folder` and other mirrors";
-            let why = format!("{}: {holder} already uses the folder; {remedy}", folder.display());
-            io::Error::new(io::ErrorKind::AddrInUse, why)
+            let reason = format!("{}: {holder} already uses the folder; {remedy}", folder.display());
+            io::Error::new(io::ErrorKind::AddrInUse, reason)
         })?;
         // Both files belong to an earlier run.
         let _ = fs::remove_file(folder.join(ADDRESS_FILE));
@@ -73,7 +73,7 @@ impl State {
     /// # Errors
     ///
     /// Returns an error if the file cannot be written.
-    pub fn tells_at(&self, address: SocketAddr) -> io::Result<()> {
+    pub fn record_address(&self, address: SocketAddr) -> io::Result<()> {
         let file = self.folder.join(ADDRESS_FILE);
         write_private(&file, &address.to_string())
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
@@ -82,8 +82,8 @@ impl State {
     /// Returns the checkpoint file of a cluster. The file differs by kubeconfig and context.
     pub fn checkpoint_of(&self, name: &str, cluster: &Cluster) -> PathBuf {
         // The cluster is part of the name: another cluster under this name must not restore foreign objects.
-        let said = format!("{name}\n{:?}\n{:?}", cluster.kubeconfig, cluster.context);
-        self.folder.join(format!("{name}-{}{CHECKPOINT_SUFFIX}", short_hash(&said, 4)))
+        let identity = format!("{name}\n{:?}\n{:?}", cluster.kubeconfig, cluster.context);
+        self.folder.join(format!("{name}-{}{CHECKPOINT_SUFFIX}", short_hash(&identity, 4)))
     }
 
     /// Returns the folder of watermark files.
@@ -132,7 +132,7 @@ impl State {
 /// # Errors
 ///
 /// Returns an error if the lock cannot be checked.
-pub fn acting(folder: &Path) -> io::Result<Option<(String, Option<SocketAddr>)>> {
+pub fn lock_holder(folder: &Path) -> io::Result<Option<(String, Option<SocketAddr>)>> {
     let mut file = match File::open(folder.join("lock")) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -156,7 +156,7 @@ pub fn acting(folder: &Path) -> io::Result<Option<(String, Option<SocketAddr>)>>
 ///
 /// Returns an error if the folder cannot be read.
 pub fn leader_of_standby(folder: &Path) -> io::Result<Option<String>> {
-    if acting(folder)?.is_none() {
+    if lock_holder(folder)?.is_none() {
         return Ok(None);
     }
     match fs::read_to_string(folder.join(STANDBY_FILE)) {
@@ -220,13 +220,13 @@ mod tests {
     fn second_program_is_rejected_with_holder() {
         let folder = std::env::temp_dir().join(format!("steadfast-state-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        let state = State::take(&folder.join("deep/er")).expect("a free folder");
+        let state = State::lock(&folder.join("deep/er")).expect("a free folder");
         // The lock also excludes a second open file of the same process, so no second process is needed here.
-        let error = State::take(&folder.join("deep/er")).map(drop).expect_err("a locked folder").to_string();
+        let error = State::lock(&folder.join("deep/er")).map(drop).expect_err("a locked folder").to_string();
         assert!(error.contains(&format!("process {} already uses the folder", std::process::id())), "{error}");
         assert!(error.contains("different `state.folder`"), "{error}");
         drop(state);
-        drop(State::take(&folder.join("deep/er")).expect("a released folder"));
+        drop(State::lock(&folder.join("deep/er")).expect("a released folder"));
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
@@ -240,15 +240,15 @@ mod tests {
     fn folder_is_new_until_caught_up() {
         let folder = std::env::temp_dir().join(format!("steadfast-state-new-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        let state = State::take(&folder).expect("no other process holds the folder");
+        let state = State::lock(&folder).expect("no other process holds the folder");
         assert!(state.is_new());
         fs::write(state.checkpoint_of("default", &Cluster::default()), "").expect("the folder is writable");
         drop(state);
-        let state = State::take(&folder).expect("no other process holds the folder");
+        let state = State::lock(&folder).expect("no other process holds the folder");
         assert!(state.is_new(), "the earlier process did not catch up");
         state.has_caught_up().expect("the folder is writable");
         drop(state);
-        let state = State::take(&folder).expect("no other process holds the folder");
+        let state = State::lock(&folder).expect("no other process holds the folder");
         assert!(!state.is_new());
         assert_eq!(leader_of_standby(&folder).expect("a readable file"), None);
         state.stands_by(Some(Some("other")));
@@ -265,12 +265,12 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = std::env::temp_dir().join(format!("steadfast-state-modes-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        let state = State::take(&folder).expect("no other process holds the folder");
+        let state = State::lock(&folder).expect("no other process holds the folder");
         // A folder that existed before may be open to others.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("the mode is changed");
         fs::write(folder.join("approved-web.new"), "of an earlier run").expect("the folder is writable");
-        state.tells_at(([127, 0, 0, 1], 7).into()).expect("the folder is writable");
-        state.approvals().give("web", &["id".to_owned()]).expect("the folder is writable");
+        state.record_address(([127, 0, 0, 1], 7).into()).expect("the folder is writable");
+        state.approvals().add("web", &["id".to_owned()]).expect("the folder is writable");
         for file in ["address", "approved-web"] {
             let mode = fs::metadata(folder.join(file)).expect("the file exists").permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file}");

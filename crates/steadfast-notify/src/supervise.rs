@@ -49,7 +49,7 @@ struct Health {
     name: String,
     failures: VecDeque<Instant>,
     /// Number of consecutive failures since the last lasting run.
-    in_a_row: u32,
+    consecutive_failures: u32,
     started: Option<Instant>,
     last: String,
 }
@@ -84,7 +84,7 @@ impl Supervisor {
             loop {
                 shared.starts(id);
                 // The closure that creates the future can panic as well.
-                let why = match catch_unwind(AssertUnwindSafe(&mut task)) {
+                let reason = match catch_unwind(AssertUnwindSafe(&mut task)) {
                     Ok(run) => {
                         // The run is aborted together with this task.
                         let mut run = Aborting(tokio::spawn(run));
@@ -92,7 +92,7 @@ impl Supervisor {
                     }
                     Err(panic) => format!("panicked: {}", panic_message(&*panic)),
                 };
-                let delay = shared.failed(id, why);
+                let delay = shared.failed(id, reason);
                 sleep(delay).await;
             }
         });
@@ -118,7 +118,7 @@ impl Shared {
         self.restarts.lock().entry(name.clone()).or_default();
         let mut tasks = self.tasks.lock();
         let id = tasks.last_key_value().map_or(0, |(last, _)| last + 1);
-        let health = Health { name, failures: VecDeque::new(), in_a_row: 0, started: None, last: String::new() };
+        let health = Health { name, failures: VecDeque::new(), consecutive_failures: 0, started: None, last: String::new() };
         tasks.insert(id, health);
         id
     }
@@ -130,7 +130,7 @@ impl Shared {
     }
 
     /// Records and reports a failure. Returns the delay before the restart.
-    fn failed(&self, id: u64, why: String) -> Duration {
+    fn failed(&self, id: u64, reason: String) -> Duration {
         let now = Instant::now();
         let (task, delay) = {
             let mut tasks = self.tasks.lock();
@@ -138,20 +138,20 @@ impl Shared {
             let Some(health) = tasks.get_mut(&id) else { return RESTART_MAX_DELAY };
             // A long run ends a series of failures.
             if health.started.take().is_some_and(|started| now.duration_since(started) >= HEALTHY_RUN) {
-                health.in_a_row = 0;
+                health.consecutive_failures = 0;
             }
-            let delay = RESTART_INITIAL_DELAY.saturating_mul(1 << health.in_a_row.min(16)).min(RESTART_MAX_DELAY);
-            health.in_a_row = health.in_a_row.saturating_add(1);
+            let delay = RESTART_INITIAL_DELAY.saturating_mul(1 << health.consecutive_failures.min(16)).min(RESTART_MAX_DELAY);
+            health.consecutive_failures = health.consecutive_failures.saturating_add(1);
             health.failures.push_back(now);
             if health.failures.len() > MAX_FAILURES {
                 health.failures.pop_front();
             }
-            health.last.clone_from(&why);
+            health.last.clone_from(&reason);
             (health.name.clone(), delay)
         };
         *self.restarts.lock().entry(task.clone()).or_default() += 1;
         // Reported without holding a lock: writing the event to a terminal may be slow.
-        (self.report)(EngineEvent::TaskEnded { task, why, delay });
+        (self.report)(EngineEvent::TaskEnded { task, reason, delay });
         delay
     }
 }
@@ -239,9 +239,9 @@ mod tests {
         let (_task, runs) = spawn(&supervisor, 2);
         sleep(Duration::from_secs(10)).await;
         assert_eq!(runs.load(Ordering::Relaxed), 3);
-        let ended = |why: &str, seconds| EngineEvent::TaskEnded {
+        let ended = |reason: &str, seconds| EngineEvent::TaskEnded {
             task: "cluster east".to_owned(),
-            why: why.to_owned(),
+            reason: reason.to_owned(),
             delay: Duration::from_secs(seconds),
         };
         assert_eq!(*notices.lock(), [ended("panicked: injected 0", 1), ended("panicked: injected 1", 2)]);
@@ -254,11 +254,11 @@ mod tests {
         let (supervisor, notices) = supervisor();
         let _task = supervisor.spawn("x", || async { "its queue was closed".to_owned() });
         sleep(Duration::from_millis(500)).await;
-        assert!(matches!(&notices.lock()[..], [EngineEvent::TaskEnded { why, .. }] if why == "its queue was closed"));
+        assert!(matches!(&notices.lock()[..], [EngineEvent::TaskEnded { reason, .. }] if reason == "its queue was closed"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn repeated_failures_are_unhealthy_until_a_run_lasts() {
+    async fn repeated_failures_are_unhealthy_until_long_run() {
         let (supervisor, _) = supervisor();
         let (_task, runs) = spawn(&supervisor, 5);
         // Delays of 1, 2, 4, 8 and 16 s.

@@ -17,7 +17,7 @@ const DOWN_AFTER: Duration = Duration::from_secs(10);
 /// recovery, the sink must work for a quiet period before the next recovery is reported.
 #[derive(Debug, Default)]
 pub(crate) struct Trouble {
-    why: Option<String>,
+    reason: Option<String>,
     last_failure: Option<Duration>,
     /// First failure since the last success.
     fails_since: Option<Duration>,
@@ -28,12 +28,12 @@ pub(crate) struct Trouble {
 
 impl Trouble {
     /// Records a failed attempt. Returns true if the failure should be reported.
-    pub(crate) fn failed(&mut self, now: Duration, why: &str) -> bool {
+    pub(crate) fn failed(&mut self, now: Duration, reason: &str) -> bool {
         let is_flapping = self.last_failure.is_some_and(|last| now.saturating_sub(last) < FLAPPING_WINDOW);
         (self.last_failure, self.works) = (Some(now), false);
         self.fails_since.get_or_insert(now);
         // Reported once, until the trouble has ended.
-        if self.why.replace(why.to_owned()).is_some() {
+        if self.reason.replace(reason.to_owned()).is_some() {
             return false;
         }
         // A receiver that flaps would cause alternating reports. The quiet period doubles each time.
@@ -58,7 +58,7 @@ impl Trouble {
     /// Returns the time at which [`has_ended`](Self::has_ended) may become true without another attempt.
     pub(crate) fn next(&self) -> Option<Duration> {
         // Recovery is reported after a quiet period with successful deliveries.
-        let last = self.last_failure.filter(|_| self.works && self.why.is_some())?;
+        let last = self.last_failure.filter(|_| self.works && self.reason.is_some())?;
         Some(last.saturating_add(self.quiet_period))
     }
 
@@ -66,14 +66,14 @@ impl Trouble {
     pub(crate) fn has_ended(&mut self, now: Duration) -> bool {
         let has_ended = self.next().is_some_and(|at| at <= now);
         if has_ended {
-            self.why = None;
+            self.reason = None;
         }
         has_ended
     }
 
     /// Returns the cause of the last failure, if the sink is still reported as failing.
-    pub(crate) fn why(&self) -> Option<&str> {
-        self.why.as_deref()
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
     }
 }
 
@@ -98,10 +98,10 @@ mod tests {
         }
         // The first recovery is reported immediately. Later recoveries need a quiet period.
         assert_eq!(reports, ["fails", "works", "fails"]);
-        assert_eq!(trouble.why(), Some("no"));
+        assert_eq!(trouble.reason(), Some("no"));
         let at = trouble.next().expect("a recovery");
         assert!(!trouble.has_ended(at.saturating_sub(Duration::from_millis(1))) && trouble.has_ended(at));
-        assert_eq!((trouble.why(), trouble.next()), (None, None));
+        assert_eq!((trouble.reason(), trouble.next()), (None, None));
     }
 
     #[test]

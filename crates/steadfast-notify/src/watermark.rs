@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use crate::plan::Plan;
 use crate::private_file::write_private;
 use crate::projections::Hash;
-use crate::rule::Compiled;
+use crate::rule::CompiledRule;
 use crate::short_hash::short_hash;
 use crate::subject::Subject;
 
@@ -100,14 +100,14 @@ struct Record {
 
 /// An unsettled message.
 pub(crate) struct InFlight {
-    of: Arc<Watermark>,
+    watermark: Arc<Watermark>,
     key: (Timestamp, u64),
 }
 
 impl Watermark {
     /// Opens the watermark of a [position](crate::position_name). Reads the file of an earlier run in `folder`. An
     /// unreadable file counts as absent.
-    pub(crate) fn open(position: &str, rule: &Compiled, folder: Option<&Path>) -> Arc<Self> {
+    pub(crate) fn open(position: &str, rule: &CompiledRule, folder: Option<&Path>) -> Arc<Self> {
         let file = folder.map(|folder| folder.join(format!("{}{SUFFIX}", short_hash(position, HASH_BYTES))));
         let record = file.as_ref().and_then(|file| read(file)).filter(|record| record.position == position);
         let mut record = record.unwrap_or_default();
@@ -129,14 +129,14 @@ impl Watermark {
     }
 
     /// Changes to another rule of the same name. Results of other expressions are dropped.
-    pub(crate) fn applies_to(&self, rule: &Compiled) {
+    pub(crate) fn applies_to(&self, rule: &CompiledRule) {
         let (mut state, expressions) = (self.state(), expressions(rule));
         if !state.rule.is_empty() && state.rule != expressions {
             state.results.clear();
             state.is_written = false;
         }
         state.rule = expressions;
-        state.has_results = self.file.is_some() && rule.is_of_states() && !rule.lookups().is_empty();
+        state.has_results = self.file.is_some() && rule.compares_states() && !rule.lookups().is_empty();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -163,7 +163,7 @@ impl Watermark {
     }
 
     /// Records that everything up to `at` was evaluated.
-    pub(crate) fn pass(&self, at: Timestamp) {
+    pub(crate) fn advance_to(&self, at: Timestamp) {
         {
             let mut state = self.state();
             if state.evaluated.is_some_and(|evaluated| evaluated >= at) {
@@ -175,16 +175,16 @@ impl Watermark {
     }
 
     /// Records the start of sending a message caused by the instant `at`.
-    pub(crate) fn begin(self: &Arc<Self>, at: Timestamp) -> InFlight {
+    pub(crate) fn start_sending(self: &Arc<Self>, at: Timestamp) -> InFlight {
         let mut state = self.state();
-        let key = (at, state.number());
+        let key = (at, state.next_number());
         state.in_flight.insert(key);
-        InFlight { of: self.clone(), key }
+        InFlight { watermark: self.clone(), key }
     }
 
     /// Returns the number of an evaluation, for [`record`](Self::record).
-    pub(crate) fn number(&self) -> u64 {
-        self.state().number()
+    pub(crate) fn next_number(&self) -> u64 {
+        self.state().next_number()
     }
 
     /// Records the settled result of evaluation `number`. `None` for a deleted object.
@@ -213,7 +213,7 @@ impl Watermark {
     }
 
     /// Records that messages about these objects may be sent, and writes the file before sending.
-    pub(crate) async fn about_to_send(self: &Arc<Self>, subjects: &[Subject]) {
+    pub(crate) async fn mark_pending(self: &Arc<Self>, subjects: &[Subject]) {
         if subjects.is_empty() || !self.state().has_results {
             return;
         }
@@ -223,7 +223,7 @@ impl Watermark {
             if known == Some(Settled::Pending) {
                 continue;
             }
-            let number = state.number();
+            let number = state.next_number();
             // `before` restores the record if nothing is sent.
             state.results.insert(key(subject), Recorded { uid, result: Settled::Pending, before: known, number });
             state.is_written = false;
@@ -233,7 +233,7 @@ impl Watermark {
         self.write().await;
     }
 
-    /// Reverts [`about_to_send`](Self::about_to_send): no message was sent.
+    /// Reverts [`mark_pending`](Self::mark_pending): no message was sent.
     pub(crate) fn nothing_sent(&self, subject: &Subject) {
         {
             let mut state = self.state();
@@ -278,7 +278,7 @@ impl Watermark {
     }
 
     /// Writes the file after changes, at most once per second. Never returns.
-    pub(crate) async fn keep(self: Arc<Self>) {
+    pub(crate) async fn write_changes(self: Arc<Self>) {
         loop {
             self.changed.notified().await;
             if self.file.is_some() {
@@ -317,7 +317,7 @@ impl Watermark {
 }
 
 /// Returns a hash of a rule's expressions.
-fn expressions(rule: &Compiled) -> String {
+fn expressions(rule: &CompiledRule) -> String {
     let texts = [rule.config.when.as_deref(), rule.config.send.as_deref()].map(Option::unwrap_or_default);
     short_hash(&texts.join("\0"), HASH_BYTES)
 }
@@ -334,7 +334,7 @@ pub fn forget_watermarks(folder: &Path, plan: &Plan) {
         let Some(record) = is_one.then(|| read(&file)).flatten() else { continue };
         let of = record.position.split_once(' ').and_then(|(of, _)| of.split_once('/'));
         let is_known = of.is_some_and(|(rule, sink)| {
-            let rule = plan.rule(rule).filter(|rule| rule.is_of_context());
+            let rule = plan.rule(rule).filter(|rule| rule.depends_on_context());
             rule.is_some_and(|rule| plan.streams_of(&rule.config).any(|stream| stream == sink))
         });
         if !is_known {
@@ -345,7 +345,7 @@ pub fn forget_watermarks(folder: &Path, plan: &Plan) {
 }
 
 impl State {
-    fn number(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
@@ -360,11 +360,11 @@ impl State {
 impl InFlight {
     /// Marks the message as delivered or a dead letter.
     pub(crate) fn settled(self) {
-        let mut state = self.of.state();
+        let mut state = self.watermark.state();
         state.in_flight.remove(&self.key);
         state.is_written = false;
         drop(state);
-        self.of.changed.notify_one();
+        self.watermark.changed.notify_one();
     }
 }
 
@@ -434,9 +434,9 @@ mod tests {
     fn in_flight_messages_hold_the_watermark_back() {
         let watermark = Watermark::open("here/log pods", &plan(WHEN).rules[0], None);
         assert_eq!(watermark.settled(), None);
-        watermark.pass(at(10));
-        let (first, second) = (watermark.begin(at(20)), watermark.begin(at(30)));
-        watermark.pass(at(40));
+        watermark.advance_to(at(10));
+        let (first, second) = (watermark.start_sending(at(20)), watermark.start_sending(at(30)));
+        watermark.advance_to(at(40));
         assert_eq!(watermark.settled(), Some(at(20) - STEP));
         second.settled();
         assert_eq!(watermark.settled(), Some(at(20) - STEP));
@@ -452,13 +452,13 @@ mod tests {
         let at_position = |position: &str| Watermark::open(position, &plan.rules[0], Some(&folder));
         let open = || at_position("gone/log pods");
         let watermark = open();
-        watermark.pass(at(10));
+        watermark.advance_to(at(10));
         let results = [("a", Settled::Sent([7; 32])), ("b", Settled::Silent), ("c", Settled::Pending)];
         for (name, result) in results {
-            watermark.record(&subject(name), watermark.number(), Some(result));
+            watermark.record(&subject(name), watermark.next_number(), Some(result));
         }
         // The older evaluation is settled last.
-        let (older, newer) = (watermark.number(), watermark.number());
+        let (older, newer) = (watermark.next_number(), watermark.next_number());
         watermark.record(&subject("d"), newer, Some(Settled::Silent));
         watermark.record(&subject("d"), older, Some(Settled::Sent([1; 32])));
         watermark.flush();
@@ -472,7 +472,7 @@ mod tests {
         assert_eq!((changed.settled(), changed.results().len()), (Some(at(10)), 0), "results of another expression");
         assert!(restarted.knows(&subject("a")) && !restarted.knows(&subject("e")));
         let known = at_position("here/log pods");
-        known.pass(at(10));
+        known.advance_to(at(10));
         known.flush();
         forget_watermarks(&folder, &plan);
         assert_eq!(open().settled(), None, "the rule is not configured");

@@ -48,13 +48,13 @@ struct State {
     /// True after a dead letter could not be stored and this was reported.
     is_dead_letter_stuck: bool,
     delivered: u64,
-    given_up: u64,
+    dead_letters: u64,
     failed_attempts: u64,
     starts: u64,
     /// Number of changes that wait for space, by namespace.
-    held: BTreeMap<Tenant, usize>,
+    throttled: BTreeMap<Tenant, usize>,
     /// Total number of changes that have waited for space.
-    held_total: u64,
+    throttled_total: u64,
 }
 
 /// Cluster and namespace.
@@ -66,13 +66,13 @@ pub struct SinkStats {
     /// Number of delivered messages.
     pub delivered: u64,
     /// Number of messages that became dead letters.
-    pub given_up: u64,
+    pub dead_letters: u64,
     /// Number of unsettled messages.
     pub waiting: usize,
     /// Number of changes that wait for space in the share of the namespace, by `CLUSTER/NAMESPACE`.
-    pub held: BTreeMap<String, usize>,
+    pub throttled: BTreeMap<String, usize>,
     /// Total number of changes that have waited for space, including changes that still wait.
-    pub held_total: u64,
+    pub throttled_total: u64,
     /// Age of the oldest unsettled message.
     pub oldest: Option<Duration>,
     /// Number of failed attempts.
@@ -101,11 +101,11 @@ impl SinkWorker {
             trouble: Trouble::default(),
             is_dead_letter_stuck: false,
             delivered: 0,
-            given_up: 0,
+            dead_letters: 0,
             failed_attempts: 0,
             starts: 0,
-            held: BTreeMap::new(),
-            held_total: 0,
+            throttled: BTreeMap::new(),
+            throttled_total: 0,
         };
         Self {
             name: name.to_owned(),
@@ -120,7 +120,7 @@ impl SinkWorker {
     }
 
     /// Restricts sending to the time while `gate` is open.
-    pub(crate) fn behind(self, gate: TermGate) -> Arc<Self> {
+    pub(crate) fn with_gate(self, gate: TermGate) -> Arc<Self> {
         Arc::new(Self { gate, ..self })
     }
 
@@ -132,27 +132,27 @@ impl SinkWorker {
     pub(crate) fn reconfigure(&self, delivery: Delivery, stream: Arc<dyn Stream>) {
         // The new stream applies to new attempts; attempts in flight finish with the old one.
         let mut state = self.state();
-        state.outbox.deliver_as(delivery);
+        state.outbox.reconfigure(delivery);
         state.stream = stream;
         drop(state);
         self.changed.notify_one();
     }
 
-    pub(crate) fn counts(&self) -> SinkStats {
+    pub(crate) fn stats(&self) -> SinkStats {
         let (state, now) = (self.state(), self.started.elapsed());
         SinkStats {
             delivered: state.delivered,
-            given_up: state.given_up,
+            dead_letters: state.dead_letters,
             waiting: state.outbox.len(),
-            held: state
-                .held
+            throttled: state
+                .throttled
                 .iter()
                 .map(|((cluster, namespace), held)| (format!("{cluster}/{namespace}"), *held))
                 .collect(),
-            held_total: state.held_total,
+            throttled_total: state.throttled_total,
             oldest: state.outbox.oldest().map(|put| now.saturating_sub(put)),
             failed_attempts: state.failed_attempts,
-            failing: state.trouble.why().map(str::to_owned),
+            failing: state.trouble.reason().map(str::to_owned),
             paused: state.outbox.paused_until(now).map(|until| until.saturating_sub(now)),
             restarts: state.starts.saturating_sub(1),
         }
@@ -178,13 +178,13 @@ impl SinkWorker {
 
     /// Adds a message without waiting, even beyond the share of the namespace. The caller must check
     /// [`has_space`](Self::has_space) before.
-    pub(crate) fn put_now(&self, message: Arc<Message>, ack: Ack) {
+    pub(crate) fn enqueue(&self, message: Arc<Message>, ack: Ack) {
         self.state().outbox.put(self.started.elapsed(), message, ack);
         self.changed.notify_one();
     }
 
     /// Waits until the queue has space for the message's namespace, and adds the message.
-    pub(crate) async fn put(&self, message: Arc<Message>, ack: Ack) {
+    pub(crate) async fn enqueue_when_free(&self, message: Arc<Message>, ack: Ack) {
         let namespace = message.ordering_key().tenant();
         let mut waiting = None;
         loop {
@@ -274,7 +274,7 @@ impl SinkWorker {
                         // The term has ended, so the next iteration finds no permit.
                         Ok((_, Err(TermEnded))) => continue,
                         Err(error) => {
-                            (error.id(), Outcome::Retry { after: None, why: "the attempt panicked".to_owned() })
+                            (error.id(), Outcome::Retry { retry_after: None, reason: "the attempt panicked".to_owned() })
                         }
                     };
                     if let Some(number) = numbers.remove(&id) {
@@ -309,20 +309,20 @@ impl SinkWorker {
         let settled = {
             let state = &mut *self.state();
             let is_stuck = &mut state.is_dead_letter_stuck;
-            let bury = |message: &Message, why: &str, attempts: u32| {
-                let (sink, why) = (self.name.clone(), why.to_owned());
-                let letter = DeadLetter { sink: sink.clone(), why: why.clone(), attempts, message: message.clone() };
+            let bury = |message: &Message, reason: &str, attempts: u32| {
+                let (sink, reason) = (self.name.clone(), reason.to_owned());
+                let letter = DeadLetter { sink: sink.clone(), reason: reason.clone(), attempts, message: message.clone() };
                 // Written under the lock: the message must not be settled before its letter is on disk.
                 match self.dead.add(&letter) {
                     Ok(()) => {
                         *is_stuck = false;
-                        notices.push(EngineEvent::GivenUp { sink, id: letter.message.id, why, attempts });
+                        notices.push(EngineEvent::DeadLettered { sink, id: letter.message.id, reason, attempts });
                         true
                     }
-                    Err(untaken) => {
+                    Err(error) => {
                         if !std::mem::replace(is_stuck, true) {
                             let file = self.dead.file().to_owned();
-                            notices.push(EngineEvent::NoPlace { sink, file, why: untaken.to_string() });
+                            notices.push(EngineEvent::DeadLetterNotStored { sink, file, reason: error.to_string() });
                         }
                         false
                     }
@@ -331,18 +331,18 @@ impl SinkWorker {
             let rng = &mut state.rng;
             let settled = state.outbox.settle(now, number, outcome, || rng.share(), bury);
             for settled in &settled {
-                *(if settled.is_delivered { &mut state.delivered } else { &mut state.given_up }) += 1;
+                *(if settled.is_delivered { &mut state.delivered } else { &mut state.dead_letters }) += 1;
             }
             let (sink, waiting) = (self.name.clone(), state.outbox.len());
             match outcome {
-                Outcome::Retry { why, .. } | Outcome::Busy { why, .. } => {
+                Outcome::Retry { reason, .. } | Outcome::Busy { reason, .. } => {
                     state.failed_attempts = state.failed_attempts.saturating_add(1);
-                    if state.trouble.failed(now, why) {
-                        notices.push(EngineEvent::Troubled { sink, why: why.clone(), waiting });
+                    if state.trouble.failed(now, reason) {
+                        notices.push(EngineEvent::SinkFailing { sink, reason: reason.clone(), waiting });
                     }
                 }
                 Outcome::Delivered => state.trouble.delivered(),
-                Outcome::Refused { .. } => state.failed_attempts = state.failed_attempts.saturating_add(1),
+                Outcome::Rejected { .. } => state.failed_attempts = state.failed_attempts.saturating_add(1),
             }
             settled
         };
@@ -366,7 +366,7 @@ impl SinkWorker {
             state.trouble.has_ended(self.started.elapsed()).then(|| state.outbox.len())
         };
         if let Some(waiting) = recovered {
-            (self.report)(EngineEvent::Recovered { sink: self.name.clone(), waiting });
+            (self.report)(EngineEvent::SinkRecovered { sink: self.name.clone(), waiting });
         }
     }
 }
@@ -380,8 +380,8 @@ struct Waiting<'a> {
 impl<'a> Waiting<'a> {
     fn new(worker: &'a SinkWorker, namespace: &Tenant) -> Self {
         let mut state = worker.state();
-        *state.held.entry(namespace.clone()).or_default() += 1;
-        state.held_total = state.held_total.saturating_add(1);
+        *state.throttled.entry(namespace.clone()).or_default() += 1;
+        state.throttled_total = state.throttled_total.saturating_add(1);
         Self { worker, namespace: namespace.clone() }
     }
 }
@@ -389,10 +389,10 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut state = self.worker.state();
-        if let Some(held) = state.held.get_mut(&self.namespace) {
+        if let Some(held) = state.throttled.get_mut(&self.namespace) {
             *held -= 1;
             if *held == 0 {
-                state.held.remove(&self.namespace);
+                state.throttled.remove(&self.namespace);
             }
         }
     }

@@ -55,9 +55,9 @@ impl<V: Value> ClaimResolution<V> {
     fn add(&mut self, name: &str, value: &V, origin: &Arc<Origin>, holders: &mut HashMap<String, String>) {
         let locations = value.locations(name);
         let all = || std::iter::once(name).chain(locations.iter().map(String::as_str));
-        let held =
+        let conflicting =
             all().find_map(|location| Some((location, holders.get(location).filter(|group| **group != origin.group)?)));
-        if let Some((location, holder)) = held {
+        if let Some((location, holder)) = conflicting {
             let conflict = Conflict { location: location.to_owned(), holder: holder.clone(), claimant: origin.clone() };
             self.conflicts.entry(name.to_owned()).or_insert(conflict);
             return;
@@ -69,12 +69,12 @@ impl<V: Value> ClaimResolution<V> {
             }
         }
         match self.values.get_mut(name) {
-            Some(there) if there == value => {}
+            Some(current) if current == value => {}
             // Both entries are of one group: an entry that receives traffic comes first, then the earlier entry.
-            Some(there) => {
+            Some(current) => {
                 self.contested.push(name.to_owned());
-                if value.serves() && !there.serves() {
-                    *there = value.clone();
+                if value.serves() && !current.serves() {
+                    *current = value.clone();
                     self.origins.insert(name.to_owned(), origin.clone());
                 }
             }

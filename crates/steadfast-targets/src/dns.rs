@@ -119,9 +119,9 @@ impl Zone {
         let names = || updates.iter().map(|update| update.name.clone()).collect();
         match error {
             WireError::Socket(source) => DnsError::Socket { server, source },
-            WireError::Signature(why) => {
+            WireError::Signature(reason) => {
                 let key = self.key.tsig.name().fmt_with_dot().to_string();
-                DnsError::Tsig { server, key, why }
+                DnsError::Tsig { server, key, reason }
             }
             // These codes are used for unmet prerequisites (RFC 2136, section 3.2): another client changed the name
             // since the read.
@@ -136,7 +136,7 @@ impl Zone {
                 DnsError::Refused { server, zone, what, rcode }
             }
             WireError::MessageFull => DnsError::MessageFull { names: names() },
-            WireError::Form(why) => DnsError::Unexpected { server, why },
+            WireError::Form(reason) => DnsError::Unexpected { server, reason },
         }
     }
 
@@ -150,12 +150,12 @@ impl Zone {
 
     /// Returns the addresses of the server, in the order in which they should be tried.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, DnsError> {
-        let (mut found, mut why) = (Vec::new(), "the name has none".to_owned());
+        let (mut found, mut reason) = (Vec::new(), "the name has none".to_owned());
         for server in self.server.split(',') {
             match timeout(RESOLVE_TIMEOUT, lookup_host(server)).await {
                 Ok(Ok(addresses)) => found.extend(addresses),
-                Ok(Err(error)) => why = error.to_string(),
-                Err(_) => why = format!("no response within {RESOLVE_TIMEOUT:?}"),
+                Ok(Err(error)) => reason = error.to_string(),
+                Err(_) => reason = format!("no response within {RESOLVE_TIMEOUT:?}"),
             }
         }
         if !found.is_empty() {
@@ -165,7 +165,7 @@ impl Zone {
         }
         // Without a new resolution, earlier addresses may still work.
         let order = self.addresses.order();
-        if order.is_empty() { Err(DnsError::Unresolved { server: self.server.clone(), why }) } else { Ok(order) }
+        if order.is_empty() { Err(DnsError::Unresolved { server: self.server.clone(), reason }) } else { Ok(order) }
     }
 
     /// Sends a query to one address after another until an address responds.
@@ -183,7 +183,7 @@ impl Zone {
                 }
             }
         }
-        Err(first.unwrap_or_else(|| DnsError::Unresolved { server: self.server.clone(), why: String::new() }))
+        Err(first.unwrap_or_else(|| DnsError::Unresolved { server: self.server.clone(), reason: String::new() }))
     }
 
     async fn query_at(&self, address: SocketAddr, query: ZoneQuery<'_>) -> Result<Response, WireError> {
@@ -211,7 +211,7 @@ impl Zone {
                 }
             }
         }
-        Err(first.unwrap_or_else(|| DnsError::Unresolved { server: self.server.clone(), why: String::new() }))
+        Err(first.unwrap_or_else(|| DnsError::Unresolved { server: self.server.clone(), reason: String::new() }))
     }
 
     /// Returns the serial number of the zone.

@@ -187,7 +187,7 @@ impl<R: EtcdClient> Etcd<R> {
             };
             size.took(sent.elapsed());
             revision = responses::number(&page["header"]["revision"]).max(revision);
-            let kvs = responses::kvs(&page).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
+            let kvs = responses::kvs(&page).map_err(|reason| self.gateway.unexpected("kv/range", &reason))?;
             let last = kvs.last().map(|kv| kv.key.clone());
             keys.extend(kvs);
             let Some(last) = last.filter(|_| page["more"].as_bool() == Some(true)) else {

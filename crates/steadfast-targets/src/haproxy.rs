@@ -216,7 +216,7 @@ impl Haproxy {
             ParseError::Refused => {
                 HaproxyError::Refused { command: command.clone(), response: responses::error_line(&response) }
             }
-            ParseError::Form(why) => HaproxyError::Unexpected { command: command.clone(), why },
+            ParseError::Form(reason) => HaproxyError::Unexpected { command: command.clone(), reason },
         };
         let [info, servers, stat] = responses::parts(&response);
         if let Some(process) = Process::read(info) {
@@ -278,7 +278,7 @@ impl Target for Haproxy {
 
     /// Carries out up to four steps at a time, each within 2 s. No server is drained before all additions ended.
     async fn apply(&self, steps: &[Step<Server>]) -> Result<(), HaproxyError> {
-        let (begun, mut errors) = (Instant::now(), Vec::new());
+        let (started, mut errors) = (Instant::now(), Vec::new());
         for steps in steps.chunk_by(|one, next| stage(one) == stage(next)) {
             let carry_out = |number: usize| async move {
                 let step: &Step<Server> = &steps[number];
@@ -291,7 +291,7 @@ impl Target for Haproxy {
                 let commands = self.commands(&steps[number]).unwrap_or_default();
                 HaproxyError::Late { command: commands.join("; "), within: RUNNER.attempt }
             };
-            let runner = StepRunner { start_within: RUNNER.start_within.saturating_sub(begun.elapsed()), ..RUNNER };
+            let runner = StepRunner { start_within: RUNNER.start_within.saturating_sub(started.elapsed()), ..RUNNER };
             let failed = runner.run(steps, &self.slow_entries, carry_out, late).await;
             errors.extend(failed.into_iter().map(|(number, error)| (steps[number].name().to_owned(), error)));
             // If a stage failed repeatedly, the run ends: removals must not follow failed additions.

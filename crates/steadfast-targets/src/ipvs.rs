@@ -139,14 +139,14 @@ impl Ipvs {
             [reply] => messages::read_service(reply),
             others => Err(format!("{} services in place of one", others.len())),
         };
-        read.map(Some).map_err(|why| IpvsError::Unexpected { command: self.command_line(what), why })
+        read.map(Some).map_err(|reason| IpvsError::Unexpected { command: self.command_line(what), reason })
     }
 
     fn servers(&self, socket: &mut Socket) -> Result<Vec<SeenServer>, IpvsError> {
         let what = IpvsCommand::GetServers;
         let replies = self.ask(socket, what)?;
         let read = replies.iter().map(|reply| messages::read_server(reply, &self.service));
-        read.collect::<Result<_, _>>().map_err(|why| IpvsError::Unexpected { command: self.command_line(what), why })
+        read.collect::<Result<_, _>>().map_err(|reason| IpvsError::Unexpected { command: self.command_line(what), reason })
     }
 
     fn read_blocking(&self) -> Result<ActualState<RealServer>, IpvsError> {
@@ -238,7 +238,7 @@ fn ipvs_error(error: NetlinkError, command: impl FnOnce() -> String) -> IpvsErro
     match error {
         NetlinkError::System(error) => IpvsError::Netlink(error),
         NetlinkError::Refused(code) => IpvsError::Refused { command: command(), code },
-        NetlinkError::Unexpected(why) => IpvsError::Unexpected { command: command(), why },
+        NetlinkError::Unexpected(reason) => IpvsError::Unexpected { command: command(), reason },
     }
 }
 

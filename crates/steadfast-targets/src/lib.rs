@@ -13,7 +13,7 @@
 //! let target = Haproxy::new(Path::new("/run/haproxy/admin.sock"), "web", "sf-")?;
 //! let mirror = Mirror::start("web", target, Settings::default(), Memory::open(Path::new("mirrors.json"))?);
 //! // Whenever it changes, as a whole.
-//! mirror.want(DesiredState { doubt: informer_is_stale.then(|| "the cache is stale".into()), ..DesiredState::certain(entries) });
+//! mirror.set_wanted(DesiredState { doubt: informer_is_stale.then(|| "the cache is stale".into()), ..DesiredState::certain(entries) });
 //! # Ok(())
 //! # }
 //! ```

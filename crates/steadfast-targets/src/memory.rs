@@ -54,7 +54,7 @@ impl Memory {
         let mut records: BTreeMap<String, Remembered> = BTreeMap::new();
         for line in lines {
             match line {
-                Line::Entry { mirror, name, held } => records.entry(mirror).or_default().record.restore(name, held),
+                Line::Entry { mirror, name, entry_record } => records.entry(mirror).or_default().record.restore(name, entry_record),
                 Line::Instance { id } => instance = Some(id),
                 Line::Guard { mirror, guard } => {
                     let remembered = records.entry(mirror).or_default();
@@ -132,8 +132,8 @@ impl Memory {
         if let Some(remembered) = self.records().get_mut(mirror) {
             changed = remembered.record.take_changed();
             for name in &changed {
-                let held = remembered.record.get(name).cloned();
-                lines.push(Line::Entry { mirror: mirror.to_owned(), name: name.clone(), held });
+                let entry_record = remembered.record.get(name).cloned();
+                lines.push(Line::Entry { mirror: mirror.to_owned(), name: name.clone(), entry_record });
             }
             let lasting = remembered.record.guard.lasting();
             if lasting != remembered.written {
@@ -162,10 +162,10 @@ impl Memory {
         let mut lines = vec![Line::Instance { id: self.0.instance.clone() }];
         for (mirror, remembered) in self.records().iter() {
             let entries = remembered.record.entries();
-            lines.extend(entries.map(|(name, held)| Line::Entry {
+            lines.extend(entries.map(|(name, entry_record)| Line::Entry {
                 mirror: mirror.clone(),
                 name: name.clone(),
-                held: Some(held.clone()),
+                entry_record: Some(entry_record.clone()),
             }));
             let guard = guard.filter(|_| mirror == flushed).unwrap_or(&remembered.written).clone();
             lines.push(Line::Guard { mirror: mirror.clone(), guard });
@@ -187,10 +187,10 @@ impl Memory {
         });
         let guards = text(guards.collect());
         let entries = records.iter().flat_map(|(mirror, remembered)| {
-            remembered.record.entries().map(move |(name, held)| Line::Entry {
+            remembered.record.entries().map(move |(name, entry_record)| Line::Entry {
                 mirror: mirror.clone(),
                 name: name.clone(),
-                held: Some(held.clone()),
+                entry_record: Some(entry_record.clone()),
             })
         });
         let entries = text(entries.collect());
@@ -214,10 +214,10 @@ impl Memory {
         for line in lines {
             match line {
                 Line::Guard { mirror, guard } => adopted.entry(mirror).or_default().0 = guard,
-                Line::Entry { mirror, name, held: Some(held) } => {
-                    adopted.entry(mirror).or_default().1.insert(name, held);
+                Line::Entry { mirror, name, entry_record: Some(entry_record) } => {
+                    adopted.entry(mirror).or_default().1.insert(name, entry_record);
                 }
-                Line::Entry { held: None, .. } | Line::Instance { .. } => {}
+                Line::Entry { entry_record: None, .. } | Line::Instance { .. } => {}
             }
         }
         for (mirror, (guard, entries)) in &adopted {
@@ -229,11 +229,11 @@ impl Memory {
             if !entries.is_empty() {
                 record.retain(|name, _| entries.contains_key(name));
             }
-            for (name, (held, _)) in recent.iter().filter(|(name, _)| !entries.contains_key(*name)) {
-                record.hold(name, held.clone());
+            for (name, (entry_record, _)) in recent.iter().filter(|(name, _)| !entries.contains_key(*name)) {
+                record.hold(name, entry_record.clone());
             }
-            for (name, held) in entries {
-                record.hold(name, held.clone());
+            for (name, entry_record) in entries {
+                record.hold(name, entry_record.clone());
             }
         }
         adopted.keys().try_for_each(|mirror| self.flush(mirror))
@@ -244,9 +244,9 @@ impl Memory {
         let now = Instant::now();
         let mut records = self.records();
         let Remembered { record, recent, .. } = records.entry(mirror.to_owned()).or_default();
-        for (name, held) in wanted {
-            record.hold(&name, held.clone());
-            recent.insert(name, (held, now));
+        for (name, entry_record) in wanted {
+            record.hold(&name, entry_record.clone());
+            recent.insert(name, (entry_record, now));
         }
     }
 

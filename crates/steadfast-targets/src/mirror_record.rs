@@ -34,7 +34,7 @@ impl MirrorRecord {
     }
 
     pub(crate) fn origin(&self, name: &str) -> Option<&Arc<Origin>> {
-        self.entries.get(name).map(|held| &held.origin)
+        self.entries.get(name).map(|entry_record| &entry_record.origin)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&EntryRecord> {
@@ -44,13 +44,13 @@ impl MirrorRecord {
     /// Returns true if an entry of the mirror is at this location.
     pub(crate) fn has_location(&self, location: &str) -> bool {
         self.entries.contains_key(location)
-            || self.entries.values().any(|held| held.locations.iter().any(|held| held == location))
+            || self.entries.values().any(|entry_record| entry_record.locations.iter().any(|entry_record| entry_record == location))
     }
 
     /// Remembers an entry.
-    pub(crate) fn hold(&mut self, name: &str, held: EntryRecord) {
-        if self.entries.get(name) != Some(&held) {
-            self.entries.insert(name.to_owned(), held);
+    pub(crate) fn hold(&mut self, name: &str, entry_record: EntryRecord) {
+        if self.entries.get(name) != Some(&entry_record) {
+            self.entries.insert(name.to_owned(), entry_record);
             self.changed.push(name.to_owned());
         }
     }
@@ -58,8 +58,8 @@ impl MirrorRecord {
     /// Forgets all entries but those that `keep` chooses.
     pub(crate) fn retain(&mut self, keep: impl Fn(&str, &EntryRecord) -> bool) {
         let changed = &mut self.changed;
-        self.entries.retain(|name, held| {
-            let is_kept = keep(name, held);
+        self.entries.retain(|name, entry_record| {
+            let is_kept = keep(name, entry_record);
             if !is_kept {
                 changed.push(name.clone());
             }
@@ -78,9 +78,9 @@ impl MirrorRecord {
     }
 
     /// Reads an entry from the file.
-    pub(crate) fn restore(&mut self, name: String, held: Option<EntryRecord>) {
-        match held {
-            Some(held) => drop(self.entries.insert(name, held)),
+    pub(crate) fn restore(&mut self, name: String, entry_record: Option<EntryRecord>) {
+        match entry_record {
+            Some(entry_record) => drop(self.entries.insert(name, entry_record)),
             None => drop(self.entries.remove(&name)),
         }
     }

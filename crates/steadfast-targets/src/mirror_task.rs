@@ -108,20 +108,20 @@ impl<T: Target> MirrorTask<T> {
     pub(crate) async fn supervise(self: Arc<Self>, input: watch::Receiver<MirrorInput<T::Value>>) {
         let mut delay = RESTART_INITIAL_DELAY;
         loop {
-            let begun = Instant::now();
+            let started = Instant::now();
             // Dropping the set aborts its task together with this task.
             let mut tasks = JoinSet::new();
             tasks.spawn(self.clone().run(input.clone()));
             match tasks.join_next().await {
                 Some(Err(error)) if error.is_panic() => {
-                    let why = panic_message(error);
-                    tracing::error!(mirror = self.name, %why, "the task of a mirror panicked; it is started again");
-                    self.report_failure(&Arc::from(format!("the task of the mirror panicked: {why}")));
+                    let reason = panic_message(error);
+                    tracing::error!(mirror = self.name, %reason, "the task of a mirror panicked; it is started again");
+                    self.report_failure(&Arc::from(format!("the task of the mirror panicked: {reason}")));
                     self.status_sender.send_modify(|status| status.restarts += 1);
                 }
                 _ => return,
             }
-            if begun.elapsed() > RESTART_MAX_DELAY {
+            if started.elapsed() > RESTART_MAX_DELAY {
                 delay = RESTART_INITIAL_DELAY;
             }
             sleep(delay).await;
@@ -173,11 +173,11 @@ impl<T: Target> MirrorTask<T> {
                 return None;
             }
             if let Some(wanted) = wanted {
-                let held = wanted.entries.iter().filter_map(|(name, value)| {
+                let entry_records = wanted.entries.iter().filter_map(|(name, value)| {
                     let (origin, locations) = (wanted.origins.get(name)?.clone(), value.locations(name));
                     Some((name.clone(), EntryRecord { origin, locations, state: format!("{value:?}") }))
                 });
-                self.memory.note_wanted(&self.name, held);
+                self.memory.note_wanted(&self.name, entry_records);
             }
             tokio::select! {
                 biased;
@@ -222,9 +222,9 @@ impl<T: Target> MirrorTask<T> {
                             let soon = self.settings.retry_delay.min(self.settings.compare);
                             (if outcome.has_acted { soon } else { self.settings.compare }, outcome.until)
                         }
-                        Err(why) => {
+                        Err(reason) => {
                             run.failures += 1;
-                            self.report_failure(&why);
+                            self.report_failure(&reason);
                             let times = (run.failures - 1).min(16);
                             (self.settings.retry_delay.saturating_mul(1 << times).min(self.settings.compare), None)
                         }
@@ -273,14 +273,14 @@ impl<T: Target> MirrorTask<T> {
             if T::HAS_OWNER_RECORD && permit.run(self.claim()).await.is_err() {
                 return;
             }
-            let why = match renewed {
+            let reason = match renewed {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error_chain(&error)),
                 Err(_) => Some(self.timeout_error()),
             };
-            failures = why.as_ref().map_or(0, |_| failures.saturating_add(1));
-            if let Some(why) = why.filter(|_| failures.is_power_of_two()) {
-                tracing::warn!(mirror = self.name, %why, failures, "what the target holds cannot be renewed; it is retried");
+            failures = reason.as_ref().map_or(0, |_| failures.saturating_add(1));
+            if let Some(reason) = reason.filter(|_| failures.is_power_of_two()) {
+                tracing::warn!(mirror = self.name, %reason, failures, "what the target holds cannot be renewed; it is retried");
             }
             let pause = match failures {
                 0 => self.settings.compare / 2,
@@ -329,9 +329,9 @@ impl<T: Target> MirrorTask<T> {
         let rejection = run.rejection.clone();
         let record_rejection = more.iter().chain(&less).filter(|step| run.attempts.has_failed(step));
         // If the plan repeats a step after an attempt, the target did not apply the step.
-        kept.extend(rejection.iter().flat_map(|why| {
+        kept.extend(rejection.iter().flat_map(|reason| {
             let record_rejection = record_rejection.clone();
-            record_rejection.map(|step| (step.name().to_owned(), SkipReason::Rejected(why.clone())))
+            record_rejection.map(|step| (step.name().to_owned(), SkipReason::Rejected(reason.clone())))
         }));
         for ask in asks.iter().filter(|ask| !self.status_sender.borrow().asks.contains(ask)) {
             let (mirror, id, names, of, group) = (&*self.name, &*ask.id, ask.names.len(), ask.of, &*ask.group);
@@ -349,9 +349,9 @@ impl<T: Target> MirrorTask<T> {
         let change = [self.target.change_reason().map(Arc::from), run.change.take()].into_iter().flatten().next();
         // Entries cannot be lost before the first read.
         let was_seen = self.status_sender.borrow().seen.is_some();
-        let lost = change.filter(|_| was_seen && missing > 0).map(|why| Loss { missing, why, seen: now.instant });
-        if let Some(Loss { missing, why, .. }) = &lost {
-            tracing::warn!(mirror = self.name, missing, %why, "entries are missing after a change of the target; adding them again");
+        let lost = change.filter(|_| was_seen && missing > 0).map(|reason| Loss { missing, reason, seen: now.instant });
+        if let Some(Loss { missing, reason, .. }) = &lost {
+            tracing::warn!(mirror = self.name, missing, %reason, "entries are missing after a change of the target; adding them again");
         }
         self.status_sender.send_modify(|status| {
             if lost.is_some() {
@@ -372,7 +372,7 @@ impl<T: Target> MirrorTask<T> {
         let (less, unwritten) = match self.flush(run).await {
             Ok(()) => (less, None),
             Err(_) if less.is_empty() => (less, None),
-            Err(why) => (Vec::new(), Some(why)),
+            Err(reason) => (Vec::new(), Some(reason)),
         };
         let steps = more.into_iter().chain(less).collect();
         let delays = (self.settings.retry_delay, self.settings.compare);
@@ -390,8 +390,8 @@ impl<T: Target> MirrorTask<T> {
                 Err(_) => self.record_rejection(self.timeout_error(), run),
             }
         }
-        if let Some(why) = unwritten {
-            return Err(format!("entries are added and not removed: {why}").into());
+        if let Some(reason) = unwritten {
+            return Err(format!("entries are added and not removed: {reason}").into());
         }
         Ok(PassOutcome { has_acted, until })
     }
@@ -419,11 +419,11 @@ impl<T: Target> MirrorTask<T> {
     }
 
     /// Remembers the reason of a rejection. The next read shows which steps were rejected.
-    fn record_rejection(&self, why: Arc<str>, run: &mut RunState) {
-        if run.rejection.as_ref() != Some(&why) {
-            tracing::warn!(mirror = self.name, %why, "the target rejected a change; retrying it, other changes continue");
+    fn record_rejection(&self, reason: Arc<str>, run: &mut RunState) {
+        if run.rejection.as_ref() != Some(&reason) {
+            tracing::warn!(mirror = self.name, %reason, "the target rejected a change; retrying it, other changes continue");
         }
-        run.rejection = Some(why);
+        run.rejection = Some(reason);
     }
 
     /// Returns whether this process owns the mark exclusively, shares it with another process, or has adopted its
@@ -449,13 +449,13 @@ impl<T: Target> MirrorTask<T> {
             return;
         }
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let why: Arc<str> = match timeout(self.settings.deadline, self.target.fence(permit.token(), unix)).await {
+        let reason: Arc<str> = match timeout(self.settings.deadline, self.target.fence(permit.token(), unix)).await {
             Ok(Ok(true)) => return,
             Ok(Ok(false)) => "the target has the record of a later term".into(),
             Ok(Err(error)) => error_chain(&error),
             Err(_) => self.timeout_error(),
         };
-        tracing::warn!(mirror = self.name, term = permit.token(), %why, "the term was not recorded at the target; it is retried");
+        tracing::warn!(mirror = self.name, term = permit.token(), %reason, "the term was not recorded at the target; it is retried");
     }
 
     /// Claims the mark for this process, and reports another holder.
@@ -468,9 +468,9 @@ impl<T: Target> MirrorTask<T> {
             Ok(Ok(Claim::Other { instance, .. })) => Some(Arc::from(instance)),
             // The key may lack permission to write the record. No other process can be detected then.
             Ok(Err(error)) => {
-                let why = error_chain(&error);
+                let reason = error_chain(&error);
                 if !self.has_claimed.swap(true, Ordering::AcqRel) {
-                    tracing::warn!(mirror = self.name, %why, "the ownership record cannot be written; other processes with the same mark are not detected");
+                    tracing::warn!(mirror = self.name, %reason, "the ownership record cannot be written; other processes with the same mark are not detected");
                 }
                 return;
             }
@@ -498,13 +498,13 @@ impl<T: Target> MirrorTask<T> {
         }
     }
 
-    fn report_failure(&self, why: &Arc<str>) {
-        let is_new = self.status_sender.borrow().failing.as_ref() != Some(why);
+    fn report_failure(&self, reason: &Arc<str>) {
+        let is_new = self.status_sender.borrow().failing.as_ref() != Some(reason);
         if is_new {
-            tracing::warn!(mirror = self.name, %why, "cannot bring the target to the desired state; retrying");
+            tracing::warn!(mirror = self.name, %reason, "cannot bring the target to the desired state; retrying");
         }
         self.status_sender.send_modify(|status| {
-            status.failing = Some(why.clone());
+            status.failing = Some(reason.clone());
             status.settled = false;
         });
     }

@@ -96,12 +96,12 @@ pub enum NftablesError {
         message: String,
     },
     /// The output has an unknown form.
-    #[error("the output of `{command}` has an unknown form: {why}")]
+    #[error("the output of `{command}` has an unknown form: {reason}")]
     Unexpected {
         /// Command line.
         command: String,
         /// Unknown part of the output.
-        why: String,
+        reason: String,
     },
 }
 
@@ -165,19 +165,19 @@ impl Nftables {
 
     async fn entries(&self) -> Result<BTreeMap<String, Backend>, NftablesError> {
         let family = self.table.family();
-        let unexpected = |arguments: &[&str], why| {
+        let unexpected = |arguments: &[&str], reason| {
             let words: Vec<_> = self.command.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
-            NftablesError::Unexpected { command: words.join(" "), why }
+            NftablesError::Unexpected { command: words.join(" "), reason }
         };
         let arguments = ["-j", "list", "tables", family];
         let tables = self.run(&arguments, "").await?;
-        let is_there = listing::has_table(&tables, &self.table.name).map_err(|why| unexpected(&arguments, why))?;
-        if !is_there {
+        let exists = listing::has_table(&tables, &self.table.name).map_err(|reason| unexpected(&arguments, reason))?;
+        if !exists {
             return Ok(BTreeMap::new());
         }
         let arguments = ["-j", "list", "table", family, &self.table.name];
         let listed = self.run(&arguments, "").await?;
-        listing::entries(&listed, &self.table).map_err(|why| unexpected(&arguments, why))
+        listing::entries(&listed, &self.table).map_err(|reason| unexpected(&arguments, reason))
     }
 
     /// Returns the entries after `steps`, without invalid steps, and the first error.

@@ -52,7 +52,7 @@ impl fmt::Display for SkipReason {
                 let location = location.escape_debug();
                 write!(f, "{location} belongs to the group {holder:?}; {object} of the group {group:?} wants it, too")
             }
-            Self::Invalid(why) | Self::Rejected(why) => f.write_str(why),
+            Self::Invalid(reason) | Self::Rejected(reason) => f.write_str(reason),
             Self::UpsertOnly => f.write_str("nothing wants it any more; this mirror never removes entries"),
             Self::OtherProcess => f.write_str("another process with the same mark holds it"),
         }
@@ -133,7 +133,7 @@ pub(crate) fn plan<V: Value>(
     let mut builder = PlanBuilder { wanted, found, plan_settings, kept: BTreeMap::new(), uncertain: None };
     builder.kept.extend(conflicts.into_iter().map(|(name, conflict)| (name, SkipReason::Conflict(conflict))));
     let invalid_names: BTreeSet<&String> = invalid.keys().collect();
-    builder.kept.extend(invalid.iter().map(|(name, why)| (name.clone(), SkipReason::Invalid(Arc::from(why.as_str())))));
+    builder.kept.extend(invalid.iter().map(|(name, reason)| (name.clone(), SkipReason::Invalid(Arc::from(reason.as_str())))));
 
     let mut more = Vec::new();
     let mut flows: BTreeMap<String, Flow> = BTreeMap::new();
@@ -145,8 +145,8 @@ pub(crate) fn plan<V: Value>(
                 continue;
             }
             None => Step::Add { name: name.clone(), value: value.clone() },
-            Some(there) if there == value => continue,
-            Some(there) => Step::Change { name: name.clone(), from: there.clone(), to: value.clone() },
+            Some(current) if current == value => continue,
+            Some(current) => Step::Change { name: name.clone(), from: current.clone(), to: value.clone() },
         };
         // A change that takes an entry out of service needs the consent of the guard, like a removal.
         let served = found.own.get(name).is_some_and(Value::serves);
@@ -165,17 +165,17 @@ pub(crate) fn plan<V: Value>(
         found.own.iter().filter(move |(name, _)| is_unwanted(name))
     };
     // An entry that serves again or is wanted again starts its next drain from the beginning.
-    draining.since.retain(|name, _| unwanted().any(|(other, there)| other == name && !there.serves()));
+    draining.since.retain(|name, _| unwanted().any(|(other, current)| other == name && !current.serves()));
     let (mut removals, mut until) = (Vec::new(), None);
-    for (name, there) in unwanted() {
-        if let Some(why) = builder.holds(name, record) {
-            builder.kept.insert(name.clone(), why);
+    for (name, current) in unwanted() {
+        if let Some(reason) = builder.holds(name, record) {
+            builder.kept.insert(name.clone(), reason);
             continue;
         }
-        let remove = Step::Remove { name: name.clone(), value: there.clone() };
-        if there.serves() {
-            let step = match there.drained() {
-                Some(to) => Step::Change { name: name.clone(), from: there.clone(), to },
+        let remove = Step::Remove { name: name.clone(), value: current.clone() };
+        if current.serves() {
+            let step = match current.drained() {
+                Some(to) => Step::Change { name: name.clone(), from: current.clone(), to },
                 None => remove,
             };
             outs.insert(name.clone(), step);
@@ -191,7 +191,7 @@ pub(crate) fn plan<V: Value>(
     }
 
     builder.hold_uncertain(&mut outs, &origins, record);
-    for (name, _) in found.own.iter().filter(|(_, there)| there.serves()) {
+    for (name, _) in found.own.iter().filter(|(_, current)| current.serves()) {
         flow(&mut flows, origins.get(name).or_else(|| record.origin(name))).serving += 1;
     }
     for (name, step) in &outs {
@@ -204,9 +204,9 @@ pub(crate) fn plan<V: Value>(
         let texts = if is_gone { &mut flow.gone } else { &mut flow.outs };
         texts.insert(name.clone(), format!("{step:?}"));
     }
-    let held =
-        builder.kept.iter().filter(|(_, why)| **why == SkipReason::Doubt).map(|(name, _)| name.clone()).collect();
-    let verdict = replace_in_place(record.guard.judge(plan_settings.rules, &flows, &held, now.unix), &more, found);
+    let uncertain_names =
+        builder.kept.iter().filter(|(_, reason)| **reason == SkipReason::Doubt).map(|(name, _)| name.clone()).collect();
+    let verdict = replace_in_place(record.guard.judge(plan_settings.rules, &flows, &uncertain_names, now.unix), &more, found);
     builder.kept.extend(verdict.asked.keys().map(|name| (name.clone(), SkipReason::NeedsApproval)));
     builder.kept.extend(verdict.replaced.iter().map(|name| (name.clone(), SkipReason::AwaitsReplacement)));
     let granted = outs.into_iter().filter(|(name, _)| verdict.granted.contains(name)).map(|(_, step)| step);
@@ -223,11 +223,11 @@ pub(crate) fn plan<V: Value>(
             record.hold(name, EntryRecord { origin, locations, state: format!("{value:?}") });
         }
     }
-    record.retain(|name, held| {
+    record.retain(|name, entry_record| {
         values.contains_key(name)
             || found.own.contains_key(name)
             || wanted.doubt.is_some()
-            || wanted.doubts.about(Some(&held.origin)).is_some()
+            || wanted.doubts.about(Some(&entry_record.origin)).is_some()
     });
     Plan { more, less, kept, asks: record.guard.asks().cloned().collect(), contested, uncertain, until }
 }
@@ -242,7 +242,7 @@ fn replace_in_place<V: Value>(mut verdict: Verdict, more: &[Step<V>], found: &Ac
             _ => None,
         })
         .collect();
-    let is_in_place = |name: &String| found.own.get(name).is_some_and(|there| added.contains(there.location(name)));
+    let is_in_place = |name: &String| found.own.get(name).is_some_and(|current| added.contains(current.location(name)));
     let (in_place, others) = std::mem::take(&mut verdict.replaced).into_iter().partition(is_in_place);
     verdict.replaced = others;
     verdict.granted.extend::<BTreeSet<_>>(in_place);
@@ -267,8 +267,8 @@ impl<V: Value> PlanBuilder<'_, V> {
     /// Returns the reason to keep an unwanted entry, or `None` if the entry may be removed.
     fn holds(&mut self, name: &str, record: &MirrorRecord) -> Option<SkipReason> {
         let origin = record.origin(name);
-        if let Some(why) = self.doubt(origin) {
-            self.uncertain.get_or_insert(why);
+        if let Some(reason) = self.doubt(origin) {
+            self.uncertain.get_or_insert(reason);
             return Some(SkipReason::Doubt);
         }
         if self.plan_settings.upsert_only {
@@ -281,7 +281,7 @@ impl<V: Value> PlanBuilder<'_, V> {
                 // An unrecorded entry that appeared after the first read was added by another process with this mark.
                 origin.is_none()
                     && !adopted.contains(name)
-                    && !self.found.own.get(name).is_some_and(|there| record.has_location(there.location(name)))
+                    && !self.found.own.get(name).is_some_and(|current| record.has_location(current.location(name)))
             }
         };
         if is_of_other {
@@ -300,8 +300,8 @@ impl<V: Value> PlanBuilder<'_, V> {
     ) {
         outs.retain(|name, _| {
             let doubt = self.doubt(origins.get(name).or_else(|| record.origin(name)));
-            if let Some(why) = &doubt {
-                self.uncertain.get_or_insert_with(|| why.clone());
+            if let Some(reason) = &doubt {
+                self.uncertain.get_or_insert_with(|| reason.clone());
                 self.kept.insert(name.clone(), SkipReason::Doubt);
             }
             doubt.is_none()

@@ -89,9 +89,9 @@ impl<R: RegistryClient> Registry<R> {
         let made = request.body(body).map_err(|error| error.to_string());
         let sent = match made {
             Ok(request) => self.client.send(request).await,
-            Err(why) => Err(why),
+            Err(reason) => Err(reason),
         };
-        sent.map_err(|why| RegistryError::Server { request: format!("{method} {}", layout::shown(url)), why })
+        sent.map_err(|reason| RegistryError::Server { request: format!("{method} {}", layout::shown(url)), reason })
     }
 
     /// Returns an error if the registry rejected the request.
@@ -112,7 +112,7 @@ impl<R: RegistryClient> Registry<R> {
         Self::check_status(&Method::GET, url, &response)?;
         let item: Json = serde_json::from_slice(response.body()).map_err(|error| RegistryError::Unexpected {
             request: format!("GET {}", layout::shown(url)),
-            why: format!("it is no JSON: {error}"),
+            reason: format!("it is no JSON: {error}"),
         })?;
         if self.layout.is_own(&item) {
             Ok(Some(response.headers().get(ETAG).cloned()))
@@ -167,7 +167,7 @@ impl<R: RegistryClient> Target for Registry<R> {
         Self::check_status(&Method::GET, &url, &response)?;
         let read = self.layout.read(response.body());
         let items =
-            read.map_err(|why| RegistryError::Unexpected { request: format!("GET {}", layout::shown(&url)), why })?;
+            read.map_err(|reason| RegistryError::Unexpected { request: format!("GET {}", layout::shown(&url)), reason })?;
         let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         for (key, value) in items {
             match value {

@@ -27,7 +27,7 @@ pub struct Status<V> {
     /// First element of `asks`, if any.
     pub ask: Option<ApprovalRequest>,
     /// Removals that need approval, at most one request per group. Approve a request with
-    /// [`Memory::approve`](crate::Memory::approve), then [`nudge`](crate::Mirror::nudge) the mirror.
+    /// [`Memory::approve`](crate::Memory::approve), then call [`compare_now`](crate::Mirror::compare_now).
     pub asks: Vec<ApprovalRequest>,
     /// Names for which one group gave several different entries. The entry in service is used, otherwise the earlier
     /// one.
@@ -55,7 +55,7 @@ pub struct Loss {
     /// Number of the entries.
     pub missing: usize,
     /// Change of the target.
-    pub why: Arc<str>,
+    pub reason: Arc<str>,
     /// Time at which the loss was detected.
     pub seen: Instant,
 }
@@ -81,9 +81,9 @@ impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Standby => f.write_str("standby"),
-            Self::Blocked(why) => write!(f, "blocked ({why})"),
+            Self::Blocked(reason) => write!(f, "blocked ({reason})"),
             Self::NeedsApproval(ids) => write!(f, "needs approval ({})", ids.join(", ")),
-            Self::Uncertain(why) => write!(f, "uncertain ({why})"),
+            Self::Uncertain(reason) => write!(f, "uncertain ({reason})"),
             Self::Converging => f.write_str("converging"),
             Self::Synced => f.write_str("synced"),
         }
@@ -118,16 +118,16 @@ impl<V> Status<V> {
         // Only the most urgent condition is shown; the fields contain the others.
         if self.is_standby {
             State::Standby
-        } else if let Some(why) = &self.failing {
-            State::Blocked(why.clone())
+        } else if let Some(reason) = &self.failing {
+            State::Blocked(reason.clone())
         } else if self.seen.is_none() {
             State::Converging
         } else if !self.asks.is_empty() {
             State::NeedsApproval(self.asks.iter().map(|ask| ask.id.clone()).collect())
-        } else if let Some(why) = &self.uncertain {
-            State::Uncertain(why.clone())
-        } else if let Some((entry, why)) = self.kept.iter().find(|(_, why)| matches!(why, SkipReason::Rejected(_))) {
-            State::Blocked(format!("{entry}: {why}").into())
+        } else if let Some(reason) = &self.uncertain {
+            State::Uncertain(reason.clone())
+        } else if let Some((entry, reason)) = self.kept.iter().find(|(_, reason)| matches!(reason, SkipReason::Rejected(_))) {
+            State::Blocked(format!("{entry}: {reason}").into())
         } else if self.settled {
             State::Synced
         } else {

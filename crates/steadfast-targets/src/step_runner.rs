@@ -69,7 +69,7 @@ impl StepRunner {
         carry_out: impl Fn(usize) -> F,
         late: impl Fn(usize) -> E,
     ) -> Vec<(usize, E)> {
-        let begun = Instant::now();
+        let started = Instant::now();
         // Only this task uses the counters: no step runs on another thread.
         let failures = Mutex::new(0_usize);
         let run = |(is_slow, entry): (bool, Vec<usize>)| {
@@ -79,7 +79,7 @@ impl StepRunner {
             async move {
                 for number in entry {
                     // Skipped steps are no errors. The next pass plans them again.
-                    if begun.elapsed() >= start_within || *failures.lock() >= self.failures {
+                    if started.elapsed() >= start_within || *failures.lock() >= self.failures {
                         return None;
                     }
                     let done = timeout(self.attempt, carry_out(number)).await;
@@ -214,28 +214,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn hanging_step_delays_no_other() {
-        let begun = Instant::now();
+        let started = Instant::now();
         let (done, errors) = run(&["a", "bad", "hang", "b", "c"], &SlowEntries::default()).await;
         assert_eq!(
             (done, errors),
             (["a", "b", "c"].map(String::from).into(), ["bad", "hang"].map(String::from).into())
         );
-        assert_eq!(begun.elapsed(), RUNNER.attempt);
+        assert_eq!(started.elapsed(), RUNNER.attempt);
     }
 
     #[tokio::test(start_paused = true)]
     async fn hanging_steps_run_last_next_time() {
         let names: Vec<String> = (0..100).map(|number| format!("hang/{number:02}")).chain(["other/z".into()]).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let (slow, begun) = (SlowEntries::default(), Instant::now());
+        let (slow, started) = (SlowEntries::default(), Instant::now());
         // Eight failures without a success: the target itself may have failed, and the run ends.
         let (done, errors) = run(&names, &slow).await;
-        assert_eq!((done.len(), errors.len(), begun.elapsed()), (0, 8, RUNNER.attempt));
+        assert_eq!((done.len(), errors.len(), started.elapsed()), (0, 8, RUNNER.attempt));
         // A run without the slow entries does not forget them.
         run(&["a"], &slow).await;
         let (done, _) = run(&names, &slow).await;
         assert_eq!(done, ["other/z"]);
-        assert!(begun.elapsed() <= 2 * (RUNNER.start_within + RUNNER.attempt));
+        assert!(started.elapsed() <= 2 * (RUNNER.start_within + RUNNER.attempt));
     }
 
     #[tokio::test(start_paused = true)]

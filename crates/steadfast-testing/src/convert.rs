@@ -32,11 +32,11 @@ pub(crate) fn reference<K: Resource>(object: &K) -> contract::Ref {
     )
 }
 
-pub(crate) fn seen<K: Cacheable>(event: &Event<K>) -> contract::Seen {
+pub(crate) fn seen<K: Cacheable>(event: &Event<K>) -> contract::HandlerEvent {
     match event {
-        Event::Added { object, initial } => contract::Seen::Added { object: identity(object), initial: *initial },
-        Event::Updated { old, new } => contract::Seen::Updated { old: identity(old), new: identity(new) },
-        Event::Deleted { last, version, certainty, reason } => contract::Seen::Deleted {
+        Event::Added { object, initial } => contract::HandlerEvent::Added { object: identity(object), initial: *initial },
+        Event::Updated { old, new } => contract::HandlerEvent::Updated { old: identity(old), new: identity(new) },
+        Event::Deleted { last, version, certainty, reason } => contract::HandlerEvent::Deleted {
             last: identity(last),
             version: version.as_ref().map(ToString::to_string),
             certainty: match certainty {
@@ -50,7 +50,7 @@ pub(crate) fn seen<K: Cacheable>(event: &Event<K>) -> contract::Seen {
                 DeleteReason::DeletedOrLeft | DeleteReason::Left => contract::Reason::DeletedOrLeft,
             },
         },
-        Event::Resynced { object } => contract::Seen::Resynced { object: identity(object) },
+        Event::Resynced { object } => contract::HandlerEvent::Resynced { object: identity(object) },
     }
 }
 
@@ -59,15 +59,15 @@ pub(crate) fn cached_object<K: Cacheable>(
     snapshot: &Snapshot<K>,
     key: &contract::Key,
     passes: impl Fn(&K) -> bool,
-) -> contract::StoreHeld {
+) -> contract::StoreContent {
     match snapshot.entry(key.namespace.as_deref(), &key.name) {
         // The order of the arms matters: a tainted entry has a last decoded state, but not a known current state.
-        None => contract::StoreHeld::Absent,
-        Some(entry) if entry.is_tainted() => contract::StoreHeld::Unknown { version: entry.version().to_string() },
-        Some(entry) if entry.last().is_some_and(|object| !passes(object)) => contract::StoreHeld::Absent,
+        None => contract::StoreContent::Absent,
+        Some(entry) if entry.is_tainted() => contract::StoreContent::Undecodable { version: entry.version().to_string() },
+        Some(entry) if entry.last().is_some_and(|object| !passes(object)) => contract::StoreContent::Absent,
         Some(entry) => {
             let (uid, version) = (entry.uid().as_str().to_owned(), entry.version().as_str().to_owned());
-            contract::StoreHeld::Held { uid, version }
+            contract::StoreContent::Present { uid, version }
         }
     }
 }

@@ -33,7 +33,7 @@ pub fn history(server: &ApiServer, group: &str, plural: &str) -> Result<History,
         let namespace = change.namespace.as_deref();
         let message = match &change.object {
             Some(object) => Change::new(change.revision, &change.uid, namespace, &change.name, object.as_ref().clone()),
-            None => Change::gone(change.revision, &change.uid, namespace, &change.name),
+            None => Change::deleted(change.revision, &change.uid, namespace, &change.name),
         };
         history.push(message.at(change.at).in_epoch(change.epoch));
     }

@@ -14,7 +14,7 @@ use steadfast::{
     Scope, WaitError,
 };
 use steadfast_apiserver::ApiServer;
-use steadfast_contract::{Key, Outcome, Reason, Record, Seen, Target, Trace};
+use steadfast_contract::{Key, Outcome, Reason, Record, HandlerEvent, Target, Trace};
 
 use crate::convert;
 use crate::proxy::{FaultTransition, NetworkFaults};
@@ -365,7 +365,7 @@ impl Recorder {
     fn read_key<K: Cacheable>(&self, informer: &Informer<K>, name: &str, key: Key) {
         self.write_as_of_now(|| {
             let answer = convert::cached_object(&informer.snapshot(), &key, |_| true);
-            Record::Read { informer: name.to_owned(), key, answer }
+            Record::Read { informer: name.to_owned(), key, content: answer }
         });
     }
 
@@ -455,7 +455,7 @@ where
     fn handle(&self, event: Event<K>, call: Call) {
         let number = self.recorder.inner.calls.fetch_add(1, Ordering::Relaxed);
         let mut seen = convert::seen(&event);
-        if let (Some(_), Seen::Deleted { reason: reason @ Reason::Deleted, .. }) = (&self.selection.0, &mut seen) {
+        if let (Some(_), HandlerEvent::Deleted { reason: reason @ Reason::Deleted, .. }) = (&self.selection.0, &mut seen) {
             // A handler with a filter knows the reason. With a selector, no client can know the reason, and the
             // checker rejects such a claim.
             *reason = Reason::DeletedOrLeft;
@@ -511,7 +511,7 @@ impl<K: Cacheable> Recording<K> {
     }
 
     /// Returns all events of this handler, in order.
-    pub fn events(&self) -> Vec<Seen> {
+    pub fn events(&self) -> Vec<HandlerEvent> {
         let trace = self.recorder.lock();
         let own = trace.entries().iter().filter_map(|entry| match &entry.record {
             Record::Entered { handler, event, .. } if *handler == self.name => Some(event.clone()),
@@ -521,18 +521,18 @@ impl<K: Cacheable> Recording<K> {
     }
 
     /// Returns this handler's events of `namespace/name`, or of a cluster-scoped name.
-    pub fn of(&self, key: &str) -> Vec<Seen> {
+    pub fn of(&self, key: &str) -> Vec<HandlerEvent> {
         let key = parse(key);
         self.events().into_iter().filter(|event| *event.key() == key).collect()
     }
 
     /// Describes this handler's events of `namespace/name`: `Added`, `Updated`, `Deleted Inferred Replaced`.
     pub fn descriptions(&self, key: &str) -> Vec<String> {
-        let word = |event: Seen| match event {
-            Seen::Added { .. } => "Added".to_owned(),
-            Seen::Updated { .. } => "Updated".to_owned(),
-            Seen::Deleted { certainty, reason, .. } => format!("Deleted {certainty:?} {reason:?}"),
-            Seen::Resynced { .. } => "Resynced".to_owned(),
+        let word = |event: HandlerEvent| match event {
+            HandlerEvent::Added { .. } => "Added".to_owned(),
+            HandlerEvent::Updated { .. } => "Updated".to_owned(),
+            HandlerEvent::Deleted { certainty, reason, .. } => format!("Deleted {certainty:?} {reason:?}"),
+            HandlerEvent::Resynced { .. } => "Resynced".to_owned(),
         };
         self.of(key).into_iter().map(word).collect()
     }

@@ -66,8 +66,8 @@ mod tests {
     #[test]
     fn silence_beyond_limit_is_blocked_runtime() {
         assert_eq!(judge(Duration::from_secs(19)), Ok(()));
-        let why = judge(Duration::from_secs(21)).expect_err("it is longer than the limit");
-        assert!(why.contains("blocked for 21 s"), "{why}");
+        let reason = judge(Duration::from_secs(21)).expect_err("it is longer than the limit");
+        assert!(reason.contains("blocked for 21 s"), "{reason}");
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Switchboard {
         let spec: FaultSpec = text.parse()?;
         // One lock for both steps: the record must have the order in which concurrent requests applied their faults.
         let mut active = self.active.lock();
-        spec.apply(&self.faults, self.replicas).map_err(|why| format!("fault {text:?}: {why}"))?;
+        spec.apply(&self.faults, self.replicas).map_err(|reason| format!("fault {text:?}: {reason}"))?;
         active.retain(|(_, earlier)| !spec.ends(earlier));
         if spec.stays() {
             active.push((text.to_owned(), spec));
@@ -121,7 +121,7 @@ async fn respond(request: Request<Incoming>, switchboard: &Switchboard, expected
             };
             match switchboard.switch(String::from_utf8_lossy(&body.to_bytes()).trim()) {
                 Ok(()) => (StatusCode::OK, String::new()),
-                Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")),
+                Err(reason) => (StatusCode::BAD_REQUEST, format!("{reason}\n")),
             }
         }
         _ => (StatusCode::METHOD_NOT_ALLOWED, "only GET and POST are supported\n".to_owned()),
@@ -156,9 +156,9 @@ impl Control {
 
     async fn request(&self, method: &str, body: &str) -> Result<String, Failure> {
         let Self { address, token } = self;
-        let failed = |why: String| {
+        let failed = |reason: String| {
             Failure::run(format!(
-                "the control endpoint of `steadfast serve` at {address}: {why}; is the server still running?"
+                "the control endpoint of `steadfast serve` at {address}: {reason}; is the server still running?"
             ))
         };
         let request = format!(

@@ -155,7 +155,7 @@ impl FromStr for FaultSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let fail = |why: String| Err(format!("fault {text:?}: {why}"));
+        let fail = |reason: String| Err(format!("fault {text:?}: {reason}"));
         let mut parts = text.split(',').map(|part| match part.split_once('=') {
             Some((key, value)) => (key.trim(), Some(value.trim())),
             None => (part.trim(), None),
@@ -193,7 +193,7 @@ impl FromStr for FaultSpec {
         };
         match value {
             Ok(value) => Ok(Self { entry, replica, value }),
-            Err(why) => fail(why),
+            Err(reason) => fail(reason),
         }
     }
 }
@@ -302,7 +302,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    fn why(text: &str) -> String {
+    fn reason(text: &str) -> String {
         text.parse::<FaultSpec>().expect_err(text)
     }
 
@@ -312,23 +312,23 @@ mod tests {
             let usage = entry.usage.split('[').next().unwrap_or_default();
             let text = usage.replace("BYTES", "10").replace("COUNT", "2").replace("REVISION", "5");
             let text = text.replace("DURATION", "200ms").replace("CODE", "503");
-            let spec = text.parse::<FaultSpec>().unwrap_or_else(|why| panic!("{why}"));
+            let spec = text.parse::<FaultSpec>().unwrap_or_else(|reason| panic!("{reason}"));
             assert_eq!(spec.entry.name, entry.name);
         }
     }
 
     #[test]
     fn mistakes_are_named_with_their_place() {
-        assert!(why("lagg").contains("unknown fault \"lagg\""));
-        assert!(why("lag=maybe").contains("neither on nor off"));
-        assert!(why("lag,replica=x").contains("replica \"x\" is not a number"));
-        assert!(why("lag,times=3").contains("unknown option \"times\""));
-        assert!(why("delay").contains("delay=DURATION"));
-        assert!(why("delay=soon").contains("not a duration"));
-        assert!(why("respond=200").contains("300 to 599"));
-        assert!(why("respond=503,verb=read").contains("unknown verb \"read\""));
-        assert!(why("reset=1").contains("takes no value"));
-        assert!(why("").contains("unknown fault"));
+        assert!(reason("lagg").contains("unknown fault \"lagg\""));
+        assert!(reason("lag=maybe").contains("neither on nor off"));
+        assert!(reason("lag,replica=x").contains("replica \"x\" is not a number"));
+        assert!(reason("lag,times=3").contains("unknown option \"times\""));
+        assert!(reason("delay").contains("delay=DURATION"));
+        assert!(reason("delay=soon").contains("not a duration"));
+        assert!(reason("respond=200").contains("300 to 599"));
+        assert!(reason("respond=503,verb=read").contains("unknown verb \"read\""));
+        assert!(reason("reset=1").contains("takes no value"));
+        assert!(reason("").contains("unknown fault"));
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Selection {
         }
         if let Ok(fault) = name.parse::<Fault>() {
             return match fault.unsupported_reason() {
-                Some(why) => Err(format!("{fault}, {}, cannot be made: {why}", fault.title())),
+                Some(reason) => Err(format!("{fault}, {}, cannot be made: {reason}", fault.title())),
                 None if catalog::of(fault).next().is_none() => Err(format!("{fault} has no scenario yet")),
                 None => Ok(Self::Fault(fault)),
             };
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn unknown_and_impossible_names_are_rejected() {
-        assert!(choose(&["nope".to_owned()]).is_err_and(|why| why.contains("--list")));
-        assert!(choose(&["F35".to_owned()]).is_err_and(|why| why.contains("F35")));
-        assert!(choose(&["F31".to_owned()]).is_err_and(|why| why.contains("cannot be made")));
+        assert!(choose(&["nope".to_owned()]).is_err_and(|reason| reason.contains("--list")));
+        assert!(choose(&["F35".to_owned()]).is_err_and(|reason| reason.contains("F35")));
+        assert!(choose(&["F31".to_owned()]).is_err_and(|reason| reason.contains("cannot be made")));
     }
 }

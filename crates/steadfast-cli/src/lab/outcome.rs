@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use steadfast_contract::Tally;
+use steadfast_contract::HandlerCounts;
 use steadfast_testing::scenarios::{Fault, Findings, Scenario};
 
 /// Reported result of a scenario.
@@ -50,7 +50,7 @@ impl Outcome {
     }
 
     fn counting(self, findings: &Findings) -> Self {
-        let Tally { changes, seen, lost, repeated, out_of_order, .. } = findings.report.verdict.total();
+        let HandlerCounts { changes, seen, lost, repeated, out_of_order, .. } = findings.report.verdict.total();
         Self {
             passed: self.problems.is_empty(),
             changes,
@@ -69,13 +69,13 @@ impl Outcome {
     }
 
     /// Creates the result of a `scenario` that did not complete.
-    pub(crate) fn failed(scenario: &Scenario, why: String) -> Self {
+    pub(crate) fn failed(scenario: &Scenario, reason: String) -> Self {
         Self {
             name: scenario.name,
             source: scenario.source.to_string(),
             faults: scenario.faults.iter().map(ToString::to_string).collect(),
             notice_bound_ms: scenario.bounds.notice.map(millis),
-            problems: vec![why],
+            problems: vec![reason],
             ..Self::default()
         }
     }

@@ -20,8 +20,8 @@ pub(crate) fn explain(scenarios: &[&Scenario]) {
         let faults = faults(scenario.faults);
         let separator = if faults.is_empty() { "" } else { ", " };
         let mut held = vec![format!("held to {clauses}")];
-        let mut bound = |what: &str, limit: Option<std::time::Duration>| {
-            held.extend(limit.map(|limit| format!("{what} within {} s", limit.as_secs())));
+        let mut bound = |description: &str, limit: Option<std::time::Duration>| {
+            held.extend(limit.map(|limit| format!("{description} within {} s", limit.as_secs())));
         };
         bound("noticed", bounds.notice);
         bound("recovered", bounds.recover);

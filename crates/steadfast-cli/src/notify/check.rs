@@ -11,7 +11,7 @@ use futures::future::{join, join_all};
 use serde_json::Value;
 use steadfast::Connection;
 use steadfast_notify::problem::{Problem, Problems};
-use steadfast_notify::rule::Compiled;
+use steadfast_notify::rule::CompiledRule;
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
 use steadfast_notify::{Findings, Openings, Plan, Schemas, Typed, reach};
@@ -33,7 +33,7 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
     let Findings { problems: found, warnings } = plan.inspect();
     problems.extend(found);
     problems.extend(replicas::problem(&plan));
-    let (openings, unopened) = Openings::possible(&plan).await;
+    let (openings, unopened) = Openings::open_possible(&plan).await;
     problems.extend(unopened);
     let stdout: Arc<dyn Stream> = Arc::new(Lines::new(io::stdout(), |_| {}));
     if let Err(Problems(unopened)) = plan.open(&stdout).await {
@@ -76,8 +76,8 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
 
 /// Sorts problems by their position in the file, and removes duplicates, since two checks may report the same problem.
 fn sorted(mut problems: Vec<Problem>) -> Problems {
-    problems.sort_by(|one, other| (one.place, &one.what).cmp(&(other.place, &other.what)));
-    problems.dedup_by(|one, other| (one.place, &one.what) == (other.place, &other.what));
+    problems.sort_by(|one, other| (one.place, &one.description).cmp(&(other.place, &other.description)));
+    problems.dedup_by(|one, other| (one.place, &one.description) == (other.place, &other.description));
     Problems(problems)
 }
 
@@ -86,7 +86,7 @@ type Version<'a> = (&'a str, String, String);
 
 /// Returns the selected fields that the resources of a rule do not have.
 async fn unknown_fields(plan: &Plan, places: &ConnectedClusters) -> Vec<Problem> {
-    let watched: Vec<(&Arc<Compiled>, &str, Vec<ServedResource>)> = plan
+    let watched: Vec<(&Arc<CompiledRule>, &str, Vec<ServedResource>)> = plan
         .rules
         .iter()
         .flat_map(|rule| plan.clusters_of(&rule.config).into_iter().map(move |cluster| (rule, cluster)))
@@ -108,9 +108,9 @@ async fn unknown_fields(plan: &Plan, places: &ConnectedClusters) -> Vec<Problem>
         let place: &ConnectedCluster = places.get(version.0)?;
         let schemas = schemas(&place.connection, &version.1, &version.2).await;
         // Only a warning: old servers and some aggregated APIs serve no OpenAPI v3.
-        if let Err(why) = &schemas {
+        if let Err(reason) = &schemas {
             let (cluster, group) = (version.0, if version.1.is_empty() { "the core group" } else { &version.1 });
-            console::report(format_args!("warning: {cluster}: the fields of {group} are not checked: {why}"));
+            console::report(format_args!("warning: {cluster}: the fields of {group} are not checked: {reason}"));
         }
         Some((version, schemas.ok()?))
     });

@@ -73,7 +73,7 @@ impl ClusterTask {
             config,
             surroundings: surroundings.clone(),
             state: state.cloned(),
-            held: Mutex::default(),
+            data: Mutex::default(),
             #[cfg(test)]
             panics: AtomicU32::new(0),
         });
@@ -102,18 +102,18 @@ impl ClusterTask {
     /// Stops attaching sources. Attached sources stay until the cluster is dropped, since their handlers still have to
     /// be drained.
     pub(super) fn close(self) -> Arc<Cluster> {
-        self.cluster.held().is_closing = true;
+        self.cluster.data().is_closing = true;
         self.cluster.clone()
     }
 }
 
 impl Drop for ClusterTask {
     fn drop(&mut self) {
-        let mut held = self.cluster.held();
-        if !held.is_closing {
-            held.is_closing = true;
-            let ended = std::mem::take(&mut held.followed);
-            drop(held);
+        let mut data = self.cluster.data();
+        if !data.is_closing {
+            data.is_closing = true;
+            let ended = std::mem::take(&mut data.followed);
+            drop(data);
             // The handlers are dropped without the lock: their destructors may call back into this cluster.
             drop(ended);
         }
@@ -126,7 +126,7 @@ pub(super) struct Cluster {
     config: config::Cluster,
     surroundings: SharedParts,
     state: Option<Arc<State>>,
-    held: Mutex<ClusterData>,
+    data: Mutex<ClusterData>,
     /// Remaining number of panics to inject.
     #[cfg(test)]
     panics: AtomicU32,
@@ -169,7 +169,7 @@ pub(super) enum ClusterState {
     /// No response and no failure yet.
     Connecting,
     /// The cluster cannot be reached, or its kubeconfig is invalid.
-    Unreachable { why: String, since: Duration },
+    Unreachable { reason: String, since: Duration },
     /// Some resources that rules watch are missing.
     Incomplete,
     /// All watched resources are attached. Each cache reports its freshness separately.
@@ -189,38 +189,38 @@ impl ClusterState {
 }
 
 impl Cluster {
-    fn held(&self) -> MutexGuard<'_, ClusterData> {
+    fn data(&self) -> MutexGuard<'_, ClusterData> {
         // A panic under this lock cannot leave lasting damage: the next pass replaces the state.
-        self.held.lock()
+        self.data.lock()
     }
 
     /// Returns the state of the cluster.
     pub(super) fn status(&self) -> ClusterStatus {
-        let held = self.held();
-        let state = match &held.outage {
-            Some((why, since)) => ClusterState::Unreachable { why: why.clone(), since: since.elapsed() },
-            None if !held.missing.is_empty() => ClusterState::Incomplete,
-            None if held.is_attached => ClusterState::Watching,
+        let data = self.data();
+        let state = match &data.outage {
+            Some((reason, since)) => ClusterState::Unreachable { reason: reason.clone(), since: since.elapsed() },
+            None if !data.missing.is_empty() => ClusterState::Incomplete,
+            None if data.is_attached => ClusterState::Watching,
             None => ClusterState::Connecting,
         };
-        ClusterStatus { name: self.name.clone(), state, missing: held.missing.clone() }
+        ClusterStatus { name: self.name.clone(), state, missing: data.missing.clone() }
     }
 
     /// Returns the connection, or `None` before the first successful attempt.
     pub(super) fn connection(&self) -> Option<Connection> {
-        self.held().place.as_ref().map(|place| place.connection.clone())
+        self.data().place.as_ref().map(|place| place.connection.clone())
     }
 
     /// Returns the informers, or `None` before the first connection.
     pub(super) fn watch_spec(&self) -> Option<WatchSpec> {
-        self.held().place.as_ref().map(|place| place.watch_spec.clone())
+        self.data().place.as_ref().map(|place| place.watch_spec.clone())
     }
 
     /// Calls `visit` with all watched sources, and with the names of the rules that are incomplete.
     pub(super) fn visit(&self, visit: impl FnOnce(&[WatchedSource], &[&str])) {
-        let held = self.held();
-        let incomplete: Vec<&str> = held.missing.iter().map(|missing| missing.rule.as_str()).collect();
-        visit(&held.followed, &incomplete);
+        let data = self.data();
+        let incomplete: Vec<&str> = data.missing.iter().map(|missing| missing.rule.as_str()).collect();
+        visit(&data.followed, &incomplete);
     }
 
     async fn work(self: Arc<Self>, mut orders: watch::Receiver<Assignment>) -> String {
@@ -230,23 +230,23 @@ impl Cluster {
             // Marks the assignment as seen before the work starts, so that a reload during the work wakes the `select`
             // below.
             let now = orders.borrow_and_update().clone();
-            let known = self.held().catalog.clone();
+            let known = self.data().catalog.clone();
             if let Some(catalog) = known.filter(|_| is_new) {
                 // A reload does not wait for the cluster.
                 self.attach(&now, &place, &catalog).await;
             }
             let is_complete = match self.discover(&place).await {
                 Ok(catalog) => {
-                    self.held().catalog = Some(catalog.clone());
+                    self.data().catalog = Some(catalog.clone());
                     self.attach(&now, &place, &catalog).await
                 }
-                Err(why) => {
-                    let is_attached = self.held().is_attached && self.held().missing.is_empty();
+                Err(reason) => {
+                    let is_attached = self.data().is_attached && self.data().missing.is_empty();
                     // Nothing is missing, and the caches report the unreachable server themselves.
                     if is_attached {
                         self.report_recovery();
                     } else {
-                        self.report_outage(&why);
+                        self.report_outage(&reason);
                     }
                     is_attached
                 }
@@ -276,16 +276,16 @@ impl Cluster {
         let mut delay = RETRY_INITIAL_DELAY;
         loop {
             // A restarted task reuses the connection of its predecessor, whose informers are still running.
-            if let Some(place) = self.held().place.clone() {
+            if let Some(place) = self.data().place.clone() {
                 return place;
             }
             let plan = orders.borrow().plan.clone();
             match self.connect(&plan).await {
                 Ok(place) => {
-                    self.held().place = Some(place);
+                    self.data().place = Some(place);
                     continue;
                 }
-                Err(why) => self.report_outage(&why),
+                Err(reason) => self.report_outage(&reason),
             }
             sleep(jittered(delay)).await;
             delay = (delay * 2).min(RETRY_MAX_DELAY);
@@ -303,8 +303,8 @@ impl Cluster {
             let seconds = SLOW_CONNECT.as_secs();
             self.report_outage(&format!("its credentials were not ready within {seconds} s; see its kubeconfig"));
         };
-        let place = |why: String| plan.problem_with_cluster(&self.name, why).to_string();
-        let connection = connection.map_err(|why| place(why.to_string()))?;
+        let place = |reason: String| plan.problem_with_cluster(&self.name, reason).to_string();
+        let connection = connection.map_err(|reason| place(reason.to_string()))?;
         let mut watch_spec = watch_spec(&connection, &self.config);
         if let Some(state) = &self.state {
             let file = state.checkpoint_of(&self.name, &self.config);
@@ -325,7 +325,7 @@ impl Cluster {
         match asked {
             Ok(Ok(catalog)) => Ok(Arc::new(catalog)),
             Ok(Err(error)) => Err(match classify(server, &error) {
-                RequestFailure::Transient(why) => why,
+                RequestFailure::Transient(reason) => reason,
                 RequestFailure::Permanent(failure) => failure.to_string(),
             }),
             Err(_) => Err(format!("{server} did not list what it serves within {} s", DISCOVERY_TIMEOUT.as_secs())),
@@ -335,34 +335,34 @@ impl Cluster {
     /// Attaches the watched resources that the cluster serves to the engine and to the mirrors. Returns whether none is missing.
     async fn attach(&self, orders: &Assignment, place: &ClusterLink, catalog: &Catalog) -> bool {
         let Assignment { plan, feeds } = orders;
-        let known = self.held().known.clone();
-        let find = |name: &str| catalog.find(name).or_else(|why| known.get(name).cloned().ok_or(why));
+        let known = self.data().known.clone();
+        let find = |name: &str| catalog.find(name).or_else(|reason| known.get(name).cloned().ok_or(reason));
         let (resolved, mut missing) = resolve(plan, &self.name, find);
         // Sources that are watched already have been validated before.
         let (watched, new): (Vec<Resolved>, Vec<Resolved>) = {
-            let held = self.held();
-            resolved.into_iter().partition(|one| held.followed.iter().any(|known| known.source == one.source))
+            let data = self.data();
+            resolved.into_iter().partition(|one| data.followed.iter().any(|known| known.source == one.source))
         };
         let new = without_rejected(plan, &place.connection, new, &mut missing).await;
         // Locked only after the last request: a slow server must not block status reports.
-        let mut held = self.held();
+        let mut data = self.data();
         // The shutdown may have started during the request above. A source attached now would never be drained.
-        if held.is_closing {
+        if data.is_closing {
             return true;
         }
         let looked_up = watched.iter().chain(&new).flat_map(|one| one.looked_up.clone());
         let watched_now = watched.iter().chain(&new).map(|one| (one.name.clone(), one.found.clone()));
         // Rebuilt in each pass, so that resources of removed rules do not accumulate.
-        held.known = looked_up.chain(watched_now).collect();
+        data.known = looked_up.chain(watched_now).collect();
         let sources = watched.into_iter().chain(new).map(|one| one.source);
         // `follow` consumes the old list. The lock hides the empty list from reports.
-        let before = std::mem::take(&mut held.followed);
+        let before = std::mem::take(&mut data.followed);
         let (followed, failed) = follow(plan, &place.watch_spec, &self.surroundings.engine, before, sources);
         if let Some(folder) = &place.watch_spec.rechecks {
             forget_watermarks(folder, plan);
         }
-        for (source, why) in failed {
-            let problem = plan.problem_with_cluster(&self.name, format!("{}: {why}", source.resource_name()));
+        for (source, reason) in failed {
+            let problem = plan.problem_with_cluster(&self.name, format!("{}: {reason}", source.resource_name()));
             missing.push(Missing { rule: source.rule.clone(), resource: source.resource_name(), problem });
         }
         let sources: Vec<_> = followed.iter().map(|followed| followed.source.clone()).collect();
@@ -370,13 +370,13 @@ impl Cluster {
             let is_fed = |one: &&Missing| {
                 plan.rule(&one.rule).is_some_and(|rule| plan.mirrors_of(&rule.config).any(|name| name == mirror))
             };
-            let why = missing.iter().find(is_fed).map(|one| one.problem.what.clone());
-            feed.set(&self.name, view_sources(plan, mirror, &place.watch_spec, &sources), why);
+            let reason = missing.iter().find(is_fed).map(|one| one.problem.description.clone());
+            feed.set(&self.name, view_sources(plan, mirror, &place.watch_spec, &sources), reason);
         }
-        held.followed = followed;
-        held.is_attached = true;
-        let before = std::mem::replace(&mut held.missing, missing.clone());
-        drop(held);
+        data.followed = followed;
+        data.is_attached = true;
+        let before = std::mem::replace(&mut data.missing, missing.clone());
+        drop(data);
         // The lock is released: reports write to standard error, which may block.
         self.report_recovery();
         self.report(&before, &missing);
@@ -398,24 +398,24 @@ impl Cluster {
         }
     }
 
-    fn report_outage(&self, why: &str) {
-        let mut held = self.held();
+    fn report_outage(&self, reason: &str) {
+        let mut data = self.data();
         // A new cause does not start a new outage: the reported time without a connection counts from the first
         // failure.
-        let since = held.outage.as_ref().map_or_else(Instant::now, |(_, since)| *since);
-        let is_new = held.outage.as_ref().is_none_or(|(known, _)| known != why);
-        held.outage = Some((why.to_owned(), since));
-        drop(held);
+        let since = data.outage.as_ref().map_or_else(Instant::now, |(_, since)| *since);
+        let is_new = data.outage.as_ref().is_none_or(|(known, _)| known != reason);
+        data.outage = Some((reason.to_owned(), since));
+        drop(data);
         if is_new {
             let name = &self.name;
             console::report(format_args!(
-                "cluster {name}: unreachable: {why}; retried, other clusters are not affected"
+                "cluster {name}: unreachable: {reason}; retried, other clusters are not affected"
             ));
         }
     }
 
     fn report_recovery(&self) {
-        let before = self.held().outage.take();
+        let before = self.data().outage.take();
         if let Some((_, since)) = before {
             let seconds = since.elapsed().as_secs_f64();
             console::report(format_args!("cluster {}: reached after {seconds:.1} s", self.name));
@@ -466,18 +466,18 @@ mod tests {
             let streams = plan.open(&stdout).await.unwrap_or_else(|problems| panic!("{problems}"));
             let engine = Engine::start(&plan, streams, 0, |_| {});
             let notices = Arc::<Mutex<Vec<EngineEvent>>>::default();
-            let told = notices.clone();
-            let supervisor = Supervisor::new(Arc::new(move |notice| told.lock().push(notice)));
+            let recorded = notices.clone();
+            let supervisor = Supervisor::new(Arc::new(move |notice| recorded.lock().push(notice)));
             let fleet = Fleet::start(None).await.unwrap_or_else(|failure| panic!("{failure}"));
             let surroundings = SharedParts { engine: engine.clone(), fleet: Some(Arc::new(fleet)), supervisor };
             let orders = Assignment { plan, feeds: BTreeMap::new() };
             Self { task: ClusterTask::start("default", orders, &surroundings, None), engine, notices }
         }
 
-        async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-            let begun = Instant::now();
+        async fn until(&self, description: &str, is_so: impl Fn(&Self) -> bool) {
+            let started = Instant::now();
             while !is_so(self) {
-                assert!(begun.elapsed() < Duration::from_secs(60), "{what}: {:?}", self.task.cluster().status());
+                assert!(started.elapsed() < Duration::from_secs(60), "{description}: {:?}", self.task.cluster().status());
                 sleep(Duration::from_millis(10)).await;
             }
         }
@@ -486,7 +486,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn missing_resource_leaves_other_rules_running() {
         let fixture = Fixture::start().await;
-        fixture.until("pods are delivered", |fixture| fixture.engine.counts().fired > 0).await;
+        fixture.until("pods are delivered", |fixture| fixture.engine.stats().messages > 0).await;
         let ClusterStatus { state, missing, .. } = fixture.task.cluster().status();
         assert_eq!(state, ClusterState::Incomplete);
         assert_eq!((missing.len(), &*missing[0].rule, &*missing[0].resource), (1, "widgets", "widgets"));
@@ -499,12 +499,12 @@ mod tests {
         fixture.task.cluster().panics.store(2, Ordering::Relaxed);
         let ended = |fixture: &Fixture| {
             let notices = fixture.notices.lock();
-            let is_ours = |notice: &&EngineEvent| matches!(notice, EngineEvent::TaskEnded { task, why, .. } if task == "cluster default" && why == "panicked: injected");
+            let is_ours = |notice: &&EngineEvent| matches!(notice, EngineEvent::TaskEnded { task, reason, .. } if task == "cluster default" && reason == "panicked: injected");
             notices.iter().filter(is_ours).count()
         };
         fixture.until("two panics", |fixture| ended(fixture) == 2).await;
-        let before = fixture.engine.counts().fired;
-        fixture.until("deliveries go on", |fixture| fixture.engine.counts().fired > before).await;
+        let before = fixture.engine.stats().messages;
+        fixture.until("deliveries go on", |fixture| fixture.engine.stats().messages > before).await;
         fixture
             .until("it is queried again", |fixture| fixture.task.cluster().status().state == ClusterState::Incomplete)
             .await;

@@ -10,8 +10,8 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use steadfast_notify::change::Subject;
 use steadfast_notify::dead_letter::DeadLetters;
-use steadfast_notify::explain::{NotCovered, explain as told};
-use steadfast_notify::rule::Compiled;
+use steadfast_notify::explain::{NotCovered, explain as explain_rule};
+use steadfast_notify::rule::CompiledRule;
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
 use steadfast_notify::{Lookups, Plan, Source, config, look_up};
@@ -45,8 +45,8 @@ pub(super) async fn redrive(file: &Path, sink: Option<&str>) -> Result<ExitCode,
     let dead = DeadLetters::at(plan.dead_letters.clone(), plan.most_dead_letters);
     let report = steadfast_notify::redrive(&dead, &streams, sink).await;
     let report = report.map_err(|error| Failure::run(format!("{}: {error}", plan.dead_letters.display())))?;
-    for (id, why) in &report.failed {
-        console::report(format_args!("{id}: {why}"));
+    for (id, reason) in &report.failed {
+        console::report(format_args!("{id}: {reason}"));
     }
     let (delivered, failed, others) = (report.delivered.len(), report.failed.len(), report.others);
     let torn = if report.torn > 0 { format!(", {} lines were not valid letters", report.torn) } else { String::new() };
@@ -109,7 +109,7 @@ pub(super) async fn explain(file: &Path, of: ExplainTarget) -> Result<ExitCode, 
         let overlooked = overlooked(&plan, rule, place, &found, &subject).await?;
         let looked_at = overlooked.map_or(Ok(&object), Err);
         let lookups = lookups(&plan, rule, place, &subject).await?;
-        text.push_str(&told(rule, &subject, looked_at, lookups.as_ref()));
+        text.push_str(&explain_rule(rule, &subject, looked_at, lookups.as_ref()));
     }
     print(&text)
 }
@@ -117,7 +117,7 @@ pub(super) async fn explain(file: &Path, of: ExplainTarget) -> Result<ExitCode, 
 /// Returns the lookups of the rule for the object.
 async fn lookups(
     plan: &Plan,
-    rule: &Compiled,
+    rule: &CompiledRule,
     place: &ConnectedCluster,
     subject: &Subject,
 ) -> Result<Option<Arc<Lookups>>, Failure> {
@@ -136,7 +136,7 @@ async fn lookups(
 /// Returns the reason why `rule` does not watch the object, if so.
 async fn overlooked(
     plan: &Plan,
-    rule: &Compiled,
+    rule: &CompiledRule,
     place: &ConnectedCluster,
     found: &ServedResource,
     subject: &Subject,
@@ -165,7 +165,7 @@ async fn get(
     found: &ServedResource,
     namespace: &str,
     name: &str,
-    rule: Option<&Compiled>,
+    rule: Option<&CompiledRule>,
 ) -> Result<Option<Value>, Failure> {
     let client = place.connection.client();
     let api: Api<DynamicObject> = if found.namespaced {
@@ -181,7 +181,7 @@ async fn get(
     let labels = rule.and_then(|rule| rule.config.labels.clone());
     let parameters = ListParams { label_selector: labels, field_selector: Some(fields), ..ListParams::default() };
     let list = api.list(&parameters).await.map_err(|error| match classify(place.connection.server(), &error) {
-        RequestFailure::Transient(why) => Failure::run(why),
+        RequestFailure::Transient(reason) => Failure::run(reason),
         RequestFailure::Permanent(failure) => failure,
     })?;
     let Some(object) = list.items.into_iter().next() else { return Ok(None) };

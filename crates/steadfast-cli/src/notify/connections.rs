@@ -50,7 +50,7 @@ pub(super) async fn connected(plan: &Plan, fleet: Option<&Fleet>) -> Result<Conn
             continue;
         }
         let connection = connection(plan, cluster, fleet).await;
-        let connection = connection.map_err(|why| Failure::config(plan.problem_with_cluster(name, why.to_string())))?;
+        let connection = connection.map_err(|reason| Failure::config(plan.problem_with_cluster(name, reason.to_string())))?;
         let catalog = discovery::catalog(&connection, Some(CONNECT_TIMEOUT)).await?;
         let watch_spec = watch_spec(&connection, cluster);
         places.insert(name.clone(), ConnectedCluster { connection, catalog, watch_spec });
@@ -75,7 +75,7 @@ pub(super) async fn attempted(plan: &Plan) -> (ConnectedClusters, Vec<(String, F
     for (name, attempt) in join_all(attempts).await {
         match attempt {
             Ok(place) => _ = places.insert(name, place),
-            Err(why) => failed.push((name, why)),
+            Err(reason) => failed.push((name, reason)),
         }
     }
     (places, failed)
@@ -150,17 +150,17 @@ pub(super) fn resolve(
         let looked_up: Vec<(String, ServedResource)> =
             looked_up.into_iter().filter_map(|(name, found)| Some((name, found.ok()?))).collect();
         for (number, name) in rule.config.resources.iter().enumerate() {
-            let found = find(name).map_err(|why| format!("{cluster}: {why}"));
+            let found = find(name).map_err(|reason| format!("{cluster}: {reason}"));
             let found = found.and_then(|found| {
                 // Cluster-scoped resources have no namespaced endpoint: the watch would fail with 404.
                 let is_nowhere = !found.namespaced && !rule.config.namespaces.is_empty();
-                let what = || format!("{found} are in no namespace, and the rule is for some");
-                if is_nowhere { Err(what()) } else { Ok(found) }
+                let description = || format!("{found} are in no namespace, and the rule is for some");
+                if is_nowhere { Err(description()) } else { Ok(found) }
             });
             let found = match found {
                 Ok(found) => found,
-                Err(what) => {
-                    let problem = plan.problem_with_resource(rule, number, what);
+                Err(description) => {
+                    let problem = plan.problem_with_resource(rule, number, description);
                     missing.push(Missing { rule: rule.config.name.clone(), resource: name.clone(), problem });
                     continue;
                 }
@@ -203,8 +203,8 @@ pub(super) async fn without_rejected(
     for (resolved, check) in resolved.into_iter().zip(checks) {
         let Resolved { source, name, .. } = &resolved;
         match (check, plan.rule(&source.rule)) {
-            (Ok(Err(why)), Some(rule)) => {
-                let problem = plan.problem_with_selectors(rule, format!("{}: {why}", source.cluster));
+            (Ok(Err(reason)), Some(rule)) => {
+                let problem = plan.problem_with_selectors(rule, format!("{}: {reason}", source.cluster));
                 // All sources of a rule share its selectors, so the mistake is reported once.
                 let is_known = missing.iter().any(|missing| missing.problem == problem);
                 if !is_known {

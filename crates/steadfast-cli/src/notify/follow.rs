@@ -74,22 +74,22 @@ pub(super) fn follow(
         if let Some(mut known) = known {
             // Moves the handlers into the new subscription, so that unchanged streams keep their positions.
             let following = std::mem::take(&mut known.following);
-            match RuleSubscription::begin(watch_spec, &source, &streams, following, engine) {
+            match RuleSubscription::start(watch_spec, &source, &streams, following, engine) {
                 Ok(following) => followed.push(WatchedSource { following, ..known }),
-                Err(why) => failed.push((source, why)),
+                Err(reason) => failed.push((source, reason)),
             }
             continue;
         }
         // An informer that several rules share reports its diagnostics once.
         let is_first = !before.iter().chain(&followed).any(|other| other.watches(&source));
         let tell = is_first.then(|| Arc::new(console::report) as Arc<_>);
-        let begun = source.informer(watch_spec, tell).and_then(|informer| {
-            let following = RuleSubscription::begin(watch_spec, &source, &streams, BTreeMap::new(), engine)?;
+        let started = source.informer(watch_spec, tell).and_then(|informer| {
+            let following = RuleSubscription::start(watch_spec, &source, &streams, BTreeMap::new(), engine)?;
             Ok(WatchedSource { source: source.clone(), informer, following })
         });
-        match begun {
-            Ok(begun) => followed.push(begun),
-            Err(why) => failed.push((source, why)),
+        match started {
+            Ok(started) => followed.push(started),
+            Err(reason) => failed.push((source, reason)),
         }
     }
     (followed, failed)
@@ -120,7 +120,7 @@ pub(super) fn views(
     for source in sources {
         let (Some(rule), Some(place)) = (plan.rule(&source.rule), places.get(&source.cluster)) else { continue };
         for mirror in plan.mirrors_of(&rule.config) {
-            let view = MirrorView::begin(&place.watch_spec, source.clone(), rule.clone()).map_err(Failure::run)?;
+            let view = MirrorView::start(&place.watch_spec, source.clone(), rule.clone()).map_err(Failure::run)?;
             views.entry(mirror.to_owned()).or_default().push(view);
         }
     }

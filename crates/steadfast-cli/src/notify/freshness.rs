@@ -41,17 +41,17 @@ impl FreshnessReporter {
             }
             match (freshness.doubt(), self.0.get_mut(&of)) {
                 (None, None) => {}
-                (None, Some((since, told))) => {
-                    if *told {
+                (None, Some((since, is_reported))) => {
+                    if *is_reported {
                         let lasted = now.duration_since(*since).as_secs_f64();
                         console::report(format_args!("! {of}: fresh again after {lasted:.1} s"));
                     }
                     self.0.remove(&of);
                 }
                 (Some(_), None) => drop(self.0.insert(of, (now, false))),
-                (Some(doubt), Some((since, told))) => {
-                    if !*told && now.duration_since(*since) >= MIN_REPORTED_DOUBT {
-                        *told = true;
+                (Some(doubt), Some((since, is_reported))) => {
+                    if !*is_reported && now.duration_since(*since) >= MIN_REPORTED_DOUBT {
+                        *is_reported = true;
                         console::report(format_args!("! {of}: {}: {}", freshness.name(), doubt.why));
                     }
                 }

@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType::{self, Counter, Gauge};
 use prometheus_client::registry::Unit;
-use steadfast_notify::{Counts, MirrorState, MirrorStatus};
+use steadfast_notify::{EngineStats, MirrorState, MirrorStatus};
 
 use super::cluster::{ClusterState, ClusterStatus};
 
@@ -29,7 +29,7 @@ pub(super) fn state_name(state: &MirrorState) -> &'static str {
 /// Snapshot of the state for one scrape.
 #[derive(Debug)]
 pub(super) struct NotifyMetrics {
-    pub(super) counts: Counts,
+    pub(super) counts: EngineStats,
     pub(super) mirrors: Vec<(String, MirrorStatus)>,
     pub(super) clusters: Vec<ClusterStatus>,
     /// Restarts of supervised tasks, by their names.
@@ -66,7 +66,7 @@ impl Collector for NotifyMetrics {
         };
         let all = |value: u64| vec![Sample { of: Vec::new(), value: value as f64 }];
         write(("changes", None, "Changes that rules evaluated", Counter), all(counts.changes))?;
-        write(("fired", None, "Changes for which a rule sent something", Counter), all(counts.fired))?;
+        write(("messages", None, "Messages that rules created", Counter), all(counts.messages))?;
         let help = "Changes whose message would have been unchanged";
         write(("unchanged", None, help, Counter), all(counts.unchanged))?;
         let failed =
@@ -80,12 +80,12 @@ impl Collector for NotifyMetrics {
         };
         write(("delivered", None, "Messages that were delivered", Counter), sinks(|sink| sink.delivered as f64))?;
         let help = "Messages that became dead letters";
-        write(("dead_letters", None, help, Counter), sinks(|sink| sink.given_up as f64))?;
+        write(("dead_letters", None, help, Counter), sinks(|sink| sink.dead_letters as f64))?;
         write(("waiting", None, "Messages that are not settled", Gauge), sinks(|sink| sink.waiting as f64))?;
-        let help = "Changes that wait because their namespace has its share of the sink's queue";
-        write(("held", None, help, Gauge), sinks(|sink| sink.held.values().sum::<usize>() as f64))?;
-        let help = "Changes that have waited because their namespace had its share of the sink's queue";
-        write(("held_back", None, help, Counter), sinks(|sink| sink.held_total as f64))?;
+        let help = "Changes that wait because their namespace has reached its share of the sink's queue";
+        write(("throttled_changes", None, help, Gauge), sinks(|sink| sink.throttled.values().sum::<usize>() as f64))?;
+        let help = "Changes that have waited because their namespace had reached its share of the sink's queue";
+        write(("throttled", None, help, Counter), sinks(|sink| sink.throttled_total as f64))?;
         let help = "Waiting time of the oldest message that is not settled; 0 without one";
         let oldest = sinks(|sink| sink.oldest.map_or(0.0, |oldest| oldest.as_secs_f64()));
         write(("oldest_waiting", Some(Unit::Seconds), help, Gauge), oldest)?;
@@ -106,10 +106,10 @@ impl Collector for NotifyMetrics {
         write(("mirror_entries", None, help, Gauge), mirrors(|mirror| mirror.entries as f64))?;
         let help = "Whether the target matched at the last comparison";
         write(("mirror_settled", None, help, Gauge), mirrors(|mirror| f64::from(u8::from(mirror.is_settled))))?;
-        let help = "Entries that differ and are left alone";
-        write(("mirror_kept", None, help, Gauge), mirrors(|mirror| mirror.kept as f64))?;
+        let help = "Entries that differ and are skipped";
+        write(("mirror_skipped_entries", None, help, Gauge), mirrors(|mirror| mirror.skipped as f64))?;
         let help = "Entries whose removal needs approval";
-        write(("mirror_asks", None, help, Gauge), mirrors(|mirror| mirror.asks as f64))?;
+        write(("mirror_entries_pending_approval", None, help, Gauge), mirrors(|mirror| mirror.entries_pending_approval as f64))?;
         let help = "Whether the target cannot be read or written";
         write(("mirror_failing", None, help, Gauge), mirrors(|mirror| f64::from(u8::from(mirror.failing.is_some()))))?;
         let states = self.mirrors.iter().flat_map(|(mirror, status)| {
@@ -124,8 +124,8 @@ impl Collector for NotifyMetrics {
         write(("mirror_state", None, help, Gauge), states.collect())?;
         let help = "Time since the last read of the target; infinite before the first read";
         // Infinity instead of an absent sample: an alert on the age also fires if the first read never succeeds.
-        let seen = mirrors(|mirror| mirror.seen.map_or(f64::INFINITY, |seen| seen.as_secs_f64()));
-        write(("mirror_seen_age", Some(Unit::Seconds), help, Gauge), seen)?;
+        let last_read = mirrors(|mirror| mirror.last_read.map_or(f64::INFINITY, |elapsed| elapsed.as_secs_f64()));
+        write(("mirror_last_read_age", Some(Unit::Seconds), help, Gauge), last_read)?;
         let clusters = |value: fn(&ClusterStatus) -> f64| {
             let clusters = clusters.iter();
             clusters

@@ -65,7 +65,7 @@ impl Mirrors {
     pub(super) fn prepare(&mut self, plan: &Plan) -> Result<(), Failure> {
         if (plan.keeps || plan.mirrors().next().is_some()) && !self.is_simulated && self.state.is_none() {
             // Excludes a second process with this state folder, which would write to the same targets.
-            self.state = Some(Arc::new(State::take(&plan.state).map_err(Failure::run)?));
+            self.state = Some(Arc::new(State::lock(&plan.state).map_err(Failure::run)?));
         }
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Mirrors {
         MirrorContext {
             memory: self.state.as_ref().map_or_else(Memory::volatile, |state| state.memory().clone()),
             approvals: self.state.as_ref().map(|state| state.approvals()),
-            say: self.is_simulated.then(|| Arc::new(report_simulated) as Arc<_>),
+            report_commands: self.is_simulated.then(|| Arc::new(report_simulated) as Arc<_>),
             report: Arc::new(console::report),
             gate: self.gate.clone(),
             instance: shared_instance(plan),
@@ -126,7 +126,7 @@ impl Mirrors {
 
     /// Returns functions that return the status of each mirror.
     pub(super) fn status_fns(&self) -> Vec<(String, MirrorStatusFn)> {
-        self.tasks.iter().map(|(name, running)| (name.clone(), running.task.standing())).collect()
+        self.tasks.iter().map(|(name, running)| (name.clone(), running.task.status())).collect()
     }
 
     /// Returns the state folder, if one is in use.
@@ -152,7 +152,7 @@ fn report_simulated(mirror: &str, words: Vec<String>) {
 /// Prints the actions of each mirror without running them.
 pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
-    let openings = Openings::of(&plan).await.map_err(Failure::config)?;
+    let openings = Openings::open_all(&plan).await.map_err(Failure::config)?;
     if openings.is_empty() {
         return Err(Failure::usage(format!(
             "{} has no mirror, and --dry-run is for mirrors only; use `explain` for rules that send to streams",
@@ -168,7 +168,7 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     for (name, seen) in preview_mirrors(&openings, views, &memory, CONNECT_TIMEOUT).await {
         match seen {
             Ok(seen) => text.push_str(&told(&name, &seen)),
-            Err(why) => blind.push(format!("mirror {name}: {why}")),
+            Err(reason) => blind.push(format!("mirror {name}: {reason}")),
         }
     }
     let printed = print(&text)?;
@@ -176,7 +176,7 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
 }
 
 fn told(name: &str, seen: &MirrorPreview) -> String {
-    let MirrorPreview { steps, words, kept, asks, doubt } = seen;
+    let MirrorPreview { steps, commands: words, skipped: kept, approvals: asks, doubt } = seen;
     let mut text = match steps {
         0 => format!("mirror {name}: no changes\n"),
         1 => format!("mirror {name}: one step\n"),
@@ -185,11 +185,11 @@ fn told(name: &str, seen: &MirrorPreview) -> String {
     for line in words {
         let _ = writeln!(text, "  {line}");
     }
-    if let Some(why) = doubt {
-        let _ = writeln!(text, "  the affected entries are not removed: {}", escaped(why));
+    if let Some(reason) = doubt {
+        let _ = writeln!(text, "  the affected entries are not removed: {}", escaped(reason));
     }
-    for (entry, why) in kept {
-        let _ = writeln!(text, "  {} stays unchanged: {}", escaped(entry), escaped(why));
+    for (entry, reason) in kept {
+        let _ = writeln!(text, "  {} stays unchanged: {}", escaped(entry), escaped(reason));
     }
     for ApprovalRequest { id, group, names, of } in asks {
         let _ = writeln!(text, "  removing {} of {of} entries of {group:?} needs approval ({id})", names.len());
@@ -213,7 +213,7 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     let approvals = Approvals::at(&plan.state);
     for (mirror, asks) in &chosen {
         let ids: Vec<String> = asks.iter().map(|ask| ask.id.clone()).collect();
-        approvals.give(mirror, &ids).map_err(Failure::run)?;
+        approvals.add(mirror, &ids).map_err(Failure::run)?;
         for ApprovalRequest { names, of, group, .. } in asks {
             let (count, names) = (names.len(), escaped(&names.join(", ")));
             console::report(format_args!("mirror {mirror}: removing {count} of {of} entries of {group:?}: {names}"));
@@ -229,7 +229,7 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     let is_open = |(mirror, asks): (&String, &Vec<ApprovalRequest>), now: &BTreeMap<String, Vec<ApprovalRequest>>| {
         let is_pending =
             |ask: &ApprovalRequest| now.get(mirror).is_some_and(|now| now.iter().any(|now| now.id == ask.id));
-        approvals.waits(mirror) || asks.iter().any(is_pending)
+        approvals.is_pending(mirror) || asks.iter().any(is_pending)
     };
     while chosen.iter().any(|one| is_open(one, &now)) && Instant::now() < until {
         sleep(Duration::from_millis(50)).await;
@@ -237,7 +237,7 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     }
     let mut others = Vec::new();
     for (mirror, asks) in &chosen {
-        if approvals.waits(mirror) {
+        if approvals.is_pending(mirror) {
             let file = file.display();
             if leader.is_some() {
                 others.push(format!(
@@ -294,12 +294,12 @@ fn chosen(
         }
     }
     if pending.is_empty() {
-        let why = match (id, &all[..]) {
+        let reason = match (id, &all[..]) {
             (_, []) => "no removal needs approval".to_owned(),
             (None, _) => "no removal of this mirror needs approval".to_owned(),
             (Some(id), all) => format!("no removal with the ID {id} needs approval; pending are {}", all.join(", ")),
         };
-        return Err(Failure::run(why));
+        return Err(Failure::run(reason));
     }
     Ok(pending)
 }

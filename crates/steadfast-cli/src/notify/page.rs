@@ -28,9 +28,9 @@ pub(super) fn html(status: &Value) -> String {
         page.push_str("<p>The program is starting.</p>\n");
     }
     section(&mut page, "Clusters", &["cluster", "state", "reason"], clusters(status));
-    section(&mut page, "Mirrors", &["mirror", "state", "entries", "left alone", "seen"], mirrors(status));
+    section(&mut page, "Mirrors", &["mirror", "state", "entries", "skipped", "last read"], mirrors(status));
     section(&mut page, "Removals that need approval", &["mirror", "group", "entries", "approve with"], pending(status));
-    section(&mut page, "Entries that are left alone", &["mirror", "entry", "reason"], left_alone(status));
+    section(&mut page, "Skipped entries", &["mirror", "entry", "reason"], skipped_entries(status));
     section(&mut page, "Sinks", &["sink", "delivered", "waiting", "dead letters", "failing"], sinks(status));
     section(&mut page, "Rules", &["rule", "watches", "state", "reason"], sources(status));
     section(&mut page, "Rules that could not be evaluated", &["rule", "times"], failed(status));
@@ -58,34 +58,35 @@ fn section(page: &mut String, title: &str, heads: &[&str], rows: Vec<Vec<String>
 fn clusters(status: &Value) -> Vec<Vec<String>> {
     let row = |cluster: &Value| {
         let missing = list(&cluster["missing"]).map(|missing| {
-            format!("rule {}: {}: {}", plain(&missing["rule"]), plain(&missing["resource"]), plain(&missing["why"]))
+            format!("rule {}: {}: {}", plain(&missing["rule"]), plain(&missing["resource"]), plain(&missing["reason"]))
         });
-        let why = cluster["why"].as_str().map(str::to_owned).into_iter().chain(missing).collect::<Vec<_>>().join("; ");
-        vec![text(&cluster["cluster"]), state(&cluster["state"]), safe(&why)]
+        let reason = cluster["reason"].as_str().map(str::to_owned).into_iter().chain(missing).collect::<Vec<_>>().join("; ");
+        vec![text(&cluster["cluster"]), state(&cluster["state"]), safe(&reason)]
     };
     list(&status["clusters"]).map(row).collect()
 }
 
 fn mirrors(status: &Value) -> Vec<Vec<String>> {
     let row = |mirror: &Value| {
-        let seen = mirror["seen_seconds"].as_f64().map_or("never".to_owned(), |seen| format!("{seen:.1} s ago"));
+        let last_read = mirror["last_read_seconds"].as_f64();
+        let last_read = last_read.map_or("never".to_owned(), |seconds| format!("{seconds:.1} s ago"));
         let class = if GOOD.contains(&mirror["state"].as_str().unwrap_or_default()) { "good" } else { "bad" };
-        let state = format!("<span class=\"{class}\">{}</span>", text(&mirror["why"]));
-        vec![text(&mirror["mirror"]), state, text(&mirror["entries"]), text(&mirror["kept"]), seen]
+        let state = format!("<span class=\"{class}\">{}</span>", text(&mirror["reason"]));
+        vec![text(&mirror["mirror"]), state, text(&mirror["entries"]), text(&mirror["skipped"]), last_read]
     };
     list(&status["mirrors"]).map(row).collect()
 }
 
 fn pending(status: &Value) -> Vec<Vec<String>> {
     let rows = list(&status["mirrors"]).flat_map(|mirror| {
-        list(&mirror["pending"]).map(|ask| {
-            let names = list(&ask["names"]).map(plain).collect::<Vec<_>>();
-            let entries = format!("{} of {}: {}", names.len(), plain(&ask["of"]), names.join(", "));
+        list(&mirror["pending_approvals"]).map(|request| {
+            let names = list(&request["names"]).map(plain).collect::<Vec<_>>();
+            let entries = format!("{} of {}: {}", names.len(), plain(&request["of"]), names.join(", "));
             let command =
-                format!("steadfast notify approve -c FILE {} {}", plain(&mirror["mirror"]), plain(&ask["id"]));
+                format!("steadfast notify approve -c FILE {} {}", plain(&mirror["mirror"]), plain(&request["id"]));
             vec![
                 text(&mirror["mirror"]),
-                text(&ask["group"]),
+                text(&request["group"]),
                 safe(&entries),
                 format!("<code>{}</code>", safe(&command)),
             ]
@@ -94,10 +95,10 @@ fn pending(status: &Value) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-fn left_alone(status: &Value) -> Vec<Vec<String>> {
+fn skipped_entries(status: &Value) -> Vec<Vec<String>> {
     let rows = list(&status["mirrors"]).flat_map(|mirror| {
-        let left = mirror["left_alone"].as_object().into_iter().flatten();
-        left.map(|(entry, why)| vec![text(&mirror["mirror"]), safe(entry), text(why)])
+        let entries = mirror["skipped_entries"].as_object().into_iter().flatten();
+        entries.map(|(entry, reason)| vec![text(&mirror["mirror"]), safe(entry), text(reason)])
     });
     rows.collect()
 }
@@ -110,7 +111,7 @@ fn sinks(status: &Value) -> Vec<Vec<String>> {
 
 fn sources(status: &Value) -> Vec<Vec<String>> {
     let row = |source: &Value| {
-        vec![text(&source["rule"]), text(&source["of"]), state(&source["state"]), text(&source["why"])]
+        vec![text(&source["rule"]), text(&source["of"]), state(&source["state"]), text(&source["reason"])]
     };
     list(&status["sources"]).map(row).collect()
 }
@@ -168,10 +169,10 @@ mod tests {
     #[test]
     fn page_shows_states_and_pending_removals() {
         let status = json!({
-            "clusters": [{"cluster": "east", "state": "unreachable", "why": "refused", "missing": []}],
+            "clusters": [{"cluster": "east", "state": "unreachable", "reason": "refused", "missing": []}],
             "mirrors": [{
-                "mirror": "web", "state": "needs approval", "why": "needs approval (abc)", "entries": 9, "kept": 4, "seen_seconds": 1.0,
-                "pending": [{"id": "abc", "group": "east/shop", "names": ["a", "b"], "of": 3}], "left_alone": {"a": "it waits"},
+                "mirror": "web", "state": "needs approval", "reason": "needs approval (abc)", "entries": 9, "skipped": 4, "last_read_seconds": 1.0,
+                "pending_approvals": [{"id": "abc", "group": "east/shop", "names": ["a", "b"], "of": 3}], "skipped_entries": {"a": "it waits"},
             }],
             "sinks": [{"sink": "log", "delivered": 7, "waiting": 1, "dead_letters": 0, "failing": "no route"}],
         });
@@ -194,12 +195,12 @@ mod tests {
     fn text_of_tenants_is_escaped() {
         let hostile = "<script>alert('x')</script>\u{1b}[31m\"&";
         let status = json!({
-            "clusters": [{"cluster": hostile, "state": hostile, "why": hostile, "missing": [{"rule": hostile, "resource": hostile, "why": hostile}]}],
+            "clusters": [{"cluster": hostile, "state": hostile, "reason": hostile, "missing": [{"rule": hostile, "resource": hostile, "reason": hostile}]}],
             "mirrors": [{
-                "mirror": hostile, "why": hostile, "entries": 1, "kept": 1, "left_alone": {hostile: hostile},
-                "pending": [{"id": hostile, "group": hostile, "names": [hostile], "of": 1}],
+                "mirror": hostile, "reason": hostile, "entries": 1, "skipped": 1, "skipped_entries": {hostile: hostile},
+                "pending_approvals": [{"id": hostile, "group": hostile, "names": [hostile], "of": 1}],
             }],
-            "sources": [{"rule": hostile, "of": hostile, "state": hostile, "why": hostile}],
+            "sources": [{"rule": hostile, "of": hostile, "state": hostile, "reason": hostile}],
             "sinks": [{"sink": hostile, "failing": hostile}], "failed": {hostile: 1},
         });
         let page = html(&status);

@@ -111,7 +111,7 @@ impl Replicas {
         let of = plan.clone();
         let connect: Connect = Arc::new(move || {
             let (plan, cluster, fleet) = (of.clone(), cluster.clone(), fleet.clone());
-            Box::pin(async move { connection(&plan, &cluster, fleet.as_deref()).await.map_err(|why| why.to_string()) })
+            Box::pin(async move { connection(&plan, &cluster, fleet.as_deref()).await.map_err(|reason| reason.to_string()) })
         });
         Self::start_with(plan, connect, identity, progress_source, state, supervisor)
     }
@@ -273,7 +273,7 @@ impl ReplicaTask {
                     self.failing(None);
                     return connection;
                 }
-                Err(why) => self.failing(Some(format!("the cluster of the lease: {why}"))),
+                Err(reason) => self.failing(Some(format!("the cluster of the lease: {reason}"))),
             }
             sleep(RETRY_DELAY).await;
         }
@@ -327,7 +327,7 @@ impl ReplicaTask {
                         ));
                     }
                 }
-                (Err(why), _) => self.failing(Some(why)),
+                (Err(reason), _) => self.failing(Some(reason)),
                 (_, Ok(Err(error))) => self.failing(Some(format!("the lease cannot be read: {error}"))),
                 (_, Err(_)) => self.failing(Some("the lease cannot be read: no response".to_owned())),
             }
@@ -354,7 +354,7 @@ impl ReplicaTask {
                     self.replication.set_settled(settled);
                     self.failing(self.adopt(memory, &mut adopted).await.err());
                 }
-                Err(why) => self.failing(Some(why)),
+                Err(reason) => self.failing(Some(reason)),
             }
             self.forward_approvals(&state).await;
             self.role_is(false, election.holder());
@@ -369,12 +369,12 @@ impl ReplicaTask {
                 Ok(PublishedState { settled, memory, term }) => {
                     self.replication.set_settled(settled);
                     // A failing disk does not prevent the replica from leading.
-                    if let Err(why) = self.adopt(memory, &mut String::new()).await {
-                        self.failing(Some(why));
+                    if let Err(reason) = self.adopt(memory, &mut String::new()).await {
+                        self.failing(Some(reason));
                     }
                     break term > 0;
                 }
-                Err(why) => self.failing(Some(why)),
+                Err(reason) => self.failing(Some(reason)),
             }
             sleep(RETRY_DELAY).await;
         };
@@ -396,10 +396,10 @@ impl ReplicaTask {
         let mut given = BTreeSet::new();
         loop {
             let own = (self.progress_source)();
-            self.replication.pass(&own.settled);
+            self.replication.drop_passed(&own.settled);
             let published = match self.take_approvals(state, &mut given).await {
                 Ok(()) => state.publish(&own, self.memory()).await,
-                Err(why) => Err(why),
+                Err(reason) => Err(reason),
             };
             self.failing(published.err());
             sleep(PUBLISH_INTERVAL).await;
@@ -423,8 +423,8 @@ impl ReplicaTask {
             }
             Ok::<(), String>(())
         };
-        if let Err(why) = forwarded.await {
-            self.failing(Some(format!("approvals cannot be forwarded to the leader: {why}")));
+        if let Err(reason) = forwarded.await {
+            self.failing(Some(format!("approvals cannot be forwarded to the leader: {reason}")));
         }
     }
 
@@ -449,15 +449,15 @@ impl ReplicaTask {
                 let is_given = !given.insert((mirror.clone(), id.clone()));
                 match (is_pending, is_given) {
                     (true, false) => {
-                        approvals.give(mirror, std::slice::from_ref(id)).map_err(|error| error.to_string())?;
+                        approvals.add(mirror, std::slice::from_ref(id)).map_err(|error| error.to_string())?;
                     }
                     (true, true) if waiting.get(mirror).is_some_and(|ids| ids.contains(id)) => {
                         // The mirror takes the approval within a second.
                     }
                     (_, true) => shared.settle_approval(mirror, id),
                     (false, false) => {
-                        let why = format!("no removal with the ID {id} needs approval");
-                        console::report(EngineEvent::NotApproved { mirror: mirror.clone(), why });
+                        let reason = format!("no removal with the ID {id} needs approval");
+                        console::report(EngineEvent::InvalidApproval { mirror: mirror.clone(), reason });
                         shared.settle_approval(mirror, id);
                     }
                 }
@@ -501,11 +501,11 @@ impl ReplicaTask {
     }
 
     /// Records a failure, and reports it if it is new.
-    fn failing(&self, why: Option<String>) {
+    fn failing(&self, reason: Option<String>) {
         // The lock is released at the end of this statement, before the report.
-        let before = std::mem::replace(&mut self.role.lock().failing, why.clone());
-        match why {
-            Some(why) if before.as_ref() != Some(&why) => console::report(format_args!("replicas: {why}; retried")),
+        let before = std::mem::replace(&mut self.role.lock().failing, reason.clone());
+        match reason {
+            Some(reason) if before.as_ref() != Some(&reason) => console::report(format_args!("replicas: {reason}; retried")),
             None if before.is_some() => {
                 console::report(format_args!("replicas: the lease and the shared state can be used again"));
             }

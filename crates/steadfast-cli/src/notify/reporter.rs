@@ -60,10 +60,10 @@ impl SourceReport {
     /// Returns the state of the cache and the reason, unless it is synced and fresh.
     fn doubt(&self) -> Option<(&'static str, String)> {
         let freshness = self.informer.freshness();
-        let why = freshness.doubt().map(|doubt| doubt.why.to_string());
+        let reason = freshness.doubt().map(|doubt| doubt.why.to_string());
         // A cache before its first list may have no doubt yet, but its contents are incomplete.
-        let why = why.or_else(|| (!self.informer.has_synced()).then(|| "it was not listed yet".to_owned()))?;
-        Some((freshness.name(), why))
+        let reason = reason.or_else(|| (!self.informer.has_synced()).then(|| "it was not listed yet".to_owned()))?;
+        Some((freshness.name(), reason))
     }
 }
 
@@ -85,10 +85,10 @@ impl StatusReporter {
     /// Returns the settled and the reached versions, and a counter that increases with each evaluated change and each
     /// finished message.
     pub(super) fn progress(&self) -> Progress {
-        let counts = self.components().as_ref().map(|components| components.engine.counts()).unwrap_or_default();
+        let counts = self.components().as_ref().map(|components| components.engine.stats()).unwrap_or_default();
         // A message is finished once it is delivered or a dead letter. If the sum has changed, the leader publishes its
         // progress at once instead of after up to ten seconds.
-        let finished = counts.sinks.values().map(|sink| sink.delivered.saturating_add(sink.given_up));
+        let finished = counts.sinks.values().map(|sink| sink.delivered.saturating_add(sink.dead_letters));
         let activity = finished.fold(counts.changes, u64::saturating_add);
         let (mut settled, mut reached) = (SettledVersions::new(), SettledVersions::new());
         let mut unrecorded = BTreeSet::new();
@@ -125,7 +125,7 @@ impl StatusSource for StatusReporter {
         if unhealthy.is_empty() {
             return Ok(());
         }
-        let lines = unhealthy.iter().map(|(task, why)| format!("task {task} ends repeatedly: {why}\n"));
+        let lines = unhealthy.iter().map(|(task, reason)| format!("task {task} ends repeatedly: {reason}\n"));
         Err(lines.collect())
     }
 
@@ -136,15 +136,15 @@ impl StatusSource for StatusReporter {
         };
         let mut text = String::new();
         for source in sources(&components.clusters) {
-            if let Some((state, why)) = source.doubt() {
-                let _ = writeln!(text, "rule {}: {}: {state}: {why}", source.rule, source.description);
+            if let Some((state, reason)) = source.doubt() {
+                let _ = writeln!(text, "rule {}: {}: {state}: {reason}", source.rule, source.description);
             }
         }
         for ClusterStatus { name, state, missing } in components.clusters.iter().map(|cluster| cluster.status()) {
             match &state {
-                ClusterState::Unreachable { why, since } => {
-                    let (why, seconds) = (escaped(why), since.as_secs_f64());
-                    let _ = writeln!(text, "cluster {name}: unreachable for {seconds:.1} s: {why}");
+                ClusterState::Unreachable { reason, since } => {
+                    let (reason, seconds) = (escaped(reason), since.as_secs_f64());
+                    let _ = writeln!(text, "cluster {name}: unreachable for {seconds:.1} s: {reason}");
                 }
                 ClusterState::Connecting => {
                     let _ = writeln!(text, "cluster {name}: connecting: it has not responded yet");
@@ -152,14 +152,14 @@ impl StatusSource for StatusReporter {
                 ClusterState::Incomplete | ClusterState::Watching => {}
             }
             for Missing { rule, resource, problem } in missing {
-                let _ = writeln!(text, "rule {rule}: {resource} of {name}: missing: {}", escaped(&problem.what));
+                let _ = writeln!(text, "rule {rule}: {resource} of {name}: missing: {}", escaped(&problem.description));
             }
         }
         for (name, status_of) in &components.mirrors {
             let status = status_of();
             // A standby does not read its target, so a missing read is not a failure.
             let is_standby = status.state == MirrorState::Standby;
-            if !is_standby && (status.failing.is_some() || status.seen.is_none()) {
+            if !is_standby && (status.failing.is_some() || status.last_read.is_none()) {
                 let _ = writeln!(text, "mirror {name}: {}", escaped(&status.state.to_string()));
             }
         }
@@ -171,7 +171,7 @@ impl StatusSource for StatusReporter {
             let connections: Vec<_> = components.clusters.iter().filter_map(|cluster| cluster.connection()).collect();
             registry.register_collector(Box::new(Metrics::new(&connections)));
             registry.register_collector(Box::new(NotifyMetrics {
-                counts: components.engine.counts(),
+                counts: components.engine.stats(),
                 mirrors: components.mirrors.iter().map(|(name, status_of)| (name.clone(), status_of())).collect(),
                 clusters: components.clusters.iter().map(|cluster| cluster.status()).collect(),
                 restarts: self.supervisor.restarts(),
@@ -194,31 +194,31 @@ impl StatusReporter {
     fn document(&self) -> Value {
         let components = self.components();
         let Some(components) = &*components else { return json!({"starting": true}) };
-        let counts = components.engine.counts();
+        let counts = components.engine.stats();
         let source_json = |source: &SourceReport| {
             let doubt = source.doubt();
-            let (state, why) = doubt.unwrap_or_else(|| (source.informer.freshness().name(), String::new()));
+            let (state, reason) = doubt.unwrap_or_else(|| (source.informer.freshness().name(), String::new()));
             let version = source.informer.snapshot().version().map(ToString::to_string);
-            json!({"rule": source.rule, "of": source.description, "state": state, "why": why, "version": version})
+            json!({"rule": source.rule, "of": source.description, "state": state, "reason": reason, "version": version})
         };
         let clusters = components.clusters.iter().map(|cluster| {
             let ClusterStatus { name, state, missing } = cluster.status();
-            let (why, since) = match &state {
-                ClusterState::Unreachable { why, since } => (Some(why), Some(since.as_secs_f64())),
+            let (reason, since) = match &state {
+                ClusterState::Unreachable { reason, since } => (Some(reason), Some(since.as_secs_f64())),
                 _ => (None, None),
             };
             let missing = missing.iter().map(|Missing { rule, resource, problem }| {
-                json!({"rule": rule, "resource": resource, "why": problem.what, "place": problem.place.to_string()})
+                json!({"rule": rule, "resource": resource, "reason": problem.description, "place": problem.place.to_string()})
             });
             json!({
-                "cluster": name, "state": state.name(), "why": why, "since_seconds": since,
+                "cluster": name, "state": state.name(), "reason": reason, "since_seconds": since,
                 "missing": missing.collect::<Vec<Value>>(),
             })
         });
         let sinks = counts.sinks.iter().map(|(name, sink)| {
             json!({
-                "sink": name, "delivered": sink.delivered, "dead_letters": sink.given_up, "waiting": sink.waiting,
-                "held": sink.held, "held_back": sink.held_total,
+                "sink": name, "delivered": sink.delivered, "dead_letters": sink.dead_letters, "waiting": sink.waiting,
+                "throttled": sink.throttled, "throttled_total": sink.throttled_total,
                 "oldest_seconds": sink.oldest.map(|oldest| oldest.as_secs_f64()),
                 "failed_attempts": sink.failed_attempts, "failing": sink.failing, "restarts": sink.restarts,
                 "paused_seconds": sink.paused.map(|paused| paused.as_secs_f64()),
@@ -226,12 +226,12 @@ impl StatusReporter {
         });
         let mirrors = components.mirrors.iter().map(|(name, status_of)| {
             let status = status_of();
-            let MirrorStatus { entries, is_settled, kept, asks, failing, seen, pending, .. } = &status;
+            let MirrorStatus { entries, is_settled, skipped: kept, entries_pending_approval: asks, failing, last_read: seen, pending_approvals: pending, .. } = &status;
             json!({
-                "mirror": name, "state": state_name(&status.state), "why": status.state.to_string(),
-                "entries": entries, "settled": is_settled, "kept": kept, "asks": asks,
-                "left_alone": status.left_alone, "pending": pending, "restarts": status.restarts,
-                "failing": failing.as_deref(), "seen_seconds": seen.map(|seen| seen.as_secs_f64()),
+                "mirror": name, "state": state_name(&status.state), "reason": status.state.to_string(),
+                "entries": entries, "settled": is_settled, "skipped": kept, "entries_pending_approval": asks,
+                "skipped_entries": status.skipped_entries, "pending_approvals": pending, "restarts": status.restarts,
+                "failing": failing.as_deref(), "last_read_seconds": seen.map(|seen| seen.as_secs_f64()),
             })
         });
         let role = components.role.as_ref().map(|role| {
@@ -243,7 +243,7 @@ impl StatusReporter {
             })
         });
         json!({
-            "replica": role, "changes": counts.changes, "fired": counts.fired, "unchanged": counts.unchanged, "failed": counts.failed,
+            "replica": role, "changes": counts.changes, "messages": counts.messages, "unchanged": counts.unchanged, "failed": counts.failed,
             "clusters": clusters.collect::<Vec<Value>>(),
             "sources": sources(&components.clusters).iter().map(source_json).collect::<Vec<Value>>(),
             "sinks": sinks.collect::<Vec<Value>>(), "mirrors": mirrors.collect::<Vec<Value>>(),

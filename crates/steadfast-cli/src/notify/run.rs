@@ -75,7 +75,7 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     let drain = Duration::from_secs(args.drain).min(MAX_DRAIN);
     // Installed before the start, which may take long: until then SIGHUP would end the process.
     let mut stop = GuardedStopSignal::listen(drain)?;
-    let mut again = ReloadSignal::listen()?;
+    let mut reload_signal = ReloadSignal::listen()?;
     let file = args.config.unwrap_or_default();
     let started = StartOptions { embedded: args.embedded, metrics: args.metrics, identity: args.identity };
     let (closed, mut output) = unbounded_channel();
@@ -87,7 +87,7 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     };
     let mut program = began?;
     let lasts = args.lasts.map(Duration::from_secs).or(args.embedded.then_some(EMBEDDED_DURATION));
-    let ended = program.until_the_end(&mut stop, &mut again, &mut output, lasts).await;
+    let ended = program.until_the_end(&mut stop, &mut reload_signal, &mut output, lasts).await;
     if let ShutdownReason::Output(error) = ended {
         // A closed pipe is not an error: the reader wants no more.
         return match error.kind() {
@@ -112,7 +112,7 @@ impl NotifyProgram {
             // Before sinks and clusters, so that `/livez` responds during a slow start.
             let address = endpoint::serve(address, reporter.clone(), &supervisor)?;
             if let Some(state) = mirrors.state() {
-                state.tells_at(address).map_err(Failure::run)?;
+                state.record_address(address).map_err(Failure::run)?;
             }
         }
         let streams = plan.open_or_retry(&stdout, &(Arc::new(console::report) as Arc<_>)).await;
@@ -185,7 +185,7 @@ impl NotifyProgram {
     async fn until_the_end(
         &mut self,
         stop: &mut GuardedStopSignal,
-        again: &mut ReloadSignal,
+        reload_signal: &mut ReloadSignal,
         output: &mut UnboundedReceiver<io::Error>,
         lasts: Option<Duration>,
     ) -> ShutdownReason {
@@ -202,14 +202,14 @@ impl NotifyProgram {
                 () = stop.received() => return ShutdownReason::Done,
                 Some(error) = output.recv() => return ShutdownReason::Output(error),
                 () = &mut over => return ShutdownReason::Done,
-                () = again.received() => {
+                () = reload_signal.received() => {
                     tokio::select! {
                         biased;
                         () = stop.received() => return ShutdownReason::Done,
                         // A request to stop cancels the reload, which applies the plan only after its last `await`.
                         reloaded = self.reload() => {
-                            if let Err(why) = reloaded {
-                                console::report(format_args!("the configuration is unchanged: {why}"));
+                            if let Err(reason) = reloaded {
+                                console::report(format_args!("the configuration is unchanged: {reason}"));
                             }
                         }
                     }
@@ -239,15 +239,15 @@ impl NotifyProgram {
             let settings =
                 [("audit", before.audit != now.audit), ("memory_limit", before.memory_limit != now.memory_limit)];
             if let Some((setting, _)) = settings.into_iter().find(|(_, differs)| *differs) {
-                let why = "can be changed by a restart only; restore its value";
-                return Err(Failure::config(format!("`clusters.{name}.{setting}` {why}")));
+                let reason = "can be changed by a restart only; restore its value";
+                return Err(Failure::config(format!("`clusters.{name}.{setting}` {reason}")));
             }
         }
         self.mirrors.prepare(&plan)?;
         let streams = plan.open_or_retry(&self.stdout, &(Arc::new(console::report) as Arc<_>)).await;
         // No await from here on: a request to stop must find all changes applied, or none.
         self.plan = plan;
-        self.surroundings.engine.act_by(&self.plan, streams);
+        self.surroundings.engine.apply_plan(&self.plan, streams);
         let feeds = self.mirrors.act_by(&self.plan);
         self.update_clusters(&feeds);
         let (rules, sinks) = (self.plan.rules.len(), self.plan.sinks.len());
@@ -306,9 +306,9 @@ impl NotifyProgram {
                 "mirror {mirror}: its current action did not finish within {seconds} s; the next start compares the target"
             ));
         }
-        let counts = engine.counts();
+        let counts = engine.stats();
         let sum = |of: fn(&steadfast_notify::SinkStats) -> u64| counts.sinks.values().map(of).sum::<u64>();
-        let (delivered, dead) = (sum(|sink| sink.delivered), sum(|sink| sink.given_up));
+        let (delivered, dead) = (sum(|sink| sink.delivered), sum(|sink| sink.dead_letters));
         let (changes, failed) = (counts.changes, counts.failed.values().sum::<u64>());
         let unchanged = counts.unchanged;
         console::report(format_args!(
@@ -328,8 +328,8 @@ impl NotifyProgram {
             } else {
                 "--drain gives them longer"
             };
-            let why = format!("{left} messages were not delivered within {} s; {rest}", drain.as_secs());
-            return Err(Failure::run(why));
+            let reason = format!("{left} messages were not delivered within {} s; {rest}", drain.as_secs());
+            return Err(Failure::run(reason));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -250,12 +250,12 @@ impl SharedState {
                 Ok(())
             }
             Ok(Err(error)) => {
-                let why = self.failed(&error);
+                let reason = self.failed(&error);
                 // 409: another writer was first. 404: the Secret was deleted, and the next attempt creates it.
                 if matches!(&error, Error::Api(status) if status.code == 409 || status.code == 404) {
                     self.resume().await?;
                 }
-                Err(why)
+                Err(reason)
             }
             // The server may have executed the request.
             Err(_) => {
@@ -278,8 +278,8 @@ impl SharedState {
         Ok(())
     }
 
-    fn failed(&self, why: &dyn std::fmt::Display) -> String {
-        format!("the shared state in the Secret {} cannot be used: {why}", self.name)
+    fn failed(&self, reason: &dyn std::fmt::Display) -> String {
+        format!("the shared state in the Secret {} cannot be used: {reason}", self.name)
     }
 }
 

@@ -22,22 +22,25 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Prints the status.
 pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
-    let acting = state::acting(&plan.state).map_err(|error| cannot(&plan, &error))?;
+    let acting = state::lock_holder(&plan.state).map_err(|error| cannot(&plan, &error))?;
     let remembered = state::remembered(&plan.state).map_err(|error| cannot(&plan, &error))?;
     let letters = match std::fs::read_to_string(&plan.dead_letters) {
         Ok(text) => text.lines().count(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
         Err(error) => return Err(Failure::run(format!("{}: {error}", plan.dead_letters.display()))),
     };
-    let asks = remembered.all_asks();
-    let mut told = json!({"acting": acting.as_ref().map(|(who, _)| who), "dead_letters": letters, "asks": asks});
+    let pending_approvals = remembered.all_asks();
+    let acting_process = acting.as_ref().map(|(process, _)| process);
+    let mut status = json!({
+        "acting": acting_process, "dead_letters": letters, "pending_approvals": pending_approvals,
+    });
     // Only a process with `--metrics` has recorded an address.
     if let Some((_, Some(address))) = acting {
-        told["now"] = ask(address).await?;
+        status["now"] = request_status(address).await?;
     }
     match output {
-        Output::Json => print(&format!("{told:#}\n")),
-        Output::Text => print(&words(&told)),
+        Output::Json => print(&format!("{status:#}\n")),
+        Output::Text => print(&text_of(&status)),
     }
 }
 
@@ -45,8 +48,8 @@ fn cannot(plan: &Plan, error: &std::io::Error) -> Failure {
     Failure::run(format!("{}: {error}; this is the state folder of the configuration", plan.state.display()))
 }
 
-async fn ask(address: SocketAddr) -> Result<Value, Failure> {
-    let wrong = |why: String| Failure::run(format!("the status of the program at {address} cannot be read: {why}"));
+async fn request_status(address: SocketAddr) -> Result<Value, Failure> {
+    let wrong = |reason: String| Failure::run(format!("the status of the program at {address} cannot be read: {reason}"));
     let request = format!("GET /status HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     // The peer is the process that recorded this address in the state folder, so its response has no size limit.
     let response = timeout(STATUS_TIMEOUT, exchange(address, &request, u64::MAX)).await;
@@ -57,28 +60,28 @@ async fn ask(address: SocketAddr) -> Result<Value, Failure> {
 }
 
 /// Formats the status as text.
-fn words(told: &Value) -> String {
-    let mut text = match told["acting"].as_str() {
-        Some(who) if told["now"].is_null() => {
-            format!("{who} acts by this configuration; start it with --metrics for details\n")
+fn text_of(status: &Value) -> String {
+    let mut text = match status["acting"].as_str() {
+        Some(process) if status["now"].is_null() => {
+            format!("{process} acts by this configuration; start it with --metrics for details\n")
         }
-        Some(who) => format!("{who} acts by this configuration\n"),
+        Some(process) => format!("{process} acts by this configuration\n"),
         None => "no process acts by this configuration\n".to_owned(),
     };
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let now = &told["now"];
+    let now = &status["now"];
     if let Some(role) = now["replica"]["role"].as_str() {
         let (since, replica) = (now["replica"]["since_seconds"].as_f64().unwrap_or_default(), &now["replica"]);
         let holder = replica["holder"].as_str().map_or("no replica".to_owned(), escaped);
-        let why = replica["failing"].as_str().map(|why| format!("; {}", escaped(why))).unwrap_or_default();
-        let _ = writeln!(text, "{role} for {since:.1} s; the lease is held by {holder}{why}");
+        let reason = replica["failing"].as_str().map(|reason| format!("; {}", escaped(reason))).unwrap_or_default();
+        let _ = writeln!(text, "{role} for {since:.1} s; the lease is held by {holder}{reason}");
     }
     if now["changes"].is_u64() {
         let _ = writeln!(
             text,
             "{} changes evaluated, {} sent, {} not resent because they were unchanged",
-            now["changes"], now["fired"], now["unchanged"]
+            now["changes"], now["messages"], now["unchanged"]
         );
     }
     for (rule, times) in now["failed"].as_object().into_iter().flatten() {
@@ -86,25 +89,25 @@ fn words(told: &Value) -> String {
     }
     for cluster in list(&now["clusters"]) {
         let of = name(&cluster["cluster"]);
-        if let (Some(why), Some(since)) = (cluster["why"].as_str(), cluster["since_seconds"].as_f64()) {
-            let _ = writeln!(text, "cluster {of}: {} for {since:.1} s: {why}", name(&cluster["state"]));
+        if let (Some(reason), Some(since)) = (cluster["reason"].as_str(), cluster["since_seconds"].as_f64()) {
+            let _ = writeln!(text, "cluster {of}: {} for {since:.1} s: {reason}", name(&cluster["state"]));
         } else {
             let _ = writeln!(text, "cluster {of}: {}", name(&cluster["state"]));
         }
         for missing in list(&cluster["missing"]) {
-            let (rule, resource, why) = (name(&missing["rule"]), name(&missing["resource"]), name(&missing["why"]));
-            let _ = writeln!(text, "rule {rule}: {resource} of {of}: missing: {why}");
+            let (rule, resource, reason) = (name(&missing["rule"]), name(&missing["resource"]), name(&missing["reason"]));
+            let _ = writeln!(text, "rule {rule}: {resource} of {of}: missing: {reason}");
         }
     }
     for (task, times) in now["restarts"].as_object().into_iter().flatten().filter(|(_, times)| **times != 0) {
         let _ = writeln!(text, "task {task}: ended unexpectedly {times} times, and was restarted");
     }
     for source in list(&now["sources"]) {
-        let why =
-            source["why"].as_str().filter(|why| !why.is_empty()).map(|why| format!(": {why}")).unwrap_or_default();
+        let reason =
+            source["reason"].as_str().filter(|reason| !reason.is_empty()).map(|reason| format!(": {reason}")).unwrap_or_default();
         let at = source["version"].as_str().map(|version| format!(" at {version}")).unwrap_or_default();
         let (rule, of, state) = (name(&source["rule"]), name(&source["of"]), name(&source["state"]));
-        let _ = writeln!(text, "rule {rule}: {of}: {state}{at}{why}");
+        let _ = writeln!(text, "rule {rule}: {of}: {state}{at}{reason}");
     }
     for sink in list(&now["sinks"]) {
         let (delivered, dead, waiting) = (&sink["delivered"], &sink["dead_letters"], &sink["waiting"]);
@@ -115,33 +118,34 @@ fn words(told: &Value) -> String {
             "sink {}: {delivered} delivered, {waiting} waiting{oldest}, {dead} dead letters",
             name(&sink["sink"])
         );
-        for (namespace, held) in sink["held"].as_object().into_iter().flatten() {
+        for (namespace, throttled) in sink["throttled"].as_object().into_iter().flatten() {
             let namespace = escaped(namespace);
             let _ = writeln!(
                 text,
-                "  {held} changes of namespace {namespace} are held back: the namespace has reached its share of the queue"
+                "  {throttled} changes of namespace {namespace} are throttled: the namespace has reached its share of the queue"
             );
         }
         if let Some(paused) = sink["paused_seconds"].as_f64() {
             let _ = writeln!(text, "  paused for another {paused:.0} s: the receiver limits its requests");
         }
-        if let Some(why) = sink["failing"].as_str() {
-            let _ = writeln!(text, "  failing: {}", escaped(why));
+        if let Some(reason) = sink["failing"].as_str() {
+            let _ = writeln!(text, "  failing: {}", escaped(reason));
         }
     }
     for mirror in list(&now["mirrors"]) {
-        let seen = mirror["seen_seconds"].as_f64().map(|seen| format!(", seen {seen:.1} s ago")).unwrap_or_default();
-        let (entries, kept, how) = (&mirror["entries"], &mirror["kept"], escaped(&name(&mirror["why"])));
+        let last_read = mirror["last_read_seconds"].as_f64();
+        let last_read = last_read.map(|seconds| format!(", read {seconds:.1} s ago")).unwrap_or_default();
+        let (entries, skipped, state) = (&mirror["entries"], &mirror["skipped"], escaped(&name(&mirror["reason"])));
         let mirror_name = name(&mirror["mirror"]);
-        let _ = writeln!(text, "mirror {mirror_name}: {how}{seen}; {entries} entries, {kept} left alone");
-        for (entry, why) in mirror["left_alone"].as_object().into_iter().flatten() {
-            let _ = writeln!(text, "  {} is left alone: {}", escaped(entry), escaped(&name(why)));
+        let _ = writeln!(text, "mirror {mirror_name}: {state}{last_read}; {entries} entries, {skipped} skipped");
+        for (entry, reason) in mirror["skipped_entries"].as_object().into_iter().flatten() {
+            let _ = writeln!(text, "  {} is skipped: {}", escaped(entry), escaped(&name(reason)));
         }
     }
-    for (mirror, asks) in told["asks"].as_object().into_iter().flatten() {
-        for ask in list(asks) {
-            let names = list(&ask["names"]).iter().map(name).collect::<Vec<_>>().join(", ");
-            let (id, group, of) = (name(&ask["id"]), name(&ask["group"]), &ask["of"]);
+    for (mirror, requests) in status["pending_approvals"].as_object().into_iter().flatten() {
+        for request in list(requests) {
+            let names = list(&request["names"]).iter().map(name).collect::<Vec<_>>().join(", ");
+            let (id, group, of) = (name(&request["id"]), name(&request["group"]), &request["of"]);
             let _ = writeln!(
                 text,
                 "mirror {mirror}: removing {} (of {of} entries of {group:?}) needs approval: `steadfast notify approve -c FILE {mirror} {id}`",
@@ -149,8 +153,8 @@ fn words(told: &Value) -> String {
             );
         }
     }
-    if told["dead_letters"] != 0 {
-        let _ = writeln!(text, "{} dead letters: `steadfast notify redrive` tries them again", told["dead_letters"]);
+    if status["dead_letters"] != 0 {
+        let _ = writeln!(text, "{} dead letters: `steadfast notify redrive` tries them again", status["dead_letters"]);
     }
     text
 }

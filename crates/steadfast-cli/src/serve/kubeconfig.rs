@@ -52,12 +52,12 @@ pub(crate) enum MergeError {
 impl fmt::Display for MergeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotKubeconfig(why) => write!(f, "{why}, so nothing can be merged into it"),
+            Self::NotKubeconfig(reason) => write!(f, "{reason}, so nothing can be merged into it"),
             Self::Taken { section, name } => {
-                let what = section.trim_end_matches('s');
+                let description = section.trim_end_matches('s');
                 write!(
                     f,
-                    "it has a {what} {name:?} that `steadfast serve` did not create; choose another name with --context"
+                    "it has a {description} {name:?} that `steadfast serve` did not create; choose another name with --context"
                 )
             }
         }
@@ -159,9 +159,9 @@ struct RemovedEntries {
 }
 
 fn read(text: &str) -> Result<Option<Node>, MergeError> {
-    let file = yaml::parse(text).map_err(|why| MergeError::NotKubeconfig(why.to_string()))?;
+    let file = yaml::parse(text).map_err(|reason| MergeError::NotKubeconfig(reason.to_string()))?;
     let Some(file) = file else { return Ok(None) };
-    let reject = |why: &str| Err(MergeError::NotKubeconfig(why.to_owned()));
+    let reject = |reason: &str| Err(MergeError::NotKubeconfig(reason.to_owned()));
     if !file.is_map() {
         return reject("it is not a kubeconfig");
     }

@@ -30,7 +30,7 @@ impl KubeconfigFile {
         // From here on, dropping `kubeconfig_file` removes created files, even if the merge fails.
         let mut place = Self { file, entries, made, folder, merged: false };
         let merged = atomic_file::change(&place.file, |text| place.entries.merged(text).map(Some));
-        merged.map_err(|why| unchanged(&place.file, &why))?;
+        merged.map_err(|reason| unchanged(&place.file, &reason))?;
         place.merged = true;
         Ok(place)
     }
@@ -47,7 +47,7 @@ impl KubeconfigFile {
 
     /// Removes the entries, and also a file created for them.
     pub(crate) fn withdraw(mut self) -> Result<(), Failure> {
-        self.remove_entries().map_err(|why| unchanged(&self.file, &why))
+        self.remove_entries().map_err(|reason| unchanged(&self.file, &reason))
     }
 
     fn remove_entries(&mut self) -> Result<(), UpdateError<MergeError>> {
@@ -94,9 +94,9 @@ fn own_folder() -> Result<PathBuf, Failure> {
     }
 }
 
-fn unchanged(file: &Path, why: &UpdateError<MergeError>) -> Failure {
+fn unchanged(file: &Path, reason: &UpdateError<MergeError>) -> Failure {
     let file = file.display();
-    match why {
+    match reason {
         UpdateError::Unreadable(error) => {
             Failure::config(format!("{file} cannot be read: {error}; it is left unchanged"))
         }
@@ -107,11 +107,11 @@ fn unchanged(file: &Path, why: &UpdateError<MergeError>) -> Failure {
             "{file} is being changed by another program, which holds {}; remove it if that program is no longer running",
             lock.display()
         )),
-        UpdateError::Rejected(why @ MergeError::Taken { .. }) => {
-            Failure::config(format!("{file} is left unchanged: {why}"))
+        UpdateError::Rejected(reason @ MergeError::Taken { .. }) => {
+            Failure::config(format!("{file} is left unchanged: {reason}"))
         }
-        UpdateError::Rejected(why @ MergeError::NotKubeconfig(_)) => {
-            Failure::config(format!("{file} is left unchanged: {why}; choose another file with --kubeconfig"))
+        UpdateError::Rejected(reason @ MergeError::NotKubeconfig(_)) => {
+            Failure::config(format!("{file} is left unchanged: {reason}; choose another file with --kubeconfig"))
         }
     }
 }

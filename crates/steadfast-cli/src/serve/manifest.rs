@@ -18,7 +18,7 @@ pub(crate) struct Object {
 pub(crate) fn read_all(texts: &[ManifestText]) -> Result<Vec<Object>, Failure> {
     let mut objects = Vec::new();
     for ManifestText { text, from } in texts {
-        let values = parse(text).map_err(|why| Failure::usage(format!("{from}: {why}")))?;
+        let values = parse(text).map_err(|reason| Failure::usage(format!("{from}: {reason}")))?;
         objects.extend(values.into_iter().map(|value| Object { value, from: from.clone() }));
     }
     Ok(objects)
@@ -39,8 +39,8 @@ pub(crate) fn create(server: &ApiServer, objects: &[Object]) -> Result<Vec<Strin
     Ok(warnings)
 }
 
-fn cannot_create(object: &Object, why: &str) -> Failure {
-    Failure::run(format!("{} cannot be created: {why}", shown(object)))
+fn cannot_create(object: &Object, reason: &str) -> Failure {
+    Failure::run(format!("{} cannot be created: {reason}", shown(object)))
 }
 
 fn shown(object: &Object) -> String {
@@ -62,16 +62,16 @@ fn parse(text: &str) -> Result<Vec<Value>, String> {
     let read = serde_saphyr::from_multiple_with_options(text, options! { budget: budget });
     let documents: Vec<Value> = read.map_err(|error| {
         let is_too_much = matches!(error.without_snippet(), serde_saphyr::Error::Budget { .. });
-        let what =
+        let description =
             if is_too_much { "it is nested too deeply, or has too many aliases" } else { "neither YAML nor JSON" };
         match error.location() {
-            Some(location) => format!("{what}, at line {}, column {}", location.line(), location.column()),
-            None => what.to_owned(),
+            Some(location) => format!("{description}, at line {}, column {}", location.line(), location.column()),
+            None => description.to_owned(),
         }
     })?;
     let mut objects = Vec::new();
     for (index, document) in documents.into_iter().enumerate() {
-        flatten(document, &mut objects).map_err(|why| format!("document {}: {why}", index + 1))?;
+        flatten(document, &mut objects).map_err(|reason| format!("document {}: {reason}", index + 1))?;
     }
     Ok(objects)
 }
@@ -141,8 +141,8 @@ mod tests {
     #[test]
     fn deep_nesting_is_reported() {
         let deep = format!("apiVersion: v1\nkind: Pod\nspec: {}{}", "[".repeat(200), "]".repeat(200));
-        let why = parse(&deep).unwrap_err();
-        assert!(why.starts_with("it is nested too deeply"), "{why}");
+        let reason = parse(&deep).unwrap_err();
+        assert!(reason.starts_with("it is nested too deeply"), "{reason}");
     }
 
     #[test]

@@ -151,9 +151,9 @@ fn build(folder: &Path) -> Result<String, Failure> {
             built => built.map_err(|error| Failure::run(format!("{program} cannot be run: {error}")))?,
         };
         if !built.status.success() {
-            let why = String::from_utf8_lossy(&built.stderr);
+            let reason = String::from_utf8_lossy(&built.stderr);
             let shown = folder.display();
-            return Err(Failure::usage(format!("{program} {verb} {shown} failed ({}): {}", built.status, why.trim())));
+            return Err(Failure::usage(format!("{program} {verb} {shown} failed ({}): {}", built.status, reason.trim())));
         }
         return String::from_utf8(built.stdout)
             .map_err(|_| Failure::run(format!("{program} {verb} {} made no text", folder.display())));

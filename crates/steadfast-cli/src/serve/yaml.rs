@@ -371,13 +371,13 @@ mod tests {
 
     #[test]
     fn unsupported_yaml_is_rejected_without_quotes() {
-        for (text, why) in [
+        for (text, reason) in [
             ("a: [hunter2", "it is not YAML, at line "),
             ("a: hunter2\n---\nb: 1\n", "it has several documents"),
             ("? [hunter2]\n: 1\n", "it has a key that is not a string"),
         ] {
-            let told = parse(text).expect_err("invalid YAML").to_string();
-            assert!(told.starts_with(why) && !told.contains("hunter2"), "{told}");
+            let message = parse(text).expect_err("invalid YAML").to_string();
+            assert!(message.starts_with(reason) && !message.contains("hunter2"), "{message}");
         }
         assert_eq!(parse("# nothing\n"), Ok(None));
         assert_eq!(parse(""), Ok(None));

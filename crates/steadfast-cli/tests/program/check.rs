@@ -115,7 +115,7 @@ fn replicas_are_checked_and_have_rights() {
         (output.status.code(), stderr_text(&output))
     };
     assert_eq!(check("[replicas]\nlease = \"ops/notify\"").0, Some(0));
-    for (wrong, why) in [
+    for (wrong, reason) in [
         ("[replicas]\nlease = \"notify\"", "\"notify\" is not a valid lease"),
         ("[replicas]\nlease = \"ops/a/b\"", "is not a valid lease"),
         ("[replicas]\nlease = \"ops/notify\"\ncluster = \"far\"", "unknown cluster \"far\""),
@@ -126,7 +126,7 @@ fn replicas_are_checked_and_have_rights() {
         let (code, error_output) = check(wrong);
         assert_eq!(code, Some(3), "{wrong}: {error_output}");
         assert!(
-            error_output.contains("notify-replicas.toml:") && error_output.contains(why),
+            error_output.contains("notify-replicas.toml:") && error_output.contains(reason),
             "{wrong}: {error_output}"
         );
     }

@@ -75,9 +75,9 @@ fn impossible_selection_is_rejected_with_reason() {
         "{}",
         stderr_text(&output)
     );
-    for (name, why) in [("F31", "cannot be made"), ("F35", "no scenario and no fault"), ("nope", "--list")] {
+    for (name, reason) in [("F31", "cannot be made"), ("F35", "no scenario and no fault"), ("nope", "--list")] {
         let output = steadfast(&["lab", name]);
         assert!(!output.status.success(), "{name}");
-        assert!(stderr_text(&output).contains(why), "{name}: {}", stderr_text(&output));
+        assert!(stderr_text(&output).contains(reason), "{name}: {}", stderr_text(&output));
     }
 }

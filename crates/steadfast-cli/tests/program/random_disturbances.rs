@@ -491,7 +491,7 @@ fn run_seed(seed: u64, disturbances: &[Disturbance]) -> Option<(usize, usize)> {
     until_equal(&world, &format!("seed {seed}, {:?}", world.log));
     let samples = sampler.end();
     let removals = check_removals(&world.expected, &world.losses, &samples)
-        .unwrap_or_else(|why| panic!("seed {seed}, {:?}: {why}", world.log));
+        .unwrap_or_else(|reason| panic!("seed {seed}, {:?}: {reason}", world.log));
     signal(&program.0, "TERM");
     assert!(program.0.wait().expect("an exit status").success());
     drop(world.runtime);

@@ -310,7 +310,7 @@ fn check_deliveries(changes: &[Change], runs: &[Vec<Value>]) -> Result<(usize, u
     let order = |uid: &str| changes.iter().position(|change| change.uid == uid);
     for (run, line) in runs.iter().enumerate().flat_map(|(run, lines)| lines.iter().map(move |line| (run, line))) {
         let name = names.entry(text(line, "name")).or_default();
-        let wrong = |why: &str| Err(format!("run {run}: {why}: {line} after {:?}", name.last));
+        let wrong = |reason: &str| Err(format!("run {run}: {reason}: {line} after {:?}", name.last));
         let (id, uid) = (text(line, "id"), text(line, "uid"));
         if let Some(last) = name.last.filter(|last| text(last, "id") == id) {
             if name.run == run {

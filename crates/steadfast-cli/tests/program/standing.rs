@@ -98,8 +98,8 @@ fn metrics_readiness_and_status_agree() {
 
     server.faults().cut();
     eventually("the doubt", || get(&address, "/readyz").0.starts_with("HTTP/1.1 503"));
-    let why = get(&address, "/readyz").1;
-    assert!(why.starts_with("rule maps: configmaps of here, namespace default: "), "{why}");
+    let reason = get(&address, "/readyz").1;
+    assert!(reason.starts_with("rule maps: configmaps of here, namespace default: "), "{reason}");
     assert!(get(&address, "/livez").0.starts_with("HTTP/1.1 200"), "alive, though not ready");
     signal(&program.0, "KILL");
     program.0.wait().expect("an exit status");

@@ -6,63 +6,63 @@
 
 use crate::case::{Call, Case, Handler};
 use crate::clause::Clause;
-use crate::seen::Seen;
-use crate::view::Place;
+use crate::objects::HandlerEvent;
+use crate::view::TimelinePosition;
 use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
+pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
-        for call in handler.calls.iter().filter(|call| !call.again) {
-            if let Some(what) = sequence(call).or_else(|| outside(call)).or_else(|| merged(case, handler, call)) {
-                violations.push(case.at_call(Clause::C1, handler, call, what));
+        for call in handler.calls.iter().filter(|call| !call.is_retry) {
+            if let Some(description) = check_sequence(call).or_else(|| check_scope(call)).or_else(|| check_merge(case, handler, call)) {
+                violations.push(case.at_call(Clause::C1, handler, call, description));
             }
         }
     }
 }
 
 /// Detects an event that cannot follow the previous event of the object.
-fn sequence(call: &Call<'_>) -> Option<String> {
-    let Call { seen, open, .. } = call;
-    match (seen, open) {
+fn check_sequence(call: &Call<'_>) -> Option<String> {
+    let Call { event, last_delivered, .. } = call;
+    match (event, last_delivered) {
         // Valid: no earlier stay was delivered, or its deletion was delivered.
-        (Seen::Added { .. }, None) => None,
-        (Seen::Added { object, .. }, Some(open)) if open.uid == object.uid => {
-            Some(format!("{seen} although v{} was delivered and no end of the stay", open.version))
+        (HandlerEvent::Added { .. }, None) => None,
+        (HandlerEvent::Added { object, .. }, Some(last_delivered)) if last_delivered.uid == object.uid => {
+            Some(format!("{event} although v{} was delivered and no end of the stay", last_delivered.version))
         }
-        (Seen::Added { .. }, Some(open)) => Some(format!("{seen} without a Deleted of uid {} before it", open.uid)),
-        (Seen::Updated { old, new }, _) if old.uid != new.uid => {
-            Some(format!("{seen}: two objects delivered as one, instead of Deleted and Added"))
+        (HandlerEvent::Added { .. }, Some(last_delivered)) => Some(format!("{event} without a Deleted of uid {} before it", last_delivered.uid)),
+        (HandlerEvent::Updated { old, new }, _) if old.uid != new.uid => {
+            Some(format!("{event}: two objects delivered as one, instead of Deleted and Added"))
         }
         // `Updated`, `Deleted` and `Resynced` all need an object that was added.
-        (_, None) => Some(format!("{seen} of an object that was not added, or already deleted")),
-        (_, Some(open)) if open.uid != seen.object().uid => {
-            Some(format!("{seen} while uid {} holds the name", open.uid))
+        (_, None) => Some(format!("{event} of an object that was not added, or already deleted")),
+        (_, Some(last_delivered)) if last_delivered.uid != event.object().uid => {
+            Some(format!("{event} while uid {} holds the name", last_delivered.uid))
         }
         _ => None,
     }
 }
 
 /// Detects a state that belongs to no stay.
-fn outside(call: &Call<'_>) -> Option<String> {
-    match (call.seen, call.place) {
+fn check_scope(call: &Call<'_>) -> Option<String> {
+    match (call.event, call.place) {
         // C2 checks the last object of a deletion.
-        (Seen::Deleted { .. }, _) => None,
-        (seen, Place::Outside(_)) => Some(format!("{seen}: the object is not in scope in that state")),
+        (HandlerEvent::Deleted { .. }, _) => None,
+        (event, TimelinePosition::Outside(_)) => Some(format!("{event}: the object is not in scope in that state")),
         _ => None,
     }
 }
 
 /// Detects two stays delivered as one without a list that spans the gap.
-fn merged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
+fn check_merge(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     let informer = case.informer_of(handler);
     // The object may have left in an undecodable state, which the filter cannot judge.
     if informer.filtered && informer.ever_tainted.contains(call.key()) {
         return None;
     }
-    let line = case.line(informer, call.key());
-    let (Some(before), Place::At(now)) = (call.open.as_ref()?.index, call.place) else { return None };
-    let gap = case.unspanned_gap(informer, line, (before, now), call.entered.at)?;
-    let left = line.stays[gap].end.map_or("?".into(), |end| line.states[end].text.clone());
-    let back = &line.states[line.stays[gap + 1].first].text;
-    Some(format!("{}: the object left at v{left} and returned at v{back}, and no list spans the gap", call.seen))
+    let timeline = case.timeline(informer, call.key());
+    let (Some(before), TimelinePosition::At(now)) = (call.last_delivered.as_ref()?.index, call.place) else { return None };
+    let gap = case.unspanned_gap(informer, timeline, (before, now), call.entered.at)?;
+    let left = timeline.stays[gap].end.map_or("?".into(), |end| timeline.states[end].text.clone());
+    let back = &timeline.states[timeline.stays[gap + 1].first].text;
+    Some(format!("{}: the object left at v{left} and returned at v{back}, and no list spans the gap", call.event))
 }

@@ -9,50 +9,50 @@
 use crate::case::{Call, Case, Handler, LossKind};
 use crate::clause::Clause;
 use crate::scope::Leaving;
-use crate::seen::{Certainty, Reason, Ref, Seen};
-use crate::view::{Place, Timeline};
+use crate::objects::{Certainty, Reason, Ref, HandlerEvent};
+use crate::view::{TimelinePosition, Timeline};
 use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
+pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
-        for call in handler.calls.iter().filter(|call| !call.again) {
-            let Seen::Deleted { last, version, certainty, reason } = call.seen else { continue };
+        for call in handler.calls.iter().filter(|call| !call.is_retry) {
+            let HandlerEvent::Deleted { last, version, certainty, reason } = call.event else { continue };
             // C1 checks the deletion of an object that was not added.
-            if call.open.as_ref().is_none_or(|open| open.uid != last.uid) {
+            if call.last_delivered.as_ref().is_none_or(|last_delivered| last_delivered.uid != last.uid) {
                 continue;
             }
-            let line = case.line(case.informer_of(handler), call.key());
+            let timeline = case.timeline(case.informer_of(handler), call.key());
             let messages = [
-                ended(case, handler, line, call, *certainty, version.as_deref()),
-                last_matched(case, handler, line, call, *certainty, last),
-                reasoned(case, handler, line, call, *reason),
+                check_end(case, handler, timeline, call, *certainty, version.as_deref()),
+                check_last_object(case, handler, timeline, call, *certainty, last),
+                check_reason(case, handler, timeline, call, *reason),
             ];
-            for what in messages.into_iter().flatten() {
-                let what = format!("{}: {what}", call.seen);
-                violations.push(case.at_call(Clause::C2, handler, call, what));
+            for description in messages.into_iter().flatten() {
+                let description = format!("{}: {description}", call.event);
+                violations.push(case.at_call(Clause::C2, handler, call, description));
             }
         }
         for loss in case.losses(handler).iter().filter(|loss| loss.kind == LossKind::Stay) {
-            let moments = (loss.at, case.settled.map(|settled| settled.at).unwrap_or_default());
-            violations.push(case.at_handler(Clause::C2, handler, Some(loss.key), moments, loss.what.clone()));
+            let times = (loss.at, case.settled.map(|settled| settled.at).unwrap_or_default());
+            violations.push(case.at_handler(Clause::C2, handler, Some(loss.key), times, loss.description.clone()));
         }
     }
 }
 
 /// Detects the deletion of an object that still exists, or a deletion at another version.
-fn ended(
+fn check_end(
     case: &Case<'_>,
     handler: &Handler<'_>,
-    line: &Timeline<'_>,
+    timeline: &Timeline<'_>,
     call: &Call<'_>,
     certainty: Certainty,
     version: Option<&str>,
 ) -> Option<String> {
-    let end = call.exit.map(|exit| &line.states[exit]);
+    let end = call.exit.map(|exit| &timeline.states[exit]);
     let end = end.filter(|end| end.at <= case.known_by(call.entered.at));
     let Some(end) = end else {
         // C3 reports an unknown last state.
-        return call.place_known().then(|| "the object still existed and was in scope".to_owned());
+        return call.is_in_scope().then(|| "the object still existed and was in scope".to_owned());
     };
     // Versions that are not numbers are opaque, so that only numeric ones are compared.
     let numbered = version.filter(|version| version.parse::<u64>().is_ok());
@@ -61,7 +61,7 @@ fn ended(
     // state, or until the deletion.
     let informer = case.informer_of(handler);
     if informer.filtered && informer.ever_tainted.contains(call.key()) {
-        let later = line.states.iter().skip(call.exit? + 1).take_while(|state| state.stay.is_none());
+        let later = timeline.states.iter().skip(call.exit? + 1).take_while(|state| state.stay.is_none());
         let mut own = later.take_while(|state| state.uid == end.uid);
         if own.any(|state| state.text == elsewhere && state.at <= case.known_by(call.entered.at)) {
             return None;
@@ -71,36 +71,36 @@ fn ended(
 }
 
 /// Detects a `last` that is not the last object that matched.
-fn last_matched(
+fn check_last_object(
     case: &Case<'_>,
     handler: &Handler<'_>,
-    line: &Timeline<'_>,
+    timeline: &Timeline<'_>,
     call: &Call<'_>,
     certainty: Certainty,
     last: &Ref,
 ) -> Option<String> {
     match call.place {
-        Place::Outside(_) => Some(format!("the object did not match at v{}", last.version)),
-        Place::Behind(_) => Some(format!("the handler had received a later state than v{}", last.version)),
-        Place::Never => None,
-        Place::At(_) => {
+        TimelinePosition::Outside(_) => Some(format!("the object did not match at v{}", last.version)),
+        TimelinePosition::Before(_) => Some(format!("the handler had received a later state than v{}", last.version)),
+        TimelinePosition::Never => None,
+        TimelinePosition::At(_) => {
             // No client knows a state that a list skipped, that did not decode, or that a lossy server never sent.
             let hidden = case.lossy() || case.informer_of(handler).ever_tainted.contains(call.key());
             if certainty == Certainty::Inferred || hidden {
                 return None;
             }
             // The state before the end is the last one that matched.
-            let matched = &line.states[call.exit? - 1];
-            (!matched.shows(last)).then(|| format!("the last object that matched is v{}", matched.text))
+            let matched = &timeline.states[call.exit? - 1];
+            (!matched.matches(last)).then(|| format!("the last object that matched is v{}", matched.text))
         }
     }
 }
 
 /// Detects a false reason.
-fn reasoned(
+fn check_reason(
     case: &Case<'_>,
     handler: &Handler<'_>,
-    line: &Timeline<'_>,
+    timeline: &Timeline<'_>,
     call: &Call<'_>,
     reason: Reason,
 ) -> Option<String> {
@@ -111,9 +111,9 @@ fn reasoned(
             // Another object may have taken the name at any time between the end of the stay and the call.
             let end = call.exit?;
             let known_by = case.known_by(call.entered.at);
-            let another = line.states[end..]
+            let another = timeline.states[end..]
                 .iter()
-                .any(|state| state.object.is_some() && state.uid != call.seen.object().uid && state.at <= known_by);
+                .any(|state| state.object.is_some() && state.uid != call.event.object().uid && state.at <= known_by);
             (!another).then(|| "no other object had taken the name".to_owned())
         }
         _ => None,

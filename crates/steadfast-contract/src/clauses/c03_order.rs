@@ -9,65 +9,65 @@ use std::collections::BTreeSet;
 
 use crate::case::{Call, Case, Handler, LossKind};
 use crate::clause::Clause;
-use crate::seen::{Certainty, Seen, digest};
-use crate::view::Place;
+use crate::objects::{Certainty, HandlerEvent, digest};
+use crate::view::TimelinePosition;
 use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
+pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
         for call in &handler.calls {
-            let mut messages = vec![retried(handler, call)];
-            if !call.again {
+            let mut messages = vec![check_retry(handler, call)];
+            if !call.is_retry {
                 messages.extend([
-                    rising(case, handler, call),
-                    deletion(case, handler, call),
-                    content(case, handler, call),
+                    check_version(case, handler, call),
+                    check_deletion(case, handler, call),
+                    check_content(case, handler, call),
                 ]);
             }
-            let messages = messages.into_iter().flatten().map(|what| format!("{}: {what}", call.seen));
-            violations.extend(messages.map(|what| case.at_call(Clause::C3, handler, call, what)));
+            let messages = messages.into_iter().flatten().map(|description| format!("{}: {description}", call.event));
+            violations.extend(messages.map(|description| case.at_call(Clause::C3, handler, call, description)));
         }
         unhandled_panics(case, handler, violations);
         for loss in case.losses(handler).iter().filter(|loss| loss.kind == LossKind::State) {
-            let moments = (loss.at, case.settled.map(|settled| settled.at).unwrap_or_default());
-            violations.push(case.at_handler(Clause::C3, handler, Some(loss.key), moments, loss.what.clone()));
+            let times = (loss.at, case.settled.map(|settled| settled.at).unwrap_or_default());
+            violations.push(case.at_handler(Clause::C3, handler, Some(loss.key), times, loss.description.clone()));
         }
     }
 }
 
 /// Detects a version that does not increase, or that the history lacks.
-fn rising(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
-    if let Place::Never = call.place {
+fn check_version(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
+    if let TimelinePosition::Never = call.place {
         return Some("the history has no such state of the object".to_owned());
     }
-    let open = call.open.as_ref().filter(|open| open.uid == call.seen.object().uid);
-    match call.seen {
-        Seen::Resynced { object } => {
-            let open = open.filter(|open| open.version != object.version)?;
-            Some(format!("a resync must repeat the last delivered state, v{}", open.version))
+    let last_delivered = call.last_delivered.as_ref().filter(|last_delivered| last_delivered.uid == call.event.object().uid);
+    match call.event {
+        HandlerEvent::Resynced { object } => {
+            let last_delivered = last_delivered.filter(|last_delivered| last_delivered.version != object.version)?;
+            Some(format!("a resync must repeat the last delivered state, v{}", last_delivered.version))
         }
         // C2 checks an earlier `last`.
-        Seen::Deleted { .. } => None,
-        Seen::Added { object, .. } | Seen::Updated { new: object, .. } => {
-            if let Some(open) = open.filter(|open| open.version == object.version) {
+        HandlerEvent::Deleted { .. } => None,
+        HandlerEvent::Added { object, .. } | HandlerEvent::Updated { new: object, .. } => {
+            if let Some(last_delivered) = last_delivered.filter(|last_delivered| last_delivered.version == object.version) {
                 // A restore can repeat the same version later on the timeline.
-                let repeated = matches!((open.index, call.place), (Some(old), Place::At(new)) if old < new);
+                let repeated = matches!((last_delivered.index, call.place), (Some(old), TimelinePosition::At(new)) if old < new);
                 // After it has announced a new epoch, a client cannot know whether the version still denotes the same
                 // state.
                 let mut epochs = case.informer_of(handler).epochs.iter();
                 let repeated =
-                    repeated || epochs.any(|epoch| open.at <= epoch.at && epoch.position <= call.entered.position);
+                    repeated || epochs.any(|epoch| last_delivered.at <= epoch.at && epoch.index <= call.entered.index);
                 return (!repeated).then(|| "the same version again, not marked as a retry".to_owned());
             }
-            let Place::Behind(_) = call.place else { return None };
+            let TimelinePosition::Before(_) = call.place else { return None };
             Some("the handler had received a later state".to_owned())
         }
     }
 }
 
 /// Detects a deletion whose version contradicts its certainty.
-fn deletion(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
-    let Seen::Deleted { last, version, certainty, .. } = call.seen else { return None };
+fn check_deletion(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
+    let HandlerEvent::Deleted { last, version, certainty, .. } = call.event else { return None };
     match (certainty, version) {
         (Certainty::Inferred, None) => None,
         (Certainty::Inferred, Some(_)) => Some("an inferred deletion has no version".to_owned()),
@@ -81,19 +81,19 @@ fn deletion(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<S
 }
 
 /// Detects content that does not belong to its version.
-fn content(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
-    let (delivered, Place::At(index)) = (call.seen.object().digest?, call.place) else { return None };
-    let state = &case.line(case.informer_of(handler), call.key()).states[index];
+fn check_content(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
+    let (delivered, TimelinePosition::At(index)) = (call.event.object().digest?, call.place) else { return None };
+    let state = &case.timeline(case.informer_of(handler), call.key()).states[index];
     let actual = digest(state.object?);
     (actual != delivered).then(|| format!("the content is not that of v{}", state.text))
 }
 
 /// Detects a retry that repeats no event, or an unmarked retry.
-fn retried(handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
+fn check_retry(handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     if call.retry == 0 {
         return None;
     }
-    let Some(previous) = call.previous.filter(|_| call.again) else {
+    let Some(previous) = call.previous.filter(|_| call.is_retry) else {
         return Some(format!("retry {} of an event that was not delivered before", call.retry));
     };
     let previous = &handler.calls[previous];
@@ -108,11 +108,11 @@ fn retried(handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
 fn unhandled_panics(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Violation>) {
     let tried = handler.calls.iter().filter(|call| call.panicked());
     let tried: BTreeSet<_> = tried.filter_map(|call| call.skipped).collect();
-    for (moment, object) in &handler.skips {
-        if !tried.contains(moment) {
-            let what = format!("{object} was skipped, although no call for it had panicked");
-            let moments = (handler.registered.at, moment.at);
-            violations.push(case.at_handler(Clause::C3, handler, Some(&object.key), moments, what));
+    for (position, object) in &handler.skips {
+        if !tried.contains(position) {
+            let description = format!("{object} was skipped, although no call for it had panicked");
+            let times = (handler.registered.at, position.at);
+            violations.push(case.at_handler(Clause::C3, handler, Some(&object.key), times, description));
         }
     }
     // A removed or stopped handler reports undelivered events, which cover its panics.
@@ -123,8 +123,8 @@ fn unhandled_panics(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec
     for call in &handler.calls {
         let Some(end) = call.end.filter(|end| end.panicked) else { continue };
         if call.next.is_none() && call.skipped.is_none() {
-            let what = format!("{} panicked, and was neither retried nor counted as skipped", call.seen);
-            violations.push(case.at_handler(Clause::C3, handler, Some(call.key()), (end.moment.at, settled.at), what));
+            let description = format!("{} panicked, and was neither retried nor counted as skipped", call.event);
+            violations.push(case.at_handler(Clause::C3, handler, Some(call.key()), (end.position.at, settled.at), description));
         }
     }
 }

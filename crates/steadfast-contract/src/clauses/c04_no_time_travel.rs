@@ -7,74 +7,74 @@ use std::time::Duration;
 
 use crate::case::{Case, Handler, Informer};
 use crate::clause::Clause;
-use crate::seen::{Key, Seen};
-use crate::view::Place;
+use crate::objects::{Key, HandlerEvent};
+use crate::view::TimelinePosition;
 use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
+pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
-        of_handler(case, handler, violations);
+        check_handler(case, handler, violations);
     }
     for informer in &case.informers {
-        of_store(case, informer, violations);
+        check_store(case, informer, violations);
     }
 }
 
-fn of_handler(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Violation>) {
+fn check_handler(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Violation>) {
     let informer = case.informer_of(handler);
-    for call in handler.calls.iter().filter(|call| !call.again) {
-        let open = call.open.as_ref().filter(|open| open.uid == call.seen.object().uid);
-        let what = match (call.seen, call.place) {
+    for call in handler.calls.iter().filter(|call| !call.is_retry) {
+        let last_delivered = call.last_delivered.as_ref().filter(|last_delivered| last_delivered.uid == call.event.object().uid);
+        let description = match (call.event, call.place) {
             // A repeated delivery of the last state is not a step back.
-            (_, Place::Behind(_)) if open.is_some_and(|open| open.version == call.seen.object().version) => continue,
-            (seen @ (Seen::Added { .. } | Seen::Updated { .. }), Place::Behind(_)) => {
-                format!("{seen} is older than the last delivered state")
+            (_, TimelinePosition::Before(_)) if last_delivered.is_some_and(|last_delivered| last_delivered.version == call.event.object().version) => continue,
+            (event @ (HandlerEvent::Added { .. } | HandlerEvent::Updated { .. }), TimelinePosition::Before(_)) => {
+                format!("{event} is older than the last delivered state")
             }
-            (seen, Place::At(now)) => {
-                let Some(before) = open.and_then(|open| open.index) else { continue };
-                let line = case.line(informer, call.key());
-                if !case.unannounced(informer, line, before, now, call.entered.at) {
+            (event, TimelinePosition::At(now)) => {
+                let Some(before) = last_delivered.and_then(|last_delivered| last_delivered.index) else { continue };
+                let timeline = case.timeline(informer, call.key());
+                if !case.unannounced(informer, timeline, before, now, call.entered.at) {
                     continue;
                 }
-                format!("{seen} is of a new epoch that was not announced")
+                format!("{event} is of a new epoch that was not announced")
             }
             _ => continue,
         };
-        violations.push(case.at_call(Clause::C4, handler, call, what));
+        violations.push(case.at_call(Clause::C4, handler, call, description));
     }
 }
 
 /// Checks the reads of each name. Each read must match a state that is not older than the state of the previous read.
-fn of_store(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec<Violation>) {
+fn check_store(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec<Violation>) {
     // Opaque versions have no order in which a store could go back.
     if !informer.ordered {
         return;
     }
     let mut reached: BTreeMap<&Key, (usize, Duration)> = BTreeMap::new();
-    let answers = case.answers(informer);
-    for answer in &answers {
-        let at = answer.moment.at;
-        let line = case.line(informer, answer.key);
-        let (before, since) = *reached.entry(answer.key).or_insert((0, informer.declared.at));
+    let reads = case.reads(informer);
+    for read in &reads {
+        let at = read.position.at;
+        let timeline = case.timeline(informer, read.key);
+        let (before, since) = *reached.entry(read.key).or_insert((0, informer.declared.at));
         // `None` means that the recorder did not read the store.
-        let what = match line.stands(&answer.held, before, case.known_by(at)) {
+        let description = match timeline.find_content(&read.content, before, case.known_by(at)) {
             None => continue,
-            Some(Place::At(now)) => {
+            Some(TimelinePosition::At(now)) => {
                 // The position moves only forward: a later read of an older state is then a violation.
-                reached.insert(answer.key, (now, at));
-                if !case.unannounced(informer, line, before, now, at) {
+                reached.insert(read.key, (now, at));
+                if !case.unannounced(informer, timeline, before, now, at) {
                     continue;
                 }
-                format!("the store held {}, of a new epoch that was not announced", answer.held)
+                format!("the store held {}, of a new epoch that was not announced", read.content)
             }
-            Some(Place::Behind(_)) => {
-                let state = &line.states[before];
+            Some(TimelinePosition::Before(_)) => {
+                let state = &timeline.states[before];
                 let was = if state.stay.is_some() { "the state" } else { "the absence" };
-                format!("the store held {} after {was} of v{}, which is later", answer.held, state.text)
+                format!("the store held {} after {was} of v{}, which is later", read.content, state.text)
             }
-            Some(Place::Outside(_)) => format!("the store held {}, which was not in scope", answer.held),
-            Some(Place::Never) => format!("the store held {}, which the server never had", answer.held),
+            Some(TimelinePosition::Outside(_)) => format!("the store held {}, which was not in scope", read.content),
+            Some(TimelinePosition::Never) => format!("the store held {}, which the server never had", read.content),
         };
-        violations.push(informer.violation(Clause::C4, Some(answer.key), (since, at), what));
+        violations.push(informer.violation(Clause::C4, Some(read.key), (since, at), description));
     }
 }

@@ -4,24 +4,24 @@
 
 use crate::case::Case;
 use crate::clause::Clause;
-use crate::seen::Seen;
+use crate::objects::HandlerEvent;
 use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
+pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
-        for call in handler.calls.iter().filter(|call| !call.again) {
+        for call in handler.calls.iter().filter(|call| !call.is_retry) {
             // C1 checks the update of an object that was not added.
-            let (Seen::Updated { old, .. }, Some(open)) = (call.seen, &call.open) else { continue };
+            let (HandlerEvent::Updated { old, .. }, Some(last_delivered)) = (call.event, &call.last_delivered) else { continue };
             // Digests are optional. If a digest is missing, only identity and version are compared.
-            let same_content = old.digest.zip(open.digest).is_none_or(|(old, open)| old == open);
-            let what = if old.uid != open.uid || old.version != open.version {
-                format!("{}: the handler last received uid {} v{}", call.seen, open.uid, open.version)
+            let same_content = old.digest.zip(last_delivered.digest).is_none_or(|(old, last_delivered)| old == last_delivered);
+            let description = if old.uid != last_delivered.uid || old.version != last_delivered.version {
+                format!("{}: the handler last received uid {} v{}", call.event, last_delivered.uid, last_delivered.version)
             } else if !same_content {
-                format!("{}: the content of `old` differs from the delivered content", call.seen)
+                format!("{}: the content of `old` differs from the delivered content", call.event)
             } else {
                 continue;
             };
-            violations.push(case.at_call(Clause::C5, handler, call, what));
+            violations.push(case.at_call(Clause::C5, handler, call, description));
         }
     }
 }

@@ -2,20 +2,20 @@
 
 use crate::case::Case;
 use crate::clause::Clause;
-use crate::view::Place;
+use crate::view::TimelinePosition;
 use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
+pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
         let informer = case.informer_of(handler);
         for call in &handler.calls {
-            let Some(change) = call.store_from() else { continue };
-            let line = case.line(informer, call.key());
+            let Some(change) = call.oldest_store_state() else { continue };
+            let timeline = case.timeline(informer, call.key());
             // A store that is ahead is allowed: handlers receive changes later than readers.
-            if let Some(Place::Behind(_)) = line.stands(call.store, change, case.known_by(call.entered.at)) {
-                let what = format!("{}, while the store still held {}", call.seen, call.store);
-                let moments = (line.states[change].at, call.entered.at);
-                violations.push(case.at_handler(Clause::C6, handler, Some(call.key()), moments, what));
+            if let Some(TimelinePosition::Before(_)) = timeline.find_content(call.store, change, case.known_by(call.entered.at)) {
+                let description = format!("{}, while the store still held {}", call.event, call.store);
+                let times = (timeline.states[change].at, call.entered.at);
+                violations.push(case.at_handler(Clause::C6, handler, Some(call.key()), times, description));
             }
         }
     }

@@ -4,34 +4,34 @@
 
 use std::time::Duration;
 
-use crate::case::{Call, Case, Handler, Moment};
+use crate::case::{Call, Case, Handler, Position};
 use crate::clause::Clause;
 use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
+pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
         let mut running: Vec<&Call<'_>> = Vec::new();
         for call in &handler.calls {
             // Calls are in the order of their start, so that ended calls can be dropped for good.
             running.retain(|other| ends_after(other, call.entered));
             if let Some(other) = running.iter().find(|other| other.key() == call.key()) {
-                let what = format!("{} started while {} for the same name was running", call.seen, other.seen);
-                violations.push(overlap(case, handler, call, other.entered.at, what));
+                let description = format!("{} started while {} for the same name was running", call.event, other.event);
+                violations.push(overlap(case, handler, call, other.entered.at, description));
             }
             running.push(call);
             if running.len() > handler.concurrency {
                 let since = running[0].entered.at;
-                let what = format!("{} calls ran at once, {} were declared", running.len(), handler.concurrency);
-                violations.push(overlap(case, handler, call, since, what));
+                let description = format!("{} calls ran at once, {} were declared", running.len(), handler.concurrency);
+                violations.push(overlap(case, handler, call, since, description));
             }
         }
     }
 }
 
-fn ends_after(call: &Call<'_>, moment: Moment) -> bool {
-    call.end.is_none_or(|end| end.moment > moment)
+fn ends_after(call: &Call<'_>, position: Position) -> bool {
+    call.end.is_none_or(|end| end.position > position)
 }
 
-fn overlap(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>, since: Duration, what: String) -> Violation {
-    case.at_handler(Clause::C7, handler, Some(call.key()), (since, call.entered.at), what)
+fn overlap(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>, since: Duration, description: String) -> Violation {
+    case.at_handler(Clause::C7, handler, Some(call.key()), (since, call.entered.at), description)
 }

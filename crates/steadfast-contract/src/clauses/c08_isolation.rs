@@ -10,23 +10,23 @@ use crate::case::{Case, Depth, Handler};
 use crate::clause::Clause;
 use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
+pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
         let mut calls = handler.calls.iter().peekable();
         let mut delivered = BTreeSet::new();
         let entry_times = entry_times(case, handler);
         for depth in &handler.depths {
-            while let Some(call) = calls.next_if(|call| call.entered <= depth.moment) {
-                delivered.insert((call.key(), &call.seen.object().uid));
+            while let Some(call) = calls.next_if(|call| call.entered <= depth.position) {
+                delivered.insert((call.key(), &call.event.object().uid));
             }
             // The number of live objects cannot exceed the number of names that have entered the scope up to this
             // instant.
-            let names = entry_times.partition_point(|at| *at <= case.known_by(depth.moment.at));
-            if let Some(what) =
-                too_deep(depth).or_else(|| impossible(depth, delivered.len() + handler.concurrency, names))
+            let names = entry_times.partition_point(|at| *at <= case.known_by(depth.position.at));
+            if let Some(description) =
+                check_depth(depth).or_else(|| check_counts(depth, delivered.len() + handler.concurrency, names))
             {
-                let moments = (handler.registered.at, depth.moment.at);
-                violations.push(case.at_handler(Clause::C8, handler, None, moments, what));
+                let times = (handler.registered.at, depth.position.at);
+                violations.push(case.at_handler(Clause::C8, handler, None, times, description));
             }
         }
     }
@@ -34,28 +34,28 @@ pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
 
 /// Returns the times at which each name first entered the scope, in order.
 fn entry_times(case: &Case<'_>, handler: &Handler<'_>) -> Vec<Duration> {
-    let lines = case.view(case.informer_of(handler)).lines.values();
-    let mut entry_times: Vec<_> = lines.filter_map(|line| Some(line.states[line.stays.first()?.first].at)).collect();
+    let lines = case.view(case.informer_of(handler)).timelines.values();
+    let mut entry_times: Vec<_> = lines.filter_map(|timeline| Some(timeline.states[timeline.stays.first()?.first].at)).collect();
     entry_times.sort();
     entry_times
 }
 
-fn too_deep(depth: &Depth) -> Option<String> {
-    let Depth { entries, live, owed, .. } = depth;
+fn check_depth(depth: &Depth) -> Option<String> {
+    let Depth { entries, stored, undeleted, .. } = depth;
     // Each live object has at most one pending entry, and each undelivered deletion has one more.
-    (*entries > live + owed).then(|| {
+    (*entries > stored + undeleted).then(|| {
         format!(
-            "{entries} entries are pending, with {live} objects live and {owed} delivered as added and not as deleted"
+            "{entries} entries are pending, with {stored} objects live and {undeleted} delivered as added and not as deleted"
         )
     })
 }
 
-/// Detects impossible counts, which would raise the limit of `too_deep`. The counts may include calls that have not
+/// Detects impossible counts, which would raise the limit of `check_depth`. The counts may include calls that have not
 /// started yet.
-fn impossible(depth: &Depth, delivered: usize, names: usize) -> Option<String> {
-    let Depth { live, owed, .. } = depth;
-    if *owed > delivered {
-        return Some(format!("{owed} objects are reported to await a deletion, of {delivered} ever delivered"));
+fn check_counts(depth: &Depth, delivered: usize, names: usize) -> Option<String> {
+    let Depth { stored, undeleted, .. } = depth;
+    if *undeleted > delivered {
+        return Some(format!("{undeleted} objects are reported to await a deletion, of {delivered} ever delivered"));
     }
-    (*live > names).then(|| format!("{live} objects are reported as live, of {names} names that ever existed"))
+    (*stored > names).then(|| format!("{stored} objects are reported as live, of {names} names that ever existed"))
 }

@@ -7,64 +7,64 @@
 
 use std::time::Duration;
 
-use crate::case::{Answer, Case, Informer, Moment};
+use crate::case::{StoreRead, Case, Informer, Position};
 use crate::clause::Clause;
 use crate::trace::Freshness;
-use crate::view::Place;
+use crate::view::TimelinePosition;
 use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
+pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for informer in &case.informers {
         let mut stopped = None;
         let mut resuming = None;
-        for (moment, state) in &informer.freshness {
+        for (position, state) in &informer.freshness {
             let violation = match (state, stopped) {
                 (Freshness::Stopped, _) => {
-                    stopped = Some(*moment);
+                    stopped = Some(*position);
                     continue;
                 }
                 // `Stopped` is final. Any later state would claim that the informer still works.
                 (_, Some(since)) => Some((since.at, format!("{state:?} after the informer was stopped"))),
                 (Freshness::Fresh { version, age }, None) => {
-                    let unproven = resuming.take().and_then(|since| unproven(case, since, *moment, *age));
-                    unproven.or_else(|| fresh(case, informer, *moment, version, *age))
+                    let unproven = resuming.take().and_then(|since| check_proof(case, since, *position, *age));
+                    unproven.or_else(|| check_fresh(case, informer, *position, version, *age))
                 }
                 (Freshness::Resuming, None) => {
                     // The first `Resuming` of an interruption counts; later samples do not restart it.
-                    resuming.get_or_insert(moment.at);
+                    resuming.get_or_insert(position.at);
                     None
                 }
                 _ => None,
             };
-            if let Some((since, what)) = violation {
-                violations.push(informer.violation(Clause::C10, None, (since, moment.at), what));
+            if let Some((since, description)) = violation {
+                violations.push(informer.violation(Clause::C10, None, (since, position.at), description));
             }
         }
-        for answer in &case.answers(informer) {
-            if let Some((since, what)) = silently_stale(case, informer, answer) {
-                violations.push(informer.violation(Clause::C10, Some(answer.key), (since, answer.moment.at), what));
+        for read in &case.reads(informer) {
+            if let Some((since, description)) = check_read(case, informer, read) {
+                violations.push(informer.violation(Clause::C10, Some(read.key), (since, read.position.at), description));
             }
         }
     }
 }
 
 /// Detects a `Fresh` that is too old, or that lacks changes older than its age.
-fn fresh(
+fn check_fresh(
     case: &Case<'_>,
     informer: &Informer<'_>,
-    moment: Moment,
+    position: Position,
     version: &str,
     age: Duration,
 ) -> Option<(Duration, String)> {
-    let Moment { at, .. } = moment;
+    let Position { at, .. } = position;
     // The store was proven current at this time, because the age counts from the proof.
     let proven = at.saturating_sub(age);
     // Proofs are requested once per period, so that a second period covers a proof in flight.
-    if age > 2 * case.terms.period {
+    if age > 2 * case.bounds.period {
         return Some((proven, format!("`Fresh` with an age of {age:.1?}, beyond two periods")));
     }
     let reached: u64 = version.parse().ok().filter(|_| informer.ordered)?;
-    let epoch = case.epoch_of(informer, moment);
+    let epoch = case.epoch_of(informer, position);
     // Changes up to this time must be visible. They precede the proof by at least the tolerated delays.
     let bound = at.checked_sub(age + tolerance(case))?;
     let visible = &case.view(informer).visible;
@@ -73,42 +73,42 @@ fn fresh(
     // If a new epoch has passed the reached version unnoticed (R12), no client can detect its changes up to that
     // version. Only higher versions count.
     let missed = old.find(|change| change.version > reached)?;
-    let what = format!("`Fresh` at v{reached} with an age of {age:.1?}, without v{} of {}", missed.version, missed.key);
-    Some((missed.at, what))
+    let description = format!("`Fresh` at v{reached} with an age of {age:.1?}, without v{} of {}", missed.version, missed.key);
+    Some((missed.at, description))
 }
 
 /// Detects a `Fresh` after `Resuming` whose proof is older than the interruption.
-fn unproven(case: &Case<'_>, resuming: Duration, moment: Moment, age: Duration) -> Option<(Duration, String)> {
-    let proven = moment.at.saturating_sub(age);
-    let what = || format!("`Fresh` with an age of {age:.1?}, without a proof since `Resuming`");
+fn check_proof(case: &Case<'_>, resuming: Duration, position: Position, age: Duration) -> Option<(Duration, String)> {
+    let proven = position.at.saturating_sub(age);
+    let description = || format!("`Fresh` with an age of {age:.1?}, without a proof since `Resuming`");
     // A proof from before the interruption does not cover the changes during it.
-    (proven + case.terms.slack < resuming).then(|| (resuming, what()))
+    (proven + case.bounds.slack < resuming).then(|| (resuming, description()))
 }
 
 /// Returns the maximum delay of a change, without the age of the proof.
 fn tolerance(case: &Case<'_>) -> Duration {
-    case.terms.lag + case.terms.slack + case.terms.audit.unwrap_or_default()
+    case.bounds.lag + case.bounds.slack + case.bounds.audit.unwrap_or_default()
 }
 
 /// Detects a read that is older than the version that the informer reported as reached while fresh.
-fn silently_stale(case: &Case<'_>, informer: &Informer<'_>, answer: &Answer<'_>) -> Option<(Duration, String)> {
-    let Answer { moment, key, held } = answer;
-    let until = informer.freshness.partition_point(|(reported_at, _)| reported_at < moment);
+fn check_read(case: &Case<'_>, informer: &Informer<'_>, read: &StoreRead<'_>) -> Option<(Duration, String)> {
+    let StoreRead { position, key, content } = read;
+    let until = informer.freshness.partition_point(|(reported_at, _)| reported_at < position);
     // The latest report before the read is in force.
     let (reported_at, state) = informer.freshness[..until].last()?;
     let Freshness::Fresh { version, .. } = state else { return None };
-    let line = case.line(informer, key);
-    let stale_from = |from: usize| match line.stands(held, from, case.known_by(moment.at)) {
-        Some(Place::Behind(_)) => Some(&line.states[from]),
+    let timeline = case.timeline(informer, key);
+    let stale_from = |from: usize| match timeline.find_content(content, from, case.known_by(position.at)) {
+        Some(TimelinePosition::Before(_)) => Some(&timeline.states[from]),
         _ => None,
     };
     // A server that loses an event still reports higher versions, so its versions prove nothing.
     let version: Option<u64> = version.parse().ok().filter(|_| informer.ordered && !case.lossy());
     let by_version =
-        version.map(|version| line.reached(case.epoch_of(informer, *reported_at), version)).and_then(stale_from);
-    let bound = moment.at.checked_sub(2 * case.terms.period + tolerance(case));
+        version.map(|version| timeline.reached(case.epoch_of(informer, *reported_at), version)).and_then(stale_from);
+    let bound = position.at.checked_sub(2 * case.bounds.period + tolerance(case));
     // Even without an order of versions, a change must be visible after two periods and the tolerated delays.
-    let by_time = || bound.map(|bound| line.reached_by(bound)).and_then(stale_from);
+    let by_time = || bound.map(|bound| timeline.reached_by(bound)).and_then(stale_from);
     let missed = by_version.or_else(by_time)?;
-    Some((missed.at, format!("reported as `Fresh` while the store held {held} and not v{}", missed.text)))
+    Some((missed.at, format!("reported as `Fresh` while the store held {content} and not v{}", missed.text)))
 }

@@ -5,56 +5,56 @@
 
 use std::collections::BTreeSet;
 
-use crate::case::{Case, Informer, Moment, Snapshot};
+use crate::case::{Case, Informer, Position, Snapshot};
 use crate::clause::Clause;
 use crate::trace::Freshness;
 use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
+pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     let Some(settled) = case.settled else { return };
     for informer in case.informers.iter().filter(|informer| !informer.stopped_by(settled)) {
-        for snapshot in informer.snapshots.iter().filter(|snapshot| snapshot.moment.at >= settled.at) {
-            unequal(case, informer, snapshot, violations);
+        for snapshot in informer.snapshots.iter().filter(|snapshot| snapshot.position.at >= settled.at) {
+            check_snapshot(case, informer, snapshot, violations);
         }
-        doubtful(informer, settled, violations);
+        check_freshness(informer, settled, violations);
     }
 }
 
 /// Detects names whose content in the store differs from the history.
-fn unequal(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, violations: &mut Vec<Violation>) {
-    let Snapshot { moment, objects, tainted } = snapshot;
-    let lines = &case.view(informer).lines;
+fn check_snapshot(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, violations: &mut Vec<Violation>) {
+    let Snapshot { position, objects, tainted } = snapshot;
+    let lines = &case.view(informer).timelines;
     // Names of all three sources: each may contain a name that the others lack.
     let names: BTreeSet<_> = lines.keys().chain(objects.keys().copied()).chain(tainted.iter().copied()).collect();
     for key in names {
-        let last = case.line(informer, key).last();
-        let what = match (objects.get(key), last.stay) {
+        let last = case.timeline(informer, key).last();
+        let description = match (objects.get(key), last.stay) {
             (None, None) if !tainted.contains(key) => continue,
-            (Some(held), Some(_)) if last.shows(held) => continue,
+            (Some(content), Some(_)) if last.matches(content) => continue,
             // The store reports that the newest state does not decode. Its content may then be older, or absent.
             (_, Some(_)) if tainted.contains(key) => continue,
             (None, None) => "the store reports an undecodable object, the server has none in scope".to_owned(),
             (None, Some(_)) => format!("the store lacks the object, the server has uid {} v{}", last.uid, last.text),
-            (Some(held), None) => {
-                format!("the store has uid {} v{}, the server has no object in scope", held.uid, held.version)
+            (Some(content), None) => {
+                format!("the store has uid {} v{}, the server has no object in scope", content.uid, content.version)
             }
-            (Some(held), Some(_)) => {
+            (Some(content), Some(_)) => {
                 let (uid, text) = (last.uid, &last.text);
-                format!("the store has uid {} v{}, the server uid {uid} v{text}", held.uid, held.version)
+                format!("the store has uid {} v{}, the server uid {uid} v{text}", content.uid, content.version)
             }
         };
-        violations.push(informer.violation(Clause::C11, Some(key), (last.at, moment.at), what));
+        violations.push(informer.violation(Clause::C11, Some(key), (last.at, position.at), description));
     }
 }
 
 /// Detects a freshness in doubt after the trace has settled.
-fn doubtful(informer: &Informer<'_>, settled: Moment, violations: &mut Vec<Violation>) {
+fn check_freshness(informer: &Informer<'_>, settled: Position, violations: &mut Vec<Violation>) {
     // The order of the trace decides: later entries of the same instant do not describe the settled state.
-    let in_force = informer.freshness.iter().rev().find(|(moment, _)| *moment <= settled);
-    let Some((moment, state)) = in_force.or(informer.freshness.first()) else { return };
+    let in_force = informer.freshness.iter().rev().find(|(position, _)| *position <= settled);
+    let Some((position, state)) = in_force.or(informer.freshness.first()) else { return };
     if !matches!(state, Freshness::Fresh { .. }) {
-        let what = format!("freshness is {state:?} although the server is reachable and quiet");
-        let moments = (moment.at, settled.at.max(moment.at));
-        violations.push(informer.violation(Clause::C11, None, moments, what));
+        let description = format!("freshness is {state:?} although the server is reachable and quiet");
+        let times = (position.at, settled.at.max(position.at));
+        violations.push(informer.violation(Clause::C11, None, times, description));
     }
 }

@@ -6,41 +6,41 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::case::{Answer, Case, Informer, Wait};
+use crate::case::{StoreRead, Case, Informer, Wait};
 use crate::clause::Clause;
-use crate::seen::StoreHeld;
+use crate::objects::StoreContent;
 use crate::trace::{Outcome, Target};
-use crate::view::{Place, Timeline};
+use crate::view::{TimelinePosition, Timeline};
 use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
+pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for informer in &case.informers {
         let mut waits = informer.waits.iter().filter(|wait| wait.outcome == Outcome::Ok).peekable();
         if waits.peek().is_none() {
             continue;
         }
         for wait in waits.clone() {
-            if let Some((since, what)) = too_early(case, informer, wait) {
-                violations.push(informer.violation(Clause::C12, None, (since, wait.moment.at), what));
+            if let Some((since, description)) = check_wait(case, informer, wait) {
+                violations.push(informer.violation(Clause::C12, None, (since, wait.position.at), description));
             }
         }
-        let mut promised = Promised::default();
-        for answer in &case.answers(informer) {
+        let mut guarantees = Guarantees::default();
+        for read in &case.reads(informer) {
             // Reads and waits are both sorted by time. A wait only binds later reads.
-            while let Some(wait) = waits.next_if(|wait| wait.moment < answer.moment) {
-                promised.by(case, informer, wait);
+            while let Some(wait) = waits.next_if(|wait| wait.position < read.position) {
+                guarantees.add(case, informer, wait);
             }
-            if let Some(since) = promised.denied_by(case, informer, answer) {
-                let what = format!("the store held {} after a successful wait that excludes this state", answer.held);
-                let moments = (since, answer.moment.at);
-                violations.push(informer.violation(Clause::C12, Some(answer.key), moments, what));
+            if let Some(since) = guarantees.contradicted_by(case, informer, read) {
+                let description = format!("the store held {} after a successful wait that excludes this state", read.content);
+                let times = (since, read.position.at);
+                violations.push(informer.violation(Clause::C12, Some(read.key), times, description));
             }
         }
     }
 }
 
 /// Detects a wait that succeeded before its target was reached.
-fn too_early(case: &Case<'_>, informer: &Informer<'_>, wait: &Wait<'_>) -> Option<(Duration, String)> {
+fn check_wait(case: &Case<'_>, informer: &Informer<'_>, wait: &Wait<'_>) -> Option<(Duration, String)> {
     match wait.target {
         // An opaque version has no order, so that the wait cannot be judged.
         Target::Version(version) => {
@@ -49,13 +49,13 @@ fn too_early(case: &Case<'_>, informer: &Informer<'_>, wait: &Wait<'_>) -> Optio
             (reached < wanted)
                 .then(|| (informer.declared.at, format!("a wait for v{wanted} succeeded with the store at v{reached}")))
         }
-        Target::Gone(uid) => {
-            let known_by = case.known_by(wait.moment.at);
-            let line = case.view(informer).lines.values().find(|line| has(line, uid))?;
-            let seen = |first: usize| line.states[first].uid == *uid && line.states[first].at <= known_by;
-            let ended = |end: Option<usize>| end.is_some_and(|end| line.states[end].at <= known_by);
-            let mut stays = line.stays.iter().filter(|stay| seen(stay.first)).peekable();
-            let first = line.states[stays.peek()?.first].at;
+        Target::Deleted(uid) => {
+            let known_by = case.known_by(wait.position.at);
+            let timeline = case.view(informer).timelines.values().find(|timeline| has(timeline, uid))?;
+            let event = |first: usize| timeline.states[first].uid == *uid && timeline.states[first].at <= known_by;
+            let ended = |end: Option<usize>| end.is_some_and(|end| timeline.states[end].at <= known_by);
+            let mut stays = timeline.stays.iter().filter(|stay| event(stay.first)).peekable();
+            let first = timeline.states[stays.peek()?.first].at;
             // A wait is valid if any stay of the UID had ended: a client cannot distinguish stays that a filter
             // separates.
             let still = stays.all(|stay| !ended(stay.end));
@@ -64,51 +64,51 @@ fn too_early(case: &Case<'_>, informer: &Informer<'_>, wait: &Wait<'_>) -> Optio
     }
 }
 
-fn has(line: &Timeline<'_>, uid: &str) -> bool {
-    line.states.iter().any(|state| state.uid == uid)
+fn has(timeline: &Timeline<'_>, uid: &str) -> bool {
+    timeline.states.iter().any(|state| state.uid == uid)
 }
 
 /// Guarantees of all successful waits so far to later readers.
 #[derive(Default)]
-struct Promised<'a> {
+struct Guarantees<'a> {
     /// Highest version that a successful wait has reached, with its epoch, and the time of this guarantee.
     reached: Option<((u32, u64), Duration)>,
     /// Removed UIDs.
-    gone: BTreeMap<&'a str, Duration>,
+    removed: BTreeMap<&'a str, Duration>,
 }
 
-impl<'a> Promised<'a> {
-    fn by(&mut self, case: &Case<'a>, informer: &Informer<'a>, wait: &Wait<'a>) {
+impl<'a> Guarantees<'a> {
+    fn add(&mut self, case: &Case<'a>, informer: &Informer<'a>, wait: &Wait<'a>) {
         match wait.target {
-            Target::Gone(uid) => {
-                self.gone.insert(uid, wait.moment.at);
+            Target::Deleted(uid) => {
+                self.removed.insert(uid, wait.position.at);
             }
             Target::Version(version) => {
                 let Some(version) = version.parse().ok().filter(|_| informer.ordered) else { return };
-                let promise = (case.epoch_of(informer, wait.moment), version);
+                let guarantee = (case.epoch_of(informer, wait.position), version);
                 // A higher version implies all lower guarantees.
-                if self.reached.is_none_or(|(before, _)| before < promise) {
-                    self.reached = Some((promise, wait.moment.at));
+                if self.reached.is_none_or(|(before, _)| before < guarantee) {
+                    self.reached = Some((guarantee, wait.position.at));
                 }
             }
         }
     }
 
     /// Returns the time of the guarantee that this read contradicts.
-    fn denied_by(&self, case: &Case<'a>, informer: &Informer<'a>, answer: &Answer<'_>) -> Option<Duration> {
-        let line = case.line(informer, answer.key);
+    fn contradicted_by(&self, case: &Case<'a>, informer: &Informer<'a>, read: &StoreRead<'_>) -> Option<Duration> {
+        let timeline = case.timeline(informer, read.key);
         let older_than = |from: usize| {
-            let place = line.stands(&answer.held, from, case.known_by(answer.moment.at));
-            matches!(place, Some(Place::Behind(_)))
+            let place = timeline.find_content(&read.content, from, case.known_by(read.position.at));
+            matches!(place, Some(TimelinePosition::Before(_)))
         };
-        let reached = self.reached.filter(|((epoch, version), _)| older_than(line.reached(*epoch, *version)));
+        let reached = self.reached.filter(|((epoch, version), _)| older_than(timeline.reached(*epoch, *version)));
         if let Some((_, since)) = reached {
             return Some(since);
         }
         // Only a held object can contradict the removal of its UID.
-        let StoreHeld::Held { uid, .. } = &*answer.held else { return None };
-        let since = self.gone.get(uid.as_str())?;
-        let mut stays = line.stays.iter().filter(|stay| line.states[stay.first].uid == uid);
+        let StoreContent::Present { uid, .. } = &*read.content else { return None };
+        let since = self.removed.get(uid.as_str())?;
+        let mut stays = timeline.stays.iter().filter(|stay| timeline.states[stay.first].uid == uid);
         older_than(stays.next()?.end?).then_some(*since)
     }
 }

@@ -173,8 +173,8 @@ impl<'t> Parser<'t> {
         self.chars.peek().map_or(self.text.len(), |(at, _)| *at)
     }
 
-    fn error(&self, why: impl Into<String>) -> SelectorError {
-        SelectorError::new(self.text, why)
+    fn error(&self, reason: impl Into<String>) -> SelectorError {
+        SelectorError::new(self.text, reason)
     }
 }
 

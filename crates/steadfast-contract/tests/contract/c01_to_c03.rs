@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use steadfast_contract::Clause::{C1, C2, C3, C4};
-use steadfast_contract::{Freshness, Reason, Record, Scope, Seen, StoreHeld};
+use steadfast_contract::{Freshness, Reason, Record, Scope, HandlerEvent, StoreContent};
 
 use crate::scenario::{Scenario, added, deleted, inferred, key, object, resynced, updated, with_reason};
 
@@ -36,7 +36,7 @@ fn c1_recreated_object_is_deleted_and_added() {
     recreated().deliver(replaced).deliver(added("a", "u2", 7)).settled().passes();
     recreated().deliver(deleted("a", "u1", 5, 6)).deliver(added("a", "u2", 7)).settled().passes();
 
-    let merged = Seen::Updated { old: object("a", "u1", 5), new: object("a", "u2", 7) };
+    let merged = HandlerEvent::Updated { old: object("a", "u1", 5), new: object("a", "u2", 7) };
     recreated().deliver(merged).breaks(&[C1]);
     recreated().deliver(added("a", "u2", 7)).breaks(&[C1]);
 }
@@ -142,7 +142,7 @@ fn c2_busy_removed_stopped_handlers_are_excused() {
         scenario
     };
     let mut busy = lost();
-    busy.enter("h", added("b", "u2", 6), 0, StoreHeld::NotAsked);
+    busy.enter("h", added("b", "u2", 6), 0, StoreContent::NotRead);
     busy.settled().passes();
     lost().record(Record::Removed { handler: "h".into() }).settled().passes();
     lost().freshness(Freshness::Stopped).settled().passes();
@@ -202,7 +202,7 @@ fn c2_lossy_server_excuses_older_last_object() {
 #[test]
 fn c2_undecodable_state_excuses_older_last_object() {
     let mut scenario = Scenario::of_a();
-    scenario.set(6, "a", "u1").read("a", StoreHeld::Unknown { version: "6".into() });
+    scenario.set(6, "a", "u1").read("a", StoreContent::Undecodable { version: "6".into() });
     scenario.delete(7, "a", "u1").deliver(deleted("a", "u1", 5, 7)).settled().passes();
 }
 
@@ -281,7 +281,7 @@ fn c3_content_must_match_version() {
         let mut scenario = Scenario::new(Scope::all());
         scenario.write(5, "a", "u1", json!({ "spec": { "x": 1 }, "metadata": { "managedFields": [1] } }));
         let object = object("a", "u1", 5).with_content(&content);
-        scenario.deliver(Seen::Added { object, initial: false });
+        scenario.deliver(HandlerEvent::Added { object, initial: false });
         scenario
     };
     delivered(json!({ "kind": "Pod", "metadata": { "resourceVersion": "5" }, "spec": { "x": 1 } })).passes();
@@ -305,8 +305,8 @@ fn c3_deletion_version_matches_certainty() {
         scenario.delete(6, "a", "u1");
         scenario
     };
-    let Seen::Deleted { last, reason, .. } = inferred("a", "u1", 5) else { unreachable!() };
-    let delivered = |version: Option<&str>, certainty| Seen::Deleted {
+    let HandlerEvent::Deleted { last, reason, .. } = inferred("a", "u1", 5) else { unreachable!() };
+    let delivered = |version: Option<&str>, certainty| HandlerEvent::Deleted {
         last: last.clone(),
         version: version.map(str::to_owned),
         certainty,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use steadfast_contract::Clause::{C4, C5, C6, C7, C8};
-use steadfast_contract::{Reason, Record, Scope, Seen, StoreHeld};
+use steadfast_contract::{Reason, Record, Scope, HandlerEvent, StoreContent};
 
 use crate::scenario::{Scenario, added, deleted, held, inferred, object, updated, with_reason};
 
@@ -20,14 +20,14 @@ fn c4_store_never_goes_back() {
     changed().snapshot(&[("a", "u1", 5)]).breaks(&[C4]);
     changed().deliver_with_store(updated("a", "u1", 5, 7), held("u1", 7)).read("a", held("u1", 6)).breaks(&[C4]);
     // The object is reported as absent, although it was already created and never deleted.
-    changed().read("a", StoreHeld::Absent).breaks(&[C4]);
+    changed().read("a", StoreContent::Absent).breaks(&[C4]);
     changed().snapshot(&[]).breaks(&[C4]);
 }
 
 #[test]
 fn c4_store_never_restores_deleted_objects() {
     let mut scenario = Scenario::of_a();
-    scenario.read("a", held("u1", 5)).delete(6, "a", "u1").read("a", held("u1", 5)).read("a", StoreHeld::Absent);
+    scenario.read("a", held("u1", 5)).delete(6, "a", "u1").read("a", held("u1", 5)).read("a", StoreContent::Absent);
     scenario.passes();
     scenario.read("a", held("u1", 5)).breaks(&[C4]);
 }
@@ -66,11 +66,11 @@ fn c4_opaque_versions_have_no_order() {
     scenario.record(Record::registered("h", "pods"));
     scenario.write(1, "a", "u1", opaque("x")).write(2, "a", "u1", opaque("m"));
     let state = |version: &str| steadfast_contract::Ref { version: version.into(), ..object("a", "u1", 0) };
-    let opaquely_held = |version: &str| StoreHeld::Held { uid: "u1".into(), version: version.into() };
-    scenario.deliver(Seen::Added { object: state("m"), initial: false }).read("a", opaquely_held("m"));
-    scenario.deliver(Seen::Updated { old: state("m"), new: state("x") }).read("a", opaquely_held("x")).passes();
+    let opaquely_held = |version: &str| StoreContent::Present { uid: "u1".into(), version: version.into() };
+    scenario.deliver(HandlerEvent::Added { object: state("m"), initial: false }).read("a", opaquely_held("m"));
+    scenario.deliver(HandlerEvent::Updated { old: state("m"), new: state("x") }).read("a", opaquely_held("x")).passes();
     // Opaque versions are still distinguished.
-    scenario.deliver(Seen::Updated { old: state("x"), new: state("x") }).breaks(&[steadfast_contract::Clause::C3]);
+    scenario.deliver(HandlerEvent::Updated { old: state("x"), new: state("x") }).breaks(&[steadfast_contract::Clause::C3]);
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn c5_old_has_the_delivered_content() {
     let delivered = |old: serde_json::Value| {
         let mut scenario = Scenario::new(Scope::all());
         scenario.write(5, "a", "u1", json!({ "x": 1 })).write(6, "a", "u1", json!({ "x": 2 }));
-        scenario.deliver(Seen::Added { object: object("a", "u1", 5).with_content(&json!({ "x": 1 })), initial: false });
+        scenario.deliver(HandlerEvent::Added { object: object("a", "u1", 5).with_content(&json!({ "x": 1 })), initial: false });
         let (old, new) = (object("a", "u1", 5).with_content(&old), object("a", "u1", 6));
-        scenario.deliver(Seen::Updated { old, new });
+        scenario.deliver(HandlerEvent::Updated { old, new });
         scenario
     };
     delivered(json!({ "x": 1 })).passes();
@@ -113,10 +113,10 @@ fn c6_store_has_the_change_first() {
     };
     changed().deliver_with_store(updated("a", "u1", 5, 6), held("u1", 6)).passes();
     changed().deliver_with_store(updated("a", "u1", 5, 6), held("u1", 7)).passes();
-    changed().deliver_with_store(updated("a", "u1", 5, 6), StoreHeld::Unknown { version: "7".into() }).passes();
+    changed().deliver_with_store(updated("a", "u1", 5, 6), StoreContent::Undecodable { version: "7".into() }).passes();
     changed().deliver_with_store(updated("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
-    changed().deliver_with_store(updated("a", "u1", 5, 6), StoreHeld::Absent).breaks(&[C6]);
-    changed().delete(8, "a", "u1").deliver_with_store(updated("a", "u1", 5, 7), StoreHeld::Absent).passes();
+    changed().deliver_with_store(updated("a", "u1", 5, 6), StoreContent::Absent).breaks(&[C6]);
+    changed().delete(8, "a", "u1").deliver_with_store(updated("a", "u1", 5, 7), StoreContent::Absent).passes();
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn c6_store_has_the_deletion_first() {
         scenario.delete(6, "a", "u1");
         scenario
     };
-    removed().deliver_with_store(deleted("a", "u1", 5, 6), StoreHeld::Absent).passes();
+    removed().deliver_with_store(deleted("a", "u1", 5, 6), StoreContent::Absent).passes();
     removed().set(7, "a", "u2").deliver_with_store(deleted("a", "u1", 5, 6), held("u2", 7)).passes();
     removed().deliver_with_store(deleted("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
 
@@ -141,12 +141,12 @@ fn c7_calls_for_one_name_never_overlap() {
     let mut scenario = Scenario::before_registration(Scope::all());
     scenario.record(Record::Registered { handler: "h".into(), informer: "pods".into(), concurrency: 2 });
     scenario.set(5, "a", "u1").set(6, "a", "u1").set(7, "b", "u2").set(8, "c", "u3");
-    let first = scenario.enter("h", added("a", "u1", 5), 0, StoreHeld::NotAsked);
-    let other = scenario.enter("h", added("b", "u2", 7), 0, StoreHeld::NotAsked);
+    let first = scenario.enter("h", added("a", "u1", 5), 0, StoreContent::NotRead);
+    let other = scenario.enter("h", added("b", "u2", 7), 0, StoreContent::NotRead);
     scenario.passes();
 
     scenario.record(Record::returned("h", other));
-    scenario.enter("h", updated("a", "u1", 5, 6), 0, StoreHeld::NotAsked);
+    scenario.enter("h", updated("a", "u1", 5, 6), 0, StoreContent::NotRead);
     scenario.breaks(&[C7]);
     scenario.record(Record::returned("h", first));
 }
@@ -155,17 +155,17 @@ fn c7_calls_for_one_name_never_overlap() {
 fn c7_concurrent_calls_stay_within_declaration() {
     let mut scenario = Scenario::new(Scope::all());
     scenario.set(5, "a", "u1").set(6, "b", "u2");
-    scenario.enter("h", added("a", "u1", 5), 0, StoreHeld::NotAsked);
-    scenario.enter("h", added("b", "u2", 6), 0, StoreHeld::NotAsked);
+    scenario.enter("h", added("a", "u1", 5), 0, StoreContent::NotRead);
+    scenario.enter("h", added("b", "u2", 6), 0, StoreContent::NotRead);
     scenario.breaks(&[C7]);
 }
 
 #[test]
 fn c8_queue_is_bounded_by_objects() {
-    let sampled = |entries: usize, live: usize, owed: usize| {
+    let sampled = |entries: usize, stored: usize, undeleted: usize| {
         let mut scenario = Scenario::of_a();
         scenario.set(6, "b", "u2");
-        scenario.record(Record::QueueDepth { handler: "h".into(), entries, live, owed });
+        scenario.record(Record::QueueDepth { handler: "h".into(), entries, stored, undeleted });
         scenario
     };
     sampled(3, 2, 1).passes();
@@ -181,8 +181,8 @@ fn c8_stuck_handler_excuses_no_other_handler() {
     let mut scenario = Scenario::new(Scope::all());
     scenario.record(Record::registered("healthy", "pods"));
     scenario.set(5, "a", "u1").set(6, "b", "u2");
-    scenario.enter("h", added("a", "u1", 5), 0, StoreHeld::NotAsked);
-    let call = scenario.enter("healthy", added("a", "u1", 5), 0, StoreHeld::NotAsked);
+    scenario.enter("h", added("a", "u1", 5), 0, StoreContent::NotRead);
+    let call = scenario.enter("healthy", added("a", "u1", 5), 0, StoreContent::NotRead);
     scenario.record(Record::returned("healthy", call)).wait(Duration::from_secs(1)).settled();
     scenario.breaks(&[steadfast_contract::Clause::C2]);
     assert_eq!(scenario.report().violations[0].handler.as_deref(), Some("healthy"));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use steadfast_contract::Clause::{C9, C10, C11, C12};
-use steadfast_contract::{Freshness, Record, Scope, StoreHeld, Target};
+use steadfast_contract::{Freshness, Record, Scope, StoreContent, Target};
 
 use crate::scenario::{STEP, Scenario, added, deleted, held, initial, key, object, updated};
 
@@ -30,7 +30,7 @@ fn c9_sync_follows_list_and_delivery() {
 #[test]
 fn c9_informer_syncs_after_its_first_list() {
     with_a_and_b().synced().relisted(None, 6).breaks(&[C9]);
-    with_a_and_b().relisted(None, 6).synced().read("a", StoreHeld::Absent).breaks(&[C9]);
+    with_a_and_b().relisted(None, 6).synced().read("a", StoreContent::Absent).breaks(&[C9]);
     // The list must contain objects that existed long before, even if the version of the list is unknown.
     let mut old = Scenario::before_registration(Scope::all());
     old.trace = steadfast_contract::Trace::new();
@@ -47,7 +47,7 @@ fn c9_registration_syncs_after_its_handler_returns() {
     listed().registration_synced().breaks(&[C9]);
 
     let mut running = listed();
-    let call = running.enter("h", initial("b", "u2", 6), 0, StoreHeld::NotAsked);
+    let call = running.enter("h", initial("b", "u2", 6), 0, StoreContent::NotRead);
     running.registration_synced().record(Record::returned("h", call)).breaks(&[C9]);
 
     let mut panicked = listed();
@@ -257,8 +257,8 @@ fn c12_failed_wait_guarantees_nothing() {
 
 #[test]
 fn c12_deletion_wait_succeeds_once_removed() {
-    let removed = || Target::Gone("u1".into());
-    Scenario::of_a().delete(6, "a", "u1").waited(removed(), None).read("a", StoreHeld::Absent).passes();
+    let removed = || Target::Deleted("u1".into());
+    Scenario::of_a().delete(6, "a", "u1").waited(removed(), None).read("a", StoreContent::Absent).passes();
     Scenario::of_a().delete(6, "a", "u1").set(7, "a", "u2").waited(removed(), None).read("a", held("u2", 7)).passes();
     Scenario::of_a().waited(removed(), None).breaks(&[C12]);
     Scenario::of_a().delete(6, "a", "u1").waited(removed(), None).read("a", held("u1", 5)).breaks(&[C12]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steadfast_contract::{Clause, Entry, History, Record, Scope, StoreHeld, Trace, check};
+use steadfast_contract::{Clause, Entry, History, Record, Scope, StoreContent, Trace, check};
 
 use crate::scenario::{Scenario, added, deleted, updated};
 
@@ -17,7 +17,7 @@ fn violation_names_clause_object_and_times() {
         "C5 (old and new): default/a, handler h of informer pods, 40.000ms to 70.000ms: \
          Updated(uid u1 v6 to v6): the handler last received uid u1 v5"
     );
-    assert_eq!(violation.moments, (Duration::from_millis(40), Duration::from_millis(70)));
+    assert_eq!(violation.times, (Duration::from_millis(40), Duration::from_millis(70)));
     assert!(error.to_string().contains("the contract is violated 1 time(s)"));
 }
 
@@ -34,10 +34,10 @@ fn stored_recordings_can_be_judged_later() {
 fn trace_of_several_types_is_judged_separately() {
     let mut scenario = Scenario::of_a();
     scenario.record(Record::informer("nodes", Scope::all())).record(Record::registered("n", "nodes"));
-    let call = scenario.enter("n", added("node-1", "u9", 3), 0, StoreHeld::NotAsked);
+    let call = scenario.enter("n", added("node-1", "u9", 3), 0, StoreContent::NotRead);
     scenario.record(Record::returned("n", call)).settled();
     assert!(scenario.terms.check(&scenario.history, &scenario.trace).is_err());
-    let pods = scenario.trace.about(|informer| informer == "pods");
+    let pods = scenario.trace.for_informers(|informer| informer == "pods");
     scenario.terms.check(&scenario.history, &pods).unwrap();
     assert_eq!(pods.entries().len(), 6);
 }
@@ -56,7 +56,7 @@ fn contradictory_recordings_never_pass() {
     let entry = |ms: u64, record: Record| Entry { at: at(ms), record };
     let informer = || entry(0, Record::informer("pods", Scope::all()));
     let handler = || entry(0, Record::registered("h", "pods"));
-    let entered = || entry(1, Record::entered("h", 1, added("a", "u1", 5), StoreHeld::NotAsked));
+    let entered = || entry(1, Record::entered("h", 1, added("a", "u1", 5), StoreContent::NotRead));
     let traces = [
         vec![handler()],
         vec![informer(), informer()],
@@ -81,7 +81,7 @@ fn contradictory_recordings_never_pass() {
 /// Returns the missing evidence of a scenario without violations.
 fn missing_evidence(scenario: &Scenario) -> String {
     let report = scenario.report();
-    assert!(report.keeps_so_far() && !report.passed(), "{report:#?}");
+    assert!(report.has_no_violation() && !report.passed(), "{report:#?}");
     let error = report.clone().into_result().expect_err("evidence is missing");
     assert_eq!(error.inconclusive, report.inconclusive);
     assert!(error.to_string().starts_with("it is unproven that the trace keeps the contract"), "{error}");

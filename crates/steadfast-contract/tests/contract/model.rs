@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use steadfast_contract::{
-    Certainty, Change, Freshness, History, Outcome, Reason, Record, Ref, Scope, Seen, StoreHeld, Target, Terms, Trace,
+    Certainty, Change, Freshness, History, Outcome, Reason, Record, Ref, Scope, HandlerEvent, StoreContent, Target, Bounds, Trace,
 };
 
 use crate::scenario::{STEP, key, object};
@@ -40,7 +40,7 @@ pub(crate) enum Step {
 }
 
 /// Runs a script, and then waits until the trace has settled.
-pub(crate) fn run(steps: &[Step]) -> (History, Trace, Terms) {
+pub(crate) fn run(steps: &[Step]) -> (History, Trace, Bounds) {
     let mut world = World::default();
     for scope in [Scope::all(), Scope::all().labels("app=web")] {
         let name = format!("pods-{}", world.informers.len());
@@ -54,7 +54,7 @@ pub(crate) fn run(steps: &[Step]) -> (History, Trace, Terms) {
     world.settle();
     // A step may delay deliveries for any time, so the checker must accept any lag.
     let lag = Duration::from_secs(3600);
-    (world.history, world.trace, Terms { slack: Duration::ZERO, lag, ..Terms::default() })
+    (world.history, world.trace, Bounds { slack: Duration::ZERO, lag, ..Bounds::default() })
 }
 
 /// State of an object.
@@ -96,7 +96,7 @@ struct Informer {
 struct Handler {
     name: String,
     /// Pending events by name; at most a deletion and an addition each.
-    queue: BTreeMap<usize, VecDeque<Seen>>,
+    queue: BTreeMap<usize, VecDeque<HandlerEvent>>,
     /// Delivered states, by name.
     delivered: BTreeMap<usize, Ref>,
     /// Names of the initial list with pending additions.
@@ -162,7 +162,7 @@ impl World {
         self.writes += 1;
         let (version, written, mut state) = (self.version, self.writes, self.server());
         let held = web.map(|web| ObjectState { uid: uid.to_owned(), version, web, written });
-        let mut change = Change::gone(version, uid, Some("default"), NAMES[name]);
+        let mut change = Change::deleted(version, uid, Some("default"), NAMES[name]);
         change.object = held.as_ref().map(content);
         state.remove(&name);
         state.extend(held.map(|held| (name, held)));
@@ -223,13 +223,13 @@ impl World {
                 };
                 let certainty = if record.is_some() { Certainty::Observed } else { Certainty::Inferred };
                 let version = record.map(|version| version.to_string());
-                events.push(Seen::Deleted { last: state_of(name, old), version, certainty, reason });
+                events.push(HandlerEvent::Deleted { last: state_of(name, old), version, certainty, reason });
             }
             match (old.filter(|old| new.is_some_and(|new| new.uid == old.uid)), new) {
                 (Some(old), Some(new)) if old != new => {
-                    events.push(Seen::Updated { old: state_of(name, old), new: state_of(name, new) });
+                    events.push(HandlerEvent::Updated { old: state_of(name, old), new: state_of(name, new) });
                 }
-                (None, Some(new)) => events.push(Seen::Added { object: state_of(name, new), initial }),
+                (None, Some(new)) => events.push(HandlerEvent::Added { object: state_of(name, new), initial }),
                 _ => {}
             }
             for handler in &mut informer.handlers {
@@ -245,7 +245,7 @@ impl World {
         let name = format!("{}-{}", informer.name, informer.handlers.len());
         let mut handler = Handler { name: name.clone(), listed: informer.reached.is_some(), ..Handler::default() };
         for (at, held) in &informer.store {
-            handler.push(*at, Seen::Added { object: state_of(*at, held), initial: true });
+            handler.push(*at, HandlerEvent::Added { object: state_of(*at, held), initial: true });
         }
         let late = informer.handlers.len();
         informer.handlers.push(handler);
@@ -259,7 +259,7 @@ impl World {
             for (name, delivered) in &handler.delivered {
                 let queue = handler.queue.entry(*name).or_default();
                 if queue.is_empty() {
-                    queue.push_back(Seen::Resynced { object: delivered.clone() });
+                    queue.push_back(HandlerEvent::Resynced { object: delivered.clone() });
                 }
             }
         }
@@ -272,11 +272,11 @@ impl World {
         let Some((&name, _)) = waiting.queue.iter().find(|(_, queue)| !queue.is_empty()) else { return };
         let Some(seen) = waiting.queue.get_mut(&name).and_then(VecDeque::pop_front) else { return };
         match &seen {
-            Seen::Deleted { .. } => waiting.delivered.remove(&name),
+            HandlerEvent::Deleted { .. } => waiting.delivered.remove(&name),
             other => waiting.delivered.insert(name, other.object().clone()),
         };
         let handler_name = waiting.name.clone();
-        let store = informer.store.get(&name).map_or(StoreHeld::Absent, |held| StoreHeld::Held {
+        let store = informer.store.get(&name).map_or(StoreContent::Absent, |held| StoreContent::Present {
             uid: held.uid.clone(),
             version: held.version.to_string(),
         });
@@ -318,18 +318,18 @@ impl World {
             let state = Freshness::Fresh { version, age: Duration::ZERO };
             self.record(Record::Freshness { informer: name.clone(), state, tainted: Vec::new() });
         }
-        let answer = store.get(&0).map_or(StoreHeld::Absent, |held| StoreHeld::Held {
+        let content = store.get(&0).map_or(StoreContent::Absent, |held| StoreContent::Present {
             uid: held.uid.clone(),
             version: held.version.to_string(),
         });
-        self.record(Record::Read { informer: name.clone(), key: key(NAMES[0]), answer });
+        self.record(Record::Read { informer: name.clone(), key: key(NAMES[0]), content });
         let objects = store.iter().map(|(name, held)| state_of(*name, held)).collect();
         self.record(Record::Snapshot { informer: name, objects, tainted: Vec::new() });
         for handler in 0..self.informers[index].handlers.len() {
             let handler = &self.informers[index].handlers[handler];
             let entries = handler.queue.values().map(VecDeque::len).sum();
-            let (handler, live, owed) = (handler.name.clone(), store.len(), handler.delivered.len());
-            self.record(Record::QueueDepth { handler, entries, live, owed });
+            let (handler, stored, undeleted) = (handler.name.clone(), store.len(), handler.delivered.len());
+            self.record(Record::QueueDepth { handler, entries, stored, undeleted });
         }
     }
 
@@ -356,28 +356,28 @@ impl World {
 
 impl Handler {
     /// Queues an event, merged with pending events of the name.
-    fn push(&mut self, name: usize, event: Seen) {
-        if let Seen::Added { initial: true, .. } = event {
+    fn push(&mut self, name: usize, event: HandlerEvent) {
+        if let HandlerEvent::Added { initial: true, .. } = event {
             self.initial.insert(name);
         }
         let queue = self.queue.entry(name).or_default();
         let merged = match (queue.pop_back(), event) {
-            (Some(Seen::Added { initial, .. }), Seen::Updated { new: object, .. }) => {
-                Some(Seen::Added { object, initial })
+            (Some(HandlerEvent::Added { initial, .. }), HandlerEvent::Updated { new: object, .. }) => {
+                Some(HandlerEvent::Added { object, initial })
             }
-            (Some(Seen::Added { .. }), Seen::Deleted { .. }) => None,
-            (Some(Seen::Updated { old, .. }), Seen::Updated { new, .. }) => {
+            (Some(HandlerEvent::Added { .. }), HandlerEvent::Deleted { .. }) => None,
+            (Some(HandlerEvent::Updated { old, .. }), HandlerEvent::Updated { new, .. }) => {
                 // A restore can revert a pending change.
-                (old != new).then_some(Seen::Updated { old, new })
+                (old != new).then_some(HandlerEvent::Updated { old, new })
             }
-            (None | Some(Seen::Updated { .. } | Seen::Resynced { .. }), event) => Some(event),
+            (None | Some(HandlerEvent::Updated { .. } | HandlerEvent::Resynced { .. }), event) => Some(event),
             (Some(before), event) => {
                 queue.push_back(before);
                 Some(event)
             }
         };
         queue.extend(merged);
-        if !queue.iter().any(|waiting| matches!(waiting, Seen::Added { initial: true, .. })) {
+        if !queue.iter().any(|waiting| matches!(waiting, HandlerEvent::Added { initial: true, .. })) {
             self.initial.remove(&name);
         }
     }

@@ -2,7 +2,7 @@
 //! the contract.
 
 use proptest::prelude::*;
-use steadfast_contract::{Clause, Entry, Record, Report, Seen, Trace};
+use steadfast_contract::{Clause, Entry, Record, Report, HandlerEvent, Trace};
 
 use crate::model::{Step, run};
 
@@ -33,8 +33,8 @@ proptest! {
     #[test]
     fn reference_informer_keeps_the_contract(steps in script()) {
         let (history, trace, terms) = run(&steps);
-        let report = terms.judge(&history, &trace);
-        prop_assert!(report.keeps_so_far(), "{:#?}", report);
+        let report = terms.report(&history, &trace);
+        prop_assert!(report.has_no_violation(), "{:#?}", report);
         // A script may contain no write.
         prop_assert_eq!(report.passed(), !history.changes().is_empty());
     }
@@ -42,7 +42,7 @@ proptest! {
     #[test]
     fn counts_of_settled_trace_add_up(steps in script()) {
         let (history, trace, terms) = run(&steps);
-        let report = terms.judge(&history, &trace);
+        let report = terms.report(&history, &trace);
         prop_assert!(report.verdict.settled);
         for tally in report.verdict.handlers.values() {
             prop_assert_eq!(tally.changes, tally.seen + tally.coalesced + tally.lost);
@@ -53,7 +53,7 @@ proptest! {
     #[test]
     fn dropped_deletion_is_detected(steps in script(), which: prop::sample::Index) {
         let dropped = corrupted(&steps, which, |entries| {
-            calls(entries).filter(|(_, seen)| matches!(seen, Seen::Deleted { .. })).map(|(at, _)| at).collect()
+            calls(entries).filter(|(_, seen)| matches!(seen, HandlerEvent::Deleted { .. })).map(|(at, _)| at).collect()
         }, |entries, at| {
             remove_event(entries, at);
         });
@@ -66,10 +66,10 @@ proptest! {
     fn dropped_final_state_is_detected(steps in script(), which: prop::sample::Index) {
         let dropped = corrupted(&steps, which, |entries| {
             let last = |at: &usize| {
-                let target_of = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
+                let target_of = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(HandlerEvent::key));
                 calls(entries).all(|(later, _)| later <= *at || target_of(later) != target_of(*at))
             };
-            let shown = calls(entries).filter(|(_, seen)| matches!(seen, Seen::Added { .. } | Seen::Updated { .. }));
+            let shown = calls(entries).filter(|(_, seen)| matches!(seen, HandlerEvent::Added { .. } | HandlerEvent::Updated { .. }));
             shown.map(|(at, _)| at).filter(last).collect()
         }, |entries, at| {
             remove_event(entries, at);
@@ -83,7 +83,7 @@ proptest! {
     fn swapped_events_are_detected(steps in script(), which: prop::sample::Index) {
         let swapped = corrupted(&steps, which, |entries| {
             let distinct = |at: &usize| next(entries, *at).is_some_and(|later| {
-                let plain = |at: usize| !matches!(event(&entries[at]), None | Some(Seen::Resynced { .. }));
+                let plain = |at: usize| !matches!(event(&entries[at]), None | Some(HandlerEvent::Resynced { .. }));
                 plain(*at) && plain(later) && event(&entries[*at]) != event(&entries[later])
             });
             calls(entries).map(|(at, _)| at).filter(distinct).collect()
@@ -103,14 +103,14 @@ proptest! {
         let merged = corrupted(&steps, which, |entries| {
             let recreated = |at: &usize| next(entries, *at).is_some_and(|later| {
                 matches!((event(&entries[*at]), event(&entries[later])),
-                    (Some(Seen::Deleted { last, .. }), Some(Seen::Added { object, .. })) if last.uid != object.uid)
+                    (Some(HandlerEvent::Deleted { last, .. }), Some(HandlerEvent::Added { object, .. })) if last.uid != object.uid)
             });
             calls(entries).map(|(at, _)| at).filter(recreated).collect()
         }, |entries, at| {
             let later = next(entries, at).expect("a matching event");
             let old = event(&entries[at]).expect("a call").object().clone();
             let new = event(&entries[later]).expect("a call").object().clone();
-            replace(&mut entries[later], Seen::Updated { old, new });
+            replace(&mut entries[later], HandlerEvent::Updated { old, new });
             remove_event(entries, at);
         });
         if let Some(report) = merged {
@@ -121,11 +121,11 @@ proptest! {
     #[test]
     fn undelivered_old_state_is_detected(steps in script(), which: prop::sample::Index) {
         let stale = corrupted(&steps, which, |entries| {
-            calls(entries).filter(|(_, seen)| matches!(seen, Seen::Updated { .. })).map(|(at, _)| at).collect()
+            calls(entries).filter(|(_, seen)| matches!(seen, HandlerEvent::Updated { .. })).map(|(at, _)| at).collect()
         }, |entries, at| {
-            let Some(Seen::Updated { old, new }) = event(&entries[at]).cloned() else { unreachable!("an update") };
+            let Some(HandlerEvent::Updated { old, new }) = event(&entries[at]).cloned() else { unreachable!("an update") };
             let old = steadfast_contract::Ref { version: format!("{}0", old.version), ..old };
-            replace(&mut entries[at], Seen::Updated { old, new });
+            replace(&mut entries[at], HandlerEvent::Updated { old, new });
         });
         if let Some(report) = stale {
             prop_assert!(report.of(Clause::C5).next().is_some(), "{:#?}", report);
@@ -136,7 +136,7 @@ proptest! {
     fn duplicate_event_is_detected(steps in script(), which: prop::sample::Index) {
         let repeated = corrupted(&steps, which, |entries| {
             let once = |at: &usize| returned(entries, *at).is_some();
-            let telling = calls(entries).filter(|(_, seen)| !matches!(seen, Seen::Resynced { .. }));
+            let telling = calls(entries).filter(|(_, seen)| !matches!(seen, HandlerEvent::Resynced { .. }));
             telling.map(|(at, _)| at).filter(once).collect()
         }, |entries, at| {
             let end = returned(entries, at).expect("a matching event");
@@ -189,12 +189,12 @@ fn corrupted(
         return None;
     }
     spoil(&mut entries, *which.get(&places));
-    let report = terms.judge(&history, &entries.into_iter().collect::<Trace>());
+    let report = terms.report(&history, &entries.into_iter().collect::<Trace>());
     assert_eq!(report.malformed, [], "the corrupted trace can be judged");
     Some(report)
 }
 
-fn event(entry: &Entry) -> Option<&Seen> {
+fn event(entry: &Entry) -> Option<&HandlerEvent> {
     match &entry.record {
         Record::Entered { event, .. } => Some(event),
         _ => None,
@@ -202,7 +202,7 @@ fn event(entry: &Entry) -> Option<&Seen> {
 }
 
 /// Returns all calls except retries.
-fn calls(entries: &[Entry]) -> impl Iterator<Item = (usize, &Seen)> {
+fn calls(entries: &[Entry]) -> impl Iterator<Item = (usize, &HandlerEvent)> {
     let first = |entry: &Entry| matches!(entry.record, Record::Entered { retry: 0, .. });
     entries
         .iter()
@@ -213,7 +213,7 @@ fn calls(entries: &[Entry]) -> impl Iterator<Item = (usize, &Seen)> {
 
 /// Returns the handler's next call for the same name, if both calls are neither retries nor retried.
 fn next(entries: &[Entry], at: usize) -> Option<usize> {
-    let target_of = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(Seen::key));
+    let target_of = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(HandlerEvent::key));
     let later =
         calls(entries).map(|(later, _)| later).find(|later| *later > at && target_of(*later) == target_of(at))?;
     (returned(entries, at).is_some() && returned(entries, later).is_some()).then_some(later)
@@ -227,7 +227,7 @@ fn returned(entries: &[Entry], at: usize) -> Option<usize> {
     })
 }
 
-fn replace(entry: &mut Entry, seen: Seen) {
+fn replace(entry: &mut Entry, seen: HandlerEvent) {
     if let Record::Entered { event, .. } = &mut entry.record {
         *event = seen;
     }

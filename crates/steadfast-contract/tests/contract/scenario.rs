@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use steadfast_contract::{
-    Certainty, Change, Clause, Freshness, History, Key, Outcome, Reason, Record, Ref, Report, Scope, Seen, StoreHeld,
-    Target, Terms, Trace,
+    Certainty, Change, Clause, Freshness, History, Key, Outcome, Reason, Record, Ref, Report, Scope, HandlerEvent, StoreContent,
+    Target, Bounds, Trace,
 };
 
 pub(crate) const STEP: Duration = Duration::from_millis(10);
@@ -14,7 +14,7 @@ pub(crate) const STEP: Duration = Duration::from_millis(10);
 pub(crate) struct Scenario {
     pub(crate) history: History,
     pub(crate) trace: Trace,
-    pub(crate) terms: Terms,
+    pub(crate) terms: Bounds,
     now: Duration,
     calls: u64,
 }
@@ -27,7 +27,7 @@ impl Scenario {
     }
 
     pub(crate) fn before_registration(scope: Scope) -> Self {
-        let terms = Terms {
+        let terms = Bounds {
             period: Duration::from_secs(1),
             slack: Duration::ZERO,
             lag: Duration::ZERO,
@@ -69,7 +69,7 @@ impl Scenario {
 
     /// The server deletes `name`.
     pub(crate) fn delete(&mut self, version: u64, name: &str, uid: &str) -> &mut Self {
-        self.push(Change::gone(version, uid, Some("default"), name))
+        self.push(Change::deleted(version, uid, Some("default"), name))
     }
 
     fn push(&mut self, change: Change) -> &mut Self {
@@ -98,30 +98,30 @@ impl Scenario {
     }
 
     /// Delivers an event; the handler returns.
-    pub(crate) fn deliver(&mut self, seen: Seen) -> &mut Self {
-        self.deliver_with_store(seen, StoreHeld::NotAsked)
+    pub(crate) fn deliver(&mut self, seen: HandlerEvent) -> &mut Self {
+        self.deliver_with_store(seen, StoreContent::NotRead)
     }
 
     /// Delivers an event while the store holds `store`; the handler returns.
-    pub(crate) fn deliver_with_store(&mut self, seen: Seen, store: StoreHeld) -> &mut Self {
+    pub(crate) fn deliver_with_store(&mut self, seen: HandlerEvent, store: StoreContent) -> &mut Self {
         let call = self.enter("h", seen, 0, store);
         self.record(Record::returned("h", call))
     }
 
     /// Delivers an event; the handler panics.
-    pub(crate) fn deliver_and_panic(&mut self, seen: Seen, retry: u32) -> &mut Self {
-        let call = self.enter("h", seen, retry, StoreHeld::NotAsked);
+    pub(crate) fn deliver_and_panic(&mut self, seen: HandlerEvent, retry: u32) -> &mut Self {
+        let call = self.enter("h", seen, retry, StoreContent::NotRead);
         self.record(Record::Panicked { handler: "h".into(), call })
     }
 
     /// Delivers an event again after a panic; the handler returns.
-    pub(crate) fn redeliver(&mut self, seen: Seen, retry: u32) -> &mut Self {
-        let call = self.enter("h", seen, retry, StoreHeld::NotAsked);
+    pub(crate) fn redeliver(&mut self, seen: HandlerEvent, retry: u32) -> &mut Self {
+        let call = self.enter("h", seen, retry, StoreContent::NotRead);
         self.record(Record::returned("h", call))
     }
 
     /// Starts a handler call. Returns its number, with which the test ends the call.
-    pub(crate) fn enter(&mut self, handler: &str, event: Seen, retry: u32, store: StoreHeld) -> u64 {
+    pub(crate) fn enter(&mut self, handler: &str, event: HandlerEvent, retry: u32, store: StoreContent) -> u64 {
         self.calls += 1;
         let call = self.calls;
         self.record(Record::Entered { handler: handler.into(), call, event, retry, store });
@@ -153,8 +153,8 @@ impl Scenario {
         self.record(Record::Freshness { informer: "pods".into(), state, tainted: Vec::new() })
     }
 
-    pub(crate) fn read(&mut self, name: &str, answer: StoreHeld) -> &mut Self {
-        self.record(Record::Read { informer: "pods".into(), key: key(name), answer })
+    pub(crate) fn read(&mut self, name: &str, content: StoreContent) -> &mut Self {
+        self.record(Record::Read { informer: "pods".into(), key: key(name), content })
     }
 
     pub(crate) fn snapshot(&mut self, objects: &[(&str, &str, u64)]) -> &mut Self {
@@ -172,12 +172,12 @@ impl Scenario {
     }
 
     pub(crate) fn report(&self) -> Report {
-        self.terms.judge(&self.history, &self.trace)
+        self.terms.report(&self.history, &self.trace)
     }
 
     pub(crate) fn passes(&self) {
         let report = self.report();
-        assert!(report.keeps_so_far(), "{report:#?}");
+        assert!(report.has_no_violation(), "{report:#?}");
     }
 
     /// Asserts that the trace violates exactly these clauses.
@@ -199,42 +199,42 @@ pub(crate) fn object(name: &str, uid: &str, version: u64) -> Ref {
     Ref::new(Some("default"), name, uid, &version.to_string())
 }
 
-pub(crate) fn held(uid: &str, version: u64) -> StoreHeld {
-    StoreHeld::Held { uid: uid.into(), version: version.to_string() }
+pub(crate) fn held(uid: &str, version: u64) -> StoreContent {
+    StoreContent::Present { uid: uid.into(), version: version.to_string() }
 }
 
-pub(crate) fn added(name: &str, uid: &str, version: u64) -> Seen {
-    Seen::Added { object: object(name, uid, version), initial: false }
+pub(crate) fn added(name: &str, uid: &str, version: u64) -> HandlerEvent {
+    HandlerEvent::Added { object: object(name, uid, version), initial: false }
 }
 
-pub(crate) fn initial(name: &str, uid: &str, version: u64) -> Seen {
-    Seen::Added { object: object(name, uid, version), initial: true }
+pub(crate) fn initial(name: &str, uid: &str, version: u64) -> HandlerEvent {
+    HandlerEvent::Added { object: object(name, uid, version), initial: true }
 }
 
-pub(crate) fn updated(name: &str, uid: &str, old: u64, new: u64) -> Seen {
-    Seen::Updated { old: object(name, uid, old), new: object(name, uid, new) }
+pub(crate) fn updated(name: &str, uid: &str, old: u64, new: u64) -> HandlerEvent {
+    HandlerEvent::Updated { old: object(name, uid, old), new: object(name, uid, new) }
 }
 
-pub(crate) fn resynced(name: &str, uid: &str, version: u64) -> Seen {
-    Seen::Resynced { object: object(name, uid, version) }
+pub(crate) fn resynced(name: &str, uid: &str, version: u64) -> HandlerEvent {
+    HandlerEvent::Resynced { object: object(name, uid, version) }
 }
 
 /// Creates an observed deletion for a scope without a selector.
-pub(crate) fn deleted(name: &str, uid: &str, last: u64, version: u64) -> Seen {
+pub(crate) fn deleted(name: &str, uid: &str, last: u64, version: u64) -> HandlerEvent {
     let (version, certainty) = (Some(version.to_string()), Certainty::Observed);
-    Seen::Deleted { last: object(name, uid, last), version, certainty, reason: Reason::Deleted }
+    HandlerEvent::Deleted { last: object(name, uid, last), version, certainty, reason: Reason::Deleted }
 }
 
 /// Creates an inferred deletion for a scope without a selector.
-pub(crate) fn inferred(name: &str, uid: &str, last: u64) -> Seen {
+pub(crate) fn inferred(name: &str, uid: &str, last: u64) -> HandlerEvent {
     let certainty = Certainty::Inferred;
-    Seen::Deleted { last: object(name, uid, last), version: None, certainty, reason: Reason::Deleted }
+    HandlerEvent::Deleted { last: object(name, uid, last), version: None, certainty, reason: Reason::Deleted }
 }
 
 /// Replaces the reason of a deletion.
-pub(crate) fn with_reason(reason: Reason, seen: Seen) -> Seen {
+pub(crate) fn with_reason(reason: Reason, seen: HandlerEvent) -> HandlerEvent {
     match seen {
-        Seen::Deleted { last, version, certainty, .. } => Seen::Deleted { last, version, certainty, reason },
+        HandlerEvent::Deleted { last, version, certainty, .. } => HandlerEvent::Deleted { last, version, certainty, reason },
         other => panic!("{other} has no reason"),
     }
 }

@@ -24,16 +24,16 @@ use steadfast::Cacheable;
 /// ```
 pub struct Changes<R> {
     /// Returns true if the change from the first to the second state is relevant. None matches all changes.
-    matters: Option<Matters<R>>,
+    predicate: Option<RelevancePredicate<R>>,
 }
 
-type Matters<R> = Arc<dyn Fn(&R, &R) -> bool + Send + Sync>;
+type RelevancePredicate<R> = Arc<dyn Fn(&R, &R) -> bool + Send + Sync>;
 
 impl<R: Resource + 'static> Changes<R> {
     /// Matches all changes.
     #[must_use]
     pub fn all() -> Self {
-        Self { matters: None }
+        Self { predicate: None }
     }
 
     /// Matches changes of `metadata.generation`: changes of the spec, not of the status. An object without a generation
@@ -68,24 +68,24 @@ impl<R: Resource + 'static> Changes<R> {
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         // `None` accepts all changes, so the union with any filter accepts all as well.
-        let Some((own, others)) = self.matters.zip(other.matters) else { return Self::all() };
+        let Some((own, others)) = self.predicate.zip(other.predicate) else { return Self::all() };
         Self::between(move |old, new| own(old, new) || others(old, new))
     }
 
-    fn between(matters: impl Fn(&R, &R) -> bool + Send + Sync + 'static) -> Self {
-        Self { matters: Some(Arc::new(matters)) }
+    fn between(is_relevant: impl Fn(&R, &R) -> bool + Send + Sync + 'static) -> Self {
+        Self { predicate: Some(Arc::new(is_relevant)) }
     }
 
     /// Returns true if the change from `old` to `new` is relevant. Undecodable states and panics in the filter count as
     /// relevant.
-    pub(super) fn matter<K: Cacheable<Resource = R>>(&self, old: &K, new: &K) -> bool {
-        let Some(matters) = &self.matters else { return true };
+    pub(super) fn is_relevant<K: Cacheable<Resource = R>>(&self, old: &K, new: &K) -> bool {
+        let Some(predicate) = &self.predicate else { return true };
         let read = || {
             old.read_whole(|old| {
                 new.read_whole(|new| {
                     let (was, is) = (old.meta(), new.meta());
                     // The start of a deletion and a recreation always matter: finalizers and owners depend on them.
-                    was.deletion_timestamp != is.deletion_timestamp || was.uid != is.uid || matters(old, new)
+                    was.deletion_timestamp != is.deletion_timestamp || was.uid != is.uid || predicate(old, new)
                 })
             })
         };
@@ -96,13 +96,13 @@ impl<R: Resource + 'static> Changes<R> {
 
 impl<R> Clone for Changes<R> {
     fn clone(&self) -> Self {
-        Self { matters: self.matters.clone() }
+        Self { predicate: self.predicate.clone() }
     }
 }
 
 impl<R> fmt::Debug for Changes<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.matters.is_some() { "Changes(some)" } else { "Changes(all)" })
+        f.write_str(if self.predicate.is_some() { "Changes(some)" } else { "Changes(all)" })
     }
 }
 
@@ -122,8 +122,8 @@ mod tests {
         pod
     }
 
-    fn matter(changes: &Changes<Pod>, change: impl FnOnce(&mut Pod)) -> bool {
-        changes.matter(&pod(|_| {}), &pod(change))
+    fn is_relevant(changes: &Changes<Pod>, change: impl FnOnce(&mut Pod)) -> bool {
+        changes.is_relevant(&pod(|_| {}), &pod(change))
     }
 
     fn choices() -> Vec<Changes<Pod>> {
@@ -140,27 +140,27 @@ mod tests {
     #[test]
     fn unselected_changes_are_ignored() {
         for changes in choices() {
-            assert!(!matter(&changes, |pod| pod.metadata.resource_version = Some("2".into())));
+            assert!(!is_relevant(&changes, |pod| pod.metadata.resource_version = Some("2".into())));
         }
-        assert!(matter(&Changes::all(), |pod| pod.metadata.resource_version = Some("2".into())));
+        assert!(is_relevant(&Changes::all(), |pod| pod.metadata.resource_version = Some("2".into())));
     }
 
     #[test]
     fn selected_changes_match() {
-        assert!(matter(&Changes::of_generation(), |pod| pod.metadata.generation = Some(2)));
-        assert!(matter(&Changes::of_generation(), |pod| pod.metadata.generation = None));
+        assert!(is_relevant(&Changes::of_generation(), |pod| pod.metadata.generation = Some(2)));
+        assert!(is_relevant(&Changes::of_generation(), |pod| pod.metadata.generation = None));
         let either = Changes::of_generation().or(Changes::of_labels());
-        assert!(matter(&either, |pod| pod.metadata.generation = Some(2)));
-        assert!(matter(&either, |pod| pod.metadata.labels = Some([("a".into(), "b".into())].into())));
-        assert!(!matter(&either, |pod| pod.metadata.annotations = Some([("a".into(), "b".into())].into())));
-        assert!(matter(&Changes::all().or(Changes::of_labels()), |_| {}));
+        assert!(is_relevant(&either, |pod| pod.metadata.generation = Some(2)));
+        assert!(is_relevant(&either, |pod| pod.metadata.labels = Some([("a".into(), "b".into())].into())));
+        assert!(!is_relevant(&either, |pod| pod.metadata.annotations = Some([("a".into(), "b".into())].into())));
+        assert!(is_relevant(&Changes::all().or(Changes::of_labels()), |_| {}));
     }
 
     #[test]
     fn deletion_and_replacement_always_match() {
         for changes in choices() {
-            assert!(matter(&changes, |pod| pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH))));
-            assert!(matter(&changes, |pod| pod.metadata.uid = Some("v".into())));
+            assert!(is_relevant(&changes, |pod| pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH))));
+            assert!(is_relevant(&changes, |pod| pod.metadata.uid = Some("v".into())));
         }
     }
 }

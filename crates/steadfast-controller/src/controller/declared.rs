@@ -22,7 +22,7 @@ const FRESHNESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// A cache that a controller declares. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct DeclaredCache {
-    pub(super) view: Arc<dyn CacheHandle>,
+    pub(super) cache: Arc<dyn CacheHandle>,
     pub(super) role: Role,
     /// True if only keys in the namespace of the cache depend on the cache.
     pub(super) is_isolated: bool,
@@ -61,8 +61,8 @@ pub(super) enum StartupLimit {
     /// Until the doubt of the cache has lasted this long.
     Doubt(Duration),
     /// While the cache is fresh, and during the first second if no attempt has failed.
-    Brief,
-    /// Like `Brief` until the first list is complete, and then until the doubt of the cache has lasted this long.
+    FreshOnly,
+    /// Like `FreshOnly` until the first list is complete, and then until the doubt of the cache has lasted this long.
     /// Afterwards the staleness gate blocks the keys of the cache's namespace, so that keys of other namespaces need
     /// not wait.
     Isolated(Duration),
@@ -72,29 +72,29 @@ impl StartupLimit {
     /// Returns the limit for `cache` with this setting.
     pub(super) fn of(cache: &DeclaredCache, when_stale: &WhenStale) -> Self {
         if cache.is_isolated {
-            return if when_stale.acts() { Self::Brief } else { Self::Isolated(when_stale.bound) };
+            return if when_stale.acts() { Self::FreshOnly } else { Self::Isolated(when_stale.bound) };
         }
         match cache.role {
             Role::Objects => Self::Unlimited,
-            _ if when_stale.acts() => Self::Brief,
+            _ if when_stale.acts() => Self::FreshOnly,
             Role::Watched => Self::Doubt(WATCHED_CACHE_LIMIT),
             Role::Owned | Role::Read => when_stale.safe_bound().map_or(Self::Unlimited, Self::Doubt),
         }
     }
 
-    /// Returns true if the cache still delays the start at `now`. `begun` is the start of the wait.
-    pub(super) fn lasts(self, freshness: &Freshness, begun: Instant, now: Instant) -> bool {
+    /// Returns true if the cache still delays the start at `now`. `started` is the start of the wait.
+    pub(super) fn delays_start(self, freshness: &Freshness, started: Instant, now: Instant) -> bool {
         let Some(doubt) = freshness.doubt() else { return true };
         match self {
             Self::Unlimited => true,
             Self::Doubt(bound) => doubt.lasting < bound,
             Self::Isolated(bound) if !matches!(freshness, Freshness::Starting(_)) => doubt.lasting < bound,
-            Self::Brief | Self::Isolated(_) => {
+            Self::FreshOnly | Self::Isolated(_) => {
                 matches!(freshness, Freshness::Starting(_))
                     // A cache without a failed attempt may sync within milliseconds. A failed attempt or one second
                     // ends the wait.
                     && doubt.attempts == 0
-                    && now.since(begun) < FIRST_ATTEMPT_GRACE
+                    && now.since(started) < FIRST_ATTEMPT_GRACE
             }
         }
     }
@@ -103,7 +103,7 @@ impl StartupLimit {
 impl DeclaredCache {
     /// Declares `caches` with one role.
     pub(super) fn all<K: Cacheable>(caches: Vec<SourceCache<K>>, role: Role) -> Vec<Self> {
-        caches.into_iter().map(|cache| Self { view: Arc::new(cache), role, is_isolated: false }).collect()
+        caches.into_iter().map(|cache| Self { cache: Arc::new(cache), role, is_isolated: false }).collect()
     }
 
     /// Isolates the namespaces of a controller whose own objects are in several namespaces.
@@ -112,25 +112,25 @@ impl DeclaredCache {
     /// the keys of that namespace.
     pub(super) fn isolate_namespaces(caches: &mut [Self]) {
         let own = caches.iter().filter(|cache| cache.role == Role::Objects);
-        if own.clone().count() < 2 || own.clone().any(|cache| cache.view.namespace().is_none()) {
+        if own.clone().count() < 2 || own.clone().any(|cache| cache.cache.namespace().is_none()) {
             return;
         }
         for cache in caches.iter_mut().filter(|cache| matches!(cache.role, Role::Objects | Role::Owned)) {
-            cache.is_isolated = cache.view.namespace().is_some();
+            cache.is_isolated = cache.cache.namespace().is_some();
         }
     }
 
-    /// Waits until `is_over` returns true. Checks after each change of the cache, and once a second.
-    pub(super) async fn until(&self, environment: &SharedEnvironment, is_over: impl Fn(&dyn CacheHandle) -> bool) {
+    /// Waits until `condition` returns true. Checks after each change of the cache, and once a second.
+    pub(super) async fn wait_until(&self, environment: &SharedEnvironment, condition: impl Fn(&dyn CacheHandle) -> bool) {
         // Subscribe before the first check: a change between check and wait would be missed otherwise.
-        let mut changed = self.view.changed();
-        while !is_over(&*self.view) {
+        let mut changed = self.cache.changed();
+        while !condition(&*self.cache) {
             tokio::select! {
                 biased;
                 notified = changed.changed() => if notified.is_err() {
                     // The informer was replaced and dropped. Its receiver would stay ready, so a new receiver is
                     // needed.
-                    changed = self.view.changed();
+                    changed = self.cache.changed();
                 },
                 // Doubt grows with time and without a notification, so the freshness is also polled.
                 () = environment.sleep_until(environment.now() + FRESHNESS_CHECK_INTERVAL) => {}
@@ -138,20 +138,20 @@ impl DeclaredCache {
         }
     }
 
-    /// Waits until the cache contains `writes`, for at most `deadline` and within `patience`.
+    /// Waits until the cache contains `writes`, for at most `deadline` and within `limit`.
     pub(super) async fn wait_for_writes(
         &self,
         environment: &SharedEnvironment,
         writes: &Writes,
         deadline: Duration,
-        patience: StartupLimit,
-        begun: Instant,
+        limit: StartupLimit,
+        started: Instant,
     ) -> Result<(), WaitError> {
-        let is_over = |view: &dyn CacheHandle| !patience.lasts(&view.freshness(), begun, environment.now());
+        let is_over_limit = |view: &dyn CacheHandle| !limit.delays_start(&view.freshness(), started, environment.now());
         tokio::select! {
             biased;
-            () = self.until(environment, is_over) => Ok(()),
-            waited = self.view.wait_for_writes(writes, deadline) => match waited {
+            () = self.wait_until(environment, is_over_limit) => Ok(()),
+            waited = self.cache.wait_for_writes(writes, deadline) => match waited {
                 // Nothing to report here: other diagnostics report a stopped informer.
                 Err(WaitError::Stopped { .. }) => Ok(()),
                 waited => waited,

@@ -50,7 +50,7 @@ pub enum ControllerDiagnostic {
         /// The key.
         key: ObjectKey,
         /// Number of immediate requeues in a row.
-        times: u32,
+        requeues: u32,
     },
     /// A key waits because a cache lacks a write of the key's last reconcile, or the change that triggered the next
     /// reconcile.
@@ -58,7 +58,7 @@ pub enum ControllerDiagnostic {
         /// The key.
         key: ObjectKey,
         /// The cache, the missing write and the reason.
-        why: String,
+        reason: String,
         /// Duration of the wait so far.
         elapsed: Duration,
     },
@@ -68,13 +68,13 @@ pub enum ControllerDiagnostic {
         /// The key.
         key: ObjectKey,
         /// The cache and the reason.
-        why: String,
+        reason: String,
     },
     /// Keys wait because a cache may lack the writes of another process: all keys at the start, and gained keys of a
     /// [sharded](crate::Controller::sharded_by) controller.
     WaitsForOtherProcess {
         /// The cache, the missing write and the reason.
-        why: String,
+        reason: String,
         /// Duration of the wait so far.
         elapsed: Duration,
     },
@@ -82,12 +82,12 @@ pub enum ControllerDiagnostic {
     /// anyway.
     CannotCatchUp {
         /// The cache and the reason.
-        why: String,
+        reason: String,
     },
     /// Reconciles are paused, except for safe keys, because a cache has been in doubt for too long.
     Paused {
         /// The cache, the start of the doubt and its reason.
-        why: String,
+        reason: String,
         /// Namespaces whose keys are paused. Empty if all keys are paused.
         namespaces: Vec<String>,
     },
@@ -99,9 +99,9 @@ pub enum ControllerDiagnostic {
     /// The cache of a source is unavailable, so that the source triggers no reconciles.
     CacheUnavailable {
         /// The cache, the start of the outage and its reason.
-        why: String,
+        reason: String,
         /// True if the first reconciles wait for this cache, because they read it.
-        waits: bool,
+        delays_start: bool,
     },
     /// A source maps to a key that no object of the controller can have, so that the key is never reconciled. Only the
     /// first such key of each source is reported; [`ControllerStats::outside_scope`](crate::ControllerStats::outside_scope)
@@ -156,48 +156,48 @@ impl fmt::Display for ControllerDiagnostic {
                 "reconcile of {key} has blocked its thread for {elapsed:.1?} and cannot be cancelled; move blocking code \
                  into spawn_blocking, because other tasks of this runtime may wait"
             ),
-            Self::HotLoop { key, times } => {
+            Self::HotLoop { key, requeues } => {
                 write!(
                     f,
-                    "{key} requeued at once {times} times in a row; further immediate requeues are delayed by up to \
+                    "{key} requeued at once {requeues} times in a row; further immediate requeues are delayed by up to \
                  1 s"
                 )
             }
-            Self::WaitsForWrites { key, why, elapsed } => {
+            Self::WaitsForWrites { key, reason, elapsed } => {
                 write!(
                     f,
                     "{key} has waited {elapsed:.1?} for a cache that lacks a write of its last reconcile or the change \
-                     that triggered it: {why}"
+                     that triggered it: {reason}"
                 )
             }
-            Self::CannotCompareVersions { key, why } => {
-                write!(f, "{key} is reconciled, though a cache may lack the writes of its last reconcile: {why}")
+            Self::CannotCompareVersions { key, reason } => {
+                write!(f, "{key} is reconciled, though a cache may lack the writes of its last reconcile: {reason}")
             }
-            Self::WaitsForOtherProcess { why, elapsed } => {
+            Self::WaitsForOtherProcess { reason, elapsed } => {
                 write!(
                     f,
-                    "keys of another process have waited {elapsed:.1?} for a cache that may lack its last writes: {why}"
+                    "keys of another process have waited {elapsed:.1?} for a cache that may lack its last writes: {reason}"
                 )
             }
-            Self::CannotCatchUp { why } => {
-                write!(f, "keys of another process are reconciled, though a cache may lack its last writes: {why}")
+            Self::CannotCatchUp { reason } => {
+                write!(f, "keys of another process are reconciled, though a cache may lack its last writes: {reason}")
             }
-            Self::Paused { why, namespaces } if !namespaces.is_empty() => write!(
+            Self::Paused { reason, namespaces } if !namespaces.is_empty() => write!(
                 f,
-                "reconciles of the namespace {} are paused, except for safe keys, because a cache is in doubt: {why}",
+                "reconciles of the namespace {} are paused, except for safe keys, because a cache is in doubt: {reason}",
                 namespaces.join(", ")
             ),
-            Self::Paused { why, .. } => write!(
+            Self::Paused { reason, .. } => write!(
                 f,
                 "reconciles are paused, except for safe keys, because a cache is in doubt: \
-             {why}"
+             {reason}"
             ),
             Self::Resumed { elapsed } => write!(f, "reconciles resume after a pause of {elapsed:.1?}"),
-            Self::CacheUnavailable { why, waits: false } => {
-                write!(f, "a source is unavailable, and reconciles run without its cache: {why}")
+            Self::CacheUnavailable { reason, delays_start: false } => {
+                write!(f, "a source is unavailable, and reconciles run without its cache: {reason}")
             }
-            Self::CacheUnavailable { why, waits: true } => {
-                write!(f, "a source is unavailable, and the first reconciles wait for its cache: {why}")
+            Self::CacheUnavailable { reason, delays_start: true } => {
+                write!(f, "a source is unavailable, and the first reconciles wait for its cache: {reason}")
             }
             Self::OutsideScope { source, key, scope } => write!(
                 f,

@@ -19,7 +19,7 @@ const MAX_PENALTY: Duration = Duration::from_secs(1);
 /// Counts immediate requeues in a row, by key.
 #[derive(Default)]
 pub(super) struct HotLoopLimiter {
-    in_a_row: Mutex<HashMap<ObjectKey, u32>>,
+    consecutive_requeues: Mutex<HashMap<ObjectKey, u32>>,
     /// Number of counted keys, readable without the lock.
     count: AtomicUsize,
 }
@@ -28,31 +28,31 @@ pub(super) struct HotLoopLimiter {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LimitedDelay {
     /// Requeue delay after the penalty.
-    pub(super) wait: Duration,
+    pub(super) delay: Duration,
     /// Number of immediate requeues in a row, if they should be reported now.
-    pub(super) report: Option<u32>,
+    pub(super) reported_requeues: Option<u32>,
 }
 
 impl HotLoopLimiter {
-    /// Returns the delay for `key`, which requested a requeue after `wait`.
-    pub(super) fn limit(&self, key: &ObjectKey, wait: Duration) -> LimitedDelay {
+    /// Returns the delay for `key`, which requested a requeue after `delay`.
+    pub(super) fn limit(&self, key: &ObjectKey, delay: Duration) -> LimitedDelay {
         // A longer delay is no hot loop: the reconcile paces itself.
-        if wait >= SHORT_REQUEUE_DELAY {
+        if delay >= SHORT_REQUEUE_DELAY {
             self.reset(key);
-            return LimitedDelay { wait, report: None };
+            return LimitedDelay { delay, reported_requeues: None };
         }
         let mut in_a_row = self.lock();
-        let times = in_a_row.entry(key.clone()).or_default();
-        *times = times.saturating_add(1);
-        let beyond = times.saturating_sub(FREE_REQUEUES);
-        let report = (beyond == 1).then_some(*times);
+        let requeues = in_a_row.entry(key.clone()).or_default();
+        *requeues = requeues.saturating_add(1);
+        let beyond = requeues.saturating_sub(FREE_REQUEUES);
+        let reported_requeues = (beyond == 1).then_some(*requeues);
         self.count.store(in_a_row.len(), Ordering::Relaxed);
-        let least = match beyond {
+        let min_delay = match beyond {
             0 => Duration::ZERO,
             // The penalty doubles from 1 ms with each further requeue.
             beyond => Duration::from_millis(1 << (beyond - 1).min(10)).min(MAX_PENALTY),
         };
-        LimitedDelay { wait: wait.max(least), report }
+        LimitedDelay { delay: delay.max(min_delay), reported_requeues }
     }
 
     /// Resets the count of `key`.
@@ -75,7 +75,7 @@ impl HotLoopLimiter {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, u32>> {
-        self.in_a_row.lock()
+        self.consecutive_requeues.lock()
     }
 }
 
@@ -87,11 +87,11 @@ mod tests {
     fn hot_key_is_delayed_and_reported_once() {
         let (hot_loops, key) = (HotLoopLimiter::default(), ObjectKey::cluster("a"));
         let slowed: Vec<LimitedDelay> = (0..30).map(|_| hot_loops.limit(&key, Duration::ZERO)).collect();
-        assert!(slowed[..10].iter().all(|slowed| slowed.wait.is_zero() && slowed.report.is_none()));
-        assert_eq!(slowed[10], LimitedDelay { wait: Duration::from_millis(1), report: Some(11) });
-        assert!(slowed[11..].iter().all(|slowed| slowed.report.is_none()));
-        assert!(slowed.windows(2).all(|pair| pair[0].wait <= pair[1].wait));
-        assert_eq!(slowed[29].wait, MAX_PENALTY);
+        assert!(slowed[..10].iter().all(|slowed| slowed.delay.is_zero() && slowed.reported_requeues.is_none()));
+        assert_eq!(slowed[10], LimitedDelay { delay: Duration::from_millis(1), reported_requeues: Some(11) });
+        assert!(slowed[11..].iter().all(|slowed| slowed.reported_requeues.is_none()));
+        assert!(slowed.windows(2).all(|pair| pair[0].delay <= pair[1].delay));
+        assert_eq!(slowed[29].delay, MAX_PENALTY);
         assert_eq!(hot_loops.slowed(), 1);
     }
 
@@ -100,9 +100,9 @@ mod tests {
         let (hot_loops, key) = (HotLoopLimiter::default(), ObjectKey::cluster("a"));
         for _ in 0..30 {
             for _ in 0..10 {
-                assert_eq!(hot_loops.limit(&key, Duration::ZERO).wait, Duration::ZERO);
+                assert_eq!(hot_loops.limit(&key, Duration::ZERO).delay, Duration::ZERO);
             }
-            assert_eq!(hot_loops.limit(&key, SHORT_REQUEUE_DELAY).wait, SHORT_REQUEUE_DELAY);
+            assert_eq!(hot_loops.limit(&key, SHORT_REQUEUE_DELAY).delay, SHORT_REQUEUE_DELAY);
         }
         assert_eq!(hot_loops.slowed(), 0);
         assert!(hot_loops.lock().is_empty());

@@ -20,23 +20,23 @@ pub(super) enum Phase {
 /// Current phase of a controller, shared by its tasks. Each clone waits independently.
 #[derive(Clone)]
 pub(super) struct Lifecycle {
-    reached: Arc<watch::Sender<Phase>>,
-    seen: watch::Receiver<Phase>,
+    phase: Arc<watch::Sender<Phase>>,
+    receiver: watch::Receiver<Phase>,
 }
 
 impl Lifecycle {
     pub(super) fn new() -> Self {
-        let (reached, seen) = watch::channel(Phase::Starting);
-        Self { reached: Arc::new(reached), seen }
+        let (reached, receiver) = watch::channel(Phase::Starting);
+        Self { phase: Arc::new(reached), receiver }
     }
 
-    /// Advances to `point`. A call with an earlier phase has no effect.
-    pub(super) fn advance_to(&self, point: Phase) {
-        self.reached.send_if_modified(|reached| {
+    /// Advances to `phase`. A call with an earlier phase has no effect.
+    pub(super) fn advance_to(&self, phase: Phase) {
+        self.phase.send_if_modified(|reached| {
             // Phases only advance. A late `Running` must not undo a stop.
-            let is_later = point > *reached;
+            let is_later = phase > *reached;
             if is_later {
-                *reached = point;
+                *reached = phase;
             }
             is_later
         });
@@ -44,27 +44,27 @@ impl Lifecycle {
 
     /// Returns true once reconciles may run, also after the stop.
     pub(super) fn has_started(&self) -> bool {
-        *self.seen.borrow() >= Phase::Running
+        *self.receiver.borrow() >= Phase::Running
     }
 
     /// Returns true once no further reconcile may start.
     pub(super) fn is_stopping(&self) -> bool {
-        *self.seen.borrow() >= Phase::Stopping
+        *self.receiver.borrow() >= Phase::Stopping
     }
 
     /// Waits until reconciles may run or the controller stops.
     pub(super) async fn started(&mut self) {
-        self.at(Phase::Running).await;
+        self.wait_for(Phase::Running).await;
     }
 
     /// Waits until no further reconcile may start.
     pub(super) async fn stopping(&mut self) {
-        self.at(Phase::Stopping).await;
+        self.wait_for(Phase::Stopping).await;
     }
 
     /// Waits until running reconciles are cancelled.
     pub(super) async fn cancelled(&mut self) {
-        self.at(Phase::Cancelled).await;
+        self.wait_for(Phase::Cancelled).await;
     }
 
     /// Runs `work` until its completion or the stop of the controller.
@@ -76,8 +76,8 @@ impl Lifecycle {
         }
     }
 
-    async fn at(&mut self, point: Phase) {
+    async fn wait_for(&mut self, phase: Phase) {
         // `self` holds the sender, so the wait cannot fail.
-        drop(self.seen.wait_for(|reached| *reached >= point).await);
+        drop(self.receiver.wait_for(|reached| *reached >= phase).await);
     }
 }

@@ -41,8 +41,8 @@ pub(super) struct Primary {
     scopes: Arc<[Scope]>,
     placement: Placement,
     /// Placement of the first object in the cache.
-    seen: Arc<OnceLock<Placement>>,
-    look: Arc<dyn Fn() -> Option<Placement> + Send + Sync>,
+    observed_placement: Arc<OnceLock<Placement>>,
+    placement_of_first_object: Arc<dyn Fn() -> Option<Placement> + Send + Sync>,
 }
 
 impl Primary {
@@ -56,11 +56,11 @@ impl Primary {
         };
         let name = name_of(caches).into();
         let caches = caches.to_vec();
-        let look = move || {
+        let placement_of_first_object = move || {
             let first = caches.iter().find_map(|cache| Some(cache.snapshot().iter().next()?.key().clone()))?;
             Some(if first.namespace().is_some() { Placement::Namespaced } else { Placement::Cluster })
         };
-        Self { name, scopes, placement, seen: Arc::default(), look: Arc::new(look) }
+        Self { name, scopes, placement, observed_placement: Arc::default(), placement_of_first_object: Arc::new(placement_of_first_object) }
     }
 
     /// Returns the resource and its scopes for messages.
@@ -73,11 +73,11 @@ impl Primary {
         if self.placement != Placement::Unknown {
             return self.placement;
         }
-        if let Some(seen) = self.seen.get() {
-            return *seen;
+        if let Some(placement) = self.observed_placement.get() {
+            return *placement;
         }
         // Remembered after the first object: the scope of a resource never changes.
-        (self.look)().map_or(Placement::Unknown, |placement| *self.seen.get_or_init(|| placement))
+        (self.placement_of_first_object)().map_or(Placement::Unknown, |placement| *self.observed_placement.get_or_init(|| placement))
     }
 
     /// Returns the keys of the owner `name` of a child in `namespace`.
@@ -112,12 +112,12 @@ impl Primary {
     /// namespaced.
     pub(super) fn can_own<C: Cacheable>(&self, owned: &[SourceCache<C>]) -> Result<(), SourceError> {
         // Kubernetes permits no namespaced owner of a cluster-scoped object; such an object would be garbage-collected.
-        let is_nowhere =
+        let has_no_namespace =
             self.placement == Placement::Namespaced && Placement::of::<C::Resource>() == Placement::Cluster;
         let has_owners = |cache: &&SourceCache<C>| {
-            let theirs = cache.scope().in_namespace();
-            let is_beside = |own: &Scope| own.in_namespace().zip(theirs).is_none_or(|(own, theirs)| own == theirs);
-            !is_nowhere && self.scopes.iter().any(is_beside)
+            let owned_namespace = cache.scope().in_namespace();
+            let is_in_same_namespace = |own: &Scope| own.in_namespace().zip(owned_namespace).is_none_or(|(own, theirs)| own == theirs);
+            !has_no_namespace && self.scopes.iter().any(is_in_same_namespace)
         };
         match owned.iter().find(|cache| !has_owners(cache)) {
             None => Ok(()),

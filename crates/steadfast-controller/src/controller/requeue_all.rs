@@ -54,11 +54,11 @@ impl RequeueAll {
 
     /// Requeues all keys after each relist of `informer`, and after each request through the returned handle. Waits first
     /// until other caches of `factory` reach the same version.
-    pub(super) fn follow<K: Cacheable>(&self, informer: &Informer<K>, factory: &InformerFactory) -> RequeueHandle {
+    pub(super) fn watch_relists<K: Cacheable>(&self, informer: &Informer<K>, factory: &InformerFactory) -> RequeueHandle {
         let (request, mut requests) = watch::channel(None);
-        let again = RequeueHandle(Arc::new(request));
+        let handle = RequeueHandle(Arc::new(request));
         // Diagnostic callbacks cannot be removed, so this callback must not keep the controller alive.
-        let relisted = Arc::downgrade(&again.0);
+        let relisted = Arc::downgrade(&handle.0);
         informer.on_diagnostic(move |diagnostic| {
             // The first list needs no requeue, because each of its objects is an event.
             if let (Diagnostic::Relisted { held: Some(_), version, .. }, Some(request)) =
@@ -82,7 +82,7 @@ impl RequeueAll {
             }
         };
         self.0.environment.spawn(Box::pin(self.0.lifecycle.clone().until_stopping(follow)));
-        again
+        handle
     }
 }
 

@@ -61,12 +61,12 @@ impl RunningController {
         Arc::downgrade(&self.pool)
     }
 
-    /// Stops the controller: starts no further reconcile, waits for running reconciles for at most `patience`, and then
+    /// Stops the controller: starts no further reconcile, waits for running reconciles for at most `timeout`, and then
     /// cancels them.
     ///
     /// The informers keep running, because other users of the factory may share them. Their factory stops them
     /// ([`InformerFactory::shutdown`](steadfast::InformerFactory::shutdown)).
-    pub async fn stop(self, patience: Duration) -> Stopped {
+    pub async fn stop(self, timeout: Duration) -> Stopped {
         let pool = self.pool.clone();
         let environment = pool.connection.environment().clone();
         // The sources stop before the workers, so that no new key arrives while the workers finish.
@@ -81,7 +81,7 @@ impl RunningController {
                 drop(worker_exited.changed().await);
             }
         };
-        let end = environment.now() + patience;
+        let end = environment.now() + timeout;
         let mut all_exited = std::pin::pin!(all_exited);
         let in_time = tokio::select! {
             biased;

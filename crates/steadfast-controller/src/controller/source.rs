@@ -36,7 +36,7 @@ use crate::workqueue::{Priority, Workqueue};
 /// # use steadfast::Scope;
 /// # use steadfast_controller::{Changes, Source};
 /// let deployments = Source::<Deployment>::from(Scope::namespace("shop"))
-///     .on(Changes::of_generation())
+///     .filter_changes(Changes::of_generation())
 ///     .resync(Duration::from_secs(600));
 /// ```
 #[must_use = "a source does nothing until a controller uses it"]
@@ -70,7 +70,7 @@ impl<K: Cacheable> Source<K> {
     /// Follows only changes that `changes` matches. Defaults to all changes.
     ///
     /// A change that maps the object to other keys always counts, for example a child with a new owner.
-    pub fn on(mut self, changes: Changes<K::Resource>) -> Self {
+    pub fn filter_changes(mut self, changes: Changes<K::Resource>) -> Self {
         self.changes = changes;
         self
     }
@@ -175,7 +175,7 @@ impl<K: Cacheable> HandlerTemplate<K> {
             scope_filter: self.scope_filter.clone(),
             queue: self.queue.clone(),
             write_tracker: self.write_tracker.clone(),
-            requeue: self.all.follow(informer, &self.factory),
+            requeue: self.all.watch_relists(informer, &self.factory),
             lifecycle: self.lifecycle.clone(),
             diagnostics: self.diagnostics.clone(),
         }
@@ -281,7 +281,7 @@ impl ScopeFilter {
     pub(super) fn admit(&self, key: &ObjectKey) -> bool {
         let is_admitted = self.primary.can_have(key);
         if !is_admitted {
-            Counters::one(&self.counters.outside_scope);
+            Counters::increment(&self.counters.outside_scope);
             // One report per source. A wrong mapping usually affects every object.
             if !self.is_reported.swap(true, Ordering::Relaxed) {
                 let (source, key, scope) = (self.source.clone(), key.clone(), self.primary.name().to_owned());
@@ -337,9 +337,9 @@ impl<K: Cacheable> SourceHandler<K> {
         keys.dedup();
         let is_complete = mapped.is_ok();
         if let Err(panic) = mapped {
-            let what = "the mapping of objects to keys";
+            let callback = "the mapping of objects to keys";
             self.diagnostics
-                .report(&ControllerDiagnostic::CallbackPanicked { callback: what, message: message(panic) });
+                .report(&ControllerDiagnostic::CallbackPanicked { callback, message: message(panic) });
             // Some keys of this object are unknown. A full pass is the only safe substitute.
             self.requeue.request();
         }
@@ -354,7 +354,7 @@ impl<K: Cacheable> SourceHandler<K> {
         for key in keys {
             // Recorded before the key is enqueued, because a worker may take the key immediately.
             if !unseen.is_empty() {
-                self.write_tracker.need(&key, unseen.clone());
+                self.write_tracker.require(&key, unseen.clone());
             }
             self.queue.add_with_priority(key, priority);
         }
@@ -388,7 +388,7 @@ impl<K: Cacheable> SourceHandler<K> {
             let before = self.map(old);
             // The filter must not hide a change of the mapped keys: this event is the only notice for an owner that lost or
             // gained a child.
-            if before.is_same(&mapped) && !self.changes.matter::<K>(old, new) {
+            if before.is_same(&mapped) && !self.changes.is_relevant::<K>(old, new) {
                 return;
             }
             mapped.keys.extend(before.keys);

@@ -9,7 +9,7 @@ use steadfast::{Freshness, ObjectKey};
 use tokio::sync::watch;
 
 use super::declared::{DeclaredCache, Role};
-use super::when_stale::{Choice, WhenStale};
+use super::when_stale::{StalePolicy, WhenStale};
 use crate::workqueue::Priority;
 
 /// Gate over the caches that a controller reads.
@@ -32,7 +32,7 @@ enum Blocked {
 }
 
 impl Blocked {
-    fn has(&self, key: &ObjectKey) -> bool {
+    fn contains(&self, key: &ObjectKey) -> bool {
         match self {
             Self::None => false,
             Self::Namespaces(namespaces) => key.namespace().is_none_or(|namespace| namespaces.contains(namespace)),
@@ -42,7 +42,7 @@ impl Blocked {
 
     /// Adds the keys that depend on `cache`.
     fn add(&mut self, cache: &DeclaredCache) {
-        match (cache.view.namespace().filter(|_| cache.is_isolated), self) {
+        match (cache.cache.namespace().filter(|_| cache.is_isolated), self) {
             (_, Self::All) => {}
             (Some(namespace), Self::Namespaces(namespaces)) => drop(namespaces.insert(namespace.to_owned())),
             (Some(namespace), own) => *own = Self::Namespaces(BTreeSet::from([namespace.to_owned()])),
@@ -66,7 +66,7 @@ pub(super) enum GateChange {
     /// namespace means that all keys are blocked.
     Closed(String, Vec<String>),
     /// The gate blocks other keys than before. Contains the deferred keys that it no longer blocks.
-    Moved(HashMap<ObjectKey, Priority>),
+    Narrowed(HashMap<ObjectKey, Priority>),
     /// The gate opened after it was closed for this duration. Contains the deferred keys.
     Opened(Duration, HashMap<ObjectKey, Priority>),
 }
@@ -81,9 +81,9 @@ impl StalenessGate {
         let (mut blocked, mut first) = (Blocked::None, None);
         if !self.when_stale.acts() {
             for cache in &self.caches {
-                let Some(why) = self.doubt(cache) else { continue };
+                let Some(reason) = self.doubt(cache) else { continue };
                 blocked.add(cache);
-                first.get_or_insert(why);
+                first.get_or_insert(reason);
             }
         }
         // The common case takes no lock.
@@ -94,13 +94,13 @@ impl StalenessGate {
         // Replaced under the lock, so that no concurrent `defer` adds a key that is no longer blocked.
         self.blocked.send_replace(blocked.clone());
         match (first, state.closed_since) {
-            (Some(why), None) => {
+            (Some(reason), None) => {
                 state.closed_since = Some(now);
                 let namespaces = match blocked {
                     Blocked::Namespaces(namespaces) => namespaces.into_iter().collect(),
                     Blocked::None | Blocked::All => Vec::new(),
                 };
-                GateChange::Closed(why, namespaces)
+                GateChange::Closed(reason, namespaces)
             }
             (None, Some(since)) => {
                 state.closed_since = None;
@@ -108,21 +108,21 @@ impl StalenessGate {
             }
             (Some(_), Some(_)) => {
                 let deferred_keys = std::mem::take(&mut state.deferred_keys);
-                let (still, freed) = deferred_keys.into_iter().partition(|(key, _)| blocked.has(key));
+                let (still, freed) = deferred_keys.into_iter().partition(|(key, _)| blocked.contains(key));
                 state.deferred_keys = still;
-                GateChange::Moved(freed)
+                GateChange::Narrowed(freed)
             }
             (None, None) => GateChange::Unchanged,
         }
     }
 
     /// Returns the reason if the cache is in doubt for too long.
-    fn doubt(&self, DeclaredCache { view, role, is_isolated }: &DeclaredCache) -> Option<String> {
-        let freshness = view.freshness();
+    fn doubt(&self, DeclaredCache { cache, role, is_isolated }: &DeclaredCache) -> Option<String> {
+        let freshness = cache.freshness();
         let lasting = freshness.doubt()?.lasting;
         let is_rejected = matches!(freshness, Freshness::Failed(_)) && role.may_be_rejected();
         // A synced cache serves old but complete data. Doubt up to the bound is accepted.
-        let is_doubted = if view.is_synced() {
+        let is_doubted = if cache.is_synced() {
             lasting > self.when_stale.bound
         } else if *is_isolated {
             // The start did not wait for this cache, so the keys of its namespace wait instead.
@@ -131,7 +131,7 @@ impl StalenessGate {
             // Reconciles may run before the cache is synced, but only until its doubt reaches the bound.
             !self.when_stale.waits() && !is_rejected && lasting >= self.when_stale.bound
         };
-        is_doubted.then(|| format!("{}: {freshness}", view.name()))
+        is_doubted.then(|| format!("{}: {freshness}", cache.name()))
     }
 
     /// Returns true if the last check closed the gate.
@@ -141,16 +141,16 @@ impl StalenessGate {
 
     /// Returns true if `key` may be reconciled now. Other keys must be deferred or requeued.
     pub(super) fn admits(&self, key: &ObjectKey) -> bool {
-        match &self.when_stale.choice {
-            _ if !self.blocked.borrow().has(key) => true,
-            Choice::Act => true,
-            Choice::Wait => false,
-            Choice::Only(safe) => safe(key),
+        match &self.when_stale.policy {
+            _ if !self.blocked.borrow().contains(key) => true,
+            StalePolicy::Act => true,
+            StalePolicy::Wait => false,
+            StalePolicy::Only(safe) => safe(key),
         }
     }
 
     /// Returns true if the gate blocks all keys, so that workers take no key.
-    pub(super) fn is_shut(&self) -> bool {
+    pub(super) fn blocks_all(&self) -> bool {
         self.when_stale.waits() && *self.blocked.borrow() == Blocked::All
     }
 
@@ -159,7 +159,7 @@ impl StalenessGate {
     pub(super) fn defer(&self, key: &ObjectKey, priority: Priority) -> bool {
         let mut state = self.lock();
         // Read under the lock: the gate may have opened since the caller checked `admits`.
-        let is_deferred = !self.is_shut() && self.blocked.borrow().has(key);
+        let is_deferred = !self.blocks_all() && self.blocked.borrow().contains(key);
         if is_deferred {
             let known = state.deferred_keys.entry(key.clone()).or_insert(priority);
             // A key that is deferred twice keeps its higher priority.
@@ -187,13 +187,13 @@ impl StalenessGate {
     /// handlers again.
     pub(super) fn renew(&self) {
         for cache in self.caches.iter().filter(|cache| cache.role == Role::Read) {
-            cache.view.renew();
+            cache.cache.renew();
         }
     }
 
     /// Returns receivers that are notified when a cache changes.
     pub(super) fn changes(&self) -> Vec<watch::Receiver<u64>> {
-        self.caches.iter().map(|cache| cache.view.changed()).collect()
+        self.caches.iter().map(|cache| cache.cache.changed()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -112,7 +112,7 @@ impl<K: Cacheable> Controller<K> {
         let mut caches: Vec<_> = attached.iter().flat_map(|attached| attached.caches.clone()).collect();
         DeclaredCache::isolate_namespaces(&mut caches);
         let reads = self.reads.into_iter();
-        caches.extend(reads.map(|view| DeclaredCache { view, role: Role::Read, is_isolated: false }));
+        caches.extend(reads.map(|view| DeclaredCache { cache: view, role: Role::Read, is_isolated: false }));
         write_tracker.declare(&caches, &self.when_stale);
         let first = caches.iter().map(|cache| (cache.clone(), StartupLimit::of(cache, &self.when_stale))).collect();
         // Caches of watched sources are not read by reconciles, so their doubt pauses nothing.
@@ -120,17 +120,17 @@ impl<K: Cacheable> Controller<K> {
         let gate = StalenessGate::new(caches, self.when_stale);
 
         let mut triggers = self.triggers;
-        let mut ends: Vec<Detach> = Vec::new();
-        if let Some(shares) = &self.shares {
+        let mut detach_extra: Vec<Detach> = Vec::new();
+        if let Some(shares) = &self.sharding {
             // A key gained from another process causes no event in this process. The stream of gained keys enqueues the
             // key.
-            triggers.extend(own_caches.iter().map(|cache| shares.gained_of(cache.keys_later()).boxed()));
+            triggers.extend(own_caches.iter().map(|cache| shares.gained_among(cache.keys_later()).boxed()));
             let (write_tracker, lifecycle) = (write_tracker.clone(), lifecycle.clone());
-            let reader = shares.read_by(move || {
+            let reader = shares.add_cache_reader(move || {
                 let (write_tracker, lifecycle) = (write_tracker.clone(), lifecycle.clone());
                 async move { lifecycle.until_stopping(write_tracker.catch_up()).await }.boxed()
             });
-            ends.push(Box::new(move || reader.end()));
+            detach_extra.push(Box::new(move || reader.end()));
         }
 
         let attachments: Vec<_> = attached.into_iter().map(|attached| attached.attachment).collect();
@@ -141,7 +141,7 @@ impl<K: Cacheable> Controller<K> {
             prepare: prepare(own_caches),
             gate,
             write_tracker,
-            shares: self.shares,
+            sharding: self.sharding,
             diagnostics,
             counters,
             hot_loops: HotLoopLimiter::default(),
@@ -157,7 +157,7 @@ impl<K: Cacheable> Controller<K> {
         (0..self.concurrency).for_each(|_| pool.spawn_worker());
 
         let mut tasks = vec![
-            environment.spawn_user_task(Box::pin(begin(pool.clone(), first, self.start_after))),
+            environment.spawn_user_task(Box::pin(start_running(pool.clone(), first, self.start_after))),
             environment.spawn_user_task(Box::pin(supervise(pool.clone()))),
         ];
         tasks.extend(triggers.into_iter().map(|keys| {
@@ -168,7 +168,7 @@ impl<K: Cacheable> Controller<K> {
                 enqueue_all(keys, admits, &queue, &diagnostics).await;
             }))
         }));
-        let detach = attachments.into_iter().map(detach_of).chain(ends).collect();
+        let detach = attachments.into_iter().map(detach_of).chain(detach_extra).collect();
         Ok(RunningController::new(pool, tasks, detach))
     }
 }
@@ -212,17 +212,17 @@ async fn enqueue_all(
 }
 
 /// Waits for the caches and for the user's start condition. Then reconciles start.
-async fn begin(
+async fn start_running(
     pool: Arc<WorkerPool>,
     caches: Vec<(DeclaredCache, StartupLimit)>,
     after: Option<BoxFuture<'static, ()>>,
 ) {
     // The waits run in parallel, so that the delays of several slow caches do not add up.
-    join_all(caches.iter().map(|(cache, patience)| settled(&pool, cache, *patience))).await;
+    join_all(caches.iter().map(|(cache, limit)| wait_for_cache(&pool, cache, *limit))).await;
     let after = after.unwrap_or_else(|| std::future::ready(()).boxed());
     if let Err(panic) = AssertUnwindSafe(after).catch_unwind().await {
-        let what = "the future passed to `start_after`";
-        pool.diagnostics.report(&ControllerDiagnostic::CallbackPanicked { callback: what, message: message(panic) });
+        let callback = "the future passed to `start_after`";
+        pool.diagnostics.report(&ControllerDiagnostic::CallbackPanicked { callback, message: message(panic) });
         return;
     }
     // A previous leader or process may have written until now. Even synced caches may lack these writes.
@@ -231,31 +231,31 @@ async fn begin(
 }
 
 /// Waits until `cache` no longer delays the first reconciles.
-async fn settled(pool: &WorkerPool, cache: &DeclaredCache, patience: StartupLimit) {
+async fn wait_for_cache(pool: &WorkerPool, cache: &DeclaredCache, limit: StartupLimit) {
     let environment = pool.connection.environment();
-    let begun = environment.now();
-    let missing = |waits| {
-        let why = format!("{}: {}", cache.view.name(), cache.view.freshness());
-        pool.diagnostics.report(&ControllerDiagnostic::CacheUnavailable { why, waits });
+    let started = environment.now();
+    let missing = |delays_start| {
+        let reason = format!("{}: {}", cache.cache.name(), cache.cache.freshness());
+        pool.diagnostics.report(&ControllerDiagnostic::CacheUnavailable { reason, delays_start });
     };
     let is_settled = |view: &dyn CacheHandle| match view.freshness() {
         _ if view.is_synced() => true,
         Freshness::Stopped(_) => true,
         Freshness::Failed(_) if cache.role.may_be_rejected() => true,
-        freshness => !patience.lasts(&freshness, begun, environment.now()),
+        freshness => !limit.delays_start(&freshness, started, environment.now()),
     };
     // With a shorter limit, the cache is reported as missing when the limit expires.
-    let is_reported = !matches!(patience, StartupLimit::Doubt(bound) if bound <= REPORT_AFTER);
-    let mut settled = std::pin::pin!(cache.until(environment, is_settled));
+    let is_reported = !matches!(limit, StartupLimit::Doubt(bound) if bound <= REPORT_AFTER);
+    let mut settled = std::pin::pin!(cache.wait_until(environment, is_settled));
     tokio::select! {
         biased;
         () = &mut settled => {}
-        () = environment.sleep_until(begun + REPORT_AFTER), if is_reported => {
+        () = environment.sleep_until(started + REPORT_AFTER), if is_reported => {
             missing(true);
             settled.await;
         }
     }
-    if !cache.view.is_synced() {
+    if !cache.cache.is_synced() {
         missing(false);
     }
 }

@@ -72,12 +72,12 @@ pub(super) struct Counters {
 
 impl Counters {
     /// Increments a counter by one.
-    pub(super) fn one(counter: &AtomicU64) {
+    pub(super) fn increment(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records the duration of a reconcile, successful or not.
-    pub(super) fn took(&self, duration: Duration) {
+    pub(super) fn record_duration(&self, duration: Duration) {
         self.lock_durations().add(duration);
     }
 
@@ -91,13 +91,13 @@ impl Counters {
     }
 
     /// Adds the time that a key waited for writes of its own reconcile.
-    pub(super) fn waited(&self, wait: Duration) {
+    pub(super) fn record_wait(&self, wait: Duration) {
         self.waited_nanos.fetch_add(nanos(wait), Ordering::Relaxed);
     }
 
     /// Adds the time that keys waited for writes of other processes.
-    pub(super) fn caught_up(&self, wait: Duration) {
-        Self::one(&self.catch_ups);
+    pub(super) fn record_catch_up(&self, wait: Duration) {
+        Self::increment(&self.catch_ups);
         self.caught_up_nanos.fetch_add(nanos(wait), Ordering::Relaxed);
     }
 

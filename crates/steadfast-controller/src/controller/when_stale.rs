@@ -17,11 +17,11 @@ use steadfast::ObjectKey;
 #[derive(Clone)]
 pub struct WhenStale {
     pub(super) bound: Duration,
-    pub(super) choice: Choice,
+    pub(super) policy: StalePolicy,
 }
 
 #[derive(Clone)]
-pub(super) enum Choice {
+pub(super) enum StalePolicy {
     Act,
     Wait,
     Only(Safe),
@@ -33,35 +33,35 @@ impl WhenStale {
     /// Pauses all reconciles while a cache has been in doubt for longer than `bound`. The start waits until each cache that
     /// reconciles read is synced.
     pub fn wait(bound: Duration) -> Self {
-        Self { bound, choice: Choice::Wait }
+        Self { bound, policy: StalePolicy::Wait }
     }
 
     /// Never pauses: for controllers that read nothing from caches. The start waits for the cache of the controller's
     /// objects, and at most 1 s for the other caches if no attempt has failed.
     pub fn act() -> Self {
-        Self { bound: Duration::MAX, choice: Choice::Act }
+        Self { bound: Duration::MAX, policy: StalePolicy::Act }
     }
 
     /// Returns true if all reconciles pause while a cache is in doubt.
     pub(super) fn waits(&self) -> bool {
-        matches!(self.choice, Choice::Wait)
+        matches!(self.policy, StalePolicy::Wait)
     }
 
     /// Returns true if reconciles never pause.
     pub(super) fn acts(&self) -> bool {
-        matches!(self.choice, Choice::Act)
+        matches!(self.policy, StalePolicy::Act)
     }
 
     /// Returns the bound for unsafe keys, if safe keys run anyway.
     pub(super) fn safe_bound(&self) -> Option<Duration> {
-        matches!(self.choice, Choice::Only(_)).then_some(self.bound)
+        matches!(self.policy, StalePolicy::Only(_)).then_some(self.bound)
     }
 
     /// Reconciles only `safe` keys while a cache has been in doubt for longer than `bound`. Use this for idempotent
     /// actions. All other keys are deferred until the doubt ends. At the start, a cache that is not synced within `bound`
     /// counts as in doubt.
     pub fn only(bound: Duration, safe: impl Fn(&ObjectKey) -> bool + Send + Sync + 'static) -> Self {
-        Self { bound, choice: Choice::Only(Arc::new(safe)) }
+        Self { bound, policy: StalePolicy::Only(Arc::new(safe)) }
     }
 }
 
@@ -74,10 +74,10 @@ impl Default for WhenStale {
 
 impl fmt::Debug for WhenStale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.choice {
-            Choice::Act => f.write_str("act"),
-            Choice::Wait => write!(f, "wait after {:?}", self.bound),
-            Choice::Only(_) => write!(f, "only safe keys after {:?}", self.bound),
+        match self.policy {
+            StalePolicy::Act => f.write_str("act"),
+            StalePolicy::Wait => write!(f, "wait after {:?}", self.bound),
+            StalePolicy::Only(_) => write!(f, "only safe keys after {:?}", self.bound),
         }
     }
 }

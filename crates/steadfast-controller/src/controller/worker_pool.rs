@@ -65,7 +65,7 @@ pub(super) struct WorkerPool {
     pub(super) gate: StalenessGate,
     pub(super) write_tracker: WriteTracker,
     /// Present if keys are distributed among processes.
-    pub(super) shares: Option<Sharding>,
+    pub(super) sharding: Option<Sharding>,
     pub(super) diagnostics: Diagnostics,
     pub(super) counters: Arc<Counters>,
     pub(super) hot_loops: HotLoopLimiter,
@@ -136,11 +136,11 @@ impl WorkerPool {
     pub(super) fn check_caches(&self) {
         match self.gate.update(self.environment().now()) {
             GateChange::Unchanged => {}
-            GateChange::Closed(why, namespaces) => {
-                Counters::one(&self.counters.pauses);
-                self.diagnostics.report(&ControllerDiagnostic::Paused { why, namespaces });
+            GateChange::Closed(reason, namespaces) => {
+                Counters::increment(&self.counters.pauses);
+                self.diagnostics.report(&ControllerDiagnostic::Paused { reason, namespaces });
             }
-            GateChange::Moved(freed_keys) => {
+            GateChange::Narrowed(freed_keys) => {
                 for (key, priority) in freed_keys {
                     self.queue.add_with_priority(key, priority);
                 }
@@ -174,8 +174,8 @@ impl Worker {
             let Some(work) = self.next(&mut lifecycle).await else { return };
             // Destructors of user types may panic too. Such a panic must not end the worker.
             let (key, priority) = (work.key().clone(), work.priority());
-            if let Err(panic) = AssertUnwindSafe(self.take(work, &mut lifecycle)).catch_unwind().await {
-                Counters::one(&self.pool.counters.panicked);
+            if let Err(panic) = AssertUnwindSafe(self.process(work, &mut lifecycle)).catch_unwind().await {
+                Counters::increment(&self.pool.counters.panicked);
                 // The panic has consumed the work, so `Work::retry` is unavailable. A fixed delay replaces the backoff.
                 self.pool.queue.add_after_with_priority(key.clone(), DROP_PANIC_REQUEUE_DELAY, priority);
                 let again = DROP_PANIC_REQUEUE_DELAY;
@@ -201,7 +201,7 @@ impl Worker {
             return None;
         }
         // Avoids the waiter list, which all workers share, as long as a key is ready.
-        if !gate.is_shut()
+        if !gate.blocks_all()
             && let Some(work) = queue.next_ready()
         {
             return Some(work);
@@ -218,7 +218,7 @@ impl Worker {
     }
 
     /// Runs the reconcile of `work` if the caches permit.
-    async fn take(&self, work: Work<ObjectKey>, lifecycle: &mut Lifecycle) {
+    async fn process(&self, work: Work<ObjectKey>, lifecycle: &mut Lifecycle) {
         let pool = &*self.pool;
         // The supervisor checks once a second. A cache may have become doubtful since the last check.
         pool.check_caches();
@@ -240,8 +240,8 @@ impl Worker {
         }
         // The guard must precede all reads of the reconcile, and last until the reconcile ends. Otherwise another
         // process could act on the key in the meantime.
-        let held = pool.shares.as_ref().map(|shares| shares.hold(&work));
-        if let Some(None) = held {
+        let guard = pool.sharding.as_ref().map(|shares| shares.hold(&work));
+        if let Some(None) = guard {
             // The key is enqueued again when this process gains it.
             pool.hot_loops.reset(&work);
             work.finish();
@@ -249,10 +249,10 @@ impl Worker {
         }
         match (pool.prepare)(&work) {
             Prepared::Reconcile(call) => {
-                let end = self.call(&work, call, lifecycle).await;
-                // The guard drops before the work ends. Until `ended`, no other worker of this process takes the key.
-                drop(held);
-                pool.ended(work, end);
+                let outcome = self.call(&work, call, lifecycle).await;
+                // The guard drops before the work ends. Until `record_outcome`, no other worker of this process takes the key.
+                drop(guard);
+                pool.record_outcome(work, outcome);
             }
             Prepared::Missing => {
                 pool.hot_loops.reset(&work);
@@ -273,7 +273,7 @@ impl Worker {
         let pool = &*self.pool;
         let environment = pool.environment();
         // This guard must drop before another worker can take the key, whatever the outcome.
-        let running = Running::begin(pool, key);
+        let running = Running::start(pool, key);
         let call = AssertUnwindSafe(running.recording.scope(call)).catch_unwind();
         let call = self.detector.run(key, call);
         let late = async {
@@ -311,42 +311,42 @@ impl Drop for Worker {
 
 impl WorkerPool {
     /// Applies the action of a finished reconcile.
-    fn ended(&self, work: Work<ObjectKey>, end: Outcome) {
+    fn record_outcome(&self, work: Work<ObjectKey>, outcome: Outcome) {
         let key = work.key().clone();
-        match end {
+        match outcome {
             Outcome::Succeeded(action) => {
                 match action.next() {
-                    Next::Await => Counters::one(&self.counters.succeeded),
-                    Next::After(_) | Next::Retry => Counters::one(&self.counters.requeued),
+                    Next::Await => Counters::increment(&self.counters.succeeded),
+                    Next::After(_) | Next::Retry => Counters::increment(&self.counters.requeued),
                 }
-                self.follow(work, action);
+                self.apply_action(work, action);
             }
             Outcome::Failed(Failed { error, action }) => {
-                Counters::one(&self.counters.failed);
-                // Read before `follow`, which changes the counter.
+                Counters::increment(&self.counters.failed);
+                // Read before `apply_action`, which changes the counter.
                 let failures = self.queue.failures(&key).saturating_add(1);
-                let again = self.follow(work, action);
+                let again = self.apply_action(work, action);
                 self.diagnostics.report(&ControllerDiagnostic::Failed { key, error, failures, retry_after: again });
             }
             Outcome::Panicked(message) => {
-                Counters::one(&self.counters.panicked);
+                Counters::increment(&self.counters.panicked);
                 // A panic has its own backoff. The limiter counts consecutive immediate requeues only.
                 self.hot_loops.reset(&key);
                 let again = work.retry();
                 self.diagnostics.report(&ControllerDiagnostic::Panicked { key, message, retry_after: again });
             }
             Outcome::TimedOut(timeout) => {
-                Counters::one(&self.counters.timed_out);
+                Counters::increment(&self.counters.timed_out);
                 self.hot_loops.reset(&key);
                 let again = work.retry();
                 self.diagnostics.report(&ControllerDiagnostic::TimedOut { key, timeout, retry_after: again });
             }
-            Outcome::Cancelled => Counters::one(&self.counters.cancelled),
+            Outcome::Cancelled => Counters::increment(&self.counters.cancelled),
         }
     }
 
     /// Ends `work` by `action`. Returns the maximum delay until the next reconcile.
-    fn follow(&self, work: Work<ObjectKey>, action: Action) -> Option<Duration> {
+    fn apply_action(&self, work: Work<ObjectKey>, action: Action) -> Option<Duration> {
         match action.next() {
             Next::Await => {
                 self.hot_loops.reset(&work);
@@ -355,11 +355,11 @@ impl WorkerPool {
             }
             Next::After(wait) => {
                 let slowed = self.hot_loops.limit(&work, wait);
-                if let Some(times) = slowed.report {
-                    self.diagnostics.report(&ControllerDiagnostic::HotLoop { key: work.key().clone(), times });
+                if let Some(requeues) = slowed.reported_requeues {
+                    self.diagnostics.report(&ControllerDiagnostic::HotLoop { key: work.key().clone(), requeues });
                 }
-                work.requeue_after(slowed.wait);
-                Some(slowed.wait)
+                work.requeue_after(slowed.delay);
+                Some(slowed.delay)
             }
             Next::Retry => {
                 self.hot_loops.reset(&work);
@@ -374,21 +374,21 @@ struct Running<'a> {
     pool: &'a WorkerPool,
     key: &'a ObjectKey,
     recording: Recording,
-    begun: Instant,
+    started: Instant,
 }
 
 impl<'a> Running<'a> {
-    fn begin(pool: &'a WorkerPool, key: &'a ObjectKey) -> Self {
+    fn start(pool: &'a WorkerPool, key: &'a ObjectKey) -> Self {
         pool.counters.running.fetch_add(1, Ordering::Relaxed);
-        Self { pool, key, recording: pool.connection.record_writes(), begun: pool.environment().now() }
+        Self { pool, key, recording: pool.connection.record_writes(), started: pool.environment().now() }
     }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.pool.counters.running.fetch_sub(1, Ordering::Relaxed);
-        self.pool.counters.took(self.pool.environment().now().since(self.begun));
+        self.pool.counters.record_duration(self.pool.environment().now().since(self.started));
         // Recorded also after a failure or cancellation: the next reconcile of the key must see all accepted writes.
-        self.pool.write_tracker.written(self.key, self.recording.writes());
+        self.pool.write_tracker.record_writes(self.key, self.recording.writes());
     }
 }

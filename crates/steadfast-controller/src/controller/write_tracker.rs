@@ -76,7 +76,7 @@ struct PendingWrites {
     /// True if a task waits for these writes.
     has_wait_task: bool,
     /// True if the next reconcile may run although newer changes are pending. These trigger another reconcile.
-    granted: bool,
+    may_run: bool,
 }
 
 impl PendingWrites {
@@ -114,30 +114,30 @@ impl WriteTracker {
     pub(super) fn declare(&self, caches: &[DeclaredCache], when_stale: &WhenStale) {
         // A controller that acts despite doubt waits for none of these caches.
         let read = caches.iter().filter(|cache| when_stale.waits() && cache.role.is_read());
-        *self.0.read.lock() = read.map(|cache| cache.view.clone()).collect();
+        *self.0.read.lock() = read.map(|cache| cache.cache.clone()).collect();
         let declared = caches.iter().map(|cache| match (cache.role, when_stale.acts()) {
             // The start waits for the sync of this cache. Afterwards its doubt counts like the doubt of the other caches.
-            (Role::Objects, true) => (cache.clone(), StartupLimit::Brief),
+            (Role::Objects, true) => (cache.clone(), StartupLimit::FreshOnly),
             _ => (cache.clone(), StartupLimit::of(cache, when_stale)),
         });
         *self.0.declared.lock() = declared.collect();
     }
 
     /// Records the writes of a finished reconcile of `key`.
-    pub(super) fn written(&self, key: &ObjectKey, writes: Writes) {
+    pub(super) fn record_writes(&self, key: &ObjectKey, writes: Writes) {
         // Often the watch event arrives before the reconcile ends. Then nothing has to be tracked.
-        if !writes.is_empty() && !self.0.have(&writes) {
+        if !writes.is_empty() && !self.0.contain(&writes) {
             let versioned = writes.are_versioned();
             self.add_pending(key, versioned, |pending| {
                 pending.own.extend(writes);
-                // A new own write revokes `granted`: a reconcile must see the writes of the previous one.
-                pending.granted = false;
+                // A new own write revokes `may_run`: a reconcile must see the writes of the previous one.
+                pending.may_run = false;
             });
         }
     }
 
     /// Requires that the next reconcile of `key` sees `writes`, which trigger it.
-    pub(super) fn need(&self, key: &ObjectKey, writes: Writes) {
+    pub(super) fn require(&self, key: &ObjectKey, writes: Writes) {
         self.add_pending(key, writes.are_versioned(), |pending| pending.triggers.extend(writes));
     }
 
@@ -146,16 +146,16 @@ impl WriteTracker {
     fn add_pending(&self, key: &ObjectKey, versioned: bool, add: impl FnOnce(&mut PendingWrites)) {
         let now = self.0.environment.now();
         let mut all = self.0.lock();
-        let pending = all.of(key, now);
+        let pending = all.entry(key, now);
         // Without a request, the caches cannot determine if they contain unversioned writes. So a task must wait for
         // such writes.
         add(pending);
         let number = pending.number;
         let start_wait_task = !versioned && !std::mem::replace(&mut pending.has_wait_task, true);
-        // `wait` takes the lock again.
+        // `spawn_wait_task` takes the lock again.
         drop(all);
         if start_wait_task {
-            self.wait(key.clone(), number);
+            self.spawn_wait_task(key.clone(), number);
         }
     }
 
@@ -164,19 +164,19 @@ impl WriteTracker {
     /// Call this regularly.
     pub(super) fn check(&self) {
         // The check of the caches runs without the lock, because it locks the informers.
-        let old = self.0.lock().before(self.0.environment.now());
+        let old = self.0.lock().take_older(self.0.environment.now());
         for (key, number, writes) in old {
-            let has_required_writes = self.0.have(&writes);
+            let has_required_writes = self.0.contain(&writes);
             // The entry may have changed in the meantime. Only the checked writes are removed.
             let start_wait_task = self.0.lock().record_check(&key, number, has_required_writes.then_some(&writes));
             if start_wait_task {
-                self.wait(key, number);
+                self.spawn_wait_task(key, number);
             }
         }
     }
 
     /// Starts a task that waits for the missing writes of `key`.
-    fn wait(&self, key: ObjectKey, number: u64) {
+    fn spawn_wait_task(&self, key: ObjectKey, number: u64) {
         let inner = self.0.clone();
         self.0.environment.spawn(Box::pin(async move {
             inner.lifecycle.clone().until_stopping(inner.wait(&key, number)).await;
@@ -190,15 +190,15 @@ impl WriteTracker {
     pub(super) fn has_required_writes(&self, key: &ObjectKey, priority: Priority) -> bool {
         let writes = match self.0.lock().by_key.get_mut(key) {
             None => return true,
-            // `granted` is consumed once: the next pass checks the caches again.
-            Some(pending) => (!std::mem::take(&mut pending.granted)).then(|| pending.all()),
+            // `may_run` is consumed once: the next pass checks the caches again.
+            Some(pending) => (!std::mem::take(&mut pending.may_run)).then(|| pending.all()),
         };
         let Some(writes) = writes else {
             // The newer changes trigger another reconcile.
             self.0.queue.add_with_priority(key.clone(), priority);
             return true;
         };
-        let has_required_writes = self.0.have(&writes);
+        let has_required_writes = self.0.contain(&writes);
         let mut all = self.0.lock();
         let Some(pending) = all.by_key.get_mut(key) else { return true };
         if has_required_writes {
@@ -213,7 +213,7 @@ impl WriteTracker {
         // A repeated deferral keeps the first instant, so that the statistics contain the full wait.
         let deferred = pending.deferred.map_or_else(
             || {
-                Counters::one(&self.0.counters.waits);
+                Counters::increment(&self.0.counters.waits);
                 (priority, self.0.environment.now())
             },
             |(before, since)| (before.max(priority), since),
@@ -223,7 +223,7 @@ impl WriteTracker {
         if !std::mem::replace(&mut pending.has_wait_task, true) {
             let number = pending.number;
             drop(all);
-            self.wait(key.clone(), number);
+            self.spawn_wait_task(key.clone(), number);
         }
         false
     }
@@ -233,43 +233,43 @@ impl WriteTracker {
     /// An undeclared cache of the factory prolongs the wait only while the cache is fresh.
     pub(super) async fn catch_up(&self) {
         let inner = &self.0;
-        let begun = inner.environment.now();
+        let started = inner.environment.now();
         let declared = inner.declared.lock().clone();
         // Captured once: writes after this instant are not awaited, so the wait ends even under constant load.
         let mut written = inner.factory.written_so_far();
         for (cache, _) in &declared {
             // A declared cache may belong to another factory.
-            written.extend(cache.view.written_so_far());
+            written.extend(cache.cache.written_so_far());
         }
-        let _waiting = CatchingUp::begin(&inner.counters);
+        let _waiting = CatchingUp::start(&inner.counters);
         let mut is_incomparable = false;
         loop {
             let (written, environment) = (&written, &inner.environment);
-            let own = declared.iter().map(|(cache, patience)| {
-                cache.wait_for_writes(environment, written, WARN_INTERVAL, *patience, begun).boxed()
+            let own = declared.iter().map(|(cache, limit)| {
+                cache.wait_for_writes(environment, written, WARN_INTERVAL, *limit, started).boxed()
             });
-            let lasts = |id: CacheId, freshness: &Freshness| {
-                let is_declared = declared.iter().any(|(cache, _)| cache.view.cache_id() == id);
-                !is_declared && StartupLimit::Brief.lasts(freshness, begun, environment.now())
+            let delays_start = |id: CacheId, freshness: &Freshness| {
+                let is_declared = declared.iter().any(|(cache, _)| cache.cache.cache_id() == id);
+                !is_declared && StartupLimit::FreshOnly.delays_start(freshness, started, environment.now())
             };
-            let others = inner.factory.wait_for_writes_while(written, WARN_INTERVAL, lasts).boxed();
+            let others = inner.factory.wait_for_writes_while(written, WARN_INTERVAL, delays_start).boxed();
             let mut late = None;
             for error in join_all(own.chain([others])).await.into_iter().filter_map(Result::err) {
                 // One report per attempt suffices, even if several caches are late.
                 match error {
                     WaitError::Deadline { .. } => late = late.or(Some(error)),
                     error if !std::mem::replace(&mut is_incomparable, true) => {
-                        inner.diagnostics.report(&ControllerDiagnostic::CannotCatchUp { why: error.to_string() });
+                        inner.diagnostics.report(&ControllerDiagnostic::CannotCatchUp { reason: error.to_string() });
                     }
                     _ => {}
                 }
             }
             // Caches that cannot compare versions were reported above, and do not prolong the wait.
             let Some(late) = late else { break };
-            let (why, lasting) = (late.to_string(), inner.since(begun));
-            inner.diagnostics.report(&ControllerDiagnostic::WaitsForOtherProcess { why, elapsed: lasting });
+            let (reason, lasting) = (late.to_string(), inner.since(started));
+            inner.diagnostics.report(&ControllerDiagnostic::WaitsForOtherProcess { reason, elapsed: lasting });
         }
-        inner.counters.caught_up(inner.since(begun));
+        inner.counters.record_catch_up(inner.since(started));
     }
 
     /// Returns the number of waiting keys.
@@ -280,7 +280,7 @@ impl WriteTracker {
 
 impl PendingByKey {
     /// Returns the entry of `key`, and creates it if absent.
-    fn of(&mut self, key: &ObjectKey, now: Instant) -> &mut PendingWrites {
+    fn entry(&mut self, key: &ObjectKey, now: Instant) -> &mut PendingWrites {
         if !self.by_key.contains_key(key) {
             // Drops completed entries first. Their number may be large.
             while self.order.front().is_some_and(|(key, number, _)| !self.needs_wait_task(key, *number)) {
@@ -300,7 +300,7 @@ impl PendingByKey {
 
     /// Takes the entries without a waiting task that are older than 1 s. The caller must pass each to
     /// [`record_check`](Self::record_check).
-    fn before(&mut self, now: Instant) -> Vec<(ObjectKey, u64, Writes)> {
+    fn take_older(&mut self, now: Instant) -> Vec<(ObjectKey, u64, Writes)> {
         let mut old = Vec::new();
         while self.order.front().is_some_and(|(_, _, at)| now.since(*at) >= WAIT_TASK_DELAY) {
             let Some((key, number, _)) = self.order.pop_front() else { break };
@@ -333,7 +333,7 @@ impl PendingByKey {
 struct CatchingUp<'a>(&'a Counters);
 
 impl<'a> CatchingUp<'a> {
-    fn begin(counters: &'a Counters) -> Self {
+    fn start(counters: &'a Counters) -> Self {
         counters.catching_up.fetch_add(1, Ordering::Relaxed);
         Self(counters)
     }
@@ -347,13 +347,13 @@ impl Drop for CatchingUp<'_> {
 
 impl Inner {
     /// Returns true if the caches contain `writes`.
-    fn have(&self, writes: &Writes) -> bool {
+    fn contain(&self, writes: &Writes) -> bool {
         // All caches that a reconcile may read, including those of other factories.
         self.factory.has_writes(writes) && self.read().iter().all(|view| view.has_writes(writes))
     }
 
     /// Waits until the caches contain `writes`, for at most 30 s per cache.
-    async fn seen(&self, writes: &Writes) -> Result<(), WaitError> {
+    async fn wait_for_caches(&self, writes: &Writes) -> Result<(), WaitError> {
         for view in self.read() {
             match view.wait_for_writes(writes, WARN_INTERVAL).await {
                 // Nothing to report here: other diagnostics report a stopped informer.
@@ -367,24 +367,24 @@ impl Inner {
     /// Waits until the caches contain all writes that a reconcile of `key` must see, and enqueues the key if a reconcile
     /// was due.
     async fn wait(&self, key: &ObjectKey, number: u64) {
-        let begun = self.environment.now();
+        let started = self.environment.now();
         // A newer entry has its own task.
         let own = |pending: &&mut PendingWrites| pending.number == number;
         loop {
             let Some(writes) = self.lock().by_key.get_mut(key).filter(own).map(|pending| pending.all()) else { return };
-            match self.seen(&writes).await {
+            match self.wait_for_caches(&writes).await {
                 Ok(()) => {}
                 Err(error @ WaitError::Deadline { .. }) => {
                     if self.lock().by_key.get_mut(key).filter(own).is_some_and(|pending| pending.deferred.is_some()) {
-                        let (key, why, lasting) = (key.clone(), error.to_string(), self.since(begun));
-                        self.diagnostics.report(&ControllerDiagnostic::WaitsForWrites { key, why, elapsed: lasting });
+                        let (key, reason, lasting) = (key.clone(), error.to_string(), self.since(started));
+                        self.diagnostics.report(&ControllerDiagnostic::WaitsForWrites { key, reason, elapsed: lasting });
                     }
                     continue;
                 }
                 Err(error) => {
                     self.diagnostics.report(&ControllerDiagnostic::CannotCompareVersions {
                         key: key.clone(),
-                        why: error.to_string(),
+                        reason: error.to_string(),
                     });
                 }
             }
@@ -397,14 +397,14 @@ impl Inner {
             }
             let (deferred, is_all) = (pending.deferred.take(), pending.is_empty());
             // More changes arrived. The reconcile runs anyway, so that a constantly changing key is not starved.
-            pending.granted = !is_all && deferred.is_some();
+            pending.may_run = !is_all && deferred.is_some();
             // Removed under the lock, so that no writes are added to a removed entry.
             if is_all {
                 all.by_key.remove(key);
             }
             drop(all);
             if let Some((priority, since)) = deferred {
-                self.counters.waited(self.since(since));
+                self.counters.record_wait(self.since(since));
                 self.queue.add_with_priority(key.clone(), priority);
             }
             if is_all {
@@ -417,8 +417,8 @@ impl Inner {
         self.read.lock().clone()
     }
 
-    fn since(&self, begun: Instant) -> Duration {
-        self.environment.now().since(begun)
+    fn since(&self, started: Instant) -> Duration {
+        self.environment.now().since(started)
     }
 
     fn lock(&self) -> MutexGuard<'_, PendingByKey> {
@@ -453,7 +453,7 @@ mod tests {
     fn thousand_entries() -> PendingByKey {
         let mut all = PendingByKey::default();
         for number in 0..1000 {
-            all.of(&key(number), at(number)).own.extend(written());
+            all.entry(&key(number), at(number)).own.extend(written());
         }
         all
     }
@@ -461,8 +461,8 @@ mod tests {
     #[test]
     fn visible_writes_of_idle_keys_are_removed() {
         let mut all = thousand_entries();
-        assert!(all.before(at(999)).is_empty(), "a reconcile may follow");
-        let old = all.before(at(1499));
+        assert!(all.take_older(at(999)).is_empty(), "a reconcile may follow");
+        let old = all.take_older(at(1499));
         assert_eq!((old.len(), all.order.len()), (500, 500));
         for (key, number, writes) in old {
             assert!(!all.record_check(&key, number, Some(&writes)));
@@ -473,29 +473,29 @@ mod tests {
     #[test]
     fn one_task_waits_for_missing_writes() {
         let mut all = thousand_entries();
-        for (key, number, _) in all.before(at(5000)) {
+        for (key, number, _) in all.take_older(at(5000)) {
             assert!(all.record_check(&key, number, None));
             assert!(!all.record_check(&key, number, None), "a task waits already");
         }
         assert_eq!((all.by_key.len(), all.order.len()), (1000, 0));
-        assert!(all.before(at(9000)).is_empty());
+        assert!(all.take_older(at(9000)).is_empty());
     }
 
     #[test]
     fn timely_writes_leave_no_entries() {
         let mut all = thousand_entries();
         all.by_key.clear();
-        all.of(&key(1000), at(1000));
+        all.entry(&key(1000), at(1000));
         assert_eq!((all.by_key.len(), all.order.len()), (1, 1));
     }
 
     #[test]
     fn new_entry_ignores_check_of_old() {
         let mut all = PendingByKey::default();
-        all.of(&key(0), at(0)).own.extend(written());
-        let old = all.before(at(1000));
+        all.entry(&key(0), at(0)).own.extend(written());
+        let old = all.take_older(at(1000));
         all.by_key.clear();
-        all.of(&key(0), at(1000)).own.extend(written());
+        all.entry(&key(0), at(1000)).own.extend(written());
         let [(key, number, writes)] = &old[..] else { panic!("{} are old", old.len()) };
         assert!(!all.record_check(key, *number, Some(writes)));
         assert_eq!((all.by_key.len(), all.order.len()), (1, 1), "the write may still arrive without a task");

@@ -80,7 +80,7 @@ impl Candidate {
 }
 
 /// Returns true if `name` is a valid `LeaseCandidate` name.
-pub(super) fn can_be_a_name(name: &str) -> bool {
+pub(super) fn is_valid_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     !name.starts_with('.') && (1..=MAX_NAME_LENGTH).contains(&name.len()) && name.bytes().all(plain)
 }
@@ -123,9 +123,9 @@ mod tests {
 
     #[test]
     fn invalid_path_names_are_rejected() {
-        assert!(can_be_a_name("web-0.b_1f") && can_be_a_name(&"a".repeat(253)));
+        assert!(is_valid_name("web-0.b_1f") && is_valid_name(&"a".repeat(253)));
         for not in ["", ".", "..a", "a/b", "a b", "ü", &"a".repeat(254)] {
-            assert!(!can_be_a_name(not), "{not}");
+            assert!(!is_valid_name(not), "{not}");
         }
     }
 }

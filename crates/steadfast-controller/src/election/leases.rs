@@ -8,7 +8,7 @@ use steadfast::kube;
 use steadfast::kube::api::{GetParams, PostParams, WatchParams};
 use steadfast::kube::core::{Request, Resource as _, request};
 
-use super::machine::{Answer, Step};
+use super::machine::{StepResult, Step};
 use super::record;
 use super::requests::Requests;
 use super::trouble::{ElectionTrouble, RequestInfo, Troubles};
@@ -25,25 +25,25 @@ pub(super) struct Leases {
 }
 
 /// Result of a request, with the error if there is no usable response.
-pub(super) struct Answered {
-    pub(super) answer: Answer,
+pub(super) struct RequestResult {
+    pub(super) result: StepResult,
     pub(super) problem: Option<ElectionTrouble>,
 }
 
 impl Leases {
-    /// Builds requests about the lease `name` in `namespace` with the timeout `patience`.
-    pub(super) fn new(connection: Connection, namespace: &str, name: &str, patience: Duration) -> Self {
+    /// Builds requests about the lease `name` in `namespace` with this `timeout`.
+    pub(super) fn new(connection: Connection, namespace: &str, name: &str, timeout: Duration) -> Self {
         let request = Request::new(Lease::url_path(&(), Some(namespace)));
         Self {
-            requests: Requests::new(connection, patience),
+            requests: Requests::new(connection, timeout),
             request,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         }
     }
 
-    /// Executes `step`. `elsewhere` requests a new connection, after a request without a response.
-    pub(super) async fn send(&self, step: &Step, elsewhere: bool) -> Answered {
+    /// Executes `step`. `on_new_connection` requests a new connection, after a request without a response.
+    pub(super) async fn send(&self, step: &Step, on_new_connection: bool) -> RequestResult {
         let request = match step {
             Step::Wait(_) => unreachable!("a wait is not a request"),
             Step::Get => self.request.get(&self.name, &GetParams::default()),
@@ -51,58 +51,58 @@ impl Leases {
             Step::Update(lease) => {
                 encode(lease).and_then(|body| self.request.replace(&self.name, &PostParams::default(), body))
             }
-            Step::Follow { after, until } => return self.follow(after, until, elsewhere).await,
+            Step::ReadHistory { after, until } => return self.read_history(after, until, on_new_connection).await,
         };
-        let asked = self.asked(step);
-        let unknown = |problem| Answered { answer: Answer::None, problem: Some(problem) };
-        match self.requests.ask::<Lease>(request, elsewhere).await {
-            Err(problem) => unknown(asked.failed(problem)),
-            Ok(Ok(lease)) => Answered { answer: Answer::Lease(Box::new(lease)), problem: None },
+        let info = self.request_info(step);
+        let unknown = |problem| RequestResult { result: StepResult::NoResponse, problem: Some(problem) };
+        match self.requests.send::<Lease>(request, on_new_connection).await {
+            Err(problem) => unknown(info.no_response(problem)),
+            Ok(Ok(lease)) => RequestResult { result: StepResult::Lease(Box::new(lease)), problem: None },
             // A 404 to a create request concerns the namespace.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 && !matches!(step, Step::Create(_)) => {
-                Answered { answer: Answer::Missing, problem: None }
+                RequestResult { result: StepResult::Missing, problem: None }
             }
             // Another candidate wrote in between. The response has no lease, so the next step reads it.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
-                Answered { answer: Answer::Conflict, problem: None }
+                RequestResult { result: StepResult::Conflict, problem: None }
             }
-            Ok(Err(error)) => unknown(asked.answered(&error)),
+            Ok(Err(error)) => unknown(info.error_response(&error)),
         }
     }
 
     /// Reads all states after one version, up to and including another.
-    async fn follow(&self, after: &str, until: &str, elsewhere: bool) -> Answered {
+    async fn read_history(&self, after: &str, until: &str, on_new_connection: bool) -> RequestResult {
         let name = format!("metadata.name={}", self.name);
         // The field selector limits the watch to this lease; the permission can then be limited by name as well.
         let watch = self.request.watch(&WatchParams::default().fields(&name).disable_bookmarks(), after);
-        let states = self.requests.follow::<Lease>(watch, elsewhere, |state| record::version(state) == until).await;
+        let states = self.requests.read_events_until::<Lease>(watch, on_new_connection, |state| record::version(state) == until).await;
         match states {
-            Ok(states) => Answered { answer: Answer::States(states), problem: None },
+            Ok(states) => RequestResult { result: StepResult::States(states), problem: None },
             Err(problem) => {
-                let problem = RequestInfo { verb: "watch", ..self.asked(&Step::Get) }.failed(problem);
-                Answered { answer: Answer::None, problem: Some(problem) }
+                let problem = RequestInfo { verb: "watch", ..self.request_info(&Step::Get) }.no_response(problem);
+                RequestResult { result: StepResult::NoResponse, problem: Some(problem) }
             }
         }
     }
 
     /// Describes the request of `step` for error messages.
-    fn asked(&self, step: &Step) -> RequestInfo<'_> {
+    fn request_info(&self, step: &Step) -> RequestInfo<'_> {
         let (namespace, name) = (&*self.namespace, Some(&*self.name));
         RequestInfo { verb: verb(step), resource: RESOURCE, namespace, name }
     }
 }
 
 /// Clears the troubles that the response to `step` disproves.
-pub(super) fn end_troubles(troubles: &Troubles, step: &Step, answer: &Answer) {
-    if *answer == Answer::None {
+pub(super) fn end_troubles(troubles: &Troubles, step: &Step, result: &StepResult) {
+    if *result == StepResult::NoResponse {
         return;
     }
     troubles.end(verb(step), RESOURCE);
-    match (step, answer) {
+    match (step, result) {
         // An existing lease needs no `create`, and a missing lease needs no `update`. So an earlier trouble with that
         // verb is obsolete.
-        (Step::Get, Answer::Lease(_)) => troubles.end("create", RESOURCE),
-        (Step::Get, Answer::Missing) => troubles.end("update", RESOURCE),
+        (Step::Get, StepResult::Lease(_)) => troubles.end("create", RESOURCE),
+        (Step::Get, StepResult::Missing) => troubles.end("update", RESOURCE),
         _ => {}
     }
 }
@@ -113,7 +113,7 @@ fn verb(step: &Step) -> &'static str {
         Step::Wait(_) | Step::Get => "get",
         Step::Create(_) => "create",
         Step::Update(_) => "update",
-        Step::Follow { .. } => "watch",
+        Step::ReadHistory { .. } => "watch",
     }
 }
 

@@ -15,7 +15,7 @@ use steadfast::environment::Instant;
 use steadfast::k8s_openapi::api::coordination::v1::Lease;
 use steadfast::k8s_openapi::jiff::Timestamp;
 
-use super::previous_holder::{Place, PreviousHolder};
+use super::previous_holder::{Ownership, PreviousHolder};
 use super::record;
 use super::timing::{JITTER, Timing};
 
@@ -31,7 +31,7 @@ pub(super) enum Step {
     /// Replace the lease at exactly this version.
     Update(Box<Lease>),
     /// Read all states of the lease after one version, up to and including another.
-    Follow {
+    ReadHistory {
         /// The known version.
         after: String,
         /// The last version.
@@ -41,7 +41,7 @@ pub(super) enum Step {
 
 /// Result of an action.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Answer {
+pub(super) enum StepResult {
     /// Current lease at the server.
     Lease(Box<Lease>),
     /// All requested states.
@@ -51,7 +51,7 @@ pub(super) enum Answer {
     /// The lease has another version, or already exists.
     Conflict,
     /// No usable response. The server may have processed the request.
-    None,
+    NoResponse,
 }
 
 /// One term of holding the lease.
@@ -78,15 +78,15 @@ pub(super) struct ElectionMachine {
     /// Earlier holders. Present in a coordinated election.
     previous_holder: Option<PreviousHolder>,
     /// Maximum duration of the lease ever seen, including our own.
-    longest: Duration,
+    max_duration: Duration,
     /// State that assigned the lease to us while we were not watching. The states between the last read and this state
     /// must be read first.
-    given: Option<Box<Lease>>,
-    known: Known,
+    unverified_assignment: Option<Box<Lease>>,
+    known: LeaseKnowledge,
     /// True if the known version may be outdated, so that a read must precede any write.
-    doubted: bool,
+    is_version_unconfirmed: bool,
     /// True if the last attempt immediately followed a conflict.
-    hurried: bool,
+    retried_immediately: bool,
     term: Option<Term>,
     terms: u64,
     next: Instant,
@@ -94,12 +94,12 @@ pub(super) struct ElectionMachine {
 
 /// Knowledge about the lease.
 #[derive(Debug)]
-enum Known {
-    Nothing,
+enum LeaseKnowledge {
+    Unread,
     Lease(Observed),
-    /// The lease does not exist. Earlier holders may act until `free`.
+    /// The lease does not exist. Earlier holders may act until `free_at`.
     Missing {
-        free: Instant,
+        free_at: Instant,
     },
 }
 
@@ -120,11 +120,11 @@ impl ElectionMachine {
             identity,
             timing,
             previous_holder: None,
-            longest: timing.lease,
-            given: None,
-            known: Known::Nothing,
-            doubted: true,
-            hurried: false,
+            max_duration: timing.lease,
+            unverified_assignment: None,
+            known: LeaseKnowledge::Unread,
+            is_version_unconfirmed: true,
+            retried_immediately: false,
             term: None,
             terms: 0,
             next: now,
@@ -138,13 +138,13 @@ impl ElectionMachine {
     }
 
     /// Returns true once the lease was read, even if missing.
-    pub(super) fn has_looked(&self) -> bool {
-        !matches!(self.known, Known::Nothing)
+    pub(super) fn has_read(&self) -> bool {
+        !matches!(self.known, LeaseKnowledge::Unread)
     }
 
     /// Returns true if we lead and the coordinator prefers another candidate.
-    pub(super) fn is_to_yield(&self, now: Instant) -> bool {
-        self.term(now).is_some() && matches!(&self.known, Known::Lease(observed) if self.is_wanted_by_another(observed))
+    pub(super) fn must_yield(&self, now: Instant) -> bool {
+        self.term(now).is_some() && matches!(&self.known, LeaseKnowledge::Lease(observed) if self.prefers_another(observed))
     }
 
     /// Returns the current term at `now`.
@@ -155,30 +155,30 @@ impl ElectionMachine {
     /// Returns the last known holder.
     pub(super) fn holder(&self) -> Option<&str> {
         match &self.known {
-            Known::Lease(observed) => record::holder(&observed.lease),
-            Known::Nothing | Known::Missing { .. } => None,
+            LeaseKnowledge::Lease(observed) => record::holder(&observed.lease),
+            LeaseKnowledge::Unread | LeaseKnowledge::Missing { .. } => None,
         }
     }
 
     /// Returns the next action at `now`. `wall` is the wall clock for lease fields.
     pub(super) fn step(&mut self, now: Instant, wall: Timestamp) -> Step {
-        self.lapse(now);
+        self.expire(now);
         if now < self.next {
             // The end of the term must be announced in time, even if no request is due.
-            let lapse = self.term.as_ref().map_or(self.next, |term| term.until);
-            return Step::Wait(self.next.min(lapse));
+            let expiry = self.term.as_ref().map_or(self.next, |term| term.until);
+            return Step::Wait(self.next.min(expiry));
         }
-        if let (Some(given), Known::Lease(observed)) = (&self.given, &self.known) {
+        if let (Some(given), LeaseKnowledge::Lease(observed)) = (&self.unverified_assignment, &self.known) {
             // The states between the last read and this one show which other holder may have renewed.
             let [after, until] = [&observed.lease, given].map(|lease| record::version(lease).to_owned());
-            return Step::Follow { after, until };
+            return Step::ReadHistory { after, until };
         }
         match &self.known {
-            Known::Lease(observed) if !self.doubted && self.may_hold(observed, now) => {
+            LeaseKnowledge::Lease(observed) if !self.is_version_unconfirmed && self.may_hold(observed, now) => {
                 Step::Update(Box::new(match &mut self.previous_holder {
-                    Some(previous_holder) if previous_holder.place(&observed.lease) == Place::Given => {
-                        let lease = record::taken_up(&observed.lease, &self.timing, wall);
-                        previous_holder.take_up(&lease);
+                    Some(previous_holder) if previous_holder.ownership(&observed.lease) == Ownership::Assigned => {
+                        let lease = record::accepted(&observed.lease, &self.timing, wall);
+                        previous_holder.accept(&lease);
                         lease
                     }
                     // Renewal and takeover are one step: `held` distinguishes them by the holder.
@@ -186,7 +186,7 @@ impl ElectionMachine {
                 }))
             }
             // A coordinated candidate never creates the lease. Only the coordinator assigns it.
-            Known::Missing { free } if !self.doubted && *free <= now && self.previous_holder.is_none() => {
+            LeaseKnowledge::Missing { free_at } if !self.is_version_unconfirmed && *free_at <= now && self.previous_holder.is_none() => {
                 Step::Create(Box::new(record::created(&self.namespace, &self.name, &self.identity, &self.timing, wall)))
             }
             _ => Step::Get,
@@ -194,19 +194,19 @@ impl ElectionMachine {
     }
 
     /// Processes the result of a [`Step::Get`] sent at `sent`. `chance`, between 0 and 1, chooses the jitter.
-    pub(super) fn read(&mut self, answer: Answer, sent: Instant, now: Instant, chance: f64) {
-        self.lapse(now);
-        match answer {
-            Answer::Lease(lease) if self.has_to_follow(&lease) => {
-                self.doubted = false;
+    pub(super) fn record_read(&mut self, result: StepResult, sent: Instant, now: Instant, chance: f64) {
+        self.expire(now);
+        match result {
+            StepResult::Lease(lease) if self.needs_history(&lease) => {
+                self.is_version_unconfirmed = false;
                 // The lease was reassigned in the meantime, so an own term has ended.
                 self.term = None;
-                self.given = Some(lease);
+                self.unverified_assignment = Some(lease);
                 self.next = now;
             }
-            Answer::Lease(lease) => {
+            StepResult::Lease(lease) => {
                 self.observe(lease, now, false);
-                let Known::Lease(observed) = &self.known else { unreachable!("the lease was just observed") };
+                let LeaseKnowledge::Lease(observed) = &self.known else { unreachable!("the lease was just observed") };
                 let lost = self.term.as_ref().is_some_and(|term| {
                     record::uid(&observed.lease) != term.uid || !self.is_held_by_us(&observed.lease)
                 });
@@ -215,34 +215,34 @@ impl ElectionMachine {
                 } else if self.previous_holder.is_some() {
                     now + self.timing.retry
                 } else {
-                    self.hurried = false;
+                    self.retried_immediately = false;
                     // A random delay after the expiry, so that waiting candidates do not send simultaneously.
                     let expired = self.expires(observed) + self.timing.retry.mul_f64(chance / 4.0);
-                    expired.min(now + self.drawn_out(chance))
+                    expired.min(now + self.retry_delay_with_jitter(chance))
                 };
                 if lost {
                     self.term = None;
                 }
             }
-            Answer::Missing => {
-                self.missing(now);
-                let Known::Missing { free } = self.known else {
+            StepResult::Missing => {
+                self.record_missing(now);
+                let LeaseKnowledge::Missing { free_at } = self.known else {
                     unreachable!("the lease was just recorded as missing")
                 };
-                let again = now + self.drawn_out(chance);
+                let again = now + self.retry_delay_with_jitter(chance);
                 self.next =
-                    if self.previous_holder.is_some() { now + self.timing.retry } else { free.max(now).min(again) };
+                    if self.previous_holder.is_some() { now + self.timing.retry } else { free_at.max(now).min(again) };
             }
-            Answer::States(_) | Answer::Conflict | Answer::None => self.fail(sent, now, chance),
+            StepResult::States(_) | StepResult::Conflict | StepResult::NoResponse => self.record_failure(sent, now, chance),
         }
     }
 
-    /// Processes the result of a [`Step::Follow`].
-    pub(super) fn followed(&mut self, answer: Answer, now: Instant) {
-        self.lapse(now);
-        let Some(given) = self.given.take() else { return };
-        match answer {
-            Answer::States(states)
+    /// Processes the result of a [`Step::ReadHistory`].
+    pub(super) fn record_history(&mut self, result: StepResult, now: Instant) {
+        self.expire(now);
+        let Some(given) = self.unverified_assignment.take() else { return };
+        match result {
+            StepResult::States(states)
                 if states.last().is_some_and(|last| record::version(last) == record::version(&given)) =>
             {
                 for state in states {
@@ -255,61 +255,61 @@ impl ElectionMachine {
     }
 
     /// Processes the result of a [`Step::Create`] or a [`Step::Update`]. `sent` precedes the transmission.
-    pub(super) fn written(&mut self, answer: Answer, sent: Instant, now: Instant, chance: f64) {
-        self.lapse(now);
-        match answer {
-            Answer::Lease(lease) if self.is_held_by_us(&lease) => {
+    pub(super) fn record_write(&mut self, result: StepResult, sent: Instant, now: Instant, chance: f64) {
+        self.expire(now);
+        match result {
+            StepResult::Lease(lease) if self.is_held_by_us(&lease) => {
                 let (uid, token) = (record::uid(&lease).to_owned(), record::token(&lease));
                 self.observe(lease, now, true);
-                self.hurried = false;
+                self.retried_immediately = false;
                 // The period counts from sending: a slow response must not delay the next renewal.
                 self.next = now.max(sent + self.timing.retry);
-                match self.previous_holder.as_ref().and_then(|previous_holder| previous_holder.goes_on(now)) {
+                match self.previous_holder.as_ref().and_then(|previous_holder| previous_holder.may_act_until(now)) {
                     // We hold the lease, but an earlier holder may still act.
                     Some(over) => self.next = self.next.min(over),
                     // The term counts from sending, because the server may have accepted the write at any time since.
-                    None => self.hold(uid, token, sent + self.timing.acting_time(), now),
+                    None => self.start_or_extend_term(uid, token, sent + self.timing.acting_time(), now),
                 }
             }
             // An admission plugin of the server changed our write.
-            Answer::Lease(lease) => {
+            StepResult::Lease(lease) => {
                 self.term = None;
                 self.observe(lease, now, true);
-                self.next = now + self.drawn_out(chance);
+                self.next = now + self.retry_delay_with_jitter(chance);
             }
-            Answer::Missing => {
-                self.missing(now);
+            StepResult::Missing => {
+                self.record_missing(now);
                 self.next = now;
             }
-            Answer::Conflict => {
-                self.doubted = true;
+            StepResult::Conflict => {
+                self.is_version_unconfirmed = true;
                 // The first conflict is retried immediately. After a second conflict in a row the candidate waits, or
                 // two candidates would loop.
-                let hurry = !std::mem::replace(&mut self.hurried, true);
-                self.next = if hurry { now } else { now + self.drawn_out(chance) };
+                let hurry = !std::mem::replace(&mut self.retried_immediately, true);
+                self.next = if hurry { now } else { now + self.retry_delay_with_jitter(chance) };
             }
-            Answer::States(_) | Answer::None => self.fail(sent, now, chance),
+            StepResult::States(_) | StepResult::NoResponse => self.record_failure(sent, now, chance),
         }
     }
 
     /// Returns the write that releases the lease, or a read if the version is unknown. None if we do not hold the lease.
     /// The caller must first stop all actions in our name.
     pub(super) fn release(&mut self, now: Instant, wall: Timestamp) -> Option<Step> {
-        let unled = self.gives_up_for_others();
+        let releases_unheld = self.releases_unheld_lease();
         let term = self.term(now);
         // After an unconfirmed write, a conditional release needs the current version first.
-        if self.doubted && term.is_some() {
+        if self.is_version_unconfirmed && term.is_some() {
             return Some(Step::Get);
         }
-        let Known::Lease(observed) = &self.known else { return None };
-        let ours = term.map_or(unled, |term| record::uid(&observed.lease) == term.uid)
+        let LeaseKnowledge::Lease(observed) = &self.known else { return None };
+        let ours = term.map_or(releases_unheld, |term| record::uid(&observed.lease) == term.uid)
             && record::holder(&observed.lease) == Some(&self.identity);
         ours.then(|| Step::Update(Box::new(record::released(&observed.lease, wall))))
     }
 
     /// Returns true if a candidate that does not lead releases the lease (injected fault).
-    pub(super) fn gives_up_for_others(&self) -> bool {
-        self.previous_holder.as_ref().is_some_and(PreviousHolder::gives_up_for_others)
+    pub(super) fn releases_unheld_lease(&self) -> bool {
+        self.previous_holder.as_ref().is_some_and(PreviousHolder::releases_unheld_lease)
     }
 
     /// Ends the term early. The lease stays ours, so the next step may start another term.
@@ -319,12 +319,12 @@ impl ElectionMachine {
     }
 
     /// Makes the next step due immediately, for a pending write.
-    pub(super) fn hurry(&mut self, now: Instant) {
+    pub(super) fn step_now(&mut self, now: Instant) {
         self.next = self.next.min(now);
     }
 
     /// Ends an expired term.
-    fn lapse(&mut self, now: Instant) {
+    fn expire(&mut self, now: Instant) {
         // The end is exclusive: at `until` another candidate may already lead.
         if self.term.as_ref().is_some_and(|term| now >= term.until) {
             self.term = None;
@@ -332,7 +332,7 @@ impl ElectionMachine {
     }
 
     /// Starts or extends the term until `until`, unless that instant has already passed.
-    fn hold(&mut self, uid: String, token: u64, until: Instant, now: Instant) {
+    fn start_or_extend_term(&mut self, uid: String, token: u64, until: Instant, now: Instant) {
         // The response took longer than the acting time. Another candidate may hold the lease by now.
         if now >= until {
             return;
@@ -351,9 +351,9 @@ impl ElectionMachine {
     /// its duration. In a coordinated election, only if the lease is assigned to us and no other candidate is preferred.
     fn may_hold(&self, observed: &Observed, now: Instant) -> bool {
         if let Some(previous_holder) = &self.previous_holder {
-            return match previous_holder.place(&observed.lease) {
-                Place::Ours | Place::Given => !self.is_wanted_by_another(observed),
-                Place::Unheld | Place::Other => false,
+            return match previous_holder.ownership(&observed.lease) {
+                Ownership::Ours | Ownership::Assigned => !self.prefers_another(observed),
+                Ownership::Unheld | Ownership::Other => false,
             };
         }
         match record::holder(&observed.lease) {
@@ -366,23 +366,23 @@ impl ElectionMachine {
 
     fn is_held_by_us(&self, lease: &Lease) -> bool {
         match &self.previous_holder {
-            Some(previous_holder) => previous_holder.place(lease) == Place::Ours,
+            Some(previous_holder) => previous_holder.ownership(lease) == Ownership::Ours,
             None => record::holder(lease) == Some(&self.identity),
         }
     }
 
-    fn is_wanted_by_another(&self, observed: &Observed) -> bool {
+    fn prefers_another(&self, observed: &Observed) -> bool {
         self.previous_holder.is_some() && record::preferred(&observed.lease).is_some_and(|name| name != self.identity)
     }
 
     /// Returns true if the lease was assigned to us, and other candidates may have held it since the known state.
-    fn has_to_follow(&self, lease: &Lease) -> bool {
-        let Known::Lease(observed) = &self.known else { return false };
-        let is_given = self
+    fn needs_history(&self, lease: &Lease) -> bool {
+        let LeaseKnowledge::Lease(observed) = &self.known else { return false };
+        let is_assigned = self
             .previous_holder
             .as_ref()
-            .is_some_and(|previous_holder| previous_holder.asks() && previous_holder.place(lease) == Place::Given);
-        is_given
+            .is_some_and(|previous_holder| previous_holder.needs_history() && previous_holder.ownership(lease) == Ownership::Assigned);
+        is_assigned
             && record::was_held(lease)
             && record::uid(&observed.lease) == record::uid(lease)
             && observed.lease.spec != lease.spec
@@ -392,54 +392,54 @@ impl ElectionMachine {
         // The coordinator writes the duration of its assignee, not of an earlier holder.
         let is_coordinated = record::is_coordinated(&observed.lease);
         // Counted by the local clock from the last observed change. Clocks of different hosts are never compared.
-        observed.since + if is_coordinated { self.longest } else { record::duration(&observed.lease, &self.timing) }
+        observed.since + if is_coordinated { self.max_duration } else { record::duration(&observed.lease, &self.timing) }
     }
 
     /// Records a state of the lease seen at `now`. `next` is true if this state directly follows the known one. Only a
     /// change of the record restarts its expiry: a new label is not a renewal.
     fn observe(&mut self, lease: Box<Lease>, now: Instant, next: bool) {
-        self.doubted = false;
+        self.is_version_unconfirmed = false;
         // The longest duration ever seen bounds how long any earlier holder may act.
-        self.longest = self.longest.max(record::duration(&lease, &self.timing));
+        self.max_duration = self.max_duration.max(record::duration(&lease, &self.timing));
         let before = match &self.known {
-            Known::Lease(before) => Some(before),
-            Known::Nothing | Known::Missing { .. } => None,
+            LeaseKnowledge::Lease(before) => Some(before),
+            LeaseKnowledge::Unread | LeaseKnowledge::Missing { .. } => None,
         };
         // Compared by content, not by version: a change of labels or managed fields is no renewal.
         let same = before
             .filter(|before| record::uid(&before.lease) == record::uid(&lease) && before.lease.spec == lease.spec);
         let since = same.map_or(now, |before| before.since);
         if let Some(previous_holder) = self.previous_holder.as_mut().filter(|_| same.is_none()) {
-            previous_holder.see(&lease, before.map(|before| &*before.lease), next, now, self.longest);
+            previous_holder.observe(&lease, before.map(|before| &*before.lease), next, now, self.max_duration);
         }
-        self.known = Known::Lease(Observed { lease, since });
+        self.known = LeaseKnowledge::Lease(Observed { lease, since });
     }
 
     /// Records that the lease does not exist. Unless we led, another candidate may have acquired or renewed the lease
     /// since our last read, and may not know of the deletion yet.
-    fn missing(&mut self, now: Instant) {
-        self.doubted = false;
+    fn record_missing(&mut self, now: Instant) {
+        self.is_version_unconfirmed = false;
         let leads = self.term.take().is_some();
-        let free = match &self.known {
-            Known::Lease(_) if !leads => now + self.longest,
-            Known::Missing { free } => *free,
-            Known::Lease(_) | Known::Nothing => now,
+        let free_at = match &self.known {
+            LeaseKnowledge::Lease(_) if !leads => now + self.max_duration,
+            LeaseKnowledge::Missing { free_at } => *free_at,
+            LeaseKnowledge::Lease(_) | LeaseKnowledge::Unread => now,
         };
         if let Some(previous_holder) = &mut self.previous_holder {
-            previous_holder.wait_for(free);
+            previous_holder.wait_for(free_at);
         }
-        self.known = Known::Missing { free };
+        self.known = LeaseKnowledge::Missing { free_at };
     }
 
     /// Records a request with an unknown outcome.
-    fn fail(&mut self, sent: Instant, now: Instant, chance: f64) {
-        self.doubted = true;
+    fn record_failure(&mut self, sent: Instant, now: Instant, chance: f64) {
+        self.is_version_unconfirmed = true;
         // A leader must retry soon.
-        let wait = if self.term.is_some() { self.timing.retry } else { self.drawn_out(chance) };
+        let wait = if self.term.is_some() { self.timing.retry } else { self.retry_delay_with_jitter(chance) };
         self.next = now.max(sent + wait);
     }
 
-    fn drawn_out(&self, chance: f64) -> Duration {
+    fn retry_delay_with_jitter(&self, chance: f64) -> Duration {
         self.timing.retry.mul_f64(1.0 + JITTER * chance)
     }
 }

@@ -38,7 +38,7 @@ impl Elections {
         let help = "Renewals by a leader that failed at the first attempt";
         let mut family = encoder.encode_descriptor("leader_election_slowpath", help, None, MetricType::Counter)?;
         for (name, state) in &all {
-            ConstCounter::new(state.slow_paths()).encode(family.encode_family(&[("name", *name)])?)?;
+            ConstCounter::new(state.slow_renewals()).encode(family.encode_family(&[("name", *name)])?)?;
         }
         Ok(())
     }

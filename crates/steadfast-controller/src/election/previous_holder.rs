@@ -23,11 +23,11 @@ use super::record;
 
 /// Ownership of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Ownership {
     /// Ours, and accepted.
     Ours,
     /// Assigned to us, not accepted yet.
-    Given,
+    Assigned,
     /// No holder.
     Unheld,
     /// Held by or assigned to another candidate.
@@ -40,75 +40,75 @@ pub(super) struct PreviousHolder {
     identity: String,
     /// UID and acquire time of the lease that we accepted last. The coordinator clears the acquire time when it assigns the
     /// lease.
-    taken: Option<(String, Option<MicroTime>)>,
-    over: Instant,
+    accepted: Option<(String, Option<MicroTime>)>,
+    stopped_at: Instant,
     faults: ElectionFaults,
 }
 
 impl PreviousHolder {
     /// Starts without a known holder.
     pub(super) fn new(identity: &str, now: Instant, faults: ElectionFaults) -> Self {
-        Self { identity: identity.to_owned(), taken: None, over: now, faults }
+        Self { identity: identity.to_owned(), accepted: None, stopped_at: now, faults }
     }
 
     /// Returns the instant until which another holder may act, if it is later than `now`.
-    pub(super) fn goes_on(&self, now: Instant) -> Option<Instant> {
-        let led_at_once = inject!(self.faults, election::ImmediateLead);
-        (self.over > now && !led_at_once).then_some(self.over)
+    pub(super) fn may_act_until(&self, now: Instant) -> Option<Instant> {
+        let leads_immediately = inject!(self.faults, election::ImmediateLead);
+        (self.stopped_at > now && !leads_immediately).then_some(self.stopped_at)
     }
 
     /// Returns true if the states between two reads must be requested.
-    pub(super) fn asks(&self) -> bool {
+    pub(super) fn needs_history(&self) -> bool {
         !inject!(self.faults, election::SkippedReads)
     }
 
     /// Returns true if a candidate that does not lead releases the lease (injected fault).
-    pub(super) fn gives_up_for_others(&self) -> bool {
+    pub(super) fn releases_unheld_lease(&self) -> bool {
         inject!(self.faults, election::UnownedRelease)
     }
 
     /// Returns the ownership of `lease`.
-    pub(super) fn place(&self, lease: &Lease) -> Place {
+    pub(super) fn ownership(&self, lease: &Lease) -> Ownership {
         let is_taken = |(uid, acquired): &(String, Option<MicroTime>)| {
             // The acquire time identifies the assignment that this process accepted. A later assignment has another
             // time.
             uid == record::uid(lease) && acquired.is_some() && acquired.as_ref() == record::acquired(lease)
         };
         match record::holder(lease) {
-            None => Place::Unheld,
-            Some(holder) if holder != self.identity => Place::Other,
-            Some(_) if self.taken.as_ref().is_some_and(is_taken) => Place::Ours,
-            Some(_) => Place::Given,
+            None => Ownership::Unheld,
+            Some(holder) if holder != self.identity => Ownership::Other,
+            Some(_) if self.accepted.as_ref().is_some_and(is_taken) => Ownership::Ours,
+            Some(_) => Ownership::Assigned,
         }
     }
 
     /// Records our write that accepts `lease`.
-    pub(super) fn take_up(&mut self, lease: &Lease) {
-        self.taken = Some((record::uid(lease).to_owned(), record::acquired(lease).cloned()));
+    pub(super) fn accept(&mut self, lease: &Lease) {
+        self.accepted = Some((record::uid(lease).to_owned(), record::acquired(lease).cloned()));
     }
 
     /// Another holder may act until this time.
-    pub(super) fn wait_for(&mut self, over: Instant) {
+    pub(super) fn wait_for(&mut self, stopped_at: Instant) {
         // The instant never moves back, because several earlier holders may still act.
-        self.over = self.over.max(over);
+        self.stopped_at = self.stopped_at.max(stopped_at);
     }
 
     /// Records a state of the lease that differs from the state `before`. `next` is true if no state is missing in between.
     /// `longest` is the maximum lease duration ever seen, and limits unseen holders.
-    pub(super) fn see(&mut self, lease: &Lease, before: Option<&Lease>, next: bool, now: Instant, longest: Duration) {
+    pub(super) fn observe(&mut self, lease: &Lease, before: Option<&Lease>, next: bool, now: Instant, longest: Duration) {
         let same = before.is_some_and(|before| record::uid(before) == record::uid(lease));
         // A recreated lease proves nothing about holders of the deleted lease since our last read.
         let is_another = before.is_some() && !same;
         let was_never_held = !record::was_held(lease) && !is_another;
-        match self.place(lease) {
+        match self.ownership(lease) {
             // A release in the same lease proves that its last holder stopped.
-            Place::Unheld if record::is_released(lease) && same => self.over = now,
-            Place::Unheld if record::is_released(lease) && !is_another => {}
-            Place::Unheld | Place::Given if was_never_held => {}
+            Ownership::Unheld if record::is_released(lease) && same => self.stopped_at = now,
+            Ownership::Unheld if record::is_released(lease) && !is_another => {}
+            Ownership::Unheld | Ownership::Assigned if was_never_held => {}
             // Consecutive states show that no other holder renewed in between.
-            Place::Given if same && (next || !self.asks()) => {}
-            Place::Ours => {}
-            Place::Unheld | Place::Given | Place::Other => self.wait_for(now + longest),
+            Ownership::Assigned if same && (next || !self.needs_history()) => {}
+            Ownership::Ours => {}
+            Ownership::Unheld | Ownership::Assigned | Ownership::Other => self.wait_for(now + longest),
         }
     }
 }

@@ -17,8 +17,8 @@ pub(super) fn holder(lease: &Lease) -> Option<&str> {
 
 /// Returns the duration in the lease, or our own if the lease states none.
 pub(super) fn duration(lease: &Lease, timing: &Timing) -> Duration {
-    let said = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-    said.and_then(|seconds| u64::try_from(seconds).ok())
+    let duration = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+    duration.and_then(|seconds| u64::try_from(seconds).ok())
         .filter(|seconds| *seconds > 0)
         .map_or(timing.lease, Duration::from_secs)
 }
@@ -103,7 +103,7 @@ pub(super) fn held(lease: &Lease, identity: &str, timing: &Timing, wall: Timesta
 }
 
 /// Builds an update that accepts a lease assigned by a coordinator.
-pub(super) fn taken_up(lease: &Lease, timing: &Timing, wall: Timestamp) -> Lease {
+pub(super) fn accepted(lease: &Lease, timing: &Timing, wall: Timestamp) -> Lease {
     let mut lease = lease.clone();
     let spec = lease.spec.get_or_insert_default();
     let now = later(wall, spec.renew_time.as_ref());

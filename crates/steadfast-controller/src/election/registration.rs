@@ -43,7 +43,7 @@ impl ServerClock {
     /// Returns the server's time at `now`. Returns the local `wall` clock if no server time is known.
     fn time(self, now: Instant, wall: Timestamp) -> Timestamp {
         // The server's last known time plus the local elapsed time. The local wall clock may be wrong.
-        let time = self.0.map_or(wall, |(heard, since)| heard.checked_add(now.since(since)).unwrap_or(heard));
+        let time = self.0.map_or(wall, |(reported, since)| reported.checked_add(now.since(since)).unwrap_or(reported));
         time.round(TimestampRound::new().smallest(Unit::Microsecond)).unwrap_or(time)
     }
 }
@@ -61,7 +61,7 @@ pub(super) struct Registration {
     clock: ServerClock,
     due: Instant,
     /// True if the last request had no response.
-    unanswered: bool,
+    last_unanswered: bool,
     is_known: bool,
 }
 
@@ -82,7 +82,7 @@ impl Registration {
             state,
             period: timing.retry,
             clock: ServerClock::default(),
-            unanswered: false,
+            last_unanswered: false,
             is_known: false,
         }
     }
@@ -98,13 +98,13 @@ impl Registration {
     }
 
     /// Creates the object if missing, and responds to pings of the coordinator.
-    pub(super) async fn keep(&mut self, wall: &WallClock) {
+    pub(super) async fn maintain(&mut self, wall: &WallClock) {
         self.due = self.now() + self.period;
-        let kept = self.look(wall).await;
+        let result = self.update(wall).await;
         // After a lost response the next request uses another connection.
-        self.unanswered = kept.is_err();
+        self.last_unanswered = result.is_err();
         let ElectionState { namespace, name, identity, .. } = &*self.state;
-        match kept {
+        match result {
             Ok(()) if self.is_known => {}
             Ok(()) => tracing::info!(%namespace, %name, %identity, "candidate registered with the coordinator"),
             Err(problem) => {
@@ -117,17 +117,17 @@ impl Registration {
                 }
             }
         }
-        self.is_known = !self.unanswered;
+        self.is_known = !self.last_unanswered;
     }
 
     /// Sends one read, and at most one write.
-    async fn look(&mut self, wall: &WallClock) -> Result<(), ElectionTrouble> {
+    async fn update(&mut self, wall: &WallClock) -> Result<(), ElectionTrouble> {
         let state = self.state.clone();
-        let asked =
+        let info =
             |verb| RequestInfo { verb, resource: RESOURCE, namespace: &state.namespace, name: Some(&state.identity) };
         let get = self.request.get(&state.identity, &GetParams::default());
-        let found = self.requests.ask::<LeaseCandidate>(get, self.unanswered).await;
-        let (verb, body) = match found.map_err(|why| asked("get").failed(why))? {
+        let found = self.requests.send::<LeaseCandidate>(get, self.last_unanswered).await;
+        let (verb, body) = match found.map_err(|reason| info("get").no_response(reason))? {
             Ok(entry) => {
                 let now = self.now();
                 if let Some(MicroTime(time)) = entry.spec.ping_time {
@@ -135,7 +135,7 @@ impl Registration {
                 }
                 state.troubles.end("get", RESOURCE);
                 state.troubles.end("create", RESOURCE);
-                match answer(entry, self.clock.time(now, wall())) {
+                match confirmation(entry, self.clock.time(now, wall())) {
                     Some(entry) => {
                         let body = encode(&entry)
                             .and_then(|body| self.request.replace(&state.identity, &PostParams::default(), body));
@@ -150,10 +150,10 @@ impl Registration {
                 let entry = self.candidate.entry(namespace, identity, name, self.wall(wall()));
                 ("create", encode(&entry).and_then(|body| self.request.create(&PostParams::default(), body)))
             }
-            Err(error) => return Err(asked("get").answered(&error)),
+            Err(error) => return Err(info("get").error_response(&error)),
         };
-        let written = self.requests.ask::<LeaseCandidate>(body, false).await;
-        match written.map_err(|why| asked(verb).failed(why))? {
+        let written = self.requests.send::<LeaseCandidate>(body, false).await;
+        match written.map_err(|reason| info(verb).no_response(reason))? {
             Ok(entry) => {
                 let now = self.now();
                 state.troubles.end(verb, RESOURCE);
@@ -170,14 +170,14 @@ impl Registration {
                 self.due = self.now();
                 Ok(())
             }
-            Err(error) => Err(asked(verb).answered(&error)),
+            Err(error) => Err(info(verb).error_response(&error)),
         }
     }
 
     /// Deletes the object.
-    pub(super) async fn withdraw(&self) {
+    pub(super) async fn unregister(&self) {
         let delete = self.request.delete(&self.state.identity, &DeleteParams::default());
-        let problem = match self.requests.ask::<Value>(delete, self.unanswered).await {
+        let problem = match self.requests.send::<Value>(delete, self.last_unanswered).await {
             Ok(Ok(_)) => return,
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => return,
             Ok(Err(error)) => error.to_string(),
@@ -194,15 +194,15 @@ impl Registration {
 }
 
 /// Returns the update to write at the server's `time`, if a ping is pending, or the last confirmation is wrong or old.
-fn answer(mut entry: LeaseCandidate, time: Timestamp) -> Option<LeaseCandidate> {
-    let [asked, answered] = [&entry.spec.ping_time, &entry.spec.renew_time].map(|at| at.as_ref().map(|at| at.0));
-    let stands = answered.is_some_and(|answered| {
-        let age = time.duration_since(answered);
+fn confirmation(mut entry: LeaseCandidate, time: Timestamp) -> Option<LeaseCandidate> {
+    let [pinged, confirmed] = [&entry.spec.ping_time, &entry.spec.renew_time].map(|at| at.as_ref().map(|at| at.0));
+    let is_confirmed = confirmed.is_some_and(|confirmed| {
+        let age = time.duration_since(confirmed);
         // An acknowledgement must not precede its ping, and must be recent by the server's clock.
-        asked.is_none_or(|asked| asked <= answered) && -MAX_CLOCK_LEAD <= age && age <= MAX_CONFIRMATION_AGE
+        pinged.is_none_or(|pinged| pinged <= confirmed) && -MAX_CLOCK_LEAD <= age && age <= MAX_CONFIRMATION_AGE
     });
-    entry.spec.renew_time = Some(MicroTime(asked.map_or(time, |asked| asked.max(time))));
-    (!stands).then_some(entry)
+    entry.spec.renew_time = Some(MicroTime(pinged.map_or(time, |pinged| pinged.max(time))));
+    (!is_confirmed).then_some(entry)
 }
 
 /// Returns true if the server of `connection` has `LeaseCandidates`. None without a usable response.
@@ -211,7 +211,7 @@ pub(super) async fn is_served(connection: &Connection, timing: &Timing) -> Optio
     let get = http::Request::get(group).body(Vec::new()).map_err(request::Error::BuildRequest);
     // Discovery needs no additional permission; every authenticated client may read it.
     let requests = Requests::new(connection.clone(), timing.request_timeout());
-    match requests.ask::<APIResourceList>(get, false).await {
+    match requests.send::<APIResourceList>(get, false).await {
         Ok(Ok(list)) => Some(list.resources.iter().any(|resource| resource.name == LeaseCandidate::plural(&()))),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Some(false),
         Ok(Err(_)) | Err(_) => None,
@@ -230,32 +230,32 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + seconds).expect("a time")
     }
 
-    fn asked_and_answered(asked: Option<i64>, answered: i64) -> LeaseCandidate {
-        let mut entry = Candidate::new("1.0.0").entry("default", "me", "it", at(answered));
-        entry.spec.ping_time = asked.map(|asked| MicroTime(at(asked)));
+    fn candidate_with_times(pinged: Option<i64>, confirmed: i64) -> LeaseCandidate {
+        let mut entry = Candidate::new("1.0.0").entry("default", "me", "it", at(confirmed));
+        entry.spec.ping_time = pinged.map(|pinged| MicroTime(at(pinged)));
         entry
     }
 
-    fn answered(asked: Option<i64>, before: i64, time: i64) -> Option<Timestamp> {
-        answer(asked_and_answered(asked, before), at(time)).and_then(|entry| entry.spec.renew_time).map(|time| time.0)
+    fn confirmed(pinged: Option<i64>, before: i64, time: i64) -> Option<Timestamp> {
+        confirmation(candidate_with_times(pinged, before), at(time)).and_then(|entry| entry.spec.renew_time).map(|time| time.0)
     }
 
     #[test]
     fn ping_is_confirmed_once() {
-        assert_eq!(answered(None, 0, 5), None);
-        assert_eq!(answered(Some(10), 0, 11), Some(at(11)));
-        assert_eq!(answered(Some(10), 11, 12), None);
+        assert_eq!(confirmed(None, 0, 5), None);
+        assert_eq!(confirmed(Some(10), 0, 11), Some(at(11)));
+        assert_eq!(confirmed(Some(10), 11, 12), None);
     }
 
     #[test]
     fn confirmation_is_never_older_than_ping() {
-        assert_eq!(answered(Some(10), 0, 7), Some(at(10)), "a slow clock");
+        assert_eq!(confirmed(Some(10), 0, 7), Some(at(10)), "a slow clock");
     }
 
     #[test]
     fn wrong_clock_is_corrected() {
-        assert_eq!(answered(None, 3600, 0), Some(at(0)));
-        assert_eq!(answered(None, -3600, 0), Some(at(0)), "a slow clock too");
+        assert_eq!(confirmed(None, 3600, 0), Some(at(0)));
+        assert_eq!(confirmed(None, -3600, 0), Some(at(0)), "a slow clock too");
     }
 
     #[test]

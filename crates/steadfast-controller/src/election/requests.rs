@@ -18,39 +18,39 @@ pub(super) struct Requests {
     connection: Connection,
     client: kube::Client,
     /// Timeout of one request.
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Requests {
-    pub(super) fn new(connection: Connection, patience: Duration) -> Self {
+    pub(super) fn new(connection: Connection, timeout: Duration) -> Self {
         let client = connection.client();
-        Self { connection, client, patience }
+        Self { connection, client, timeout }
     }
 
-    /// Returns the server's response, or the reason for its absence. `elsewhere` requests a new connection.
-    pub(super) async fn ask<T: DeserializeOwned>(
+    /// Returns the server's response, or the reason for its absence. `on_new_connection` requests a new connection.
+    pub(super) async fn send<T: DeserializeOwned>(
         &self,
         request: Result<Request<Vec<u8>>, request::Error>,
-        elsewhere: bool,
+        on_new_connection: bool,
     ) -> Result<kube::Result<T>, String> {
-        let request = self.prepared(request, elsewhere)?;
+        let request = self.prepare(request, on_new_connection)?;
         // The timeout includes all attempts while the server is overloaded.
-        self.in_time(async { Ok(self.client.request::<T>(request).await) }).await
+        self.with_timeout(async { Ok(self.client.request::<T>(request).await) }).await
     }
 
     /// Returns the states of a watch up to the last one, or the reason if any is missing.
-    pub(super) async fn follow<T: Clone + DeserializeOwned>(
+    pub(super) async fn read_events_until<T: Clone + DeserializeOwned>(
         &self,
         watch: Result<Request<Vec<u8>>, request::Error>,
-        elsewhere: bool,
+        on_new_connection: bool,
         is_last: impl Fn(&T) -> bool,
     ) -> Result<Vec<T>, String> {
-        let watch = self.prepared(watch, elsewhere)?;
-        let told = |error: kube::Error| error.to_string();
-        self.in_time(async {
-            let mut events = Box::pin(self.client.request_events::<T>(watch).await.map_err(told)?);
+        let watch = self.prepare(watch, on_new_connection)?;
+        let to_message = |error: kube::Error| error.to_string();
+        self.with_timeout(async {
+            let mut events = Box::pin(self.client.request_events::<T>(watch).await.map_err(to_message)?);
             let mut states = Vec::new();
-            while let Some(event) = events.try_next().await.map_err(told)? {
+            while let Some(event) = events.try_next().await.map_err(to_message)? {
                 match event {
                     WatchEvent::Added(state) | WatchEvent::Modified(state) => {
                         let is_last = is_last(&state);
@@ -72,29 +72,29 @@ impl Requests {
         .await
     }
 
-    fn prepared(
+    fn prepare(
         &self,
         request: Result<Request<Vec<u8>>, request::Error>,
-        elsewhere: bool,
+        on_new_connection: bool,
     ) -> Result<Request<Vec<u8>>, String> {
         let mut request = request.map_err(|error| error.to_string())?;
-        let patience = Some(self.patience);
+        let timeout = Some(self.timeout);
         // Both deadlines are set, so that a server that sends headers and then stalls counts as unresponsive.
-        request.extensions_mut().insert(Deadlines { headers: patience, progress: patience });
+        request.extensions_mut().insert(Deadlines { headers: timeout, progress: timeout });
         // The previous request got no response, so its connection may be dead.
-        if elsewhere {
+        if on_new_connection {
             request.extensions_mut().insert(Placement::Recent);
         }
         Ok(request)
     }
 
-    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    async fn with_timeout<T>(&self, answer: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let environment = self.connection.environment();
         tokio::select! {
             biased;
-            answer = answer => answer,
-            () = environment.sleep_until(environment.now() + self.patience) => {
-                Err(format!("no response within {:.1} s", self.patience.as_secs_f64()))
+            response = answer => response,
+            () = environment.sleep_until(environment.now() + self.timeout) => {
+                Err(format!("no response within {:.1} s", self.timeout.as_secs_f64()))
             }
         }
     }

@@ -134,10 +134,10 @@ impl ShardingBuilder {
     /// Returns an error if the durations are inconsistent, or a name is empty or invalid.
     pub fn start(self) -> Result<Sharding, ElectionError> {
         self.0.check()?;
-        if !can_be_a_group(&self.0.name) {
+        if !is_valid_group(&self.0.name) {
             return Err(ElectionError::Group(self.0.name));
         }
-        let identity = self.0.who()?;
+        let identity = self.0.identity_or_host()?;
         let LeaderElectionBuilder { connection, namespace, name: group, timing, wall, .. } = self.0;
         let environment = connection.environment().clone();
         // A restarted process is another member, because requests of its predecessor may still be in flight.
@@ -148,7 +148,7 @@ impl ShardingBuilder {
             name: format!("{group}-{ending}"),
             group,
             identity: format!("{identity}_{ending}"),
-            standing: watch::Sender::default(),
+            status: watch::Sender::default(),
             stopping: watch::Sender::new(false),
             troubles: Troubles::default(),
             readers: Mutex::default(),
@@ -156,8 +156,8 @@ impl ShardingBuilder {
         let member = Member::new(connection, state.clone(), timing, wall);
         // The task must outlive its handle, to release the lease first.
         drop(environment.spawn(Box::pin(member.run())));
-        let gives_out = state.clone();
-        drop(environment.spawn(Box::pin(async move { gives_out.give_out().await })));
+        let publisher = state.clone();
+        drop(environment.spawn(Box::pin(async move { publisher.publish_gains().await })));
         Ok(Sharding { handle: Arc::new(Handle { state }) })
     }
 }
@@ -169,7 +169,7 @@ impl fmt::Debug for ShardingBuilder {
 }
 
 /// Returns true if `group` is valid as a label value and as the prefix of a lease name.
-fn can_be_a_group(group: &str) -> bool {
+fn is_valid_group(group: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let ends = [group.as_bytes().first(), group.as_bytes().last()];
     group.len() <= 63
@@ -209,18 +209,18 @@ impl Sharding {
     /// if the lease may have expired, the client of the guard sends nothing more.
     pub fn hold(&self, key: &ObjectKey) -> Option<KeyGuard> {
         // The borrow lock is held while the term is cloned, so the guard belongs to the current distribution.
-        let standing = self.handle.state.standing.borrow();
+        let standing = self.handle.state.status.borrow();
         let term = standing.term_for(key).filter(|term| term.fence.is_open())?;
         Some(KeyGuard { term: term.clone() })
     }
 
     /// Waits until the set of own keys changes. `seen` must start at 0, and is updated. Returns false after the stop.
     pub async fn changed(&self, seen: &mut u64) -> bool {
-        let mut standing = self.handle.state.standing.subscribe();
-        let changed = standing.wait_for(|standing| standing.number != *seen || standing.over.is_some()).await;
+        let mut standing = self.handle.state.status.subscribe();
+        let changed = standing.wait_for(|standing| standing.number != *seen || standing.stopped.is_some()).await;
         changed.is_ok_and(|standing| {
             *seen = standing.number;
-            standing.over.is_none()
+            standing.stopped.is_none()
         })
     }
 
@@ -232,37 +232,37 @@ impl Sharding {
     /// The stream ends after the stop, and does not delay the stop.
     pub fn gained<K: Cacheable>(&self, informer: &Informer<K>) -> impl Stream<Item = ObjectKey> + Send + use<K> {
         let informer = informer.clone();
-        self.gained_of(move || informer.snapshot().iter().map(|entry| entry.key().clone()).collect())
+        self.gained_among(move || informer.snapshot().iter().map(|entry| entry.key().clone()).collect())
     }
 
     /// Returns a stream of gained keys among those that `keys` returns at the time of the gain.
-    pub(crate) fn gained_of<F>(&self, keys: F) -> impl Stream<Item = ObjectKey> + Send + use<F>
+    pub(crate) fn gained_among<F>(&self, keys: F) -> impl Stream<Item = ObjectKey> + Send + use<F>
     where
         F: Fn() -> Vec<ObjectKey> + Send + 'static,
     {
-        let looks = futures::stream::unfold(
+        let changes = futures::stream::unfold(
             // Stores only the gains: the whole status would keep its term alive while the stream is not polled.
-            (self.handle.state.standing.subscribe(), 0, GainTracker::default(), keys),
+            (self.handle.state.status.subscribe(), 0, GainTracker::default(), keys),
             |(mut standings, number, before, keys)| async move {
-                let now = standings.wait_for(|now| now.number != number || now.over.is_some()).await.ok()?.clone();
-                if now.over.is_some() {
+                let now = standings.wait_for(|now| now.number != number || now.stopped.is_some()).await.ok()?.clone();
+                if now.stopped.is_some() {
                     return None;
                 }
                 // Intermediate changes are unknown: any key may have been lost and gained again.
-                let had = |key: &ObjectKey| now.number == number + 1 && before.own(key);
+                let had = |key: &ObjectKey| now.number == number + 1 && before.owns(key);
                 let gained = |key: &ObjectKey| now.term_for(key).is_some() && !had(key);
                 let gained: Vec<_> = keys().into_iter().filter(gained).collect();
                 Some((futures::stream::iter(gained), (standings, now.number, now.gains, keys)))
             },
         );
-        futures::StreamExt::flatten(looks)
+        futures::StreamExt::flatten(changes)
     }
 
     /// Withholds each gained key until a `catch_up` that started after the gain completes. Applies until the returned
     /// reader ends.
-    pub(crate) fn read_by(&self, catch_up: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) -> CacheReader {
+    pub(crate) fn add_cache_reader(&self, catch_up: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) -> CacheReader {
         let state = self.handle.state.clone();
-        CacheReader { number: state.read(Arc::new(catch_up)), state }
+        CacheReader { number: state.add_reader(Arc::new(catch_up)), state }
     }
 
     /// Stops taking part: closes the clients of all guards, then releases the lease. Returns true if the lease was
@@ -274,9 +274,9 @@ impl Sharding {
     pub async fn stop(&self) -> bool {
         let state = &self.handle.state;
         state.stopping.send_replace(true);
-        let mut standing = state.standing.subscribe();
-        let over = standing.wait_for(|standing| standing.over.is_some()).await;
-        over.ok().and_then(|standing| standing.over).unwrap_or(false)
+        let mut standing = state.status.subscribe();
+        let stopped = standing.wait_for(|standing| standing.stopped.is_some()).await;
+        stopped.ok().and_then(|standing| standing.stopped).unwrap_or(false)
     }
 }
 
@@ -289,7 +289,7 @@ pub(crate) struct CacheReader {
 impl CacheReader {
     /// Removes the registration.
     pub(crate) fn end(&self) {
-        self.state.read_no_more(self.number);
+        self.state.remove_reader(self.number);
     }
 }
 

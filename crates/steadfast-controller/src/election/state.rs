@@ -66,7 +66,7 @@ pub(super) struct ElectionStatus {
     /// Last known holder of the lease.
     pub(super) holder: Option<String>,
     /// Present after the stop: true if the lease was released.
-    pub(super) over: Option<bool>,
+    pub(super) stopped: Option<bool>,
 }
 
 /// State of an election, shared by its handles and its task.
@@ -75,11 +75,11 @@ pub(super) struct ElectionState {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) identity: String,
-    pub(super) standing: watch::Sender<ElectionStatus>,
+    pub(super) status: watch::Sender<ElectionStatus>,
     pub(super) stopping: watch::Sender<bool>,
     pub(super) troubles: Troubles,
     /// Number of renewals that failed at the first attempt.
-    slow_paths: AtomicU64,
+    slow_renewals: AtomicU64,
 }
 
 impl ElectionState {
@@ -90,26 +90,26 @@ impl ElectionState {
             namespace,
             name,
             identity,
-            standing: watch::Sender::default(),
+            status: watch::Sender::default(),
             stopping: watch::Sender::new(false),
             troubles: Troubles::default(),
-            slow_paths: AtomicU64::new(0),
+            slow_renewals: AtomicU64::new(0),
         }
     }
 
     /// Returns the current term.
     pub(super) fn term(&self) -> Option<Arc<Term>> {
-        self.standing.borrow().term.clone().filter(|term| term.fence.is_open())
+        self.status.borrow().term.clone().filter(|term| term.fence.is_open())
     }
 
     /// Counts a renewal that failed at the first attempt.
-    pub(super) fn took_the_slow_path(&self) {
-        self.slow_paths.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_slow_renewal(&self) {
+        self.slow_renewals.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the number of renewals that failed at the first attempt.
     #[cfg(feature = "metrics")]
-    pub(super) fn slow_paths(&self) -> u64 {
-        self.slow_paths.load(Ordering::Relaxed)
+    pub(super) fn slow_renewals(&self) -> u64 {
+        self.slow_renewals.load(Ordering::Relaxed)
     }
 }

@@ -9,8 +9,8 @@ use steadfast::k8s_openapi::api::core::v1::ObjectReference;
 use steadfast::k8s_openapi::jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::leases::{Answered, Leases, end_troubles};
-use super::machine::{Answer, ElectionMachine, Step};
+use super::leases::{RequestResult, Leases, end_troubles};
+use super::machine::{StepResult, ElectionMachine, Step};
 use super::registration::Registration;
 use super::state::{ElectionState, Term, UnansweredRequests};
 use super::timing::{Timing, WallClock};
@@ -32,9 +32,9 @@ pub(super) struct ElectionTask {
     registration: Option<Registration>,
     /// The published term, until its end is published.
     term: Option<Arc<Term>>,
-    unsettled: UnansweredRequests,
+    unanswered_requests: UnansweredRequests,
     /// True if the last request had no response.
-    unanswered: bool,
+    last_unanswered: bool,
 }
 
 impl ElectionTask {
@@ -65,8 +65,8 @@ impl ElectionTask {
             machine,
             registration,
             term: None,
-            unsettled: UnansweredRequests::default(),
-            unanswered: false,
+            unanswered_requests: UnansweredRequests::default(),
+            last_unanswered: false,
         }
     }
 
@@ -74,23 +74,23 @@ impl ElectionTask {
     pub(super) async fn run(mut self) {
         let mut stopping = self.state.stopping.subscribe();
         loop {
-            if self.machine.is_to_yield(self.now()) {
-                self.make_way().await;
+            if self.machine.must_yield(self.now()) {
+                self.yield_lease().await;
             }
             let step = self.machine.step(self.now(), self.wall());
-            self.tell();
-            let goes_on = match step {
-                Step::Wait(until) => self.meanwhile(until, &mut stopping).await,
+            self.publish_term();
+            let is_running = match step {
+                Step::Wait(until) => self.wait_until(until, &mut stopping).await,
                 step => self.attempt(step, &mut stopping).await,
             };
-            if !goes_on {
+            if !is_running {
                 break;
             }
         }
-        self.withdraw().await;
+        self.unregister().await;
         let released = self.release().await;
-        self.state.standing.send_modify(|standing| {
-            standing.over = Some(released);
+        self.state.status.send_modify(|standing| {
+            standing.stopped = Some(released);
             if released {
                 standing.holder = None;
             }
@@ -98,18 +98,18 @@ impl ElectionTask {
     }
 
     /// Waits until `until`, and maintains the registration in the meantime. Returns false if the election stops.
-    async fn meanwhile(&mut self, until: Instant, stopping: &mut watch::Receiver<bool>) -> bool {
+    async fn wait_until(&mut self, until: Instant, stopping: &mut watch::Receiver<bool>) -> bool {
         let now = self.now();
-        let until = self.unsettled.until(now).map_or(until, |settled| until.min(settled));
+        let until = self.unanswered_requests.until(now).map_or(until, |settled| until.min(settled));
         // Without a read of the lease, a candidate does not know its predecessor. So the first read must precede the
         // registration.
-        let registration = self.registration.as_mut().filter(|_| self.machine.has_looked());
+        let registration = self.registration.as_mut().filter(|_| self.machine.has_read());
         let until = match registration {
             Some(registration) if registration.due() <= now => {
                 return tokio::select! {
                     biased;
                     () = stopped(stopping) => false,
-                    () = registration.keep(&self.wall) => true,
+                    () = registration.maintain(&self.wall) => true,
                 };
             }
             Some(registration) => until.min(registration.due()),
@@ -123,7 +123,7 @@ impl ElectionTask {
     }
 
     /// Ends the term and releases the lease for the preferred candidate.
-    async fn make_way(&mut self) {
+    async fn yield_lease(&mut self) {
         let ElectionState { namespace, name, identity, .. } = &*self.state;
         tracing::info!(%namespace, %name, %identity, "releasing the lease for the preferred candidate");
         self.release().await;
@@ -131,12 +131,12 @@ impl ElectionTask {
     }
 
     /// Deletes the registration, so that the coordinator does not return the released lease to this candidate.
-    async fn withdraw(&mut self) {
+    async fn unregister(&mut self) {
         if let Some(registration) = self.registration.take() {
             if let Some(term) = &self.term {
                 term.fence.close();
             }
-            registration.withdraw().await;
+            registration.unregister().await;
             self.registration = Some(registration);
         }
     }
@@ -148,52 +148,52 @@ impl ElectionTask {
         let answered = tokio::select! {
             biased;
             () = stopped(stopping) => None,
-            answered = self.leases.send(&step, self.unanswered) => Some(answered),
+            result = self.leases.send(&step, self.last_unanswered) => Some(result),
         };
-        let goes_on = answered.is_some();
-        self.take(&step, sent, answered.unwrap_or(Answered { answer: Answer::None, problem: None }));
-        self.tell();
-        goes_on
+        let is_running = answered.is_some();
+        self.record_result(&step, sent, answered.unwrap_or(RequestResult { result: StepResult::NoResponse, problem: None }));
+        self.publish_term();
+        is_running
     }
 
-    fn take(&mut self, step: &Step, sent: Instant, Answered { answer, problem }: Answered) {
+    fn record_result(&mut self, step: &Step, sent: Instant, RequestResult { result, problem }: RequestResult) {
         let now = self.now();
         let is_leader = self.machine.term(now).is_some();
         let ElectionState { namespace, name, identity, .. } = &*self.state;
         if let Some(problem) = problem {
-            let is_news = self.state.troubles.add(problem.clone());
+            let is_new = self.state.troubles.add(problem.clone());
             if is_leader {
                 tracing::warn!(%namespace, %name, %identity, %problem, "cannot renew the lease; retrying");
-            } else if is_news {
+            } else if is_new {
                 tracing::warn!(%namespace, %name, %identity, %problem, "cannot use the lease; retrying");
             } else {
                 tracing::debug!(%namespace, %name, %identity, %problem, "cannot use the lease; retrying");
             }
         } else {
-            end_troubles(&self.state.troubles, step, &answer);
+            end_troubles(&self.state.troubles, step, &result);
         }
-        self.unanswered = answer == Answer::None;
+        self.last_unanswered = result == StepResult::NoResponse;
         let chance = self.state.environment.random() as f64 / u64::MAX as f64;
         match step {
-            Step::Get => self.machine.read(answer, sent, now, chance),
-            Step::Follow { .. } => self.machine.followed(answer, now),
+            Step::Get => self.machine.record_read(result, sent, now, chance),
+            Step::ReadHistory { .. } => self.machine.record_history(result, now),
             _ => {
-                if is_leader && !matches!(answer, Answer::Lease(_)) {
-                    self.state.took_the_slow_path();
+                if is_leader && !matches!(result, StepResult::Lease(_)) {
+                    self.state.count_slow_renewal();
                 }
-                self.machine.written(answer, sent, now, chance);
+                self.machine.record_write(result, sent, now, chance);
             }
         }
     }
 
     /// Starts, extends or ends the published term by the term of the machine.
-    fn tell(&mut self) {
+    fn publish_term(&mut self) {
         let now = self.now();
         let state = self.state.clone();
         let ElectionState { namespace, name, identity, .. } = &*state;
-        let held = self.machine.term(now).map(|held| (held.number, held.until));
+        let current = self.machine.term(now).map(|held| (held.number, held.until));
         if let Some(term) = self.term.clone() {
-            match held {
+            match current {
                 Some((number, until)) if number == term.number => {
                     term.fence.extend(until);
                     if term.fence.is_open() {
@@ -204,15 +204,15 @@ impl ElectionTask {
                 }
                 _ => {}
             }
-            self.unsettled.close(&term, &self.timing);
+            self.unanswered_requests.close(&term, &self.timing);
             tracing::warn!(%namespace, %name, %identity, "leadership lost: the lease may have expired or changed its \
              holder");
             self.term = None;
             self.record("stopped leading");
         }
-        let begins =
-            self.machine.term(now).filter(|_| self.term.is_none() && self.unsettled.until(self.now()).is_none());
-        let begins = begins.map(|held| ([held.number, held.token], held.until, held.uid.clone()));
+        let new_term =
+            self.machine.term(now).filter(|_| self.term.is_none() && self.unanswered_requests.until(self.now()).is_none());
+        let begins = new_term.map(|held| ([held.number, held.token], held.until, held.uid.clone()));
         if let Some((numbers, until, uid)) = begins {
             tracing::info!(%namespace, %name, %identity, "leadership acquired");
             state.troubles.clear();
@@ -221,7 +221,7 @@ impl ElectionTask {
             self.record("became leader");
         }
         let (term, holder) = (self.term.clone(), self.machine.holder());
-        self.state.standing.send_if_modified(|standing| {
+        self.state.status.send_if_modified(|standing| {
             let same = standing.term.as_ref().map(|term| term.number) == term.as_ref().map(|term| term.number)
                 && standing.holder.as_deref() == holder;
             standing.term = term;
@@ -231,7 +231,7 @@ impl ElectionTask {
     }
 
     /// Records an event about the lease.
-    fn record(&self, what: &str) {
+    fn record(&self, action: &str) {
         let Some(events) = &self.events else { return };
         let ElectionState { namespace, name, identity, .. } = &*self.state;
         let lease = ObjectReference {
@@ -242,44 +242,44 @@ impl ElectionTask {
             uid: self.uid.clone(),
             ..ObjectReference::default()
         };
-        events.publish(&lease, EventDraft::normal("LeaderElection", "Electing").note(format!("{identity} {what}")));
+        events.publish(&lease, EventDraft::normal("LeaderElection", "Electing").note(format!("{identity} {action}")));
     }
 
     /// Releases the lease if held. Returns true if the lease is free now.
     async fn release(&mut self) -> bool {
         let Some(term) = self.term.take() else {
             // A candidate that does not lead releases nothing, except with an injected fault.
-            return self.machine.gives_up_for_others() && self.give_up().await;
+            return self.machine.releases_unheld_lease() && self.release_lease().await;
         };
         let until = self.machine.term(self.now()).map(|held| held.until);
-        self.unsettled.close(&term, &self.timing);
-        self.state.standing.send_modify(|_| {});
+        self.unanswered_requests.close(&term, &self.timing);
+        self.state.status.send_modify(|_| {});
         self.record("stopped leading");
         let Some(until) = until else { return false };
-        if let Some(settled) = self.unsettled.until(self.now()) {
+        if let Some(settled) = self.unanswered_requests.until(self.now()) {
             // The server may still process unanswered requests, so no other leader may start before then.
             if settled >= until {
                 return false;
             }
             self.pause(settled.since(self.now())).await;
         }
-        self.give_up().await
+        self.release_lease().await
     }
 
     /// Writes an empty holder into the lease if held. Returns true on success.
-    async fn give_up(&mut self) -> bool {
+    async fn release_lease(&mut self) -> bool {
         // Makes at most two reads and two writes. After that the lease expires on its own.
         for _ in 0..4 {
             let Some(step) = self.machine.release(self.now(), self.wall()) else { return false };
             let sent = self.now();
-            let answered = self.leases.send(&step, self.unanswered).await;
-            if step != Step::Get && matches!(answered.answer, Answer::Lease(_)) {
+            let result = self.leases.send(&step, self.last_unanswered).await;
+            if step != Step::Get && matches!(result.result, StepResult::Lease(_)) {
                 let ElectionState { namespace, name, identity, .. } = &*self.state;
                 tracing::info!(%namespace, %name, %identity, "lease released");
-                self.take(&step, sent, answered);
+                self.record_result(&step, sent, result);
                 return true;
             }
-            self.take(&step, sent, answered);
+            self.record_result(&step, sent, result);
         }
         false
     }
@@ -305,13 +305,13 @@ impl ElectionTask {
 impl Drop for ElectionTask {
     /// Also runs if the runtime ended before the task. No caller may wait forever.
     fn drop(&mut self) {
-        self.state.standing.send_if_modified(|standing| {
-            let is_news = standing.over.is_none();
-            if is_news {
+        self.state.status.send_if_modified(|standing| {
+            let is_new = standing.stopped.is_none();
+            if is_new {
                 standing.term = None;
-                standing.over = Some(false);
+                standing.stopped = Some(false);
             }
-            is_news
+            is_new
         });
     }
 }

@@ -43,44 +43,44 @@ pub(super) struct RequestInfo<'a> {
 }
 
 impl RequestInfo<'_> {
-    /// Returns the trouble of a request without a usable response, for the reason `why`.
-    pub(super) fn failed(self, why: impl fmt::Display) -> ElectionTrouble {
-        self.trouble(None, &why.to_string())
+    /// Returns the trouble of a request without a usable response, with this `reason`.
+    pub(super) fn no_response(self, reason: impl fmt::Display) -> ElectionTrouble {
+        self.trouble(None, &reason.to_string())
     }
 
     /// Returns the trouble of a request that returned an error.
-    pub(super) fn answered(self, error: &kube::Error) -> ElectionTrouble {
+    pub(super) fn error_response(self, error: &kube::Error) -> ElectionTrouble {
         match error {
             kube::Error::Api(status) => self.trouble(Some(status.code), &self.rejected(status)),
-            error => self.failed(error),
+            error => self.no_response(error),
         }
     }
 
     fn rejected(self, Status { code, reason, message, details, .. }: &Status) -> String {
         let Self { verb, resource, namespace, .. } = self;
-        let answered = format!("{code} {reason}: {message}");
+        let status_text = format!("{code} {reason}: {message}");
         let kind = details.as_ref().map(|details| details.kind.as_str());
         let mut causes = details.iter().flat_map(|details| &details.causes);
         match code {
-            401 => format!("{answered}; the server does not accept the credentials of this program"),
+            401 => format!("{status_text}; the server does not accept the credentials of this program"),
             403 if causes.any(|cause| cause.reason == "NamespaceTerminating") => {
-                format!("{answered}; the namespace is being deleted")
+                format!("{status_text}; the namespace is being deleted")
             }
             403 => format!(
-                "{answered}; grant the verb `{verb}` on `{resource}` in the API group `{GROUP}` in the namespace \
+                "{status_text}; grant the verb `{verb}` on `{resource}` in the API group `{GROUP}` in the namespace \
                  `{namespace}`"
             ),
             404 if kind == Some("namespaces") => {
-                format!("{answered}; create the namespace `{namespace}`, or name another one")
+                format!("{status_text}; create the namespace `{namespace}`, or name another one")
             }
-            _ => answered,
+            _ => status_text,
         }
     }
 
-    fn trouble(self, code: Option<u16>, why: &str) -> ElectionTrouble {
+    fn trouble(self, code: Option<u16>, reason: &str) -> ElectionTrouble {
         let Self { verb, resource, namespace, name } = self;
         let name = name.map_or_else(String::new, |name| format!(" {name}"));
-        let message = format!("cannot {verb} {resource}.{GROUP}{name} in namespace {namespace}: {why}");
+        let message = format!("cannot {verb} {resource}.{GROUP}{name} in namespace {namespace}: {reason}");
         ElectionTrouble { verb, resource, code, message }
     }
 }
@@ -127,9 +127,9 @@ mod tests {
     use super::*;
 
     fn of(verb: &'static str, code: u16) -> ElectionTrouble {
-        let asked = RequestInfo { verb, resource: "leases", namespace: "default", name: Some("it") };
+        let info = RequestInfo { verb, resource: "leases", namespace: "default", name: Some("it") };
         let status = Status { code, reason: "Forbidden".into(), message: "no".into(), ..Status::default() };
-        asked.answered(&kube::Error::Api(Box::new(status)))
+        info.error_response(&kube::Error::Api(Box::new(status)))
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::allowance::Allowance;
 use super::draft::EventDraft;
 use super::key::{EventKey, SimilarityKey, checked};
 use super::lru::LruMap;
-use super::names::{MAX_NOTE, cut, event_name};
+use super::names::{MAX_NOTE, truncated, event_name};
 use super::outcome::{Rejection, RequestOutcome};
 use super::pacer::Pacer;
 use super::reporter::Reporter;
@@ -40,19 +40,19 @@ pub(super) enum Recorded {
 /// Next action of the sender.
 #[derive(Debug, PartialEq)]
 pub(super) enum Next {
-    /// Send this request, and pass its outcome with this number to [`Correlator::answered`].
+    /// Send this request, and pass its outcome with this number to [`Correlator::on_outcome`].
     Send(u64, EventRequest),
     /// Wait for a recording, a response, or this instant.
     Wait(Option<Instant>),
     /// Nothing remains to be sent.
-    Over,
+    Done,
 }
 
 /// Recordings that were abandoned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Abandoned {
     /// The object of these events.
-    pub(super) about: String,
+    pub(super) object: String,
     pub(super) reason: Cow<'static, str>,
     pub(super) count: u64,
     /// The rejection. None if no response was final.
@@ -87,7 +87,7 @@ pub(super) struct Correlator {
     flushing: u64,
     is_closed: bool,
     /// Deadline after which the remaining events are abandoned.
-    until: Option<Instant>,
+    deadline: Option<Instant>,
     /// Number of recordings abandoned at the deadline.
     abandoned: u64,
     stats: EventStats,
@@ -95,7 +95,7 @@ pub(super) struct Correlator {
 
 impl Correlator {
     pub(super) fn new(reporter: Reporter, settings: EventSettings) -> Self {
-        let settings = settings.sane();
+        let settings = settings.normalized();
         Self {
             reporter,
             settings,
@@ -113,7 +113,7 @@ impl Correlator {
             named: 0,
             flushing: 0,
             is_closed: false,
-            until: None,
+            deadline: None,
             abandoned: 0,
             stats: EventStats::default(),
         }
@@ -138,8 +138,8 @@ impl Correlator {
             }
         };
         // Expired series end before the lookup, so that they do not accept the recording.
-        self.end_overdue(at.now);
-        let is_combined = self.is_one_too_many(&similarity, &note, at.now);
+        self.close_expired(at.now);
+        let is_combined = self.must_combine(&similarity, &note, at.now);
         self.stats.combined += u64::from(is_combined);
         let (key, note) = if is_combined {
             // A combined event has no note in its key, so all similar events count in one series.
@@ -159,13 +159,13 @@ impl Correlator {
             self.stats.filtered += 1;
             return Recorded::Filtered;
         }
-        self.begin(key, note, at);
+        self.start_series(key, note, at);
         Recorded::Queued
     }
 
-    fn is_one_too_many(&mut self, similarity: &SimilarityKey, note: &str, now: Instant) -> bool {
+    fn must_combine(&mut self, similarity: &SimilarityKey, note: &str, now: Instant) -> bool {
         let (similarity, note) = (self.hasher.hash_one(similarity), self.hasher.hash_one(note));
-        self.similar.get_or_default(similarity).is_one_too_many(note, now, &self.settings)
+        self.similar.get_or_default(similarity).must_combine(note, now, &self.settings)
     }
 
     fn is_allowed(&mut self, similarity: &SimilarityKey, now: Instant) -> bool {
@@ -190,7 +190,7 @@ impl Correlator {
     }
 
     /// Starts a series for a new event.
-    fn begin(&mut self, key: EventKey, note: Option<String>, at: RecordTime) {
+    fn start_series(&mut self, key: EventKey, note: Option<String>, at: RecordTime) {
         // The series with the oldest use is closed early. Its undelivered count is still sent.
         while self.open.len() >= self.settings.series
             && let Some((_, &longest_ago)) = self.by_use.first_key_value()
@@ -200,7 +200,7 @@ impl Correlator {
         let nanoseconds = u64::try_from(at.wall.as_nanosecond()).unwrap_or_default();
         let name = self.next_name(&key, nanoseconds);
         let note = note.map(|mut note| {
-            note.truncate(cut(&note, MAX_NOTE).len());
+            note.truncate(truncated(&note, MAX_NOTE).len());
             note
         });
         self.numbers += 1;
@@ -245,7 +245,7 @@ impl Correlator {
     }
 
     /// Closes all series without a recent recording.
-    pub(super) fn end_overdue(&mut self, now: Instant) {
+    pub(super) fn close_expired(&mut self, now: Instant) {
         while let Some((end, number)) = self.first_end()
             && end <= now
         {
@@ -256,17 +256,17 @@ impl Correlator {
     /// Returns the series that ends first if no recording arrives, with the time of that end.
     fn first_end(&self) -> Option<(Instant, u64)> {
         let (_, number) = self.by_use.first_key_value()?;
-        Some((self.series.get(number)?.last_at + self.settings.finish, *number))
+        Some((self.series.get(number)?.last_at + self.settings.series_timeout, *number))
     }
 
     /// Returns the next action.
     pub(super) fn next(&mut self, now: Instant) -> Next {
-        self.end_overdue(now);
-        if self.is_closed && (self.left() == 0 || self.until.is_some_and(|until| until <= now)) {
+        self.close_expired(now);
+        if self.is_closed && (self.undelivered() == 0 || self.deadline.is_some_and(|until| until <= now)) {
             self.abandon();
-            return Next::Over;
+            return Next::Done;
         }
-        let has_room = self.sending < self.pace.at_once(&self.settings);
+        let has_room = self.sending < self.pace.max_concurrent(&self.settings);
         let is_paused = now < self.pace.until();
         if has_room
             && !is_paused
@@ -279,20 +279,20 @@ impl Correlator {
         }
         let paused = (has_room && !self.waiting.is_empty()).then(|| self.pace.until());
         let end = self.first_end().map(|(end, _)| end);
-        Next::Wait([paused, end, self.until].into_iter().flatten().min())
+        Next::Wait([paused, end, self.deadline].into_iter().flatten().min())
     }
 
     /// Processes the outcome of a request. `random` chooses the length of a pause.
-    pub(super) fn answered(
+    pub(super) fn on_outcome(
         &mut self,
         number: u64,
-        answer: RequestOutcome,
+        outcome: RequestOutcome,
         now: Instant,
         random: u64,
     ) -> Option<Abandoned> {
         let series = self.series.get_mut(&number)?;
         self.sending -= 1;
-        let (then, rejection) = match answer {
+        let (then, rejection) = match outcome {
             RequestOutcome::Accepted => {
                 let requests = if series.exists() { &mut self.stats.patches } else { &mut self.stats.creates };
                 *requests += 1;
@@ -301,19 +301,19 @@ impl Correlator {
             RequestOutcome::Missing => (series.on_not_found(), Some(Rejection { code: 404, ..Rejection::default() })),
             RequestOutcome::Exists if !series.exists() => (series.on_already_exists(), None),
             RequestOutcome::Exists => (AfterResponse::RetryLater, None),
-            RequestOutcome::Later { code, asked } => {
+            RequestOutcome::RetryLater { code, retry_after } => {
                 // Code 429 guarantees that the server did not process the request.
                 // Any other code may come from a proxy after the server processed the request.
                 if code != Some(429) {
                     series.mark_outcome_unknown();
                 }
-                self.pace.failed(asked, now, random, &self.settings);
+                self.pace.record_failure(retry_after, now, random, &self.settings);
                 (AfterResponse::RetryLater, None)
             }
             RequestOutcome::Rejected(rejection) => (AfterResponse::Abandon, Some(rejection)),
         };
         // A series that fails repeatedly must not occupy the queue forever.
-        let is_last = series.tries >= self.settings.tries;
+        let is_last = series.attempts >= self.settings.max_attempts;
         match then {
             AfterResponse::Acknowledged => {
                 self.acknowledged(number, now);
@@ -343,7 +343,7 @@ impl Correlator {
 
     /// Records that the server has the counts of the last request.
     fn acknowledged(&mut self, number: u64, now: Instant) {
-        self.pace.well();
+        self.pace.record_success();
         let Some(series) = self.series.get_mut(&number) else { return };
         self.stats.delivered += series.acknowledge(now);
         // A flush waits for this series, or the series no longer accepts recordings.
@@ -363,7 +363,7 @@ impl Correlator {
         let count = series.undelivered();
         self.stats.failed += count;
         let SimilarityKey { regarding, reason, .. } = &series.key.similarity;
-        Some(Abandoned { about: regarding.to_string(), reason: reason.clone(), count, rejection })
+        Some(Abandoned { object: regarding.to_string(), reason: reason.clone(), count, rejection })
     }
 
     /// Queues all series with undelivered counts, and cancels pauses. Returns the number of the last recording.
@@ -372,7 +372,7 @@ impl Correlator {
         for number in idle {
             self.queue(number);
         }
-        self.pace.hurry();
+        self.pace.cancel_pause();
         self.flushing = self.stats.recorded;
         // A recording number, not an instant: recordings after this call do not delay the flush.
         self.flushing
@@ -384,24 +384,24 @@ impl Correlator {
 
     /// Returns true if no recording up to `last` is undelivered.
     pub(super) fn is_flushed(&self, last: u64) -> bool {
-        self.left() == 0
+        self.undelivered() == 0
             || self.series.values().all(|series| series.undelivered() == 0 || series.first_undelivered > last)
     }
 
     /// Stops recording. The remaining events are sent until the deadline.
     pub(super) fn close_by(&mut self, until: Instant) {
         self.is_closed = true;
-        self.until = Some(self.until.map_or(until, |earlier| earlier.min(until)));
+        self.deadline = Some(self.deadline.map_or(until, |earlier| earlier.min(until)));
         // Each close queues the undelivered counts, so a stop delivers as much as a flush.
         while let Some((_, &number)) = self.by_use.first_key_value() {
             self.close(number);
         }
-        self.pace.hurry();
+        self.pace.cancel_pause();
     }
 
     fn abandon(&mut self) {
-        self.abandoned += self.left();
-        self.stats.dropped += self.left();
+        self.abandoned += self.undelivered();
+        self.stats.dropped += self.undelivered();
         self.series.clear();
         self.waiting.clear();
         self.sending = 0;
@@ -413,13 +413,13 @@ impl Correlator {
     }
 
     /// Returns the number of undelivered recordings.
-    pub(super) fn left(&self) -> u64 {
+    pub(super) fn undelivered(&self) -> u64 {
         let EventStats { recorded, delivered, filtered, dropped, failed, .. } = self.stats;
         recorded - delivered - filtered - dropped - failed
     }
 
     pub(super) fn stats(&self) -> EventStats {
-        EventStats { waiting: self.left(), queued: self.waiting.len(), series: self.open.len(), ..self.stats }
+        EventStats { waiting: self.undelivered(), queued: self.waiting.len(), series: self.open.len(), ..self.stats }
     }
 
     /// Open series by number, the least recently used first.

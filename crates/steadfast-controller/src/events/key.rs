@@ -6,7 +6,7 @@ use std::fmt;
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::draft::{EventDraft, EventType};
-use super::names::{MAX_NOTE, MAX_WORD, cut, is_subdomain};
+use super::names::{MAX_NOTE, MAX_WORD, truncated, is_subdomain};
 
 /// Namespace of events about cluster-scoped objects (`metav1.NamespaceDefault`).
 const DEFAULT_NAMESPACE: &str = "default";
@@ -120,16 +120,16 @@ pub(super) fn checked(regarding: ObjectReference, draft: EventDraft) -> Result<(
     if [Some(&regarding), related.as_ref()].into_iter().flatten().any(ReferenceKey::is_too_long) {
         return Err(Invalid("the reference to the object has a part of more than 1,024 bytes"));
     }
-    note.truncate(cut(&note, MAX_NOTE).len());
+    note.truncate(truncated(&note, MAX_NOTE).len());
     let (reason, action) = (word(reason), word(action));
     Ok((SimilarityKey { kind, reason, action, regarding, related }, note))
 }
 
 fn word(word: Cow<'static, str>) -> Cow<'static, str> {
     match word {
-        Cow::Borrowed(word) => Cow::Borrowed(cut(word, MAX_WORD)),
+        Cow::Borrowed(word) => Cow::Borrowed(truncated(word, MAX_WORD)),
         Cow::Owned(mut word) => {
-            word.truncate(cut(&word, MAX_WORD).len());
+            word.truncate(truncated(&word, MAX_WORD).len());
             Cow::Owned(word)
         }
     }

@@ -44,7 +44,7 @@ impl Recorders {
             vec![("delivered", delivered), ("filtered", filtered), ("dropped", dropped), ("failed", failed)]
         })?;
         counter("steadfast_events_requests", "Requests for events, by outcome", "result", &|stats| {
-            vec![("created", stats.creates), ("patched", stats.patches), ("again", stats.retries)]
+            vec![("created", stats.creates), ("patched", stats.patches), ("retried", stats.retries)]
         })?;
         let mut plain = |name, help, kind: MetricType, sample: fn(&EventStats) -> u64| {
             let mut encoder = encoder.encode_descriptor(name, help, None, kind)?;

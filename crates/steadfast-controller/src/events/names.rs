@@ -15,23 +15,23 @@ const MAX_NAME: usize = 253;
 /// Maximum length of a qualified name after its prefix in bytes (`qualifiedNameMaxLength`).
 const MAX_QUALIFIED: usize = 63;
 
-/// Returns the longest prefix of `text` with at most `most` bytes and complete characters.
-pub(super) fn cut(text: &str, most: usize) -> &str {
-    let mut end = most.min(text.len());
+/// Returns the longest prefix of `text` with at most `max_bytes` bytes and complete characters.
+pub(super) fn truncated(text: &str, max_bytes: usize) -> &str {
+    let mut end = max_bytes.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;
     }
     &text[..end]
 }
 
-/// Returns the name of an event about the object `about`, like client-go: the name and a hexadecimal number.
+/// Returns the name of an event about the object `object_name`, like client-go: the name and a hexadecimal number.
 ///
 /// Some object names are invalid in event names, for example `system:node`. Invalid characters are replaced, so that the
 /// name still shows the object; client-go uses a random name instead.
-pub(super) fn event_name(about: &str, number: u64) -> String {
+pub(super) fn event_name(object_name: &str, number: u64) -> String {
     let number = format!("{number:x}");
     let mut stem = String::with_capacity(MAX_NAME);
-    for label in about.split('.') {
+    for label in object_name.split('.') {
         let label: String = label.chars().map(plain).collect();
         let label = label.trim_matches('-');
         if !label.is_empty() {
@@ -83,11 +83,11 @@ mod tests {
 
     #[test]
     fn cut_keeps_whole_characters() {
-        assert_eq!(cut("abc", 3), "abc");
-        assert_eq!(cut("abcd", 3), "abc");
-        assert_eq!(cut("aéé", 4), "aé");
-        assert_eq!(cut("é", 1), "");
-        assert_eq!(cut("", 0), "");
+        assert_eq!(truncated("abc", 3), "abc");
+        assert_eq!(truncated("abcd", 3), "abc");
+        assert_eq!(truncated("aéé", 4), "aé");
+        assert_eq!(truncated("é", 1), "");
+        assert_eq!(truncated("", 0), "");
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
 
         #[test]
         fn cut_returns_longest_fitting_prefix(text in ".{0,50}", most in 0..100_usize) {
-            let kept = cut(&text, most);
+            let kept = truncated(&text, most);
             prop_assert!(text.starts_with(kept) && kept.len() <= most);
             let next = text[kept.len()..].chars().next();
             prop_assert!(next.is_none_or(|next| kept.len() + next.len_utf8() > most));

@@ -13,11 +13,11 @@ pub(super) enum RequestOutcome {
     /// An event of this name exists (409, `AlreadyExists`).
     Exists,
     /// Temporary failure. The server may have processed the request, unless the code rules this out.
-    Later {
+    RetryLater {
         /// HTTP code of the response. None without a response.
         code: Option<u16>,
         /// Pause that the server requested.
-        asked: Option<Duration>,
+        retry_after: Option<Duration>,
     },
     /// Permanent failure.
     Rejected(Rejection),

@@ -1,6 +1,6 @@
 //! Reporter of events.
 
-use super::names::{MAX_INSTANCE, cut, is_qualified};
+use super::names::{MAX_INSTANCE, truncated, is_qualified};
 
 /// Reporter of events: a controller and one of its instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ impl Reporter {
             return Err(InvalidReporter { controller });
         }
         let instance = instance.filter(|instance| !instance.is_empty()).unwrap_or_else(|| of_this_host(&controller));
-        let instance = cut(&instance, MAX_INSTANCE).to_owned();
+        let instance = truncated(&instance, MAX_INSTANCE).to_owned();
         Ok(Self { controller, instance })
     }
 }

@@ -15,14 +15,14 @@ use super::outcome::{Rejection, RequestOutcome};
 use super::series::EventRequest;
 
 /// Maximum number of bytes read from a response: an event, or a rejection.
-const MAX_ANSWER: usize = 64 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// Sends a request. Returns its number with the outcome.
-pub(super) async fn sent(connection: Connection, number: u64, order: EventRequest) -> (u64, RequestOutcome) {
-    (number, send(&connection, &order).await)
+pub(super) async fn send(connection: Connection, number: u64, order: EventRequest) -> (u64, RequestOutcome) {
+    (number, send_request(&connection, &order).await)
 }
 
-async fn send(connection: &Connection, order: &EventRequest) -> RequestOutcome {
+async fn send_request(connection: &Connection, order: &EventRequest) -> RequestOutcome {
     let at = |namespace: Option<&str>| Request::new(Event::url_path(&(), namespace));
     let request = match order {
         EventRequest::Create(event) => serde_json::to_vec(event)
@@ -36,28 +36,28 @@ async fn send(connection: &Connection, order: &EventRequest) -> RequestOutcome {
     // A repeated attempt would fail again.
     let Ok(request) = request else { return RequestOutcome::Rejected(Rejection::default()) };
     // kube's client would retry on its own; here all events must pause while the server is busy.
-    let answer = match connection.send(request.map(Body::from)).await {
+    let response = match connection.send(request.map(Body::from)).await {
         Ok(answer) => answer,
         Err(error) => {
             tracing::debug!(server = connection.server(), %error, "an event was not sent");
-            return RequestOutcome::Later { code: None, asked: None };
+            return RequestOutcome::RetryLater { code: None, retry_after: None };
         }
     };
-    let code = answer.status().as_u16();
+    let code = response.status().as_u16();
     // Only a number of seconds is supported. API servers send no dates here.
-    let asked = answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.trim().parse().ok());
     // Reads to the end, so that the connection stays usable.
-    let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
+    let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
     let body = body.map(Collected::to_bytes).unwrap_or_default();
-    judge(code, asked.map(Duration::from_secs), &body)
+    outcome_of(code, retry_after.map(Duration::from_secs), &body)
 }
 
 /// Maps a response to an outcome. Permanent failures match client-go's, except for temporary rejections.
-fn judge(code: u16, asked: Option<Duration>, body: &[u8]) -> RequestOutcome {
+fn outcome_of(code: u16, retry_after: Option<Duration>, body: &[u8]) -> RequestOutcome {
     match code {
         200..=299 => return RequestOutcome::Accepted,
         // Credentials may be renewed, and a timed-out request may succeed later.
-        401 | 408 | 429 | 500..=599 => return RequestOutcome::Later { code: Some(code), asked },
+        401 | 408 | 429 | 500..=599 => return RequestOutcome::RetryLater { code: Some(code), retry_after },
         404 => return RequestOutcome::Missing,
         _ => {}
     }
@@ -66,7 +66,7 @@ fn judge(code: u16, asked: Option<Duration>, body: &[u8]) -> RequestOutcome {
         return if status.is_already_exists() {
             RequestOutcome::Exists
         } else {
-            RequestOutcome::Later { code: Some(code), asked }
+            RequestOutcome::RetryLater { code: Some(code), retry_after }
         };
     }
     let causes = status.details.map(|details| details.causes).unwrap_or_default();
@@ -85,23 +85,23 @@ mod tests {
             "kind": "Status", "status": "Failure", "code": code, "reason": reason, "details": details,
             "message": "Event \"a\" is invalid: note: Invalid value: \"the password is 1234\"",
         });
-        judge(code, None, body.to_string().as_bytes())
+        outcome_of(code, None, body.to_string().as_bytes())
     }
 
     #[test]
     fn temporary_codes_are_retried() {
         for code in [401, 408, 429, 500, 502, 503, 504] {
-            let asked = Some(Duration::from_secs(3));
-            assert_eq!(judge(code, asked, b"overloaded"), RequestOutcome::Later { code: Some(code), asked });
+            let retry_after = Some(Duration::from_secs(3));
+            assert_eq!(outcome_of(code, retry_after, b"overloaded"), RequestOutcome::RetryLater { code: Some(code), retry_after });
         }
-        assert_eq!(status(409, "Conflict", &json!({})), RequestOutcome::Later { code: Some(409), asked: None });
+        assert_eq!(status(409, "Conflict", &json!({})), RequestOutcome::RetryLater { code: Some(409), retry_after: None });
     }
 
     #[test]
     fn existing_and_missing_are_distinguished() {
         assert_eq!(status(409, "AlreadyExists", &json!({})), RequestOutcome::Exists);
-        assert_eq!(judge(404, None, b"404 page not found"), RequestOutcome::Missing);
-        assert_eq!(judge(201, None, b"{}"), RequestOutcome::Accepted);
+        assert_eq!(outcome_of(404, None, b"404 page not found"), RequestOutcome::Missing);
+        assert_eq!(outcome_of(201, None, b"{}"), RequestOutcome::Accepted);
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
         };
         assert_eq!(rejection.to_string(), "422 Invalid: note");
         assert!(!format!("{rejection:?}").contains("1234"));
-        let RequestOutcome::Rejected(rejection) = judge(413, None, b"too large") else {
+        let RequestOutcome::Rejected(rejection) = outcome_of(413, None, b"too large") else {
             panic!("the event is rejected")
         };
         assert_eq!(rejection.to_string(), "413");

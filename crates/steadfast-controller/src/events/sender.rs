@@ -8,7 +8,7 @@ use futures::stream::FuturesUnordered;
 use steadfast::environment::Instant;
 
 use super::correlate::Next;
-use super::request::sent;
+use super::request::send;
 use super::shared::Shared;
 
 /// Sends recorded events until the recorder ends.
@@ -17,9 +17,9 @@ pub(super) async fn send_all(shared: Arc<Shared>) {
     loop {
         let until = loop {
             match shared.next() {
-                Next::Send(number, order) => in_flight.push(sent(shared.connection.clone(), number, order)),
+                Next::Send(number, order) => in_flight.push(send(shared.connection.clone(), number, order)),
                 Next::Wait(until) => break until,
-                Next::Over => return,
+                Next::Done => return,
             }
         };
         tokio::select! {

@@ -63,7 +63,7 @@ pub(super) struct Series {
     exists: bool,
     /// True if a create request had no response, so the server may have the event.
     may_exist: bool,
-    pub(super) tries: u32,
+    pub(super) attempts: u32,
     pub(super) state: SeriesState,
     /// True if the series accepts recordings.
     pub(super) is_open: bool,
@@ -104,7 +104,7 @@ impl Series {
             first_undelivered_after: number,
             exists: false,
             may_exist: false,
-            tries: 0,
+            attempts: 0,
             state: SeriesState::Idle,
             is_open: true,
             last_use: 0,
@@ -129,10 +129,10 @@ impl Series {
     /// Returns true if the count should be sent: after it has doubled since the last acknowledged request, or after the
     /// refresh interval.
     pub(super) fn is_due(&self, now: Instant, settings: &EventSettings) -> bool {
-        // A patch at each doubling of the count limits requests to a logarithmic number; `refresh` keeps the event
+        // A patch at each doubling of the count limits requests to a logarithmic number; `refresh_interval` keeps the event
         // alive.
         let is_behind =
-            self.count >= self.acknowledged.saturating_mul(2) || now.since(self.acknowledged_at) >= settings.refresh;
+            self.count >= self.acknowledged.saturating_mul(2) || now.since(self.acknowledged_at) >= settings.refresh_interval;
         self.undelivered() > 0 && is_behind
     }
 
@@ -142,7 +142,7 @@ impl Series {
         // The response acknowledges this count, not recordings that arrive while the request is in flight.
         self.in_flight_count = self.count;
         self.first_undelivered_after = next;
-        self.tries += 1;
+        self.attempts += 1;
         let namespace = self.key.similarity.regarding.events_namespace().to_owned();
         match self.series() {
             Some(series) if self.exists => EventRequest::Patch { namespace, name: self.name.clone(), series },
@@ -181,7 +181,7 @@ impl Series {
         let newly_delivered = self.in_flight_count - self.acknowledged;
         (self.acknowledged, self.acknowledged_at) = (self.in_flight_count, now);
         self.first_undelivered = self.first_undelivered_after;
-        (self.exists, self.may_exist, self.tries) = (true, false, 0);
+        (self.exists, self.may_exist, self.attempts) = (true, false, 0);
         self.state = SeriesState::Idle;
         newly_delivered
     }

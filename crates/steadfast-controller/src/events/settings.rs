@@ -13,13 +13,13 @@ pub struct EventSettings {
     /// Maximum number of series that count repeated events. Defaults to 4,096, like client-go's `maxLruCacheEntries`.
     pub series: usize,
     /// Time without a recording after which a series ends. Defaults to 6 min, like client-go's `finishTime`.
-    pub finish: Duration,
+    pub series_timeout: Duration,
     /// Maximum age of the server's count while a series continues. The server deletes events an hour after their last
     /// change. Defaults to 30 min, like client-go's `refreshTime`.
-    pub refresh: Duration,
+    pub refresh_interval: Duration,
     /// Number from which on similar events are combined. Similar events differ only in their notes. Defaults to 10,
     /// like client-go's `defaultAggregateMaxEvents`.
-    pub similar: usize,
+    pub max_separate_similar: usize,
     /// Time without a similar event after which counting restarts. Defaults to 600 s, like client-go's
     /// `defaultAggregateIntervalInSeconds`.
     pub similar_within: Duration,
@@ -29,12 +29,12 @@ pub struct EventSettings {
     /// client-go's `defaultSpamQPS`.
     pub refill: Duration,
     /// Maximum number of attempts per event. Defaults to 12, like client-go's `maxTriesPerEvent`.
-    pub tries: u32,
+    pub max_attempts: u32,
     /// Maximum pause after the first failure. Doubles with each further failure; the minimum is half of the maximum.
     /// Defaults to 1 s.
-    pub first_wait: Duration,
+    pub initial_pause: Duration,
     /// Maximum pause, even if the server requests a longer one. Defaults to 60 s.
-    pub longest_wait: Duration,
+    pub max_pause: Duration,
     /// Maximum number of concurrent requests while the server is healthy. Defaults to 8; client-go 0.37 has no limit.
     pub concurrency: usize,
 }
@@ -44,15 +44,15 @@ impl Default for EventSettings {
         Self {
             queue: 1000,
             series: 4096,
-            finish: Duration::from_secs(6 * 60),
-            refresh: Duration::from_secs(30 * 60),
-            similar: 10,
+            series_timeout: Duration::from_secs(6 * 60),
+            refresh_interval: Duration::from_secs(30 * 60),
+            max_separate_similar: 10,
             similar_within: Duration::from_secs(600),
             burst: 25,
             refill: Duration::from_secs(300),
-            tries: 12,
-            first_wait: Duration::from_secs(1),
-            longest_wait: Duration::from_secs(60),
+            max_attempts: 12,
+            initial_pause: Duration::from_secs(1),
+            max_pause: Duration::from_secs(60),
             concurrency: 8,
         }
     }
@@ -60,13 +60,13 @@ impl Default for EventSettings {
 
 impl EventSettings {
     /// Raises zero limits to 1.
-    pub(super) fn sane(self) -> Self {
+    pub(super) fn normalized(self) -> Self {
         Self {
             queue: self.queue.max(1),
             series: self.series.max(1),
-            similar: self.similar.max(1),
+            max_separate_similar: self.max_separate_similar.max(1),
             burst: self.burst.max(1),
-            tries: self.tries.max(1),
+            max_attempts: self.max_attempts.max(1),
             concurrency: self.concurrency.max(1),
             ..self
         }

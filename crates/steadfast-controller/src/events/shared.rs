@@ -85,8 +85,8 @@ impl Shared {
             (Recorded::Dropped, Some(count)) => {
                 tracing::warn!(server, count, "events dropped: the recorder is stopped, or the queue is full");
             }
-            (Recorded::Invalid(why), Some(count)) => {
-                tracing::warn!(%reason, why, count, "events not sent: the server would reject them");
+            (Recorded::Invalid(violation), Some(count)) => {
+                tracing::warn!(%reason, violation, count, "events not sent: the server would reject them");
             }
             _ => {}
         }
@@ -95,7 +95,7 @@ impl Shared {
     pub(super) fn next(&self) -> Next {
         let mut state = self.lock();
         let next = state.correlator.next(self.now());
-        if next == Next::Over {
+        if next == Next::Done {
             state.is_over = true;
             self.progress.notify_waiters();
         }
@@ -106,7 +106,7 @@ impl Shared {
         let random = self.environment().random();
         let mut state = self.lock();
         let now = self.now();
-        let abandoned_events = state.correlator.answered(number, answer, now, random);
+        let abandoned_events = state.correlator.on_outcome(number, answer, now, random);
         // The throttle runs under the lock. The log line is written after the lock is released.
         let count = abandoned_events.as_ref().and_then(|abandoned_events| state.failed.of(abandoned_events.count, now));
         drop(state);
@@ -119,21 +119,21 @@ impl Shared {
     /// Logs abandoned events. `count` is the number since the last log line, if a line should be logged now.
     fn tell(&self, abandoned_events: &Abandoned, count: Option<u64>) {
         let server = self.connection.server();
-        let Abandoned { about, reason, rejection, .. } = abandoned_events;
+        let Abandoned { object, reason, rejection, .. } = abandoned_events;
         match (rejection, count) {
             (Some(rejection), _) if rejection.is_ending => {
-                tracing::debug!(server, about, %reason, "event not sent: its namespace is being deleted");
+                tracing::debug!(server, object, %reason, "event not sent: its namespace is being deleted");
             }
             (_, None) => {}
             (Some(rejection), Some(count)) if rejection.code == 403 => tracing::warn!(
-                server, about, %reason, %rejection, count,
+                server, object, %reason, %rejection, count,
                 "the server rejects events; grant create and patch on events in events.k8s.io, in the object's namespace"
             ),
             (Some(rejection), Some(count)) => {
-                tracing::warn!(server, about, %reason, %rejection, count, "events abandoned: the server rejects them");
+                tracing::warn!(server, object, %reason, %rejection, count, "events abandoned: the server rejects them");
             }
             (None, Some(count)) => tracing::warn!(
-                server, about, %reason, count,
+                server, object, %reason, count,
                 "events abandoned: all attempts failed"
             ),
         }
@@ -145,7 +145,7 @@ impl Shared {
         state.is_over || state.correlator.is_flushed(last)
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.lock().is_over
     }
 

@@ -20,7 +20,7 @@ impl Similar {
     ///
     /// The first nine events stay separate. client-go evicts any of its ten notes at each further event, so that one of
     /// the first nine events may be combined later.
-    pub(super) fn is_one_too_many(&mut self, note: u64, now: Instant, settings: &EventSettings) -> bool {
+    pub(super) fn must_combine(&mut self, note: u64, now: Instant, settings: &EventSettings) -> bool {
         if now.since(self.last) > settings.similar_within {
             self.own.clear();
         }
@@ -28,7 +28,7 @@ impl Similar {
         if self.own.contains(&note) {
             return false;
         }
-        if self.own.len() + 1 >= settings.similar {
+        if self.own.len() + 1 >= settings.max_separate_similar {
             return true;
         }
         self.own.push(note);

@@ -22,7 +22,7 @@ use super::settings::EventSettings;
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
-const LATER: RequestOutcome = RequestOutcome::Later { code: None, asked: None };
+const LATER: RequestOutcome = RequestOutcome::RetryLater { code: None, retry_after: None };
 
 /// Recorder with scripted responses.
 struct Script {
@@ -67,7 +67,7 @@ impl Script {
     fn sent(&mut self) -> Vec<String> {
         let mut sent = Vec::new();
         while let Next::Send(number, order) = self.correlator.next(self.now()) {
-            sent.push(told(&order));
+            sent.push(describe(&order));
             self.in_flight.push((number, order));
         }
         sent
@@ -76,7 +76,7 @@ impl Script {
     /// Responds to the first request in flight.
     fn answer(&mut self, answer: RequestOutcome) -> Option<Abandoned> {
         let (number, _) = self.in_flight.remove(0);
-        self.correlator.answered(number, answer, self.now(), u64::MAX)
+        self.correlator.on_outcome(number, answer, self.now(), u64::MAX)
     }
 
     /// Sends and accepts all requests until none remains.
@@ -108,7 +108,7 @@ impl Script {
         let Next::Send(number, EventRequest::Create(event)) = self.correlator.next(self.now()) else {
             panic!("no create request")
         };
-        self.correlator.answered(number, RequestOutcome::Accepted, self.now(), 0);
+        self.correlator.on_outcome(number, RequestOutcome::Accepted, self.now(), 0);
         *event
     }
 
@@ -131,7 +131,7 @@ fn pod(name: &str) -> ObjectReference {
 }
 
 /// Describes a request: object, note and count.
-fn told(order: &EventRequest) -> String {
+fn describe(order: &EventRequest) -> String {
     match order {
         EventRequest::Create(event) => {
             let times = event.series.as_ref().map_or(1, |series| series.count);

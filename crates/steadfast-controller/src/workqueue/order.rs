@@ -26,7 +26,7 @@ pub(super) struct Order {
     levels: BTreeMap<Priority, PriorityLevel>,
     len: usize,
     sequence: u64,
-    passed: u32,
+    consecutive_urgent: u32,
 }
 
 /// Position of a number.
@@ -108,7 +108,7 @@ impl Order {
     /// Returns the next number and its position.
     pub(super) fn next(&self) -> Option<(Position, u32)> {
         let (&urgent, level) = self.levels.last_key_value()?;
-        if self.passed < MAX_CONSECUTIVE_URGENT {
+        if self.consecutive_urgent < MAX_CONSECUTIVE_URGENT {
             return level.first(urgent);
         }
         // After 16 urgent keys in a row, the oldest other key runs, so that low priorities are not starved.
@@ -121,7 +121,7 @@ impl Order {
         let is_urgent = self.levels.last_key_value().is_some_and(|(urgent, _)| *urgent == position.priority);
         // If no less urgent number waits, no number was passed over.
         let passes = is_urgent && self.levels.len() > 1;
-        self.passed = if passes { self.passed + 1 } else { 0 };
+        self.consecutive_urgent = if passes { self.consecutive_urgent + 1 } else { 0 };
         if let Some(level) = self.levels.get_mut(&position.priority)
             && let Some(group) = level.groups.get_mut(&position.group)
         {

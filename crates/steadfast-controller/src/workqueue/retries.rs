@@ -9,34 +9,34 @@ use steadfast::environment::Instant;
 pub struct RetrySettings {
     /// Maximum delay after the first failure. Doubles with each further failure. The minimum delay is half of the maximum.
     /// Defaults to 5 ms.
-    pub first: Duration,
+    pub initial_delay: Duration,
     /// Maximum delay after any failure. Defaults to 1,000 s.
-    pub ceiling: Duration,
+    pub max_delay: Duration,
 }
 
 impl Default for RetrySettings {
     /// 5 ms doubling to 1,000 s, like client-go's `DefaultTypedControllerRateLimiter`.
     fn default() -> Self {
-        Self { first: Duration::from_millis(5), ceiling: Duration::from_secs(1000) }
+        Self { initial_delay: Duration::from_millis(5), max_delay: Duration::from_secs(1000) }
     }
 }
 
 impl RetrySettings {
     /// Returns the delay after this number of failures in a row, at least one. `random` chooses a delay in the upper
     /// half of the range.
-    pub(super) fn wait(self, failures: u32, random: u64) -> Duration {
+    pub(super) fn delay(self, failures: u32, random: u64) -> Duration {
         // The shift is limited, because a larger shift would overflow. The ceiling is reached long before.
-        let doubled = self.first.saturating_mul(1 << failures.saturating_sub(1).min(31));
+        let doubled = self.initial_delay.saturating_mul(1 << failures.saturating_sub(1).min(31));
         // Half of the delay is random: keys that failed together do not retry together.
-        let longest = doubled.min(self.ceiling);
+        let longest = doubled.min(self.max_delay);
         let half = longest / 2;
         half + half.mul_f64(random as f64 / u64::MAX as f64)
     }
 
     /// Returns how long failures of an idle key are remembered. client-go's `flowcontrol.Backoff` has the same rule; its
     /// workqueue has none.
-    pub(super) fn memory(self) -> Duration {
-        self.ceiling.saturating_mul(2)
+    pub(super) fn failure_memory(self) -> Duration {
+        self.max_delay.saturating_mul(2)
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
             let longest = f64::min(doubled, 1000.0);
             doubled *= 2.0;
             for random in [0, u64::MAX / 3, u64::MAX] {
-                let wait = settings.wait(failures, random).as_secs_f64();
+                let wait = settings.delay(failures, random).as_secs_f64();
                 assert!((longest / 2.0 - 1e-6..=longest + 1e-6).contains(&wait), "{wait} s after {failures}");
             }
         }

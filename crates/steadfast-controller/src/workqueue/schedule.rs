@@ -31,7 +31,7 @@ pub(super) struct Schedule<T> {
     /// Idle keys with failures, by the time of forgetting.
     idle: BTreeSet<(Instant, Number)>,
     /// Number of running keys with a pending requeue.
-    again: usize,
+    requeue_pending: usize,
     sequence: u64,
     closed: bool,
     adds: u64,
@@ -69,12 +69,12 @@ struct Item<T> {
 enum KeyState {
     Idle,
     Ready { position: Position, since: Instant },
-    Running { since: Instant, again: Option<Readd> },
+    Running { since: Instant, requeue: Option<PendingRequeue> },
 }
 
 /// Addition of a running key.
 #[derive(Clone, Copy)]
-struct Readd {
+struct PendingRequeue {
     priority: Priority,
     since: Instant,
 }
@@ -94,7 +94,7 @@ pub(super) enum Next<T> {
     /// No key is ready before this instant. `None` if no key is delayed.
     Later(Option<Instant>),
     /// No key will be ready again.
-    Over,
+    Closed,
 }
 
 impl<T> Schedule<T> {
@@ -121,7 +121,7 @@ impl<T: Clone + Eq> Schedule<T> {
             delayed: BTreeMap::new(),
             running: BTreeSet::new(),
             idle: BTreeSet::new(),
-            again: 0,
+            requeue_pending: 0,
             sequence: 0,
             closed: false,
             adds: 0,
@@ -193,14 +193,14 @@ impl<T: Clone + Eq> Schedule<T> {
                 }
             }
             // A key never has two runs at a time: the addition waits for the end of the current run.
-            KeyState::Running { since: begun, again } => {
-                if again.is_none() {
+            KeyState::Running { since: started, requeue } => {
+                if requeue.is_none() {
                     self.adds += 1;
-                    self.again += 1;
+                    self.requeue_pending += 1;
                 }
-                let before = again.unwrap_or(Readd { priority, since });
-                let again = Readd { priority: before.priority.max(priority), ..before };
-                item.stage = KeyState::Running { since: begun, again: Some(again) };
+                let before = requeue.unwrap_or(PendingRequeue { priority, since });
+                let requeue = PendingRequeue { priority: before.priority.max(priority), ..before };
+                item.stage = KeyState::Running { since: started, requeue: Some(requeue) };
             }
         }
     }
@@ -241,7 +241,7 @@ impl<T: Clone + Eq> Schedule<T> {
         let settings = self.settings;
         let item = self.item(number);
         item.failures = item.failures.saturating_add(1);
-        let own = settings.wait(item.failures, random);
+        let own = settings.delay(item.failures, random);
         // The wait is the longer of the key's own backoff and the wait for the shared rate limit.
         let wait = self.bucket.as_mut().map_or(own, |bucket| own.max(bucket.take(now)));
         if !self.closed {
@@ -277,7 +277,7 @@ impl<T: Clone + Eq> Schedule<T> {
     }
 
     /// Makes all due keys ready, and forgets expired failures.
-    pub(super) fn wake(&mut self, now: Instant) {
+    pub(super) fn apply_due(&mut self, now: Instant) {
         while let Some(entry) = self.delayed.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((due, _), number) = entry.remove_entry();
             let Some(delay) = self.item(number).delay.take() else { continue };
@@ -295,13 +295,13 @@ impl<T: Clone + Eq> Schedule<T> {
     /// Takes the next key.
     pub(super) fn next(&mut self, now: Instant) -> Next<T> {
         let Some((position, number)) = self.ready.next() else {
-            return if self.is_over() { Next::Over } else { Next::Later(self.next_due()) };
+            return if self.is_finished() { Next::Closed } else { Next::Later(self.next_due()) };
         };
         let item = self.items[number as usize].as_mut().expect(TRACKED);
         let KeyState::Ready { since, .. } = item.stage else { unreachable!("an ordered key is ready") };
         // `clone` is user code. No state has changed if it panics.
         let key = item.key.clone();
-        item.stage = KeyState::Running { since: now, again: None };
+        item.stage = KeyState::Running { since: now, requeue: None };
         self.ready.take(position);
         self.running.insert((now, number));
         self.queued.add(now.since(since));
@@ -311,17 +311,17 @@ impl<T: Clone + Eq> Schedule<T> {
     /// Ends the processing of a key.
     pub(super) fn done(&mut self, number: Number, now: Instant) {
         let item = self.items[number as usize].as_mut().expect(TRACKED);
-        let KeyState::Running { since, again } = std::mem::replace(&mut item.stage, KeyState::Idle) else {
+        let KeyState::Running { since, requeue: again } = std::mem::replace(&mut item.stage, KeyState::Idle) else {
             unreachable!("a finished key was running")
         };
         self.running.remove(&(since, number));
         self.worked.add(now.since(since));
         // A key without new additions is released, or kept for its failure count.
-        let Some(again) = again else { return self.release(number, now) };
-        self.again -= 1;
+        let Some(requeue) = again else { return self.release(number, now) };
+        self.requeue_pending -= 1;
         self.newly_ready += 1;
-        let position = self.ready.push(number, again.priority, item.group);
-        item.stage = KeyState::Ready { position, since: again.since };
+        let position = self.ready.push(number, requeue.priority, item.group);
+        item.stage = KeyState::Ready { position, since: requeue.since };
     }
 
     /// Removes the entry of an idle key, unless failures must be remembered.
@@ -336,7 +336,7 @@ impl<T: Clone + Eq> Schedule<T> {
         }
         // The failure count outlives the key for twice the maximum delay, so that flapping keys keep their backoff.
         if item.failures > 0 && !self.closed {
-            let forgotten = now + self.settings.memory();
+            let forgotten = now + self.settings.failure_memory();
             item.forgotten = Some(forgotten);
             self.idle.insert((forgotten, number));
             return;
@@ -394,9 +394,9 @@ impl<T: Clone + Eq> Schedule<T> {
     }
 
     /// Returns true if no key will be ready again.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         // Keys that were added during their run still have to run once.
-        self.closed && self.again == 0 && self.ready.is_empty()
+        self.closed && self.requeue_pending == 0 && self.ready.is_empty()
     }
 
     /// Returns true if no key is ready or running.
@@ -427,7 +427,7 @@ impl<T: Clone + Eq> Schedule<T> {
     pub(super) fn stats(&self, now: Instant) -> WorkqueueStats {
         let took = |(since, _): &(Instant, Number)| now.since(*since);
         WorkqueueStats {
-            depth: self.ready.len() + self.again,
+            depth: self.ready.len() + self.requeue_pending,
             delayed: self.delayed.len(),
             running: self.running.len(),
             adds: self.adds,

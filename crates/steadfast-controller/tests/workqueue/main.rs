@@ -20,7 +20,7 @@ fn environment(seed: u64) -> SharedEnvironment {
 }
 
 fn builder(seed: u64) -> WorkqueueBuilder<u32> {
-    let retries = RetrySettings { first: Duration::from_millis(100), ceiling: Duration::from_secs(10) };
+    let retries = RetrySettings { initial_delay: Duration::from_millis(100), max_delay: Duration::from_secs(10) };
     Workqueue::builder(environment(seed)).retries(retries).limit(None::<RateLimit>)
 }
 

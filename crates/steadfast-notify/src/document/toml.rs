@@ -11,8 +11,8 @@ use crate::problem::Place;
 pub(super) fn read(text: &str, stands: &mut ValuePositions) -> Result<Value, ParseError> {
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        let what = format!("invalid TOML: {}", error.message().lines().collect::<Vec<_>>().join(", "));
-        (Place::of(text, offset), what, "correct the syntax at or before this position".to_owned())
+        let description = format!("invalid TOML: {}", error.message().lines().collect::<Vec<_>>().join(", "));
+        (Place::of(text, offset), description, "correct the syntax at or before this position".to_owned())
     })?;
     Reader { text, stands }.table(table.get_ref(), "")
 }
@@ -38,7 +38,7 @@ impl Reader<'_> {
         let offset = value.span().start;
         let place = Place::of(self.text, offset);
         self.stands.insert(path.to_owned(), ValuePosition { key, value: place, offset });
-        let number = |what: &str, remedy: &str| (place, what.to_owned(), remedy.to_owned());
+        let number = |description: &str, remedy: &str| (place, description.to_owned(), remedy.to_owned());
         Ok(match value.get_ref() {
             DeValue::String(text) => Value::String(text.to_string()),
             DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix())

@@ -18,13 +18,13 @@ pub(super) fn read(text: &str, stands: &mut ValuePositions) -> Result<Value, Par
     let node: Spanned<Node> = serde_saphyr::from_str(text).map_err(|error| {
         let place = error.location().map_or(Place::START, place);
         if matches!(error.without_snippet(), Error::RecursiveReferencesRequireWeakTypes { .. }) {
-            let what = "the alias refers to a value that contains the alias";
-            return (place, what.to_owned(), "replace the alias by a literal value".to_owned());
+            let description = "the alias refers to a value that contains the alias";
+            return (place, description.to_owned(), "replace the alias by a literal value".to_owned());
         }
         // Only the first line: further lines quote the file, which may contain secrets.
-        let what = error.without_snippet().to_string();
-        let what = what.lines().next().unwrap_or_default().to_owned();
-        (place, format!("invalid YAML: {what}"), "correct the syntax at or before this position".to_owned())
+        let description = error.without_snippet().to_string();
+        let description = description.lines().next().unwrap_or_default().to_owned();
+        (place, format!("invalid YAML: {description}"), "correct the syntax at or before this position".to_owned())
     })?;
     Ok(gather(text, node, "", None, stands))
 }

@@ -48,7 +48,7 @@ fn seen(source: &EndpointSource, slices: &[Slice]) -> Vec<(String, Option<bool>)
             .into_iter()
             .map(|entry| (entry["key"].as_str().expect("a key").to_owned(), entry["ready"].as_bool()))
             .collect(),
-        Err(why) => vec![(why, None)],
+        Err(reason) => vec![(reason, None)],
     });
     reported.collect()
 }
@@ -156,7 +156,7 @@ fn port_is_selected_by_name_or_number() {
     assert_eq!(of("", &http()), key(8080));
     assert_eq!(of("port = 7000", &json!(null)), key(7000));
     assert_eq!(of("port = 7000", &json!([{"name": "all", "port": null}])), key(7000));
-    for (fields, ports, why) in [
+    for (fields, ports, reason) in [
         ("", &two, "the ports http (8080), metrics (9090); choose one with `port`"),
         ("port = 80", &two, "none is 80; `port` takes the name, or the number at the endpoints"),
         ("port = \"https\"", &two, "none is \"https\""),
@@ -164,7 +164,7 @@ fn port_is_selected_by_name_or_number() {
         ("", &json!([{"port": 70_000}]), "none is a number"),
     ] {
         let (reported, is_ready) = of(fields, ports);
-        assert!(reported.contains(why) && is_ready.is_none(), "{fields}: {reported}");
+        assert!(reported.contains(reason) && is_ready.is_none(), "{fields}: {reported}");
     }
 }
 
@@ -177,8 +177,8 @@ fn unusable_slice_concerns_only_its_endpoints() {
     let reported: Vec<_> =
         endpoints.iter().map(|endpoint| (endpoint.name.as_str(), endpoint.entries.is_ok())).collect();
     assert_eq!(reported, [("b", false), ("bad", false), ("good", true)]);
-    let why = endpoints[0].entries.as_ref().expect_err("names");
-    assert!(why.contains("FQDN"), "{why}");
+    let reason = endpoints[0].entries.as_ref().expect_err("names");
+    assert!(reason.contains("FQDN"), "{reason}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::shape::Shape;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExpressionError {
     pub(crate) offset: usize,
-    pub(crate) what: String,
+    pub(crate) description: String,
 }
 
 /// Purpose of an expression.

@@ -48,13 +48,13 @@ impl<'e> Checker<'e> {
         let kind = self.kind(root);
         match purpose {
             Purpose::Condition if !kind.may_be(Kind::Bool) => {
-                self.flaw(root, format!("the result is {}, expected true or false", kind.reported()));
+                self.flaw(root, format!("the result is {}, expected true or false", kind.name()));
             }
             Purpose::Entries(shape) => {
                 let fits = [Kind::Map, Kind::List, Kind::Null].into_iter().any(|entries| kind.may_be(entries));
                 if !fits {
-                    let what = format!("the result is {}, expected an entry or a list of entries", kind.reported());
-                    self.flaw(root, what);
+                    let description = format!("the result is {}, expected an entry or a list of entries", kind.name());
+                    self.flaw(root, description);
                 }
                 self.entries(root, shape);
             }
@@ -105,8 +105,8 @@ impl<'e> Checker<'e> {
             };
             let kind = if *optional { Kind::Any } else { obvious(value) };
             if !kind.may_be(wanted) {
-                let what = format!("`{}` is {}, expected {}", field.name, kind.reported(), wanted.reported());
-                self.flaw(value, what);
+                let description = format!("`{}` is {}, expected {}", field.name, kind.name(), wanted.name());
+                self.flaw(value, description);
             }
         }
         if let Some(missing) = shape.iter().find(|field| field.is_needed && !found.contains(&field.name)) {
@@ -114,12 +114,12 @@ impl<'e> Checker<'e> {
         }
     }
 
-    fn flaw(&mut self, at: &Expr, what: String) {
-        self.flaw_at(at.at, what);
+    fn flaw(&mut self, at: &Expr, description: String) {
+        self.flaw_at(at.at, description);
     }
 
-    fn flaw_at(&mut self, at: u32, what: String) {
-        let flaw = ExpressionError { offset: letters_before(self.text, at as usize), what };
+    fn flaw_at(&mut self, at: u32, description: String) {
+        let flaw = ExpressionError { offset: letters_before(self.text, at as usize), description };
         if !self.flaws.contains(&flaw) {
             self.flaws.push(flaw);
         }
@@ -153,7 +153,7 @@ impl<'e> Checker<'e> {
                 for entry in entries {
                     let key = self.kind(&entry.key);
                     if !key.may_be(Kind::Text) {
-                        self.flaw(&entry.key, format!("the key is {}, expected text", key.reported()));
+                        self.flaw(&entry.key, format!("the key is {}, expected text", key.name()));
                     }
                     self.kind(&entry.value);
                 }
@@ -170,7 +170,7 @@ impl<'e> Checker<'e> {
             ExprKind::Negate(of) => {
                 let kind = self.kind(of);
                 if !kind.may_be(Kind::Number) && kind != Kind::Duration {
-                    self.flaw(of, format!("the value is {}, expected a number", kind.reported()));
+                    self.flaw(of, format!("the value is {}, expected a number", kind.name()));
                 }
                 kind
             }
@@ -248,7 +248,7 @@ impl<'e> Checker<'e> {
             return Kind::Any;
         }
         if !kind.may_be(Kind::Map) {
-            self.flaw(at, format!("{} has no `{field}`", kind.reported()));
+            self.flaw(at, format!("{} has no `{field}`", kind.name()));
         }
         Kind::Any
     }
@@ -256,14 +256,14 @@ impl<'e> Checker<'e> {
     fn needs_bool(&mut self, operand: &'e Expr) {
         let kind = self.kind(operand);
         if !kind.may_be(Kind::Bool) {
-            self.flaw(operand, format!("the value is {}, expected true or false", kind.reported()));
+            self.flaw(operand, format!("the value is {}, expected true or false", kind.name()));
         }
     }
 
     fn comprehension(&mut self, of: &'e Comprehension) -> Kind {
         let range = self.kind(&of.range);
         if !range.may_be(Kind::List) && !range.may_be(Kind::Map) {
-            self.flaw(&of.range, format!("{} has no items to iterate over", range.reported()));
+            self.flaw(&of.range, format!("{} has no items to iterate over", range.name()));
         }
         let names: Vec<&String> = [&of.name].into_iter().chain(&of.second).collect();
         self.within(&names, |checker| {
@@ -293,8 +293,8 @@ impl<'e> Checker<'e> {
         for Link { operator, at, right } in rest {
             let kind = self.kind(right);
             let differ = !left.may_be(kind);
-            let are_times = left.is_of_time() && kind.is_of_time();
-            let mut never = |word: &str| self.flaw_at(*at, format!("{} {word} {}", left.reported(), kind.reported()));
+            let are_times = left.is_time_or_duration() && kind.is_time_or_duration();
+            let mut never = |word: &str| self.flaw_at(*at, format!("{} {word} {}", left.name(), kind.name()));
             left = match operator {
                 Operator::Equal | Operator::NotEqual => {
                     // A comparison with null is a common check for absence.
@@ -315,13 +315,13 @@ impl<'e> Checker<'e> {
                     if differ {
                         never("cannot be added to");
                     }
-                    if left == Kind::Any { kind.outside_of_time() } else { left.outside_of_time() }
+                    if left == Kind::Any { kind.sum_kind() } else { left.sum_kind() }
                 }
-                Operator::Subtract if left.may_be_of_time(kind) => Kind::Any,
+                Operator::Subtract if left.may_subtract_times(kind) => Kind::Any,
                 Operator::Subtract | Operator::Multiply | Operator::Divide | Operator::Modulo => {
                     for (at, kind) in [(left_at, left), (right.at, kind)] {
                         if !kind.may_be(Kind::Number) {
-                            self.flaw_at(at, format!("the value is {}, expected a number", kind.reported()));
+                            self.flaw_at(at, format!("the value is {}, expected a number", kind.name()));
                         }
                     }
                     // Times can be subtracted too, so two operands of unknown kind give an unknown kind.
@@ -350,8 +350,8 @@ impl<'e> Checker<'e> {
         let found = FUNCTIONS.iter().find(|(known, _)| *known == name);
         // Reported before the first event. At runtime the mistake would appear for each object.
         if found.is_none() {
-            let what = "available are CEL's standard functions, the string functions, `changed` and `get`";
-            self.flaw(at, format!("unknown function `{name}`; {what}"));
+            let description = "available are CEL's standard functions, the string functions, `changed` and `get`";
+            self.flaw(at, format!("unknown function `{name}`; {description}"));
         }
         found.map_or(Kind::Any, |(_, kind)| *kind)
     }
@@ -374,7 +374,7 @@ impl<'e> Checker<'e> {
                 for argument in rest {
                     let kind = self.kind(argument);
                     if !kind.may_be(Kind::Text) {
-                        self.flaw(argument, format!("the value is {}, expected text", kind.reported()));
+                        self.flaw(argument, format!("the value is {}, expected text", kind.name()));
                     }
                 }
             }
@@ -390,7 +390,7 @@ impl<'e> Checker<'e> {
         };
         match path.as_deref().map(str::parse::<FieldOf>) {
             Some(Ok(_)) => self.paths.extend(path),
-            Some(Err(why)) => self.flaw(&arguments[0], why),
+            Some(Err(reason)) => self.flaw(&arguments[0], reason),
             None => {
                 self.flaw(at, "`changed` needs the path to a field, in quotes: changed('spec.replicas')".to_owned());
             }

@@ -18,7 +18,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Returns the kind in words.
-    pub(super) fn reported(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bool => "true or false",
             Self::Number => "a number",
@@ -39,19 +39,19 @@ impl Kind {
     }
 
     /// Returns true for times and durations.
-    pub(super) fn is_of_time(self) -> bool {
+    pub(super) fn is_time_or_duration(self) -> bool {
         matches!(self, Self::Time | Self::Duration)
     }
 
     /// Returns true if subtracting `other` can be a subtraction of times or durations.
-    pub(super) fn may_be_of_time(self, other: Self) -> bool {
-        matches!((self.is_of_time() || self == Self::Any, other.is_of_time() || other == Self::Any), (true, true))
-            && (self.is_of_time() || other.is_of_time())
+    pub(super) fn may_subtract_times(self, other: Self) -> bool {
+        matches!((self.is_time_or_duration() || self == Self::Any, other.is_time_or_duration() || other == Self::Any), (true, true))
+            && (self.is_time_or_duration() || other.is_time_or_duration())
     }
 
     /// Returns the kind of a sum. A sum of times and durations can be either.
-    pub(super) fn outside_of_time(self) -> Self {
-        if self.is_of_time() { Self::Any } else { self }
+    pub(super) fn sum_kind(self) -> Self {
+        if self.is_time_or_duration() { Self::Any } else { self }
     }
 }
 

@@ -59,7 +59,7 @@ const WIDGETS: (&str, &str, &str) = ("widgets.example.com", "example.com", "Widg
 
 #[test]
 fn unknown_field_has_position_and_suggestion() {
-    for (when, place, what) in [
+    for (when, place, description) in [
         ("object.spec.replcas > 1", "6:23", "no field `spec.replcas`, did you mean `replicas`?"),
         ("has(object.spec.Replicas)", "6:27", "did you mean `replicas`?"),
         ("changed('spec.replica')", "6:25", "did you mean `replicas`?"),
@@ -83,7 +83,7 @@ fn unknown_field_has_position_and_suggestion() {
         let reported = reported(&[DEPLOYMENTS], when, "true");
         assert_eq!(reported.len(), 1, "{when}: {reported:?}");
         assert!(reported[0].starts_with(&format!("a.toml:{place}: when: deployments.apps: ")), "{when}: {reported:?}");
-        assert!(reported[0].contains(what), "{when}: {reported:?}");
+        assert!(reported[0].contains(description), "{when}: {reported:?}");
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn authorities(file: &Path, now: Timestamp) -> CertificateStatus {
             let judged = all.iter().map(|certificate| judge(certificate, now));
             judged.min_by_key(rank).unwrap_or(CertificateStatus::Good)
         }
-        Err(why) => CertificateStatus::Bad(why),
+        Err(reason) => CertificateStatus::Bad(reason),
     }
 }
 
@@ -43,7 +43,7 @@ pub(super) fn own(file: &Path, now: Timestamp) -> CertificateStatus {
     match certificates(file) {
         // The first certificate in the file is the client's own. The others are the issuer chain.
         Ok(all) => all.first().map_or(CertificateStatus::Good, |certificate| judge(certificate, now)),
-        Err(why) => CertificateStatus::Bad(why),
+        Err(reason) => CertificateStatus::Bad(reason),
     }
 }
 

@@ -104,7 +104,7 @@ fn missing_programs_and_secrets_are_reported_together() {
         ("6:19", "cannot read the program \"absent/tool\""),
     ];
     assert_eq!((problems.len(), warnings.len()), (expected.len(), 0), "{problems:?}");
-    for (problem, (place, what)) in problems.iter().zip(expected) {
-        assert!(problem.starts_with(place) && problem.contains(what), "{problem} instead of {place} {what}");
+    for (problem, (place, description)) in problems.iter().zip(expected) {
+        assert!(problem.starts_with(place) && problem.contains(description), "{problem} instead of {place} {description}");
     }
 }

@@ -30,7 +30,7 @@ impl Approvals {
     /// # Errors
     ///
     /// Returns an error if the file cannot be written.
-    pub fn give(&self, mirror: &str, ids: &[String]) -> io::Result<()> {
+    pub fn add(&self, mirror: &str, ids: &[String]) -> io::Result<()> {
         self.locked(|| {
             let mut all = self.ids(mirror)?;
             all.extend(ids.iter().cloned());
@@ -39,7 +39,7 @@ impl Approvals {
     }
 
     /// Returns true if an approval for the mirror is pending.
-    pub fn waits(&self, mirror: &str) -> bool {
+    pub fn is_pending(&self, mirror: &str) -> bool {
         self.file(mirror).exists()
     }
 
@@ -79,7 +79,7 @@ impl Approvals {
     /// Removes and returns the approved IDs.
     pub(crate) fn take(&self, mirror: &str) -> io::Result<BTreeSet<String>> {
         // Without a file, the frequent check takes no lock.
-        if !self.waits(mirror) {
+        if !self.is_pending(mirror) {
             return Ok(BTreeSet::new());
         }
         self.locked(|| {
@@ -143,7 +143,7 @@ mod tests {
         fs::create_dir_all(&folder).expect("a writable folder");
         let approvals = Approvals::at(&folder);
         let ids = |ids: &[&str]| ids.iter().map(|&id| id.to_owned()).collect::<BTreeSet<String>>();
-        let give = |mirror: &str, id: &str| approvals.give(mirror, &[id.to_owned()]).expect("a writable folder");
+        let give = |mirror: &str, id: &str| approvals.add(mirror, &[id.to_owned()]).expect("a writable folder");
         give("web", "one");
         give("web", "two");
         give("zone", "three");
@@ -154,7 +154,7 @@ mod tests {
         give("web", "late");
         approvals.withdraw("web", &pending["web"]).expect("a writable folder");
         assert_eq!(approvals.take("web").expect("a readable file"), ids(&["late"]));
-        assert!(!approvals.waits("web") && approvals.waits("zone"));
+        assert!(!approvals.is_pending("web") && approvals.is_pending("zone"));
         assert!(approvals.take("web").expect("no file").is_empty());
         fs::remove_dir_all(&folder).expect("the folder exists");
     }

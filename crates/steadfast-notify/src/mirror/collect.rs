@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use steadfast_targets::{Doubts, ExistenceCheck, ObjectId};
 
-use super::claim::{Claim, Sent};
+use super::claim::{Claim, ObjectClaims};
 use super::view::Presence;
 
 /// Maximum number of entries of one group in a mirror. Further objects of the group are skipped and reported.
@@ -13,7 +13,7 @@ const MAX_GROUP_ENTRIES: usize = 20_000;
 
 /// Entries of all rules of a mirror.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Gathered {
+pub(crate) struct CollectedEntries {
     /// Entries in the order of rules and object names.
     pub(crate) claims: Vec<Claim>,
     pub(crate) doubts: Doubts,
@@ -27,13 +27,13 @@ pub(crate) struct Gathered {
 /// `clusters` are all clusters of the mirror, each with an optional reason why objects may be stale. Only entries of
 /// such a cluster, and entries of an object with unknown entries, are uncertain.
 pub(super) fn collect<'a>(
-    sent: impl Iterator<Item = &'a Sent>,
+    sent: impl Iterator<Item = &'a ObjectClaims>,
     clusters: &BTreeMap<String, Option<Arc<str>>>,
     presences: Vec<Presence>,
-) -> Gathered {
-    let mut gathered = Gathered::default();
+) -> CollectedEntries {
+    let mut gathered = CollectedEntries::default();
     let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
-    for Sent { object, entries } in sent {
+    for ObjectClaims { object, entries } in sent {
         match entries {
             Ok(claims) => {
                 let size = claims.first().map(|claim| sizes.entry(&claim.origin.group).or_default());
@@ -42,18 +42,18 @@ pub(super) fn collect<'a>(
                     // All entries of the object become unknown instead of being truncated. With a partial set, the
                     // mirror would remove the missing entries.
                     if *size > MAX_GROUP_ENTRIES {
-                        let why = format!("its group has more than {MAX_GROUP_ENTRIES} entries");
-                        gathered.doubts.objects.insert(object.clone(), why.into());
+                        let reason = format!("its group has more than {MAX_GROUP_ENTRIES} entries");
+                        gathered.doubts.objects.insert(object.clone(), reason.into());
                         continue;
                     }
                 }
                 gathered.claims.extend(claims.iter().cloned());
             }
-            Err(why) => _ = gathered.doubts.objects.insert(object.clone(), why.as_str().into()),
+            Err(reason) => _ = gathered.doubts.objects.insert(object.clone(), reason.as_str().into()),
         }
     }
     gathered.doubts.sources = clusters.keys().cloned().collect();
-    let uncertain = |(cluster, why): (&String, &Option<Arc<str>>)| Some((cluster.clone(), why.clone()?));
+    let uncertain = |(cluster, reason): (&String, &Option<Arc<str>>)| Some((cluster.clone(), reason.clone()?));
     gathered.doubts.clusters = clusters.iter().filter_map(uncertain).collect();
     if clusters.is_empty() {
         // Without rules the wanted state is unknown, not empty: nothing may be removed.
@@ -65,9 +65,9 @@ pub(super) fn collect<'a>(
 }
 
 /// Returns the first object with unknown entries, with the reason, and the number of such objects.
-pub(super) fn unclear(objects: &BTreeMap<ObjectId, Arc<str>>) -> Option<(Arc<str>, usize)> {
-    let (object, why) = objects.iter().next()?;
-    Some((format!("{object}: {why}").into(), objects.len()))
+pub(super) fn first_unknown(objects: &BTreeMap<ObjectId, Arc<str>>) -> Option<(Arc<str>, usize)> {
+    let (object, reason) = objects.iter().next()?;
+    Some((format!("{object}: {reason}").into(), objects.len()))
 }
 
 #[cfg(test)]
@@ -83,12 +83,12 @@ mod tests {
         ObjectId { cluster: "c".into(), name: name.into(), ..ObjectId::default() }
     }
 
-    fn sent(name: &str, group: &str, port: u16) -> Sent {
+    fn sent(name: &str, group: &str, port: u16) -> ObjectClaims {
         let value = json!({"key": name, "address": "10.0.0.1", "port": port});
         let origin = Arc::new(Origin { group: group.into(), object: object(name), uid: String::new() });
         let read = entries(&value, SERVER, &Value::Null, name).expect("an entry");
         let claims = read.into_iter().map(|entry| Claim { entry, origin: origin.clone() }).collect();
-        Sent { object: object(name), entries: Ok(claims) }
+        ObjectClaims { object: object(name), entries: Ok(claims) }
     }
 
     fn certain() -> BTreeMap<String, Option<Arc<str>>> {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn failing_object_affects_only_itself() {
-        let failing = Sent { object: object("b"), entries: Err("x".to_owned()) };
+        let failing = ObjectClaims { object: object("b"), entries: Err("x".to_owned()) };
         let all = [sent("a", "g", 1), failing, sent("c", "g", 2)];
         let gathered = collect(all.iter(), &certain(), Vec::new());
         assert_eq!(gathered.claims.iter().map(|claim| &*claim.entry.key).collect::<Vec<_>>(), ["a", "c"]);
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn oversized_group_skips_only_own_objects() {
-        let mut all: Vec<Sent> =
+        let mut all: Vec<ObjectClaims> =
             (0..=MAX_GROUP_ENTRIES).map(|number| sent(&format!("{number:06}"), "large", 1)).collect();
         all.push(sent("z", "small", 1));
         let gathered = collect(all.iter(), &certain(), Vec::new());

@@ -49,8 +49,8 @@ pub(crate) fn rejected(sink: &Sink, constants: &[Constant]) -> Vec<(usize, Strin
         }
     };
     let reasons = constants.iter().enumerate().filter_map(|(number, constant)| {
-        let why = reason(constant)?;
-        Some((number, format!("`{}`: {why}", constant.field)))
+        let reason = reason(constant)?;
+        Some((number, format!("`{}`: {reason}", constant.field)))
     });
     reasons.collect()
 }

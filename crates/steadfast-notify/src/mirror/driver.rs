@@ -15,13 +15,13 @@ use steadfast_targets::{
 use tokio::sync::watch;
 
 use super::claim::Claim;
-use super::collect::Gathered;
+use super::collect::CollectedEntries;
 use super::entry::Entry;
 
 /// Error of opening a mirror: field of the sink, error and remedy.
 pub(crate) struct OpenError {
     pub(crate) path: String,
-    pub(crate) what: String,
+    pub(crate) description: String,
     pub(crate) remedy: &'static str,
     /// True if the cause is outside of the configuration, such as an unreadable file or an unset variable. Opening is
     /// retried, since the cause may disappear.
@@ -29,8 +29,8 @@ pub(crate) struct OpenError {
 }
 
 impl OpenError {
-    pub(crate) fn at(path: impl Into<String>, what: impl Display, remedy: &'static str) -> Self {
-        Self { path: path.into(), what: what.to_string(), remedy, is_environment: false }
+    pub(crate) fn at(path: impl Into<String>, description: impl Display, remedy: &'static str) -> Self {
+        Self { path: path.into(), description: description.to_string(), remedy, is_environment: false }
     }
 
     /// Marks the cause as outside of the configuration.
@@ -45,11 +45,11 @@ pub struct MirrorPreview {
     /// Number of steps.
     pub steps: usize,
     /// Steps in the syntax of the target's tool.
-    pub words: Vec<String>,
+    pub commands: Vec<String>,
     /// Entries that would not match the wanted state, with reasons.
-    pub kept: BTreeMap<String, String>,
+    pub skipped: BTreeMap<String, String>,
     /// Removals that need approval.
-    pub asks: Vec<ApprovalRequest>,
+    pub approvals: Vec<ApprovalRequest>,
     /// Reason why no entries would be removed, if the wanted state is uncertain.
     pub doubt: Option<String>,
 }
@@ -64,34 +64,34 @@ pub struct MirrorStatus {
     /// True if all entries match the wanted state, except entries that are left unchanged.
     pub is_settled: bool,
     /// Number of mismatching entries that are left unchanged, plus the number of objects with unknown entries.
-    pub kept: usize,
+    pub skipped: usize,
     /// First mismatching entries and objects with unknown entries, with reasons: at most [`MAX_LISTED`] of each.
-    pub left_alone: BTreeMap<String, String>,
+    pub skipped_entries: BTreeMap<String, String>,
     /// Number of entries with a removal that needs approval.
-    pub asks: usize,
+    pub entries_pending_approval: usize,
     /// Removals that need approval, by group.
-    pub pending: Vec<ApprovalRequest>,
+    pub pending_approvals: Vec<ApprovalRequest>,
     /// Reason why the target cannot be read or changed.
     pub failing: Option<Arc<str>>,
     /// Time since the last successful read of the target. `None` before the first read.
-    pub seen: Option<Duration>,
+    pub last_read: Option<Duration>,
     /// Number of restarts after a panic.
     pub restarts: u64,
 }
 
 impl MirrorStatus {
     /// Status of a mirror that is not open, with the reason.
-    pub(super) fn blocked(why: Arc<str>) -> Self {
+    pub(super) fn blocked(reason: Arc<str>) -> Self {
         Self {
-            state: State::Blocked(why.clone()),
+            state: State::Blocked(reason.clone()),
             entries: 0,
             is_settled: false,
-            kept: 0,
-            left_alone: BTreeMap::new(),
-            asks: 0,
-            pending: Vec::new(),
-            failing: Some(why),
-            seen: None,
+            skipped: 0,
+            skipped_entries: BTreeMap::new(),
+            entries_pending_approval: 0,
+            pending_approvals: Vec::new(),
+            failing: Some(reason),
+            last_read: None,
             restarts: 0,
         }
     }
@@ -107,13 +107,13 @@ pub(super) type DryRunSender = Box<dyn Fn(Vec<String>) + Send + Sync>;
 
 /// An opened target.
 pub(crate) trait AnyDriver: Send + Sync {
-    /// Starts to reconcile the target. With `say`, only reports planned steps (dry run).
+    /// Starts to reconcile the target. With `report_commands`, only reports planned steps (dry run).
     fn start(
         self: Box<Self>,
         name: &str,
         settings: Settings,
         memory: Memory,
-        say: Option<DryRunSender>,
+        report_commands: Option<DryRunSender>,
     ) -> Arc<dyn AnyMirror>;
 
     /// Returns the next steps without any change.
@@ -122,23 +122,23 @@ pub(crate) trait AnyDriver: Send + Sync {
         name: &'a str,
         settings: &'a Settings,
         memory: &'a Memory,
-        gathered: &'a Gathered,
+        gathered: &'a CollectedEntries,
     ) -> BoxedFuture<'a, Result<MirrorPreview, Arc<str>>>;
 }
 
 /// A running mirror.
 pub(crate) trait AnyMirror: Send + Sync {
     /// Sets the wanted entries. Returns invalid entries with the reason, by object.
-    fn want(&self, gathered: &Gathered) -> BTreeMap<ObjectId, Arc<str>>;
+    fn set_wanted(&self, gathered: &CollectedEntries) -> BTreeMap<ObjectId, Arc<str>>;
 
     /// Triggers a comparison with the target.
-    fn nudge(&self);
+    fn compare_now(&self);
 
     /// Returns conditions that need attention by an operator.
-    fn troubles(&self) -> Troubles;
+    fn conditions(&self) -> MirrorConditions;
 
     /// Returns the status.
-    fn standing(&self) -> MirrorStatus;
+    fn status(&self) -> MirrorStatus;
 
     /// Returns the reason why the mirror's task ended unexpectedly. A panic counts even if the task was restarted.
     fn ended(&self) -> Option<String>;
@@ -149,11 +149,11 @@ pub(crate) trait AnyMirror: Send + Sync {
 
 /// Conditions of a mirror that need attention by an operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Troubles {
-    pub(crate) asks: Vec<ApprovalRequest>,
+pub(crate) struct MirrorConditions {
+    pub(crate) pending_removals: Vec<ApprovalRequest>,
     pub(crate) failing: Option<Arc<str>>,
     /// Keys with several different entries of one group.
-    pub(crate) contested: Vec<String>,
+    pub(crate) conflicting: Vec<String>,
     /// Entries that are skipped or unchanged because of the content, with reasons.
     pub(crate) rejected: BTreeMap<String, String>,
     /// Last loss of entries at the target.
@@ -191,12 +191,12 @@ impl<T: Target> AnyDriver for Driver<T> {
         name: &str,
         settings: Settings,
         memory: Memory,
-        say: Option<DryRunSender>,
+        report_commands: Option<DryRunSender>,
     ) -> Arc<dyn AnyMirror> {
         let Self { target, values } = *self;
-        let mirror = match say {
+        let mirror = match report_commands {
             None => Mirror::start(name, target, settings, memory),
-            Some(say) => Mirror::start(name, DryRun::new(target, say), settings, memory),
+            Some(report) => Mirror::start(name, DryRun::new(target, report), settings, memory),
         };
         let status = mirror.status();
         Arc::new(Running { mirror: Mutex::new(Some(mirror)), status, values, unknown: Mutex::default() })
@@ -207,7 +207,7 @@ impl<T: Target> AnyDriver for Driver<T> {
         name: &'a str,
         settings: &'a Settings,
         memory: &'a Memory,
-        gathered: &'a Gathered,
+        gathered: &'a CollectedEntries,
     ) -> BoxedFuture<'a, Result<MirrorPreview, Arc<str>>> {
         let (wanted, invalid) = wanted(gathered, &self.values);
         Box::pin(async move {
@@ -215,15 +215,15 @@ impl<T: Target> AnyDriver for Driver<T> {
             let doubts = wanted.doubts.clusters.values().chain(wanted.doubts.objects.values());
             let doubt = wanted.doubt.iter().chain(doubts).next().map(ToString::to_string);
             let mut kept = reported(&seen.kept);
-            kept.extend(invalid.into_iter().map(|(object, why)| (object.to_string(), why.to_string())));
-            Ok(MirrorPreview { steps: seen.steps.len(), words: seen.words, kept, asks: seen.asks, doubt })
+            kept.extend(invalid.into_iter().map(|(object, reason)| (object.to_string(), reason.to_string())));
+            Ok(MirrorPreview { steps: seen.steps.len(), commands: seen.words, skipped: kept, approvals: seen.asks, doubt })
         })
     }
 }
 
 /// Converts the collected entries. Returns invalid entries by object. Other entries of such an object stay unchanged.
-fn wanted<V: Value>(gathered: &Gathered, values: &Values<V>) -> (DesiredState<V>, BTreeMap<ObjectId, Arc<str>>) {
-    let Gathered { claims, doubts, doubt, exists } = gathered;
+fn wanted<V: Value>(gathered: &CollectedEntries, values: &Values<V>) -> (DesiredState<V>, BTreeMap<ObjectId, Arc<str>>) {
+    let CollectedEntries { claims, doubts, doubt, exists } = gathered;
     let mut wanted = DesiredState { doubt: doubt.clone(), exists: exists.clone(), ..DesiredState::default() };
     let mut invalid = BTreeMap::new();
     for Claim { entry, origin } in claims {
@@ -240,9 +240,9 @@ fn wanted<V: Value>(gathered: &Gathered, values: &Values<V>) -> (DesiredState<V>
                     wanted.competing.push(CompetingEntry { name, value, origin: origin.clone() });
                 }
             },
-            Err(why) => {
-                let why = format!("the entry {:?} is invalid: {why}", entry.key);
-                invalid.entry(origin.object.clone()).or_insert_with(|| Arc::from(why));
+            Err(reason) => {
+                let reason = format!("the entry {:?} is invalid: {reason}", entry.key);
+                invalid.entry(origin.object.clone()).or_insert_with(|| Arc::from(reason));
             }
         }
     }
@@ -253,7 +253,7 @@ fn wanted<V: Value>(gathered: &Gathered, values: &Values<V>) -> (DesiredState<V>
 }
 
 fn reported(kept: &BTreeMap<String, SkipReason>) -> BTreeMap<String, String> {
-    kept.iter().map(|(name, why)| (name.clone(), why.to_string())).collect()
+    kept.iter().map(|(name, reason)| (name.clone(), reason.to_string())).collect()
 }
 
 /// Objects with unknown entries: number, and the first [`MAX_LISTED`] with reasons.
@@ -271,10 +271,10 @@ struct Running<V> {
 }
 
 impl<V: Value> AnyMirror for Running<V> {
-    fn want(&self, gathered: &Gathered) -> BTreeMap<ObjectId, Arc<str>> {
+    fn set_wanted(&self, gathered: &CollectedEntries) -> BTreeMap<ObjectId, Arc<str>> {
         let (wanted, invalid) = wanted(gathered, &self.values);
         let objects = &wanted.doubts.objects;
-        let listed = objects.iter().take(MAX_LISTED).map(|(object, why)| (object.to_string(), why.to_string()));
+        let listed = objects.iter().take(MAX_LISTED).map(|(object, reason)| (object.to_string(), reason.to_string()));
         *self.unknown.lock() = Unknown { count: objects.len(), listed: listed.collect() };
         // After `stop` the mirror is absent, and the call has no effect.
         if let Some(mirror) = &*self.mirror.lock() {
@@ -283,17 +283,17 @@ impl<V: Value> AnyMirror for Running<V> {
         invalid
     }
 
-    fn nudge(&self) {
+    fn compare_now(&self) {
         if let Some(mirror) = &*self.mirror.lock() {
             mirror.nudge();
         }
     }
 
-    fn troubles(&self) -> Troubles {
+    fn conditions(&self) -> MirrorConditions {
         let status = self.status.borrow();
-        let of_entry = |why: &SkipReason| {
+        let of_entry = |reason: &SkipReason| {
             matches!(
-                why,
+                reason,
                 SkipReason::Conflict(_)
                     | SkipReason::Invalid(_)
                     | SkipReason::Foreign
@@ -301,31 +301,31 @@ impl<V: Value> AnyMirror for Running<V> {
                     | SkipReason::Rejected(_)
             )
         };
-        let rejected = status.kept.iter().filter(|(_, why)| of_entry(why));
-        Troubles {
-            asks: status.asks.clone(),
+        let rejected = status.kept.iter().filter(|(_, reason)| of_entry(reason));
+        MirrorConditions {
+            pending_removals: status.asks.clone(),
             failing: status.failing.clone(),
-            contested: status.contested.clone(),
-            rejected: rejected.map(|(name, why)| (name.clone(), why.to_string())).collect(),
+            conflicting: status.contested.clone(),
+            rejected: rejected.map(|(name, reason)| (name.clone(), reason.to_string())).collect(),
             loss: status.loss.clone(),
         }
     }
 
-    fn standing(&self) -> MirrorStatus {
+    fn status(&self) -> MirrorStatus {
         let status = self.status.borrow();
         let unknown = self.unknown.lock();
-        let left_alone = status.kept.iter().take(MAX_LISTED).map(|(name, why)| (name.clone(), why.to_string()));
+        let left_alone = status.kept.iter().take(MAX_LISTED).map(|(name, reason)| (name.clone(), reason.to_string()));
         let left_alone = left_alone.chain(unknown.listed.clone());
         MirrorStatus {
             state: status.state(),
             entries: status.entries,
             is_settled: status.settled,
-            kept: status.kept.len() + unknown.count,
-            left_alone: left_alone.collect(),
-            asks: status.asks.iter().map(|ask| ask.names.len()).sum(),
-            pending: status.asks.clone(),
+            skipped: status.kept.len() + unknown.count,
+            skipped_entries: left_alone.collect(),
+            entries_pending_approval: status.asks.iter().map(|ask| ask.names.len()).sum(),
+            pending_approvals: status.asks.clone(),
             failing: status.failing.clone(),
-            seen: status.seen.map(|seen| seen.elapsed()),
+            last_read: status.seen.map(|seen| seen.elapsed()),
             restarts: status.restarts,
         }
     }
@@ -334,8 +334,8 @@ impl<V: Value> AnyMirror for Running<V> {
         // The mirror's task owns the sender of the status, so a closed channel means that the task has ended.
         let has_ended = self.status.has_changed().is_err();
         let status = self.status.borrow();
-        let why = || status.failing.as_deref().unwrap_or("the task that compares the target has ended").to_owned();
-        (has_ended || status.restarts > 0).then(why)
+        let reason = || status.failing.as_deref().unwrap_or("the task that compares the target has ended").to_owned();
+        (has_ended || status.restarts > 0).then(reason)
     }
 
     fn stop(&self) -> BoxedFuture<'_, ()> {
@@ -373,11 +373,11 @@ mod tests {
         let values = one_by_one(|entry: &Entry| {
             Ok((entry.key.clone(), Server { address: entry.address()?, weight: entry.weight()? }))
         });
-        let gathered = Gathered { claims: claims.into(), ..Gathered::default() };
+        let gathered = CollectedEntries { claims: claims.into(), ..CollectedEntries::default() };
         let (wanted, invalid) = wanted(&gathered, &values);
         assert_eq!(wanted.entries.keys().collect::<Vec<_>>(), ["good"]);
         assert_eq!(wanted.doubts.objects, invalid);
-        let why = &invalid[&origin("bad").object];
-        assert!(why.contains("\"bad\"") && why.contains("`port`"), "{why}");
+        let reason = &invalid[&origin("bad").object];
+        assert!(reason.contains("\"bad\"") && reason.contains("`port`"), "{reason}");
     }
 }

@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn errors_contain_no_values() {
-        for (value, why) in [
+        for (value, reason) in [
             (json!("hunter2"), "neither a map nor a list"),
             (json!(["hunter2"]), "not a map"),
             (json!({"key": "hunter2"}), "no `address`"),
@@ -230,7 +230,7 @@ mod tests {
             (json!({"key": "a", "address": "hunter2", "port": "80"}), "`port` of an entry is not a number"),
         ] {
             let reported = read(&value, &Value::Null).expect_err("invalid entries");
-            assert!(reported.contains(why) && !reported.contains("hunter2"), "{value}: {reported}");
+            assert!(reported.contains(reason) && !reported.contains("hunter2"), "{value}: {reported}");
         }
     }
 

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::view::MirrorView;
-use crate::rule::Compiled;
+use crate::rule::CompiledRule;
 use crate::source::{Source, WatchSpec};
 
 /// Parameters of a view, sufficient to create the view again after a restart of the mirror's task.
@@ -21,7 +21,7 @@ pub struct MirrorViewSource {
     /// Watched resource and scope.
     pub source: Source,
     /// Rule of the view.
-    pub rule: Arc<Compiled>,
+    pub rule: Arc<CompiledRule>,
 }
 
 /// Views of one cluster.
@@ -98,9 +98,9 @@ impl Feed {
                 continue;
             }
             let (cluster, resource) = (source.cluster.clone(), source.resource_name());
-            match MirrorView::begin(&watch_spec, source, rule) {
+            match MirrorView::start(&watch_spec, source, rule) {
                 Ok(view) => views.push(view),
-                Err(why) => drop(failed.insert(cluster, format!("{resource}: {why}"))),
+                Err(reason) => drop(failed.insert(cluster, format!("{resource}: {reason}"))),
             }
         }
         failed

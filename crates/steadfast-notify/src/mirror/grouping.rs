@@ -40,7 +40,7 @@ impl Grouping {
         for entry in entries {
             bindings.set("entry", entry.json());
             let result = expression.evaluate(&mut bindings);
-            match result.map_err(|why| format!("`guard.group` failed: {why}"))? {
+            match result.map_err(|reason| format!("`guard.group` failed: {reason}"))? {
                 Value::String(group) if (1..=MAX_GROUP_BYTES).contains(&group.len()) => groups.push(group),
                 _ => return Err(format!("`guard.group` is not text of 1 to {MAX_GROUP_BYTES} bytes")),
             }
@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn group_must_be_text() {
-        assert!(groups(Some("1")).is_err_and(|why| why.contains("is not text")));
+        assert!(groups(Some("1")).is_err_and(|reason| reason.contains("is not text")));
         assert!(groups(Some("''")).is_err());
-        assert!(groups(Some("object.metadata.absent")).is_err_and(|why| why.contains("`guard.group` failed")));
+        assert!(groups(Some("object.metadata.absent")).is_err_and(|reason| reason.contains("`guard.group` failed")));
     }
 }

@@ -10,8 +10,8 @@ use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::approvals::Approvals;
-use super::collect::{Gathered, collect, unclear};
-use super::driver::{AnyMirror, MirrorPreview, MirrorStatus, Troubles};
+use super::collect::{CollectedEntries, collect, first_unknown};
+use super::driver::{AnyMirror, MirrorPreview, MirrorStatus, MirrorConditions};
 use super::feed::Feed;
 use super::grouping::Grouping;
 use super::open::{Opening, Openings};
@@ -41,7 +41,7 @@ pub struct MirrorContext {
     /// Source of approvals. `None` without a state folder.
     pub approvals: Option<Approvals>,
     /// Receiver of planned steps, for a dry run: the mirror, and the steps in the syntax of the target's tool.
-    pub say: Option<Arc<DryRun>>,
+    pub report_commands: Option<Arc<DryRun>>,
     /// Receiver of events.
     pub report: Arc<ReportEvent>,
     /// Permission to write to the targets.
@@ -53,7 +53,7 @@ pub struct MirrorContext {
 /// A running mirror. Dropping the value stops the collection of entries.
 pub(super) struct MirrorManager {
     mirror: Arc<dyn AnyMirror>,
-    gathering: AbortHandle,
+    collector: AbortHandle,
 }
 
 impl MirrorManager {
@@ -62,56 +62,56 @@ impl MirrorManager {
     pub(super) fn start(name: String, opening: Opening, feed: Feed, how: MirrorContext) -> (Self, JoinHandle<String>) {
         let Opening { driver, settings, shape, grouping } = opening;
         let settings = Settings { gate: how.gate.clone(), instance: how.instance.clone(), ..settings };
-        let say = how.say.clone().map(|say| {
+        let report_commands = how.report_commands.clone().map(|dry_run| {
             let name = name.clone();
-            Box::new(move |words| say(&name, words)) as Box<_>
+            Box::new(move |words| dry_run(&name, words)) as Box<_>
         });
-        let mirror = driver.start(&name, settings, how.memory.clone(), say);
-        let work = Work {
+        let mirror = driver.start(&name, settings, how.memory.clone(), report_commands);
+        let work = CollectorTask {
             name,
             mirror: mirror.clone(),
             feed,
             views: Vec::new(),
-            unmade: BTreeMap::new(),
+            failed_views: BTreeMap::new(),
             watching: JoinSet::new(),
             shape,
             grouping,
-            how,
+            context: how,
             reported: ReportedConditions::default(),
         };
         let task = tokio::spawn(work.run());
-        (Self { mirror, gathering: task.abort_handle() }, task)
+        (Self { mirror, collector: task.abort_handle() }, task)
     }
 
     /// Returns the status of the mirror.
-    pub(super) fn standing(&self) -> MirrorStatus {
-        self.mirror.standing()
+    pub(super) fn status(&self) -> MirrorStatus {
+        self.mirror.status()
     }
 
     /// Stops the mirror after the current step. The entries stay in the target.
     pub(super) async fn stop(&self) {
-        // A concurrent call of `want` finds the mirror stopped.
-        self.gathering.abort();
+        // A concurrent call of `set_wanted` finds the mirror stopped.
+        self.collector.abort();
         self.mirror.stop().await;
     }
 }
 
 impl Drop for MirrorManager {
     fn drop(&mut self) {
-        self.gathering.abort();
+        self.collector.abort();
     }
 }
 
 /// Previews the next steps of all opened mirrors, with the `views` of each mirror by name. A value is the reason if the
-/// target cannot be read. Waits at most `patience` for the caches.
+/// target cannot be read. Waits at most `limit` for the caches.
 pub async fn preview_mirrors(
     openings: &Openings,
     mut views: BTreeMap<String, Vec<MirrorView>>,
     memory: &Memory,
-    patience: Duration,
+    limit: Duration,
 ) -> BTreeMap<String, Result<MirrorPreview, Arc<str>>> {
     let mut preview_mirrors = BTreeMap::new();
-    let until = Instant::now() + patience;
+    let until = Instant::now() + limit;
     for (name, Opening { driver, settings, shape, grouping }) in &openings.0 {
         let mut views = views.remove(name).unwrap_or_default();
         // All views share one deadline.
@@ -119,7 +119,7 @@ pub async fn preview_mirrors(
             view.until_fresh(until.saturating_duration_since(Instant::now())).await;
         }
         let (_, clusters) = caught_up(&mut views, shape, grouping).await;
-        let seen = driver.preview(name, settings, memory, &gathered(&views, &clusters)).await;
+        let seen = driver.preview(name, settings, memory, &collected(&views, &clusters)).await;
         preview_mirrors.insert(name.clone(), seen);
     }
     preview_mirrors
@@ -140,86 +140,86 @@ async fn caught_up(views: &mut [MirrorView], shape: Shape, grouping: &Grouping) 
         }
     };
     note(views);
-    let mut is_news = false;
+    let mut is_new = false;
     for view in &mut *views {
-        is_news |= view.catch_up(shape, grouping).await;
+        is_new |= view.catch_up(shape, grouping).await;
     }
     note(views);
-    (is_news, clusters)
+    (is_new, clusters)
 }
 
-fn gathered(views: &[MirrorView], clusters: &Clusters) -> Gathered {
+fn collected(views: &[MirrorView], clusters: &Clusters) -> CollectedEntries {
     collect(views.iter().flat_map(MirrorView::sent), clusters, views.iter().filter_map(MirrorView::presence).collect())
 }
 
-struct Work {
+struct CollectorTask {
     name: String,
     mirror: Arc<dyn AnyMirror>,
     feed: Feed,
     views: Vec<MirrorView>,
     /// Clusters with views that could not be started, with reasons.
-    unmade: BTreeMap<String, String>,
+    failed_views: BTreeMap<String, String>,
     /// Tasks that wake this task.
     watching: JoinSet<()>,
     shape: Shape,
     grouping: Grouping,
-    how: MirrorContext,
+    context: MirrorContext,
     reported: ReportedConditions,
 }
 
 /// Last reported conditions.
 #[derive(Default)]
 struct ReportedConditions {
-    unclear: Option<Arc<str>>,
-    troubles: Troubles,
+    unknown: Option<Arc<str>>,
+    conditions: MirrorConditions,
 }
 
-impl Work {
+impl CollectorTask {
     async fn run(mut self) -> String {
-        let news = Arc::new(Notify::new());
+        let changed = Arc::new(Notify::new());
         let mut fed = self.feed.subscribe();
         fed.mark_changed();
         // `None` before the first collection.
-        let mut said = None;
+        let mut reported_clusters = None;
         loop {
-            if let Some(why) = self.mirror.ended() {
+            if let Some(reason) = self.mirror.ended() {
                 // The supervisor counts the failure and restarts the whole mirror.
-                return why;
+                return reason;
             }
-            let begun = Instant::now();
+            let started = Instant::now();
             let is_fed = fed.has_changed().unwrap_or_default();
-            if is_fed || !self.unmade.is_empty() {
+            if is_fed || !self.failed_views.is_empty() {
                 // Marked before the update: a change during the update causes another pass.
                 fed.mark_unchanged();
-                self.unmade = self.feed.update(&mut self.views);
-                self.watching = self.watch(&news, fed.clone());
+                self.failed_views = self.feed.update(&mut self.views);
+                self.watching = self.watch(&changed, fed.clone());
             }
-            let (is_news, mut clusters) = caught_up(&mut self.views, self.shape, &self.grouping).await;
+            let (is_new, mut clusters) = caught_up(&mut self.views, self.shape, &self.grouping).await;
             // A cluster with missing views is uncertain: entries of the cluster may exist in the target.
-            for (cluster, why) in self.feed.missing().into_iter().chain(self.unmade.clone()) {
-                clusters.insert(cluster, Some(why.into()));
+            for (cluster, reason) in self.feed.missing().into_iter().chain(self.failed_views.clone()) {
+                clusters.insert(cluster, Some(reason.into()));
             }
             // Without any change, the wanted state stays valid. The mirror still compares the target periodically.
-            if is_fed || is_news || said.as_ref() != Some(&clusters) {
-                let mut gathered = gathered(&self.views, &clusters);
-                let invalid = self.mirror.want(&gathered);
+            if is_fed || is_new || reported_clusters.as_ref() != Some(&clusters) {
+                let mut gathered = collected(&self.views, &clusters);
+                let invalid = self.mirror.set_wanted(&gathered);
                 gathered.doubts.objects.extend(invalid);
                 self.report_objects(&gathered);
-                said = Some(clusters);
+                reported_clusters = Some(clusters);
             }
             self.report_mirror();
             self.take_approvals();
             // The pause grows with the cost of a pass: collection uses at most a tenth of the time.
-            sleep((begun.elapsed() * 10).clamp(COLLECT_MIN_DELAY, COLLECT_MAX_DELAY)).await;
+            sleep((started.elapsed() * 10).clamp(COLLECT_MIN_DELAY, COLLECT_MAX_DELAY)).await;
             // Continue after the interval even without a notification.
-            let _ = timeout(CHECK_INTERVAL, news.notified()).await;
+            let _ = timeout(CHECK_INTERVAL, changed.notified()).await;
         }
     }
 
     /// Starts tasks that wake the mirror when a view or the feed changes.
-    fn watch(&self, news: &Arc<Notify>, mut fed: watch::Receiver<u64>) -> JoinSet<()> {
-        let mut watching = wake_on_changes(self.views.iter().flat_map(MirrorView::changed), news);
-        let news = news.clone();
+    fn watch(&self, changed: &Arc<Notify>, mut fed: watch::Receiver<u64>) -> JoinSet<()> {
+        let mut watching = wake_on_changes(self.views.iter().flat_map(MirrorView::changed), changed);
+        let news = changed.clone();
         watching.spawn(async move {
             if fed.changed().await.is_ok() {
                 news.notify_one();
@@ -228,67 +228,67 @@ impl Work {
         watching
     }
 
-    fn report_objects(&mut self, gathered: &Gathered) {
+    fn report_objects(&mut self, gathered: &CollectedEntries) {
         let mirror = || self.name.clone();
-        let unclear = unclear(&gathered.doubts.objects);
-        let why = unclear.as_ref().map(|(why, _)| why.clone());
-        if self.reported.unclear != why {
-            (self.how.report)(match unclear {
-                Some((why, objects)) => EngineEvent::Unclear { mirror: mirror(), why: why.to_string(), objects },
-                None => EngineEvent::Clear { mirror: mirror() },
+        let unclear = first_unknown(&gathered.doubts.objects);
+        let reason = unclear.as_ref().map(|(reason, _)| reason.clone());
+        if self.reported.unknown != reason {
+            (self.context.report)(match unclear {
+                Some((reason, objects)) => EngineEvent::EntriesUnknown { mirror: mirror(), reason: reason.to_string(), objects },
+                None => EngineEvent::EntriesKnown { mirror: mirror() },
             });
-            self.reported.unclear = why;
+            self.reported.unknown = reason;
         }
     }
 
     fn report_mirror(&mut self) {
-        let troubles = self.mirror.troubles();
-        if self.reported.troubles == troubles {
+        let troubles = self.mirror.conditions();
+        if self.reported.conditions == troubles {
             return;
         }
-        let before = std::mem::replace(&mut self.reported.troubles, troubles);
-        let (now, mirror) = (&self.reported.troubles, || self.name.clone());
-        for ask in now.asks.iter().filter(|ask| !before.asks.contains(ask)) {
-            (self.how.report)(EngineEvent::Asks { mirror: mirror(), ask: ask.clone() });
+        let before = std::mem::replace(&mut self.reported.conditions, troubles);
+        let (now, mirror) = (&self.reported.conditions, || self.name.clone());
+        for ask in now.pending_removals.iter().filter(|ask| !before.pending_removals.contains(ask)) {
+            (self.context.report)(EngineEvent::ApprovalRequired { mirror: mirror(), request: ask.clone() });
         }
-        if now.contested.iter().any(|key| !before.contested.contains(key)) {
-            (self.how.report)(EngineEvent::Contested { mirror: mirror(), keys: now.contested.clone() });
+        if now.conflicting.iter().any(|key| !before.conflicting.contains(key)) {
+            (self.context.report)(EngineEvent::ConflictingEntries { mirror: mirror(), keys: now.conflicting.clone() });
         }
-        let mut rejected = now.rejected.iter().filter(|(name, why)| before.rejected.get(*name) != Some(*why));
-        if let Some((entry, why)) = rejected.next() {
+        let mut rejected = now.rejected.iter().filter(|(name, reason)| before.rejected.get(*name) != Some(*reason));
+        if let Some((entry, reason)) = rejected.next() {
             let others = rejected.count();
-            let (entry, why) = (entry.clone(), why.clone());
-            (self.how.report)(EngineEvent::LeftAlone { mirror: mirror(), entry, why, others });
+            let (entry, reason) = (entry.clone(), reason.clone());
+            (self.context.report)(EngineEvent::EntrySkipped { mirror: mirror(), entry, reason, others });
         }
         if let Some(loss) = now.loss.as_ref().filter(|loss| before.loss.as_ref() != Some(loss)) {
-            (self.how.report)(EngineEvent::Lost { mirror: mirror(), missing: loss.missing, why: loss.why.to_string() });
+            (self.context.report)(EngineEvent::EntriesLost { mirror: mirror(), missing: loss.missing, reason: loss.reason.to_string() });
         }
         if now.failing != before.failing {
-            (self.how.report)(match &now.failing {
-                Some(why) => EngineEvent::Failing { mirror: mirror(), why: why.to_string() },
-                None => EngineEvent::Works { mirror: mirror() },
+            (self.context.report)(match &now.failing {
+                Some(reason) => EngineEvent::TargetFailing { mirror: mirror(), reason: reason.to_string() },
+                None => EngineEvent::TargetRecovered { mirror: mirror() },
             });
         }
     }
 
     fn take_approvals(&self) {
         // Only the leader takes approvals: a standby would remove the file without effect.
-        let Some(approvals) = self.how.approvals.as_ref().filter(|_| self.how.gate.permit().is_some()) else { return };
+        let Some(approvals) = self.context.approvals.as_ref().filter(|_| self.context.gate.permit().is_some()) else { return };
         let ids = match approvals.take(&self.name) {
             Ok(ids) if ids.is_empty() => return,
             Ok(ids) => ids,
-            Err(why) => {
-                return (self.how.report)(EngineEvent::NotApproved { mirror: self.name.clone(), why: why.to_string() });
+            Err(reason) => {
+                return (self.context.report)(EngineEvent::InvalidApproval { mirror: self.name.clone(), reason: reason.to_string() });
             }
         };
         for id in ids {
             let mirror = self.name.clone();
-            (self.how.report)(match self.how.memory.approve(&self.name, &id) {
-                Ok(ask) => EngineEvent::Approved { mirror, ask },
-                Err(why) => EngineEvent::NotApproved { mirror, why: why.to_string() },
+            (self.context.report)(match self.context.memory.approve(&self.name, &id) {
+                Ok(ask) => EngineEvent::Approved { mirror, request: ask },
+                Err(reason) => EngineEvent::InvalidApproval { mirror, reason: reason.to_string() },
             });
         }
         // An approved removal should not wait for the next comparison.
-        self.mirror.nudge();
+        self.mirror.compare_now();
     }
 }

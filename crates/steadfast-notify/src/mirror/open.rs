@@ -7,7 +7,7 @@ use std::time::Duration;
 use steadfast_targets::{Limits, Memory, Settings};
 use tokio::time::timeout;
 
-use super::collect::Gathered;
+use super::collect::CollectedEntries;
 use super::driver::{AnyDriver, OpenError};
 use super::drivers;
 use super::grouping::Grouping;
@@ -32,13 +32,13 @@ impl Openings {
     /// # Errors
     ///
     /// Returns the problems of all mirrors that cannot be opened.
-    pub async fn of(plan: &Plan) -> Result<Self, Problems> {
-        let (opened, problems) = Self::possible(plan).await;
+    pub async fn open_all(plan: &Plan) -> Result<Self, Problems> {
+        let (opened, problems) = Self::open_possible(plan).await;
         all_or(opened, problems)
     }
 
     /// Opens as many mirrors of `plan` as possible. Returns the problems of the others.
-    pub async fn possible(plan: &Plan) -> (Self, Vec<Problem>) {
+    pub async fn open_possible(plan: &Plan) -> (Self, Vec<Problem>) {
         let (opened, unopened) = Self::attempt(plan).await;
         (Self(opened), unopened.into_iter().map(|unopened| unopened.problem).collect())
     }
@@ -60,25 +60,25 @@ impl Openings {
         for name in plan.mirrors() {
             match open(plan, name).await {
                 Ok(opening) => drop(opened.insert(name.to_owned(), opening)),
-                Err(why) => unopened.push(why),
+                Err(reason) => unopened.push(reason),
             }
         }
         (opened, unopened)
     }
 
-    /// Returns mirrors with an unreadable target, with reasons. Waits at most `patience` for each. Changes no target.
-    pub(crate) async fn blind(&self, patience: Duration) -> Vec<(String, Arc<str>)> {
+    /// Returns mirrors with an unreadable target, with reasons. Waits at most `limit` for each. Changes no target.
+    pub(crate) async fn unreadable_targets(&self, limit: Duration) -> Vec<(String, Arc<str>)> {
         // The memory is volatile, because the check must not store anything about the target.
-        let (mut blind, memory, nothing) = (Vec::new(), Memory::volatile(), Gathered::default());
+        let (mut unreadable, memory, nothing) = (Vec::new(), Memory::volatile(), CollectedEntries::default());
         for (name, Opening { driver, settings, .. }) in &self.0 {
-            let looked = driver.preview(name, settings, &memory, &nothing);
-            match timeout(patience, looked).await {
+            let preview = driver.preview(name, settings, &memory, &nothing);
+            match timeout(limit, preview).await {
                 Ok(Ok(_)) => {}
-                Ok(Err(why)) => blind.push((name.clone(), why)),
-                Err(_) => blind.push((name.clone(), format!("no response within {} s", patience.as_secs()).into())),
+                Ok(Err(reason)) => unreadable.push((name.clone(), reason)),
+                Err(_) => unreadable.push((name.clone(), format!("no response within {} s", limit.as_secs()).into())),
             }
         }
-        blind
+        unreadable
     }
 
     /// Returns true if the plan has no mirror.
@@ -108,8 +108,8 @@ pub(super) async fn open(plan: &Plan, name: &str) -> Result<Opening, Unopened> {
             Ok(Opening { driver, settings: settings(sink), shape, grouping })
         }
         Ok(None) => Err(none()),
-        Err(OpenError { path, what, remedy, is_environment }) => {
-            let problem = plan.problem_with_sink(&format!("{name}.{path}"), what, remedy);
+        Err(OpenError { path, description, remedy, is_environment }) => {
+            let problem = plan.problem_with_sink(&format!("{name}.{path}"), description, remedy);
             Err(Unopened { problem, is_environment })
         }
     }

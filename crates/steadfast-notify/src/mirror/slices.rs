@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use steadfast::ObjectKey;
 use steadfast_targets::{ObjectId, Origin};
 
-use super::claim::{Claim, Sent};
+use super::claim::{Claim, ObjectClaims};
 use super::entry::{Entry, entries};
 use super::grouping::Grouping;
 use crate::change::Subject;
@@ -15,7 +15,7 @@ use crate::endpoints::{EndpointEntries, EndpointSource, Slice};
 use crate::shape::Shape;
 
 /// Namespace, name and UID of endpoints that are not terminating.
-pub(super) type Living = BTreeSet<(String, String, String)>;
+pub(super) type LiveObjects = BTreeSet<(String, String, String)>;
 
 /// Returns the entries of an object with origins. Entries of one group share the origin.
 pub(super) fn claims(
@@ -40,8 +40,8 @@ pub(super) fn claims(
 #[derive(Default)]
 pub(super) struct SliceSet {
     slices: BTreeMap<ObjectKey, Result<Slice, String>>,
-    sent: Vec<Sent>,
-    living: Arc<Living>,
+    sent: Vec<ObjectClaims>,
+    living: Arc<LiveObjects>,
 }
 
 impl SliceSet {
@@ -54,13 +54,13 @@ impl SliceSet {
     }
 
     /// Returns the entries of each endpoint.
-    pub(super) fn sent(&self) -> &[Sent] {
+    pub(super) fn sent(&self) -> &[ObjectClaims] {
         &self.sent
     }
 
     /// Returns the endpoints that are not terminating. `None` if any slice is malformed, since its endpoints are
     /// unknown.
-    pub(super) fn living(&self) -> Option<Arc<Living>> {
+    pub(super) fn living(&self) -> Option<Arc<LiveObjects>> {
         // An unreadable slice may contain any endpoint, so no endpoint is known to be deleted.
         self.slices.values().all(Result::is_ok).then(|| self.living.clone())
     }
@@ -73,11 +73,11 @@ impl SliceSet {
             ..of.clone()
         };
         let unreadable = self.slices.iter().filter_map(|(key, slice)| {
-            let why = slice.as_ref().err()?.clone();
-            Some(Sent { object: object(key.namespace().unwrap_or_default(), key.name()), entries: Err(why) })
+            let reason = slice.as_ref().err()?.clone();
+            Some(ObjectClaims { object: object(key.namespace().unwrap_or_default(), key.name()), entries: Err(reason) })
         });
-        let mut sent: Vec<Sent> = unreadable.collect();
-        let mut living = Living::new();
+        let mut sent: Vec<ObjectClaims> = unreadable.collect();
+        let mut living = LiveObjects::new();
         let slices = self.slices.values().filter_map(|slice| slice.as_ref().ok());
         for endpoint in source.resolve(&of.cluster, slices, shape) {
             let EndpointEntries { namespace, name, uid, is_terminating, entries: values } = endpoint;
@@ -97,7 +97,7 @@ impl SliceSet {
             let metadata = json!({"namespace": subject.namespace, "name": subject.name, "uid": uid});
             let pod = json!({"metadata": metadata});
             let claims = read.and_then(|read| claims(read, grouping, &subject, &pod, &object));
-            sent.push(Sent { object, entries: claims });
+            sent.push(ObjectClaims { object, entries: claims });
         }
         self.sent = sent;
         self.living = Arc::new(living);

@@ -61,7 +61,7 @@ struct Slot {
 }
 
 impl Slot {
-    fn keeper(&self) -> Option<Arc<MirrorManager>> {
+    fn manager(&self) -> Option<Arc<MirrorManager>> {
         self.keeper.lock().clone()
     }
 
@@ -69,13 +69,13 @@ impl Slot {
         *self.keeper.lock() = keeper;
     }
 
-    fn standing(&self) -> MirrorStatus {
-        if let Some(keeper) = self.keeper() {
-            return keeper.standing();
+    fn status(&self) -> MirrorStatus {
+        if let Some(keeper) = self.manager() {
+            return keeper.status();
         }
-        let why = self.unopened.lock().clone();
-        let why = why.unwrap_or_else(|| "the mirror has not been opened yet".into());
-        MirrorStatus::blocked(why)
+        let reason = self.unopened.lock().clone();
+        let reason = reason.unwrap_or_else(|| "the mirror has not been opened yet".into());
+        MirrorStatus::blocked(reason)
     }
 }
 
@@ -145,16 +145,16 @@ impl MirrorTask {
     }
 
     /// Returns a function that returns the current status.
-    pub fn standing(&self) -> Box<dyn Fn() -> MirrorStatus + Send + Sync> {
+    pub fn status(&self) -> Box<dyn Fn() -> MirrorStatus + Send + Sync> {
         let slot = self.slot.clone();
-        Box::new(move || slot.standing())
+        Box::new(move || slot.status())
     }
 
     /// Stops the mirror after the current step. The entries stay in the target.
     pub async fn stop(self) {
         let Self { slot, task, .. } = self;
         task.stop().await;
-        if let Some(keeper) = slot.keeper() {
+        if let Some(keeper) = slot.manager() {
             keeper.stop().await;
         }
     }
@@ -165,7 +165,7 @@ async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: Mir
     stop_earlier(&slot).await;
     // Read before opening the mirror, so that a change in between is detected afterwards.
     let mut credentials = source.read_credentials().await;
-    let mut opening = opened(&*source.open, &name, &slot, &how).await;
+    let mut opening = open_with_retry(&*source.open, &name, &slot, &how).await;
     loop {
         let (keeper, mut ended) = MirrorManager::start(name.clone(), opening, feed.clone(), how.clone());
         slot.set(Some(Arc::new(keeper)));
@@ -176,9 +176,9 @@ async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: Mir
                     Ok(opening) => return opening,
                     // Continue with the current credentials. A file may be partially written, and is read again later.
                     Err(unopened) => {
-                        (how.report)(EngineEvent::NotReopened {
+                        (how.report)(EngineEvent::CredentialsUnusable {
                             sink: name.clone(),
-                            why: unopened.problem.to_string(),
+                            reason: unopened.problem.to_string(),
                         });
                     }
                 }
@@ -186,7 +186,7 @@ async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: Mir
         };
         opening = tokio::select! {
             ended = &mut ended => match ended {
-                Ok(why) => return why,
+                Ok(reason) => return reason,
                 // The supervisor reports the panic under the name of the mirror.
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 Err(error) => return error.to_string(),
@@ -195,13 +195,13 @@ async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: Mir
         };
         // The old mirror stops before the new one starts, so that one writer acts at a time.
         stop_earlier(&slot).await;
-        (how.report)(EngineEvent::Reopened { sink: name.clone() });
+        (how.report)(EngineEvent::CredentialsReplaced { sink: name.clone() });
     }
 }
 
 /// Stops the mirror of an earlier run, so that no two writers use one target.
 async fn stop_earlier(slot: &Slot) {
-    if let Some(earlier) = slot.keeper() {
+    if let Some(earlier) = slot.manager() {
         // A task that hangs is aborted by dropping the last handle.
         let _ = timeout(STOP_TIMEOUT, earlier.stop()).await;
         slot.set(None);
@@ -209,13 +209,13 @@ async fn stop_earlier(slot: &Slot) {
 }
 
 /// Opens the mirror. Retries until success.
-async fn opened(open: &Open, name: &str, slot: &Slot, how: &MirrorContext) -> Opening {
+async fn open_with_retry(open: &Open, name: &str, slot: &Slot, how: &MirrorContext) -> Opening {
     let (mut reported, mut delay) = (None, OPEN_INITIAL_DELAY);
     loop {
-        let why = match open().await {
+        let reason = match open().await {
             Ok(opening) => {
                 if reported.is_some() {
-                    (how.report)(EngineEvent::Opened { sink: name.to_owned() });
+                    (how.report)(EngineEvent::SinkOpened { sink: name.to_owned() });
                 }
                 *slot.unopened.lock() = None;
                 return opening;
@@ -223,10 +223,10 @@ async fn opened(open: &Open, name: &str, slot: &Slot, how: &MirrorContext) -> Op
             Err(unopened) => unopened.problem.to_string(),
         };
         // Report each reason only once, but show the current reason in the status.
-        *slot.unopened.lock() = Some(why.as_str().into());
-        if reported.as_ref() != Some(&why) {
-            (how.report)(EngineEvent::Unopened { sink: name.to_owned(), why: why.clone() });
-            reported = Some(why);
+        *slot.unopened.lock() = Some(reason.as_str().into());
+        if reported.as_ref() != Some(&reason) {
+            (how.report)(EngineEvent::SinkNotOpened { sink: name.to_owned(), reason: reason.clone() });
+            reported = Some(reason);
         }
         sleep(delay).await;
         delay = (delay * 2).min(OPEN_MAX_DELAY);
@@ -241,14 +241,14 @@ mod tests {
 
     use steadfast_targets::{Memory, ObjectId, Settings, TermGate};
 
-    use super::super::collect::Gathered;
-    use super::super::driver::{AnyDriver, AnyMirror, DryRunSender, MirrorPreview, Troubles};
+    use super::super::collect::CollectedEntries;
+    use super::super::driver::{AnyDriver, AnyMirror, DryRunSender, MirrorPreview, MirrorConditions};
     use super::super::grouping::Grouping;
     use super::*;
     use crate::problem::{Place, Problem};
     use crate::shape::SERVER;
 
-    /// Mirror that panics in the first `panics` calls of `want`.
+    /// Mirror that panics in the first `panics` calls of `set_wanted`.
     struct Injected {
         panics: Arc<AtomicU32>,
         wanted: Arc<Mutex<Vec<String>>>,
@@ -265,29 +265,29 @@ mod tests {
             _: &'a str,
             _: &'a Settings,
             _: &'a Memory,
-            _: &'a Gathered,
+            _: &'a CollectedEntries,
         ) -> BoxedFuture<'a, Result<MirrorPreview, Arc<str>>> {
             Box::pin(async { Ok(MirrorPreview::default()) })
         }
     }
 
     impl AnyMirror for Injected {
-        fn want(&self, gathered: &Gathered) -> BTreeMap<ObjectId, Arc<str>> {
+        fn set_wanted(&self, gathered: &CollectedEntries) -> BTreeMap<ObjectId, Arc<str>> {
             let left = self.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
             assert!(left.is_err(), "injected");
-            let doubts = gathered.doubts.clusters.iter().map(|(cluster, why)| format!("{cluster}: {why}"));
+            let doubts = gathered.doubts.clusters.iter().map(|(cluster, reason)| format!("{cluster}: {reason}"));
             let doubts = doubts.chain(gathered.doubt.iter().map(ToString::to_string));
             self.wanted.lock().push(doubts.collect::<Vec<_>>().join(", "));
             BTreeMap::new()
         }
 
-        fn nudge(&self) {}
+        fn compare_now(&self) {}
 
-        fn troubles(&self) -> Troubles {
-            Troubles::default()
+        fn conditions(&self) -> MirrorConditions {
+            MirrorConditions::default()
         }
 
-        fn standing(&self) -> MirrorStatus {
+        fn status(&self) -> MirrorStatus {
             MirrorStatus { is_settled: true, failing: None, ..MirrorStatus::blocked("".into()) }
         }
 
@@ -330,9 +330,9 @@ mod tests {
                 let driver = Box::new(Injected { panics, wanted, has_ended });
                 let opening =
                     Opening { driver, settings: Settings::default(), shape: SERVER, grouping: Grouping::default() };
-                let what = "the file key: no such file".to_owned();
+                let description = "the file key: no such file".to_owned();
                 let problem =
-                    Problem { file: "x.toml".to_owned(), place: Place::START, what, remedy: "write it".to_owned() };
+                    Problem { file: "x.toml".to_owned(), place: Place::START, description, remedy: "write it".to_owned() };
                 Box::pin(async move {
                     if left.is_ok() { Err(Unopened { problem, is_environment: true }) } else { Ok(opening) }
                 })
@@ -341,7 +341,7 @@ mod tests {
             let how = MirrorContext {
                 memory: Memory::volatile(),
                 approvals: None,
-                say: None,
+                report_commands: None,
                 report: report.clone(),
                 gate,
                 instance,
@@ -366,7 +366,7 @@ mod tests {
         mirror.feed.set("west", Vec::new(), None);
         sleep(Duration::from_secs(1)).await;
         assert_eq!(mirror.last_doubt().as_deref(), Some("no rule feeds the mirror"), "the cluster is certain");
-        assert!((mirror.task.standing())().is_settled);
+        assert!((mirror.task.status())().is_settled);
         mirror.task.stop().await;
     }
 
@@ -374,13 +374,13 @@ mod tests {
     async fn unopened_mirror_is_retried_and_reported_once() {
         let mirror = Fixture::start(3, 0, false);
         sleep(Duration::from_millis(100)).await;
-        let failing = (mirror.task.standing())().failing.expect("the mirror is not open");
+        let failing = (mirror.task.status())().failing.expect("the mirror is not open");
         assert!(failing.contains("the file key"), "{failing}");
         sleep(Duration::from_secs(8)).await;
-        assert!((mirror.task.standing())().failing.is_none());
+        assert!((mirror.task.status())().failing.is_none());
         let notices = mirror.notices.lock();
         assert!(
-            matches!(&notices[..], [EngineEvent::Unopened { .. }, EngineEvent::Opened { sink }] if sink == "web"),
+            matches!(&notices[..], [EngineEvent::SinkNotOpened { .. }, EngineEvent::SinkOpened { sink }] if sink == "web"),
             "{notices:?}"
         );
     }
@@ -396,7 +396,7 @@ mod tests {
         );
         let notices = mirror.notices.lock();
         let ended = notices.iter().filter(|notice| {
-            matches!(notice, EngineEvent::TaskEnded { task, why, .. } if task == "mirror web" && why == "panicked: injected")
+            matches!(notice, EngineEvent::TaskEnded { task, reason, .. } if task == "mirror web" && reason == "panicked: injected")
         });
         assert_eq!(ended.count(), 2, "{notices:?}");
     }
@@ -406,7 +406,7 @@ mod tests {
         let mirror = Fixture::start(0, 0, true);
         sleep(Duration::from_millis(500)).await;
         let notices = mirror.notices.lock();
-        assert!(matches!(&notices[..], [EngineEvent::TaskEnded { why, .. }] if why.contains("panicked: injected")));
+        assert!(matches!(&notices[..], [EngineEvent::TaskEnded { reason, .. }] if reason.contains("panicked: injected")));
     }
 
     #[tokio::test(start_paused = true)]
@@ -426,7 +426,7 @@ mod tests {
         sleep(Duration::from_secs(30)).await;
         assert!(mirror.wanted.lock().len() > wanted, "the new mirror receives the wanted entries");
         let notices = mirror.notices.lock().clone();
-        assert!(matches!(&notices[..], [EngineEvent::Reopened { sink }] if sink == "web"), "{notices:?}");
+        assert!(matches!(&notices[..], [EngineEvent::CredentialsReplaced { sink }] if sink == "web"), "{notices:?}");
         mirror.task.stop().await;
         std::fs::remove_dir_all(folder).expect("a folder");
     }

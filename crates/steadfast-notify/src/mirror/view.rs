@@ -11,17 +11,17 @@ use steadfast::{Entry as Cached, Informer, Lazy, Lookup, Object, ObjectKey, Snap
 use steadfast_targets::{ObjectId, Origin};
 use tokio::sync::watch;
 
-use super::claim::Sent;
+use super::claim::ObjectClaims;
 use super::entry::{Entry, entries, has_ended};
 use super::grouping::Grouping;
-use super::slices::{Living, SliceSet, claims};
+use super::slices::{LiveObjects, SliceSet, claims};
 use crate::change::{Change, State, Subject};
 use crate::config::EventKind;
 use crate::endpoints::Slice;
 use crate::instants::Instants;
 use crate::lookups::{Dependents, LookupCaches, LookupKey, Lookups};
 use crate::offload::offload;
-use crate::rule::{Compiled, Verdict};
+use crate::rule::{CompiledRule, Verdict};
 use crate::shape::Shape;
 use crate::source::{Source, WatchSpec, doubt, json_with_type, subject};
 
@@ -34,7 +34,7 @@ pub(super) struct Presence {
     selection: String,
     snapshot: Arc<Snapshot<Lazy<DynamicObject>>>,
     /// Endpoints of Services, if the entries belong to endpoints.
-    living: Option<Arc<Living>>,
+    living: Option<Arc<LiveObjects>>,
 }
 
 impl Presence {
@@ -76,11 +76,11 @@ pub struct MirrorView {
     connection: u64,
     /// Wall clock.
     clock: fn() -> Timestamp,
-    rule: Arc<Compiled>,
+    rule: Arc<CompiledRule>,
     informer: Informer<Lazy<DynamicObject>>,
     /// Snapshot from which `sent` was computed.
-    seen: Option<Arc<Snapshot<Lazy<DynamicObject>>>>,
-    sent: BTreeMap<ObjectKey, Sent>,
+    last_snapshot: Option<Arc<Snapshot<Lazy<DynamicObject>>>>,
+    sent: BTreeMap<ObjectKey, ObjectClaims>,
     /// `EndpointSlice`s, if the rule mirrors endpoints of Services. `sent` is empty in this case.
     slices: SliceSet,
     /// Caches for lookups, if the rule has lookups.
@@ -101,7 +101,7 @@ impl MirrorView {
     /// # Errors
     ///
     /// Returns the informer's error text if an informer cannot be started.
-    pub fn begin(watch_spec: &WatchSpec, source: Source, rule: Arc<Compiled>) -> Result<Self, String> {
+    pub fn start(watch_spec: &WatchSpec, source: Source, rule: Arc<CompiledRule>) -> Result<Self, String> {
         let informer = source.informer(watch_spec, None)?;
         let caches = LookupCaches::begin(watch_spec, &source.cluster, &source.lookups)?;
         let (connection, clock) = (watch_spec.connection, watch_spec.clock);
@@ -113,7 +113,7 @@ impl MirrorView {
             clock,
             rule,
             informer,
-            seen,
+            last_snapshot: seen,
             sent,
             slices,
             caches,
@@ -125,7 +125,7 @@ impl MirrorView {
     }
 
     /// Returns true if the view has this `source` and `rule`. The rule may have been reloaded without a change.
-    pub(super) fn is_of(&self, watch_spec: &WatchSpec, source: &Source, rule: &Compiled) -> bool {
+    pub(super) fn is_of(&self, watch_spec: &WatchSpec, source: &Source, rule: &CompiledRule) -> bool {
         let is_same_place = self.connection == watch_spec.connection && self.source == *source;
         is_same_place && self.rule.number == rule.number && self.rule.config == rule.config
     }
@@ -154,8 +154,8 @@ impl MirrorView {
         Some(format!("{} of {cluster}: {}", self.source.resource_name(), doubt(&self.informer)?))
     }
 
-    /// Waits until there is no doubt, at most for `patience`.
-    pub(super) async fn until_fresh(&self, patience: Duration) {
+    /// Waits until there is no doubt, at most for `limit`.
+    pub(super) async fn until_fresh(&self, limit: Duration) {
         let mut changed = self.informer.changed();
         let fresh = async {
             while self.doubt_now().is_some() && changed.changed().await.is_ok() {}
@@ -164,7 +164,7 @@ impl MirrorView {
             }
         };
         // Remaining doubt is reported in the preview.
-        let _ = tokio::time::timeout(patience, fresh).await;
+        let _ = tokio::time::timeout(limit, fresh).await;
     }
 
     /// Evaluates the rule for objects with possibly changed entries: changed objects, objects with changed lookups, and
@@ -180,50 +180,50 @@ impl MirrorView {
         let now = self.informer.snapshot();
         let due = self.due(looked_up.as_deref(), at);
         self.looked_up.clone_from(&looked_up);
-        if due.is_empty() && self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &now)) {
+        if due.is_empty() && self.last_snapshot.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &now)) {
             return false;
         }
-        let (mut gone, mut come) = (Vec::new(), Vec::new());
+        let (mut removed, mut added) = (Vec::new(), Vec::new());
         let mut differ = |old: Option<&Cached<Lazy<DynamicObject>>>, new: Option<&Cached<Lazy<DynamicObject>>>| {
-            gone.extend(old.map(|old| old.key().clone()));
-            come.extend(new.cloned());
+            removed.extend(old.map(|old| old.key().clone()));
+            added.extend(new.cloned());
         };
         // Removed first, then evaluated: an updated object is in both lists.
-        match &self.seen {
+        match &self.last_snapshot {
             Some(seen) => seen.differences(&now, differ),
             None => now.iter().for_each(|entry| differ(None, Some(entry))),
         }
-        for key in gone {
+        for key in removed {
             self.sent.remove(&key);
             self.slices.remove(&key);
             self.dependents.remove(&key);
             self.instants.set(&key, None);
         }
-        // Objects in `come` are evaluated anyway.
-        let known: BTreeSet<&ObjectKey> = come.iter().map(Cached::key).collect();
+        // Objects in `added` are evaluated anyway.
+        let known: BTreeSet<&ObjectKey> = added.iter().map(Cached::key).collect();
         let due = due.iter().filter(|key| !known.contains(key));
         let due: Vec<_> = due.filter_map(|key| now.entry(key.namespace(), key.name()).cloned()).collect();
-        come.extend(due);
+        added.extend(due);
         if self.rule.endpoints.is_some() {
-            for (number, entry) in come.iter().enumerate() {
+            for (number, entry) in added.iter().enumerate() {
                 if number % OBJECTS_PER_BATCH == OBJECTS_PER_BATCH - 1 {
                     tokio::task::yield_now().await;
                 }
                 self.slices.insert(entry.key().clone(), self.slice(entry));
             }
-            come.clear();
+            added.clear();
         }
         let (source, rule, grouping_of) = (self.source.clone(), self.rule.clone(), grouping.clone());
         let evaluation = Arc::new(Evaluation { source, rule, grouping: grouping_of, looked_up, at });
-        for entries in come.chunks(OBJECTS_PER_BATCH) {
-            let (asked, evaluated) = (entries.to_vec(), evaluation.clone());
-            let sent = offload(move || asked.iter().map(|entry| evaluated.ask(entry, shape)).collect::<Vec<_>>()).await;
-            let failed = |why: &str| {
-                let failed = entries.iter().map(|entry| (evaluation.object(entry), Err(why.to_owned())));
-                let failed = failed.map(|(object, entries)| Sent { object, entries });
+        for entries in added.chunks(OBJECTS_PER_BATCH) {
+            let (batch, evaluated) = (entries.to_vec(), evaluation.clone());
+            let sent = offload(move || batch.iter().map(|entry| evaluated.evaluate(entry, shape)).collect::<Vec<_>>()).await;
+            let failed = |reason: &str| {
+                let failed = entries.iter().map(|entry| (evaluation.object(entry), Err(reason.to_owned())));
+                let failed = failed.map(|(object, entries)| ObjectClaims { object, entries });
                 failed.map(|sent| EvaluatedEntries { sent, recheck_at: None, reads: Vec::new() }).collect()
             };
-            let sent = sent.unwrap_or_else(|why| failed(&why));
+            let sent = sent.unwrap_or_else(|reason| failed(&reason));
             for (entry, EvaluatedEntries { sent, recheck_at, reads }) in entries.iter().zip(sent) {
                 self.instants.set(entry.key(), recheck_at);
                 self.dependents.set(entry.key(), reads);
@@ -231,7 +231,7 @@ impl MirrorView {
             }
         }
         // Only after all evaluations: a cancelled call repeats the whole pass.
-        self.seen = Some(now);
+        self.last_snapshot = Some(now);
         if let Some(endpoints) = &self.rule.endpoints {
             self.slices.resolve(endpoints, &object_id(&self.source, &self.rule, "", ""), shape, grouping);
         }
@@ -265,7 +265,7 @@ impl MirrorView {
 
     /// Returns the snapshot from which the entries were computed.
     pub(super) fn presence(&self) -> Option<Presence> {
-        let snapshot = self.seen.clone()?;
+        let snapshot = self.last_snapshot.clone()?;
         let living = match self.rule.endpoints {
             Some(_) => Some(self.slices.living()?),
             None => None,
@@ -274,7 +274,7 @@ impl MirrorView {
     }
 
     /// Returns the entries of each object, ordered by name.
-    pub(super) fn sent(&self) -> impl Iterator<Item = &Sent> {
+    pub(super) fn sent(&self) -> impl Iterator<Item = &ObjectClaims> {
         self.sent.values().chain(self.slices.sent())
     }
 }
@@ -282,7 +282,7 @@ impl MirrorView {
 /// Evaluation of a view's rule on another thread.
 struct Evaluation {
     source: Source,
-    rule: Arc<Compiled>,
+    rule: Arc<CompiledRule>,
     grouping: Grouping,
     looked_up: Option<Arc<Lookups>>,
     at: Timestamp,
@@ -290,7 +290,7 @@ struct Evaluation {
 
 /// Entries of an object, and conditions for another evaluation.
 struct EvaluatedEntries {
-    sent: Sent,
+    sent: ObjectClaims,
     recheck_at: Option<Timestamp>,
     reads: Vec<LookupKey>,
 }
@@ -301,11 +301,11 @@ impl Evaluation {
         object_id(&self.source, &self.rule, namespace, name)
     }
 
-    fn ask(&self, entry: &Cached<Lazy<DynamicObject>>, shape: Shape) -> EvaluatedEntries {
+    fn evaluate(&self, entry: &Cached<Lazy<DynamicObject>>, shape: Shape) -> EvaluatedEntries {
         let object = self.object(entry);
         let Some(Ok(decoded)) = entry.object().map(Object::decoded) else {
-            let why = format!("{} {} cannot be decoded", self.source.resource_name(), entry.key());
-            return EvaluatedEntries { sent: Sent { object, entries: Err(why) }, recheck_at: None, reads: Vec::new() };
+            let reason = format!("{} {} cannot be decoded", self.source.resource_name(), entry.key());
+            return EvaluatedEntries { sent: ObjectClaims { object, entries: Err(reason) }, recheck_at: None, reads: Vec::new() };
         };
         let subject = subject(&self.source, &self.source.resource_name(), &decoded);
         let whole = json_with_type(&decoded, &self.source.resource);
@@ -313,7 +313,7 @@ impl Evaluation {
         let (entries, recheck_at) = self.entries(&whole, &subject, shape, looked_up.as_ref());
         let claims = entries.and_then(|entries| claims(entries, &self.grouping, &subject, &whole, &object));
         let reads = looked_up.map(|lookups| lookups.reads()).unwrap_or_default();
-        EvaluatedEntries { sent: Sent { object, entries: claims }, recheck_at, reads }
+        EvaluatedEntries { sent: ObjectClaims { object, entries: claims }, recheck_at, reads }
     }
 
     /// Evaluates the rule for an object.
@@ -336,14 +336,14 @@ impl Evaluation {
             ..Change::new(String::new(), EventKind::Added, subject.clone(), self.at)
         });
         let rule = &self.rule.config.name;
-        let (verdict, recheck_at) = self.rule.outlook(&change);
+        let (verdict, recheck_at) = self.rule.project_with_recheck(&change);
         let entries = match verdict {
             Verdict::Fires(value) => {
                 let read = entries(&value, shape, state.shown(), &identity(subject));
-                read.map_err(|why| format!("the result of the rule {rule} for {reported} is invalid: {why}"))
+                read.map_err(|reason| format!("the result of the rule {rule} for {reported} is invalid: {reason}"))
             }
-            Verdict::Failed { expression, why } => {
-                Err(format!("`{expression}` of the rule {rule} failed for {reported}: {why}"))
+            Verdict::Failed { expression, reason } => {
+                Err(format!("`{expression}` of the rule {rule} failed for {reported}: {reason}"))
             }
             Verdict::OtherKind | Verdict::Initial(_) | Verdict::DoesNotHold => Ok(Vec::new()),
         };
@@ -351,7 +351,7 @@ impl Evaluation {
     }
 }
 
-fn object_id(source: &Source, rule: &Compiled, namespace: &str, name: &str) -> ObjectId {
+fn object_id(source: &Source, rule: &CompiledRule, namespace: &str, name: &str) -> ObjectId {
     ObjectId {
         rule: rule.config.name.clone(),
         cluster: source.cluster.clone(),

@@ -17,7 +17,7 @@ use crate::mirror::constants::rejected;
 use crate::mirror::drivers;
 use crate::mirror::grouping::GROUP_NAMES;
 use crate::problem::Problem;
-use crate::rule::Compiled;
+use crate::rule::CompiledRule;
 use crate::template::{Part, is_name, parts};
 
 /// Minimum audit interval. Each audit lists the versions of all objects.
@@ -35,11 +35,11 @@ impl<'a> Checks<'a> {
         Self { document, problems: Vec::new(), incomplete }
     }
 
-    fn wrong(&mut self, path: &str, what: impl Into<String>, remedy: impl Into<String>) {
+    fn wrong(&mut self, path: &str, description: impl Into<String>, remedy: impl Into<String>) {
         // The parser has already reported the mistake in a part that it replaced. Further errors there would be
         // follow-up errors.
         if !self.incomplete.explains(path) {
-            self.problems.push(self.document.problem(path, what, remedy));
+            self.problems.push(self.document.problem(path, description, remedy));
         }
     }
 
@@ -77,10 +77,10 @@ impl<'a> Checks<'a> {
             let path = format!("rules[{number}]");
             self.name(&format!("{path}.name"), &rule.name);
             if !names.insert(&rule.name) {
-                let what = format!("an earlier rule has the name {:?}", rule.name);
+                let description = format!("an earlier rule has the name {:?}", rule.name);
                 self.wrong(
                     &format!("{path}.name"),
-                    what,
+                    description,
                     "use a unique name: the state folder identifies sent messages by the name",
                 );
             }
@@ -97,8 +97,8 @@ impl<'a> Checks<'a> {
 
     fn replicas(&mut self, replicas: &Replicas, config: &Config) {
         if replicas.place().is_none() {
-            let what = format!("{:?} is not a valid lease", replicas.lease);
-            self.wrong("replicas.lease", what, "use \"NAMESPACE/NAME\" in lower case");
+            let description = format!("{:?} is not a valid lease", replicas.lease);
+            self.wrong("replicas.lease", description, "use \"NAMESPACE/NAME\" in lower case");
         }
         let known: Vec<&str> = config.clusters.keys().map(String::as_str).collect();
         match &replicas.cluster {
@@ -244,8 +244,8 @@ impl<'a> Checks<'a> {
             for name in exec.env.keys().chain(exec.secret_env.keys()) {
                 if name.is_empty() || name.contains(['=', '\0']) {
                     let at = if exec.env.contains_key(name) { "env" } else { "secret_env" };
-                    let what = format!("{name:?} is not a valid name of a variable");
-                    self.wrong(&format!("{path}.exec.{at}.{name}"), what, "use letters, digits and `_`");
+                    let description = format!("{name:?} is not a valid name of a variable");
+                    self.wrong(&format!("{path}.exec.{at}.{name}"), description, "use letters, digits and `_`");
                 }
             }
             self.not_zero(&format!("{path}.exec.timeout"), exec.timeout);
@@ -256,8 +256,8 @@ impl<'a> Checks<'a> {
     fn mirrors(&mut self, config: &Config) {
         for (name, sink) in config.sinks.iter().filter(|(_, sink)| sink.is_mirror()) {
             if !config.rules.iter().any(|rule| rule.to.contains(name)) {
-                let what = "no rule feeds the mirror, so all entries would be removed";
-                self.wrong(&format!("sinks.{name}"), what, "add the sink to `to` of a rule, or remove the sink");
+                let description = "no rule feeds the mirror, so all entries would be removed";
+                self.wrong(&format!("sinks.{name}"), description, "add the sink to `to` of a rule, or remove the sink");
             }
             // Two mirrors of one target would remove each other's entries.
             let is_same = |other_name: &str, other: &Sink| {
@@ -265,9 +265,9 @@ impl<'a> Checks<'a> {
             };
             let before = config.sinks.iter().take_while(|(other, _)| *other != name);
             if let Some((other, _)) = before.into_iter().find(|(name, other)| is_same(name, other)) {
-                let what =
+                let description =
                     format!("the sink {other:?} has the same target, and each would remove the entries of the other");
-                self.wrong(&format!("sinks.{name}"), what, "use one mirror for both rules");
+                self.wrong(&format!("sinks.{name}"), description, "use one mirror for both rules");
             }
         }
         for (number, rule) in config.rules.iter().enumerate() {
@@ -275,14 +275,14 @@ impl<'a> Checks<'a> {
             let Some(mirror) = mirror else { continue };
             let path = format!("rules[{number}]");
             if rule.send.is_none() && rule.endpoints.is_none() {
-                let what = format!("the rule feeds the mirror {mirror:?} without `send`");
+                let description = format!("the rule feeds the mirror {mirror:?} without `send`");
                 let remedy = "add `send` with the entry of an object; docs/notify.md lists the fields";
-                self.wrong(&path, what, remedy);
+                self.wrong(&path, description, remedy);
             }
             let every = [EventKind::Added, EventKind::Updated, EventKind::Deleted];
             if !every.iter().all(|kind| rule.events.contains(kind)) {
-                let what = format!("the mirror {mirror:?} depends on all objects, not on kinds of changes");
-                self.wrong(&format!("{path}.events"), what, "remove `events`, or add a separate rule for the streams");
+                let description = format!("the mirror {mirror:?} depends on all objects, not on kinds of changes");
+                self.wrong(&format!("{path}.events"), description, "remove `events`, or add a separate rule for the streams");
             }
         }
     }
@@ -299,8 +299,8 @@ impl<'a> Checks<'a> {
             self.url(path, url, webhook);
         }
         for name in webhook.secrets.keys().filter(|name| !is_name(name)) {
-            let what = format!("{name:?} is not a valid name of a secret");
-            self.wrong(&format!("{path}.secrets.{name}"), what, "use letters, digits and `_`, starting with a letter");
+            let description = format!("{name:?} is not a valid name of a secret");
+            self.wrong(&format!("{path}.secrets.{name}"), description, "use letters, digits and `_`, starting with a letter");
         }
         for (field, names) in [
             ("headers", webhook.headers.keys().collect::<Vec<_>>()),
@@ -308,15 +308,15 @@ impl<'a> Checks<'a> {
         ] {
             for name in names {
                 if http::HeaderName::try_from(name).is_err() {
-                    let what = format!("{name:?} is not a valid name of a header");
-                    self.wrong(&format!("{path}.{field}.{name}"), what, "use letters, digits and `-`");
+                    let description = format!("{name:?} is not a valid name of a header");
+                    self.wrong(&format!("{path}.{field}.{name}"), description, "use letters, digits and `-`");
                 }
             }
         }
         for (name, value) in &webhook.headers {
             if http::HeaderValue::try_from(value).is_err() {
-                let what = format!("the value of {name} is not a valid header value");
-                self.wrong(&format!("{path}.headers.{name}"), what, "use a single line");
+                let description = format!("the value of {name} is not a valid header value");
+                self.wrong(&format!("{path}.headers.{name}"), description, "use a single line");
             }
             let has_secret = parts(value)
                 .iter()
@@ -332,7 +332,7 @@ impl<'a> Checks<'a> {
             if let Some(body) = &body {
                 self.body_fields(&path, name, body, webhook, config);
             }
-            if body.is_some_and(|body| body.is_of_changes) {
+            if body.is_some_and(|body| body.compares_changes) {
                 let remedy = "use `changed(…)` in `when` or `send` of a rule";
                 self.wrong(&path, "a body depends on messages, not on changes", remedy);
             }
@@ -340,8 +340,8 @@ impl<'a> Checks<'a> {
         if let Some(content_type) = &webhook.content_type {
             let path = format!("{path}.content_type");
             if webhook.body.is_none() {
-                let what = "CloudEvents have a fixed content type";
-                self.wrong(&path, what, "remove the setting, or add a `body`");
+                let description = "CloudEvents have a fixed content type";
+                self.wrong(&path, description, "remove the setting, or add a `body`");
             } else if http::HeaderValue::try_from(content_type).is_err() {
                 self.wrong(&path, "the content type is invalid", "use a value such as application/json");
             }
@@ -350,8 +350,8 @@ impl<'a> Checks<'a> {
             self.wrong(&format!("{path}.batch"), "the limit is 0", "set at least 1");
         }
         if webhook.certificate_file.is_some() != webhook.key_file.is_some() {
-            let what = "only one of certificate and key is set";
-            self.wrong(path, what, "set both `certificate_file` and `key_file`");
+            let description = "only one of certificate and key is set";
+            self.wrong(path, description, "set both `certificate_file` and `key_file`");
         }
         self.not_zero(&format!("{path}.timeout"), webhook.timeout);
     }
@@ -365,9 +365,9 @@ impl<'a> Checks<'a> {
                 Part::Text(text) => filled.push_str(text),
                 Part::Secret(name) => {
                     if !webhook.secrets.contains_key(name) {
-                        let what = format!("unknown secret {name:?} in `{{{name}}}`");
+                        let description = format!("unknown secret {name:?} in `{{{name}}}`");
                         let remedy = format!("add a reference: secrets = {{{name} = {{file = \"{name}\"}}}}");
-                        self.wrong(&path, what, remedy);
+                        self.wrong(&path, description, remedy);
                     }
                     // A digit replaces each secret, since a secret may also be the port.
                     filled.push('1');
@@ -386,13 +386,13 @@ impl<'a> Checks<'a> {
     }
 
     /// Compiles the expressions of all rules, and records the errors.
-    pub(super) fn compiled(&mut self, config: &Config) -> Vec<Arc<Compiled>> {
+    pub(super) fn compiled(&mut self, config: &Config) -> Vec<Arc<CompiledRule>> {
         let compiled = config.rules.iter().enumerate().map(|(number, rule)| {
             let path = |field: &str| format!("rules[{number}].{field}");
             let shape = rule.to.iter().find_map(|name| drivers::shape(config.sinks.get(name)?));
             if let Some(endpoints) = EndpointSource::of(rule, config, shape) {
                 let config = endpoints.watched(rule);
-                return Arc::new(Compiled { number, config, when: None, send: None, endpoints: Some(endpoints) });
+                return Arc::new(CompiledRule { number, config, when: None, send: None, endpoints: Some(endpoints) });
             }
             let when = self.expression(&path("when"), rule.when.as_deref(), Purpose::Condition);
             let shapes: Vec<_> = rule.to.iter().filter_map(|name| drivers::shape(config.sinks.get(name)?)).collect();
@@ -409,9 +409,9 @@ impl<'a> Checks<'a> {
                 send = self.expression(&path("send"), rule.send.as_deref(), Purpose::Value);
             } else {
                 for (field, expression) in [("when", &when), ("send", &send)] {
-                    if expression.as_ref().is_some_and(|expression| expression.is_of_changes) {
-                        let what = "a mirror depends on current objects, and `old` and `changed(…)` depend on changes";
-                        self.wrong(&path(field), what, "use only `object`");
+                    if expression.as_ref().is_some_and(|expression| expression.compares_changes) {
+                        let description = "a mirror depends on current objects, and `old` and `changed(…)` depend on changes";
+                        self.wrong(&path(field), description, "use only `object`");
                     }
                 }
             }
@@ -419,7 +419,7 @@ impl<'a> Checks<'a> {
                 let sinks = rule.to.iter().filter_map(|name| config.sinks.get(name));
                 self.constants(&path("send"), send, text, sinks);
             }
-            Arc::new(Compiled { number, config: rule.clone(), when, send, endpoints: None })
+            Arc::new(CompiledRule { number, config: rule.clone(), when, send, endpoints: None })
         });
         compiled.collect()
     }
@@ -428,12 +428,12 @@ impl<'a> Checks<'a> {
     fn constants<'s>(&mut self, path: &str, send: &Expression, text: &str, sinks: impl Iterator<Item = &'s Sink>) {
         for sink in sinks {
             for constants in &send.uses.maps {
-                for (number, what) in rejected(sink, constants) {
-                    let (what, remedy) =
-                        (format!("{path}: {what}"), "correct the value; docs/notify.md lists the fields of entries");
+                for (number, description) in rejected(sink, constants) {
+                    let (description, remedy) =
+                        (format!("{path}: {description}"), "correct the value; docs/notify.md lists the fields of entries");
                     let before = text.get(..constants[number].offset).unwrap_or_default();
                     let offset = before.chars().count();
-                    let problem = self.document.problem_within(path, text, offset, what, remedy);
+                    let problem = self.document.problem_within(path, text, offset, description, remedy);
                     if !self.problems.contains(&problem) {
                         self.problems.push(problem);
                     }
@@ -463,13 +463,13 @@ impl<'a> Checks<'a> {
         match Expression::compile(text, purpose) {
             Ok(expression) => Some(expression),
             Err(flaws) => {
-                for ExpressionError { offset, what } in flaws {
+                for ExpressionError { offset, description } in flaws {
                     let before: String = text.chars().take(offset).collect();
                     let line = before.matches('\n').count() + 1;
                     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-                    let what = format!("{path}: {what} (line {line}, column {column} of the expression)");
+                    let description = format!("{path}: {description} (line {line}, column {column} of the expression)");
                     let remedy = "correct the expression; docs/notify.md describes expressions";
-                    self.problems.push(self.document.problem_within(path, text, offset, what, remedy));
+                    self.problems.push(self.document.problem_within(path, text, offset, description, remedy));
                 }
                 None
             }

@@ -72,7 +72,7 @@ impl Stream for Exec {
 
 impl Exec {
     async fn run(&self, message: &Message) -> Outcome {
-        let retry = |why: String| Outcome::Retry { after: None, why };
+        let retry = |reason: String| Outcome::Retry { retry_after: None, reason };
         let program = self.settings.command.first().map(String::as_str).unwrap_or_default();
         let mut running = match self.start(program, message) {
             Ok(child) => Running(Some(child)),
@@ -118,10 +118,10 @@ fn outcome(program: &str, status: ExitStatus) -> Outcome {
     match status.code() {
         Some(0) => Outcome::Delivered,
         Some(REJECTED_EXIT_CODE) => {
-            Outcome::Refused { why: format!("{program} exited with {REJECTED_EXIT_CODE}, a permanent rejection") }
+            Outcome::Rejected { reason: format!("{program} exited with {REJECTED_EXIT_CODE}, a permanent rejection") }
         }
-        Some(code) => Outcome::Retry { after: None, why: format!("{program} exited with {code}") },
-        None => Outcome::Retry { after: None, why: format!("{program} was killed by a signal") },
+        Some(code) => Outcome::Retry { retry_after: None, reason: format!("{program} exited with {code}") },
+        None => Outcome::Retry { retry_after: None, reason: format!("{program} was killed by a signal") },
     }
 }
 

@@ -45,7 +45,7 @@ impl Plan {
             let stream = match self.stream(name, sink, stdout).await {
                 Ok(stream) => stream,
                 Err(problem) => {
-                    report(EngineEvent::Unopened { sink: name.clone(), why: problem.to_string() });
+                    report(EngineEvent::SinkNotOpened { sink: name.clone(), reason: problem.to_string() });
                     Arc::new(Unopened::new(self.clone(), name, report.clone()))
                 }
             };
@@ -70,7 +70,7 @@ impl Plan {
 
     fn secret(&self, path: &str, from: &SecretFrom) -> Result<Secret, Problem> {
         let remedy = "store the secret there, or correct the reference";
-        Secret::read(from, &self.folder).map_err(|why| self.problem_with_sink(path, why, remedy))
+        Secret::read(from, &self.folder).map_err(|reason| self.problem_with_sink(path, reason, remedy))
     }
 
     fn exec(&self, name: &str, exec: &sinks::Exec) -> Result<Exec, Problem> {
@@ -78,8 +78,8 @@ impl Plan {
             let path = format!("{name}.exec.secret_env.{variable}");
             let secret = self.secret(&path, from)?;
             if secret.text().is_none_or(|text| text.contains('\0')) {
-                let what = format!("{from:?} is not text");
-                return Err(self.problem_with_sink(&path, what, "environment variables need text without NUL"));
+                let description = format!("{from:?} is not text");
+                return Err(self.problem_with_sink(&path, description, "environment variables need text without NUL"));
             }
         }
         Ok(Exec::new(exec, self.folder.clone()))
@@ -89,7 +89,7 @@ impl Plan {
         Webhook::open(webhook, self.folder.clone()).await.map_err(|wrong| {
             let path = format!("{name}.webhook");
             let path = if wrong.field.is_empty() { path } else { format!("{path}.{}", wrong.field) };
-            self.problem_with_sink(&path, wrong.what, wrong.remedy)
+            self.problem_with_sink(&path, wrong.description, wrong.remedy)
         })
     }
 }

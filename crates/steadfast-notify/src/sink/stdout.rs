@@ -13,13 +13,13 @@ use crate::outcome::Outcome;
 pub struct Lines {
     output: Arc<Mutex<dyn Write + Send>>,
     /// Callback for write errors, when the reader has closed the pipe.
-    closed: Arc<dyn Fn(io::Error) + Send + Sync>,
+    on_write_error: Arc<dyn Fn(io::Error) + Send + Sync>,
 }
 
 impl Lines {
-    /// Creates the sink. Calls `closed` after a failed write.
-    pub fn new(output: impl Write + Send + 'static, closed: impl Fn(io::Error) + Send + Sync + 'static) -> Self {
-        Self { output: Arc::new(Mutex::new(output)), closed: Arc::new(closed) }
+    /// Creates the sink. Calls `on_write_error` after a failed write.
+    pub fn new(output: impl Write + Send + 'static, on_write_error: impl Fn(io::Error) + Send + Sync + 'static) -> Self {
+        Self { output: Arc::new(Mutex::new(output)), on_write_error: Arc::new(on_write_error) }
     }
 }
 
@@ -36,12 +36,12 @@ impl Stream for Lines {
             match written.await {
                 Ok(Ok(())) => Outcome::Delivered,
                 Ok(Err(error)) => {
-                    let why = format!("cannot write to standard output: {error}");
+                    let reason = format!("cannot write to standard output: {error}");
                     // A closed pipe never recovers; the program decides whether to exit.
-                    (self.closed)(error);
-                    Outcome::Retry { after: None, why }
+                    (self.on_write_error)(error);
+                    Outcome::Retry { retry_after: None, reason }
                 }
-                Err(_) => Outcome::Retry { after: None, why: "the writing thread panicked".to_owned() },
+                Err(_) => Outcome::Retry { retry_after: None, reason: "the writing thread panicked".to_owned() },
             }
         })
     }

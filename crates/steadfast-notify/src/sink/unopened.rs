@@ -29,7 +29,7 @@ impl Unopened {
             // Standard output needs no opening, so this stream is never used.
             let unused: Arc<dyn Stream> = Arc::new(Never);
             let stream = self.plan.stream(&self.name, sink, &unused).await.map_err(|problem| problem.to_string())?;
-            (self.report)(EngineEvent::Opened { sink: self.name.clone() });
+            (self.report)(EngineEvent::SinkOpened { sink: self.name.clone() });
             Ok::<_, String>(stream)
         };
         self.opened.get_or_try_init(open).await
@@ -41,7 +41,7 @@ impl Stream for Unopened {
         Box::pin(async move {
             match self.open().await {
                 Ok(stream) => stream.deliver(messages).await,
-                Err(why) => Outcome::Retry { after: None, why },
+                Err(reason) => Outcome::Retry { retry_after: None, reason },
             }
         })
     }
@@ -52,6 +52,6 @@ struct Never;
 
 impl Stream for Never {
     fn deliver<'a>(&'a self, _: &'a [Arc<Message>]) -> Delivering<'a> {
-        Box::pin(async { Outcome::Retry { after: None, why: "the sink is not open".to_owned() } })
+        Box::pin(async { Outcome::Retry { retry_after: None, reason: "the sink is not open".to_owned() } })
     }
 }

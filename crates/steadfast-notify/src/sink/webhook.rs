@@ -77,7 +77,7 @@ impl Webhook {
             None => None,
             Some(text) => Some(Expression::compile(text, purpose(settings.mode)).map_err(|_| ServerConfigError {
                 field: "body".to_owned(),
-                what: "the expression is invalid".to_owned(),
+                description: "the expression is invalid".to_owned(),
                 remedy: "correct the expression",
             })?),
         };
@@ -125,18 +125,18 @@ impl Webhook {
 
     /// Sends the messages once, and follows redirects.
     async fn attempt(&self, messages: &[Arc<Message>], target: &Target) -> ResponseAction {
-        let refused = |why: String| ResponseAction::Outcome(Outcome::Refused { why });
-        let retry = |why: String| ResponseAction::Outcome(Outcome::Retry { after: None, why });
+        let refused = |reason: String| ResponseAction::Outcome(Outcome::Rejected { reason });
+        let retry = |reason: String| ResponseAction::Outcome(Outcome::Retry { retry_after: None, reason });
         let content = match self.content(messages, target) {
             Ok(content) => content,
-            Err(why) => return refused(why),
+            Err(reason) => return refused(reason),
         };
         let mut to = target.address.clone();
         // 307 and 308 keep method and body, so each redirect repeats the full request.
         for _ in 0..=MAX_REDIRECTS {
             let client = match target.client(&self.settings, &self.folder, &to).await {
                 Ok(client) => client,
-                Err(why) => return retry(format!("cannot connect to {}: {why}", to.origin)),
+                Err(reason) => return retry(format!("cannot connect to {}: {reason}", to.origin)),
             };
             let request = match target.request(&to, &content.body, &content.kind) {
                 Ok(request) => request,
@@ -166,12 +166,12 @@ impl Webhook {
             let location = head.headers.get(LOCATION).and_then(|location| location.to_str().ok()).unwrap_or_default();
             to = match to.follow(location) {
                 Ok(next) => next,
-                Err(why) => return refused(format!("the server returned {}, and {why}", head.status)),
+                Err(reason) => return refused(format!("the server returned {}, and {reason}", head.status)),
             };
             // The body may contain secrets, so it must not be sent to another origin.
             if content.is_secret && !to.is_same_origin(&target.address) {
-                let why = "and the body may contain secrets for the configured server only";
-                return refused(format!("the server returned {} to {}, {why}", head.status, to.origin));
+                let reason = "and the body may contain secrets for the configured server only";
+                return refused(format!("the server returned {} to {}, {reason}", head.status, to.origin));
             }
         }
         refused(format!(
@@ -183,7 +183,7 @@ impl Webhook {
     async fn attempt_in_time(&self, messages: &[Arc<Message>], target: &Target) -> ResponseAction {
         let limit = self.settings.timeout.0;
         timeout(limit, self.attempt(messages, target)).await.unwrap_or_else(|_| {
-            ResponseAction::Outcome(Outcome::Retry { after: None, why: format!("no response within {limit:?}") })
+            ResponseAction::Outcome(Outcome::Retry { retry_after: None, reason: format!("no response within {limit:?}") })
         })
     }
 }
@@ -192,22 +192,22 @@ impl Stream for Webhook {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
         Box::pin(async move {
             let target = self.target(false).await;
-            let why = match self.attempt_in_time(messages, &target).await {
+            let reason = match self.attempt_in_time(messages, &target).await {
                 ResponseAction::Outcome(outcome) => return outcome,
-                ResponseAction::Unauthorized(why) => why,
-                ResponseAction::Redirect => return Outcome::Refused { why: "the redirect has no target".to_owned() },
+                ResponseAction::Unauthorized(reason) => reason,
+                ResponseAction::Redirect => return Outcome::Rejected { reason: "the redirect has no target".to_owned() },
             };
             // The secrets may have been replaced since the last read.
             let fresh = self.target(true).await;
             if Arc::ptr_eq(&fresh, &target) {
-                return Outcome::Retry { after: None, why: format!("{why}; the secrets are unchanged") };
+                return Outcome::Retry { retry_after: None, reason: format!("{reason}; the secrets are unchanged") };
             }
             match self.attempt_in_time(messages, &fresh).await {
                 ResponseAction::Outcome(outcome) => outcome,
-                ResponseAction::Unauthorized(why) => {
-                    Outcome::Retry { after: None, why: format!("{why}, also with the current secrets") }
+                ResponseAction::Unauthorized(reason) => {
+                    Outcome::Retry { retry_after: None, reason: format!("{reason}, also with the current secrets") }
                 }
-                ResponseAction::Redirect => Outcome::Refused { why: "the redirect has no target".to_owned() },
+                ResponseAction::Redirect => Outcome::Rejected { reason: "the redirect has no target".to_owned() },
             }
         })
     }

@@ -96,7 +96,7 @@ impl Stream for ScriptedSink {
 }
 
 pub(crate) fn retry() -> Outcome {
-    Outcome::Retry { after: None, why: "not now".to_owned() }
+    Outcome::Retry { retry_after: None, reason: "not now".to_owned() }
 }
 
 pub(crate) const NO_DELAY: Duration = Duration::ZERO;
@@ -200,7 +200,7 @@ async fn retry_delays_double_with_jitter_and_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn requested_delay_is_respected() {
-    let asks = Outcome::Retry { after: Some(Duration::from_secs(40)), why: "busy".to_owned() };
+    let asks = Outcome::Retry { retry_after: Some(Duration::from_secs(40)), reason: "busy".to_owned() };
     let sink =
         ScriptedSink::new(move |_, tries| (NO_DELAY, if tries == 1 { asks.clone() } else { Outcome::Delivered }));
     let world = World::new(Folder::new("asked"), "", sink);
@@ -216,7 +216,7 @@ async fn expired_or_rejected_message_becomes_dead_letter() {
     let sink = ScriptedSink::new(|message, _| {
         let outcome = match message.data.as_u64() {
             Some(1) => retry(),
-            Some(2) => Outcome::Refused { why: "no such thing".to_owned() },
+            Some(2) => Outcome::Rejected { reason: "no such thing".to_owned() },
             _ => Outcome::Delivered,
         };
         (NO_DELAY, outcome)
@@ -233,10 +233,10 @@ async fn expired_or_rejected_message_becomes_dead_letter() {
     let text = std::fs::read_to_string(&file).expect("an existing file");
     let letters: Vec<DeadLetter> = text.lines().map(|line| serde_json::from_str(line).expect("a letter")).collect();
     assert_eq!(letters.iter().map(|letter| &letter.message.data).collect::<Vec<_>>(), [&json!(1), &json!(2)]);
-    assert_eq!(letters[1].why, "no such thing");
+    assert_eq!(letters[1].reason, "no such thing");
     // A dead letter is acknowledged too, in order.
     assert_eq!(world.settled(), ["uid-of-a@1", "uid-of-a@2", "uid-of-a@3"]);
-    assert_eq!(world.engine.counts().sinks["s"].given_up, 2);
+    assert_eq!(world.engine.stats().sinks["s"].dead_letters, 2);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -274,7 +274,7 @@ async fn redrive_keeps_failed_dead_letters() {
             "id": name, "time": "2026-01-02T03:04:05Z", "type": "Added", "rule": "r", "cluster": "default",
             "resource": "pods", "namespace": "shop", "name": name, "uid": "u", "data": 1,
         }));
-        DeadLetter { sink: sink.to_owned(), why: "w".to_owned(), attempts: 1, message: message.expect("a message") }
+        DeadLetter { sink: sink.to_owned(), reason: "w".to_owned(), attempts: 1, message: message.expect("a message") }
     };
     for (sink, name) in [("s", "a"), ("s", "bad"), ("t", "c"), ("gone", "d")] {
         dead.add(&letter(sink, name)).expect("enough space");
@@ -343,7 +343,7 @@ async fn unchanged_result_is_acknowledged_without_sending() {
     let sent: Vec<Value> = world.sink.accepted().into_iter().map(|(_, value)| value).collect();
     assert_eq!(sent, [json!({"a": 1, "b": 2}), json!(3), json!({"a": 1, "b": 2})]);
     assert_eq!(world.settled().len(), 4);
-    assert_eq!(world.engine.counts().unchanged, 1);
+    assert_eq!(world.engine.stats().unchanged, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -388,7 +388,7 @@ async fn stuck_sink_blocks_callers_at_the_limit() {
     assert!(tokio::time::timeout(Duration::from_secs(900), &mut put).await.is_err(), "the outbox is full");
     // The first message expires during its attempt and becomes a dead letter.
     put.await;
-    assert_eq!(world.engine.counts().sinks["s"].given_up, 1);
+    assert_eq!(world.engine.stats().sinks["s"].dead_letters, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -400,7 +400,7 @@ async fn reload_keeps_pending_messages_and_results() {
     world.put("a", 1, json!(1)).await;
     sleep(Duration::from_secs(5)).await;
     let better = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
-    world.engine.act_by(&anew, Streams::from([("s".to_owned(), better.clone() as Arc<dyn Stream>)]));
+    world.engine.apply_plan(&anew, Streams::from([("s".to_owned(), better.clone() as Arc<dyn Stream>)]));
     world.put("a", 2, json!(1)).await;
     world.put("a", 3, json!(3)).await;
     assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
@@ -419,7 +419,7 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
         }));
         DeadLetter {
             sink: "s".to_owned(),
-            why: "w".to_owned(),
+            reason: "w".to_owned(),
             attempts: u32::MAX,
             message: message.expect("a message"),
         }
@@ -455,10 +455,10 @@ async fn busy_receiver_stops_redrive() {
             "resource": "pods", "namespace": "shop", "name": name, "uid": "u", "data": 1,
         }));
         let letter =
-            DeadLetter { sink: "s".to_owned(), why: "w".to_owned(), attempts: 1, message: message.expect("a message") };
+            DeadLetter { sink: "s".to_owned(), reason: "w".to_owned(), attempts: 1, message: message.expect("a message") };
         dead.add(&letter).expect("enough space");
     }
-    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Busy { after: None, why: "429".to_owned() }));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Busy { retry_after: None, reason: "429".to_owned() }));
     let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);
     let report = redrive(&dead, &streams, None).await.expect("the file can be read");
     assert_eq!((report.failed.len(), sink.attempts().len()), (3, 1));

@@ -63,10 +63,10 @@ async fn exit_code_determines_the_outcome() {
     let folder = Folder::new("exec-codes");
     for (script, expected) in [
         ("exit 0", Outcome::Delivered),
-        ("exit 65", Outcome::Refused { why: "sh exited with 65, a permanent rejection".to_owned() }),
-        ("exit 75", Outcome::Retry { after: None, why: "sh exited with 75".to_owned() }),
-        ("exit 1", Outcome::Retry { after: None, why: "sh exited with 1".to_owned() }),
-        ("kill -9 $$", Outcome::Retry { after: None, why: "sh was killed by a signal".to_owned() }),
+        ("exit 65", Outcome::Rejected { reason: "sh exited with 65, a permanent rejection".to_owned() }),
+        ("exit 75", Outcome::Retry { retry_after: None, reason: "sh exited with 75".to_owned() }),
+        ("exit 1", Outcome::Retry { retry_after: None, reason: "sh exited with 1".to_owned() }),
+        ("kill -9 $$", Outcome::Retry { retry_after: None, reason: "sh was killed by a signal".to_owned() }),
     ] {
         // The message exceeds the capacity of a pipe, and some scripts do not read it.
         let sent = message(&json!("x".repeat(1 << 20)));
@@ -74,8 +74,8 @@ async fn exit_code_determines_the_outcome() {
     }
     let missing =
         open_sink(&folder, "[sinks.s.exec]\ncommand = [\"./there-is-none\"]").await.expect("a valid configuration");
-    let Outcome::Retry { why, .. } = missing.deliver(&[message(&json!(1))]).await else { panic!("expected a retry") };
-    assert!(why.contains("cannot start ./there-is-none"), "{why}");
+    let Outcome::Retry { reason, .. } = missing.deliver(&[message(&json!(1))]).await else { panic!("expected a retry") };
+    assert!(reason.contains("cannot start ./there-is-none"), "{reason}");
 }
 
 /// Returns true if the process has ended, including zombies.
@@ -106,7 +106,7 @@ async fn timeout_kills_the_process_group() {
     let folder = Folder::new("exec-timeout");
     let stream = shell(&folder, FAMILY, "timeout = \"3s\"").await;
     let outcome = stream.deliver(&[message(&json!(1))]).await;
-    assert_eq!(outcome, Outcome::Retry { after: None, why: "sh took longer than 3s and was killed".to_owned() });
+    assert_eq!(outcome, Outcome::Retry { retry_after: None, reason: "sh took longer than 3s and was killed".to_owned() });
     let family = family(&folder);
     assert!(family.iter().all(|pid| !pid.is_empty()), "{family:?}");
     until("the end of the family", || family.iter().all(|pid| has_ended(pid)));

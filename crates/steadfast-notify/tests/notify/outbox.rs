@@ -105,11 +105,11 @@ proptest! {
                     let newest = settled.get(&message.name).and_then(|settled| settled.last());
                     prop_assert!(newest.is_none_or(|newest| *newest < number), "{} after {:?}", number, newest);
                 }
-                let why = String::new();
+                let reason = String::new();
                 let outcome = match attempt_result {
                     AttemptResult::Accepted => Outcome::Delivered,
-                    AttemptResult::AcceptedResponseLost | AttemptResult::Retry => Outcome::Retry { after: None, why },
-                    AttemptResult::Rejected => Outcome::Refused { why },
+                    AttemptResult::AcceptedResponseLost | AttemptResult::Retry => Outcome::Retry { retry_after: None, reason },
+                    AttemptResult::Rejected => Outcome::Rejected { reason },
                 };
                 let bury = |message: &Message, _: &str, _: u32| {
                     buried.push(message.data.as_u64().expect("a number"));

@@ -37,7 +37,7 @@ fn delivery() -> Delivery {
 }
 
 fn busy(after: Option<Duration>) -> Outcome {
-    Outcome::Busy { after, why: "429".to_owned() }
+    Outcome::Busy { retry_after: after, reason: "429".to_owned() }
 }
 
 /// Sends what is due at `now`; returns the numbers and IDs of the batches.
@@ -95,8 +95,8 @@ fn pause_ends_with_a_last_attempt() {
     for _ in 0..2 {
         let last = sent(&mut outbox, seconds(20));
         assert_eq!(last.len(), 1, "one at a time while the receiver rejects requests");
-        let bury = |message: &Message, why: &str, attempts: u32| {
-            buried.push((message.name.clone(), why.to_owned(), attempts));
+        let bury = |message: &Message, reason: &str, attempts: u32| {
+            buried.push((message.name.clone(), reason.to_owned(), attempts));
             true
         };
         outbox.settle(seconds(20), last[0].0, &busy(Some(Duration::MAX)), || 0.5, bury);
@@ -165,7 +165,7 @@ proptest! {
         prop_assert_eq!(due, start.saturating_add(seconds(debounce)));
         let batch = outbox.take(due).remove(0);
         let after = Some(Duration::new(after, nanos));
-        let outcome = if is_busy { busy(after) } else { Outcome::Retry { after, why: String::new() } };
+        let outcome = if is_busy { busy(after) } else { Outcome::Retry { retry_after: after, reason: String::new() } };
         let settled = outbox.settle(due, batch.number, &outcome, || 1.0, |_, _, _| true);
         if due >= start.saturating_add(seconds(give_up)) {
             prop_assert_eq!(settled.len(), 1);
@@ -180,7 +180,7 @@ proptest! {
 #[tokio::test(start_paused = true)]
 async fn enormous_retry_after_ends_with_message() {
     for after in [seconds(u64::MAX), seconds(99_999_999_999), seconds(45)] {
-        let asks = Outcome::Retry { after: Some(after), why: "busy".to_owned() };
+        let asks = Outcome::Retry { retry_after: Some(after), reason: "busy".to_owned() };
         let sink = ScriptedSink::new(move |_, _| (NO_DELAY, asks.clone()));
         let world = World::new(Folder::new("enormous"), "", sink);
         world.put("a", 1, json!(1)).await;
@@ -188,8 +188,8 @@ async fn enormous_retry_after_ends_with_message() {
         // `give_up_after` is 60 s.
         let attempts: Vec<u64> = world.sink.attempts().into_iter().map(|(at, ..)| at.as_secs()).collect();
         assert!(attempts.first() == Some(&0) && attempts.last() == Some(&60), "{after:?}: {attempts:?}");
-        let counts = &world.engine.counts().sinks["s"];
-        assert_eq!((counts.given_up, counts.restarts), (1, 0));
+        let counts = &world.engine.stats().sinks["s"];
+        assert_eq!((counts.dead_letters, counts.restarts), (1, 0));
     }
 }
 
@@ -204,7 +204,7 @@ async fn flaky_sink_writes_no_line_per_message() {
         assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
     }
     assert_eq!(world.event_texts().lines().count(), 3, "{}", world.event_texts());
-    assert_eq!(world.engine.counts().sinks["s"].failing.as_deref(), Some("not now"));
+    assert_eq!(world.engine.stats().sinks["s"].failing.as_deref(), Some("not now"));
     tokio::time::sleep(seconds(700)).await;
     assert_eq!(world.event_texts().lines().count(), 4, "{}", world.event_texts());
     assert!(
@@ -212,5 +212,5 @@ async fn flaky_sink_writes_no_line_per_message() {
         "{}",
         world.event_texts()
     );
-    assert_eq!(world.engine.counts().sinks["s"].failing, None);
+    assert_eq!(world.engine.stats().sinks["s"].failing, None);
 }

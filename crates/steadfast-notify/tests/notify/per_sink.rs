@@ -73,7 +73,7 @@ impl Stream for Wire {
 
 impl Receiver {
     fn accept(&self, messages: &[Arc<Message>]) -> Outcome {
-        let fails = Outcome::Retry { after: None, why: "503".to_owned() };
+        let fails = Outcome::Retry { retry_after: None, reason: "503".to_owned() };
         if self.is_down.load(Ordering::Relaxed) {
             return fails;
         }
@@ -157,7 +157,7 @@ impl World {
             sinks.iter().map(|sink| ((*sink).to_owned(), Arc::new(wire(*sink)) as Arc<dyn Stream>)).collect();
         let engine = Engine::start(&plan, streams, u64::from(self.files), |_| {});
         let source = self.source();
-        let following = RuleSubscription::begin(&watch_spec, &source, sinks, BTreeMap::new(), &engine)
+        let following = RuleSubscription::start(&watch_spec, &source, sinks, BTreeMap::new(), &engine)
             .expect("the subscription starts");
         let informer = source.informer(&watch_spec, None).expect("an existing file");
         Run { engine, factory: watch_spec.factory, informer, is_killed, _following: following }

@@ -202,7 +202,7 @@ impl Run {
             scope: Scope::namespace("default"),
             lookups: lookups.collect(),
         };
-        let subscriptions = RuleSubscription::begin(&watch_spec, &source, &["log"], BTreeMap::new(), &engine)
+        let subscriptions = RuleSubscription::start(&watch_spec, &source, &["log"], BTreeMap::new(), &engine)
             .expect("the subscription starts");
         Self { receiver, factory, watch_spec, source, engine, subscriptions, is_killed }
     }
@@ -211,9 +211,9 @@ impl Run {
     fn reload(&mut self, when: &str, send: &str) {
         let stream = RunStream { receiver: self.receiver.clone(), is_killed: self.is_killed.clone() };
         let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn Stream>)].into();
-        self.engine.act_by(&plan(when, send), streams);
+        self.engine.apply_plan(&plan(when, send), streams);
         let previous = std::mem::take(&mut self.subscriptions);
-        let subscriptions = RuleSubscription::begin(&self.watch_spec, &self.source, &["log"], previous, &self.engine);
+        let subscriptions = RuleSubscription::start(&self.watch_spec, &self.source, &["log"], previous, &self.engine);
         self.subscriptions = subscriptions.expect("the subscription starts");
     }
 

@@ -48,9 +48,9 @@ impl World {
             std::fs::write(folder.join(file), secret).expect("enough space");
         }
         let plan =
-            Plan::read(&folder.join("x.toml").display().to_string(), &text).unwrap_or_else(|why| panic!("{why}"));
+            Plan::read(&folder.join("x.toml").display().to_string(), &text).unwrap_or_else(|reason| panic!("{reason}"));
         let stdout: Arc<dyn Stream> = Arc::new(Lines::new(std::io::sink(), |_| {}));
-        let streams = plan.open(&stdout).await.unwrap_or_else(|why| panic!("{why}"));
+        let streams = plan.open(&stdout).await.unwrap_or_else(|reason| panic!("{reason}"));
         let rule = plan.rules[0].config.name.clone();
         let sink = plan.rules[0].config.to[0].clone();
         let engine = Engine::start(&plan, streams, 7, |_| {});
@@ -85,7 +85,7 @@ impl World {
 
     /// Waits until all messages are settled. Returns the requests, and the reasons of dead letters.
     async fn settle(&self) -> (Vec<Arrived>, Vec<String>) {
-        assert_eq!(self.engine.drain(Duration::from_secs(30)).await, 0, "{:?}", self.engine.counts());
+        assert_eq!(self.engine.drain(Duration::from_secs(30)).await, 0, "{:?}", self.engine.stats());
         let text = std::fs::read_to_string(self.folder.join("dead-letters.ndjson")).unwrap_or_default();
         let letters = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         (self.receiver.take(), letters.map(|letter| letter["why"].to_string()).collect())

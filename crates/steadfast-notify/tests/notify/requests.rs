@@ -16,14 +16,14 @@ async fn deliver(stream: &Arc<dyn Stream>) -> Outcome {
 
 fn rejection_reason(outcome: Outcome) -> String {
     match outcome {
-        Outcome::Refused { why } => why,
+        Outcome::Rejected { reason } => reason,
         other => panic!("{other:?}"),
     }
 }
 
 fn retry_reason(outcome: Outcome) -> String {
     match outcome {
-        Outcome::Retry { why, .. } => why,
+        Outcome::Retry { reason, .. } => reason,
         other => panic!("{other:?}"),
     }
 }
@@ -61,8 +61,8 @@ async fn failing_body_is_rejected_immediately() {
     for (body, what) in [("message.data.missing.field", "`body` failed"), ("null", "returned null")] {
         let more = format!("body = \"{body}\"");
         let stream = open_sink(&folder("fails"), &receiver.url("/"), &more).await.expect("a valid configuration");
-        let why = rejection_reason(deliver(&stream).await);
-        assert!(why.contains(what), "{why}");
+        let reason = rejection_reason(deliver(&stream).await);
+        assert!(reason.contains(what), "{reason}");
     }
     assert_eq!(receiver.take().len(), 0);
 }
@@ -105,9 +105,9 @@ async fn url_and_headers_take_secrets() {
     std::fs::write(folder.join("part"), "T000/B000/hunter2\n").expect("enough space");
     let whole =
         "[sinks.s.webhook]\nurl = {file = \"url\"}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n";
-    let plan = Plan::read(&folder.join("x.toml").display().to_string(), whole).unwrap_or_else(|why| panic!("{why}"));
+    let plan = Plan::read(&folder.join("x.toml").display().to_string(), whole).unwrap_or_else(|reason| panic!("{reason}"));
     let stdout: Arc<dyn Stream> = Arc::new(steadfast_notify::sink::stdout::Lines::new(std::io::sink(), |_| {}));
-    let stream = plan.open(&stdout).await.unwrap_or_else(|why| panic!("{why}"))["s"].clone();
+    let stream = plan.open(&stdout).await.unwrap_or_else(|reason| panic!("{reason}"))["s"].clone();
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
     let more = "secrets = {part = {file = \"part\"}}\nheaders = {Authorization = \"Key {part}\", X-Json = \"{}\"}";
     let stream = open_sink(&folder, &receiver.url("/services/{part}"), more).await.expect("a valid configuration");
@@ -153,9 +153,9 @@ async fn rejected_credentials_are_reloaded_before_failing() {
         .await;
         let folder = folder(&format!("rejected-{status}"));
         let stream = open_sink(&folder, &receiver.url("/"), WITH_TOKEN).await.expect("a valid configuration");
-        let why = retry_reason(deliver(&stream).await);
-        assert!(why.contains(&status.to_string()) && why.ends_with("the secrets are unchanged"), "{why}");
-        assert!(!why.contains("hunter2"), "{why}");
+        let reason = retry_reason(deliver(&stream).await);
+        assert!(reason.contains(&status.to_string()) && reason.ends_with("the secrets are unchanged"), "{reason}");
+        assert!(!reason.contains("hunter2"), "{reason}");
         // The failing attempt itself re-reads a file that has just changed.
         std::fs::write(folder.join("token"), "Bearer new").expect("enough space");
         assert_eq!(deliver(&stream).await, Outcome::Delivered);
@@ -192,17 +192,17 @@ async fn redirects_keep_body_but_not_secrets() {
         assert_eq!((&arrived[0].body, arrived[0].path.as_str()), (&sent[0].body, "/elsewhere"));
         assert_eq!((sent[0].header("authorization"), arrived[0].header("authorization")), ("Bearer hunter2", ""));
 
-        let why = rejection_reason(deliver(&to("/loop").await).await);
-        assert!(why.contains("more than 5 times"), "{why}");
+        let reason = rejection_reason(deliver(&to("/loop").await).await);
+        assert!(reason.contains("more than 5 times"), "{reason}");
         assert_eq!(receiver.take().len(), 6);
         for path in ["/bad", "/none"] {
-            let why = rejection_reason(deliver(&to(path).await).await);
-            assert!(why.contains("`Location`"), "{why}");
+            let reason = rejection_reason(deliver(&to(path).await).await);
+            assert!(reason.contains("`Location`"), "{reason}");
         }
         let more = "body = \"secrets.key\"\nsecrets = {key = {file = \"key\"}}";
         let stream = open_sink(&folder, &receiver.url("/away"), more).await.expect("a valid configuration");
-        let why = rejection_reason(deliver(&stream).await);
-        assert!(why.contains("the body may contain secrets"), "{why}");
+        let reason = rejection_reason(deliver(&stream).await);
+        assert!(reason.contains("the body may contain secrets"), "{reason}");
         assert_eq!(other.take().len(), 0);
     }
 }
@@ -212,8 +212,8 @@ async fn unsupported_redirects_are_rejected() {
     for status in [301, 302, 303] {
         let receiver = Receiver::start(move |_, _| (status, Some(("location", "/x".to_owned())), String::new())).await;
         let stream = open_sink(&folder("moved"), &receiver.url("/"), "").await.expect("a valid configuration");
-        let why = rejection_reason(deliver(&stream).await);
-        assert!(why.contains("set `url` to the new address"), "{why}");
+        let reason = rejection_reason(deliver(&stream).await);
+        assert!(reason.contains("set `url` to the new address"), "{reason}");
         assert_eq!(receiver.take().len(), 1);
     }
 }

@@ -8,9 +8,9 @@ use steadfast_notify::Plan;
 use steadfast_notify::change::{Change, State, Subject};
 use steadfast_notify::config::EventKind;
 use steadfast_notify::explain::{NotCovered, explain};
-use steadfast_notify::rule::{Compiled, Verdict};
+use steadfast_notify::rule::{CompiledRule, Verdict};
 
-fn rule(lines: &str) -> Arc<Compiled> {
+fn rule(lines: &str) -> Arc<CompiledRule> {
     let text = format!("[sinks.s.stdout]\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n{lines}\n");
     Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}")).rules[0].clone()
 }
@@ -87,7 +87,7 @@ proptest! {
         let scaled = and(Some(at(&old) != at(&new)), many);
         let expected = or(scaled, and(Some(new.is_none()), is_web));
 
-        let verdict = rule.judge(&change(old.as_ref(), new.as_ref()));
+        let verdict = rule.evaluate_change(&change(old.as_ref(), new.as_ref()));
         let result = match &verdict {
             Verdict::Fires(_) => Some(true),
             Verdict::DoesNotHold => Some(false),
@@ -108,7 +108,7 @@ proptest! {
             object.as_ref().and_then(|object| object.pointer("/spec/containers/0/image").cloned())
         };
         let rule = rule("when = \"changed('spec.containers[0].image')\"");
-        let fires = matches!(rule.judge(&change(old.as_ref(), new.as_ref())), Verdict::Fires(_));
+        let fires = matches!(rule.evaluate_change(&change(old.as_ref(), new.as_ref())), Verdict::Fires(_));
         prop_assert_eq!(fires, image(&old) != image(&new));
     }
 }
@@ -116,7 +116,7 @@ proptest! {
 #[test]
 fn expression_errors_contain_no_values() {
     let object = json!({"metadata": {"name": "hunter2"}, "spec": {"password": "hunter2", "list": ["hunter2"]}});
-    for (when, why) in [
+    for (when, reason) in [
         ("object.spec.replicas > 2", "there is no `replicas`; `has(…)` checks if the field exists"),
         ("object.spec.password > 2", "`_>_` does not take string, int"),
         ("object.spec.list[7] == 'x'", "a list has no item of this number"),
@@ -126,27 +126,27 @@ fn expression_errors_contain_no_values() {
         ("object.spec.password", "neither true nor false"),
         ("object.spec.list.exists(x, x > 1)", ""),
     ] {
-        let verdict = rule(&format!("when = \"{when}\"")).judge(&change(None, Some(&object)));
-        let Verdict::Failed { expression: "when", why: reported } = verdict else { panic!("{when}: {verdict:?}") };
-        assert!(reported.contains(why) && !reported.contains("hunter2"), "{when}: {reported}");
+        let verdict = rule(&format!("when = \"{when}\"")).evaluate_change(&change(None, Some(&object)));
+        let Verdict::Failed { expression: "when", reason: reported } = verdict else { panic!("{when}: {verdict:?}") };
+        assert!(reported.contains(reason) && !reported.contains("hunter2"), "{when}: {reported}");
     }
-    let verdict = rule("send = \"{'x': object.spec.x}\"").judge(&change(None, Some(&object)));
+    let verdict = rule("send = \"{'x': object.spec.x}\"").evaluate_change(&change(None, Some(&object)));
     assert!(matches!(verdict, Verdict::Failed { expression: "send", .. }), "{verdict:?}");
 }
 
 #[test]
 fn null_field_counts_as_absent() {
     let slice = json!({"endpoints": null, "spec": {"x": null}});
-    let send = |send: &str| rule(&format!("send = \"{send}\"")).judge(&change(None, Some(&slice)));
+    let send = |send: &str| rule(&format!("send = \"{send}\"")).evaluate_change(&change(None, Some(&slice)));
     let addresses = "object.?endpoints.orValue([]).map(e, e.addresses[0])";
     assert_eq!(send(addresses), Verdict::Fires(json!([])));
     assert_eq!(send("has(object.endpoints)"), Verdict::Fires(json!(false)));
     assert_eq!(send("object.spec.?x.orValue(7)"), Verdict::Fires(json!(7)));
     assert_eq!(send("old == null"), Verdict::Fires(json!(true)));
-    let Verdict::Failed { why, .. } = send("object.endpoints.map(e, e)") else { panic!("the expression fails") };
+    let Verdict::Failed { reason, .. } = send("object.endpoints.map(e, e)") else { panic!("the expression fails") };
     assert!(
-        why.contains("null_type") && why.contains("check with `has(…)`") && why.contains("line 1, column 18"),
-        "{why}"
+        reason.contains("null_type") && reason.contains("check with `has(…)`") && reason.contains("line 1, column 18"),
+        "{reason}"
     );
 }
 
@@ -155,35 +155,35 @@ fn quadratic_expression_fails_with_its_budget() {
     let data: serde_json::Map<String, Value> = (0..20_000).map(|number| (format!("k{number:06}"), json!(""))).collect();
     let large = json!({"kind": "ConfigMap", "data": data});
     let quadratic = rule("when = \"object.data.all(a, object.data.exists_one(b, b.startsWith(a)))\"\nsend = \"1\"");
-    let Verdict::Failed { expression: "when", why } = quadratic.judge(&change(None, Some(&large))) else {
+    let Verdict::Failed { expression: "when", reason } = quadratic.evaluate_change(&change(None, Some(&large))) else {
         panic!("the expression fails")
     };
-    assert!(why.contains("cost budget of 1000000 exceeded"), "{why}");
+    assert!(reason.contains("cost budget of 1000000 exceeded"), "{reason}");
     // `when` and `send` share one budget.
     let both = rule(
         "when = \"object.data.all(a, size(a + a + a + a + a + a + a + a) > 0) || true\"\n\
          send = \"object.data.map(a, size(a + a + a + a + a + a + a + a))\"",
     );
-    let verdict = both.judge(&change(None, Some(&large)));
+    let verdict = both.evaluate_change(&change(None, Some(&large)));
     assert!(matches!(&verdict, Verdict::Failed { expression: "send", .. }), "`send` spends more than is left");
 }
 
 #[test]
 fn result_beyond_its_limit_fails() {
     let object = json!({"text": "x".repeat(1_000), "list": vec![0; 1_001]});
-    let verdict = rule("send = \"object.text\"\nlimits = {bytes = 900}").judge(&change(None, Some(&object)));
-    let Verdict::Failed { expression: "send", why } = verdict else { panic!("{verdict:?}") };
-    assert!(why.contains("the result exceeds 900 bytes") && why.contains("limits.bytes"), "{why}");
+    let verdict = rule("send = \"object.text\"\nlimits = {bytes = 900}").evaluate_change(&change(None, Some(&object)));
+    let Verdict::Failed { expression: "send", reason } = verdict else { panic!("{verdict:?}") };
+    assert!(reason.contains("the result exceeds 900 bytes") && reason.contains("limits.bytes"), "{reason}");
     let mirrored = |limits: &str| {
         let text = format!(
             "[sinks.m.etcd]\nendpoints = [\"http://127.0.0.1:1\"]\nprefix = \"/x/\"\nmark = \"m\"\n[[rules]]\nname = \"r\"\n\
              resources = [\"pods\"]\nto = [\"m\"]\nsend = \"object.list.map(i, {{'key': 'a', 'value': 'b'}})\"\n{limits}\n"
         );
         let plan = Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
-        plan.rules[0].judge(&change(None, Some(&object)))
+        plan.rules[0].evaluate_change(&change(None, Some(&object)))
     };
-    let Verdict::Failed { why, .. } = mirrored("") else { panic!("the expression fails") };
-    assert!(why.contains("1001 entries") && why.contains("allows 1000"), "{why}");
+    let Verdict::Failed { reason, .. } = mirrored("") else { panic!("the expression fails") };
+    assert!(reason.contains("1001 entries") && reason.contains("allows 1000"), "{reason}");
     assert!(matches!(mirrored("limits = {entries = 2000}"), Verdict::Fires(_)));
 }
 
@@ -191,20 +191,20 @@ fn result_beyond_its_limit_fails() {
 fn times_are_compared_with_now() {
     let old = json!({"metadata": {"creationTimestamp": "2001-02-03T04:05:06Z"}});
     let age = "now - timestamp(object.metadata.creationTimestamp) > duration('10m')";
-    assert!(matches!(rule(&format!("when = \"{age}\"")).judge(&change(None, Some(&old))), Verdict::Fires(_)));
+    assert!(matches!(rule(&format!("when = \"{age}\"")).evaluate_change(&change(None, Some(&old))), Verdict::Fires(_)));
     let young = format!("!({age}) || timestamp(object.metadata.creationTimestamp).getFullYear() == 2000");
-    assert_eq!(rule(&format!("when = \"{young}\"")).judge(&change(None, Some(&old))), Verdict::DoesNotHold);
+    assert_eq!(rule(&format!("when = \"{young}\"")).evaluate_change(&change(None, Some(&old))), Verdict::DoesNotHold);
 }
 
 #[test]
 fn empty_rule_always_sends_the_identity() {
     let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "resourceVersion": "7"}});
-    let Verdict::Fires(data) = rule("").judge(&change(Some(&object), None)) else { panic!("the rule fires") };
+    let Verdict::Fires(data) = rule("").evaluate_change(&change(Some(&object), None)) else { panic!("the rule fires") };
     let who = json!({
         "apiVersion": "v1", "kind": "Pod", "namespace": "n", "name": "a", "uid": "u", "resourceVersion": "7",
     });
     assert_eq!(data, who);
-    let verdict = rule("events = [\"Added\", \"Updated\"]").judge(&change(Some(&object), None));
+    let verdict = rule("events = [\"Added\", \"Updated\"]").evaluate_change(&change(Some(&object), None));
     assert_eq!(verdict, Verdict::OtherKind);
 }
 

@@ -20,7 +20,7 @@ fn engine(folder: &Folder, panics: u32, sink: Arc<ScriptedSink>) -> (Engine, Sup
     let reported = Arc::new(AtomicU32::new(0));
     let (left, seen) = (AtomicU32::new(panics), reported.clone());
     let report = move |notice: EngineEvent| match notice {
-        EngineEvent::Troubled { .. } | EngineEvent::GivenUp { .. } => {
+        EngineEvent::SinkFailing { .. } | EngineEvent::DeadLettered { .. } => {
             let is_left = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
             assert!(!is_left, "a callback that panics");
         }
@@ -50,14 +50,14 @@ async fn panicked_worker_restarts_and_delivers_everything() {
     let mut taken: Vec<String> = sink.accepted().into_iter().map(|(name, _)| name).collect();
     taken.sort();
     assert_eq!(taken, ["fails", "stuck"]);
-    let counts = engine.counts().sinks["s"].clone();
+    let counts = engine.stats().sinks["s"].clone();
     assert_eq!((counts.restarts, reported.load(Ordering::Relaxed)), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn worker_that_keeps_panicking_counts_restarts() {
     let folder = Folder::new("panicking");
-    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Refused { why: "never".to_owned() }));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Rejected { reason: "never".to_owned() }));
     let (engine, supervisor, reported) = engine(&folder, u32::MAX, sink);
     // Each dead letter is reported, and each report panics.
     for number in 0..5 {
@@ -66,7 +66,7 @@ async fn worker_that_keeps_panicking_counts_restarts() {
         // The file has space for only two dead letters.
         std::fs::remove_file(folder.join("dead-letters.ndjson")).expect("a file with a dead letter");
     }
-    let counts = engine.counts().sinks["s"].clone();
+    let counts = engine.stats().sinks["s"].clone();
     assert_eq!((counts.restarts, reported.load(Ordering::Relaxed)), (5, 5), "{counts:?}");
     assert_eq!(supervisor.unhealthy().len(), 1, "the program is not healthy");
 }

@@ -34,7 +34,7 @@ impl Stream for Receiver {
         Box::pin(async move {
             sleep(Duration::from_millis(1)).await;
             if messages.iter().any(|message| message.namespace == "hostile") {
-                return Outcome::Retry { after: None, why: "503".to_owned() };
+                return Outcome::Retry { retry_after: None, reason: "503".to_owned() };
             }
             let names = messages.iter().map(|message| message.name.clone());
             self.0.lock().extend(names);
@@ -83,7 +83,7 @@ impl World {
                 scope: scope.clone(),
                 lookups: Vec::new(),
             };
-            let following = RuleSubscription::begin(&watch_spec, &source, &["log"], BTreeMap::new(), &engine)
+            let following = RuleSubscription::start(&watch_spec, &source, &["log"], BTreeMap::new(), &engine)
                 .expect("the subscription starts");
             (following, source.informer(&watch_spec, None).expect("the informer runs"))
         });
@@ -125,8 +125,8 @@ async fn flood(folder: Option<&Folder>, when: &str, objects: usize) {
         world.create("hostile", &format!("h-{number}"), "x");
     }
     for _ in 0..6000 {
-        let counts = world.engine.counts();
-        if counts.sinks["log"].waiting >= 5000 && counts.sinks["log"].held_total > 0 {
+        let counts = world.engine.stats();
+        if counts.sinks["log"].waiting >= 5000 && counts.sinks["log"].throttled_total > 0 {
             break;
         }
         let pause = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(5)));
@@ -135,9 +135,9 @@ async fn flood(folder: Option<&Folder>, when: &str, objects: usize) {
     }
     world.create("quiet", "q", "x");
     assert_eq!(world.until(&["q"]).await, ["q"]);
-    let counts = world.engine.counts();
+    let counts = world.engine.stats();
     assert_eq!(counts.sinks["log"].waiting, 5000, "half of the queue is the share of a single namespace");
-    assert_eq!(counts.sinks["log"].held.keys().collect::<Vec<_>>(), ["default/hostile"]);
+    assert_eq!(counts.sinks["log"].throttled.keys().collect::<Vec<_>>(), ["default/hostile"]);
     world.factory.shutdown();
 }
 

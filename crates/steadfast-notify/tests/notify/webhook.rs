@@ -161,19 +161,19 @@ async fn retry_after_is_returned_without_hidden_retries() {
         let url = format!("http://{}", receiver.address);
         let stream = open_sink(&folder("busy"), &url, "").await.expect("a valid configuration");
         let outcome = stream.deliver(&[message("a")]).await;
-        let (after, why) = match outcome {
-            Outcome::Busy { after, why } if status == 429 => (after, why),
-            Outcome::Retry { after, why } if status == 503 => (after, why),
+        let (after, reason) = match outcome {
+            Outcome::Busy { retry_after: after, reason } if status == 429 => (after, reason),
+            Outcome::Retry { retry_after: after, reason } if status == 503 => (after, reason),
             other => panic!("{other:?}"),
         };
         assert_eq!(after, Some(Duration::from_secs(77)));
-        assert!(why.contains(&status.to_string()), "{why}");
+        assert!(reason.contains(&status.to_string()), "{reason}");
         receiver.take();
     }
     let receiver = Receiver::start(410, None).await;
     let stream =
         open_sink(&folder("gone"), &format!("http://{}", receiver.address), "").await.expect("a valid configuration");
-    assert!(matches!(stream.deliver(&[message("a")]).await, Outcome::Refused { .. }));
+    assert!(matches!(stream.deliver(&[message("a")]).await, Outcome::Rejected { .. }));
 }
 
 #[tokio::test]
@@ -182,8 +182,8 @@ async fn unreachable_server_is_retried_with_reason() {
     let address = TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr()).expect("a port");
     let url = format!("http://{address}");
     let stream = open_sink(&folder("nobody"), &url, "timeout = \"2s\"").await.expect("a valid configuration");
-    let Outcome::Retry { after: None, why } = stream.deliver(&[message("a")]).await else { panic!("not a retry") };
-    assert!(!why.is_empty() && !why.contains("hunter2"), "{why}");
+    let Outcome::Retry { retry_after: None, reason } = stream.deliver(&[message("a")]).await else { panic!("not a retry") };
+    assert!(!reason.is_empty() && !reason.contains("hunter2"), "{reason}");
 }
 
 #[tokio::test]

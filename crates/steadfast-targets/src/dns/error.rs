@@ -14,12 +14,12 @@ pub enum DnsError {
     #[error("{0:?} cannot be a mark: use letters, digits, `-`, `_`, `.`, `/` and `:`, at most 200 characters")]
     Mark(String),
     /// The name is not a valid domain name.
-    #[error("{name:?} cannot be the name of an entry: {why}")]
+    #[error("{name:?} cannot be the name of an entry: {reason}")]
     Name {
         /// Rejected name.
         name: String,
         /// Violated rule.
-        why: String,
+        reason: String,
     },
     /// The name is outside of the zone.
     #[error("{name} is not in the zone {zone}: give the full name")]
@@ -74,20 +74,20 @@ pub enum DnsError {
         what: String,
     },
     /// No address of a server is known.
-    #[error("the server {server} has no address: {why}; write its address, or correct the name")]
+    #[error("the server {server} has no address: {reason}; write its address, or correct the name")]
     Unresolved {
         /// The server.
         server: String,
         /// The cause.
-        why: String,
+        reason: String,
     },
     /// A zone that could not be read.
-    #[error("the zone {zone} cannot be read: {why}")]
+    #[error("the zone {zone} cannot be read: {reason}")]
     Unread {
         /// The zone.
         zone: String,
         /// The cause.
-        why: String,
+        reason: String,
     },
     /// The server does not respond.
     #[error(
@@ -100,14 +100,14 @@ pub enum DnsError {
         source: std::io::Error,
     },
     /// Server and mirror do not agree on the key, or the response was forged.
-    #[error("the server {server} and the key {key}: {}", disagreement(.why))]
+    #[error("the server {server} and the key {key}: {}", disagreement(.reason))]
     Tsig {
         /// The server.
         server: String,
         /// The key's name.
         key: String,
         /// Failed check of the signature.
-        why: ValidationError,
+        reason: ValidationError,
     },
     /// Another client changed these names or their marks since the last read. The update was rejected as a whole.
     #[error("another client changed {} in {zone} since the last read ({rcode}); nothing was changed, and the mirror reads the zone again", .names.join(", "))]
@@ -138,12 +138,12 @@ pub enum DnsError {
         names: Vec<String>,
     },
     /// A response has an unknown form.
-    #[error("the response of the server {server} has an unknown form: {why}")]
+    #[error("the response of the server {server} has an unknown form: {reason}")]
     Unexpected {
         /// The server.
         server: String,
         /// Unknown part of the response.
-        why: String,
+        reason: String,
     },
 }
 
@@ -206,17 +206,17 @@ impl DnsOperation {
     }
 }
 
-fn disagreement(why: &ValidationError) -> String {
-    match why {
+fn disagreement(reason: &ValidationError) -> String {
+    match reason {
         ValidationError::ServerBadKey => {
             "it does not know the key, or not for this zone (BADKEY): name and algorithm must be those of its configuration, \
              and an acl of the zone has to name it".into()
         }
         ValidationError::ServerBadSig => "it has another secret under that name (BADSIG)".into(),
         ValidationError::ServerBadTime { client, server } => {
-            let (here, there) = (u64::from(*client), u64::from(*server));
-            let apart = here.abs_diff(there);
-            let how = if here > there { "behind" } else { "ahead" };
+            let (here, current) = (u64::from(*client), u64::from(*server));
+            let apart = here.abs_diff(current);
+            let how = if here > current { "behind" } else { "ahead" };
             format!("its clock is {apart} s {how} (BADTIME): set the clocks of both, by NTP for example")
         }
         ValidationError::ServerUnsigned | ValidationError::TooManyUnsigned => {

@@ -316,9 +316,9 @@ pub(super) fn within(zone: &str, name: &str) -> Result<String, DnsError> {
     let mark = record_mark(&canonical, &"0".repeat(32));
     let reserved = [MARK, OWNER].map(|label| label.trim_end_matches('.'));
     if canonical.split('.').any(|label| reserved.contains(&label)) || parsed(&mark).is_err() {
-        let why =
+        let reason =
             format!("{MARK}NAME and names below it record the owner of each name, so NAME may have up to 200 bytes");
-        return Err(DnsError::Name { name: shown(&canonical).into_owned(), why });
+        return Err(DnsError::Name { name: shown(&canonical).into_owned(), reason });
     }
     Ok(canonical)
 }
@@ -335,14 +335,14 @@ pub(super) fn canonical(name: &str) -> Result<String, DnsError> {
 }
 
 pub(super) fn parsed(name: &str) -> Result<Name<Vec<u8>>, DnsError> {
-    let wrong = |why: String| DnsError::Name { name: shown(name).into_owned(), why };
+    let wrong = |reason: String| DnsError::Name { name: shown(name).into_owned(), reason };
     if name.is_empty() {
         return Err(wrong("it is empty".to_owned()));
     }
     if !name.is_ascii() {
         return Err(wrong("it has letters beyond ASCII: write it in its ASCII form (`xn--…`)".to_owned()));
     }
-    Name::vec_from_str(name).map_err(|why| wrong(why.to_string()))
+    Name::vec_from_str(name).map_err(|reason| wrong(reason.to_string()))
 }
 
 /// Returns the beginning of a name for an error message.

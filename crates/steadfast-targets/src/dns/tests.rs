@@ -117,7 +117,7 @@ fn key_error_contains_no_secret() {
 
 #[test]
 fn server_port_defaults_to_53() {
-    for (said, meant) in [
+    for (input, expected) in [
         ("10.0.0.1", "10.0.0.1:53"),
         ("10.0.0.1:5353", "10.0.0.1:5353"),
         ("fd00::1", "[fd00::1]:53"),
@@ -125,7 +125,7 @@ fn server_port_defaults_to_53() {
         ("ns.example.org", "ns.example.org:53"),
         ("ns.example.org:5353", "ns.example.org:5353"),
     ] {
-        assert_eq!(with_port(said), meant);
+        assert_eq!(with_port(input), expected);
     }
 }
 

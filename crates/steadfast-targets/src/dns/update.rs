@@ -184,8 +184,8 @@ fn sound(zone: &str, record: &Record, seen: &Seen) -> Result<(), DnsError> {
     record.data.wire()?;
     let name = within(zone, &record.name)?;
     if name != record.name {
-        let why = format!("it has to be written {name}, as `dns::entry` does");
-        return Err(DnsError::Name { name: record.name.clone(), why });
+        let reason = format!("it has to be written {name}, as `dns::entry` does");
+        return Err(DnsError::Name { name: record.name.clone(), reason });
     }
     let foreign = seen.foreign.get(&name).into_iter().flatten();
     if foreign.into_iter().any(|other| other.data == record.data) {

@@ -38,7 +38,7 @@ impl Zones {
         zones.sort_by(|one, other| other.name.len().cmp(&one.name.len()).then_with(|| one.name.cmp(&other.name)));
         let double = zones.windows(2).find(|pair| pair[0].name == pair[1].name).map(|pair| pair[0].name.clone());
         if let Some(name) = double.or_else(|| zones.is_empty().then(String::new)) {
-            return Err(DnsError::Name { name, why: "each zone must be named once".to_owned() });
+            return Err(DnsError::Name { name, reason: "each zone must be named once".to_owned() });
         }
         let last = Arc::new(Mutex::new(vec![Last::default(); zones.len()]));
         Ok(Self { zones, last })
@@ -93,11 +93,11 @@ impl Zones {
                 (Some(found), None)
             }
             Err(error) => {
-                let why = error.to_string();
-                if last.failed.as_ref() != Some(&why) && self.zones.len() > 1 {
-                    tracing::warn!(zone = zone.name, %why, "cannot read the zone; its names stay unchanged");
+                let reason = error.to_string();
+                if last.failed.as_ref() != Some(&reason) && self.zones.len() > 1 {
+                    tracing::warn!(zone = zone.name, %reason, "cannot read the zone; its names stay unchanged");
                 }
-                last.failed = Some(why);
+                last.failed = Some(reason);
                 // The last contents replace those of an unreadable zone. Without contents, the zone's entries would
                 // look lost.
                 (last.found.clone(), Some(error))
@@ -152,7 +152,7 @@ impl Target for Zones {
             // Never write to a zone that could not be read: steps were planned from its last contents.
             let failed = self.last()[place].failed.clone();
             match failed {
-                Some(why) => Err(DnsError::Unread { zone: zone.name.clone(), why }),
+                Some(reason) => Err(DnsError::Unread { zone: zone.name.clone(), reason }),
                 None => zone.apply(&divided[place]).await,
             }
         });
@@ -183,16 +183,16 @@ impl Target for Zones {
         let last = self.last().clone();
         for ((zone, last), mut entries) in self.zones.iter().zip(last).zip(divided) {
             rejected.extend(zone.validate(&mut entries));
-            if let (Some(why), true) = (last.failed, self.zones.len() > 1) {
+            if let (Some(reason), true) = (last.failed, self.zones.len() > 1) {
                 let found = last.found.map(|found| found.own).unwrap_or_default();
                 // Entries of an unreadable zone keep their last known state. New values wait for the next read.
                 entries.retain(|name, record| {
-                    let is_there = found.get(name) == Some(record);
-                    if !is_there {
-                        let error = DnsError::Unread { zone: zone.name.clone(), why: why.clone() };
+                    let exists = found.get(name) == Some(record);
+                    if !exists {
+                        let error = DnsError::Unread { zone: zone.name.clone(), reason: reason.clone() };
                         rejected.insert(name.clone(), error.to_string());
                     }
-                    is_there
+                    exists
                 });
             }
             wanted.append(&mut entries);

@@ -14,13 +14,13 @@ pub enum EtcdError {
     Endpoint(String),
     /// An endpoint does not respond. A write may have been applied nevertheless.
     #[error(
-        "etcd does not respond at {endpoint}: {why}; is it in its `--advertise-client-urls`, and not for TLS alone?"
+        "etcd does not respond at {endpoint}: {reason}; is it in its `--advertise-client-urls`, and not for TLS alone?"
     )]
     Socket {
         /// The endpoint.
         endpoint: String,
         /// The cause.
-        why: String,
+        reason: String,
     },
     /// Another client created, changed or deleted keys since the last read. None of the named keys was changed.
     #[error("another client has changed {} since the last look, and the mirror leaves it alone until the next look", .keys.join(", "))]
@@ -53,20 +53,20 @@ pub enum EtcdError {
         message: String,
     },
     /// No password is available.
-    #[error("no password for the user {user:?} of etcd: {why}")]
+    #[error("no password for the user {user:?} of etcd: {reason}")]
     Password {
         /// The name of the user.
         user: String,
         /// The cause.
-        why: String,
+        reason: String,
     },
     /// A response has an unknown form.
-    #[error("the response of etcd to `/v3/{method}` has an unknown form: {why}")]
+    #[error("the response of etcd to `/v3/{method}` has an unknown form: {reason}")]
     Unexpected {
         /// The method of the gateway.
         method: &'static str,
         /// The reason.
-        why: String,
+        reason: String,
     },
 }
 

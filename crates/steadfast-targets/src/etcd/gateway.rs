@@ -84,8 +84,8 @@ impl<R: EtcdClient> Gateway<R> {
         self.endpoints.order()
     }
 
-    pub(super) fn unexpected(&self, method: &'static str, why: &str) -> EtcdError {
-        EtcdError::Unexpected { method, why: format!("{why} (from {})", self.endpoints()) }
+    pub(super) fn unexpected(&self, method: &'static str, reason: &str) -> EtcdError {
+        EtcdError::Unexpected { method, reason: format!("{reason} (from {})", self.endpoints()) }
     }
 
     /// Returns the response to `body` at `/v3/METHOD`.
@@ -180,7 +180,7 @@ impl<R: EtcdClient> Gateway<R> {
         let Some(User { name, password }) = &self.user else { return Ok(()) };
         // Cleared first: an expired token on the authentication request itself would be rejected.
         *self.token() = None;
-        let password = password().map_err(|why| EtcdError::Password { user: name.clone(), why })?;
+        let password = password().map_err(|reason| EtcdError::Password { user: name.clone(), reason })?;
         let method = "auth/authenticate";
         let response = self.attempt(endpoint, method, &json!({ "name": name, "password": password })).await?;
         let token = response["token"].as_str().ok_or_else(|| self.unexpected(method, "it has no token"))?;
@@ -195,7 +195,7 @@ impl<R: EtcdClient> Gateway<R> {
     }
 
     async fn send(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<(StatusCode, Body), EtcdError> {
-        let socket_error = |why: String| EtcdError::Socket { endpoint: shown(endpoint), why };
+        let socket_error = |reason: String| EtcdError::Socket { endpoint: shown(endpoint), reason };
         let mut request = Request::post(format!("{endpoint}/v3/{method}")).header(CONTENT_TYPE, "application/json");
         if let Some(token) = &*self.token() {
             let mut token =
@@ -268,8 +268,8 @@ impl Lines {
         }
     }
 
-    fn socket_error(&self, why: String) -> EtcdError {
-        EtcdError::Socket { endpoint: shown(&self.endpoint), why }
+    fn socket_error(&self, reason: String) -> EtcdError {
+        EtcdError::Socket { endpoint: shown(&self.endpoint), reason }
     }
 
     /// Returns the remaining body. Each part has its own deadline, so that a large response may take longer than a

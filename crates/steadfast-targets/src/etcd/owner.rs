@@ -70,7 +70,7 @@ impl<R: EtcdClient> Etcd<R> {
     async fn owner(&self) -> Result<Option<Record>, EtcdError> {
         let method = json!({ "key": bytes(self.owner_key().as_bytes()) });
         let response = self.gateway.request(Retry::Allowed, "kv/range", &method).await?;
-        let kvs = responses::kvs(&response).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
+        let kvs = responses::kvs(&response).map_err(|reason| self.gateway.unexpected("kv/range", &reason))?;
         Ok(kvs.into_iter().next().map(|kv| {
             let value: Json = serde_json::from_slice(&kv.value).unwrap_or_default();
             let instance = value["instance"].as_str().unwrap_or_default().to_owned();

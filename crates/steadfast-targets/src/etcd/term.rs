@@ -44,7 +44,7 @@ impl<R: EtcdClient> Etcd<R> {
         for _ in 0..MAX_RECORD_ATTEMPTS {
             self.grant_lease(lease, OWNER_EXPIRES_SECS).await?;
             let response = self.gateway.request(Retry::Allowed, "kv/range", &json!({ "key": key })).await?;
-            let kvs = responses::kvs(&response).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
+            let kvs = responses::kvs(&response).map_err(|reason| self.gateway.unexpected("kv/range", &reason))?;
             let mut revision = 0;
             if let Some(record) = kvs.into_iter().next() {
                 let found: u64 = String::from_utf8_lossy(&record.value).parse().unwrap_or_default();

@@ -32,12 +32,12 @@ pub enum HaproxyError {
         address: std::net::SocketAddr,
     },
     /// An option cannot be given to servers.
-    #[error("the servers cannot have the option `{option}`: {why}")]
+    #[error("the servers cannot have the option `{option}`: {reason}")]
     Option {
         /// The option.
         option: String,
         /// The reason.
-        why: String,
+        reason: String,
     },
     /// No process responds.
     #[error("HAProxy does not respond at {}: {source}; check that its `global` section has `stats socket {} level admin` and that this user may open the socket", .socket.display(), .socket.display())]
@@ -67,12 +67,12 @@ pub enum HaproxyError {
         response: String,
     },
     /// The response has an unknown form.
-    #[error("the response of HAProxy to `{command}` has an unknown form: {why}")]
+    #[error("the response of HAProxy to `{command}` has an unknown form: {reason}")]
     Unexpected {
         /// The command.
         command: String,
         /// Unknown part of the response.
-        why: String,
+        reason: String,
     },
     /// Several servers could not be changed.
     #[error("{first}; {}", step_runner::others(others))]

@@ -140,7 +140,7 @@ impl FromStr for ServerOptions {
     type Err = HaproxyError;
 
     fn from_str(text: &str) -> Result<Self, HaproxyError> {
-        let wrong = |option: &str, why: String| HaproxyError::Option { option: option.to_owned(), why };
+        let wrong = |option: &str, reason: String| HaproxyError::Option { option: option.to_owned(), reason };
         if text.len() > MAX_OPTION_BYTES {
             return Err(wrong(
                 "server_options",
@@ -150,8 +150,8 @@ impl FromStr for ServerOptions {
         let mut given: Vec<&str> = Vec::new();
         let mut words = text.split_whitespace();
         while let Some(name) = words.next() {
-            if let Some((_, why)) = REJECTED_OPTIONS.iter().find(|(other, _)| *other == name) {
-                return Err(wrong(name, (*why).to_owned()));
+            if let Some((_, reason)) = REJECTED_OPTIONS.iter().find(|(other, _)| *other == name) {
+                return Err(wrong(name, (*reason).to_owned()));
             }
             let form = OPTIONS.iter().find(|(known, _)| *known == name).map(|(_, form)| *form);
             let Some(form) = form else {
@@ -164,7 +164,7 @@ impl FromStr for ServerOptions {
             given.push(name);
             if !matches!(form, Form::Flag) {
                 let value = words.next().ok_or_else(|| wrong(name, "it needs a value".to_owned()))?;
-                form.check(value).map_err(|why| wrong(name, format!("{value:?} is not its value: {why}")))?;
+                form.check(value).map_err(|reason| wrong(name, format!("{value:?} is not its value: {reason}")))?;
             }
         }
         let needs_check = given.iter().find(|name| CHECK_OPTIONS.contains(name));

@@ -21,11 +21,11 @@ fn state_columns_are_read_by_name() {
         [STATE.to_owned(), STATE.replace("- 1 - 0", "- - - 0").replace("other 127.0.0.1 2 0 0", "other - 2 0 x")]
     {
         let (read, others) = responses::servers(&state, "sf-").expect("a table");
-        let told: Vec<_> = read
+        let result: Vec<_> = read
             .iter()
             .map(|server| format!("{} {} {} {}", server.name, server.address, server.weight, server.is_ready))
             .collect();
-        assert_eq!(told, ["sf-a 10.0.0.1:8001 10 true", "sf-b [fd00::1]:8002 7 false"]);
+        assert_eq!(result, ["sf-a 10.0.0.1:8001 10 true", "sf-b [fd00::1]:8002 7 false"]);
         assert_eq!(others, BTreeSet::from(["other".to_owned()]));
     }
     let (head, rest) = STATE.split_once("srv_addr srv_op_state").expect("two columns");
@@ -40,7 +40,7 @@ fn response_without_table_is_an_error() {
     assert_eq!(servers("Can't find backend.\n"), responses::ParseError::Refused);
     assert_eq!(servers(""), responses::ParseError::Refused);
     let cut = servers(&STATE.replace(" 10 10 0 1", " ten 10 0 1"));
-    assert!(matches!(&cut, responses::ParseError::Form(why) if why.contains("srv_uweight")), "{cut:?}");
+    assert!(matches!(&cut, responses::ParseError::Form(reason) if reason.contains("srv_uweight")), "{cut:?}");
 }
 
 #[test]
@@ -76,10 +76,10 @@ fn response_confirms_or_rejects_commands() {
         (&change, "No such server.\n\nNo such server.\n", Some("No such server.")),
         (&change[1..], "Permission denied\n", Some("Permission denied")),
     ] {
-        let told = outcome(commands, response);
+        let result = outcome(commands, response);
         match error_line {
-            None => assert_eq!(told, Ok(()), "{commands:?}: {response}"),
-            Some(why) => assert!(told.as_ref().is_err_and(|told| told.starts_with(why)), "{commands:?}: {told:?}"),
+            None => assert_eq!(result, Ok(()), "{commands:?}: {response}"),
+            Some(reason) => assert!(result.as_ref().is_err_and(|result| result.starts_with(reason)), "{commands:?}: {result:?}"),
         }
     }
 }
@@ -224,13 +224,13 @@ async fn hanging_server_delays_no_other() {
         .map(|name| Step::Add { name: name.to_owned(), value: server(if name == "heavy" { 257 } else { 1 }) })
         .into();
     steps.push(Step::Change { name: "old".to_owned(), from: server(1), to: server(0) });
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = target.apply(&steps).await.expect_err("two servers fail");
     std::fs::remove_file(&path).expect("the socket");
     let expected = "HAProxy did not respond to `add server web/sf-hang 10.0.0.1:80 weight 1; set server web/sf-hang state ready` \
                     within 2 s; 1 other entry failed too: \"heavy\"";
     assert_eq!(error.to_string(), expected);
-    assert!(begun.elapsed() < RUNNER.attempt * 2, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < RUNNER.attempt * 2, "{:?}", started.elapsed());
     let servers: Vec<_> = lines.lock().iter().map(|line| line[..20].to_owned()).collect();
     assert_eq!(servers.len(), 3, "{servers:?}");
     assert_eq!(servers[2], "set server web/sf-ol", "the old server was drained last");

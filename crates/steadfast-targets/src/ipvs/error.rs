@@ -68,12 +68,12 @@ pub enum IpvsError {
         code: i32,
     },
     /// A reply has an unknown form.
-    #[error("the reply of the kernel to `{command}` has an unknown form: {why}")]
+    #[error("the reply of the kernel to `{command}` has an unknown form: {reason}")]
     Unexpected {
         /// Equivalent command of `ipvsadm`.
         command: String,
         /// Unknown part of the reply.
-        why: String,
+        reason: String,
     },
 }
 

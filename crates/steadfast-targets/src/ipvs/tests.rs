@@ -158,7 +158,7 @@ fn endless_reply_is_rejected() {
     let mut replies = Replies::new(7);
     let piece = message(28, 6, b"\x05\x01\0\0").repeat(1024);
     let read = (0..=MAX_REPLY_MESSAGES / 1024).find_map(|_| replies.read(&piece).err()).expect("an error");
-    assert!(matches!(read, NetlinkError::Unexpected(why) if why == "more than 65536 messages"));
+    assert!(matches!(read, NetlinkError::Unexpected(reason) if reason == "more than 65536 messages"));
 }
 
 proptest! {

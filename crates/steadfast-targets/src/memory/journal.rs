@@ -23,8 +23,8 @@ pub(super) enum Line {
     Entry {
         mirror: String,
         name: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        held: Option<EntryRecord>,
+        #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
+        entry_record: Option<EntryRecord>,
     },
     /// The state of a mirror's guard.
     Guard { mirror: String, guard: Guard },
@@ -59,12 +59,12 @@ impl Journal {
         if text.is_empty() {
             return Ok((journal, Vec::new()));
         }
-        let damaged = |line: usize, why: &dyn std::fmt::Display| {
+        let damaged = |line: usize, reason: &dyn std::fmt::Display| {
             let path = path.display();
-            let why = format!(
-                "{path} is not a memory of mirrors (line {line}: {why}): remove it, and approve pending removals again"
+            let reason = format!(
+                "{path} is not a memory of mirrors (line {line}: {reason}): remove it, and approve pending removals again"
             );
-            io::Error::new(ErrorKind::InvalidData, why)
+            io::Error::new(ErrorKind::InvalidData, reason)
         };
         let mut lines = Vec::new();
         let mut rest = text.split_inclusive(|byte| *byte == b'\n').enumerate();

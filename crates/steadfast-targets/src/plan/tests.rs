@@ -25,7 +25,7 @@ impl Value for Backend {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const DRAIN: Duration = Duration::from_secs(30);
 
 fn entries() -> impl Strategy<Value = BTreeMap<String, Backend>> {
     let backend = (0..3_u8, 0..3_u8).prop_map(|(location, weight)| Backend { location, weight });
@@ -63,7 +63,7 @@ fn plan_settings(share: f64, allow_empty: bool) -> PlanSettings {
     let limits = Limits { share, ..Limits::default() };
     PlanSettings {
         rules: Rules { limits, allow_empty },
-        drain: PATIENCE,
+        drain: DRAIN,
         upsert_only: false,
         ownership: MarkOwnership::Exclusive,
     }
@@ -101,11 +101,11 @@ proptest! {
         let mut fewer = 0;
         for step in &steps {
             prop_assert!(!found.others.contains(step.name()), "{step:?} is about another's");
-            let there = found.own.get(step.name());
+            let current = found.own.get(step.name());
             match step {
-                Step::Add { value, name } => prop_assert!(there.is_none() && wanted.entries.get(name) == Some(value)),
+                Step::Add { value, name } => prop_assert!(current.is_none() && wanted.entries.get(name) == Some(value)),
                 Step::Change { from, to, .. } => {
-                    prop_assert_eq!(there, Some(from));
+                    prop_assert_eq!(current, Some(from));
                     let is_out = from.serves() && !to.serves();
                     prop_assert!(!is_out || wanted.doubt.is_none(), "{:?} is taken out in doubt", step);
                     fewer += usize::from(is_out);
@@ -135,8 +135,8 @@ proptest! {
         let steps = steps(&planned(&wanted, &found, &plan_settings(1.0, true)));
         let least = serving(&found).min(serving(&after(&found, &steps)));
         for done in 0..=steps.len() {
-            let there = serving(&after(&found, &steps[..done]));
-            prop_assert!(there >= least, "{there} serve after {done} of {steps:?}");
+            let current = serving(&after(&found, &steps[..done]));
+            prop_assert!(current >= least, "{current} serve after {done} of {steps:?}");
         }
     }
 
@@ -145,10 +145,10 @@ proptest! {
         let plan_settings = plan_settings(1.0, true);
         let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
         let wanted = DesiredState::certain(entries);
-        let begun = Instant::now();
+        let started = Instant::now();
         // Three passes: the entry is drained, then delayed, then removed.
-        for look in 0..3 {
-            let now = Now { unix: 1000, instant: begun + PATIENCE * look };
+        for pass in 0..3 {
+            let now = Now { unix: 1000, instant: started + DRAIN * pass };
             let plan = plan(&wanted, &found, &accept_all, &plan_settings, (&mut record, &mut draining), now);
             found = after(&found, &steps(&plan));
         }

@@ -12,20 +12,20 @@ pub enum RegistryError {
     #[error("a mirror in a registry needs a mark, which identifies its items; set one")]
     Mark,
     /// The URL is invalid in this layout.
-    #[error("{url:?} {why}")]
+    #[error("{url:?} {reason}")]
     Url {
         /// URL without secret parts.
         url: String,
         /// Violated rule.
-        why: &'static str,
+        reason: &'static str,
     },
     /// A server could take the item's URL for that of another item.
-    #[error("{key:?} cannot be an item's key: {why}; send another key")]
+    #[error("{key:?} cannot be an item's key: {reason}; send another key")]
     Key {
         /// The key.
         key: String,
         /// The rule that the key violates.
-        why: &'static str,
+        reason: &'static str,
     },
     /// The registry did not respond in time.
     #[error("the registry did not respond to `{request}` within {}", step_runner::seconds(*.within))]
@@ -44,12 +44,12 @@ pub enum RegistryError {
         others: Vec<String>,
     },
     /// The connection to the registry failed.
-    #[error("the request `{request}` failed: {why}")]
+    #[error("the request `{request}` failed: {reason}")]
     Server {
         /// Method and URL of the request.
         request: String,
         /// Error of the connection.
-        why: String,
+        reason: String,
     },
     /// Another client created, changed or deleted the item since the last read. The item was not changed.
     #[error("another client changed {key} since the last read; the mirror did not change it, and reads it again")]
@@ -66,12 +66,12 @@ pub enum RegistryError {
         status: StatusCode,
     },
     /// A response has an unknown form.
-    #[error("the response of the registry to `{request}` has an unknown form: {why}")]
+    #[error("the response of the registry to `{request}` has an unknown form: {reason}")]
     Unexpected {
         /// Method and URL of the request.
         request: String,
         /// Unknown part of the response.
-        why: String,
+        reason: String,
     },
 }
 

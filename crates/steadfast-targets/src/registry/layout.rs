@@ -51,7 +51,7 @@ impl Layout {
         if self.mark.is_empty() {
             return Err(RegistryError::Mark);
         }
-        let wrong = |url: &str, why| Err(RegistryError::Url { url: shown(url), why });
+        let wrong = |url: &str, reason| Err(RegistryError::Url { url: shown(url), reason });
         let (Some(item), Some(list)) = (server(&self.url.replace(KEY, "key")), server(&self.list())) else {
             let is_item = server(&self.url.replace(KEY, "key")).is_none();
             let url = if is_item { &self.url } else { &self.list };
@@ -68,7 +68,7 @@ impl Layout {
 
     /// Returns the URL of one item.
     pub(super) fn item(&self, key: &str) -> Result<String, RegistryError> {
-        key::check(key).map_err(|why| RegistryError::Key { key: key.to_owned(), why })?;
+        key::check(key).map_err(|reason| RegistryError::Key { key: key.to_owned(), reason })?;
         Ok(self.url.replace(KEY, &encoded(key)))
     }
 
@@ -147,13 +147,13 @@ mod tests {
 
     #[test]
     fn layout_error_contains_no_secret() {
-        let told = |url: &str, list: &str, mark: &str| match Layout::new(url, list, mark).check() {
+        let error_of = |url: &str, list: &str, mark: &str| match Layout::new(url, list, mark).check() {
             Ok(()) => String::new(),
             Err(error) => error.to_string(),
         };
         let list = "https://tree.example.test/services?owner={mark}&token=hunter2";
-        assert_eq!(told(URL, list, "m"), "");
-        for (url, list, mark, why) in [
+        assert_eq!(error_of(URL, list, "m"), "");
+        for (url, list, mark, reason) in [
             (URL, list, "", "needs a mark"),
             ("https://tree.example.test/services", list, "m", "where the key of an item comes"),
             ("https://tree.example.test/services?hunter2={key}", list, "m", "where the key of an item comes"),
@@ -162,8 +162,8 @@ mod tests {
             (URL, "https://other.example.test/services?token=hunter2", "m", "is of another server"),
             (URL, "tree", "m", "\"tree\" is no URL of a server"),
         ] {
-            let told = told(url, list, mark);
-            assert!(told.contains(why) && !told.contains("hunter2"), "{url} {list}: {told}");
+            let message = error_of(url, list, mark);
+            assert!(message.contains(reason) && !message.contains("hunter2"), "{url} {list}: {message}");
         }
     }
 

@@ -71,12 +71,12 @@ async fn hanging_key_delays_no_other_key() {
     let mut steps = vec![add("other/broken"), add("other/hang")];
     steps.extend((2..40).map(|number| add(&format!("shop/s{number}"))));
     steps.push(Step::Remove { name: "shop/s1".to_owned(), value: Item(json!(1)) });
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = registry.apply(&steps).await.expect_err("two keys fail");
     let expected = "the registry responded to `PUT http://r.example.test/items/other%2Fbroken` with 500 Internal Server \
                     Error; 1 other entry failed too: \"other/hang\"";
     assert_eq!(error.to_string(), expected);
-    assert_eq!(begun.elapsed(), RUNNER.attempt);
+    assert_eq!(started.elapsed(), RUNNER.attempt);
     let found = registry.read().await.expect("a list");
     assert_eq!(found.own.len(), 38);
     assert!(!found.own.contains_key("shop/s1"));
@@ -92,10 +92,10 @@ async fn hanging_key_delays_no_other_key() {
 #[tokio::test(start_paused = true)]
 async fn hanging_list_ends_at_deadline() {
     let registry = registry(Memory { hangs_list: true, ..Memory::default() });
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = registry.read().await.expect_err("no response");
     assert_eq!(error.to_string(), "the registry did not respond to `GET http://r.example.test/list?…` within 9 s");
-    assert_eq!(begun.elapsed(), LIST_TIMEOUT);
+    assert_eq!(started.elapsed(), LIST_TIMEOUT);
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ async fn want(mirror: &Mirror<Record>, lines: &[&str], kept: &[&str]) -> Result 
     let looks = mirror.status().borrow().looks;
     // A pass that started before this desired state was set may finish next.
     let status = until(mirror, |status| status.looks > looks + 1).await?;
-    let others: Vec<_> = status.kept.iter().map(|(name, why)| (&**name, why)).collect();
+    let others: Vec<_> = status.kept.iter().map(|(name, reason)| (&**name, reason)).collect();
     assert_eq!(others, kept.iter().map(|name| (*name, &SkipReason::Foreign)).collect::<Vec<_>>());
     Ok(())
 }
@@ -156,7 +156,7 @@ async fn restarted_server_gets_records_again() -> Result {
         mirror.want(DesiredState::certain(records(&["web 30 A 10.0.0.2", "more 30 A 10.0.0.3"])?));
         let mut status = mirror.status();
         let failing = timeout(TIMEOUT, status.wait_for(|status| status.failing.is_some())).await??.failing.clone();
-        assert!(failing.is_some_and(|why| why.contains("does not respond over TCP")), "{kind:?}");
+        assert!(failing.is_some_and(|reason| reason.contains("does not respond over TCP")), "{kind:?}");
         running.restart().await?;
         until(&mirror, |status| status.entries == 2).await?;
         assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.2"], "{kind:?}");
@@ -487,7 +487,7 @@ async fn rejected_name_delays_no_other_name() -> Result {
         // Afterwards the name is reported, and the other entries are up to date.
         let rejected = target.validate(&mut wanted);
         assert_eq!(rejected.len(), usize::from(kind == DnsKind::Bind), "{rejected:?}");
-        assert!(rejected.values().all(|why| why.contains("b.example.org. in example.org.: REFUSED")), "{rejected:?}");
+        assert!(rejected.values().all(|reason| reason.contains("b.example.org. in example.org.: REFUSED")), "{rejected:?}");
         assert_eq!(wanted.len() + rejected.len(), 61);
         assert_eq!(running.dig(&["n00.example.org", "A"])?, ["86400 A 10.0.0.0"], "{kind:?}");
         assert_eq!(running.dig(&["n59.example.org", "A"])?, ["86400 A 10.0.0.59"], "{kind:?}");

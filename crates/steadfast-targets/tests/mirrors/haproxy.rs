@@ -289,7 +289,7 @@ async fn restarted_haproxy_is_repaired_early() -> Result {
     assert!(restarted.elapsed() < Duration::from_secs(2), "{failed} requests failed in {:?}", restarted.elapsed());
     let loss = mirror.status().borrow().loss.clone().ok_or("the loss is reported")?;
     assert_eq!(loss.missing, 2);
-    assert!(loss.why.starts_with("HAProxy was reloaded or restarted: process "), "{}", loss.why);
+    assert!(loss.reason.starts_with("HAProxy was reloaded or restarted: process "), "{}", loss.reason);
     mirror.stop().await;
     Ok(())
 }

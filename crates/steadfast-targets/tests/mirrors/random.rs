@@ -339,7 +339,7 @@ async fn rejected_entry_delays_no_other() {
     mirror.want(wanted(10..20, 1));
     let status = until(&mirror, |status| status.entries == 9 && status.kept.contains_key("13")).await;
     assert_eq!(status.kept["13"], SkipReason::Rejected("the target does not respond".into()));
-    assert!(matches!(status.state(), State::Blocked(why) if why.contains("13")));
+    assert!(matches!(status.state(), State::Blocked(reason) if reason.contains("13")));
     assert_eq!(status.failing, None);
     sleep(Duration::from_secs(600)).await;
     for round in 0..10 {

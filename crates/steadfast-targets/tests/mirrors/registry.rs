@@ -124,9 +124,9 @@ async fn failing_registry_is_not_considered_empty() -> Result {
     for (status, remedy) in [(503, "503"), (401, "set them in a header"), (302, "redirects are not followed")] {
         tree.now().status_override = Some(status);
         let mut status = mirror.status();
-        let failing = status.wait_for(|status| status.failing.as_ref().is_some_and(|why| why.contains(remedy)));
-        let why = timeout(TIMEOUT, failing).await??.failing.clone().unwrap_or_default();
-        assert!(why.contains("`GET http://127.0.0.1:") && !why.contains("of=one"), "{why}");
+        let failing = status.wait_for(|status| status.failing.as_ref().is_some_and(|reason| reason.contains(remedy)));
+        let reason = timeout(TIMEOUT, failing).await??.failing.clone().unwrap_or_default();
+        assert!(reason.contains("`GET http://127.0.0.1:") && !reason.contains("of=one"), "{reason}");
     }
     tree.now().status_override = None;
     want(&mirror, DesiredState::certain(entries(&all))).await?;

@@ -137,7 +137,7 @@ fn change(object: &DynamicObject, gone: bool) -> Result<Change, Error> {
     let uid = object.uid().ok_or("an object has no UID")?;
     let (namespace, name) = (object.namespace(), object.name_any());
     Ok(if gone {
-        Change::gone(version, &uid, namespace.as_deref(), &name)
+        Change::deleted(version, &uid, namespace.as_deref(), &name)
     } else {
         Change::new(version, &uid, namespace.as_deref(), &name, serde_json::to_value(object)?)
     })

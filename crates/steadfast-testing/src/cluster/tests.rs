@@ -75,7 +75,7 @@ fn different_histories_are_detected() -> Result<(), WorldError> {
     };
     let created = Change::new(5, "u", Some("own"), "a", serde_json::json!({}));
     let elsewhere = Change::new(6, "v", Some("other"), "a", serde_json::json!({}));
-    let gone = Change::gone(7, "u", Some("own"), "a");
+    let gone = Change::deleted(7, "u", Some("own"), "a");
     agree(&of(&[created.clone(), elsewhere, gone.clone()]), &of(&[created.clone(), gone.clone()]), "own")?;
     assert!(agree(&of(&[created.clone(), gone]), &of(&[created]), "own").is_err());
     Ok(())

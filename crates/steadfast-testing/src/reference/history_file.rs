@@ -69,7 +69,7 @@ fn change(line: Line, begun: Duration) -> serde_json::Result<Change> {
             let object = serde_json::from_str(object.get())?;
             Change::new(line.revision, &line.uid, namespace, &line.name, object)
         }
-        None => Change::gone(line.revision, &line.uid, namespace, &line.name),
+        None => Change::deleted(line.revision, &line.uid, namespace, &line.name),
     };
     // Wall clocks may step back, so the subtraction saturates.
     Ok(change.at(Duration::from_millis(line.at_ms).saturating_sub(begun)))
@@ -95,7 +95,7 @@ mod tests {
         let at = Duration::from_millis;
         assert_eq!(last_revision(FILE.trim()), Some(9));
         let created = Change::new(7, "u", Some("d"), "a", serde_json::json!({ "data": {} })).at(at(500));
-        assert_eq!(read.changes(), [created, Change::gone(9, "u", Some("d"), "a").at(at(700))]);
+        assert_eq!(read.changes(), [created, Change::deleted(9, "u", Some("d"), "a").at(at(700))]);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 use steadfast::transport::Settings;
 use steadfast::{Diagnostic, InformerFactory, Lazy, ReflectorSettings, Scope};
 use steadfast_apiserver::ApiServer;
-use steadfast_contract::Terms;
+use steadfast_contract::Bounds;
 use steadfast_core::random::Random;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -196,8 +196,8 @@ async fn run_in_form<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> R
 
     let trace = run.recorder.trace();
     // A lagging replica is one of the injected faults, so the freshness bound does not apply.
-    let terms = Terms { lag: Duration::from_secs(600), ..Terms::default() };
-    let report = terms.judge(&history(&run.server, "", "configmaps")?, &trace);
+    let terms = Bounds { lag: Duration::from_secs(600), ..Bounds::default() };
+    let report = terms.report(&history(&run.server, "", "configmaps")?, &trace);
     let requests = run.server.request_counts();
     let cost = Cost::between(&steadfast_apiserver::RequestCounts::default(), &requests);
     let (notice, recover, took) = (None, None, started.elapsed());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use steadfast::ReflectorSettings;
 use steadfast::transport::Settings;
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
-use steadfast_contract::Terms;
+use steadfast_contract::Bounds;
 
 /// Settings of a scenario. The defaults equal those of a program that changes no setting.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl Default for Plan {
             transport: Settings::default(),
             reflector: ReflectorSettings::default(),
             proxied: false,
-            lag: Terms::default().lag,
+            lag: Bounds::default().lag,
         }
     }
 }

@@ -8,7 +8,7 @@ use steadfast::environment::Helpers;
 use steadfast::transport::Settings;
 use steadfast::{Connection, Informer, InformerBuilder, InformerFactory, ResourceVersion, Scope};
 use steadfast_apiserver::{ApiServer, Faults, RequestCounts, Status};
-use steadfast_contract::Terms;
+use steadfast_contract::Bounds;
 use tokio::time::Instant;
 
 use super::checks::Checks;
@@ -38,7 +38,7 @@ pub(super) struct ScenarioRun {
     pub(super) checks: Checks,
     target: Target,
     path: NetworkPath,
-    terms: Terms,
+    terms: Bounds,
     begun: Instant,
     /// Request counts of the server when the first fault was injected.
     before: Option<RequestCounts>,
@@ -77,7 +77,7 @@ impl ScenarioRun {
         let connection = path.connect(&server, target.seed, settings).await?;
         let audit = plan.reflector.audit_every;
         // The checker must know the settings: its bounds derive from the period and the audit interval.
-        let terms = Terms { period: plan.reflector.period, lag: plan.lag, audit, ..Terms::default() };
+        let terms = Bounds { period: plan.reflector.period, lag: plan.lag, audit, ..Bounds::default() };
         let factory = InformerFactory::with_settings(&connection, plan.reflector);
         let recorder = Recorder::of(&server);
         let (target, checks) = (target.clone(), Checks::default());
@@ -254,7 +254,7 @@ impl ScenarioRun {
     pub(super) fn findings(self, notice: Option<Duration>, recover: Option<Duration>) -> Findings {
         let requests = self.server.request_counts();
         let Ok(history) = history(&self.server, "", "configmaps") else { unreachable!("config maps are built in") };
-        let report = self.terms.judge(&history, &self.recorder.trace());
+        let report = self.terms.report(&history, &self.recorder.trace());
         let cost = Cost::between(&self.before.unwrap_or_default(), &requests);
         let unmet = self.checks.into_unmet();
         Findings { report, unmet, notice, recover, requests, cost, took: self.begun.elapsed() }

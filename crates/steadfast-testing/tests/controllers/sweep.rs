@@ -83,7 +83,7 @@ fn is_gone(error: &kube::Error) -> bool {
 
 /// Source of the parents. Changes of `value`, of the finalizers and the deletion trigger reconciles.
 fn parents() -> Source<ConfigMap> {
-    Source::from(Scope::all().labels(PARENTS)).on(Changes::of(|map: &ConfigMap| value(map, "value")))
+    Source::from(Scope::all().labels(PARENTS)).filter_changes(Changes::of(|map: &ConfigMap| value(map, "value")))
 }
 
 /// One process: a controller of parents that runs `reconcile` until it is killed.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Connection, Informer, InformerFactory, InjectedFault, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, InjectedResponse, RequestRule, Status, Verb};
-use steadfast_contract::{Clause, Record, Report, Terms};
+use steadfast_contract::{Clause, Record, Report, Bounds};
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::{
     ConfigMapInForm, Form, Recorder, WorldError, builder_in_form, config_map, connection, history, until,
@@ -64,8 +64,8 @@ impl Fixture {
     }
 
     fn report(&self) -> Report {
-        let terms = Terms { period: Duration::from_millis(400), ..Terms::default() };
-        terms.judge(&history(&self.server, "", "configmaps").expect("config maps are served"), &self.recorder.trace())
+        let terms = Bounds { period: Duration::from_millis(400), ..Bounds::default() };
+        terms.report(&history(&self.server, "", "configmaps").expect("config maps are served"), &self.recorder.trace())
     }
 }
 
@@ -80,7 +80,7 @@ macro_rules! caught {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() -> Result<(), WorldError> {
             let honest = $scenario(None).await?;
-            assert!(honest.keeps_so_far(), "without the fault, the scenario must keep the contract: {:#?}", honest);
+            assert!(honest.has_no_violation(), "without the fault, the scenario must keep the contract: {:#?}", honest);
             let broken = $scenario(Some(InjectedFault::$fault)).await?;
             assert!(
                 broken.violations.iter().any(|violation| violation.clause == Clause::$clause),
@@ -220,7 +220,7 @@ async fn updated_while_the_handler_is_stuck(fault: Option<InjectedFault>) -> Res
     pause(300).await;
     // One object needs at most one entry, independent of its number of changes.
     let entries = slow.registration().stats().entries;
-    fixture.recorder.write(Record::QueueDepth { handler: slow.name().to_owned(), entries, live: 1, owed: 0 });
+    fixture.recorder.write(Record::QueueDepth { handler: slow.name().to_owned(), entries, stored: 1, undeleted: 0 });
     released.store(true, Ordering::Relaxed);
     Ok(fixture.check().await)
 }

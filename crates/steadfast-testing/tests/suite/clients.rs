@@ -141,8 +141,8 @@ async fn shutdown_while_cut_is_prompt<K: CachedConfigMap>(cluster: &mut Cluster)
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());
     config_maps.create(&PostParams::default(), &config_map_in(cluster.namespace(), "after", "1")).await?;
     // After the shutdown, no task of the informer runs, so there is nothing to wait for.
-    let report = steadfast_contract::judge(&cluster.history().await?, &recorder.trace());
-    assert!(report.keeps_so_far(), "{report:#?}");
+    let report = steadfast_contract::report(&cluster.history().await?, &recorder.trace());
+    assert!(report.has_no_violation(), "{report:#?}");
     assert_eq!(seen.descriptions(&cluster.key("after")), [""; 0]);
     Ok(())
 }
@@ -235,7 +235,7 @@ async fn premature_delivery_is_detected<K: CachedConfigMap>(cluster: &mut Cluste
     }
     for (_factory, _seen, recorder, clause) in all {
         cluster.settle(&recorder).await?;
-        let report = steadfast_contract::judge(&cluster.history().await?, &recorder.trace());
+        let report = steadfast_contract::report(&cluster.history().await?, &recorder.trace());
         assert!(report.of(clause).next().is_some(), "{clause:?}: {report:?}");
     }
     Ok(())

@@ -262,7 +262,7 @@ async fn false_freshness_while_cut_is_detected<K: CachedConfigMap>(cluster: &mut
 
     check_contract(cluster, &recorder).await?;
     cluster.settle(&of_broken).await?;
-    let report = steadfast_contract::judge(&cluster.history().await?, &of_broken.trace());
+    let report = steadfast_contract::report(&cluster.history().await?, &of_broken.trace());
     assert!(report.of(Clause::C10).next().is_some(), "{report:?}");
     Ok(())
 }

@@ -22,7 +22,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use steadfast::{Cacheable, Diagnostic, Informer, InformerBuilder, InformerFactory, Scope};
-use steadfast_contract::{Terms, Verdict};
+use steadfast_contract::{Bounds, Verdict};
 use steadfast_testing::cluster::{Cluster, ServerFault, ServerKind};
 use steadfast_testing::scenarios::Fault;
 use steadfast_testing::{CachedConfigMap, Form, Recorder, Recording, WorldError};
@@ -180,13 +180,13 @@ async fn watched<K: CachedConfigMap>(
 
 /// Waits until the scenario is quiet, and checks the records of config maps: no event is lost or delivered twice.
 async fn check_contract(cluster: &Cluster, recorder: &Recorder) -> Result<Verdict, WorldError> {
-    check_contract_with(Terms::default(), cluster, recorder).await
+    check_contract_with(Bounds::default(), cluster, recorder).await
 }
 
 /// Does the same as [`check_contract`] with other times than the contract's.
-async fn check_contract_with(terms: Terms, cluster: &Cluster, recorder: &Recorder) -> Result<Verdict, WorldError> {
+async fn check_contract_with(terms: Bounds, cluster: &Cluster, recorder: &Recorder) -> Result<Verdict, WorldError> {
     cluster.settle(recorder).await?;
-    let report = terms.judge(&cluster.history().await?, &recorder.trace());
+    let report = terms.report(&cluster.history().await?, &recorder.trace());
     assert!(report.passed(), "{report:#?}");
     let total = report.verdict.total();
     assert_eq!((total.lost, total.repeated), (0, 0), "{:?}", report.verdict);

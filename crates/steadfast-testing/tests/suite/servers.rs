@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject};
 use steadfast::{InformerFactory, InjectedFault, ReflectorSettings, Scope};
-use steadfast_contract::{Clause, Terms};
+use steadfast_contract::{Clause, Bounds};
 use steadfast_testing::CachedConfigMap;
 use steadfast_testing::WorldError;
 use steadfast_testing::cluster::Cluster;
@@ -103,7 +103,7 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
     check_contract(cluster, &recorder).await?;
     for (_factory, of_broken, clause) in broken {
         cluster.settle(&of_broken).await?;
-        let report = steadfast_contract::judge(&cluster.history().await?, &of_broken.trace());
+        let report = steadfast_contract::report(&cluster.history().await?, &of_broken.trace());
         assert!(report.of(clause).next().is_some(), "{report:?}");
     }
     for (name, scenario) in [
@@ -296,7 +296,7 @@ async fn freeze_once<K: CachedConfigMap>(
     let recovered = until_fresh(informer, true, EVENT_TIMEOUT).await?;
     println!("noticed after {noticed:.1?} (period {PERIOD:?}), recovered after {recovered:.1?}");
 
-    check_contract_with(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
+    check_contract_with(Bounds { period: PERIOD, ..Bounds::default() }, cluster, &recorder).await?;
     assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
     assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
@@ -332,7 +332,7 @@ async fn restored_store_starts_new_epoch<K: CachedConfigMap>(cluster: &mut Clust
     until_fresh(informer, true, EVENT_TIMEOUT).await?;
     writer.set("kept", "3").await?;
 
-    check_contract_with(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
+    check_contract_with(Bounds { period: PERIOD, ..Bounds::default() }, cluster, &recorder).await?;
     assert_eq!(diagnostics.times("relisted"), 1, "one list of the other history");
     assert_eq!(
         seen.descriptions(&cluster.key("kept")),

@@ -46,7 +46,7 @@ impl World {
             Box::pin(async move { Ok(connection) })
         });
         let folder = self.folder.join(name);
-        let state = Arc::new(State::take(&folder).expect("no other process has it"));
+        let state = Arc::new(State::lock(&folder).expect("no other process has it"));
         if !is_new {
             state.has_caught_up().expect("there is space");
         }
@@ -100,7 +100,7 @@ impl Replica {
     }
 
     /// Waits, for at most ten seconds, until `holds` accepts the state folder.
-    async fn until(&self, what: &str, holds: impl Fn(&Memory, &Approvals) -> bool) {
+    async fn until(&self, description: &str, holds: impl Fn(&Memory, &Approvals) -> bool) {
         for _ in 0..100 {
             let memory = state::remembered(&self.folder).expect("it can be read");
             if holds(&memory, &Approvals::at(&self.folder)) {
@@ -108,7 +108,7 @@ impl Replica {
             }
             sleep(Duration::from_millis(100)).await;
         }
-        panic!("{what}: {:?}", self.replicas.role.lock());
+        panic!("{description}: {:?}", self.replicas.role.lock());
     }
 
     fn leader_seen_by_standby(&self) -> Option<String> {
@@ -214,14 +214,14 @@ async fn approvals_at_standby_reach_next_leader_too() {
     second.until("the requests at the standby", |memory, _| memory.all_asks().contains_key("web")).await;
 
     let at_standby = Approvals::at(&second.folder);
-    at_standby.give("web", &["one".to_owned(), "unknown".to_owned()]).expect("there is space");
-    first.until("the approval at the leader", |_, approvals| approvals.waits("web")).await;
+    at_standby.add("web", &["one".to_owned(), "unknown".to_owned()]).expect("there is space");
+    first.until("the approval at the leader", |_, approvals| approvals.is_pending("web")).await;
     assert_eq!(Approvals::at(&first.folder).pending().expect("it can be read")["web"], ["one".to_owned()].into());
-    second.until("nothing left at the standby", |_, approvals| !approvals.waits("web")).await;
+    second.until("nothing left at the standby", |_, approvals| !approvals.is_pending("web")).await;
     // The leader ends before its mirror has taken the approval: the next leader has it, too.
     first.replicas.stop().await;
     second.until_leader().await;
-    second.until("the approval at the next leader", |_, approvals| approvals.waits("web")).await;
+    second.until("the approval at the next leader", |_, approvals| approvals.is_pending("web")).await;
     // No mirror runs in this test, so the test itself opens the memory of the mirrors.
     let memory = Memory::open(&second.folder.join("mirrors.json")).expect("it can be read");
     assert_eq!(memory.all_asks()["web"].len(), 2);

@@ -61,8 +61,8 @@ async fn late_write_of_earlier_leader_conflicts() {
     first.publish(&progress(7, 1), String::new()).await.expect("it is written");
     let found = second.take_over().await.expect("it is written");
     assert_eq!((found.term, found.settled["a/log x"]), (1, 7));
-    let why = first.publish(&progress(99, 2), String::new()).await.expect_err("a later leader has written it");
-    assert!(why.contains("a later leader has written it (term 2)"), "{why}");
+    let reason = first.publish(&progress(99, 2), String::new()).await.expect_err("a later leader has written it");
+    assert!(reason.contains("a later leader has written it (term 2)"), "{reason}");
     let read = world.read().await;
     assert_eq!((read.term, read.settled["a/log x"]), (2, 7), "settled versions stay published");
     // Positions without a watch at the new leader keep their versions.

@@ -9,16 +9,16 @@ use super::super::fault_injection::{ElectionFaults, InjectedElectionFault};
 use super::super::record;
 use super::super::timing::Timing;
 use super::tests::{Server, at, candidate, is_leader, run, wall};
-use super::{Answer, ElectionMachine, Step};
+use super::{StepResult, ElectionMachine, Step};
 
 fn coordinated(identity: &str, seconds: f64) -> ElectionMachine {
     ElectionMachine::coordinated("default", "it", identity.to_owned(), Timing::default(), at(seconds))
 }
 
-/// The coordinator assigns the lease to `who`, like Kubernetes' coordinator.
-fn give(server: &mut Server, who: &str, seconds: i64) {
-    let given = |spec: &mut LeaseSpec| {
-        spec.holder_identity = Some(who.to_owned());
+/// The coordinator assigns the lease to `identity`, like Kubernetes' coordinator.
+fn assign(server: &mut Server, identity: &str, seconds: i64) {
+    let fields = |spec: &mut LeaseSpec| {
+        spec.holder_identity = Some(identity.to_owned());
         spec.strategy = Some("OldestEmulationVersion".to_owned());
         spec.renew_time = Some(MicroTime(wall(seconds)));
         spec.lease_duration_seconds = Some(5);
@@ -26,19 +26,19 @@ fn give(server: &mut Server, who: &str, seconds: i64) {
         spec.preferred_holder = None;
     };
     if server.lease.is_some() {
-        server.change(|lease| given(lease.spec.get_or_insert_default()));
+        server.change(|lease| fields(lease.spec.get_or_insert_default()));
     } else {
         let mut lease = Lease::default();
-        given(lease.spec.get_or_insert_default());
+        fields(lease.spec.get_or_insert_default());
         server.create(lease);
     }
 }
 
-/// `who`, another candidate, renews its lease.
-fn renew(server: &mut Server, who: &str, seconds: i64) {
+/// `identity`, another candidate, renews its lease.
+fn renew(server: &mut Server, identity: &str, seconds: i64) {
     server.change(|lease| {
         let spec = lease.spec.get_or_insert_default();
-        assert_eq!(spec.holder_identity.as_deref(), Some(who));
+        assert_eq!(spec.holder_identity.as_deref(), Some(identity));
         spec.renew_time = Some(MicroTime(wall(seconds)));
         spec.acquire_time.get_or_insert(MicroTime(wall(seconds)));
         spec.lease_duration_seconds = Some(15);
@@ -54,7 +54,7 @@ fn held_by_another() -> (Server, ElectionMachine) {
 /// Returns the state of `held_by_another`, with the faults of `timing`.
 fn held_before(timing: Timing) -> (Server, ElectionMachine) {
     let mut server = Server::default();
-    give(&mut server, "x", -1);
+    assign(&mut server, "x", -1);
     renew(&mut server, "x", 0);
     let mut a = ElectionMachine::coordinated("default", "it", "a".to_owned(), timing, at(0.0));
     run(&mut a, &mut server, 0.0);
@@ -66,7 +66,7 @@ fn a_leader() -> (Server, ElectionMachine) {
     let mut server = Server::default();
     let mut a = coordinated("a", 0.0);
     run(&mut a, &mut server, 0.0);
-    give(&mut server, "a", 1);
+    assign(&mut server, "a", 1);
     time_of_leadership(&mut a, &mut server, 2.0);
     (server, a)
 }
@@ -91,11 +91,11 @@ fn spec(server: &Server) -> LeaseSpec {
 fn unassigned_candidate_takes_no_lease() {
     let mut server = Server::default();
     let mut a = coordinated("a", 0.0);
-    assert!(!a.has_looked());
+    assert!(!a.has_read());
     run(&mut a, &mut server, 0.0);
-    assert!(a.has_looked(), "a missing lease counts as read");
+    assert!(a.has_read(), "a missing lease counts as read");
     assert!(server.lease.is_none());
-    give(&mut server, "x", 1);
+    assign(&mut server, "x", 1);
     renew(&mut server, "x", 1);
     let version = server.lease.as_ref().map(|lease| record::version(lease).to_owned());
     let mut now = 2.0;
@@ -115,7 +115,7 @@ fn never_held_lease_is_led_immediately() {
     let mut server = Server::default();
     let mut a = coordinated("a", 0.0);
     run(&mut a, &mut server, 0.0);
-    give(&mut server, "a", 1);
+    assign(&mut server, "a", 1);
     assert!((time_of_leadership(&mut a, &mut server, 2.0) - 2.0).abs() < 0.001);
     let spec = spec(&server);
     assert_eq!((spec.lease_transitions, spec.lease_duration_seconds), (Some(0), Some(15)));
@@ -127,7 +127,7 @@ fn never_held_lease_is_led_immediately() {
 fn assigned_candidate_waits_for_previous_holder() {
     let (mut server, mut a) = held_by_another();
     renew(&mut server, "x", 4);
-    give(&mut server, "a", 5);
+    assign(&mut server, "a", 5);
     run(&mut a, &mut server, 6.0);
     assert!(!is_leader(&a, 6.0), "x acts until 14");
     let taken = spec(&server);
@@ -141,8 +141,8 @@ fn assigned_candidate_waits_for_previous_holder() {
 #[test]
 fn unknown_history_assumes_late_renewal() {
     let (mut server, mut a) = held_by_another();
-    server.forgets = true;
-    give(&mut server, "a", 30);
+    server.has_no_history = true;
+    assign(&mut server, "a", 30);
     let leads = time_of_leadership(&mut a, &mut server, 30.0);
     assert!((leads - 45.0).abs() < 0.001, "x may have renewed just before: {leads}");
 }
@@ -150,7 +150,7 @@ fn unknown_history_assumes_late_renewal() {
 #[test]
 fn holder_without_renewal_ends_with_lease() {
     let (mut server, mut a) = held_by_another();
-    give(&mut server, "a", 12);
+    assign(&mut server, "a", 12);
     let leads = time_of_leadership(&mut a, &mut server, 12.0);
     assert!((leads - 15.0).abs() < 0.001, "the last renewal of x was at 0: {leads}");
 }
@@ -159,7 +159,7 @@ fn holder_without_renewal_ends_with_lease() {
 fn renewal_between_reads_is_respected() {
     let (mut server, mut a) = held_by_another();
     renew(&mut server, "x", 29);
-    give(&mut server, "a", 30);
+    assign(&mut server, "a", 30);
     let leads = time_of_leadership(&mut a, &mut server, 30.0);
     assert!((leads - 45.0).abs() < 0.001, "x acts until 39: {leads}");
 }
@@ -169,7 +169,7 @@ fn release_between_reads_frees_immediately() {
     let (mut server, mut a) = held_by_another();
     renew(&mut server, "x", 2);
     server.change(|lease| *lease = record::released(lease, wall(3)));
-    give(&mut server, "a", 3);
+    assign(&mut server, "a", 3);
     assert!((time_of_leadership(&mut a, &mut server, 4.0) - 4.0).abs() < 0.001);
 }
 
@@ -178,9 +178,9 @@ fn holder_after_release_is_respected() {
     let (mut server, mut a) = held_by_another();
     server.change(|lease| *lease = record::released(lease, wall(1)));
     run(&mut a, &mut server, 2.0);
-    give(&mut server, "y", 3);
+    assign(&mut server, "y", 3);
     renew(&mut server, "y", 3);
-    give(&mut server, "a", 4);
+    assign(&mut server, "a", 4);
     let leads = time_of_leadership(&mut a, &mut server, 4.0);
     assert!((leads - 19.0).abs() < 0.001, "y acts until 13: {leads}");
 }
@@ -190,7 +190,7 @@ fn missing_name_is_no_release() {
     let (mut server, mut a) = held_by_another();
     server.change(|lease| lease.spec.get_or_insert_default().holder_identity = None);
     run(&mut a, &mut server, 2.0);
-    give(&mut server, "a", 4);
+    assign(&mut server, "a", 4);
     let leads = time_of_leadership(&mut a, &mut server, 4.0);
     assert!((leads - 17.0).abs() < 0.001, "{leads}");
 }
@@ -199,14 +199,14 @@ fn missing_name_is_no_release() {
 fn recreated_lease_does_not_end_holder() {
     let (mut server, mut a) = held_by_another();
     server.lease = None;
-    give(&mut server, "a", 3);
+    assign(&mut server, "a", 3);
     let leads = time_of_leadership(&mut a, &mut server, 3.0);
     assert!((leads - 18.0).abs() < 0.001, "the deletion was not seen: {leads}");
 
     let (mut server, mut a) = held_by_another();
     server.lease = None;
     run(&mut a, &mut server, 2.0);
-    give(&mut server, "a", 3);
+    assign(&mut server, "a", 3);
     let leads = time_of_leadership(&mut a, &mut server, 4.0);
     assert!((leads - 17.0).abs() < 0.001, "the deletion was seen: {leads}");
 }
@@ -214,19 +214,19 @@ fn recreated_lease_does_not_end_holder() {
 #[test]
 fn recreated_lease_waits_for_third_holder() {
     let (mut server, mut a) = a_leader();
-    give(&mut server, "b", 3);
+    assign(&mut server, "b", 3);
     renew(&mut server, "b", 30);
     server.lease = None;
-    give(&mut server, "a", 31);
+    assign(&mut server, "a", 31);
     let leads = time_of_leadership(&mut a, &mut server, 31.0);
     assert!((leads - 46.0).abs() < 0.001, "b acts until 40: {leads}");
 
     let (mut server, mut a) = a_leader();
-    give(&mut server, "b", 3);
+    assign(&mut server, "b", 3);
     renew(&mut server, "b", 30);
     server.lease = None;
     run(&mut a, &mut server, 31.0);
-    give(&mut server, "a", 32);
+    assign(&mut server, "a", 32);
     let leads = time_of_leadership(&mut a, &mut server, 33.0);
     assert!((leads - 46.0).abs() < 0.001, "the deletion was seen: {leads}");
 }
@@ -236,10 +236,10 @@ fn recreated_lease_after_release_waits() {
     let (mut server, mut a) = held_by_another();
     server.change(|lease| *lease = record::released(lease, wall(1)));
     run(&mut a, &mut server, 2.0);
-    give(&mut server, "y", 3);
+    assign(&mut server, "y", 3);
     renew(&mut server, "y", 30);
     server.lease = None;
-    give(&mut server, "a", 31);
+    assign(&mut server, "a", 31);
     let leads = time_of_leadership(&mut a, &mut server, 31.0);
     assert!((leads - 46.0).abs() < 0.001, "y acts until 40: {leads}");
 }
@@ -250,16 +250,16 @@ fn leader_of_deleted_lease_waits_for_none() {
     server.lease = None;
     run(&mut a, &mut server, 4.0);
     assert!(!is_leader(&a, 4.0));
-    give(&mut server, "a", 5);
+    assign(&mut server, "a", 5);
     assert!((time_of_leadership(&mut a, &mut server, 6.0) - 6.0).abs() < 0.001, "a itself acted until the deletion");
 }
 
 #[test]
 fn reassigned_lease_starts_new_term() {
     let (mut server, mut a) = a_leader();
-    give(&mut server, "b", 3);
+    assign(&mut server, "b", 3);
     renew(&mut server, "b", 3);
-    give(&mut server, "a", 4);
+    assign(&mut server, "a", 4);
     run(&mut a, &mut server, 4.0);
     assert!(!is_leader(&a, 4.0), "b may lead");
     let leads = time_of_leadership(&mut a, &mut server, 6.0);
@@ -272,17 +272,17 @@ fn lost_response_keeps_taken_lease() {
     let (mut server, mut a) = held_by_another();
     server.change(|lease| *lease = record::released(lease, wall(1)));
     run(&mut a, &mut server, 2.0);
-    give(&mut server, "a", 3);
-    for step in [Step::Get, Step::Follow { after: "3".into(), until: "4".into() }] {
+    assign(&mut server, "a", 3);
+    for step in [Step::Get, Step::ReadHistory { after: "3".into(), until: "4".into() }] {
         assert_eq!(a.step(at(4.0), wall(4)), step);
         match &step {
-            Step::Get => a.read(server.answer(&step), at(4.0), at(4.0), 0.0),
-            _ => a.followed(server.answer(&step), at(4.0)),
+            Step::Get => a.record_read(server.respond(&step), at(4.0), at(4.0), 0.0),
+            _ => a.record_history(server.respond(&step), at(4.0)),
         }
     }
     let step = a.step(at(4.0), wall(4));
-    server.answer(&step);
-    a.written(Answer::None, at(4.0), at(6.0), 0.0);
+    server.respond(&step);
+    a.record_write(StepResult::NoResponse, at(4.0), at(6.0), 0.0);
     let mut now = 6.0;
     while !is_leader(&a, now) {
         assert!(now < 10.0);
@@ -296,10 +296,10 @@ fn leader_yields_to_preferred_candidate() {
     let (mut server, mut a) = a_leader();
     server.change(|lease| lease.spec.get_or_insert_default().preferred_holder = Some("b".into()));
     run(&mut a, &mut server, 4.0);
-    assert!(a.is_to_yield(at(4.0)) && is_leader(&a, 4.0), "running work must end first");
+    assert!(a.must_yield(at(4.0)) && is_leader(&a, 4.0), "running work must end first");
     let step = a.release(at(4.0), wall(4)).expect("held by a");
-    a.written(server.answer(&step), at(4.0), at(4.0), 0.0);
-    assert!(!is_leader(&a, 4.0) && !a.is_to_yield(at(4.0)));
+    a.record_write(server.respond(&step), at(4.0), at(4.0), 0.0);
+    assert!(!is_leader(&a, 4.0) && !a.must_yield(at(4.0)));
     let spec = spec(&server);
     assert_eq!((spec.holder_identity.as_deref(), spec.preferred_holder), (Some(""), None));
     assert_eq!(spec.strategy.as_deref(), Some("OldestEmulationVersion"));
@@ -323,7 +323,7 @@ fn failed_yield_lets_lease_expire() {
 fn waiting_candidate_releases_nothing() {
     let (mut server, mut a) = held_by_another();
     renew(&mut server, "x", 4);
-    give(&mut server, "a", 5);
+    assign(&mut server, "a", 5);
     run(&mut a, &mut server, 6.0);
     assert_eq!(server.holder().as_deref(), Some("a"));
     assert_eq!(a.release(at(6.0), wall(6)), None, "an empty name would mean that x has stopped");
@@ -332,12 +332,12 @@ fn waiting_candidate_releases_nothing() {
 #[test]
 fn plain_candidate_respects_previous_duration() {
     let mut server = Server::default();
-    give(&mut server, "x", -1);
+    assign(&mut server, "x", -1);
     renew(&mut server, "x", 0);
     let mut plain = candidate("p", 0.0);
     run(&mut plain, &mut server, 0.0);
     renew(&mut server, "x", 29);
-    give(&mut server, "y", 30);
+    assign(&mut server, "y", 30);
     let mut now = 30.0;
     while server.holder().as_deref() == Some("y") {
         assert!(now < 60.0);
@@ -352,7 +352,7 @@ fn plain_candidate_respects_previous_duration() {
 #[test]
 fn plain_candidate_leaves_release_to_coordinator() {
     let mut server = Server::default();
-    give(&mut server, "x", 0);
+    assign(&mut server, "x", 0);
     renew(&mut server, "x", 0);
     server.change(|lease| *lease = record::released(lease, wall(0)));
     let mut plain = candidate("p", 0.0);
@@ -375,17 +375,17 @@ fn each_injected_fault_is_detected() {
 
     let (mut server, mut a) = breaks(InjectedElectionFault::ImmediateLead);
     renew(&mut server, "x", 4);
-    give(&mut server, "a", 5);
+    assign(&mut server, "a", 5);
     assert!(time_of_leadership(&mut a, &mut server, 6.0) < 14.0, "x acts until 14");
 
     let (mut server, mut a) = breaks(InjectedElectionFault::SkippedReads);
     renew(&mut server, "x", 29);
-    give(&mut server, "a", 30);
+    assign(&mut server, "a", 30);
     assert!(time_of_leadership(&mut a, &mut server, 30.0) < 39.0, "x acts until 39");
 
     let (mut server, mut a) = breaks(InjectedElectionFault::UnownedRelease);
     renew(&mut server, "x", 4);
-    give(&mut server, "a", 5);
+    assign(&mut server, "a", 5);
     run(&mut a, &mut server, 6.0);
     assert!(a.release(at(6.0), wall(6)).is_some(), "x acts until 14");
 }

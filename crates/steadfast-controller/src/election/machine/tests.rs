@@ -9,7 +9,7 @@ use steadfast::k8s_openapi::jiff::Timestamp;
 
 use super::super::record;
 use super::super::timing::Timing;
-use super::{Answer, ElectionMachine, Step};
+use super::{StepResult, ElectionMachine, Step};
 
 /// Instant of a scenario, in seconds.
 pub(super) fn at(seconds: f64) -> Instant {
@@ -27,46 +27,46 @@ pub(super) struct Server {
     /// All states of the lease.
     states: Vec<Lease>,
     /// True if the server returns no earlier states.
-    pub(super) forgets: bool,
+    pub(super) has_no_history: bool,
     versions: u64,
     uids: u64,
 }
 
 impl Server {
-    pub(super) fn answer(&mut self, step: &Step) -> Answer {
+    pub(super) fn respond(&mut self, step: &Step) -> StepResult {
         match step {
             Step::Wait(_) => panic!("a wait is not a request"),
-            Step::Get => self.lease.clone().map_or(Answer::Missing, |lease| Answer::Lease(Box::new(lease))),
-            Step::Create(_) if self.lease.is_some() => Answer::Conflict,
+            Step::Get => self.lease.clone().map_or(StepResult::Missing, |lease| StepResult::Lease(Box::new(lease))),
+            Step::Create(_) if self.lease.is_some() => StepResult::Conflict,
             Step::Create(lease) => self.create((**lease).clone()),
             Step::Update(lease) => match &self.lease {
-                None => Answer::Missing,
-                Some(kept) if kept.metadata.resource_version != lease.metadata.resource_version => Answer::Conflict,
-                Some(kept) if kept.metadata.uid != lease.metadata.uid => Answer::Conflict,
+                None => StepResult::Missing,
+                Some(kept) if kept.metadata.resource_version != lease.metadata.resource_version => StepResult::Conflict,
+                Some(kept) if kept.metadata.uid != lease.metadata.uid => StepResult::Conflict,
                 Some(_) => self.store((**lease).clone()),
             },
-            Step::Follow { .. } if self.forgets => Answer::None,
-            Step::Follow { after, until } => {
+            Step::ReadHistory { .. } if self.has_no_history => StepResult::NoResponse,
+            Step::ReadHistory { after, until } => {
                 let place = |version: &String| self.states.iter().position(|state| record::version(state) == version);
                 let states =
                     place(after).zip(place(until)).map(|(after, until)| self.states[after + 1..=until].to_vec());
-                states.map_or(Answer::None, Answer::States)
+                states.map_or(StepResult::NoResponse, StepResult::States)
             }
         }
     }
 
-    pub(super) fn create(&mut self, mut lease: Lease) -> Answer {
+    pub(super) fn create(&mut self, mut lease: Lease) -> StepResult {
         self.uids += 1;
         lease.metadata.uid = Some(format!("uid-{}", self.uids));
         self.store(lease)
     }
 
-    fn store(&mut self, mut lease: Lease) -> Answer {
+    fn store(&mut self, mut lease: Lease) -> StepResult {
         self.versions += 1;
         lease.metadata.resource_version = Some(self.versions.to_string());
         self.lease = Some(lease.clone());
         self.states.push(lease.clone());
-        Answer::Lease(Box::new(lease))
+        StepResult::Lease(Box::new(lease))
     }
 
     /// Another client writes the lease.
@@ -95,9 +95,9 @@ pub(super) fn run(candidate: &mut ElectionMachine, server: &mut Server, seconds:
         let now = at(seconds);
         match candidate.step(now, wall(seconds as i64)) {
             Step::Wait(until) => return until.since(at(0.0)).as_secs_f64(),
-            step @ Step::Get => candidate.read(server.answer(&step), now, now, 0.5),
-            step @ Step::Follow { .. } => candidate.followed(server.answer(&step), now),
-            step => candidate.written(server.answer(&step), now, now, 0.5),
+            step @ Step::Get => candidate.record_read(server.respond(&step), now, now, 0.5),
+            step @ Step::ReadHistory { .. } => candidate.record_history(server.respond(&step), now),
+            step => candidate.record_write(server.respond(&step), now, now, 0.5),
         }
     }
     panic!("the candidate never waits");
@@ -108,7 +108,7 @@ pub(super) fn is_leader(candidate: &ElectionMachine, seconds: f64) -> bool {
 }
 
 /// Returns a server, and `a`, which acquired the lease at 0.
-fn led() -> (Server, ElectionMachine) {
+fn with_leader() -> (Server, ElectionMachine) {
     let (mut server, mut a) = (Server::default(), candidate("a", 0.0));
     run(&mut a, &mut server, 0.0);
     assert!(is_leader(&a, 0.0));
@@ -117,7 +117,7 @@ fn led() -> (Server, ElectionMachine) {
 
 #[test]
 fn missing_lease_is_created_like_client_go() {
-    let (server, a) = led();
+    let (server, a) = with_leader();
     let lease = server.lease.clone().expect("a lease");
     let spec = lease.spec.expect("a spec");
     assert_eq!(spec.holder_identity.as_deref(), Some("a"));
@@ -134,14 +134,14 @@ fn micro(seconds: i64) -> MicroTime {
 
 #[test]
 fn leader_renews_without_reading() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     assert!(matches!(a.step(at(1.9), wall(1)), Step::Wait(until) if until == at(2.0)));
     let step = a.step(at(2.0), wall(2));
     assert!(
         matches!(&step, Step::Update(lease) if lease.metadata.resource_version.as_deref() == Some("1")),
         "{step:?}"
     );
-    a.written(server.answer(&step), at(2.0), at(2.3), 0.0);
+    a.record_write(server.respond(&step), at(2.0), at(2.3), 0.0);
     let spec = server.lease.as_ref().and_then(|lease| lease.spec.clone()).expect("a spec");
     assert_eq!((spec.acquire_time, spec.renew_time), (Some(micro(0)), Some(micro(2))), "acquired once, renewed again");
     assert_eq!(spec.lease_transitions, Some(0));
@@ -150,20 +150,20 @@ fn leader_renews_without_reading() {
 
 #[test]
 fn term_counts_from_before_sending() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     let step = a.step(at(2.0), wall(2));
-    let answer = server.answer(&step);
-    a.written(answer, at(2.0), at(9.0), 0.0);
+    let answer = server.respond(&step);
+    a.record_write(answer, at(2.0), at(9.0), 0.0);
     assert!(is_leader(&a, 11.9) && !is_leader(&a, 12.0), "the response took 7 s");
 }
 
 #[test]
 fn late_response_starts_no_term() {
     let (mut server, mut a) = (Server::default(), candidate("a", 0.0));
-    a.read(Answer::Missing, at(0.0), at(0.0), 0.0);
+    a.record_read(StepResult::Missing, at(0.0), at(0.0), 0.0);
     let step = a.step(at(0.0), wall(0));
-    let answer = server.answer(&step);
-    a.written(answer, at(0.0), at(10.0), 0.0);
+    let answer = server.respond(&step);
+    a.record_write(answer, at(0.0), at(10.0), 0.0);
     assert!(!is_leader(&a, 10.0), "the process was suspended");
     run(&mut a, &mut server, 10.0);
     assert!(is_leader(&a, 10.0), "the next update starts the term");
@@ -171,16 +171,16 @@ fn late_response_starts_no_term() {
 
 #[test]
 fn expired_term_is_not_extended() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     let step = a.step(at(9.0), wall(9));
-    let answer = server.answer(&step);
-    a.written(answer, at(9.0), at(11.0), 0.0);
+    let answer = server.respond(&step);
+    a.record_write(answer, at(9.0), at(11.0), 0.0);
     assert_eq!(a.term(at(11.0)).map(|term| term.number), Some(2), "a new term, because the end was visible");
 }
 
 #[test]
 fn unchanged_record_expires_after_lease_duration() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     let mut b = candidate("b", 1.0);
     let mut next = run(&mut b, &mut server, 1.0);
     run(&mut a, &mut server, 4.0);
@@ -198,31 +198,31 @@ fn unchanged_record_expires_after_lease_duration() {
 
 #[test]
 fn wall_clock_jumps_change_nothing() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     let mut b = candidate("b", 1.0);
-    b.read(server.answer(&Step::Get), at(1.0), at(1.0), 0.0);
+    b.record_read(server.respond(&Step::Get), at(1.0), at(1.0), 0.0);
     for jump in [-1_000_000, 1_000_000] {
         assert!(matches!(b.step(at(2.9), wall(jump)), Step::Wait(_)));
         let step = b.step(at(3.0), wall(jump));
         assert_eq!(step, Step::Get, "times in the lease are ignored");
     }
     let step = a.step(at(2.0), wall(-1_000_000));
-    a.written(server.answer(&step), at(2.0), at(2.0), 0.0);
+    a.record_write(server.respond(&step), at(2.0), at(2.0), 0.0);
     assert!(is_leader(&a, 11.9) && !is_leader(&a, 12.0));
 }
 
 #[test]
 fn renewal_always_changes_the_record() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     let before = server.lease.clone().and_then(|lease| lease.spec);
     let step = a.step(at(2.0), wall(0));
-    a.written(server.answer(&step), at(2.0), at(2.0), 0.0);
+    a.record_write(server.respond(&step), at(2.0), at(2.0), 0.0);
     assert_ne!(server.lease.and_then(|lease| lease.spec), before, "an unchanged record is no write and no renewal");
 }
 
 #[test]
 fn label_change_is_no_renewal() {
-    let (mut server, _a) = led();
+    let (mut server, _a) = with_leader();
     let mut b = candidate("b", 0.0);
     let mut next = run(&mut b, &mut server, 0.0);
     while next < 15.0 {
@@ -239,7 +239,7 @@ fn label_change_is_no_renewal() {
 
 #[test]
 fn stated_lease_duration_is_respected() {
-    let (mut server, _a) = led();
+    let (mut server, _a) = with_leader();
     server.change(|lease| lease.spec.get_or_insert_default().lease_duration_seconds = Some(60));
     let mut b = candidate("b", 0.0);
     let mut next = run(&mut b, &mut server, 0.0);
@@ -253,14 +253,14 @@ fn stated_lease_duration_is_respected() {
 
 #[test]
 fn only_one_candidate_takes_expired_lease() {
-    let (mut server, _a) = led();
+    let (mut server, _a) = with_leader();
     let (mut b, mut c) = (candidate("b", 0.0), candidate("c", 0.0));
     for one in [&mut b, &mut c] {
-        one.read(server.answer(&Step::Get), at(0.0), at(0.0), 0.0);
+        one.record_read(server.respond(&Step::Get), at(0.0), at(0.0), 0.0);
     }
     let (by_b, by_c) = (b.step(at(15.0), wall(15)), c.step(at(15.0), wall(15)));
-    b.written(server.answer(&by_b), at(15.0), at(15.0), 0.0);
-    c.written(server.answer(&by_c), at(15.0), at(15.0), 0.0);
+    b.record_write(server.respond(&by_b), at(15.0), at(15.0), 0.0);
+    c.record_write(server.respond(&by_c), at(15.0), at(15.0), 0.0);
     assert!(is_leader(&b, 15.0) && !is_leader(&c, 15.0));
     assert_eq!(c.step(at(15.0), wall(15)), Step::Get, "a conflict triggers a read");
     run(&mut c, &mut server, 15.0);
@@ -269,10 +269,10 @@ fn only_one_candidate_takes_expired_lease() {
 
 #[test]
 fn lost_renewal_response_triggers_read() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     let step = a.step(at(2.0), wall(2));
-    server.answer(&step);
-    a.written(Answer::None, at(2.0), at(7.0), 0.0);
+    server.respond(&step);
+    a.record_write(StepResult::NoResponse, at(2.0), at(7.0), 0.0);
     assert!(is_leader(&a, 9.9), "the term continues");
     assert_eq!(a.step(at(7.0), wall(7)), Step::Get);
     run(&mut a, &mut server, 7.0);
@@ -282,10 +282,10 @@ fn lost_renewal_response_triggers_read() {
 #[test]
 fn lost_acquisition_response_delays_term() {
     let (mut server, mut a) = (Server::default(), candidate("a", 0.0));
-    a.read(Answer::Missing, at(0.0), at(0.0), 0.0);
+    a.record_read(StepResult::Missing, at(0.0), at(0.0), 0.0);
     let step = a.step(at(0.0), wall(0));
-    server.answer(&step);
-    a.written(Answer::None, at(0.0), at(5.0), 0.0);
+    server.respond(&step);
+    a.record_write(StepResult::NoResponse, at(0.0), at(5.0), 0.0);
     assert!(!is_leader(&a, 5.0));
     run(&mut a, &mut server, 5.0);
     assert_eq!(a.term(at(5.0)).map(|term| term.until), Some(at(15.0)));
@@ -294,14 +294,14 @@ fn lost_acquisition_response_delays_term() {
 
 #[test]
 fn failing_leader_stops_at_deadline() {
-    let (_, mut a) = led();
+    let (_, mut a) = with_leader();
     let mut tries = 0;
     let mut now = 2.0;
     while now < 10.0 {
         match a.step(at(now), wall(0)) {
             Step::Wait(until) => now = until.since(at(0.0)).as_secs_f64(),
-            Step::Get => a.read(Answer::None, at(now), at(now), 1.0),
-            _ => a.written(Answer::None, at(now), at(now), 1.0),
+            Step::Get => a.record_read(StepResult::NoResponse, at(now), at(now), 1.0),
+            _ => a.record_write(StepResult::NoResponse, at(now), at(now), 1.0),
         }
         tries += 1;
         assert!(is_leader(&a, 9.9));
@@ -313,7 +313,7 @@ fn failing_leader_stops_at_deadline() {
 
 #[test]
 fn conflict_with_label_keeps_term() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     server.change(|lease| lease.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into()));
     run(&mut a, &mut server, 2.0);
     assert_eq!(a.term(at(2.0)).map(|term| (term.number, term.until)), Some((1, at(12.0))));
@@ -323,7 +323,7 @@ fn conflict_with_label_keeps_term() {
 
 #[test]
 fn stolen_lease_ends_the_term() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     server.change(|lease| lease.spec.get_or_insert_default().holder_identity = Some("thief".into()));
     run(&mut a, &mut server, 2.0);
     assert!(!is_leader(&a, 2.0));
@@ -332,25 +332,25 @@ fn stolen_lease_ends_the_term() {
 
 #[test]
 fn deleted_or_recreated_lease_ends_term() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     let mut empty = Server { lease: None, uids: 1, ..Server::default() };
     let step = a.step(at(2.0), wall(2));
-    a.written(empty.answer(&step), at(2.0), at(2.0), 0.0);
+    a.record_write(empty.respond(&step), at(2.0), at(2.0), 0.0);
     assert!(!is_leader(&a, 2.0), "any candidate may create another lease");
     run(&mut a, &mut empty, 2.0);
     assert_eq!(a.term(at(2.0)).map(|term| term.number), Some(2));
 
-    let (_, mut a) = led();
+    let (_, mut a) = with_leader();
     server.change(|lease| lease.metadata.uid = Some("another".into()));
     let step = a.step(at(2.0), wall(2));
-    a.written(server.answer(&step), at(2.0), at(2.0), 0.0);
-    a.read(server.answer(&Step::Get), at(2.0), at(2.0), 0.0);
+    a.record_write(server.respond(&step), at(2.0), at(2.0), 0.0);
+    a.record_read(server.respond(&Step::Get), at(2.0), at(2.0), 0.0);
     assert!(!is_leader(&a, 2.0), "same holder, but another lease");
 }
 
 #[test]
 fn deleted_lease_is_recreated_after_expiry() {
-    let (mut server, _a) = led();
+    let (mut server, _a) = with_leader();
     let mut b = candidate("b", 1.0);
     run(&mut b, &mut server, 1.0);
     server.lease = None;
@@ -365,7 +365,7 @@ fn deleted_lease_is_recreated_after_expiry() {
 
 #[test]
 fn deletion_after_unseen_renewal_waits() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     let mut b = candidate("b", 1.0);
     run(&mut b, &mut server, 1.0);
     // b is disconnected or suspended; a is not.
@@ -385,7 +385,7 @@ fn deletion_after_unseen_renewal_waits() {
 
 #[test]
 fn former_leader_waits_after_deletion() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     let mut b = candidate("b", 1.0);
     // a is disconnected or suspended; b is not.
     let mut now = 1.0;
@@ -406,9 +406,9 @@ fn former_leader_waits_after_deletion() {
 
 #[test]
 fn released_lease_is_free_immediately() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     let step = a.release(at(1.0), wall(1)).expect("held by a");
-    server.answer(&step);
+    server.respond(&step);
     let spec = server.lease.as_ref().and_then(|lease| lease.spec.clone()).expect("a spec");
     let holder = spec.holder_identity.as_deref();
     assert_eq!(
@@ -426,37 +426,37 @@ fn released_lease_is_free_immediately() {
 
 #[test]
 fn release_overwrites_no_other_holder() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     server.change(|lease| lease.spec.get_or_insert_default().holder_identity = Some("b".into()));
     let step = a.release(at(1.0), wall(1)).expect("held as far as known");
-    assert_eq!(server.answer(&step), Answer::Conflict);
+    assert_eq!(server.respond(&step), StepResult::Conflict);
     assert_eq!(server.holder().as_deref(), Some("b"));
-    a.read(server.answer(&Step::Get), at(1.0), at(1.0), 0.0);
+    a.record_read(server.respond(&Step::Get), at(1.0), at(1.0), 0.0);
     assert_eq!(a.release(at(1.0), wall(1)), None);
 }
 
 #[test]
 fn uncertain_release_reads_first() {
-    let (mut server, mut a) = led();
+    let (mut server, mut a) = with_leader();
     let step = a.step(at(2.0), wall(2));
-    server.answer(&step);
-    a.written(Answer::None, at(2.0), at(3.0), 0.0);
+    server.respond(&step);
+    a.record_write(StepResult::NoResponse, at(2.0), at(3.0), 0.0);
     assert_eq!(a.release(at(3.0), wall(3)), Some(Step::Get), "the known version may be outdated");
-    a.read(server.answer(&Step::Get), at(3.0), at(3.0), 0.0);
+    a.record_read(server.respond(&Step::Get), at(3.0), at(3.0), 0.0);
     let step = a.release(at(3.0), wall(3)).expect("ours");
-    assert!(matches!(server.answer(&step), Answer::Lease(_)));
-    let (_, mut late) = led();
+    assert!(matches!(server.respond(&step), StepResult::Lease(_)));
+    let (_, mut late) = with_leader();
     assert_eq!(late.release(at(10.0), wall(10)), None, "the term ended, and another candidate may hold the lease");
 }
 
 #[test]
 fn candidates_read_at_jittered_intervals() {
-    let (mut server, _a) = led();
+    let (mut server, _a) = with_leader();
     for (chance, expected) in [(0.0, 2.0), (0.5, 3.2), (1.0, 4.4)] {
         let mut b = candidate("b", 0.0);
-        b.read(server.answer(&Step::Get), at(0.0), at(0.0), chance);
+        b.record_read(server.respond(&Step::Get), at(0.0), at(0.0), chance);
         assert_eq!(b.step(at(0.0), wall(0)), Step::Wait(at(expected)));
-        b.read(Answer::None, at(expected), at(expected + 1.0), chance);
+        b.record_read(StepResult::NoResponse, at(expected), at(expected + 1.0), chance);
         assert_eq!(
             b.step(at(expected + 1.0), wall(0)),
             Step::Wait(at(expected * 2.0)),

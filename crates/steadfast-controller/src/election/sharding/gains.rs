@@ -16,46 +16,46 @@ const MAX_TRACKED_CHANGES: usize = 64;
 #[derive(Clone, Default)]
 pub(super) struct GainTracker {
     /// Each set with the number of its change, in order.
-    parts: Vec<(u64, Arc<OwnedKeys>)>,
+    owned_keys: Vec<(u64, Arc<OwnedKeys>)>,
     /// True if the caches caught up since the first set.
     caught_up: bool,
 }
 
 impl GainTracker {
     /// Records the set of own keys after a change. None means no own keys.
-    pub(super) fn turn(&mut self, number: u64, part: Option<Arc<OwnedKeys>>) {
-        let Some(part) = part else {
+    pub(super) fn record_change(&mut self, number: u64, owned_keys: Option<Arc<OwnedKeys>>) {
+        let Some(part) = owned_keys else {
             *self = Self::default();
             return;
         };
         // An equal distribution changes no key, so the caches need not catch up again.
-        if self.parts.last().is_some_and(|(_, last)| *last == part) {
+        if self.owned_keys.last().is_some_and(|(_, last)| *last == part) {
             return;
         }
         // Too many changes while the caches lag. Starting again is safe, because no key counts as owned before a
         // catch-up.
-        if self.parts.len() == MAX_TRACKED_CHANGES {
+        if self.owned_keys.len() == MAX_TRACKED_CHANGES {
             *self = Self::default();
         }
-        self.parts.push((number, part));
+        self.owned_keys.push((number, part));
     }
 
     /// Returns true if the caches must catch up before all own keys are usable.
-    pub(super) fn lag(&self) -> bool {
-        self.parts.len() > usize::from(self.caught_up)
+    pub(super) fn lags(&self) -> bool {
+        self.owned_keys.len() > usize::from(self.caught_up)
     }
 
     /// Records that the caches contain all writes before the change after `number`.
     pub(super) fn caught_up(&mut self, number: u64) {
         // The caches cover the distribution that was current at `number`. Later ones remain.
-        let Some(at) = self.parts.iter().rposition(|(since, _)| *since <= number) else { return };
-        self.parts.drain(..at);
+        let Some(at) = self.owned_keys.iter().rposition(|(since, _)| *since <= number) else { return };
+        self.owned_keys.drain(..at);
         self.caught_up = true;
     }
 
     /// Returns true if `key` was our own in every set since the caches caught up.
-    pub(super) fn own(&self, key: &ObjectKey) -> bool {
+    pub(super) fn owns(&self, key: &ObjectKey) -> bool {
         // A key counts as owned only if every distribution since the last catch-up contains it.
-        self.caught_up && self.parts.iter().all(|(_, part)| part.owns(key))
+        self.caught_up && self.owned_keys.iter().all(|(_, part)| part.owns(key))
     }
 }

@@ -8,8 +8,8 @@ use steadfast::environment::Instant;
 use tokio::sync::watch;
 
 use super::super::fault_injection::inject;
-use super::super::leases::{Answered, Leases, RESOURCE, end_troubles};
-use super::super::machine::{Answer, ElectionMachine, Step};
+use super::super::leases::{RequestResult, Leases, RESOURCE, end_troubles};
+use super::super::machine::{StepResult, ElectionMachine, Step};
 use super::super::state::{Term, UnansweredRequests};
 use super::super::task::stopped;
 use super::super::timing::{Timing, WallClock};
@@ -24,7 +24,7 @@ const GUARD_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 enum HandOver {
     None,
     /// Guards of the previous term may remain until this instant.
-    Ending(Arc<Term>, Instant),
+    Draining(Arc<Term>, Instant),
     /// The previous term has ended; the server may still process its requests.
     Settling,
 }
@@ -43,11 +43,11 @@ pub(super) struct Member {
     term: Option<(u64, Arc<Term>)>,
     terms: u64,
     hand_over: HandOver,
-    unsettled: UnansweredRequests,
+    unanswered_requests: UnansweredRequests,
     /// Time of the next read of all leases.
     next: Instant,
     /// True if the last request had no response: about the own lease, and about the group.
-    unanswered: [bool; 2],
+    last_unanswered: [bool; 2],
 }
 
 impl Member {
@@ -67,9 +67,9 @@ impl Member {
             term: None,
             terms: 0,
             hand_over: HandOver::None,
-            unsettled: UnansweredRequests::default(),
+            unanswered_requests: UnansweredRequests::default(),
             next: now,
-            unanswered: [false; 2],
+            last_unanswered: [false; 2],
         }
     }
 
@@ -78,9 +78,9 @@ impl Member {
         let mut stopping = self.state.stopping.subscribe();
         loop {
             let step = self.machine.step(self.now(), (self.wall)());
-            self.tell();
-            let goes_on = match (step, self.unsettled.until(self.now())) {
-                (Step::Wait(until), _) => self.meanwhile(until, &mut stopping).await,
+            self.publish();
+            let is_running = match (step, self.unanswered_requests.until(self.now())) {
+                (Step::Wait(until), _) => self.wait_until(until, &mut stopping).await,
                 // A new lease claims no keys, so all requests under the previous lease must have ended.
                 (Step::Create(_), Some(settled)) => self.pause(settled, &mut stopping).await,
                 (step, _) => {
@@ -90,40 +90,40 @@ impl Member {
                     self.attempt(step, &mut stopping).await
                 }
             };
-            if !goes_on {
+            if !is_running {
                 break;
             }
         }
         let released = self.release().await;
-        self.state.standing.send_modify(|standing| standing.over = Some(released));
+        self.state.status.send_modify(|standing| standing.stopped = Some(released));
     }
 
     /// Waits until `until`, and reads the other leases or hands over keys in the meantime. Returns false at the stop.
-    async fn meanwhile(&mut self, until: Instant, stopping: &mut watch::Receiver<bool>) -> bool {
+    async fn wait_until(&mut self, until: Instant, stopping: &mut watch::Receiver<bool>) -> bool {
         // Keys are given up before the new view is published, or two members could own them.
-        if self.membership.is_to_change() && self.hands_over() {
+        if self.membership.must_change() && self.continue_hand_over() {
             self.hand_over = HandOver::None;
             self.membership.change();
-            self.machine.hurry(self.now());
+            self.machine.step_now(self.now());
             return true;
         }
         if self.machine.term(self.now()).is_some() && self.next <= self.now() {
             return tokio::select! {
                 biased;
                 () = stopped(stopping) => false,
-                () = self.read() => true,
+                () = self.read_group() => true,
             };
         }
         let next = if self.next > self.now() { until.min(self.next) } else { until };
         let next =
             // Guards drop without a notification, so their number is polled.
-            if let HandOver::Ending(..) = self.hand_over { next.min(self.now() + GUARD_CHECK_INTERVAL) } else { next };
-        self.pause(self.unsettled.until(self.now()).map_or(next, |settled| settled.min(next)), stopping).await
+            if let HandOver::Draining(..) = self.hand_over { next.min(self.now() + GUARD_CHECK_INTERVAL) } else { next };
+        self.pause(self.unanswered_requests.until(self.now()).map_or(next, |settled| settled.min(next)), stopping).await
     }
 
     /// Continues a hand-over. Returns true if the new view may be written.
-    fn hands_over(&mut self) -> bool {
-        if !self.membership.gives_up() || inject!(self.timing.faults, sharding::EarlyRelease) {
+    fn continue_hand_over(&mut self) -> bool {
+        if !self.membership.hands_over_keys() || inject!(self.timing.faults, sharding::EarlyRelease) {
             return true;
         }
         let now = self.now();
@@ -131,42 +131,42 @@ impl Member {
             HandOver::None => {
                 let Some((number, before)) = self.term.take() else { return false };
                 // Kept keys continue under the new term. Guards of the previous term keep their fence.
-                self.begin(number, now + before.fence.remaining());
-                self.hand_over = HandOver::Ending(before, now + self.timing.acting_time());
+                self.start_term(number, now + before.fence.remaining());
+                self.hand_over = HandOver::Draining(before, now + self.timing.acting_time());
                 // From now on no caller obtains the previous term.
-                self.tell();
+                self.publish();
                 false
             }
-            HandOver::Ending(before, until) => {
+            HandOver::Draining(before, until) => {
                 // A count of 1 means that no guard exists, because one reference is our own. Without guards, no
                 // reconcile acts on the lost keys. The acting time bounds the wait for the guards.
                 if Arc::strong_count(before) == 1 || *until <= now || !before.fence.is_open() {
                     let before = before.clone();
-                    self.unsettled.close(&before, &self.timing);
+                    self.unanswered_requests.close(&before, &self.timing);
                     self.hand_over = HandOver::Settling;
                 }
                 false
             }
-            HandOver::Settling => self.unsettled.until(self.now()).is_none(),
+            HandOver::Settling => self.unanswered_requests.until(self.now()).is_none(),
         }
     }
 
     /// Reads all leases, and deletes an expired one.
-    async fn read(&mut self) {
-        let all = self.group.read(self.unanswered[1]).await;
+    async fn read_group(&mut self) {
+        let all = self.group.read(self.last_unanswered[1]).await;
         let now = self.now();
-        self.unanswered[1] = all.is_err();
-        let problem = match all.map(|leases| self.membership.read(leases, now)) {
+        self.last_unanswered[1] = all.is_err();
+        let problem = match all.map(|leases| self.membership.record_read(leases, now)) {
             Ok(true) => None,
             Ok(false) => {
-                let why = "the list is older than our own lease, or another client changed that lease";
-                Some(self.group.asked("list", None).failed(why))
+                let reason = "the list is older than our own lease, or another client changed that lease";
+                Some(self.group.request_info("list", None).no_response(reason))
             }
             Err(problem) => Some(problem),
         };
-        let often = self.membership.is_in_motion();
-        self.next = now + if often { self.timing.retry / 4 } else { self.timing.retry };
-        self.tell();
+        let is_changing = self.membership.is_changing();
+        self.next = now + if is_changing { self.timing.retry / 4 } else { self.timing.retry };
+        self.publish();
         let MemberState { namespace, group, identity, .. } = &*self.state;
         if let Some(problem) = problem {
             if self.state.troubles.add(problem.clone()) {
@@ -177,11 +177,11 @@ impl Member {
             return;
         }
         self.state.troubles.end("list", RESOURCE);
-        if let Some(lapsed) = self.membership.lapsed(now) {
-            match self.group.delete(&lapsed).await {
+        if let Some(expired) = self.membership.expired_lease(now) {
+            match self.group.delete(&expired).await {
                 Ok(true) => {
                     self.state.troubles.end("delete", RESOURCE);
-                    tracing::info!(%namespace, %group, %identity, member = %lapsed.name, "deleted the expired lease of a \
+                    tracing::info!(%namespace, %group, %identity, member = %expired.name, "deleted the expired lease of a \
                      member");
                     // The next read is delayed, because a finalizer may keep the deleted lease.
                     self.next = self.now() + self.timing.retry / 4;
@@ -190,7 +190,7 @@ impl Member {
                 Ok(false) => self.state.troubles.end("delete", RESOURCE),
                 Err(problem) => {
                     if self.state.troubles.add(problem.clone()) {
-                        tracing::warn!(%namespace, %group, %identity, member = %lapsed.name, %problem, "cannot delete the \
+                        tracing::warn!(%namespace, %group, %identity, member = %expired.name, %problem, "cannot delete the \
                          expired lease of a member; retrying");
                     }
                 }
@@ -208,14 +208,14 @@ impl Member {
         let answered = tokio::select! {
             biased;
             () = stopped(stopping) => None,
-            answered = self.leases.send(&step, self.unanswered[0]) => Some(answered),
+            result = self.leases.send(&step, self.last_unanswered[0]) => Some(result),
         };
-        let goes_on = answered.is_some();
-        self.take(&step, sent, answered.unwrap_or(Answered { answer: Answer::None, problem: None }));
-        goes_on
+        let is_running = answered.is_some();
+        self.record_result(&step, sent, answered.unwrap_or(RequestResult { result: StepResult::NoResponse, problem: None }));
+        is_running
     }
 
-    fn take(&mut self, step: &Step, sent: Instant, Answered { answer, problem }: Answered) {
+    fn record_result(&mut self, step: &Step, sent: Instant, RequestResult { result, problem }: RequestResult) {
         let MemberState { namespace, group, identity, .. } = &*self.state;
         if let Some(problem) = problem {
             if self.state.troubles.add(problem.clone()) {
@@ -224,91 +224,91 @@ impl Member {
                 tracing::debug!(%namespace, %group, %identity, %problem, "cannot renew the lease of the member; retrying");
             }
         } else {
-            end_troubles(&self.state.troubles, step, &answer);
+            end_troubles(&self.state.troubles, step, &result);
         }
         let now = self.now();
-        self.unanswered[0] = answer == Answer::None;
+        self.last_unanswered[0] = result == StepResult::NoResponse;
         let chance = self.state.environment.random() as f64 / u64::MAX as f64;
         if *step == Step::Get {
-            self.machine.read(answer, sent, now, chance);
+            self.machine.record_read(result, sent, now, chance);
             return;
         }
-        let written = if let Answer::Lease(lease) = &answer { Some(lease.clone()) } else { None };
-        self.machine.written(answer, sent, now, chance);
+        let written = if let StepResult::Lease(lease) = &result { Some(lease.clone()) } else { None };
+        self.machine.record_write(result, sent, now, chance);
         // An expired term ends first, together with its claims.
-        self.tell();
+        self.publish();
         if let Some(lease) = written.filter(|_| self.machine.term(self.now()).is_some()) {
-            self.membership.written(lease);
-            self.next = if self.membership.is_in_motion() { now } else { self.next };
+            self.membership.record_write(lease);
+            self.next = if self.membership.is_changing() { now } else { self.next };
         }
     }
 
     /// Starts, extends and ends the published terms by the term of the machine, and publishes the own keys.
-    fn tell(&mut self) {
+    fn publish(&mut self) {
         let now = self.now();
         let held = self.machine.term(now).map(|held| (held.number, held.until));
         if let Some((number, term)) = &self.term {
             let until = held.filter(|held| held.0 == *number).map(|(_, until)| until);
-            let goes_on = until.is_some_and(|until| {
-                if let HandOver::Ending(before, _) = &self.hand_over {
+            let is_valid = until.is_some_and(|until| {
+                if let HandOver::Draining(before, _) = &self.hand_over {
                     // Both terms rest on one lease, so a renewal extends both.
                     before.fence.extend(until);
                 }
                 term.fence.extend(until);
                 term.fence.is_open()
             });
-            if !goes_on {
+            if !is_valid {
                 if until.is_some() {
                     // A reader has already seen the expired fence, so this term must not resume.
                     self.machine.resign(now);
                 }
-                self.end();
+                self.end_term();
             }
         }
         if let Some(held) =
-            self.machine.term(now).filter(|_| self.term.is_none() && self.unsettled.until(self.now()).is_none())
+            self.machine.term(now).filter(|_| self.term.is_none() && self.unanswered_requests.until(self.now()).is_none())
         {
             let (number, until) = (held.number, held.until);
-            self.begin(number, until);
+            self.start_term(number, until);
         }
-        let (part, term) = (self.membership.part(), self.term.as_ref().map(|(_, term)| term));
-        self.state.standing.send_if_modified(|standing| {
+        let (part, term) = (self.membership.owned_keys(), self.term.as_ref().map(|(_, term)| term));
+        self.state.status.send_if_modified(|standing| {
             let number = |term: Option<&Arc<Term>>| term.map(|term| term.number);
-            if standing.part.as_deref() == part.as_ref() && number(standing.term.as_ref()) == number(term) {
+            if standing.owned_keys.as_deref() == part.as_ref() && number(standing.term.as_ref()) == number(term) {
                 return false;
             }
-            standing.turn(part, term.cloned());
+            standing.change(part, term.cloned());
             true
         });
     }
 
-    fn begin(&mut self, number: u64, until: Instant) {
+    fn start_term(&mut self, number: u64, until: Instant) {
         self.terms += 1;
         self.term = Some((number, Arc::new(Term::new(&self.connection, [self.terms; 2], until, &self.timing))));
     }
 
     /// Ends all terms.
-    fn end(&mut self) {
+    fn end_term(&mut self) {
         if let Some((_, term)) = self.term.take() {
             let MemberState { namespace, group, identity, .. } = &*self.state;
             tracing::info!(%namespace, %group, %identity, "no own keys: the lease may have expired, or is being released");
-            self.unsettled.close(&term, &self.timing);
+            self.unanswered_requests.close(&term, &self.timing);
         }
-        if let HandOver::Ending(before, _) = std::mem::replace(&mut self.hand_over, HandOver::None) {
-            self.unsettled.close(&before, &self.timing);
+        if let HandOver::Draining(before, _) = std::mem::replace(&mut self.hand_over, HandOver::None) {
+            self.unanswered_requests.close(&before, &self.timing);
         }
-        self.membership.end();
+        self.membership.clear_claims();
     }
 
     /// Releases the lease if held. Returns true on success.
     async fn release(&mut self) -> bool {
         let until = self.machine.term(self.now()).map(|held| held.until);
         if !inject!(self.timing.faults, sharding::EarlyRelease) {
-            self.end();
-            self.tell_nothing();
+            self.end_term();
+            self.publish_nothing();
         }
         let Some(until) = until else { return false };
-        if let Some(settled) = self.unsettled.until(self.now()) {
+        if let Some(settled) = self.unanswered_requests.until(self.now()) {
             // The server may still process unanswered requests, so no other member may start before then.
             // The lease expires before the requests settle, so a release would free nothing earlier.
             if settled >= until {
@@ -325,22 +325,22 @@ impl Member {
                 self.membership.sign(lease);
             }
             let sent = self.now();
-            let Answered { answer, .. } = self.leases.send(&step, self.unanswered[0]).await;
-            if step != Step::Get && matches!(answer, Answer::Lease(_)) {
+            let RequestResult { result, .. } = self.leases.send(&step, self.last_unanswered[0]).await;
+            if step != Step::Get && matches!(result, StepResult::Lease(_)) {
                 return true;
             }
             let (now, chance) = (self.now(), 0.0);
-            self.unanswered[0] = answer == Answer::None;
+            self.last_unanswered[0] = result == StepResult::NoResponse;
             match step {
-                Step::Get => self.machine.read(answer, sent, now, chance),
-                _ => self.machine.written(answer, sent, now, chance),
+                Step::Get => self.machine.record_read(result, sent, now, chance),
+                _ => self.machine.record_write(result, sent, now, chance),
             }
         }
         false
     }
 
-    fn tell_nothing(&self) {
-        self.state.standing.send_modify(|standing| standing.turn(None, None));
+    fn publish_nothing(&self) {
+        self.state.status.send_modify(|standing| standing.change(None, None));
     }
 
     /// Returns the time of the clock for lease durations, which includes suspend time.
@@ -362,13 +362,13 @@ impl Member {
 impl Drop for Member {
     /// Also runs if the runtime ended before the task. No caller may wait forever.
     fn drop(&mut self) {
-        self.state.standing.send_if_modified(|standing| {
-            let is_news = standing.over.is_none();
-            if is_news {
-                standing.turn(None, None);
-                standing.over = Some(false);
+        self.state.status.send_if_modified(|standing| {
+            let is_new = standing.stopped.is_none();
+            if is_new {
+                standing.change(None, None);
+                standing.stopped = Some(false);
             }
-            is_news
+            is_new
         });
     }
 }

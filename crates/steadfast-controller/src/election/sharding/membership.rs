@@ -55,18 +55,18 @@ const VIEW: &str = "steadfast/acts-by";
 pub(super) struct Membership {
     group: String,
     /// Name of its lease.
-    me: Arc<str>,
+    own_name: Arc<str>,
     timing: Timing,
     /// View written with each renewal.
-    attempt: MemberSet,
+    written_view: MemberSet,
     /// Next view, if it differs.
-    wanted: MemberSet,
+    next_view: MemberSet,
     /// The attempted view, once the server has it.
-    published: Option<MemberSet>,
+    published_view: Option<MemberSet>,
     /// Own lease with that view, as the server returned it.
-    own: Option<Box<Lease>>,
+    own_lease: Option<Box<Lease>>,
     /// View published at the last read of all leases.
-    cleared: Option<MemberSet>,
+    view_at_last_read: Option<MemberSet>,
     peers: BTreeMap<Arc<str>, Peer>,
 }
 
@@ -79,16 +79,16 @@ struct Peer {
     /// Time of the first read of this record. The record was written earlier.
     since: Instant,
     /// Expiry of the lease if its record stays unchanged.
-    lapses: Instant,
+    expires_at: Instant,
     released: bool,
     /// True if the last read contained this lease.
-    there: bool,
+    is_listed: bool,
     view: MemberSet,
 }
 
 /// Lease to delete at exactly this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Lapsed {
+pub(super) struct ExpiredLease {
     pub(super) name: Arc<str>,
     pub(super) uid: String,
     pub(super) version: String,
@@ -97,7 +97,7 @@ pub(super) struct Lapsed {
 /// Provably own keys of a member while its lease is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OwnedKeys {
-    me: Arc<str>,
+    own_name: Arc<str>,
     /// A key must be assigned to the member by each of these views.
     views: Vec<MemberSet>,
     /// Views of other claiming members that differ from ours. Equal views assign each key once.
@@ -107,7 +107,7 @@ pub(super) struct OwnedKeys {
 impl OwnedKeys {
     pub(super) fn owns(&self, key: &ObjectKey) -> bool {
         // Every view that this member published or may publish must assign the key to this member.
-        self.views.iter().all(|view| owner(view, key) == Some(&self.me))
+        self.views.iter().all(|view| owner(view, key) == Some(&self.own_name))
             // Another member may still act by its older view.
             && !self.others.iter().any(|(other, view)| owner(view, key) == Some(other))
     }
@@ -125,33 +125,33 @@ impl Membership {
     pub(super) fn new(group: &str, me: &str, timing: Timing) -> Self {
         Self {
             group: group.to_owned(),
-            me: me.into(),
+            own_name: me.into(),
             timing,
-            attempt: MemberSet::new(),
-            wanted: MemberSet::new(),
-            published: None,
-            own: None,
-            cleared: None,
+            written_view: MemberSet::new(),
+            next_view: MemberSet::new(),
+            published_view: None,
+            own_lease: None,
+            view_at_last_read: None,
             peers: BTreeMap::new(),
         }
     }
 
     /// Writes group and view into a lease before sending.
     pub(super) fn sign(&self, lease: &mut Lease) {
-        let view: Vec<&str> = self.attempt.iter().map(AsRef::as_ref).collect();
+        let view: Vec<&str> = self.written_view.iter().map(AsRef::as_ref).collect();
         let metadata = &mut lease.metadata;
         metadata.labels.get_or_insert_default().insert(GROUP.to_owned(), self.group.clone());
         metadata.annotations.get_or_insert_default().insert(VIEW.to_owned(), view.join(","));
     }
 
     /// Records the server's response `lease` to the last signed write.
-    pub(super) fn written(&mut self, lease: Box<Lease>) {
+    pub(super) fn record_write(&mut self, lease: Box<Lease>) {
         // An admission webhook can change the stored view, and only the stored view is visible to other members.
-        if view(&lease) == self.attempt {
-            self.published = Some(self.attempt.clone());
-            self.own = Some(lease);
+        if view(&lease) == self.written_view {
+            self.published_view = Some(self.written_view.clone());
+            self.own_lease = Some(lease);
             if inject!(self.timing.faults, sharding::ReadFirst) {
-                self.cleared.clone_from(&self.published);
+                self.view_at_last_read.clone_from(&self.published_view);
             }
         }
     }
@@ -159,123 +159,123 @@ impl Membership {
     /// Processes a list of all leases read after the last [written](Self::written) state and received at `now`.
     ///
     /// Returns false if the list is older, or our lease differs from the written state. Such a list proves nothing.
-    pub(super) fn read(&mut self, leases: Vec<Lease>, now: Instant) -> bool {
-        let Some(own) = self.own.as_ref().filter(|_| self.published.is_some()) else { return false };
+    pub(super) fn record_read(&mut self, leases: Vec<Lease>, now: Instant) -> bool {
+        let Some(own) = self.own_lease.as_ref().filter(|_| self.published_view.is_some()) else { return false };
         let is_own = |lease: &Lease| record::uid(lease) == record::uid(own) && lease.spec == own.spec;
         // A list without the own write may lack claims that other members made since.
         if !leases.iter().any(|lease| is_own(lease) && view(lease) == view(own)) {
             return false;
         }
         for peer in self.peers.values_mut() {
-            peer.there = false;
+            peer.is_listed = false;
         }
         for lease in leases {
-            if let Some(name) = lease.metadata.name.clone().filter(|name| **name != *self.me) {
-                self.see(name.into(), lease, now);
+            if let Some(name) = lease.metadata.name.clone().filter(|name| **name != *self.own_name) {
+                self.observe(name.into(), lease, now);
             }
         }
         // A present lease counts even after its expiry, because its member may still renew it. An absent lease counts
         // until its expiry, because its member may not know of the deletion.
-        self.peers.retain(|_, peer| peer.there || !(peer.released || peer.lapses <= now));
-        self.cleared.clone_from(&self.published);
+        self.peers.retain(|_, peer| peer.is_listed || !(peer.released || peer.expires_at <= now));
+        self.view_at_last_read.clone_from(&self.published_view);
         // One change at a time: the claims of the next view must be known before its lost keys are handed over.
         if self.is_settled() {
             // A member that claims nothing may never read the leases, for example without the permission `list`. No keys
             // are reserved for it.
-            let live = self.peers.iter().filter(|(name, peer)| peer.there && peer.claims(name));
-            self.wanted = live.map(|(name, _)| name.clone()).chain([self.me.clone()]).collect();
+            let live = self.peers.iter().filter(|(name, peer)| peer.is_listed && peer.claims(name));
+            self.next_view = live.map(|(name, _)| name.clone()).chain([self.own_name.clone()]).collect();
         }
         true
     }
 
-    fn see(&mut self, name: Arc<str>, lease: Lease, now: Instant) {
+    fn observe(&mut self, name: Arc<str>, lease: Lease, now: Instant) {
         let (uid, view) = (record::uid(&lease).to_owned(), view(&lease));
         let released = record::holder(&lease).is_none();
-        let lasts = record::duration(&lease, &self.timing);
+        let duration = record::duration(&lease, &self.timing);
         // A released lease states a duration of one second, which is too short for all members to see the release.
-        let lasts = if released { lasts.max(self.timing.lease) } else { lasts };
+        let lasts = if released { duration.max(self.timing.lease) } else { duration };
         let since = match self.peers.get(&name) {
             // Only a change of the record restarts its expiry.
             Some(peer) if peer.uid == uid && peer.spec == lease.spec => peer.since,
             _ => now,
         };
         let version = lease.metadata.resource_version.unwrap_or_default();
-        let (spec, lapses) = (lease.spec, since + lasts);
-        self.peers.insert(name, Peer { uid, version, spec, since, lapses, released, there: true, view });
+        let (spec, expires_at) = (lease.spec, since + lasts);
+        self.peers.insert(name, Peer { uid, version, spec, since, expires_at, released, is_listed: true, view });
     }
 
     /// Returns a lease that has expired.
-    pub(super) fn lapsed(&self, now: Instant) -> Option<Lapsed> {
+    pub(super) fn expired_lease(&self, now: Instant) -> Option<ExpiredLease> {
         // Only one lease per pass: the list is read again before the next deletion.
-        let (name, peer) = self.peers.iter().find(|(_, peer)| peer.there && peer.lapses <= now)?;
-        Some(Lapsed { name: name.clone(), uid: peer.uid.clone(), version: peer.version.clone() })
+        let (name, peer) = self.peers.iter().find(|(_, peer)| peer.is_listed && peer.expires_at <= now)?;
+        Some(ExpiredLease { name: name.clone(), uid: peer.uid.clone(), version: peer.version.clone() })
     }
 
     /// Returns true if another view must be written. From now on [own keys](Self::part) must belong to both views.
-    pub(super) fn is_to_change(&self) -> bool {
-        self.wanted != self.attempt
+    pub(super) fn must_change(&self) -> bool {
+        self.next_view != self.written_view
     }
 
     /// Returns true if the change may hand over keys. If members only leave, each member keeps its keys.
-    pub(super) fn gives_up(&self) -> bool {
+    pub(super) fn hands_over_keys(&self) -> bool {
         // Only a joining member can take keys from this member.
-        !self.wanted.is_subset(&self.attempt)
+        !self.next_view.is_subset(&self.written_view)
     }
 
     /// Adopts the next view. The caller must first end all actions on lost keys.
     pub(super) fn change(&mut self) {
-        self.attempt.clone_from(&self.wanted);
+        self.written_view.clone_from(&self.next_view);
     }
 
     /// Forgets all claims, because the lease may have expired. They return after the next write and read.
-    pub(super) fn end(&mut self) {
-        self.wanted.clone_from(&self.attempt);
-        self.published = None;
-        self.own = None;
-        self.cleared = None;
+    pub(super) fn clear_claims(&mut self) {
+        self.next_view.clone_from(&self.written_view);
+        self.published_view = None;
+        self.own_lease = None;
+        self.view_at_last_read = None;
     }
 
     /// Withdraws all claims. The caller must first end all actions.
     pub(super) fn renounce(&mut self) {
-        self.attempt.clear();
-        self.end();
+        self.written_view.clear();
+        self.clear_claims();
     }
 
     /// Returns the own keys if the claims are confirmed.
-    pub(super) fn part(&self) -> Option<OwnedKeys> {
-        let is_deaf = inject!(self.timing.faults, sharding::IgnoredClaims);
+    pub(super) fn owned_keys(&self) -> Option<OwnedKeys> {
+        let ignores_claims = inject!(self.timing.faults, sharding::IgnoredClaims);
         let mut views = Vec::new();
         // Other members may know any of these views: the view at the last read, the published view, the view being
         // written, or the next view.
         for view in [
-            if is_deaf { &self.published } else { &self.cleared }.as_ref()?,
-            self.published.as_ref()?,
-            &self.attempt,
-            &self.wanted,
+            if ignores_claims { &self.published_view } else { &self.view_at_last_read }.as_ref()?,
+            self.published_view.as_ref()?,
+            &self.written_view,
+            &self.next_view,
         ] {
             if !views.contains(view) {
                 views.push(view.clone());
             }
         }
-        let claim = self.peers.iter().filter(|(name, peer)| peer.claims(name) && !is_deaf);
+        let claim = self.peers.iter().filter(|(name, peer)| peer.claims(name) && !ignores_claims);
         let others = claim.filter(|(_, peer)| !views.contains(&peer.view));
         let others = others.map(|(name, peer)| (name.clone(), peer.view.clone())).collect();
-        Some(OwnedKeys { me: self.me.clone(), views, others })
+        Some(OwnedKeys { own_name: self.own_name.clone(), views, others })
     }
 
     /// Returns true during changes, when leases are read more often.
-    pub(super) fn is_in_motion(&self) -> bool {
-        !self.is_settled() || self.part().is_none_or(|part| part.views.len() > 1 || !part.others.is_empty())
+    pub(super) fn is_changing(&self) -> bool {
+        !self.is_settled() || self.owned_keys().is_none_or(|part| part.views.len() > 1 || !part.others.is_empty())
     }
 
     fn is_settled(&self) -> bool {
-        self.wanted == self.attempt && self.published.as_ref() == Some(&self.attempt)
+        self.next_view == self.written_view && self.published_view.as_ref() == Some(&self.written_view)
     }
 }
 
 /// Returns the view in a lease.
 fn view(lease: &Lease) -> MemberSet {
-    let said = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(VIEW));
-    let said = said.map(String::as_str).unwrap_or_default();
-    said.split(',').filter(|name| !name.is_empty()).map(Arc::from).collect()
+    let text = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(VIEW));
+    let text = text.map(String::as_str).unwrap_or_default();
+    text.split(',').filter(|name| !name.is_empty()).map(Arc::from).collect()
 }

@@ -16,12 +16,12 @@ pub(super) type MemberSet = BTreeSet<Arc<str>>;
 /// Returns the owner of `key` in `view`. None for an empty view.
 pub(super) fn owner<'a>(view: &'a MemberSet, key: &ObjectKey) -> Option<&'a str> {
     // Rendezvous hashing: a changed member set moves only the keys of changed members. Ties are decided by name.
-    view.iter().map(AsRef::as_ref).max_by_key(|member| (number(member, key), *member))
+    view.iter().map(AsRef::as_ref).max_by_key(|member| (score(member, key), *member))
 }
 
 /// FNV-1a over the three texts, with a separator that never occurs in text. The result is mixed like splitmix64,
 /// because otherwise the last bytes of a name hardly affect the high bits.
-fn number(member: &str, key: &ObjectKey) -> u64 {
+fn score(member: &str, key: &ObjectKey) -> u64 {
     let texts = [member, key.namespace().unwrap_or_default(), key.name()];
     let mut hash = Fnv1a::new();
     for text in texts {
@@ -48,8 +48,8 @@ mod tests {
 
     #[test]
     fn numbers_are_stable() {
-        assert_eq!(number("it-1", &ObjectKey::namespaced("default", "a")), 0x9b13_40c2_f751_4080);
-        assert_eq!(number("it-1", &ObjectKey::cluster("a")), 0xf238_7a0b_78b1_154a);
+        assert_eq!(score("it-1", &ObjectKey::namespaced("default", "a")), 0x9b13_40c2_f751_4080);
+        assert_eq!(score("it-1", &ObjectKey::cluster("a")), 0xf238_7a0b_78b1_154a);
     }
 
     #[test]

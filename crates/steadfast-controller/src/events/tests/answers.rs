@@ -24,7 +24,7 @@ fn missing_namespace_abandons_event() {
     script.note("a");
     script.sent();
     let abandoned = script.answer(RequestOutcome::Missing).expect("the event is abandoned");
-    assert_eq!((abandoned.about.as_str(), abandoned.count), ("Pod team/web-0", 1));
+    assert_eq!((abandoned.object.as_str(), abandoned.count), ("Pod team/web-0", 1));
     assert_eq!(script.correlator.stats().failed, 1);
     assert_eq!(script.rest(), repeated("", 0));
 }
@@ -66,7 +66,7 @@ fn taken_name_is_replaced() {
     script.answer(RequestOutcome::Exists);
     assert_eq!(script.sent(), ["create web-0: a ×1"]);
     assert!(name(&script).is_some_and(|second| Some(second) != first));
-    script.answer(RequestOutcome::Later { code: Some(429), asked: None });
+    script.answer(RequestOutcome::RetryLater { code: Some(429), retry_after: None });
     script.pass(1);
     script.sent();
     let second = name(&script);
@@ -130,7 +130,7 @@ fn requested_pause_is_kept() {
     let mut script = Script::new();
     script.note("a");
     script.sent();
-    script.answer(RequestOutcome::Later { code: Some(429), asked: Some(Duration::from_secs(20)) });
+    script.answer(RequestOutcome::RetryLater { code: Some(429), retry_after: Some(Duration::from_secs(20)) });
     assert_eq!(script.pause(), 22, "a tenth of jitter");
     script.correlator.flush();
     assert_eq!(script.pause(), 22, "a flush does not shorten the pause");

@@ -16,15 +16,15 @@ use super::{Script, pod};
 const SETTINGS: EventSettings = EventSettings {
     queue: 4,
     series: 5,
-    finish: Duration::from_secs(6),
-    refresh: Duration::from_secs(30),
-    similar: 3,
+    series_timeout: Duration::from_secs(6),
+    refresh_interval: Duration::from_secs(30),
+    max_separate_similar: 3,
     similar_within: Duration::from_secs(10),
     burst: 4,
     refill: Duration::from_secs(5),
-    tries: 4,
-    first_wait: Duration::from_secs(1),
-    longest_wait: Duration::from_secs(4),
+    max_attempts: 4,
+    initial_pause: Duration::from_secs(1),
+    max_pause: Duration::from_secs(4),
     concurrency: 3,
 };
 
@@ -77,7 +77,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Server {
     events: BTreeMap<String, i32>,
     /// Highest count of each event name.
-    told: BTreeMap<String, i32>,
+    reported_counts: BTreeMap<String, i32>,
 }
 
 impl Server {
@@ -98,7 +98,7 @@ impl Server {
             }
         };
         self.events.insert(name.clone(), count);
-        let told = self.told.entry(name).or_default();
+        let told = self.reported_counts.entry(name).or_default();
         *told = count.max(*told);
         RequestOutcome::Accepted
     }
@@ -142,7 +142,7 @@ fn push<T>(list: &mut Vec<T>, most: usize, value: T) {
 impl Model {
     /// Returns the expected result. `is_full` is true if the queue is full.
     fn record(&mut self, about: u8, reason: u8, note: u8, now: u64, is_full: bool) -> &'static str {
-        self.open.retain(|series| now < series.last + SETTINGS.finish.as_secs());
+        self.open.retain(|series| now < series.last + SETTINGS.series_timeout.as_secs());
         let (key, mut own, last) = taken(&mut self.similar, |similar| similar.0 == (about, reason)).unwrap_or((
             (about, reason),
             Vec::new(),
@@ -151,7 +151,7 @@ impl Model {
         if now - last > SETTINGS.similar_within.as_secs() {
             own.clear();
         }
-        let is_combined = !own.contains(&note) && own.len() + 1 >= SETTINGS.similar;
+        let is_combined = !own.contains(&note) && own.len() + 1 >= SETTINGS.max_separate_similar;
         if !is_combined && !own.contains(&note) {
             own.push(note);
         }
@@ -229,7 +229,7 @@ impl World {
                 self.recorded += 1;
                 // Expired series are closed first, because they may fill the queue.
                 let now = self.script.now();
-                self.script.correlator.end_overdue(now);
+                self.script.correlator.close_expired(now);
                 let is_full = self.script.correlator.stats().queued >= SETTINGS.queue;
                 let draft = EventDraft::normal(format!("Reason{reason}"), "Acting").note(format!("note {note}"));
                 let recorded = self.script.publish(&pod(&format!("pod-{about}")), draft);
@@ -268,16 +268,16 @@ impl World {
             Fate::Done => self.server.act(&order),
             Fate::AnswerLost => {
                 self.server.act(&order);
-                RequestOutcome::Later { code: Some(504), asked: None }
+                RequestOutcome::RetryLater { code: Some(504), retry_after: None }
             }
-            Fate::RequestLost => RequestOutcome::Later { code: None, asked: None },
-            Fate::Busy => RequestOutcome::Later { code: Some(429), asked: Some(Duration::from_secs(2)) },
+            Fate::RequestLost => RequestOutcome::RetryLater { code: None, retry_after: None },
+            Fate::Busy => RequestOutcome::RetryLater { code: Some(429), retry_after: Some(Duration::from_secs(2)) },
             Fate::Rejected => RequestOutcome::Rejected(Rejection { code: 403, ..Rejection::default() }),
         };
         let open = self.script.correlator.open().find(|(open, _)| *open == number);
         let subject = open.map(|(_, key)| subject(key));
         let now = self.script.now();
-        if let Some(abandoned) = self.script.correlator.answered(number, answer, now, u64::MAX) {
+        if let Some(abandoned) = self.script.correlator.on_outcome(number, answer, now, u64::MAX) {
             self.refused += abandoned.count;
             if let Some((about, reason, note)) = subject {
                 self.model.forget(about, reason, note);
@@ -295,7 +295,7 @@ impl World {
         prop_assert_eq!(stats.combined, self.model.combined);
         prop_assert_eq!(stats.failed, self.refused);
         // Expired series may stay until the next access.
-        let is_over = |series: &Series| series.last + SETTINGS.finish.as_secs() <= self.script.seconds;
+        let is_over = |series: &Series| series.last + SETTINGS.series_timeout.as_secs() <= self.script.seconds;
         let open: Vec<_> = self.script.correlator.open().map(|(_, key)| subject(key)).collect();
         let known = self.model.open.iter().map(|series| ((series.about, series.reason, series.note), is_over(series)));
         let known: Vec<_> = known.filter(|(key, is_over)| !is_over || open.contains(key)).map(|(key, _)| key).collect();
@@ -315,14 +315,14 @@ impl World {
             }
             self.script.sent();
             if self.script.in_flight.is_empty() {
-                if self.script.correlator.left() == 0 {
+                if self.script.correlator.undelivered() == 0 {
                     return self.check();
                 }
                 self.script.correlator.flush();
                 self.script.pass(1);
             }
         }
-        Err(TestCaseError::fail(format!("{} undelivered", self.script.correlator.left())))
+        Err(TestCaseError::fail(format!("{} undelivered", self.script.correlator.undelivered())))
     }
 }
 
@@ -340,7 +340,7 @@ proptest! {
         world.settle()?;
         let stats = world.script.correlator.stats();
         prop_assert_eq!(stats.waiting, 0);
-        let counted: i32 = world.server.told.values().sum();
+        let counted: i32 = world.server.reported_counts.values().sum();
         let (counted, delivered) = (u64::from(counted.unsigned_abs()), stats.delivered);
         let most = delivered + stats.failed;
         prop_assert!((delivered..=most).contains(&counted), "{counted} counted, {delivered} to {most} expected");

@@ -166,7 +166,7 @@ fn last_time_never_goes_back() {
             if let EventRequest::Patch { series, .. } = order {
                 observed.push(series.last_observed_time.0.as_second() - 1_800_000_000);
             }
-            script.correlator.answered(number, RequestOutcome::Accepted, script.now(), 0);
+            script.correlator.on_outcome(number, RequestOutcome::Accepted, script.now(), 0);
         }
     }
     assert_eq!(observed, [30, 30, 40]);

@@ -24,8 +24,8 @@ const MAX_TTL: u32 = i32::MAX as u32;
 
 pub(super) fn open(config: &mirrors::Dns, folder: &Path) -> Result<Box<dyn AnyDriver>, OpenError> {
     let remedy = "store the key there as `ALGORITHM:NAME:SECRET`, or correct the reference";
-    let unreadable = |why: &dyn std::fmt::Display| OpenError::at("dns.secret", why, remedy).of_environment();
-    let secret = Secret::read(&config.secret, folder).map_err(|why| unreadable(&why))?;
+    let unreadable = |reason: &dyn std::fmt::Display| OpenError::at("dns.secret", reason, remedy).of_environment();
+    let secret = Secret::read(&config.secret, folder).map_err(|reason| unreadable(&reason))?;
     let key = secret.text().ok_or_else(|| unreadable(&"the key is not UTF-8"))?.parse::<TsigKey>();
     let key = key.map_err(|error| unreadable(&error))?;
     let refused = |error| {
@@ -33,8 +33,8 @@ pub(super) fn open(config: &mirrors::Dns, folder: &Path) -> Result<Box<dyn AnyDr
         OpenError::at(field, error, "write the name fully qualified, as in zone files")
     };
     if config.ttl > MAX_TTL {
-        let what = format!("the TTL {} is longer than {MAX_TTL} seconds", config.ttl);
-        return Err(OpenError::at("dns.ttl", what, "use a shorter TTL"));
+        let description = format!("the TTL {} is longer than {MAX_TTL} seconds", config.ttl);
+        return Err(OpenError::at("dns.ttl", description, "use a shorter TTL"));
     }
     let zones = config.zone.names().iter().map(|zone| Zone::new(&config.server, zone, key.clone(), &config.mark));
     let zones = zones.collect::<Result<Vec<_>, _>>().and_then(Zones::new).map_err(refused)?;

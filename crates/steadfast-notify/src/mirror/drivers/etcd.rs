@@ -31,8 +31,8 @@ pub(super) async fn open(
     let is_tls = config.endpoints.iter().any(|endpoint| endpoint.starts_with("https://"));
     if !is_tls {
         if files.iter().any(|file| file.is_some()) {
-            let what = "`ca_file`, `certificate_file` and `key_file` need endpoints with TLS";
-            return Err(OpenError::at("etcd.endpoints", what, "write the endpoints as https://HOST:PORT"));
+            let description = "`ca_file`, `certificate_file` and `key_file` need endpoints with TLS";
+            return Err(OpenError::at("etcd.endpoints", description, "write the endpoints as https://HOST:PORT"));
         }
         return opened(PlainEtcdClient, config, compare, folder);
     }
@@ -50,7 +50,7 @@ pub(super) async fn open(
         };
         let server = asked.server(folder).await;
         let Server { connection, .. } = server.map_err(|wrong| {
-            OpenError::at("etcd", format!("{endpoint}: {}", wrong.what), wrong.remedy).of_environment()
+            OpenError::at("etcd", format!("{endpoint}: {}", wrong.description), wrong.remedy).of_environment()
         })?;
         clients.insert(endpoint.trim_end_matches('/').to_owned(), connection.client());
     }
@@ -74,13 +74,13 @@ fn opened<R: EtcdClient>(
     };
     // Each comparison renews the lease. One late comparison must not expire all keys.
     if target.lease_ttl() < compare.unwrap_or(Settings::default().compare).saturating_mul(2) {
-        let what = "the lease could expire between two comparisons, which renew the lease";
-        return Err(OpenError::at("etcd.lease", what, "set a duration of at least twice `compare`"));
+        let description = "the lease could expire between two comparisons, which renew the lease";
+        return Err(OpenError::at("etcd.lease", description, "set a duration of at least twice `compare`"));
     }
     let target = match (&config.user, &config.password) {
         (Some(user), Some(from)) => {
             Secret::read(from, folder)
-                .map_err(|why| OpenError::at("etcd.password", why, "store the password there").of_environment())?;
+                .map_err(|reason| OpenError::at("etcd.password", reason, "store the password there").of_environment())?;
             // Read at each login, so that a rotated password needs no restart.
             let (from, folder) = (from.clone(), folder.to_owned());
             target.user(user, move || {

@@ -39,7 +39,7 @@ pub(super) async fn open(config: &mirrors::Registry, folder: &Path) -> Result<Bo
     let Server { connection, headers, .. } = asked.server(folder).await.map_err(|wrong| {
         let path = if wrong.field.is_empty() { "registry".to_owned() } else { format!("registry.{}", wrong.field) };
         // The configuration was checked before, so remaining errors are unreadable secrets and certificates.
-        OpenError::at(path, wrong.what, wrong.remedy).of_environment()
+        OpenError::at(path, wrong.description, wrong.remedy).of_environment()
     })?;
     let requests = Connected { client: connection.client(), headers };
     let target = Registry::new(requests, layout)

@@ -20,11 +20,11 @@ thread_local! {
 
 /// Returns a wall clock time that follows the runtime's virtual clock.
 fn clock() -> Timestamp {
-    let begun = BEGUN.get().unwrap_or_else(|| {
+    let started = BEGUN.get().unwrap_or_else(|| {
         BEGUN.set(Some(Instant::now()));
         Instant::now()
     });
-    let since = jiff::SignedDuration::try_from(begun.elapsed()).expect("a short time");
+    let since = jiff::SignedDuration::try_from(started.elapsed()).expect("a short time");
     "2026-01-01T00:00:00Z".parse::<Timestamp>().expect("a time") + since
 }
 
@@ -69,7 +69,7 @@ impl World {
         let (audit, memory_limit) = (Duration::from_secs(600), None);
         let watch_spec =
             WatchSpec { connection: 0, factory: factory.clone(), checkpoint, rechecks, audit, memory_limit, clock };
-        let view = MirrorView::begin(&watch_spec, source, rule).expect("a running informer");
+        let view = MirrorView::start(&watch_spec, source, rule).expect("a running informer");
         let mut world = Self { server, factory, view };
         world.create("ConfigMap", "a");
         world.create("ConfigMap", "b");
@@ -96,7 +96,7 @@ impl World {
     async fn entries(&mut self) -> (bool, Vec<(String, Option<usize>)>) {
         let is_new = self.view.catch_up(SERVER, &Grouping::by(None)).await;
         let sent = self.view.sent();
-        let count = |sent: &Sent| (sent.object.name.clone(), sent.entries.as_ref().ok().map(Vec::len));
+        let count = |sent: &ObjectClaims| (sent.object.name.clone(), sent.entries.as_ref().ok().map(Vec::len));
         (is_new, sent.map(count).collect())
     }
 }

@@ -60,13 +60,13 @@ impl Checks<'_> {
             .collect();
         let nearest = nearest(field, known.iter());
         let nearest = nearest.map(|name| format!(", did you mean `{name}`?")).unwrap_or_default();
-        let what = format!("{path}: `{}` has no `{field}`{nearest}", of.join(".").replace(".[]", "[]"));
+        let description = format!("{path}: `{}` has no `{field}`{nearest}", of.join(".").replace(".[]", "[]"));
         let names: Vec<&str> = known.iter().map(String::as_str).collect();
         let remedy = match names[..] {
             [] => "add the secret to `secrets` of the webhook".to_owned(),
             _ => format!("known fields are {}", names.join(", ")),
         };
-        let problem = self.document.problem_within(path, text, offset(text, chain, at), what, remedy);
+        let problem = self.document.problem_within(path, text, offset(text, chain, at), description, remedy);
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }

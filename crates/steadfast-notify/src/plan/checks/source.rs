@@ -26,22 +26,22 @@ impl Checks<'_> {
                 self.wrong(path, "missing field `resources`", remedy);
             }
             for field in ENDPOINT_RULE_KEYS.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
-                let what = format!("`{field}` needs `endpoints`, and the rule has no `endpoints`");
-                self.wrong(&format!("{path}.{field}"), what, "remove the field, or add a Service to `endpoints`");
+                let description = format!("`{field}` needs `endpoints`, and the rule has no `endpoints`");
+                self.wrong(&format!("{path}.{field}"), description, "remove the field, or add a Service to `endpoints`");
             }
             return;
         };
         for field in RESOURCE_RULE_KEYS.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
-            let what = format!("`{field}` does not apply to a rule that mirrors the endpoints of a Service");
-            self.wrong(&format!("{path}.{field}"), what, "remove the field, or add a separate rule with `resources`");
+            let description = format!("`{field}` does not apply to a rule that mirrors the endpoints of a Service");
+            self.wrong(&format!("{path}.{field}"), description, "remove the field, or add a separate rule with `resources`");
         }
         let services = endpoints.written();
         if services.is_empty() {
             self.wrong(&format!("{path}.endpoints"), "the list of `endpoints` is empty", "add a Service");
         }
         for (at, service) in services.into_iter().filter(|(_, service)| service_name(service).is_none()) {
-            let what = format!("{service:?} is not a valid NAMESPACE/SERVICE");
-            self.wrong(&format!("{path}.endpoints{at}"), what, "use a value such as \"shop/web\"");
+            let description = format!("{service:?} is not a valid NAMESPACE/SERVICE");
+            self.wrong(&format!("{path}.endpoints{at}"), description, "use a value such as \"shop/web\"");
         }
         match &rule.port {
             Some(EndpointPort::Number(0)) => {
@@ -50,10 +50,10 @@ impl Checks<'_> {
             Some(EndpointPort::Name(name)) => {
                 let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
                 if name.is_empty() || name.len() > MAX_PORT_NAME_LENGTH || !name.bytes().all(is_plain) {
-                    let what = format!("{name:?} is not a valid name of a port");
+                    let description = format!("{name:?} is not a valid name of a port");
                     self.wrong(
                         &format!("{path}.port"),
-                        what,
+                        description,
                         "use the port's name in the Service, or the number without quotes",
                     );
                 }
@@ -62,20 +62,20 @@ impl Checks<'_> {
         }
         for (number, name) in rule.to.iter().enumerate() {
             if config.sinks.get(name).is_some_and(|sink| !sink.is_mirror() && sink.kind().is_some()) {
-                let what = format!("{name:?} is a stream, and the endpoints of a Service are for mirrors");
+                let description = format!("{name:?} is a stream, and the endpoints of a Service are for mirrors");
                 let remedy = "use a mirror, or send changes of Services with a rule that has `resources`";
-                self.wrong(&format!("{path}.to[{number}]"), what, remedy);
+                self.wrong(&format!("{path}.to[{number}]"), description, remedy);
             }
         }
         let has_dns = rule.to.iter().any(|name| config.sinks.get(name).and_then(Sink::kind) == Some("dns"));
         match &rule.host {
             None if has_dns => {
-                let what = "the rule feeds a DNS zone and does not specify the name of the addresses";
-                self.wrong(path, what, "add `host = \"web.example.org\"`");
+                let description = "the rule feeds a DNS zone and does not specify the name of the addresses";
+                self.wrong(path, description, "add `host = \"web.example.org\"`");
             }
             Some(_) if !has_dns => {
-                let what = "`host` is a name in a DNS zone, and the rule feeds no DNS zone";
-                self.wrong(&format!("{path}.host"), what, "remove `host`, or add a sink of `dns` to `to`");
+                let description = "`host` is a name in a DNS zone, and the rule feeds no DNS zone";
+                self.wrong(&format!("{path}.host"), description, "remove `host`, or add a sink of `dns` to `to`");
             }
             _ => {}
         }

@@ -43,7 +43,7 @@ pub(super) fn evaluated(
     let secret = |(name, secret): (&String, &Secret)| Some((name.clone(), secret.text()?.to_owned().into()));
     let values = Value::Object(secrets.iter().filter_map(secret).collect());
     let mut bindings = Bindings::over([about, ("secrets", values)]);
-    let (body, usual) = match expression.evaluate(&mut bindings).map_err(|why| format!("`body` failed: {why}"))? {
+    let (body, usual) = match expression.evaluate(&mut bindings).map_err(|reason| format!("`body` failed: {reason}"))? {
         Value::Null => return Err("`body` returned null; return text or JSON instead".to_owned()),
         Value::String(text) => (text, "text/plain; charset=utf-8"),
         value => (value.to_string(), "application/json"),

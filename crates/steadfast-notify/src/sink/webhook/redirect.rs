@@ -53,7 +53,7 @@ impl Address {
 
     /// Resolves a `Location` header of a response from this address.
     pub(super) fn follow(&self, location: &str) -> Result<Self, String> {
-        let to = self.resolve(location).map_err(|why| format!("the `Location` header {why}"))?;
+        let to = self.resolve(location).map_err(|reason| format!("the `Location` header {reason}"))?;
         if self.scheme == "https" && to.scheme == "http" {
             return Err(format!("the redirect from https to {} would disable encryption", to.origin));
         }
@@ -101,8 +101,8 @@ mod tests {
         for bad in
             ["", "ftp://example.com/", "https://u:p@example.com/", "http://example.com/", "https://", "http:///x"]
         {
-            let why = to(bad).expect_err(bad);
-            assert!(!why.contains("u:p"), "{why}");
+            let reason = to(bad).expect_err(bad);
+            assert!(!reason.contains("u:p"), "{reason}");
         }
     }
 

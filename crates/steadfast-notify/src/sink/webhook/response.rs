@@ -32,7 +32,7 @@ pub(super) enum ResponseAction {
 /// Returns the action after a response. `excerpt` is the start of the body for error messages.
 pub(super) fn classify(status: StatusCode, headers: &HeaderMap, excerpt: &str, now: Timestamp) -> ResponseAction {
     let excerpt = if excerpt.is_empty() { String::new() } else { format!(": {excerpt}") };
-    let why = format!("the server returned {status}{excerpt}");
+    let reason = format!("the server returned {status}{excerpt}");
     if status.is_success() {
         return ResponseAction::Outcome(Outcome::Delivered);
     }
@@ -40,17 +40,17 @@ pub(super) fn classify(status: StatusCode, headers: &HeaderMap, excerpt: &str, n
     ResponseAction::Outcome(match status {
         StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => return ResponseAction::Redirect,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
-            return ResponseAction::Unauthorized(why);
+            return ResponseAction::Unauthorized(reason);
         }
-        StatusCode::TOO_MANY_REQUESTS => Outcome::Busy { after, why },
+        StatusCode::TOO_MANY_REQUESTS => Outcome::Busy { retry_after: after, reason },
         // 408 and 425 ask the client to repeat the request.
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => Outcome::Retry { after, why },
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => Outcome::Retry { retry_after: after, reason },
         // Other client errors are permanent: a repetition would get the same response.
-        _ if status.is_client_error() => Outcome::Refused { why },
+        _ if status.is_client_error() => Outcome::Rejected { reason },
         _ if status.is_redirection() => {
-            Outcome::Refused { why: format!("{why}; only 307 and 308 are followed, so set `url` to the new address") }
+            Outcome::Rejected { reason: format!("{reason}; only 307 and 308 are followed, so set `url` to the new address") }
         }
-        _ => Outcome::Retry { after, why },
+        _ => Outcome::Retry { retry_after: after, reason },
     })
 }
 
@@ -135,13 +135,13 @@ mod tests {
             assert_eq!(answered(status, None), ResponseAction::Outcome(Outcome::Delivered), "{status}");
         }
         for status in [400, 404, 410, 413, 422, 300, 301, 302, 303, 304] {
-            assert!(matches!(answered(status, None), ResponseAction::Outcome(Outcome::Refused { .. })), "{status}");
+            assert!(matches!(answered(status, None), ResponseAction::Outcome(Outcome::Rejected { .. })), "{status}");
         }
         for status in [408, 425, 500, 502, 503, 504] {
             let meaning = answered(status, None);
-            assert!(matches!(meaning, ResponseAction::Outcome(Outcome::Retry { after: None, .. })), "{status}");
+            assert!(matches!(meaning, ResponseAction::Outcome(Outcome::Retry { retry_after: None, .. })), "{status}");
         }
-        assert!(matches!(answered(429, Some("7")), ResponseAction::Outcome(Outcome::Busy { after: Some(_), .. })));
+        assert!(matches!(answered(429, Some("7")), ResponseAction::Outcome(Outcome::Busy { retry_after: Some(_), .. })));
         for status in [401, 403, 407] {
             assert!(matches!(answered(status, None), ResponseAction::Unauthorized(_)), "{status}");
         }
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn retry_after_accepts_seconds_and_dates() {
         let after = |requested| match answered(503, Some(requested)) {
-            ResponseAction::Outcome(Outcome::Retry { after, .. }) => after,
+            ResponseAction::Outcome(Outcome::Retry { retry_after: after, .. }) => after,
             other => panic!("{other:?}"),
         };
         let minute = Some(Duration::from_secs(60));

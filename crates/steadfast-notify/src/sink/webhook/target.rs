@@ -35,7 +35,7 @@ impl LoadedSecrets {
         let mut all = Vec::new();
         let mut read = |field: String, from: &SecretFrom| {
             let remedy = "store the secret there, or correct the reference";
-            let secret = Secret::read(from, folder).map_err(|what| ServerConfigError { field, what, remedy })?;
+            let secret = Secret::read(from, folder).map_err(|description| ServerConfigError { field, description, remedy })?;
             // The length separates consecutive secrets.
             all.extend_from_slice(&secret.bytes().len().to_be_bytes());
             all.extend_from_slice(secret.bytes());
@@ -93,21 +93,21 @@ impl Target {
         folder: &Path,
         loaded: LoadedSecrets,
     ) -> Result<Self, ServerConfigError> {
-        let wrong = |field: &str, what: String| ServerConfigError {
+        let wrong = |field: &str, description: String| ServerConfigError {
             field: field.to_owned(),
-            what,
+            description,
             remedy: "correct the setting",
         };
         let url = match (&webhook.url, &loaded.url) {
-            (UrlFrom::Text(text), _) => filled(text, &loaded.secrets).map_err(|what| wrong("url", what))?.0,
+            (UrlFrom::Text(text), _) => filled(text, &loaded.secrets).map_err(|description| wrong("url", description))?.0,
             (UrlFrom::Secret(_), Some(secret)) => secret.text().unwrap_or_default().to_owned(),
             (UrlFrom::Secret(_), None) => String::new(),
         };
-        let address = Address::parse(&url).map_err(|why| wrong("url", format!("the URL {why}")))?;
+        let address = Address::parse(&url).map_err(|reason| wrong("url", format!("the URL {reason}")))?;
         let (mut headers, mut secret_headers) = (HeaderMap::new(), HeaderMap::new());
         for (name, value) in &webhook.headers {
             let field = format!("headers.{name}");
-            let (value, is_secret) = filled(value, &loaded.secrets).map_err(|what| wrong(&field, what))?;
+            let (value, is_secret) = filled(value, &loaded.secrets).map_err(|description| wrong(&field, description))?;
             let to = if is_secret { &mut secret_headers } else { &mut headers };
             put(to, &field, name, value.as_bytes(), is_secret)?;
         }
@@ -157,7 +157,7 @@ impl Target {
         if let Some((_, client)) = known.filter(|(origin, _)| *origin == to.origin) {
             return Ok(client);
         }
-        let client = client(webhook, &to.origin, folder, false).await.map_err(|wrong| wrong.what)?;
+        let client = client(webhook, &to.origin, folder, false).await.map_err(|wrong| wrong.description)?;
         *self.redirected.lock() = Some((to.origin.clone(), client.clone()));
         Ok(client)
     }
@@ -171,8 +171,8 @@ fn put(
     is_secret: bool,
 ) -> Result<(), ServerConfigError> {
     let (Ok(header), Ok(mut value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value)) else {
-        let what = format!("the value of {name} is not a valid header value");
-        return Err(ServerConfigError { field: field.to_owned(), what, remedy: "correct the setting" });
+        let description = format!("the value of {name} is not a valid header value");
+        return Err(ServerConfigError { field: field.to_owned(), description, remedy: "correct the setting" });
     };
     value.set_sensitive(is_secret);
     headers.insert(header, value);

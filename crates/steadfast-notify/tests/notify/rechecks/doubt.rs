@@ -41,7 +41,7 @@ async fn only_lookups_wait(folder: Option<&Folder>) {
     sleep(Duration::from_secs(120)).await;
     receiver.until(2).await;
     assert_eq!(receiver.messages_after(1), [("a".to_owned(), json!({"of": "5"}))]);
-    assert_eq!(run.engine.counts().failed, BTreeMap::new());
+    assert_eq!(run.engine.stats().failed, BTreeMap::new());
     run.factory.shutdown();
 }
 

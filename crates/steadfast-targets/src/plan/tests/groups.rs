@@ -67,7 +67,7 @@ struct Mirrored {
     record: MirrorRecord,
     draining: DrainState,
     found: ActualState<Backend>,
-    begun: Instant,
+    started: Instant,
     seconds: u64,
 }
 
@@ -75,11 +75,11 @@ impl Mirrored {
     fn new() -> Self {
         let found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         let (record, draining) = (MirrorRecord::default(), DrainState::default());
-        Self { record, draining, found, begun: Instant::now(), seconds: 0 }
+        Self { record, draining, found, started: Instant::now(), seconds: 0 }
     }
 
     fn read(&mut self, wanted: &DesiredState<Backend>, plan_settings: &PlanSettings) -> Plan<Backend> {
-        let now = Now { unix: 1_000_000 + self.seconds, instant: self.begun + Duration::from_secs(self.seconds) };
+        let now = Now { unix: 1_000_000 + self.seconds, instant: self.started + Duration::from_secs(self.seconds) };
         let plan = plan(wanted, &self.found, &accept_all, plan_settings, (&mut self.record, &mut self.draining), now);
         self.found = after(&self.found, &steps(&plan));
         plan
@@ -87,7 +87,7 @@ impl Mirrored {
 
     fn serving(&self, group: &str) -> usize {
         let is_of = |name: &String| name.starts_with(&format!("{group}-"));
-        self.found.own.iter().filter(|(name, there)| is_of(name) && there.serves()).count()
+        self.found.own.iter().filter(|(name, current)| is_of(name) && current.serves()).count()
     }
 }
 
@@ -132,7 +132,7 @@ fn history(seed: u64, tenant: bool) -> Vec<BTreeMap<String, Backend>> {
                 .own
                 .iter()
                 .filter(|(name, _)| !name.starts_with("c-"))
-                .map(|(name, there)| (name.clone(), *there))
+                .map(|(name, current)| (name.clone(), *current))
                 .collect(),
         );
     }

@@ -186,7 +186,7 @@ async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), WorldEr
         }
     };
     let all = Api::<Deployment>::namespaced(world.connection.client(), "default");
-    let source = Source::from(Scope::all()).on(Changes::of_generation());
+    let source = Source::from(Scope::all()).filter_changes(Changes::of_generation());
     let _controller = Controller::<Deployment>::new(&world.factory, source).run(reconcile, back_off, Arc::new(all))?;
     world.server.create(&json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "a", "namespace": "default" },

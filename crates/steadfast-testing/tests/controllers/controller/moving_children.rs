@@ -53,7 +53,7 @@ async fn run_random_moves(seed: u64) -> Result<(), WorldError> {
         }
     };
     let _controller = Controller::new_with(&world.factory, kind.clone(), owners)
-        .owns::<Deployment>(Source::from(children).on(Changes::of_generation()))
+        .owns::<Deployment>(Source::from(children).filter_changes(Changes::of_generation()))
         .run(reconcile, back_off, Arc::new(()))?;
 
     let owned_by = |owner: Option<&str>| {

@@ -159,7 +159,7 @@ async fn predicates_filter_changes_but_not_deletions() -> Result<(), WorldError>
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
-    let source = Source::from(Scope::all()).on(Changes::of_labels());
+    let source = Source::from(Scope::all()).filter_changes(Changes::of_labels());
     let _controller = start_logging_controller(Controller::new(&world.factory, source), &log)?;
     advance(SECOND).await;
     log.take();
@@ -183,7 +183,7 @@ async fn resync_enqueues_objects_after_changes() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
-    let source = Source::from(Scope::all()).on(Changes::of_labels()).resync(10 * SECOND);
+    let source = Source::from(Scope::all()).filter_changes(Changes::of_labels()).resync(10 * SECOND);
     let _controller = start_logging_controller(Controller::new(&world.factory, source), &log)?;
     advance(65 * SECOND).await;
     let calls = log.take().len();
@@ -334,7 +334,7 @@ async fn owner_change_passes_any_filter_of_changes() -> Result<(), WorldError> {
     }
     world.server.create(&deployment_of("a"))?;
     let log = EventLog::default();
-    let source = Source::from(Scope::all()).on(Changes::of_generation());
+    let source = Source::from(Scope::all()).filter_changes(Changes::of_generation());
     let controller = Controller::new(&world.factory, Scope::all()).owns::<Deployment>(source);
     let _controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
@@ -367,7 +367,7 @@ async fn mapped_key_change_passes_any_predicate() -> Result<(), WorldError> {
         let names = secret.annotations().get("for").map(|names| names.split(',').map(key).collect::<Vec<_>>());
         names.unwrap_or_default()
     };
-    let source = Source::from(Scope::all()).on(Changes::of_labels());
+    let source = Source::from(Scope::all()).filter_changes(Changes::of_labels());
     let controller = Controller::new(&world.factory, Scope::all()).watches::<Secret, _>(source, of);
     let _controller = start_logging_controller(controller, &log)?;
     world.server.create(&json!({

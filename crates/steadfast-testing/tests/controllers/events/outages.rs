@@ -117,13 +117,13 @@ async fn stop_reports_undelivered_events_at_deadline() -> Result<(), WorldError>
     }
     let started = Instant::now();
     let error = world.events.stop(5 * SECOND).await.expect_err("the server does not respond");
-    assert_eq!((error.left, started.elapsed()), (4, 5 * SECOND));
+    assert_eq!((error.undelivered, started.elapsed()), (4, 5 * SECOND));
     assert!(error.to_string().contains("4 recorded events were not sent within 5s"), "{error}");
     world.note("a", "it was changed");
     let stats = world.events.stats();
     assert_eq!((stats.recorded, stats.delivered, stats.dropped, stats.waiting), (6, 1, 5, 0));
     let again = world.events.stop(SECOND).await.expect_err("the events are still undelivered");
-    assert_eq!(again.left, 4);
+    assert_eq!(again.undelivered, 4);
     assert!(world.events.flush(SECOND).await.is_ok(), "no event is pending any more");
     Ok(())
 }
@@ -149,7 +149,7 @@ async fn late_flush_returns_error_and_continues() -> Result<(), WorldError> {
     world.server.faults().freeze(true);
     world.note("a", "it was changed");
     let error = world.events.flush(5 * SECOND).await.expect_err("the server does not respond");
-    assert_eq!(error.left, 1);
+    assert_eq!(error.undelivered, 1);
     world.server.faults().freeze(false);
     world.flush().await?;
     assert_eq!(world.event_texts().await?, ["a: it was changed ×1"]);

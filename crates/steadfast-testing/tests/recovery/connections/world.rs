@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use steadfast::transport::Settings;
 use steadfast::{Connection, Informer, InformerFactory, InjectedFault, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
-use steadfast_contract::Terms;
+use steadfast_contract::Bounds;
 use steadfast_testing::{
     ConfigMapInForm, Form, InMemory, Recorder, Recording, WorldError, builder_in_form, config_map_in, history,
 };
@@ -104,7 +104,7 @@ impl World {
     /// Checks the recordings, after all events have arrived.
     pub(crate) async fn check_contract(&self) -> Result<(), WorldError> {
         self.recorder.settle(&self.server).await;
-        let report = Terms::default().judge(&history(&self.server, "", "configmaps")?, &self.recorder.trace());
+        let report = Bounds::default().report(&history(&self.server, "", "configmaps")?, &self.recorder.trace());
         ensure(report.passed(), || format!("{report:#?}"))
     }
 }

@@ -2,7 +2,7 @@
 //! reported.
 
 use serde_json::json;
-use steadfast_contract::Terms;
+use steadfast_contract::Bounds;
 use steadfast_testing::{CachedConfigMap, Recorder, Recording, history};
 
 use super::*;
@@ -55,8 +55,8 @@ async fn audit_repairs_lost_events_within_period() -> Result<(), WorldError> {
     let counts = world.server.request_counts();
     assert_eq!((counts.streamed_lists, counts.lists), (1, 2), "the first list, the audit, the repair");
     recorder.settle(&world.server).await;
-    let terms = Terms { audit: Some(AUDIT_PERIOD), ..Terms::default() };
-    let report = terms.judge(&history(&world.server, "", "configmaps")?, &recorder.trace());
+    let terms = Bounds { audit: Some(AUDIT_PERIOD), ..Bounds::default() };
+    let report = terms.report(&history(&world.server, "", "configmaps")?, &recorder.trace());
     assert!(report.passed(), "{report:#?}");
     Ok(())
 }
@@ -67,8 +67,8 @@ async fn blind_audit_is_detected() -> Result<(), WorldError> {
     assert_eq!(lost, 0);
     assert_eq!(seen.descriptions("default/deleted"), ["Added"]);
     recorder.settle_at(&world.server.revision().to_string(), PERIOD).await;
-    let terms = Terms { audit: Some(AUDIT_PERIOD), ..Terms::default() };
-    let report = terms.judge(&history(&world.server, "", "configmaps")?, &recorder.trace());
+    let terms = Bounds { audit: Some(AUDIT_PERIOD), ..Bounds::default() };
+    let report = terms.report(&history(&world.server, "", "configmaps")?, &recorder.trace());
     assert!(!report.passed(), "the checker must report the unrepaired loss");
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Proofs and their times, as the checker sees them: the library passes, and the library with an injected fault fails.
 
-use steadfast_contract::{Clause, Report, Terms};
+use steadfast_contract::{Clause, Report, Bounds};
 use steadfast_testing::{Recorder, history};
 
 use super::*;
@@ -8,8 +8,8 @@ use super::*;
 const NAME: &str = "config maps";
 
 fn check_contract(world: &World, recorder: &Recorder) -> Report {
-    let terms = Terms { slack: Duration::ZERO, ..Terms::default() };
-    terms.judge(&history(&world.server, "", "configmaps").expect("config maps are served"), &recorder.trace())
+    let terms = Bounds { slack: Duration::ZERO, ..Bounds::default() };
+    terms.report(&history(&world.server, "", "configmaps").expect("config maps are served"), &recorder.trace())
 }
 
 fn has_freshness_violation(report: &Report) -> bool {

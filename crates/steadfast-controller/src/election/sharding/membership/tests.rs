@@ -23,27 +23,27 @@ impl Server {
     /// `member` writes its lease and receives the response.
     fn write(&mut self, member: &mut Membership, seconds: f64) {
         let lease = self.take(member, seconds);
-        member.written(Box::new(lease));
+        member.record_write(Box::new(lease));
     }
 
     /// `member` writes its lease, and the response is lost.
     fn take(&mut self, member: &Membership, seconds: f64) -> Lease {
         let wall = Timestamp::from_millisecond(1_700_000_000_000 + (seconds * 1000.0) as i64).expect("a time");
-        let mut lease = match self.leases.get(&*member.me) {
-            Some(lease) => record::held(lease, &member.me, &Timing::default(), wall),
-            None => record::created("default", &member.me, &member.me, &Timing::default(), wall),
+        let mut lease = match self.leases.get(&*member.own_name) {
+            Some(lease) => record::held(lease, &member.own_name, &Timing::default(), wall),
+            None => record::created("default", &member.own_name, &member.own_name, &Timing::default(), wall),
         };
         member.sign(&mut lease);
         self.versions += 1;
         lease.metadata.uid.get_or_insert_with(|| format!("uid-{}", self.versions));
         lease.metadata.resource_version = Some(self.versions.to_string());
-        self.leases.insert(member.me.to_string(), lease.clone());
+        self.leases.insert(member.own_name.to_string(), lease.clone());
         lease
     }
 
     /// `member` reads all leases.
     fn read(&self, member: &mut Membership, seconds: f64) {
-        assert!(member.read(self.leases.values().cloned().collect(), at(seconds)), "a current list");
+        assert!(member.record_read(self.leases.values().cloned().collect(), at(seconds)), "a current list");
     }
 
     /// Runs one round of `member` without guards of keys.
@@ -64,7 +64,7 @@ fn keys() -> Vec<ObjectKey> {
 
 /// Returns the number of own keys among 60 keys.
 fn part(member: &Membership) -> usize {
-    let Some(part) = member.part() else { return 0 };
+    let Some(part) = member.owned_keys() else { return 0 };
     keys().iter().filter(|key| part.owns(key)).count()
 }
 
@@ -85,14 +85,14 @@ fn single_member_owns_all_after_reading() {
     server.write(&mut a, 0.0);
     server.read(&mut a, 0.0);
     assert_eq!(part(&a), 0, "a new member claims nothing");
-    assert!(a.is_to_change() && a.gives_up());
+    assert!(a.must_change() && a.hands_over_keys());
     a.change();
     assert_eq!(part(&a), 0, "the claim is not written");
     server.write(&mut a, 1.0);
     assert_eq!(part(&a), 0, "other claims may be older");
     server.read(&mut a, 1.0);
     assert_eq!(part(&a), 60);
-    assert!(!a.is_to_change() && !a.is_in_motion());
+    assert!(!a.must_change() && !a.is_changing());
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn new_member_waits_for_withdrawn_claim() {
     server.read(&mut a, 6.0);
     let kept = part(&a);
     assert!((10..50).contains(&kept), "a starts no work on lost keys, and keeps {kept}");
-    assert!(a.gives_up(), "running work must end first");
+    assert!(a.hands_over_keys(), "running work must end first");
     server.turn(&mut b, 7.0);
     assert_eq!(part(&b), 0, "no owner during the hand-over");
     a.change();
@@ -137,16 +137,16 @@ fn silent_member_keeps_keys_until_deletion() {
     let own = part(&a);
     for seconds in 5..19 {
         server.turn(&mut a, f64::from(seconds));
-        assert_eq!((part(&a), a.lapsed(at(f64::from(seconds)))), (own, None));
+        assert_eq!((part(&a), a.expired_lease(at(f64::from(seconds)))), (own, None));
     }
     server.turn(&mut a, 19.5);
-    let lapsed = a.lapsed(at(20.0)).expect("15 s after the last change at 5");
-    assert_eq!(lapsed.name, b.me);
+    let lapsed = a.expired_lease(at(20.0)).expect("15 s after the last change at 5");
+    assert_eq!(lapsed.name, b.own_name);
     assert_eq!(Some(&lapsed.version), server.leases["it-b"].metadata.resource_version.as_ref());
     assert_eq!(part(&a), own, "a renewal may still arrive");
     server.leases.remove("it-b");
     server.read(&mut a, 21.0);
-    assert!(a.is_to_change() && !a.gives_up(), "no key is handed over");
+    assert!(a.must_change() && !a.hands_over_keys(), "no key is handed over");
     assert_eq!(part(&a), own);
     a.change();
     server.turn(&mut a, 22.0);
@@ -174,8 +174,8 @@ fn released_lease_frees_keys_immediately() {
     server.turn(&mut a, 5.0);
     server.turn(&mut a, 6.0);
     assert_eq!(part(&a), 60);
-    assert_eq!(a.lapsed(at(19.0)), None, "all members must see the release");
-    assert!(a.lapsed(at(20.0)).is_some(), "deleted afterwards");
+    assert_eq!(a.expired_lease(at(19.0)), None, "all members must see the release");
+    assert!(a.expired_lease(at(20.0)).is_some(), "deleted afterwards");
 }
 
 #[test]
@@ -190,10 +190,10 @@ fn uncertain_write_counts_as_both_views() {
     drop(server.take(&a, 6.0));
     assert_eq!(part(&a), kept);
     server.leases.remove("it-c");
-    assert!(!a.read(server.leases.values().cloned().collect(), at(7.0)), "the lease differs from the confirmed state");
+    assert!(!a.record_read(server.leases.values().cloned().collect(), at(7.0)), "the lease differs from the confirmed state");
     server.write(&mut a, 8.0);
     server.read(&mut a, 8.0);
-    assert!(a.is_to_change() && !a.gives_up(), "keys return after write and read");
+    assert!(a.must_change() && !a.hands_over_keys(), "keys return after write and read");
     assert_eq!(part(&a), kept);
 }
 
@@ -202,7 +202,7 @@ fn outdated_list_is_ignored() {
     let (mut server, mut a, _) = shared();
     let before: Vec<_> = server.leases.values().cloned().collect();
     server.write(&mut a, 6.0);
-    assert!(!a.read(before, at(6.0)));
+    assert!(!a.record_read(before, at(6.0)));
     server.read(&mut a, 6.0);
 }
 
@@ -210,7 +210,7 @@ fn outdated_list_is_ignored() {
 fn expired_member_needs_write_and_read() {
     let (mut server, mut a, _) = shared();
     let own = part(&a);
-    a.end();
+    a.clear_claims();
     assert_eq!(part(&a), 0);
     server.write(&mut a, 12.0);
     assert_eq!(part(&a), 0);
@@ -239,12 +239,12 @@ fn random_orders_never_share_a_key() {
             match draw(6) {
                 0 | 1 => server.write(member, seconds),
                 2 => drop(server.take(member, seconds)),
-                3 => drop(member.read(server.leases.values().cloned().collect(), at(seconds))),
+                3 => drop(member.record_read(server.leases.values().cloned().collect(), at(seconds))),
                 4 => member.change(),
-                _ if draw(4) == 0 => member.end(),
+                _ if draw(4) == 0 => member.clear_claims(),
                 _ => {}
             }
-            let parts: Vec<_> = members.iter().filter_map(Membership::part).collect();
+            let parts: Vec<_> = members.iter().filter_map(Membership::owned_keys).collect();
             for key in keys() {
                 let owners = parts.iter().filter(|part| part.owns(&key)).count();
                 assert!(owners <= 1, "{key} has {owners} owners");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Case, Handler};
-use crate::seen::{Key, Seen};
+use crate::objects::{Key, HandlerEvent};
 
 /// A final state that was never delivered.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct Loss<'c> {
     /// Time of the change on the server.
     pub(crate) at: Duration,
     /// The last delivered state and the expected one.
-    pub(crate) what: String,
+    pub(crate) description: String,
 }
 
 /// Kind of a loss.
@@ -40,34 +40,34 @@ impl<'a> Case<'a> {
             return Vec::new();
         }
         // Later entries replace earlier ones, so that the map has the last event of each name.
-        let last: BTreeMap<_, _> = handler.calls.iter().map(|call| (call.key(), call.seen)).collect();
+        let last: BTreeMap<_, _> = handler.calls.iter().map(|call| (call.key(), call.event)).collect();
         let mut losses = Vec::new();
-        for (key, line) in &self.view(informer).lines {
-            let open = last.get(key).filter(|seen| !matches!(seen, Seen::Deleted { .. })).map(|seen| seen.object());
-            let state = line.last();
-            let (kind, what) = match (open, state.stay) {
+        for (key, timeline) in &self.view(informer).timelines {
+            let last_delivered = last.get(key).filter(|event| !matches!(event, HandlerEvent::Deleted { .. })).map(|event| event.object());
+            let state = timeline.last();
+            let (kind, description) = match (last_delivered, state.stay) {
                 (None, None) => continue,
                 // An undecodable object cannot be delivered.
                 (None, Some(_)) if informer.tainted.contains(key) => continue,
                 (None, Some(_)) => (LossKind::Stay, format!("uid {} v{} was never delivered", state.uid, state.text)),
                 // The stay was delivered. Only its last state can still be missing.
-                (Some(open), Some(_)) if open.uid == state.uid => {
-                    if state.shows(open) || informer.tainted.contains(key) {
+                (Some(last_delivered), Some(_)) if last_delivered.uid == state.uid => {
+                    if state.matches(last_delivered) || informer.tainted.contains(key) {
                         continue;
                     }
-                    let what = format!("v{} was delivered last, v{} is the final version", open.version, state.text);
-                    (LossKind::State, what)
+                    let description = format!("v{} was delivered last, v{} is the final version", last_delivered.version, state.text);
+                    (LossKind::State, description)
                 }
                 // The name belongs to another UID, or to no object: the end of the delivered stay is missing.
-                (Some(open), _) => {
-                    let what = format!(
+                (Some(last_delivered), _) => {
+                    let description = format!(
                         "the end of uid {} was never delivered, v{} was delivered last",
-                        open.uid, open.version
+                        last_delivered.uid, last_delivered.version
                     );
-                    (LossKind::Stay, what)
+                    (LossKind::Stay, description)
                 }
             };
-            losses.push(Loss { key, kind, at: state.at, what });
+            losses.push(Loss { key, kind, at: state.at, description });
         }
         // At its stop, the handler reported this number of undelivered events. They are not lost unnoticed.
         if losses.len() <= handler.undelivered {

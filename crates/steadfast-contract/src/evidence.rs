@@ -5,7 +5,7 @@ use crate::violation::Inconclusive;
 
 /// Returns the missing evidence, and how to record it.
 pub(crate) fn missing(case: &Case<'_>) -> Vec<Inconclusive> {
-    let of_all = |what: &str| Inconclusive { informer: None, what: what.to_owned() };
+    let of_all = |description: &str| Inconclusive { informer: None, description: description.to_owned() };
     if case.informers.is_empty() {
         return vec![of_all("the trace is empty: no informer was recorded")];
     }
@@ -29,7 +29,7 @@ pub(crate) fn missing(case: &Case<'_>) -> Vec<Inconclusive> {
     missing.extend(silent.map(|informer| {
         Inconclusive {
             informer: Some(informer.name.to_owned()),
-            what: "no content of its store and no delivery was recorded: neither a handler, nor a read, nor a snapshot"
+            description: "no content of its store and no delivery was recorded: neither a handler, nor a read, nor a snapshot"
                 .to_owned(),
         }
     }));
@@ -41,7 +41,7 @@ pub(crate) fn missing(case: &Case<'_>) -> Vec<Inconclusive> {
 
 /// Returns whether a trace contains nothing about an informer except its declaration.
 fn is_silent(case: &Case<'_>, informer: &Informer<'_>) -> bool {
-    let unread = informer.snapshots.is_empty() && informer.has_no_answers() && informer.waits.is_empty();
+    let unread = informer.snapshots.is_empty() && informer.has_no_reads() && informer.waits.is_empty();
     // Compared by address: two informers can have equal names in a malformed trace.
     unread && !case.handlers.iter().any(|handler| std::ptr::eq(case.informer_of(handler), informer))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Bounds for a trace. The defaults are the bounds of the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct Bounds {
     /// R2: time without a proof after which the informer requests a proof of freshness. The age of `Fresh` may be two
     /// periods.
     pub period: Duration,
@@ -19,7 +19,7 @@ pub struct Terms {
     pub audit: Option<Duration>,
 }
 
-impl Default for Terms {
+impl Default for Bounds {
     fn default() -> Self {
         Self {
             period: Duration::from_secs(60),

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::call::Call;
-use super::moment::Moment;
+use super::position::Position;
 use crate::clause::Clause;
-use crate::seen::{Key, Ref, StoreHeld};
+use crate::objects::{Key, Ref, StoreContent};
 use crate::trace::{Freshness, Outcome, Target};
 use crate::violation::Violation;
 
@@ -18,14 +18,14 @@ pub(crate) struct Informer<'a> {
     pub(crate) ordered: bool,
     /// True if the handlers filter objects by the scope, instead of the server.
     pub(crate) filtered: bool,
-    pub(crate) declared: Moment,
-    pub(crate) synced: Option<Moment>,
+    pub(crate) declared: Position,
+    pub(crate) synced: Option<Position>,
     pub(crate) relists: Vec<Relist<'a>>,
     /// Times at which the informer announced new epochs.
-    pub(crate) epochs: Vec<Moment>,
-    pub(crate) freshness: Vec<(Moment, &'a Freshness)>,
+    pub(crate) epochs: Vec<Position>,
+    pub(crate) freshness: Vec<(Position, &'a Freshness)>,
     /// Contents of the store as returned to readers and recorded at handler calls.
-    pub(super) answers: Vec<Answer<'a>>,
+    pub(super) reads: Vec<StoreRead<'a>>,
     pub(crate) snapshots: Vec<Snapshot<'a>>,
     pub(crate) waits: Vec<Wait<'a>>,
     /// Keys that the informer ever reported as undecodable.
@@ -38,23 +38,23 @@ pub(crate) struct Informer<'a> {
 /// A complete list that was compared with the store.
 #[derive(Debug)]
 pub(crate) struct Relist<'a> {
-    pub(crate) moment: Moment,
+    pub(crate) position: Position,
     pub(crate) from: Option<&'a str>,
     pub(crate) to: Option<&'a str>,
 }
 
 /// Content of the store for one key: from a read, a snapshot or the start of a handler call.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer<'a> {
-    pub(crate) moment: Moment,
+pub(crate) struct StoreRead<'a> {
+    pub(crate) position: Position,
     pub(crate) key: &'a Key,
-    pub(crate) held: Cow<'a, StoreHeld>,
+    pub(crate) content: Cow<'a, StoreContent>,
 }
 
 /// Content of the whole store at one time.
 #[derive(Debug)]
 pub(crate) struct Snapshot<'a> {
-    pub(crate) moment: Moment,
+    pub(crate) position: Position,
     pub(crate) objects: BTreeMap<&'a Key, &'a Ref>,
     pub(crate) tainted: BTreeSet<&'a Key>,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Snapshot<'a> {
 /// A finished wait.
 #[derive(Debug)]
 pub(crate) struct Wait<'a> {
-    pub(crate) moment: Moment,
+    pub(crate) position: Position,
     pub(crate) target: &'a Target,
     pub(crate) outcome: Outcome,
     pub(crate) store_version: Option<&'a str>,
@@ -74,12 +74,12 @@ pub(crate) struct Handler<'a> {
     pub(crate) name: &'a str,
     pub(crate) informer: usize,
     pub(crate) concurrency: usize,
-    pub(crate) registered: Moment,
-    pub(crate) removed: Option<Moment>,
-    pub(crate) synced: Option<Moment>,
+    pub(crate) registered: Position,
+    pub(crate) removed: Option<Position>,
+    pub(crate) synced: Option<Position>,
     pub(crate) calls: Vec<Call<'a>>,
     /// Skipped events.
-    pub(crate) skips: Vec<(Moment, &'a Ref)>,
+    pub(crate) skips: Vec<(Position, &'a Ref)>,
     pub(crate) depths: Vec<Depth>,
     pub(crate) undelivered: usize,
 }
@@ -87,10 +87,10 @@ pub(crate) struct Handler<'a> {
 /// Sample of a handler's queue.
 #[derive(Debug)]
 pub(crate) struct Depth {
-    pub(crate) moment: Moment,
+    pub(crate) position: Position,
     pub(crate) entries: usize,
-    pub(crate) live: usize,
-    pub(crate) owed: usize,
+    pub(crate) stored: usize,
+    pub(crate) undeleted: usize,
 }
 
 impl<'a> Informer<'a> {
@@ -100,13 +100,13 @@ impl<'a> Informer<'a> {
     }
 
     /// Returns whether the informer had reported by that time that it is stopped.
-    pub(crate) fn stopped_by(&self, moment: Moment) -> bool {
-        self.freshness.iter().any(|(said, state)| *said <= moment && **state == Freshness::Stopped)
+    pub(crate) fn stopped_by(&self, position: Position) -> bool {
+        self.freshness.iter().any(|(reported_at, state)| *reported_at <= position && **state == Freshness::Stopped)
     }
 
     /// Returns whether no read of the informer's store was recorded.
-    pub(crate) fn has_no_answers(&self) -> bool {
-        self.answers.is_empty()
+    pub(crate) fn has_no_reads(&self) -> bool {
+        self.reads.is_empty()
     }
 
     /// Returns a violation at this informer.
@@ -114,9 +114,9 @@ impl<'a> Informer<'a> {
         &self,
         clause: Clause,
         object: Option<&Key>,
-        moments: (Duration, Duration),
-        what: String,
+        times: (Duration, Duration),
+        description: String,
     ) -> Violation {
-        Violation { clause, informer: self.name.to_owned(), handler: None, object: object.cloned(), moments, what }
+        Violation { clause, informer: self.name.to_owned(), handler: None, object: object.cloned(), times, description }
     }
 }

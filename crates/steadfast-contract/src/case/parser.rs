@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use super::Case;
 use super::call::{Call, End, Knowledge};
-use super::moment::Moment;
-use super::observed::{Answer, Depth, Handler, Informer, Relist, Snapshot, Wait};
+use super::position::Position;
+use super::records::{StoreRead, Depth, Handler, Informer, Relist, Snapshot, Wait};
 use crate::history::History;
 use crate::scope::Scope;
-use crate::seen::{Key, Seen, StoreHeld};
-use crate::terms::Terms;
+use crate::objects::{Key, HandlerEvent, StoreContent};
+use crate::bounds::Bounds;
 use crate::trace::{Record, Trace};
 use crate::view::{Names, View};
 use crate::violation::Malformed;
 
 impl<'a> Case<'a> {
     /// Parses `trace`.
-    pub(crate) fn new(history: &'a History, trace: &'a Trace, terms: &'a Terms) -> Self {
-        Reader::new(history, terms).read(trace)
+    pub(crate) fn new(history: &'a History, trace: &'a Trace, bounds: &'a Bounds) -> Self {
+        Parser::new(history, bounds).read(trace)
     }
 }
 
 /// State of the parser.
-struct Reader<'a> {
+struct Parser<'a> {
     case: Case<'a>,
     names: Names<'a>,
     scopes: BTreeMap<&'a Scope, usize>,
@@ -35,14 +35,14 @@ struct Reader<'a> {
     /// Running calls: from handler and call number to the index among the handler's calls.
     running: BTreeMap<(usize, u64), usize>,
     quiet: Option<Duration>,
-    settled: Option<Moment>,
+    settled: Option<Position>,
 }
 
-impl<'a> Reader<'a> {
-    fn new(history: &'a History, terms: &'a Terms) -> Self {
+impl<'a> Parser<'a> {
+    fn new(history: &'a History, bounds: &'a Bounds) -> Self {
         let case = Case {
             history,
-            terms,
+            bounds,
             informers: Vec::new(),
             handlers: Vec::new(),
             settled: None,
@@ -64,23 +64,23 @@ impl<'a> Reader<'a> {
 
     fn read(mut self, trace: &'a Trace) -> Case<'a> {
         let mut before = Duration::ZERO;
-        for (position, entry) in trace.entries().iter().enumerate() {
+        for (index, entry) in trace.entries().iter().enumerate() {
             if entry.at < before {
                 // The trace is written under one lock, so that a step back means a broken recorder.
                 self.malformed(entry.at, format!("the trace goes back in time, from {before:.3?}"));
             }
             before = before.max(entry.at);
-            self.entry(Moment { at: entry.at, position }, &entry.record);
+            self.entry(Position { at: entry.at, index }, &entry.record);
         }
         self.case.settled = self.settled_by(before);
         self.case
     }
 
-    fn entry(&mut self, moment: Moment, record: &'a Record) {
+    fn entry(&mut self, position: Position, record: &'a Record) {
         match record {
-            Record::Informer { informer, scope, ordered } => self.declare(moment, informer, scope, *ordered),
+            Record::Informer { informer, scope, ordered } => self.declare(position, informer, scope, *ordered),
             Record::Registered { handler, informer, concurrency } => {
-                self.register(moment, handler, informer, *concurrency);
+                self.register(position, handler, informer, *concurrency);
             }
             Record::Fault { on, .. } => {
                 // A fault invalidates an earlier `Quiet` and an earlier `Settled`.
@@ -88,23 +88,23 @@ impl<'a> Reader<'a> {
                     (self.quiet, self.settled) = (None, None);
                 }
             }
-            Record::Quiet => (self.quiet, self.settled) = (Some(moment.at), None),
-            Record::Settled => self.settled = Some(moment),
+            Record::Quiet => (self.quiet, self.settled) = (Some(position.at), None),
+            Record::Settled => self.settled = Some(position),
             _ => match (record.informer_name(), record.handler_name()) {
                 (Some(name), _) => match self.informers.get(name) {
-                    Some(informer) => self.of_informer(moment, *informer, record),
-                    None => self.malformed(moment.at, format!("informer {name} was never declared")),
+                    Some(informer) => self.informer_record(position, *informer, record),
+                    None => self.malformed(position.at, format!("informer {name} was never declared")),
                 },
                 (None, Some(name)) => match self.handlers.get(name) {
-                    Some(handler) => self.of_handler(moment, *handler, record),
-                    None => self.malformed(moment.at, format!("handler {name} was never registered")),
+                    Some(handler) => self.handler_record(position, *handler, record),
+                    None => self.malformed(position.at, format!("handler {name} was never registered")),
                 },
                 (None, None) => {}
             },
         }
     }
 
-    fn declare(&mut self, moment: Moment, name: &'a str, scope: &'a Scope, ordered: bool) {
+    fn declare(&mut self, position: Position, name: &'a str, scope: &'a Scope, ordered: bool) {
         // Informers with equal scopes share a view, because a view has the size of the history.
         let view = match self.scopes.get(scope) {
             Some(view) => *view,
@@ -114,22 +114,22 @@ impl<'a> Reader<'a> {
                     self.scopes.insert(scope, self.case.views.len() - 1);
                     self.case.views.len() - 1
                 }
-                Err(error) => return self.malformed(moment.at, error.to_string()),
+                Err(error) => return self.malformed(position.at, error.to_string()),
             },
         };
         if self.informers.insert(name, self.case.informers.len()).is_some() {
-            self.malformed(moment.at, format!("informer {name} was declared twice"));
+            self.malformed(position.at, format!("informer {name} was declared twice"));
         }
         self.case.informers.push(Informer {
             name,
             ordered,
             filtered: false,
-            declared: moment,
+            declared: position,
             synced: None,
             relists: Vec::new(),
             epochs: Vec::new(),
             freshness: Vec::new(),
-            answers: Vec::new(),
+            reads: Vec::new(),
             snapshots: Vec::new(),
             waits: Vec::new(),
             ever_tainted: [].into(),
@@ -138,18 +138,18 @@ impl<'a> Reader<'a> {
         });
     }
 
-    fn register(&mut self, moment: Moment, name: &'a str, informer: &'a str, concurrency: usize) {
+    fn register(&mut self, position: Position, name: &'a str, informer: &'a str, concurrency: usize) {
         let Some(&informer) = self.informers.get(informer) else {
-            return self.malformed(moment.at, format!("informer {informer} was never declared"));
+            return self.malformed(position.at, format!("informer {informer} was never declared"));
         };
         if self.handlers.insert(name, self.case.handlers.len()).is_some() {
-            self.malformed(moment.at, format!("handler {name} was registered twice"));
+            self.malformed(position.at, format!("handler {name} was registered twice"));
         }
         self.case.handlers.push(Handler {
             name,
             informer,
             concurrency,
-            registered: moment,
+            registered: position,
             removed: None,
             synced: None,
             calls: Vec::new(),
@@ -159,93 +159,93 @@ impl<'a> Reader<'a> {
         });
     }
 
-    fn of_informer(&mut self, moment: Moment, index: usize, record: &'a Record) {
+    fn informer_record(&mut self, position: Position, index: usize, record: &'a Record) {
         let informer = &mut self.case.informers[index];
         match record {
             Record::Filtered { .. } => informer.filtered = true,
-            Record::InformerSynced { .. } => informer.synced = informer.synced.or(Some(moment)),
+            Record::InformerSynced { .. } => informer.synced = informer.synced.or(Some(position)),
             Record::Relisted { from, to, .. } => {
-                informer.relists.push(Relist { moment, from: from.as_deref(), to: to.as_deref() });
+                informer.relists.push(Relist { position, from: from.as_deref(), to: to.as_deref() });
             }
-            Record::Epoch { .. } => informer.epochs.push(moment),
+            Record::Epoch { .. } => informer.epochs.push(position),
             Record::Freshness { state, tainted, .. } => {
-                informer.freshness.push((moment, state));
+                informer.freshness.push((position, state));
                 informer.taint(tainted);
             }
-            Record::Read { key, answer, .. } => informer.answer(moment, key, answer),
+            Record::Read { key, content, .. } => informer.add_read(position, key, content),
             Record::Snapshot { objects, tainted, .. } => {
                 informer.taint(tainted);
                 let objects = objects.iter().map(|object| (&object.key, object)).collect();
-                informer.snapshots.push(Snapshot { moment, objects, tainted: tainted.iter().collect() });
+                informer.snapshots.push(Snapshot { position, objects, tainted: tainted.iter().collect() });
             }
             Record::WaitedFor { target, outcome, store_version, .. } => {
                 let store_version = store_version.as_deref();
-                informer.waits.push(Wait { moment, target, outcome: *outcome, store_version });
+                informer.waits.push(Wait { position, target, outcome: *outcome, store_version });
             }
             _ => {}
         }
     }
 
-    fn of_handler(&mut self, moment: Moment, index: usize, record: &'a Record) {
+    fn handler_record(&mut self, position: Position, index: usize, record: &'a Record) {
         let handler = &mut self.case.handlers[index];
         match record {
-            Record::Removed { .. } => handler.removed = Some(moment),
-            Record::Entered { call, event, retry, store, .. } => self.enter(moment, index, *call, event, *retry, store),
-            Record::Returned { call, .. } => self.end(moment, index, *call, false),
-            Record::Panicked { call, .. } => self.end(moment, index, *call, true),
+            Record::Removed { .. } => handler.removed = Some(position),
+            Record::Entered { call, event, retry, store, .. } => self.enter(position, index, *call, event, *retry, store),
+            Record::Returned { call, .. } => self.end(position, index, *call, false),
+            Record::Panicked { call, .. } => self.end(position, index, *call, true),
             Record::Skipped { object, .. } => {
                 let last_call = self.knowledge.get(&(index, &object.key)).and_then(|knowledge| knowledge.last_call);
                 // A skip ends the attempts of the last call of this name.
                 if let Some(last_call) = last_call {
-                    handler.calls[last_call].skipped = Some(moment);
+                    handler.calls[last_call].skipped = Some(position);
                 }
-                handler.skips.push((moment, object));
+                handler.skips.push((position, object));
             }
-            Record::RegistrationSynced { .. } => handler.synced = handler.synced.or(Some(moment)),
-            Record::QueueDepth { entries, live, owed, .. } => {
-                handler.depths.push(Depth { moment, entries: *entries, live: *live, owed: *owed });
+            Record::RegistrationSynced { .. } => handler.synced = handler.synced.or(Some(position)),
+            Record::QueueDepth { entries, stored, undeleted, .. } => {
+                handler.depths.push(Depth { position, entries: *entries, stored: *stored, undeleted: *undeleted });
             }
             Record::Undelivered { count, .. } => handler.undelivered += count,
             _ => {}
         }
     }
 
-    fn enter(&mut self, entered: Moment, index: usize, number: u64, seen: &'a Seen, retry: u32, store: &'a StoreHeld) {
+    fn enter(&mut self, entered: Position, index: usize, number: u64, event: &'a HandlerEvent, retry: u32, store: &'a StoreContent) {
         let known_by = self.case.known_by(entered.at);
         let handler = &mut self.case.handlers[index];
         let informer = &mut self.case.informers[handler.informer];
-        let line = self.case.views[informer.view].line(seen.key());
-        let knowledge = self.knowledge.entry((index, seen.key())).or_default();
+        let timeline = self.case.views[informer.view].timeline(event.key());
+        let knowledge = self.knowledge.entry((index, event.key())).or_default();
 
         // A call counts as a retry only if it repeats the event of the previous call.
         let previous = knowledge.last_call.map(|previous| &handler.calls[previous]);
-        let again = retry > 0 && previous.is_some_and(|previous| previous.seen == seen);
+        let is_retry = retry > 0 && previous.is_some_and(|previous| previous.event == event);
         // A retry has the position of its first attempt, and does not change the handler's knowledge.
-        let (open, place, exit) = if let Some(previous) = previous.filter(|_| again) {
-            (previous.open.clone(), previous.place, previous.exit)
+        let (last_delivered, place, exit) = if let Some(previous) = previous.filter(|_| is_retry) {
+            (previous.last_delivered.clone(), previous.place, previous.exit)
         } else {
-            let open = knowledge.open.clone();
-            let (place, exit) = knowledge.learn(line, seen, informer.ordered, entered.at, known_by);
-            (open, place, exit)
+            let last_delivered = knowledge.last_delivered.clone();
+            let (place, exit) = knowledge.process(timeline, event, informer.ordered, entered.at, known_by);
+            (last_delivered, place, exit)
         };
         let previous = knowledge.last_call.replace(handler.calls.len());
         if let Some(previous) = previous {
             handler.calls[previous].next = Some(handler.calls.len());
         }
         // The content of the store at the start of a call is a read like any other.
-        informer.answer(entered, seen.key(), store);
+        informer.add_read(entered, event.key(), store);
         let twice = self.running.insert((index, number), handler.calls.len()).is_some();
         handler.calls.push(Call {
             entered,
-            seen,
+            event,
             retry,
             store,
             end: None,
-            open,
+            last_delivered,
             previous,
             next: None,
             skipped: None,
-            again,
+            is_retry,
             place,
             exit,
         });
@@ -254,16 +254,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn end(&mut self, moment: Moment, index: usize, number: u64, panicked: bool) {
+    fn end(&mut self, position: Position, index: usize, number: u64, panicked: bool) {
         match self.running.remove(&(index, number)) {
-            Some(call) => self.case.handlers[index].calls[call].end = Some(End { moment, panicked }),
-            None => self.malformed(moment.at, format!("call {number} ended without having been entered")),
+            Some(call) => self.case.handlers[index].calls[call].end = Some(End { position, panicked }),
+            None => self.malformed(position.at, format!("call {number} ended without having been entered")),
         }
     }
 
     /// Returns the time by which a trace that ends at `end` must have converged.
-    fn settled_by(&self, end: Duration) -> Option<Moment> {
-        let Terms { slack, convergence, audit, .. } = *self.case.terms;
+    fn settled_by(&self, end: Duration) -> Option<Position> {
+        let Bounds { slack, convergence, audit, .. } = *self.case.bounds;
         let changed = self.case.history.changes().last().map_or(Duration::ZERO, |change| change.at);
         let restored = self.case.history.restores().last().map_or(Duration::ZERO, |restore| restore.at);
         let still = changed.max(restored);
@@ -272,12 +272,12 @@ impl<'a> Reader<'a> {
         // A settled record before the last change does not cover that change.
         let recorded = self.settled.filter(|settled| settled.at + slack >= still);
         // The deadline is computed instead of recorded, so all entries with the same time precede the deadline.
-        let in_time = Moment { at: in_time, position: usize::MAX };
+        let in_time = Position { at: in_time, index: usize::MAX };
         recorded.or_else(|| Some(in_time).filter(|in_time| in_time.at <= end))
     }
 
-    fn malformed(&mut self, at: Duration, what: String) {
-        self.case.malformed.push(Malformed { at, what });
+    fn malformed(&mut self, at: Duration, description: String) {
+        self.case.malformed.push(Malformed { at, description });
     }
 }
 
@@ -287,12 +287,12 @@ impl<'a> Informer<'a> {
         self.ever_tainted.extend(keys);
     }
 
-    fn answer(&mut self, moment: Moment, key: &'a Key, held: &'a StoreHeld) {
-        if let StoreHeld::Unknown { .. } = held {
+    fn add_read(&mut self, position: Position, key: &'a Key, content: &'a StoreContent) {
+        if let StoreContent::Undecodable { .. } = content {
             self.ever_tainted.insert(key);
         }
-        if *held != StoreHeld::NotAsked {
-            self.answers.push(Answer { moment, key, held: Cow::Borrowed(held) });
+        if *content != StoreContent::NotRead {
+            self.reads.push(StoreRead { position, key, content: Cow::Borrowed(content) });
         }
     }
 }
@@ -304,11 +304,11 @@ fn contradictions(history: &History) -> Vec<Malformed> {
         let [before, after] = pair else { continue };
         // Versions increase within an epoch only. The pair of epoch and version orders the whole history.
         if (after.epoch, after.version) < (before.epoch, before.version) {
-            let what = format!("the history goes back from version {} to {}", before.version, after.version);
-            malformed.push(Malformed { at: after.at, what });
+            let description = format!("the history goes back from version {} to {}", before.version, after.version);
+            malformed.push(Malformed { at: after.at, description });
         }
         if after.at < before.at {
-            malformed.push(Malformed { at: after.at, what: "the history goes back in time".to_owned() });
+            malformed.push(Malformed { at: after.at, description: "the history goes back in time".to_owned() });
         }
     }
     malformed

@@ -9,7 +9,7 @@ use steadfast_core::queue::DeliveryQueue;
 use steadfast_core::reflector::{Record, Verdict};
 use steadfast_core::time::Instant;
 
-use super::reading::{MAX_OBJECT_BYTES, wanted};
+use super::decoding::{MAX_OBJECT_BYTES, wanted};
 use super::reflector::watching;
 use super::store::{WATCHED, filled};
 use crate::meter::Meter;
@@ -24,8 +24,8 @@ pub(super) fn event(meter: &mut Meter, encoding: Encoding, count: usize) {
     let (mut reflector, watch) = watching();
     let wanted = wanted();
     // Load each pod of the sample once: an event then updates a cached object.
-    let beforehand = sample::pods();
-    for (turn, chunk) in sample::events(encoding, beforehand + count).into_iter().enumerate() {
+    let warmup = sample::pods();
+    for (turn, chunk) in sample::events(encoding, warmup + count).into_iter().enumerate() {
         let handle = || {
             framer.feed(chunk);
             let Some(Line::Whole(line)) = framer.next() else { return None };
@@ -50,7 +50,7 @@ pub(super) fn event(meter: &mut Meter, encoding: Encoding, count: usize) {
             queue.done(&delivery.key);
             Some(delivery.event.name())
         };
-        if turn < beforehand {
+        if turn < warmup {
             assert_eq!(handle(), Some("Added"));
         } else {
             assert_eq!(meter.count(handle), Some("Updated"));

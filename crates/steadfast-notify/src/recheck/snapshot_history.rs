@@ -15,15 +15,15 @@ const INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 const MAX_STATES: usize = 128;
 
 /// States of all looked-up resources of a rule, by age.
-pub(super) struct Trail<T = Arc<Lookups>>(VecDeque<(Timestamp, T)>);
+pub(super) struct SnapshotHistory<T = Arc<Lookups>>(VecDeque<(Timestamp, T)>);
 
-impl<T> Default for Trail<T> {
+impl<T> Default for SnapshotHistory<T> {
     fn default() -> Self {
         Self(VecDeque::new())
     }
 }
 
-impl<T> Trail<T> {
+impl<T> SnapshotHistory<T> {
     /// Returns the newest state.
     pub(super) fn last(&self) -> Option<&T> {
         self.0.back().map(|(_, state)| state)
@@ -74,26 +74,26 @@ mod tests {
 
     #[test]
     fn state_before_the_settled_instant_is_taken() {
-        let mut trail = Trail::default();
+        let mut history = SnapshotHistory::default();
         for second in 0..10 {
-            trail.push(at(second), second, None);
-            trail.push(at(second), 100, None);
+            history.push(at(second), second, None);
+            history.push(at(second), 100, None);
         }
-        trail.push(at(10), 10, Some(at(3)));
-        assert_eq!(trail.0.len(), 8);
-        assert_eq!(trail.take(at(6)), Some(6));
-        assert_eq!(trail.take(at(6)), None);
-        trail.push(at(20), 20, None);
-        assert_eq!(trail.take(at(6)), Some(20), "no older state is known");
+        history.push(at(10), 10, Some(at(3)));
+        assert_eq!(history.0.len(), 8);
+        assert_eq!(history.take(at(6)), Some(6));
+        assert_eq!(history.take(at(6)), None);
+        history.push(at(20), 20, None);
+        assert_eq!(history.take(at(6)), Some(20), "no older state is known");
     }
 
     #[test]
     fn number_of_states_is_bounded() {
-        let mut trail = Trail::default();
+        let mut history = SnapshotHistory::default();
         for second in 0..10_000 {
-            trail.push(at(second), second, None);
+            history.push(at(second), second, None);
         }
-        assert!(trail.0.len() <= MAX_STATES);
-        assert_eq!(trail.take(at(0)), Some(0), "the first state stays");
+        assert!(history.0.len() <= MAX_STATES);
+        assert_eq!(history.take(at(0)), Some(0), "the first state stays");
     }
 }

@@ -71,18 +71,18 @@ impl fmt::Display for Ref {
 /// `metadata.managedFields` and `metadata.resourceVersion`. It also ignores the order of keys.
 pub fn digest(object: &Value) -> u64 {
     let mut hash = Fnv::new();
-    hash.value(object, Place::Root);
+    hash.value(object, DigestPosition::Root);
     hash.0
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum DigestPosition {
     Root,
     Metadata,
     Elsewhere,
 }
 
-impl Place {
+impl DigestPosition {
     fn leaves_out(self, key: &str) -> bool {
         match self {
             Self::Root => matches!(key, "apiVersion" | "kind"),
@@ -106,7 +106,7 @@ impl Fnv {
         }
     }
 
-    fn value(&mut self, value: &Value, place: Place) {
+    fn value(&mut self, value: &Value, place: DigestPosition) {
         match value {
             Value::Object(map) => {
                 let mut entries: Vec<_> = map.iter().filter(|(key, _)| !place.leaves_out(key)).collect();
@@ -116,15 +116,15 @@ impl Fnv {
                 for (key, value) in entries {
                     self.bytes(key.as_bytes());
                     self.bytes(b":");
-                    let inside = place == Place::Root && key == "metadata";
-                    self.value(value, if inside { Place::Metadata } else { Place::Elsewhere });
+                    let inside = place == DigestPosition::Root && key == "metadata";
+                    self.value(value, if inside { DigestPosition::Metadata } else { DigestPosition::Elsewhere });
                 }
                 self.bytes(b"}");
             }
             Value::Array(values) => {
                 self.bytes(b"[");
                 for value in values {
-                    self.value(value, Place::Elsewhere);
+                    self.value(value, DigestPosition::Elsewhere);
                     self.bytes(b",");
                 }
                 self.bytes(b"]");
@@ -157,7 +157,7 @@ pub enum Reason {
 
 /// Event of a handler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Seen {
+pub enum HandlerEvent {
     /// Start of a stay.
     Added {
         /// Delivered object.
@@ -190,7 +190,7 @@ pub enum Seen {
     },
 }
 
-impl Seen {
+impl HandlerEvent {
     /// Returns the object of this event: the new state, or the last state of a deletion.
     pub fn object(&self) -> &Ref {
         match self {
@@ -206,7 +206,7 @@ impl Seen {
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for HandlerEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Added { object, initial } => {
@@ -231,32 +231,35 @@ impl fmt::Display for Seen {
 
 /// Content of a store for one key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum StoreHeld {
+pub enum StoreContent {
     /// No object.
     Absent,
     /// An object in this state.
-    Held {
+    #[serde(rename = "Held")]
+    Present {
         /// UID of the object.
         uid: String,
         /// Version of the state.
         version: String,
     },
     /// An object whose newest state did not decode.
-    Unknown {
+    #[serde(rename = "Unknown")]
+    Undecodable {
         /// Version of the undecodable state.
         version: String,
     },
     /// The recorder did not read the store.
-    NotAsked,
+    #[serde(rename = "NotAsked")]
+    NotRead,
 }
 
-impl fmt::Display for StoreHeld {
+impl fmt::Display for StoreContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent => f.write_str("nothing"),
-            Self::Held { uid, version } => write!(f, "uid {uid} v{version}"),
-            Self::Unknown { version } => write!(f, "an undecodable object at v{version}"),
-            Self::NotAsked => f.write_str("an unread object"),
+            Self::Present { uid, version } => write!(f, "uid {uid} v{version}"),
+            Self::Undecodable { version } => write!(f, "an undecodable object at v{version}"),
+            Self::NotRead => f.write_str("an unread object"),
         }
     }
 }

@@ -1,0 +1,75 @@
+//! Counts of deliveries per handler.
+
+use std::collections::BTreeSet;
+
+use crate::case::{Call, Case, Handler};
+use crate::objects::{Certainty, HandlerEvent};
+use crate::verdict::{HandlerCounts, Verdict};
+use crate::view::TimelinePosition;
+
+pub(crate) fn verdict(case: &Case<'_>) -> Verdict {
+    let handlers = case.handlers.iter().map(|handler| (handler.name.to_owned(), counts_of(case, handler)));
+    Verdict { settled: case.settled.is_some(), handlers: handlers.collect() }
+}
+
+fn counts_of(case: &Case<'_>, handler: &Handler<'_>) -> HandlerCounts {
+    let informer = case.informer_of(handler);
+    let in_time = |at| at > handler.registered.at && handler.removed.is_none_or(|removed| at <= removed.at);
+    let mut counts = HandlerCounts { calls: handler.calls.len(), skipped: handler.skips.len(), ..HandlerCounts::default() };
+    counts.changes = case.view(informer).visible.iter().filter(|change| in_time(change.at)).count();
+    counts.lost = case.losses(handler).len();
+    let mut delivered = BTreeSet::new();
+    for call in &handler.calls {
+        if call.is_retry {
+            counts.retries += 1;
+            continue;
+        }
+        let timeline = case.timeline(informer, call.key());
+        if let Some(state) =
+            change(call).filter(|index| in_time(timeline.states[*index].at) && !timeline.states[*index].restored)
+        {
+            delivered.insert((call.key(), state));
+        }
+        match repetition(call) {
+            Some(Repetition::Same) => counts.repeated += 1,
+            Some(Repetition::Older) => counts.out_of_order += 1,
+            None => {}
+        }
+        match call.event {
+            HandlerEvent::Added { initial: true, .. } => counts.initial += 1,
+            HandlerEvent::Deleted { certainty: Certainty::Inferred, .. } => counts.inferred += 1,
+            _ => {}
+        }
+    }
+    counts.seen = delivered.len();
+    counts.coalesced = counts.changes.saturating_sub(counts.seen + counts.lost);
+    counts
+}
+
+/// Returns the change of the history that a call delivers.
+fn change(call: &Call<'_>) -> Option<usize> {
+    match (call.event, call.place) {
+        (HandlerEvent::Deleted { .. }, _) => call.exit,
+        (HandlerEvent::Added { .. } | HandlerEvent::Updated { .. }, TimelinePosition::At(index)) => Some(index),
+        _ => None,
+    }
+}
+
+enum Repetition {
+    Same,
+    Older,
+}
+
+fn repetition(call: &Call<'_>) -> Option<Repetition> {
+    let object = call.event.object();
+    let last = call.last_delivered.as_ref().filter(|last_delivered| last_delivered.uid == object.uid);
+    match (call.event, call.place, last) {
+        // The object was deleted before, or never added.
+        (HandlerEvent::Deleted { .. }, _, None) => Some(Repetition::Same),
+        (HandlerEvent::Resynced { .. } | HandlerEvent::Deleted { .. }, ..) => None,
+        (_, TimelinePosition::Before(_), Some(last_delivered)) if last_delivered.version == object.version => Some(Repetition::Same),
+        (_, TimelinePosition::At(now), Some(last_delivered)) if last_delivered.index == Some(now) => Some(Repetition::Same),
+        (_, TimelinePosition::Before(_), _) => Some(Repetition::Older),
+        _ => None,
+    }
+}
