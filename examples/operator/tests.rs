@@ -200,7 +200,8 @@ fn role_allows_exactly_the_sent_requests() -> Ended {
     let rbac = MANIFESTS[1].1;
     assert_eq!(missing_and_unused_rights(rbac, requested)?, (vec![], vec![]));
 
-    let (missing, unused) = missing_and_unused_rights(&rbac.replace("[create, delete]", "[create, update]"), requested)?;
+    let (missing, unused) =
+        missing_and_unused_rights(&rbac.replace("[create, delete]", "[create, update]"), requested)?;
     assert!(missing.iter().all(|request| request.contains("\"delete\"")) && !missing.is_empty(), "{missing:#?}");
     assert_eq!(unused, ["update configmaps."]);
     // The lease is in the operator's own namespace, so no right in other namespaces is needed.

@@ -179,8 +179,12 @@ mod tests {
         assert_eq!(server_or_error(GOOD, Some("prod")), "https://example.test:6443/");
         let unknown = server_or_error(GOOD, Some("nope"));
         assert_eq!(unknown, "x.yaml cannot be used: there is no context \"nope\"; it has prod, test");
-        assert!(server_or_error(GOOD, None).contains("no context is current; it has prod, test; choose one with --context"));
-        assert!(server_or_error(GOOD, Some("test")).contains("the cluster \"d\" of the context \"test\" does not exist"));
+        assert!(
+            server_or_error(GOOD, None).contains("no context is current; it has prod, test; choose one with --context")
+        );
+        assert!(
+            server_or_error(GOOD, Some("test")).contains("the cluster \"d\" of the context \"test\" does not exist")
+        );
     }
 
     #[test]

@@ -104,7 +104,11 @@ pub(crate) fn serve(
     listener.set_nonblocking(true).map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;
     let heartbeat = Heartbeat::start(supervisor);
-    let shown = EndpointState { status_source: Arc::new(status_source), heartbeat, rendering: Arc::new(Semaphore::new(MAX_RENDERING)) };
+    let shown = EndpointState {
+        status_source: Arc::new(status_source),
+        heartbeat,
+        rendering: Arc::new(Semaphore::new(MAX_RENDERING)),
+    };
     let (shown, supervisor) = (Arc::new(shown), supervisor.clone());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -17,7 +17,7 @@ use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
-use steadfast_contract::{Certainty, History, Key, Reason, Record, Ref, Scope, HandlerEvent, StoreContent, check};
+use steadfast_contract::{Certainty, HandlerEvent, History, Key, Reason, Record, Ref, Scope, StoreContent, check};
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::reference::Reference;
 use steadfast_testing::{Recorder, WorldError, config_map};

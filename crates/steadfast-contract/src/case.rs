@@ -3,9 +3,9 @@
 
 mod call;
 mod losses;
+mod parser;
 mod position;
 mod records;
-mod parser;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use std::time::Duration;
 pub(crate) use call::Call;
 pub(crate) use losses::LossKind;
 pub(crate) use position::Position;
-pub(crate) use records::{StoreRead, Depth, Handler, Informer, Snapshot, Wait};
+pub(crate) use records::{Depth, Handler, Informer, Snapshot, StoreRead, Wait};
 
+use crate::bounds::Bounds;
 use crate::clause::Clause;
 use crate::history::History;
 use crate::objects::{Key, StoreContent};
-use crate::bounds::Bounds;
 use crate::view::{Timeline, View};
 use crate::violation::{Malformed, Violation};
 
@@ -59,7 +59,11 @@ impl<'a> Case<'a> {
             // A snapshot is complete: each name of the history that it lacks was absent at that time.
             let absent = |key: &&Key| !objects.contains_key(key) && !tainted.contains(key);
             let names = self.view(informer).timelines.keys().filter(absent);
-            reads.extend(names.map(|key| StoreRead { position: *position, key, content: Cow::Owned(StoreContent::Absent) }));
+            reads.extend(names.map(|key| StoreRead {
+                position: *position,
+                key,
+                content: Cow::Owned(StoreContent::Absent),
+            }));
         }
         // The sort is stable and interleaves snapshots with single reads.
         reads.sort_by_key(|read| read.position);
@@ -174,7 +178,13 @@ impl<'a> Case<'a> {
     }
 
     /// Returns a violation at a call, from the previous delivery of the object to this call.
-    pub(crate) fn at_call(&self, clause: Clause, handler: &Handler<'a>, call: &Call<'a>, description: String) -> Violation {
+    pub(crate) fn at_call(
+        &self,
+        clause: Clause,
+        handler: &Handler<'a>,
+        call: &Call<'a>,
+        description: String,
+    ) -> Violation {
         let since = call.last_delivered.as_ref().map_or(handler.registered.at, |last_delivered| last_delivered.at);
         self.at_handler(clause, handler, Some(call.event.key()), (since, call.entered.at), description)
     }

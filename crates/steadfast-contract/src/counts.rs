@@ -15,7 +15,8 @@ pub(crate) fn verdict(case: &Case<'_>) -> Verdict {
 fn counts_of(case: &Case<'_>, handler: &Handler<'_>) -> HandlerCounts {
     let informer = case.informer_of(handler);
     let in_time = |at| at > handler.registered.at && handler.removed.is_none_or(|removed| at <= removed.at);
-    let mut counts = HandlerCounts { calls: handler.calls.len(), skipped: handler.skips.len(), ..HandlerCounts::default() };
+    let mut counts =
+        HandlerCounts { calls: handler.calls.len(), skipped: handler.skips.len(), ..HandlerCounts::default() };
     counts.changes = case.view(informer).visible.iter().filter(|change| in_time(change.at)).count();
     counts.lost = case.losses(handler).len();
     let mut delivered = BTreeSet::new();
@@ -67,8 +68,12 @@ fn repetition(call: &Call<'_>) -> Option<Repetition> {
         // The object was deleted before, or never added.
         (HandlerEvent::Deleted { .. }, _, None) => Some(Repetition::Same),
         (HandlerEvent::Resynced { .. } | HandlerEvent::Deleted { .. }, ..) => None,
-        (_, TimelinePosition::Before(_), Some(last_delivered)) if last_delivered.version == object.version => Some(Repetition::Same),
-        (_, TimelinePosition::At(now), Some(last_delivered)) if last_delivered.index == Some(now) => Some(Repetition::Same),
+        (_, TimelinePosition::Before(_), Some(last_delivered)) if last_delivered.version == object.version => {
+            Some(Repetition::Same)
+        }
+        (_, TimelinePosition::At(now), Some(last_delivered)) if last_delivered.index == Some(now) => {
+            Some(Repetition::Same)
+        }
         (_, TimelinePosition::Before(_), _) => Some(Repetition::Older),
         _ => None,
     }

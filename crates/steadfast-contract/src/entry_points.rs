@@ -1,11 +1,11 @@
 //! Entry points of the checker.
 
+use crate::bounds::Bounds;
 use crate::case::Case;
 use crate::clauses;
+use crate::counts;
 use crate::evidence;
 use crate::history::History;
-use crate::counts;
-use crate::bounds::Bounds;
 use crate::trace::Trace;
 use crate::verdict::{Report, Verdict};
 use crate::violation::Violations;

@@ -29,8 +29,9 @@ pub(crate) fn missing(case: &Case<'_>) -> Vec<Inconclusive> {
     missing.extend(silent.map(|informer| {
         Inconclusive {
             informer: Some(informer.name.to_owned()),
-            description: "no content of its store and no delivery was recorded: neither a handler, nor a read, nor a snapshot"
-                .to_owned(),
+            description:
+                "no content of its store and no delivery was recorded: neither a handler, nor a read, nor a snapshot"
+                    .to_owned(),
         }
     }));
     if running.count() == 0 {

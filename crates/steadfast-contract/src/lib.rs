@@ -60,32 +60,32 @@
 //! assert!(error.of(Clause::C1).next().is_some());
 //! ```
 
+mod bounds;
 mod case;
 mod clause;
 mod clauses;
+mod counts;
+mod entry_points;
 mod evidence;
 mod history;
-mod entry_points;
 mod nanos;
-mod scope;
 mod objects;
+mod scope;
 mod selector;
-mod counts;
-mod bounds;
 mod trace;
 mod verdict;
 mod view;
 mod violation;
 
-pub use clause::Clause;
-pub use history::{Change, History, Restore};
-pub use entry_points::{check, report};
-pub use scope::Scope;
-pub use objects::{Certainty, Key, Reason, Ref, HandlerEvent, StoreContent, digest};
-pub use selector::SelectorError;
 pub use bounds::Bounds;
+pub use clause::Clause;
+pub use entry_points::{check, report};
+pub use history::{Change, History, Restore};
+pub use objects::{Certainty, HandlerEvent, Key, Reason, Ref, StoreContent, digest};
+pub use scope::Scope;
+pub use selector::SelectorError;
 pub use trace::{Entry, Freshness, Outcome, Record, Target, Trace};
-pub use verdict::{Report, HandlerCounts, Verdict};
+pub use verdict::{HandlerCounts, Report, Verdict};
 pub use violation::{Inconclusive, Malformed, Violation, Violations};
 
 /// The contract page for users. The attribute runs its example as a test.

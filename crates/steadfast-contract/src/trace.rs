@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::objects::{HandlerEvent, Key, Ref, StoreContent};
 use crate::scope::Scope;
-use crate::objects::{Key, Ref, HandlerEvent, StoreContent};
 
 /// Freshness of a store, as reported by the program under test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

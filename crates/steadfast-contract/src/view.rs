@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::history::{Change, History};
-use crate::scope::{Filter, Leaving};
 use crate::objects::{Key, Ref, StoreContent, digest};
+use crate::scope::{Filter, Leaving};
 
 /// A state of a name, from its change until the next one.
 #[derive(Clone, Debug)]
@@ -136,14 +136,21 @@ impl<'h> Timeline<'h> {
     /// Two epochs can contain the same version. The state with the delivered content then takes precedence.
     pub(crate) fn find(&self, delivered: &Ref, from: usize, latest: Duration) -> TimelinePosition {
         match self.search(from, latest, |state| state.matches(delivered), true) {
-            TimelinePosition::Never => self.search(from, latest, |state| state.is(&delivered.uid, &delivered.version), true),
+            TimelinePosition::Never => {
+                self.search(from, latest, |state| state.is(&delivered.uid, &delivered.version), true)
+            }
             place => place,
         }
     }
 
     /// Returns the position of a store's content relative to the index `from`. The content must not be newer than
     /// `latest`. `None` if the content was not read.
-    pub(crate) fn find_content(&self, content: &StoreContent, from: usize, latest: Duration) -> Option<TimelinePosition> {
+    pub(crate) fn find_content(
+        &self,
+        content: &StoreContent,
+        from: usize,
+        latest: Duration,
+    ) -> Option<TimelinePosition> {
         Some(match content {
             StoreContent::NotRead => return None,
             StoreContent::Absent => self.search(from, latest, |state| state.stay.is_none(), false),
@@ -163,7 +170,13 @@ impl<'h> Timeline<'h> {
         self.states.partition_point(|state| state.at <= at).saturating_sub(1)
     }
 
-    fn search(&self, from: usize, latest: Duration, wanted: impl Fn(&State<'_>) -> bool, inside: bool) -> TimelinePosition {
+    fn search(
+        &self,
+        from: usize,
+        latest: Duration,
+        wanted: impl Fn(&State<'_>) -> bool,
+        inside: bool,
+    ) -> TimelinePosition {
         let known = |state: &State<'_>| state.at <= latest && wanted(state);
         let fits = |state: &State<'_>| known(state) && (!inside || state.stay.is_some());
         let from = from.min(self.states.len());
@@ -219,7 +232,12 @@ impl<'h> View<'h> {
             timelines.insert(key.clone(), timeline);
         }
         visible.sort_by_key(|change| (change.epoch, change.version));
-        Self { timelines, visible, leaving: filter.leaving(), nothing: Timeline::new(vec![State::nothing()], |_| false) }
+        Self {
+            timelines,
+            visible,
+            leaving: filter.leaving(),
+            nothing: Timeline::new(vec![State::nothing()], |_| false),
+        }
     }
 
     /// Returns the timeline of `key`; an empty one if the history does not contain the key.

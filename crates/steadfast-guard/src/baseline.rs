@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::figures::{Figures, Machine, GuardError};
+use crate::figures::{Figures, GuardError, Machine};
 
 /// Tolerated increase of instructions on an equal machine, as a fraction.
 ///

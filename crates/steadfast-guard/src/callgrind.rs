@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::figures::{Figures, StageReport, GuardError};
+use crate::figures::{Figures, GuardError, StageReport};
 
 /// Pattern of the counted function's name, in mangled form too.
 const COUNTED: &str = "*steadfast_guard_counted*";

@@ -20,7 +20,7 @@ mod table;
 use std::process::ExitCode;
 
 use crate::baseline::{Baseline, Verdict};
-use crate::figures::{Machine, GuardError};
+use crate::figures::{GuardError, Machine};
 
 const USAGE: &str = "usage: steadfast-guard [check | renew | stage NAME]";
 

@@ -1,10 +1,10 @@
 //! Measured stages, by name.
 
-mod queue;
 mod decoding;
+mod event_path;
+mod queue;
 mod reflector;
 mod store;
-mod event_path;
 
 use steadfast_core::decode::Encoding::{Json, Protobuf};
 

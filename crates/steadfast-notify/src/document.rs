@@ -81,7 +81,12 @@ impl Document {
 
     /// Creates a problem with the value at `path`.
     pub(crate) fn problem(&self, path: &str, description: impl Into<String>, remedy: impl Into<String>) -> Problem {
-        Problem { file: self.file.clone(), place: self.value(path), description: description.into(), remedy: remedy.into() }
+        Problem {
+            file: self.file.clone(),
+            place: self.value(path),
+            description: description.into(),
+            remedy: remedy.into(),
+        }
     }
 
     /// Creates a problem with the character at `offset` of the text at `path`.

@@ -265,7 +265,9 @@ impl EndpointSource {
                     None => "a number".to_owned(),
                 };
                 let description = format!("it has the ports {}, and none is {wanted}", listed());
-                Err(format!("{description}; `port` takes the name, or the number at the endpoints (the Service's targetPort)"))
+                Err(format!(
+                    "{description}; `port` takes the name, or the number at the endpoints (the Service's targetPort)"
+                ))
             }
             (1, _) if is_portless => Ok(vec![None]),
             (1, _) => Ok(found.into_iter().map(Some).collect()),

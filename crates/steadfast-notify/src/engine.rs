@@ -19,7 +19,7 @@ use crate::lookups::Lookups;
 use crate::message::Message;
 use crate::offload::offload;
 use crate::plan::Plan;
-use crate::projections::{Hash, Comparison, Projections};
+use crate::projections::{Comparison, Hash, Projections};
 use crate::replication::Replication;
 use crate::rule::{CompiledRule, Verdict};
 use crate::sink::Stream;
@@ -196,10 +196,15 @@ impl Engine {
         for rule in &plan.rules {
             let known = before.remove(&rule.config.name);
             // The history survives a reload, so that unchanged results are not sent again.
-            let (sent, turns) = known.map(|active_rule| (active_rule.sent.clone(), active_rule.object_locks.clone())).unwrap_or_default();
+            let (sent, turns) = known
+                .map(|active_rule| (active_rule.sent.clone(), active_rule.object_locks.clone()))
+                .unwrap_or_default();
             // A sink that is added again later starts without history.
             sent.lock().retain(|sink, _| rule.config.to.contains(sink));
-            rules.insert(rule.config.name.clone(), Arc::new(ActiveRule { rule: rule.clone(), sent, object_locks: turns }));
+            rules.insert(
+                rule.config.name.clone(),
+                Arc::new(ActiveRule { rule: rule.clone(), sent, object_locks: turns }),
+            );
         }
     }
 
@@ -280,7 +285,11 @@ impl Engine {
         };
         // Rules with time or lookups are evaluated by handlers and by the recheck task. The lock orders both per
         // object.
-        let _turn = if active_rule.rule.depends_on_context() { Some(active_rule.object_locks.take(sink, key).await) } else { None };
+        let _turn = if active_rule.rule.depends_on_context() {
+            Some(active_rule.object_locks.take(sink, key).await)
+        } else {
+            None
+        };
         let Some(change) = change() else {
             settled();
             return Ok(());
@@ -346,7 +355,12 @@ impl Engine {
     }
 
     /// Restores the last sent results of an earlier run. `None` if the rule did not fire.
-    pub(crate) fn restore_results(&self, rule: &str, sink: &str, sent: impl IntoIterator<Item = (Subject, Option<Hash>)>) {
+    pub(crate) fn restore_results(
+        &self,
+        rule: &str,
+        sink: &str,
+        sent: impl IntoIterator<Item = (Subject, Option<Hash>)>,
+    ) {
         let active_rule = self.shared.rules.lock().get(rule).cloned();
         if let Some(active_rule) = active_rule {
             let mut known = active_rule.sent.lock();
@@ -359,7 +373,9 @@ impl Engine {
     pub(crate) fn clear_results(&self, rule: &str, sink: &str) {
         let active_rule = self.shared.rules.lock().get(rule).cloned();
         // The map is dropped after both locks are released: dropping many projections takes time.
-        if let Some(known) = active_rule.and_then(|active_rule| active_rule.sent.lock().get_mut(sink).map(std::mem::take)) {
+        if let Some(known) =
+            active_rule.and_then(|active_rule| active_rule.sent.lock().get_mut(sink).map(std::mem::take))
+        {
             drop(known);
         }
     }

@@ -264,7 +264,10 @@ impl fmt::Display for EngineEvent {
             }
             Self::TaskEnded { task, reason, delay } => {
                 let delay = delay.as_secs();
-                write!(f, "task {task}: ended unexpectedly: {reason}; restarted in {delay} s; please report this as a bug")
+                write!(
+                    f,
+                    "task {task}: ended unexpectedly: {reason}; restarted in {delay} s; please report this as a bug"
+                )
             }
         }
     }

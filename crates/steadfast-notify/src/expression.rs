@@ -45,8 +45,9 @@ pub(crate) struct Expression {
 impl Expression {
     /// Parses and checks `text`. The flaws are in the order of the text.
     pub(crate) fn compile(text: &str, purpose: Purpose) -> Result<Self, Vec<ExpressionError>> {
-        let program = Program::compile(text)
-            .map_err(|error| vec![ExpressionError { offset: letters_before(text, error.at), description: error.message }])?;
+        let program = Program::compile(text).map_err(|error| {
+            vec![ExpressionError { offset: letters_before(text, error.at), description: error.message }]
+        })?;
         let mut checker = Checker::new(text);
         checker.check(program.root(), purpose);
         let Checker { mut flaws, paths, reads_old, reads_now: is_of_time, lookups, .. } = checker;
@@ -58,7 +59,16 @@ impl Expression {
         let is_of_entries = matches!(purpose, Purpose::Entries(_));
         let roots = if let Purpose::Body(names) = purpose { names } else { &STATES };
         let uses = Uses::of(text, roots);
-        Ok(Self { text: text.to_owned(), program, is_of_entries, compares_changes: is_of_changes, paths, depends_on_time: is_of_time, lookups, uses })
+        Ok(Self {
+            text: text.to_owned(),
+            program,
+            is_of_entries,
+            compares_changes: is_of_changes,
+            paths,
+            depends_on_time: is_of_time,
+            lookups,
+            uses,
+        })
     }
 
     /// Returns the field names if the expression is a map with constant keys.

@@ -130,8 +130,11 @@ impl RuleSubscription {
                 continue;
             }
             let recheck = handler_context.recheck(&informer);
-            let registered =
-                if is_kept { handler_context.register_durable(&informer) } else { handler_context.register_plain(&informer) };
+            let registered = if is_kept {
+                handler_context.register_durable(&informer)
+            } else {
+                handler_context.register_plain(&informer)
+            };
             let registered = registered.map_err(|error| error.to_string())?;
             following.insert(sink.to_owned(), Self { registered, recheck, rule, watermark });
         }
@@ -188,7 +191,13 @@ impl Drop for RuleSubscription {
 }
 
 /// Opens the watermark of a rule and sink, and restores the results of an earlier run in the engine.
-fn watermark(engine: &Engine, rule: &CompiledRule, source: &Source, sink: &str, folder: Option<&Path>) -> Arc<Watermark> {
+fn watermark(
+    engine: &Engine,
+    rule: &CompiledRule,
+    source: &Source,
+    sink: &str,
+    folder: Option<&Path>,
+) -> Arc<Watermark> {
     let watermark = Watermark::open(&position_name(source, sink), rule, folder);
     let results = watermark.results().into_iter().map(|(namespace, name, uid, result)| {
         let (cluster, resource) = (source.cluster.clone(), source.resource_name());
@@ -300,7 +309,8 @@ impl HandlerContext {
     fn register_durable(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
         let (name, handler_context) = (durable_name(&self.source.rule, &self.sink), Arc::new(self));
         // Twice the share: one namespace with an unreachable receiver cannot use all slots.
-        let durable = informer.durable(&name).concurrency(2 * MAX_UNSETTLED_OBJECTS).namespace_share(MAX_UNSETTLED_OBJECTS);
+        let durable =
+            informer.durable(&name).concurrency(2 * MAX_UNSETTLED_OBJECTS).namespace_share(MAX_UNSETTLED_OBJECTS);
         let durable = durable.deadline(SETTLE_TIMEOUT);
         // Another replica may have delivered the creation of an object, so the deletion must be delivered, too.
         let durable = durable.unseen_deletions(handler_context.engine.replication().gate().is_replicated());
@@ -374,7 +384,11 @@ impl HandlerContext {
             }
             Err(error) => {
                 let (resource, key, cluster) = (&self.resource, event.object().key(), &self.source.cluster);
-                self.engine.skip_undecodable(&self.source.rule, format!("{resource} {key} of {cluster}"), error.to_string());
+                self.engine.skip_undecodable(
+                    &self.source.rule,
+                    format!("{resource} {key} of {cluster}"),
+                    error.to_string(),
+                );
                 None
             }
         }
@@ -425,7 +439,13 @@ impl AsyncHandler<Lazy<DynamicObject>> for ParkingHandler {
 /// Converts an event into a change. `None` for a resync, which changes nothing.
 ///
 /// The ID depends only on data of the server. Equal events have equal IDs in all runs and replicas.
-fn change(source: &Source, resource: &str, event: &Event<DynamicObject>, at: Timestamp, is_repeated: bool) -> Option<Change> {
+fn change(
+    source: &Source,
+    resource: &str,
+    event: &Event<DynamicObject>,
+    at: Timestamp,
+    is_repeated: bool,
+) -> Option<Change> {
     let state = |object: &Object<DynamicObject>| Some(State::new(json_with_type(object, &source.resource)));
     let object = event.object();
     let subject = subject(source, resource, object);

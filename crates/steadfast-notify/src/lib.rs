@@ -97,7 +97,7 @@ mod wake;
 mod watermark;
 mod worker;
 
-pub use engine::{EngineStats, Engine, Streams};
+pub use engine::{Engine, EngineStats, Streams};
 pub use fields::{Schemas, Typed};
 pub use follow::{RuleSubscription, forget_others};
 pub use inspect::Findings;

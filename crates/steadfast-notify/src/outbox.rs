@@ -170,7 +170,15 @@ impl<T> Outbox<T> {
         self.next += 1;
         let not_before = now.saturating_add(debounce);
         let tokens = vec![token];
-        queue.push_back(Pending { message, number, queued_at: now, not_before, attempts: 0, is_separate: false, tokens });
+        queue.push_back(Pending {
+            message,
+            number,
+            queued_at: now,
+            not_before,
+            attempts: 0,
+            is_separate: false,
+            tokens,
+        });
         self.len += 1;
         *self.by_namespace.entry(key.tenant()).or_default() += 1;
         let is_first = queue.len() == 1;
@@ -354,7 +362,9 @@ impl<T> Outbox<T> {
                     (None, now)
                 }
                 // Without space for the dead letter, the message stays and is retried.
-                Outcome::Rejected { reason } => (dead_letter(&pending.message, reason, pending.attempts).then_some(false), retry_at),
+                Outcome::Rejected { reason } => {
+                    (dead_letter(&pending.message, reason, pending.attempts).then_some(false), retry_at)
+                }
                 Outcome::Retry { reason, .. } | Outcome::Busy { reason, .. } if is_old => {
                     (dead_letter(&pending.message, reason, pending.attempts).then_some(false), retry_at)
                 }

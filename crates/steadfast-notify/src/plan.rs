@@ -173,7 +173,11 @@ impl Plan {
     pub fn problem_with_resource(&self, rule: &CompiledRule, number: usize, description: impl Into<String>) -> Problem {
         let field = if rule.endpoints.is_some() { "endpoints".to_owned() } else { format!("resources[{number}]") };
         let path = format!("rules[{}].{field}", rule.number);
-        self.document.problem(&path, description, "use a resource of the server; `kubectl api-resources` lists all resources")
+        self.document.problem(
+            &path,
+            description,
+            "use a resource of the server; `kubectl api-resources` lists all resources",
+        )
     }
 
     /// Creates a problem with a looked-up resource of a rule, for errors of the server.

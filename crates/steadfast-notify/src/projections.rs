@@ -43,7 +43,13 @@ impl Projections {
     /// Records the result of `rule` for `change`. `is_recorded` is true if the watermark file stores results of
     /// earlier runs. If the file lacks the result of an object, a crash has lost it. The result of the present lookups
     /// may then differ from the sent message.
-    pub(crate) fn record(&mut self, rule: &CompiledRule, change: &Change, verdict: &Verdict, is_recorded: bool) -> Comparison {
+    pub(crate) fn record(
+        &mut self,
+        rule: &CompiledRule,
+        change: &Change,
+        verdict: &Verdict,
+        is_recorded: bool,
+    ) -> Comparison {
         let subject = &change.subject;
         // The recorded result may belong to this very change, which may be undelivered.
         if change.is_repeated {

@@ -172,7 +172,8 @@ mod tests {
     async fn standby_delivers_only_unsettled_changes_as_leader() {
         let (keeper, gate) = TermKeeper::new();
         let replication = Replication::new(gate);
-        let (settled, pending) = (replication.wait_for_decision("a", Some(7)), replication.wait_for_decision("a", Some(8)));
+        let (settled, pending) =
+            (replication.wait_for_decision("a", Some(7)), replication.wait_for_decision("a", Some(8)));
         let lead = async {
             tokio::task::yield_now().await;
             replication.set_settled(versions(7));

@@ -66,8 +66,11 @@ impl ServerSettings<'_> {
         for (header, from) in self.secret_headers {
             let field = format!("secret_headers.{header}");
             let remedy = "store the secret there, or correct the reference";
-            let secret =
-                Secret::read(from, folder).map_err(|description| ServerConfigError { field: field.clone(), description, remedy })?;
+            let secret = Secret::read(from, folder).map_err(|description| ServerConfigError {
+                field: field.clone(),
+                description,
+                remedy,
+            })?;
             put(&mut headers, &field, header, secret.bytes(), true)?;
         }
         let server = origin(self.url).ok_or_else(|| ServerConfigError::of("", "the URL is invalid"))?;

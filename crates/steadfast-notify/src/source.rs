@@ -132,7 +132,9 @@ impl Source {
 fn notice(of: &str, note: &Diagnostic) -> Option<EngineEvent> {
     let of = of.to_owned();
     match note {
-        Diagnostic::NotRestored { why } => Some(EngineEvent::CheckpointDiscarded { source: of, reason: why.to_string() }),
+        Diagnostic::NotRestored { why } => {
+            Some(EngineEvent::CheckpointDiscarded { source: of, reason: why.to_string() })
+        }
         Diagnostic::CheckpointNotWritten { .. } | Diagnostic::DeliveredUnrecorded { .. } => {
             Some(EngineEvent::CheckpointUnsupported { source: of, reason: note.to_string() })
         }

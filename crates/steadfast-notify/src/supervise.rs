@@ -118,7 +118,8 @@ impl Shared {
         self.restarts.lock().entry(name.clone()).or_default();
         let mut tasks = self.tasks.lock();
         let id = tasks.last_key_value().map_or(0, |(last, _)| last + 1);
-        let health = Health { name, failures: VecDeque::new(), consecutive_failures: 0, started: None, last: String::new() };
+        let health =
+            Health { name, failures: VecDeque::new(), consecutive_failures: 0, started: None, last: String::new() };
         tasks.insert(id, health);
         id
     }
@@ -140,7 +141,8 @@ impl Shared {
             if health.started.take().is_some_and(|started| now.duration_since(started) >= HEALTHY_RUN) {
                 health.consecutive_failures = 0;
             }
-            let delay = RESTART_INITIAL_DELAY.saturating_mul(1 << health.consecutive_failures.min(16)).min(RESTART_MAX_DELAY);
+            let delay =
+                RESTART_INITIAL_DELAY.saturating_mul(1 << health.consecutive_failures.min(16)).min(RESTART_MAX_DELAY);
             health.consecutive_failures = health.consecutive_failures.saturating_add(1);
             health.failures.push_back(now);
             if health.failures.len() > MAX_FAILURES {
@@ -254,7 +256,9 @@ mod tests {
         let (supervisor, notices) = supervisor();
         let _task = supervisor.spawn("x", || async { "its queue was closed".to_owned() });
         sleep(Duration::from_millis(500)).await;
-        assert!(matches!(&notices.lock()[..], [EngineEvent::TaskEnded { reason, .. }] if reason == "its queue was closed"));
+        assert!(
+            matches!(&notices.lock()[..], [EngineEvent::TaskEnded { reason, .. }] if reason == "its queue was closed")
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -311,7 +311,8 @@ impl SinkWorker {
             let is_stuck = &mut state.is_dead_letter_stuck;
             let bury = |message: &Message, reason: &str, attempts: u32| {
                 let (sink, reason) = (self.name.clone(), reason.to_owned());
-                let letter = DeadLetter { sink: sink.clone(), reason: reason.clone(), attempts, message: message.clone() };
+                let letter =
+                    DeadLetter { sink: sink.clone(), reason: reason.clone(), attempts, message: message.clone() };
                 // Written under the lock: the message must not be settled before its letter is on disk.
                 match self.dead.add(&letter) {
                     Ok(()) => {

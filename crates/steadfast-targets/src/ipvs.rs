@@ -146,7 +146,8 @@ impl Ipvs {
         let what = IpvsCommand::GetServers;
         let replies = self.ask(socket, what)?;
         let read = replies.iter().map(|reply| messages::read_server(reply, &self.service));
-        read.collect::<Result<_, _>>().map_err(|reason| IpvsError::Unexpected { command: self.command_line(what), reason })
+        read.collect::<Result<_, _>>()
+            .map_err(|reason| IpvsError::Unexpected { command: self.command_line(what), reason })
     }
 
     fn read_blocking(&self) -> Result<ActualState<RealServer>, IpvsError> {

@@ -54,7 +54,9 @@ impl Memory {
         let mut records: BTreeMap<String, Remembered> = BTreeMap::new();
         for line in lines {
             match line {
-                Line::Entry { mirror, name, entry_record } => records.entry(mirror).or_default().record.restore(name, entry_record),
+                Line::Entry { mirror, name, entry_record } => {
+                    records.entry(mirror).or_default().record.restore(name, entry_record)
+                }
                 Line::Instance { id } => instance = Some(id),
                 Line::Guard { mirror, guard } => {
                     let remembered = records.entry(mirror).or_default();

@@ -44,7 +44,10 @@ impl MirrorRecord {
     /// Returns true if an entry of the mirror is at this location.
     pub(crate) fn has_location(&self, location: &str) -> bool {
         self.entries.contains_key(location)
-            || self.entries.values().any(|entry_record| entry_record.locations.iter().any(|entry_record| entry_record == location))
+            || self
+                .entries
+                .values()
+                .any(|entry_record| entry_record.locations.iter().any(|entry_record| entry_record == location))
     }
 
     /// Remembers an entry.

@@ -133,7 +133,9 @@ pub(crate) fn plan<V: Value>(
     let mut builder = PlanBuilder { wanted, found, plan_settings, kept: BTreeMap::new(), uncertain: None };
     builder.kept.extend(conflicts.into_iter().map(|(name, conflict)| (name, SkipReason::Conflict(conflict))));
     let invalid_names: BTreeSet<&String> = invalid.keys().collect();
-    builder.kept.extend(invalid.iter().map(|(name, reason)| (name.clone(), SkipReason::Invalid(Arc::from(reason.as_str())))));
+    builder
+        .kept
+        .extend(invalid.iter().map(|(name, reason)| (name.clone(), SkipReason::Invalid(Arc::from(reason.as_str())))));
 
     let mut more = Vec::new();
     let mut flows: BTreeMap<String, Flow> = BTreeMap::new();
@@ -206,7 +208,8 @@ pub(crate) fn plan<V: Value>(
     }
     let uncertain_names =
         builder.kept.iter().filter(|(_, reason)| **reason == SkipReason::Doubt).map(|(name, _)| name.clone()).collect();
-    let verdict = replace_in_place(record.guard.judge(plan_settings.rules, &flows, &uncertain_names, now.unix), &more, found);
+    let verdict =
+        replace_in_place(record.guard.judge(plan_settings.rules, &flows, &uncertain_names, now.unix), &more, found);
     builder.kept.extend(verdict.asked.keys().map(|name| (name.clone(), SkipReason::NeedsApproval)));
     builder.kept.extend(verdict.replaced.iter().map(|name| (name.clone(), SkipReason::AwaitsReplacement)));
     let granted = outs.into_iter().filter(|(name, _)| verdict.granted.contains(name)).map(|(_, step)| step);

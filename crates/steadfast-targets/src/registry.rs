@@ -166,8 +166,8 @@ impl<R: RegistryClient> Target for Registry<R> {
         let response = response.map_err(late)??;
         Self::check_status(&Method::GET, &url, &response)?;
         let read = self.layout.read(response.body());
-        let items =
-            read.map_err(|reason| RegistryError::Unexpected { request: format!("GET {}", layout::shown(&url)), reason })?;
+        let items = read
+            .map_err(|reason| RegistryError::Unexpected { request: format!("GET {}", layout::shown(&url)), reason })?;
         let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         for (key, value) in items {
             match value {

@@ -126,7 +126,9 @@ impl<V> Status<V> {
             State::NeedsApproval(self.asks.iter().map(|ask| ask.id.clone()).collect())
         } else if let Some(reason) = &self.uncertain {
             State::Uncertain(reason.clone())
-        } else if let Some((entry, reason)) = self.kept.iter().find(|(_, reason)| matches!(reason, SkipReason::Rejected(_))) {
+        } else if let Some((entry, reason)) =
+            self.kept.iter().find(|(_, reason)| matches!(reason, SkipReason::Rejected(_)))
+        {
             State::Blocked(format!("{entry}: {reason}").into())
         } else if self.settled {
             State::Synced

@@ -34,7 +34,9 @@ pub(crate) fn reference<K: Resource>(object: &K) -> contract::Ref {
 
 pub(crate) fn seen<K: Cacheable>(event: &Event<K>) -> contract::HandlerEvent {
     match event {
-        Event::Added { object, initial } => contract::HandlerEvent::Added { object: identity(object), initial: *initial },
+        Event::Added { object, initial } => {
+            contract::HandlerEvent::Added { object: identity(object), initial: *initial }
+        }
         Event::Updated { old, new } => contract::HandlerEvent::Updated { old: identity(old), new: identity(new) },
         Event::Deleted { last, version, certainty, reason } => contract::HandlerEvent::Deleted {
             last: identity(last),
@@ -63,7 +65,9 @@ pub(crate) fn cached_object<K: Cacheable>(
     match snapshot.entry(key.namespace.as_deref(), &key.name) {
         // The order of the arms matters: a tainted entry has a last decoded state, but not a known current state.
         None => contract::StoreContent::Absent,
-        Some(entry) if entry.is_tainted() => contract::StoreContent::Undecodable { version: entry.version().to_string() },
+        Some(entry) if entry.is_tainted() => {
+            contract::StoreContent::Undecodable { version: entry.version().to_string() }
+        }
         Some(entry) if entry.last().is_some_and(|object| !passes(object)) => contract::StoreContent::Absent,
         Some(entry) => {
             let (uid, version) = (entry.uid().as_str().to_owned(), entry.version().as_str().to_owned());

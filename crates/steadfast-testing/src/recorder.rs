@@ -14,7 +14,7 @@ use steadfast::{
     Scope, WaitError,
 };
 use steadfast_apiserver::ApiServer;
-use steadfast_contract::{Key, Outcome, Reason, Record, HandlerEvent, Target, Trace};
+use steadfast_contract::{HandlerEvent, Key, Outcome, Reason, Record, Target, Trace};
 
 use crate::convert;
 use crate::proxy::{FaultTransition, NetworkFaults};
@@ -455,7 +455,9 @@ where
     fn handle(&self, event: Event<K>, call: Call) {
         let number = self.recorder.inner.calls.fetch_add(1, Ordering::Relaxed);
         let mut seen = convert::seen(&event);
-        if let (Some(_), HandlerEvent::Deleted { reason: reason @ Reason::Deleted, .. }) = (&self.selection.0, &mut seen) {
+        if let (Some(_), HandlerEvent::Deleted { reason: reason @ Reason::Deleted, .. }) =
+            (&self.selection.0, &mut seen)
+        {
             // A handler with a filter knows the reason. With a selector, no client can know the reason, and the
             // checker rejects such a claim.
             *reason = Reason::DeletedOrLeft;

@@ -477,7 +477,11 @@ mod tests {
         async fn until(&self, description: &str, is_so: impl Fn(&Self) -> bool) {
             let started = Instant::now();
             while !is_so(self) {
-                assert!(started.elapsed() < Duration::from_secs(60), "{description}: {:?}", self.task.cluster().status());
+                assert!(
+                    started.elapsed() < Duration::from_secs(60),
+                    "{description}: {:?}",
+                    self.task.cluster().status()
+                );
                 sleep(Duration::from_millis(10)).await;
             }
         }

@@ -50,7 +50,8 @@ pub(super) async fn connected(plan: &Plan, fleet: Option<&Fleet>) -> Result<Conn
             continue;
         }
         let connection = connection(plan, cluster, fleet).await;
-        let connection = connection.map_err(|reason| Failure::config(plan.problem_with_cluster(name, reason.to_string())))?;
+        let connection =
+            connection.map_err(|reason| Failure::config(plan.problem_with_cluster(name, reason.to_string())))?;
         let catalog = discovery::catalog(&connection, Some(CONNECT_TIMEOUT)).await?;
         let watch_spec = watch_spec(&connection, cluster);
         places.insert(name.clone(), ConnectedCluster { connection, catalog, watch_spec });

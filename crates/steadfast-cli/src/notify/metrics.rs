@@ -109,7 +109,10 @@ impl Collector for NotifyMetrics {
         let help = "Entries that differ and are skipped";
         write(("mirror_skipped_entries", None, help, Gauge), mirrors(|mirror| mirror.skipped as f64))?;
         let help = "Entries whose removal needs approval";
-        write(("mirror_entries_pending_approval", None, help, Gauge), mirrors(|mirror| mirror.entries_pending_approval as f64))?;
+        write(
+            ("mirror_entries_pending_approval", None, help, Gauge),
+            mirrors(|mirror| mirror.entries_pending_approval as f64),
+        )?;
         let help = "Whether the target cannot be read or written";
         write(("mirror_failing", None, help, Gauge), mirrors(|mirror| f64::from(u8::from(mirror.failing.is_some()))))?;
         let states = self.mirrors.iter().flat_map(|(mirror, status)| {

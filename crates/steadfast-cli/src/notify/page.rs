@@ -60,7 +60,8 @@ fn clusters(status: &Value) -> Vec<Vec<String>> {
         let missing = list(&cluster["missing"]).map(|missing| {
             format!("rule {}: {}: {}", plain(&missing["rule"]), plain(&missing["resource"]), plain(&missing["reason"]))
         });
-        let reason = cluster["reason"].as_str().map(str::to_owned).into_iter().chain(missing).collect::<Vec<_>>().join("; ");
+        let reason =
+            cluster["reason"].as_str().map(str::to_owned).into_iter().chain(missing).collect::<Vec<_>>().join("; ");
         vec![text(&cluster["cluster"]), state(&cluster["state"]), safe(&reason)]
     };
     list(&status["clusters"]).map(row).collect()

@@ -111,7 +111,9 @@ impl Replicas {
         let of = plan.clone();
         let connect: Connect = Arc::new(move || {
             let (plan, cluster, fleet) = (of.clone(), cluster.clone(), fleet.clone());
-            Box::pin(async move { connection(&plan, &cluster, fleet.as_deref()).await.map_err(|reason| reason.to_string()) })
+            Box::pin(
+                async move { connection(&plan, &cluster, fleet.as_deref()).await.map_err(|reason| reason.to_string()) },
+            )
         });
         Self::start_with(plan, connect, identity, progress_source, state, supervisor)
     }
@@ -505,7 +507,9 @@ impl ReplicaTask {
         // The lock is released at the end of this statement, before the report.
         let before = std::mem::replace(&mut self.role.lock().failing, reason.clone());
         match reason {
-            Some(reason) if before.as_ref() != Some(&reason) => console::report(format_args!("replicas: {reason}; retried")),
+            Some(reason) if before.as_ref() != Some(&reason) => {
+                console::report(format_args!("replicas: {reason}; retried"))
+            }
             None if before.is_some() => {
                 console::report(format_args!("replicas: the lease and the shared state can be used again"));
             }

@@ -226,7 +226,16 @@ impl StatusReporter {
         });
         let mirrors = components.mirrors.iter().map(|(name, status_of)| {
             let status = status_of();
-            let MirrorStatus { entries, is_settled, skipped: kept, entries_pending_approval: asks, failing, last_read: seen, pending_approvals: pending, .. } = &status;
+            let MirrorStatus {
+                entries,
+                is_settled,
+                skipped: kept,
+                entries_pending_approval: asks,
+                failing,
+                last_read: seen,
+                pending_approvals: pending,
+                ..
+            } = &status;
             json!({
                 "mirror": name, "state": state_name(&status.state), "reason": status.state.to_string(),
                 "entries": entries, "settled": is_settled, "skipped": kept, "entries_pending_approval": asks,

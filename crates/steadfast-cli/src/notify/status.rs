@@ -49,7 +49,8 @@ fn cannot(plan: &Plan, error: &std::io::Error) -> Failure {
 }
 
 async fn request_status(address: SocketAddr) -> Result<Value, Failure> {
-    let wrong = |reason: String| Failure::run(format!("the status of the program at {address} cannot be read: {reason}"));
+    let wrong =
+        |reason: String| Failure::run(format!("the status of the program at {address} cannot be read: {reason}"));
     let request = format!("GET /status HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     // The peer is the process that recorded this address in the state folder, so its response has no size limit.
     let response = timeout(STATUS_TIMEOUT, exchange(address, &request, u64::MAX)).await;
@@ -95,7 +96,8 @@ fn text_of(status: &Value) -> String {
             let _ = writeln!(text, "cluster {of}: {}", name(&cluster["state"]));
         }
         for missing in list(&cluster["missing"]) {
-            let (rule, resource, reason) = (name(&missing["rule"]), name(&missing["resource"]), name(&missing["reason"]));
+            let (rule, resource, reason) =
+                (name(&missing["rule"]), name(&missing["resource"]), name(&missing["reason"]));
             let _ = writeln!(text, "rule {rule}: {resource} of {of}: missing: {reason}");
         }
     }
@@ -103,8 +105,11 @@ fn text_of(status: &Value) -> String {
         let _ = writeln!(text, "task {task}: ended unexpectedly {times} times, and was restarted");
     }
     for source in list(&now["sources"]) {
-        let reason =
-            source["reason"].as_str().filter(|reason| !reason.is_empty()).map(|reason| format!(": {reason}")).unwrap_or_default();
+        let reason = source["reason"]
+            .as_str()
+            .filter(|reason| !reason.is_empty())
+            .map(|reason| format!(": {reason}"))
+            .unwrap_or_default();
         let at = source["version"].as_str().map(|version| format!(" at {version}")).unwrap_or_default();
         let (rule, of, state) = (name(&source["rule"]), name(&source["of"]), name(&source["state"]));
         let _ = writeln!(text, "rule {rule}: {of}: {state}{at}{reason}");

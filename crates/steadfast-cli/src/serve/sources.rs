@@ -153,7 +153,11 @@ fn build(folder: &Path) -> Result<String, Failure> {
         if !built.status.success() {
             let reason = String::from_utf8_lossy(&built.stderr);
             let shown = folder.display();
-            return Err(Failure::usage(format!("{program} {verb} {shown} failed ({}): {}", built.status, reason.trim())));
+            return Err(Failure::usage(format!(
+                "{program} {verb} {shown} failed ({}): {}",
+                built.status,
+                reason.trim()
+            )));
         }
         return String::from_utf8(built.stdout)
             .map_err(|_| Failure::run(format!("{program} {verb} {} made no text", folder.display())));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::position::Position;
-use crate::objects::{Certainty, Key, Ref, HandlerEvent, StoreContent};
-use crate::view::{TimelinePosition, Timeline};
+use crate::objects::{Certainty, HandlerEvent, Key, Ref, StoreContent};
+use crate::view::{Timeline, TimelinePosition};
 
 /// A call of a handler.
 #[derive(Debug)]
@@ -76,7 +76,9 @@ pub(crate) struct Delivered<'a> {
 fn is_last_delivered(last_delivered: Option<&Delivered<'_>>, object: &Ref) -> bool {
     // A state that the history lacks has no index, and never counts as repeated: each delivery of the state is a
     // violation.
-    last_delivered.is_some_and(|last_delivered| last_delivered.uid == object.uid && last_delivered.version == object.version && last_delivered.index.is_some())
+    last_delivered.is_some_and(|last_delivered| {
+        last_delivered.uid == object.uid && last_delivered.version == object.version && last_delivered.index.is_some()
+    })
 }
 
 /// A handler's knowledge of one name while its calls are parsed.
@@ -100,7 +102,11 @@ impl<'a> Knowledge<'a> {
     ) -> (TimelinePosition, Option<usize>) {
         let object = event.object();
         // Only the last delivery of the same UID is a valid reference.
-        let here = self.last_delivered.as_ref().filter(|last_delivered| last_delivered.uid == object.uid).and_then(|last_delivered| last_delivered.index);
+        let here = self
+            .last_delivered
+            .as_ref()
+            .filter(|last_delivered| last_delivered.uid == object.uid)
+            .and_then(|last_delivered| last_delivered.index);
         let from = match event {
             HandlerEvent::Added { .. } | HandlerEvent::Updated { .. } => self.next,
             // A deletion or a resync repeats the last delivered state.
@@ -110,7 +116,9 @@ impl<'a> Knowledge<'a> {
             // Without an order of versions, a step back cannot be distinguished from a step forward.
             TimelinePosition::Before(index) if !ordered => TimelinePosition::At(index),
             // A repeated delivery, valid or not, keeps its place.
-            TimelinePosition::Before(_) if is_last_delivered(self.last_delivered.as_ref(), object) => here.map_or(TimelinePosition::Never, TimelinePosition::At),
+            TimelinePosition::Before(_) if is_last_delivered(self.last_delivered.as_ref(), object) => {
+                here.map_or(TimelinePosition::Never, TimelinePosition::At)
+            }
             place => place,
         };
         let exit = match event {

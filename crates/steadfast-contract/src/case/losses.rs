@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Case, Handler};
-use crate::objects::{Key, HandlerEvent};
+use crate::objects::{HandlerEvent, Key};
 
 /// A final state that was never delivered.
 #[derive(Debug)]
@@ -43,7 +43,10 @@ impl<'a> Case<'a> {
         let last: BTreeMap<_, _> = handler.calls.iter().map(|call| (call.key(), call.event)).collect();
         let mut losses = Vec::new();
         for (key, timeline) in &self.view(informer).timelines {
-            let last_delivered = last.get(key).filter(|event| !matches!(event, HandlerEvent::Deleted { .. })).map(|event| event.object());
+            let last_delivered = last
+                .get(key)
+                .filter(|event| !matches!(event, HandlerEvent::Deleted { .. }))
+                .map(|event| event.object());
             let state = timeline.last();
             let (kind, description) = match (last_delivered, state.stay) {
                 (None, None) => continue,
@@ -55,7 +58,8 @@ impl<'a> Case<'a> {
                     if state.matches(last_delivered) || informer.tainted.contains(key) {
                         continue;
                     }
-                    let description = format!("v{} was delivered last, v{} is the final version", last_delivered.version, state.text);
+                    let description =
+                        format!("v{} was delivered last, v{} is the final version", last_delivered.version, state.text);
                     (LossKind::State, description)
                 }
                 // The name belongs to another UID, or to no object: the end of the delivered stay is missing.

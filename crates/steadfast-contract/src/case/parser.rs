@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::Case;
 use super::call::{Call, End, Knowledge};
 use super::position::Position;
-use super::records::{StoreRead, Depth, Handler, Informer, Relist, Snapshot, Wait};
-use crate::history::History;
-use crate::scope::Scope;
-use crate::objects::{Key, HandlerEvent, StoreContent};
+use super::records::{Depth, Handler, Informer, Relist, Snapshot, StoreRead, Wait};
 use crate::bounds::Bounds;
+use crate::history::History;
+use crate::objects::{HandlerEvent, Key, StoreContent};
+use crate::scope::Scope;
 use crate::trace::{Record, Trace};
 use crate::view::{Names, View};
 use crate::violation::Malformed;
@@ -190,7 +190,9 @@ impl<'a> Parser<'a> {
         let handler = &mut self.case.handlers[index];
         match record {
             Record::Removed { .. } => handler.removed = Some(position),
-            Record::Entered { call, event, retry, store, .. } => self.enter(position, index, *call, event, *retry, store),
+            Record::Entered { call, event, retry, store, .. } => {
+                self.enter(position, index, *call, event, *retry, store)
+            }
             Record::Returned { call, .. } => self.end(position, index, *call, false),
             Record::Panicked { call, .. } => self.end(position, index, *call, true),
             Record::Skipped { object, .. } => {
@@ -210,7 +212,15 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn enter(&mut self, entered: Position, index: usize, number: u64, event: &'a HandlerEvent, retry: u32, store: &'a StoreContent) {
+    fn enter(
+        &mut self,
+        entered: Position,
+        index: usize,
+        number: u64,
+        event: &'a HandlerEvent,
+        retry: u32,
+        store: &'a StoreContent,
+    ) {
         let known_by = self.case.known_by(entered.at);
         let handler = &mut self.case.handlers[index];
         let informer = &mut self.case.informers[handler.informer];

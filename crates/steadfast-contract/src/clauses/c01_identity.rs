@@ -13,7 +13,9 @@ use crate::violation::Violation;
 pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
         for call in handler.calls.iter().filter(|call| !call.is_retry) {
-            if let Some(description) = check_sequence(call).or_else(|| check_scope(call)).or_else(|| check_merge(case, handler, call)) {
+            if let Some(description) =
+                check_sequence(call).or_else(|| check_scope(call)).or_else(|| check_merge(case, handler, call))
+            {
                 violations.push(case.at_call(Clause::C1, handler, call, description));
             }
         }
@@ -29,7 +31,9 @@ fn check_sequence(call: &Call<'_>) -> Option<String> {
         (HandlerEvent::Added { object, .. }, Some(last_delivered)) if last_delivered.uid == object.uid => {
             Some(format!("{event} although v{} was delivered and no end of the stay", last_delivered.version))
         }
-        (HandlerEvent::Added { .. }, Some(last_delivered)) => Some(format!("{event} without a Deleted of uid {} before it", last_delivered.uid)),
+        (HandlerEvent::Added { .. }, Some(last_delivered)) => {
+            Some(format!("{event} without a Deleted of uid {} before it", last_delivered.uid))
+        }
         (HandlerEvent::Updated { old, new }, _) if old.uid != new.uid => {
             Some(format!("{event}: two objects delivered as one, instead of Deleted and Added"))
         }
@@ -60,7 +64,9 @@ fn check_merge(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Optio
         return None;
     }
     let timeline = case.timeline(informer, call.key());
-    let (Some(before), TimelinePosition::At(now)) = (call.last_delivered.as_ref()?.index, call.place) else { return None };
+    let (Some(before), TimelinePosition::At(now)) = (call.last_delivered.as_ref()?.index, call.place) else {
+        return None;
+    };
     let gap = case.unspanned_gap(informer, timeline, (before, now), call.entered.at)?;
     let left = timeline.stays[gap].end.map_or("?".into(), |end| timeline.states[end].text.clone());
     let back = &timeline.states[timeline.stays[gap + 1].first].text;

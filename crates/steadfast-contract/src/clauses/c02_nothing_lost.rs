@@ -8,9 +8,9 @@
 
 use crate::case::{Call, Case, Handler, LossKind};
 use crate::clause::Clause;
+use crate::objects::{Certainty, HandlerEvent, Reason, Ref};
 use crate::scope::Leaving;
-use crate::objects::{Certainty, Reason, Ref, HandlerEvent};
-use crate::view::{TimelinePosition, Timeline};
+use crate::view::{Timeline, TimelinePosition};
 use crate::violation::Violation;
 
 pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {

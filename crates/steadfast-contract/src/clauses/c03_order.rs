@@ -40,7 +40,8 @@ fn check_version(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
     if let TimelinePosition::Never = call.place {
         return Some("the history has no such state of the object".to_owned());
     }
-    let last_delivered = call.last_delivered.as_ref().filter(|last_delivered| last_delivered.uid == call.event.object().uid);
+    let last_delivered =
+        call.last_delivered.as_ref().filter(|last_delivered| last_delivered.uid == call.event.object().uid);
     match call.event {
         HandlerEvent::Resynced { object } => {
             let last_delivered = last_delivered.filter(|last_delivered| last_delivered.version != object.version)?;
@@ -49,9 +50,12 @@ fn check_version(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
         // C2 checks an earlier `last`.
         HandlerEvent::Deleted { .. } => None,
         HandlerEvent::Added { object, .. } | HandlerEvent::Updated { new: object, .. } => {
-            if let Some(last_delivered) = last_delivered.filter(|last_delivered| last_delivered.version == object.version) {
+            if let Some(last_delivered) =
+                last_delivered.filter(|last_delivered| last_delivered.version == object.version)
+            {
                 // A restore can repeat the same version later on the timeline.
-                let repeated = matches!((last_delivered.index, call.place), (Some(old), TimelinePosition::At(new)) if old < new);
+                let repeated =
+                    matches!((last_delivered.index, call.place), (Some(old), TimelinePosition::At(new)) if old < new);
                 // After it has announced a new epoch, a client cannot know whether the version still denotes the same
                 // state.
                 let mut epochs = case.informer_of(handler).epochs.iter();
@@ -124,7 +128,13 @@ fn unhandled_panics(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec
         let Some(end) = call.end.filter(|end| end.panicked) else { continue };
         if call.next.is_none() && call.skipped.is_none() {
             let description = format!("{} panicked, and was neither retried nor counted as skipped", call.event);
-            violations.push(case.at_handler(Clause::C3, handler, Some(call.key()), (end.position.at, settled.at), description));
+            violations.push(case.at_handler(
+                Clause::C3,
+                handler,
+                Some(call.key()),
+                (end.position.at, settled.at),
+                description,
+            ));
         }
     }
 }

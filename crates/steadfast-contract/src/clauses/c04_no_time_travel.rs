@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::case::{Case, Handler, Informer};
 use crate::clause::Clause;
-use crate::objects::{Key, HandlerEvent};
+use crate::objects::{HandlerEvent, Key};
 use crate::view::TimelinePosition;
 use crate::violation::Violation;
 
@@ -23,10 +23,16 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
 fn check_handler(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Violation>) {
     let informer = case.informer_of(handler);
     for call in handler.calls.iter().filter(|call| !call.is_retry) {
-        let last_delivered = call.last_delivered.as_ref().filter(|last_delivered| last_delivered.uid == call.event.object().uid);
+        let last_delivered =
+            call.last_delivered.as_ref().filter(|last_delivered| last_delivered.uid == call.event.object().uid);
         let description = match (call.event, call.place) {
             // A repeated delivery of the last state is not a step back.
-            (_, TimelinePosition::Before(_)) if last_delivered.is_some_and(|last_delivered| last_delivered.version == call.event.object().version) => continue,
+            (_, TimelinePosition::Before(_))
+                if last_delivered
+                    .is_some_and(|last_delivered| last_delivered.version == call.event.object().version) =>
+            {
+                continue;
+            }
             (event @ (HandlerEvent::Added { .. } | HandlerEvent::Updated { .. }), TimelinePosition::Before(_)) => {
                 format!("{event} is older than the last delivered state")
             }

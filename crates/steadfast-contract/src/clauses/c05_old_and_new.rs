@@ -11,11 +11,17 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
         for call in handler.calls.iter().filter(|call| !call.is_retry) {
             // C1 checks the update of an object that was not added.
-            let (HandlerEvent::Updated { old, .. }, Some(last_delivered)) = (call.event, &call.last_delivered) else { continue };
+            let (HandlerEvent::Updated { old, .. }, Some(last_delivered)) = (call.event, &call.last_delivered) else {
+                continue;
+            };
             // Digests are optional. If a digest is missing, only identity and version are compared.
-            let same_content = old.digest.zip(last_delivered.digest).is_none_or(|(old, last_delivered)| old == last_delivered);
+            let same_content =
+                old.digest.zip(last_delivered.digest).is_none_or(|(old, last_delivered)| old == last_delivered);
             let description = if old.uid != last_delivered.uid || old.version != last_delivered.version {
-                format!("{}: the handler last received uid {} v{}", call.event, last_delivered.uid, last_delivered.version)
+                format!(
+                    "{}: the handler last received uid {} v{}",
+                    call.event, last_delivered.uid, last_delivered.version
+                )
             } else if !same_content {
                 format!("{}: the content of `old` differs from the delivered content", call.event)
             } else {

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 use crate::case::{Call, Case, Handler, Informer, Position};
 use crate::clause::Clause;
-use crate::objects::{Key, HandlerEvent};
-use crate::view::{TimelinePosition, State, Stay, Timeline};
+use crate::objects::{HandlerEvent, Key};
+use crate::view::{State, Stay, Timeline, TimelinePosition};
 use crate::violation::Violation;
 
 pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
@@ -46,7 +46,8 @@ fn check_informer(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec
         let timeline = case.timeline(informer, read.key);
         let (from, at) = (oldest_listed_state(case, informer, timeline), read.position.at);
         if let Some(TimelinePosition::Before(_)) = timeline.find_content(&read.content, from, case.known_by(at)) {
-            let description = format!("the store held {} after the sync: the first list had a later state", read.content);
+            let description =
+                format!("the store held {} after the sync: the first list had a later state", read.content);
             let times = (timeline.states[from].at, at);
             violations.push(informer.violation(Clause::C9, Some(read.key), times, description));
         }
@@ -76,7 +77,9 @@ fn oldest_listed_state(case: &Case<'_>, informer: &Informer<'_>, timeline: &Time
 
 /// Detects a false `initial`.
 fn check_initial(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
-    let (HandlerEvent::Added { initial, .. }, TimelinePosition::At(index)) = (call.event, call.place) else { return None };
+    let (HandlerEvent::Added { initial, .. }, TimelinePosition::At(index)) = (call.event, call.place) else {
+        return None;
+    };
     // After the registration has synced, no event is initial.
     if *initial && handler.synced.is_some_and(|synced| synced < call.entered) {
         return Some(format!("{} after the registration had synced", call.event));
@@ -94,8 +97,9 @@ fn check_initial(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
         let (epoch, version) = list.filter(|_| !matches!(restored, TimelinePosition::At(_)))?;
         let listed = timeline.states[timeline.reached(epoch, version)].stay;
         let in_list = listed == Some(stay) && !informer.ever_tainted.contains(call.key());
-        return in_list
-            .then(|| format!("{}: the object was in the list at v{version}, but is not marked as initial", call.event));
+        return in_list.then(|| {
+            format!("{}: the object was in the list at v{version}, but is not marked as initial", call.event)
+        });
     }
     let in_time = |entry: &State<'_>| match list.filter(|_| !late) {
         Some(list) => (entry.epoch, entry.version) <= list || entry.restored,
@@ -136,7 +140,8 @@ fn check_registration(case: &Case<'_>, handler: &Handler<'_>, synced: Position, 
         // An object that was deleted before the sync need not be delivered.
         let lasts = stay.end.is_none_or(|end| timeline.states[end].at > case.known_by(synced.at));
         if lasts && !delivered.contains(key) && !informer.ever_tainted.contains(key) {
-            let description = format!("the registration was reported as synced before uid {} was delivered", timeline.last().uid);
+            let description =
+                format!("the registration was reported as synced before uid {} was delivered", timeline.last().uid);
             violations.push(case.at_handler(Clause::C9, handler, Some(key), times, description));
         }
     }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::case::{StoreRead, Case, Informer, Position};
+use crate::case::{Case, Informer, Position, StoreRead};
 use crate::clause::Clause;
 use crate::trace::Freshness;
 use crate::view::TimelinePosition;
@@ -42,7 +42,12 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
         }
         for read in &case.reads(informer) {
             if let Some((since, description)) = check_read(case, informer, read) {
-                violations.push(informer.violation(Clause::C10, Some(read.key), (since, read.position.at), description));
+                violations.push(informer.violation(
+                    Clause::C10,
+                    Some(read.key),
+                    (since, read.position.at),
+                    description,
+                ));
             }
         }
     }
@@ -73,7 +78,8 @@ fn check_fresh(
     // If a new epoch has passed the reached version unnoticed (R12), no client can detect its changes up to that
     // version. Only higher versions count.
     let missed = old.find(|change| change.version > reached)?;
-    let description = format!("`Fresh` at v{reached} with an age of {age:.1?}, without v{} of {}", missed.version, missed.key);
+    let description =
+        format!("`Fresh` at v{reached} with an age of {age:.1?}, without v{} of {}", missed.version, missed.key);
     Some((missed.at, description))
 }
 

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::case::{StoreRead, Case, Informer, Wait};
+use crate::case::{Case, Informer, StoreRead, Wait};
 use crate::clause::Clause;
 use crate::objects::StoreContent;
 use crate::trace::{Outcome, Target};
-use crate::view::{TimelinePosition, Timeline};
+use crate::view::{Timeline, TimelinePosition};
 use crate::violation::Violation;
 
 pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
@@ -31,7 +31,8 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
                 guarantees.add(case, informer, wait);
             }
             if let Some(since) = guarantees.contradicted_by(case, informer, read) {
-                let description = format!("the store held {} after a successful wait that excludes this state", read.content);
+                let description =
+                    format!("the store held {} after a successful wait that excludes this state", read.content);
                 let times = (since, read.position.at);
                 violations.push(informer.violation(Clause::C12, Some(read.key), times, description));
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use steadfast_contract::Clause::{C1, C2, C3, C4};
-use steadfast_contract::{Freshness, Reason, Record, Scope, HandlerEvent, StoreContent};
+use steadfast_contract::{Freshness, HandlerEvent, Reason, Record, Scope, StoreContent};
 
 use crate::scenario::{Scenario, added, deleted, inferred, key, object, resynced, updated, with_reason};
 

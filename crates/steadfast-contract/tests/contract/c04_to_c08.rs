@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use steadfast_contract::Clause::{C4, C5, C6, C7, C8};
-use steadfast_contract::{Reason, Record, Scope, HandlerEvent, StoreContent};
+use steadfast_contract::{HandlerEvent, Reason, Record, Scope, StoreContent};
 
 use crate::scenario::{Scenario, added, deleted, held, inferred, object, updated, with_reason};
 
@@ -70,7 +70,9 @@ fn c4_opaque_versions_have_no_order() {
     scenario.deliver(HandlerEvent::Added { object: state("m"), initial: false }).read("a", opaquely_held("m"));
     scenario.deliver(HandlerEvent::Updated { old: state("m"), new: state("x") }).read("a", opaquely_held("x")).passes();
     // Opaque versions are still distinguished.
-    scenario.deliver(HandlerEvent::Updated { old: state("x"), new: state("x") }).breaks(&[steadfast_contract::Clause::C3]);
+    scenario
+        .deliver(HandlerEvent::Updated { old: state("x"), new: state("x") })
+        .breaks(&[steadfast_contract::Clause::C3]);
 }
 
 #[test]
@@ -95,7 +97,10 @@ fn c5_old_has_the_delivered_content() {
     let delivered = |old: serde_json::Value| {
         let mut scenario = Scenario::new(Scope::all());
         scenario.write(5, "a", "u1", json!({ "x": 1 })).write(6, "a", "u1", json!({ "x": 2 }));
-        scenario.deliver(HandlerEvent::Added { object: object("a", "u1", 5).with_content(&json!({ "x": 1 })), initial: false });
+        scenario.deliver(HandlerEvent::Added {
+            object: object("a", "u1", 5).with_content(&json!({ "x": 1 })),
+            initial: false,
+        });
         let (old, new) = (object("a", "u1", 5).with_content(&old), object("a", "u1", 6));
         scenario.deliver(HandlerEvent::Updated { old, new });
         scenario

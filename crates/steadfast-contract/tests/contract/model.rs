@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use steadfast_contract::{
-    Certainty, Change, Freshness, History, Outcome, Reason, Record, Ref, Scope, HandlerEvent, StoreContent, Target, Bounds, Trace,
+    Bounds, Certainty, Change, Freshness, HandlerEvent, History, Outcome, Reason, Record, Ref, Scope, StoreContent,
+    Target, Trace,
 };
 
 use crate::scenario::{STEP, key, object};

@@ -2,7 +2,7 @@
 //! the contract.
 
 use proptest::prelude::*;
-use steadfast_contract::{Clause, Entry, Record, Report, HandlerEvent, Trace};
+use steadfast_contract::{Clause, Entry, HandlerEvent, Record, Report, Trace};
 
 use crate::model::{Step, run};
 

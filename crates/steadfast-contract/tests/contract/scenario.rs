@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use steadfast_contract::{
-    Certainty, Change, Clause, Freshness, History, Key, Outcome, Reason, Record, Ref, Report, Scope, HandlerEvent, StoreContent,
-    Target, Bounds, Trace,
+    Bounds, Certainty, Change, Clause, Freshness, HandlerEvent, History, Key, Outcome, Reason, Record, Ref, Report,
+    Scope, StoreContent, Target, Trace,
 };
 
 pub(crate) const STEP: Duration = Duration::from_millis(10);
@@ -234,7 +234,9 @@ pub(crate) fn inferred(name: &str, uid: &str, last: u64) -> HandlerEvent {
 /// Replaces the reason of a deletion.
 pub(crate) fn with_reason(reason: Reason, seen: HandlerEvent) -> HandlerEvent {
     match seen {
-        HandlerEvent::Deleted { last, version, certainty, .. } => HandlerEvent::Deleted { last, version, certainty, reason },
+        HandlerEvent::Deleted { last, version, certainty, .. } => {
+            HandlerEvent::Deleted { last, version, certainty, reason }
+        }
         other => panic!("{other} has no reason"),
     }
 }

@@ -121,7 +121,11 @@ impl DeclaredCache {
     }
 
     /// Waits until `condition` returns true. Checks after each change of the cache, and once a second.
-    pub(super) async fn wait_until(&self, environment: &SharedEnvironment, condition: impl Fn(&dyn CacheHandle) -> bool) {
+    pub(super) async fn wait_until(
+        &self,
+        environment: &SharedEnvironment,
+        condition: impl Fn(&dyn CacheHandle) -> bool,
+    ) {
         // Subscribe before the first check: a change between check and wait would be missed otherwise.
         let mut changed = self.cache.changed();
         while !condition(&*self.cache) {

@@ -60,7 +60,13 @@ impl Primary {
             let first = caches.iter().find_map(|cache| Some(cache.snapshot().iter().next()?.key().clone()))?;
             Some(if first.namespace().is_some() { Placement::Namespaced } else { Placement::Cluster })
         };
-        Self { name, scopes, placement, observed_placement: Arc::default(), placement_of_first_object: Arc::new(placement_of_first_object) }
+        Self {
+            name,
+            scopes,
+            placement,
+            observed_placement: Arc::default(),
+            placement_of_first_object: Arc::new(placement_of_first_object),
+        }
     }
 
     /// Returns the resource and its scopes for messages.
@@ -77,7 +83,8 @@ impl Primary {
             return *placement;
         }
         // Remembered after the first object: the scope of a resource never changes.
-        (self.placement_of_first_object)().map_or(Placement::Unknown, |placement| *self.observed_placement.get_or_init(|| placement))
+        (self.placement_of_first_object)()
+            .map_or(Placement::Unknown, |placement| *self.observed_placement.get_or_init(|| placement))
     }
 
     /// Returns the keys of the owner `name` of a child in `namespace`.
@@ -116,7 +123,8 @@ impl Primary {
             self.placement == Placement::Namespaced && Placement::of::<C::Resource>() == Placement::Cluster;
         let has_owners = |cache: &&SourceCache<C>| {
             let owned_namespace = cache.scope().in_namespace();
-            let is_in_same_namespace = |own: &Scope| own.in_namespace().zip(owned_namespace).is_none_or(|(own, theirs)| own == theirs);
+            let is_in_same_namespace =
+                |own: &Scope| own.in_namespace().zip(owned_namespace).is_none_or(|(own, theirs)| own == theirs);
             !has_no_namespace && self.scopes.iter().any(is_in_same_namespace)
         };
         match owned.iter().find(|cache| !has_owners(cache)) {

@@ -54,7 +54,11 @@ impl RequeueAll {
 
     /// Requeues all keys after each relist of `informer`, and after each request through the returned handle. Waits first
     /// until other caches of `factory` reach the same version.
-    pub(super) fn watch_relists<K: Cacheable>(&self, informer: &Informer<K>, factory: &InformerFactory) -> RequeueHandle {
+    pub(super) fn watch_relists<K: Cacheable>(
+        &self,
+        informer: &Informer<K>,
+        factory: &InformerFactory,
+    ) -> RequeueHandle {
         let (request, mut requests) = watch::channel(None);
         let handle = RequeueHandle(Arc::new(request));
         // Diagnostic callbacks cannot be removed, so this callback must not keep the controller alive.

@@ -338,8 +338,7 @@ impl<K: Cacheable> SourceHandler<K> {
         let is_complete = mapped.is_ok();
         if let Err(panic) = mapped {
             let callback = "the mapping of objects to keys";
-            self.diagnostics
-                .report(&ControllerDiagnostic::CallbackPanicked { callback, message: message(panic) });
+            self.diagnostics.report(&ControllerDiagnostic::CallbackPanicked { callback, message: message(panic) });
             // Some keys of this object are unknown. A full pass is the only safe substitute.
             self.requeue.request();
         }

@@ -377,7 +377,11 @@ impl Inner {
                 Err(error @ WaitError::Deadline { .. }) => {
                     if self.lock().by_key.get_mut(key).filter(own).is_some_and(|pending| pending.deferred.is_some()) {
                         let (key, reason, lasting) = (key.clone(), error.to_string(), self.since(started));
-                        self.diagnostics.report(&ControllerDiagnostic::WaitsForWrites { key, reason, elapsed: lasting });
+                        self.diagnostics.report(&ControllerDiagnostic::WaitsForWrites {
+                            key,
+                            reason,
+                            elapsed: lasting,
+                        });
                     }
                     continue;
                 }

@@ -8,7 +8,7 @@ use steadfast::kube;
 use steadfast::kube::api::{GetParams, PostParams, WatchParams};
 use steadfast::kube::core::{Request, Resource as _, request};
 
-use super::machine::{StepResult, Step};
+use super::machine::{Step, StepResult};
 use super::record;
 use super::requests::Requests;
 use super::trouble::{ElectionTrouble, RequestInfo, Troubles};
@@ -75,7 +75,10 @@ impl Leases {
         let name = format!("metadata.name={}", self.name);
         // The field selector limits the watch to this lease; the permission can then be limited by name as well.
         let watch = self.request.watch(&WatchParams::default().fields(&name).disable_bookmarks(), after);
-        let states = self.requests.read_events_until::<Lease>(watch, on_new_connection, |state| record::version(state) == until).await;
+        let states = self
+            .requests
+            .read_events_until::<Lease>(watch, on_new_connection, |state| record::version(state) == until)
+            .await;
         match states {
             Ok(states) => RequestResult { result: StepResult::States(states), problem: None },
             Err(problem) => {

@@ -144,7 +144,8 @@ impl ElectionMachine {
 
     /// Returns true if we lead and the coordinator prefers another candidate.
     pub(super) fn must_yield(&self, now: Instant) -> bool {
-        self.term(now).is_some() && matches!(&self.known, LeaseKnowledge::Lease(observed) if self.prefers_another(observed))
+        self.term(now).is_some()
+            && matches!(&self.known, LeaseKnowledge::Lease(observed) if self.prefers_another(observed))
     }
 
     /// Returns the current term at `now`.
@@ -186,7 +187,9 @@ impl ElectionMachine {
                 }))
             }
             // A coordinated candidate never creates the lease. Only the coordinator assigns it.
-            LeaseKnowledge::Missing { free_at } if !self.is_version_unconfirmed && *free_at <= now && self.previous_holder.is_none() => {
+            LeaseKnowledge::Missing { free_at }
+                if !self.is_version_unconfirmed && *free_at <= now && self.previous_holder.is_none() =>
+            {
                 Step::Create(Box::new(record::created(&self.namespace, &self.name, &self.identity, &self.timing, wall)))
             }
             _ => Step::Get,
@@ -233,7 +236,9 @@ impl ElectionMachine {
                 self.next =
                     if self.previous_holder.is_some() { now + self.timing.retry } else { free_at.max(now).min(again) };
             }
-            StepResult::States(_) | StepResult::Conflict | StepResult::NoResponse => self.record_failure(sent, now, chance),
+            StepResult::States(_) | StepResult::Conflict | StepResult::NoResponse => {
+                self.record_failure(sent, now, chance)
+            }
         }
     }
 
@@ -378,10 +383,9 @@ impl ElectionMachine {
     /// Returns true if the lease was assigned to us, and other candidates may have held it since the known state.
     fn needs_history(&self, lease: &Lease) -> bool {
         let LeaseKnowledge::Lease(observed) = &self.known else { return false };
-        let is_assigned = self
-            .previous_holder
-            .as_ref()
-            .is_some_and(|previous_holder| previous_holder.needs_history() && previous_holder.ownership(lease) == Ownership::Assigned);
+        let is_assigned = self.previous_holder.as_ref().is_some_and(|previous_holder| {
+            previous_holder.needs_history() && previous_holder.ownership(lease) == Ownership::Assigned
+        });
         is_assigned
             && record::was_held(lease)
             && record::uid(&observed.lease) == record::uid(lease)
@@ -392,7 +396,8 @@ impl ElectionMachine {
         // The coordinator writes the duration of its assignee, not of an earlier holder.
         let is_coordinated = record::is_coordinated(&observed.lease);
         // Counted by the local clock from the last observed change. Clocks of different hosts are never compared.
-        observed.since + if is_coordinated { self.max_duration } else { record::duration(&observed.lease, &self.timing) }
+        observed.since
+            + if is_coordinated { self.max_duration } else { record::duration(&observed.lease, &self.timing) }
     }
 
     /// Records a state of the lease seen at `now`. `next` is true if this state directly follows the known one. Only a

@@ -95,7 +95,14 @@ impl PreviousHolder {
 
     /// Records a state of the lease that differs from the state `before`. `next` is true if no state is missing in between.
     /// `longest` is the maximum lease duration ever seen, and limits unseen holders.
-    pub(super) fn observe(&mut self, lease: &Lease, before: Option<&Lease>, next: bool, now: Instant, longest: Duration) {
+    pub(super) fn observe(
+        &mut self,
+        lease: &Lease,
+        before: Option<&Lease>,
+        next: bool,
+        now: Instant,
+        longest: Duration,
+    ) {
         let same = before.is_some_and(|before| record::uid(before) == record::uid(lease));
         // A recreated lease proves nothing about holders of the deleted lease since our last read.
         let is_another = before.is_some() && !same;

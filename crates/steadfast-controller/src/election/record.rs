@@ -18,7 +18,8 @@ pub(super) fn holder(lease: &Lease) -> Option<&str> {
 /// Returns the duration in the lease, or our own if the lease states none.
 pub(super) fn duration(lease: &Lease, timing: &Timing) -> Duration {
     let duration = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-    duration.and_then(|seconds| u64::try_from(seconds).ok())
+    duration
+        .and_then(|seconds| u64::try_from(seconds).ok())
         .filter(|seconds| *seconds > 0)
         .map_or(timing.lease, Duration::from_secs)
 }

@@ -237,7 +237,9 @@ mod tests {
     }
 
     fn confirmed(pinged: Option<i64>, before: i64, time: i64) -> Option<Timestamp> {
-        confirmation(candidate_with_times(pinged, before), at(time)).and_then(|entry| entry.spec.renew_time).map(|time| time.0)
+        confirmation(candidate_with_times(pinged, before), at(time))
+            .and_then(|entry| entry.spec.renew_time)
+            .map(|time| time.0)
     }
 
     #[test]

@@ -260,7 +260,10 @@ impl Sharding {
 
     /// Withholds each gained key until a `catch_up` that started after the gain completes. Applies until the returned
     /// reader ends.
-    pub(crate) fn add_cache_reader(&self, catch_up: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) -> CacheReader {
+    pub(crate) fn add_cache_reader(
+        &self,
+        catch_up: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    ) -> CacheReader {
         let state = self.handle.state.clone();
         CacheReader { number: state.add_reader(Arc::new(catch_up)), state }
     }

@@ -9,8 +9,8 @@ use steadfast::k8s_openapi::api::core::v1::ObjectReference;
 use steadfast::k8s_openapi::jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::leases::{RequestResult, Leases, end_troubles};
-use super::machine::{StepResult, ElectionMachine, Step};
+use super::leases::{Leases, RequestResult, end_troubles};
+use super::machine::{ElectionMachine, Step, StepResult};
 use super::registration::Registration;
 use super::state::{ElectionState, Term, UnansweredRequests};
 use super::timing::{Timing, WallClock};
@@ -151,7 +151,11 @@ impl ElectionTask {
             result = self.leases.send(&step, self.last_unanswered) => Some(result),
         };
         let is_running = answered.is_some();
-        self.record_result(&step, sent, answered.unwrap_or(RequestResult { result: StepResult::NoResponse, problem: None }));
+        self.record_result(
+            &step,
+            sent,
+            answered.unwrap_or(RequestResult { result: StepResult::NoResponse, problem: None }),
+        );
         self.publish_term();
         is_running
     }
@@ -210,8 +214,10 @@ impl ElectionTask {
             self.term = None;
             self.record("stopped leading");
         }
-        let new_term =
-            self.machine.term(now).filter(|_| self.term.is_none() && self.unanswered_requests.until(self.now()).is_none());
+        let new_term = self
+            .machine
+            .term(now)
+            .filter(|_| self.term.is_none() && self.unanswered_requests.until(self.now()).is_none());
         let begins = new_term.map(|held| ([held.number, held.token], held.until, held.uid.clone()));
         if let Some((numbers, until, uid)) = begins {
             tracing::info!(%namespace, %name, %identity, "leadership acquired");

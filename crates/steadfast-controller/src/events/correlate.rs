@@ -13,7 +13,7 @@ use super::allowance::Allowance;
 use super::draft::EventDraft;
 use super::key::{EventKey, SimilarityKey, checked};
 use super::lru::LruMap;
-use super::names::{MAX_NOTE, truncated, event_name};
+use super::names::{MAX_NOTE, event_name, truncated};
 use super::outcome::{Rejection, RequestOutcome};
 use super::pacer::Pacer;
 use super::reporter::Reporter;

@@ -6,7 +6,7 @@ use std::fmt;
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::draft::{EventDraft, EventType};
-use super::names::{MAX_NOTE, MAX_WORD, truncated, is_subdomain};
+use super::names::{MAX_NOTE, MAX_WORD, is_subdomain, truncated};
 
 /// Namespace of events about cluster-scoped objects (`metav1.NamespaceDefault`).
 const DEFAULT_NAMESPACE: &str = "default";

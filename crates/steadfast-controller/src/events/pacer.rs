@@ -23,7 +23,13 @@ impl Pacer {
     }
 
     /// Starts or extends a pause after a temporary failure. `retry_after` is the pause requested by the server.
-    pub(super) fn record_failure(&mut self, retry_after: Option<Duration>, now: Instant, random: u64, settings: &EventSettings) {
+    pub(super) fn record_failure(
+        &mut self,
+        retry_after: Option<Duration>,
+        now: Instant,
+        random: u64,
+        settings: &EventSettings,
+    ) {
         // Failures of concurrent requests count as one failure.
         if self.until <= now {
             let doubled = settings.initial_pause.saturating_mul(1 << self.pauses.min(31));

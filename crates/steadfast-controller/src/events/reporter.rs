@@ -1,6 +1,6 @@
 //! Reporter of events.
 
-use super::names::{MAX_INSTANCE, truncated, is_qualified};
+use super::names::{MAX_INSTANCE, is_qualified, truncated};
 
 /// Reporter of events: a controller and one of its instances.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -92,9 +92,15 @@ mod tests {
     fn temporary_codes_are_retried() {
         for code in [401, 408, 429, 500, 502, 503, 504] {
             let retry_after = Some(Duration::from_secs(3));
-            assert_eq!(outcome_of(code, retry_after, b"overloaded"), RequestOutcome::RetryLater { code: Some(code), retry_after });
+            assert_eq!(
+                outcome_of(code, retry_after, b"overloaded"),
+                RequestOutcome::RetryLater { code: Some(code), retry_after }
+            );
         }
-        assert_eq!(status(409, "Conflict", &json!({})), RequestOutcome::RetryLater { code: Some(409), retry_after: None });
+        assert_eq!(
+            status(409, "Conflict", &json!({})),
+            RequestOutcome::RetryLater { code: Some(409), retry_after: None }
+        );
     }
 
     #[test]

@@ -45,8 +45,10 @@ impl Kind {
 
     /// Returns true if subtracting `other` can be a subtraction of times or durations.
     pub(super) fn may_subtract_times(self, other: Self) -> bool {
-        matches!((self.is_time_or_duration() || self == Self::Any, other.is_time_or_duration() || other == Self::Any), (true, true))
-            && (self.is_time_or_duration() || other.is_time_or_duration())
+        matches!(
+            (self.is_time_or_duration() || self == Self::Any, other.is_time_or_duration() || other == Self::Any),
+            (true, true)
+        ) && (self.is_time_or_duration() || other.is_time_or_duration())
     }
 
     /// Returns the kind of a sum. A sum of times and durations can be either.

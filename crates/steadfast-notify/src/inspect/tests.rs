@@ -105,6 +105,9 @@ fn missing_programs_and_secrets_are_reported_together() {
     ];
     assert_eq!((problems.len(), warnings.len()), (expected.len(), 0), "{problems:?}");
     for (problem, (place, description)) in problems.iter().zip(expected) {
-        assert!(problem.starts_with(place) && problem.contains(description), "{problem} instead of {place} {description}");
+        assert!(
+            problem.starts_with(place) && problem.contains(description),
+            "{problem} instead of {place} {description}"
+        );
     }
 }

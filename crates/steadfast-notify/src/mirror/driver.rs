@@ -216,13 +216,22 @@ impl<T: Target> AnyDriver for Driver<T> {
             let doubt = wanted.doubt.iter().chain(doubts).next().map(ToString::to_string);
             let mut kept = reported(&seen.kept);
             kept.extend(invalid.into_iter().map(|(object, reason)| (object.to_string(), reason.to_string())));
-            Ok(MirrorPreview { steps: seen.steps.len(), commands: seen.words, skipped: kept, approvals: seen.asks, doubt })
+            Ok(MirrorPreview {
+                steps: seen.steps.len(),
+                commands: seen.words,
+                skipped: kept,
+                approvals: seen.asks,
+                doubt,
+            })
         })
     }
 }
 
 /// Converts the collected entries. Returns invalid entries by object. Other entries of such an object stay unchanged.
-fn wanted<V: Value>(gathered: &CollectedEntries, values: &Values<V>) -> (DesiredState<V>, BTreeMap<ObjectId, Arc<str>>) {
+fn wanted<V: Value>(
+    gathered: &CollectedEntries,
+    values: &Values<V>,
+) -> (DesiredState<V>, BTreeMap<ObjectId, Arc<str>>) {
     let CollectedEntries { claims, doubts, doubt, exists } = gathered;
     let mut wanted = DesiredState { doubt: doubt.clone(), exists: exists.clone(), ..DesiredState::default() };
     let mut invalid = BTreeMap::new();

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::approvals::Approvals;
 use super::collect::{CollectedEntries, collect, first_unknown};
-use super::driver::{AnyMirror, MirrorPreview, MirrorStatus, MirrorConditions};
+use super::driver::{AnyMirror, MirrorConditions, MirrorPreview, MirrorStatus};
 use super::feed::Feed;
 use super::grouping::Grouping;
 use super::open::{Opening, Openings};
@@ -234,7 +234,9 @@ impl CollectorTask {
         let reason = unclear.as_ref().map(|(reason, _)| reason.clone());
         if self.reported.unknown != reason {
             (self.context.report)(match unclear {
-                Some((reason, objects)) => EngineEvent::EntriesUnknown { mirror: mirror(), reason: reason.to_string(), objects },
+                Some((reason, objects)) => {
+                    EngineEvent::EntriesUnknown { mirror: mirror(), reason: reason.to_string(), objects }
+                }
                 None => EngineEvent::EntriesKnown { mirror: mirror() },
             });
             self.reported.unknown = reason;
@@ -261,7 +263,11 @@ impl CollectorTask {
             (self.context.report)(EngineEvent::EntrySkipped { mirror: mirror(), entry, reason, others });
         }
         if let Some(loss) = now.loss.as_ref().filter(|loss| before.loss.as_ref() != Some(loss)) {
-            (self.context.report)(EngineEvent::EntriesLost { mirror: mirror(), missing: loss.missing, reason: loss.reason.to_string() });
+            (self.context.report)(EngineEvent::EntriesLost {
+                mirror: mirror(),
+                missing: loss.missing,
+                reason: loss.reason.to_string(),
+            });
         }
         if now.failing != before.failing {
             (self.context.report)(match &now.failing {
@@ -273,12 +279,17 @@ impl CollectorTask {
 
     fn take_approvals(&self) {
         // Only the leader takes approvals: a standby would remove the file without effect.
-        let Some(approvals) = self.context.approvals.as_ref().filter(|_| self.context.gate.permit().is_some()) else { return };
+        let Some(approvals) = self.context.approvals.as_ref().filter(|_| self.context.gate.permit().is_some()) else {
+            return;
+        };
         let ids = match approvals.take(&self.name) {
             Ok(ids) if ids.is_empty() => return,
             Ok(ids) => ids,
             Err(reason) => {
-                return (self.context.report)(EngineEvent::InvalidApproval { mirror: self.name.clone(), reason: reason.to_string() });
+                return (self.context.report)(EngineEvent::InvalidApproval {
+                    mirror: self.name.clone(),
+                    reason: reason.to_string(),
+                });
             }
         };
         for id in ids {

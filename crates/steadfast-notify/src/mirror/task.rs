@@ -242,7 +242,7 @@ mod tests {
     use steadfast_targets::{Memory, ObjectId, Settings, TermGate};
 
     use super::super::collect::CollectedEntries;
-    use super::super::driver::{AnyDriver, AnyMirror, DryRunSender, MirrorPreview, MirrorConditions};
+    use super::super::driver::{AnyDriver, AnyMirror, DryRunSender, MirrorConditions, MirrorPreview};
     use super::super::grouping::Grouping;
     use super::*;
     use crate::problem::{Place, Problem};
@@ -331,8 +331,12 @@ mod tests {
                 let opening =
                     Opening { driver, settings: Settings::default(), shape: SERVER, grouping: Grouping::default() };
                 let description = "the file key: no such file".to_owned();
-                let problem =
-                    Problem { file: "x.toml".to_owned(), place: Place::START, description, remedy: "write it".to_owned() };
+                let problem = Problem {
+                    file: "x.toml".to_owned(),
+                    place: Place::START,
+                    description,
+                    remedy: "write it".to_owned(),
+                };
                 Box::pin(async move {
                     if left.is_ok() { Err(Unopened { problem, is_environment: true }) } else { Ok(opening) }
                 })
@@ -406,7 +410,9 @@ mod tests {
         let mirror = Fixture::start(0, 0, true);
         sleep(Duration::from_millis(500)).await;
         let notices = mirror.notices.lock();
-        assert!(matches!(&notices[..], [EngineEvent::TaskEnded { reason, .. }] if reason.contains("panicked: injected")));
+        assert!(
+            matches!(&notices[..], [EngineEvent::TaskEnded { reason, .. }] if reason.contains("panicked: injected"))
+        );
     }
 
     #[tokio::test(start_paused = true)]

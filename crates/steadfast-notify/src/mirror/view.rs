@@ -217,7 +217,8 @@ impl MirrorView {
         let evaluation = Arc::new(Evaluation { source, rule, grouping: grouping_of, looked_up, at });
         for entries in added.chunks(OBJECTS_PER_BATCH) {
             let (batch, evaluated) = (entries.to_vec(), evaluation.clone());
-            let sent = offload(move || batch.iter().map(|entry| evaluated.evaluate(entry, shape)).collect::<Vec<_>>()).await;
+            let sent =
+                offload(move || batch.iter().map(|entry| evaluated.evaluate(entry, shape)).collect::<Vec<_>>()).await;
             let failed = |reason: &str| {
                 let failed = entries.iter().map(|entry| (evaluation.object(entry), Err(reason.to_owned())));
                 let failed = failed.map(|(object, entries)| ObjectClaims { object, entries });
@@ -305,7 +306,11 @@ impl Evaluation {
         let object = self.object(entry);
         let Some(Ok(decoded)) = entry.object().map(Object::decoded) else {
             let reason = format!("{} {} cannot be decoded", self.source.resource_name(), entry.key());
-            return EvaluatedEntries { sent: ObjectClaims { object, entries: Err(reason) }, recheck_at: None, reads: Vec::new() };
+            return EvaluatedEntries {
+                sent: ObjectClaims { object, entries: Err(reason) },
+                recheck_at: None,
+                reads: Vec::new(),
+            };
         };
         let subject = subject(&self.source, &self.source.resource_name(), &decoded);
         let whole = json_with_type(&decoded, &self.source.resource);

@@ -282,7 +282,11 @@ impl<'a> Checks<'a> {
             let every = [EventKind::Added, EventKind::Updated, EventKind::Deleted];
             if !every.iter().all(|kind| rule.events.contains(kind)) {
                 let description = format!("the mirror {mirror:?} depends on all objects, not on kinds of changes");
-                self.wrong(&format!("{path}.events"), description, "remove `events`, or add a separate rule for the streams");
+                self.wrong(
+                    &format!("{path}.events"),
+                    description,
+                    "remove `events`, or add a separate rule for the streams",
+                );
             }
         }
     }
@@ -300,7 +304,11 @@ impl<'a> Checks<'a> {
         }
         for name in webhook.secrets.keys().filter(|name| !is_name(name)) {
             let description = format!("{name:?} is not a valid name of a secret");
-            self.wrong(&format!("{path}.secrets.{name}"), description, "use letters, digits and `_`, starting with a letter");
+            self.wrong(
+                &format!("{path}.secrets.{name}"),
+                description,
+                "use letters, digits and `_`, starting with a letter",
+            );
         }
         for (field, names) in [
             ("headers", webhook.headers.keys().collect::<Vec<_>>()),
@@ -410,7 +418,8 @@ impl<'a> Checks<'a> {
             } else {
                 for (field, expression) in [("when", &when), ("send", &send)] {
                     if expression.as_ref().is_some_and(|expression| expression.compares_changes) {
-                        let description = "a mirror depends on current objects, and `old` and `changed(…)` depend on changes";
+                        let description =
+                            "a mirror depends on current objects, and `old` and `changed(…)` depend on changes";
                         self.wrong(&path(field), description, "use only `object`");
                     }
                 }
@@ -429,8 +438,10 @@ impl<'a> Checks<'a> {
         for sink in sinks {
             for constants in &send.uses.maps {
                 for (number, description) in rejected(sink, constants) {
-                    let (description, remedy) =
-                        (format!("{path}: {description}"), "correct the value; docs/notify.md lists the fields of entries");
+                    let (description, remedy) = (
+                        format!("{path}: {description}"),
+                        "correct the value; docs/notify.md lists the fields of entries",
+                    );
                     let before = text.get(..constants[number].offset).unwrap_or_default();
                     let offset = before.chars().count();
                     let problem = self.document.problem_within(path, text, offset, description, remedy);

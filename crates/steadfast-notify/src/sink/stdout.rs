@@ -18,7 +18,10 @@ pub struct Lines {
 
 impl Lines {
     /// Creates the sink. Calls `on_write_error` after a failed write.
-    pub fn new(output: impl Write + Send + 'static, on_write_error: impl Fn(io::Error) + Send + Sync + 'static) -> Self {
+    pub fn new(
+        output: impl Write + Send + 'static,
+        on_write_error: impl Fn(io::Error) + Send + Sync + 'static,
+    ) -> Self {
         Self { output: Arc::new(Mutex::new(output)), on_write_error: Arc::new(on_write_error) }
     }
 }

@@ -183,7 +183,10 @@ impl Webhook {
     async fn attempt_in_time(&self, messages: &[Arc<Message>], target: &Target) -> ResponseAction {
         let limit = self.settings.timeout.0;
         timeout(limit, self.attempt(messages, target)).await.unwrap_or_else(|_| {
-            ResponseAction::Outcome(Outcome::Retry { retry_after: None, reason: format!("no response within {limit:?}") })
+            ResponseAction::Outcome(Outcome::Retry {
+                retry_after: None,
+                reason: format!("no response within {limit:?}"),
+            })
         })
     }
 }
@@ -195,7 +198,9 @@ impl Stream for Webhook {
             let reason = match self.attempt_in_time(messages, &target).await {
                 ResponseAction::Outcome(outcome) => return outcome,
                 ResponseAction::Unauthorized(reason) => reason,
-                ResponseAction::Redirect => return Outcome::Rejected { reason: "the redirect has no target".to_owned() },
+                ResponseAction::Redirect => {
+                    return Outcome::Rejected { reason: "the redirect has no target".to_owned() };
+                }
             };
             // The secrets may have been replaced since the last read.
             let fresh = self.target(true).await;

@@ -454,8 +454,12 @@ async fn busy_receiver_stops_redrive() {
             "id": name, "time": "2026-01-02T03:04:05Z", "type": "Added", "rule": "r", "cluster": "default",
             "resource": "pods", "namespace": "shop", "name": name, "uid": "u", "data": 1,
         }));
-        let letter =
-            DeadLetter { sink: "s".to_owned(), reason: "w".to_owned(), attempts: 1, message: message.expect("a message") };
+        let letter = DeadLetter {
+            sink: "s".to_owned(),
+            reason: "w".to_owned(),
+            attempts: 1,
+            message: message.expect("a message"),
+        };
         dead.add(&letter).expect("enough space");
     }
     let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Busy { retry_after: None, reason: "429".to_owned() }));

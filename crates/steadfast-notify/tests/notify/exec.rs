@@ -74,7 +74,9 @@ async fn exit_code_determines_the_outcome() {
     }
     let missing =
         open_sink(&folder, "[sinks.s.exec]\ncommand = [\"./there-is-none\"]").await.expect("a valid configuration");
-    let Outcome::Retry { reason, .. } = missing.deliver(&[message(&json!(1))]).await else { panic!("expected a retry") };
+    let Outcome::Retry { reason, .. } = missing.deliver(&[message(&json!(1))]).await else {
+        panic!("expected a retry")
+    };
     assert!(reason.contains("cannot start ./there-is-none"), "{reason}");
 }
 
@@ -106,7 +108,10 @@ async fn timeout_kills_the_process_group() {
     let folder = Folder::new("exec-timeout");
     let stream = shell(&folder, FAMILY, "timeout = \"3s\"").await;
     let outcome = stream.deliver(&[message(&json!(1))]).await;
-    assert_eq!(outcome, Outcome::Retry { retry_after: None, reason: "sh took longer than 3s and was killed".to_owned() });
+    assert_eq!(
+        outcome,
+        Outcome::Retry { retry_after: None, reason: "sh took longer than 3s and was killed".to_owned() }
+    );
     let family = family(&folder);
     assert!(family.iter().all(|pid| !pid.is_empty()), "{family:?}");
     until("the end of the family", || family.iter().all(|pid| has_ended(pid)));

@@ -26,9 +26,11 @@ const TO_WEB: &str = "to = [\"web\"]";
 /// Returns all errors in `text`, if any.
 fn errors_in(file: &str, text: &str) -> Option<String> {
     match Plan::read(file, text) {
-        Ok(plan) => {
-            Runtime::new().expect("a runtime").block_on(Openings::open_all(&plan)).err().map(|problems| problems.to_string())
-        }
+        Ok(plan) => Runtime::new()
+            .expect("a runtime")
+            .block_on(Openings::open_all(&plan))
+            .err()
+            .map(|problems| problems.to_string()),
         Err(problems) => Some(problems.to_string()),
     }
 }

@@ -105,7 +105,8 @@ async fn url_and_headers_take_secrets() {
     std::fs::write(folder.join("part"), "T000/B000/hunter2\n").expect("enough space");
     let whole =
         "[sinks.s.webhook]\nurl = {file = \"url\"}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n";
-    let plan = Plan::read(&folder.join("x.toml").display().to_string(), whole).unwrap_or_else(|reason| panic!("{reason}"));
+    let plan =
+        Plan::read(&folder.join("x.toml").display().to_string(), whole).unwrap_or_else(|reason| panic!("{reason}"));
     let stdout: Arc<dyn Stream> = Arc::new(steadfast_notify::sink::stdout::Lines::new(std::io::sink(), |_| {}));
     let stream = plan.open(&stdout).await.unwrap_or_else(|reason| panic!("{reason}"))["s"].clone();
     assert_eq!(deliver(&stream).await, Outcome::Delivered);

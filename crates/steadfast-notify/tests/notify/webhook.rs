@@ -182,7 +182,9 @@ async fn unreachable_server_is_retried_with_reason() {
     let address = TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr()).expect("a port");
     let url = format!("http://{address}");
     let stream = open_sink(&folder("nobody"), &url, "timeout = \"2s\"").await.expect("a valid configuration");
-    let Outcome::Retry { retry_after: None, reason } = stream.deliver(&[message("a")]).await else { panic!("not a retry") };
+    let Outcome::Retry { retry_after: None, reason } = stream.deliver(&[message("a")]).await else {
+        panic!("not a retry")
+    };
     assert!(!reason.is_empty() && !reason.contains("hunter2"), "{reason}");
 }
 

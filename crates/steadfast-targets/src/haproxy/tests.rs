@@ -79,7 +79,9 @@ fn response_confirms_or_rejects_commands() {
         let result = outcome(commands, response);
         match error_line {
             None => assert_eq!(result, Ok(()), "{commands:?}: {response}"),
-            Some(reason) => assert!(result.as_ref().is_err_and(|result| result.starts_with(reason)), "{commands:?}: {result:?}"),
+            Some(reason) => {
+                assert!(result.as_ref().is_err_and(|result| result.starts_with(reason)), "{commands:?}: {result:?}")
+            }
         }
     }
 }

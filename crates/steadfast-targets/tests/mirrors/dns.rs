@@ -487,7 +487,10 @@ async fn rejected_name_delays_no_other_name() -> Result {
         // Afterwards the name is reported, and the other entries are up to date.
         let rejected = target.validate(&mut wanted);
         assert_eq!(rejected.len(), usize::from(kind == DnsKind::Bind), "{rejected:?}");
-        assert!(rejected.values().all(|reason| reason.contains("b.example.org. in example.org.: REFUSED")), "{rejected:?}");
+        assert!(
+            rejected.values().all(|reason| reason.contains("b.example.org. in example.org.: REFUSED")),
+            "{rejected:?}"
+        );
         assert_eq!(wanted.len() + rejected.len(), 61);
         assert_eq!(running.dig(&["n00.example.org", "A"])?, ["86400 A 10.0.0.0"], "{kind:?}");
         assert_eq!(running.dig(&["n59.example.org", "A"])?, ["86400 A 10.0.0.59"], "{kind:?}");

@@ -35,7 +35,8 @@ async fn preview_changes_and_records_nothing() -> Result {
     let memory = Memory::open(&file)?;
     let settings = Settings::default();
     let names = ["a", "b", "c", "d"];
-    let seen = preview("web", &target, &settings, &memory, &wanted(&names)?).await.map_err(|reason| reason.to_string())?;
+    let seen =
+        preview("web", &target, &settings, &memory, &wanted(&names)?).await.map_err(|reason| reason.to_string())?;
     assert_eq!((seen.steps.len(), seen.words.len(), seen.ask), (4, 8, None));
     assert_eq!(seen.words[0], "echo 'add server web/sf-a 10.0.0.1:80 weight 1' | socat stdio /nowhere/admin.sock");
     assert_eq!(target.read().await?.own, BTreeMap::new());

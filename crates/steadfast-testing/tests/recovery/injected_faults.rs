@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Connection, Informer, InformerFactory, InjectedFault, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, InjectedResponse, RequestRule, Status, Verb};
-use steadfast_contract::{Clause, Record, Report, Bounds};
+use steadfast_contract::{Bounds, Clause, Record, Report};
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::{
     ConfigMapInForm, Form, Recorder, WorldError, builder_in_form, config_map, connection, history, until,

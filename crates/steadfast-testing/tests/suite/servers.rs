@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject};
 use steadfast::{InformerFactory, InjectedFault, ReflectorSettings, Scope};
-use steadfast_contract::{Clause, Bounds};
+use steadfast_contract::{Bounds, Clause};
 use steadfast_testing::CachedConfigMap;
 use steadfast_testing::WorldError;
 use steadfast_testing::cluster::Cluster;

@@ -9,7 +9,7 @@ use super::super::fault_injection::{ElectionFaults, InjectedElectionFault};
 use super::super::record;
 use super::super::timing::Timing;
 use super::tests::{Server, at, candidate, is_leader, run, wall};
-use super::{StepResult, ElectionMachine, Step};
+use super::{ElectionMachine, Step, StepResult};
 
 fn coordinated(identity: &str, seconds: f64) -> ElectionMachine {
     ElectionMachine::coordinated("default", "it", identity.to_owned(), Timing::default(), at(seconds))

@@ -9,7 +9,7 @@ use steadfast::k8s_openapi::jiff::Timestamp;
 
 use super::super::record;
 use super::super::timing::Timing;
-use super::{StepResult, ElectionMachine, Step};
+use super::{ElectionMachine, Step, StepResult};
 
 /// Instant of a scenario, in seconds.
 pub(super) fn at(seconds: f64) -> Instant {

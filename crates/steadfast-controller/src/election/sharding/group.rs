@@ -12,7 +12,7 @@ use steadfast::kube::core::{Request, Resource as _};
 use super::super::leases::RESOURCE;
 use super::super::requests::Requests;
 use super::super::trouble::{ElectionTrouble, RequestInfo};
-use super::membership::{GROUP, ExpiredLease};
+use super::membership::{ExpiredLease, GROUP};
 
 /// Leases of one group.
 pub(super) struct GroupLeases {

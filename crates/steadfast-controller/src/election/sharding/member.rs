@@ -8,8 +8,8 @@ use steadfast::environment::Instant;
 use tokio::sync::watch;
 
 use super::super::fault_injection::inject;
-use super::super::leases::{RequestResult, Leases, RESOURCE, end_troubles};
-use super::super::machine::{StepResult, ElectionMachine, Step};
+use super::super::leases::{Leases, RESOURCE, RequestResult, end_troubles};
+use super::super::machine::{ElectionMachine, Step, StepResult};
 use super::super::state::{Term, UnansweredRequests};
 use super::super::task::stopped;
 use super::super::timing::{Timing, WallClock};
@@ -211,7 +211,11 @@ impl Member {
             result = self.leases.send(&step, self.last_unanswered[0]) => Some(result),
         };
         let is_running = answered.is_some();
-        self.record_result(&step, sent, answered.unwrap_or(RequestResult { result: StepResult::NoResponse, problem: None }));
+        self.record_result(
+            &step,
+            sent,
+            answered.unwrap_or(RequestResult { result: StepResult::NoResponse, problem: None }),
+        );
         is_running
     }
 
@@ -265,8 +269,10 @@ impl Member {
                 self.end_term();
             }
         }
-        if let Some(held) =
-            self.machine.term(now).filter(|_| self.term.is_none() && self.unanswered_requests.until(self.now()).is_none())
+        if let Some(held) = self
+            .machine
+            .term(now)
+            .filter(|_| self.term.is_none() && self.unanswered_requests.until(self.now()).is_none())
         {
             let (number, until) = (held.number, held.until);
             self.start_term(number, until);

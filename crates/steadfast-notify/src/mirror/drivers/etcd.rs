@@ -79,8 +79,9 @@ fn opened<R: EtcdClient>(
     }
     let target = match (&config.user, &config.password) {
         (Some(user), Some(from)) => {
-            Secret::read(from, folder)
-                .map_err(|reason| OpenError::at("etcd.password", reason, "store the password there").of_environment())?;
+            Secret::read(from, folder).map_err(|reason| {
+                OpenError::at("etcd.password", reason, "store the password there").of_environment()
+            })?;
             // Read at each login, so that a rotated password needs no restart.
             let (from, folder) = (from.clone(), folder.to_owned());
             target.user(user, move || {

@@ -27,13 +27,21 @@ impl Checks<'_> {
             }
             for field in ENDPOINT_RULE_KEYS.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
                 let description = format!("`{field}` needs `endpoints`, and the rule has no `endpoints`");
-                self.wrong(&format!("{path}.{field}"), description, "remove the field, or add a Service to `endpoints`");
+                self.wrong(
+                    &format!("{path}.{field}"),
+                    description,
+                    "remove the field, or add a Service to `endpoints`",
+                );
             }
             return;
         };
         for field in RESOURCE_RULE_KEYS.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
             let description = format!("`{field}` does not apply to a rule that mirrors the endpoints of a Service");
-            self.wrong(&format!("{path}.{field}"), description, "remove the field, or add a separate rule with `resources`");
+            self.wrong(
+                &format!("{path}.{field}"),
+                description,
+                "remove the field, or add a separate rule with `resources`",
+            );
         }
         let services = endpoints.written();
         if services.is_empty() {

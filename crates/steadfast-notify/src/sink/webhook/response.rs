@@ -47,9 +47,9 @@ pub(super) fn classify(status: StatusCode, headers: &HeaderMap, excerpt: &str, n
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => Outcome::Retry { retry_after: after, reason },
         // Other client errors are permanent: a repetition would get the same response.
         _ if status.is_client_error() => Outcome::Rejected { reason },
-        _ if status.is_redirection() => {
-            Outcome::Rejected { reason: format!("{reason}; only 307 and 308 are followed, so set `url` to the new address") }
-        }
+        _ if status.is_redirection() => Outcome::Rejected {
+            reason: format!("{reason}; only 307 and 308 are followed, so set `url` to the new address"),
+        },
         _ => Outcome::Retry { retry_after: after, reason },
     })
 }
@@ -141,7 +141,10 @@ mod tests {
             let meaning = answered(status, None);
             assert!(matches!(meaning, ResponseAction::Outcome(Outcome::Retry { retry_after: None, .. })), "{status}");
         }
-        assert!(matches!(answered(429, Some("7")), ResponseAction::Outcome(Outcome::Busy { retry_after: Some(_), .. })));
+        assert!(matches!(
+            answered(429, Some("7")),
+            ResponseAction::Outcome(Outcome::Busy { retry_after: Some(_), .. })
+        ));
         for status in [401, 403, 407] {
             assert!(matches!(answered(status, None), ResponseAction::Unauthorized(_)), "{status}");
         }

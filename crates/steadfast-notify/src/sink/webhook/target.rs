@@ -35,7 +35,8 @@ impl LoadedSecrets {
         let mut all = Vec::new();
         let mut read = |field: String, from: &SecretFrom| {
             let remedy = "store the secret there, or correct the reference";
-            let secret = Secret::read(from, folder).map_err(|description| ServerConfigError { field, description, remedy })?;
+            let secret =
+                Secret::read(from, folder).map_err(|description| ServerConfigError { field, description, remedy })?;
             // The length separates consecutive secrets.
             all.extend_from_slice(&secret.bytes().len().to_be_bytes());
             all.extend_from_slice(secret.bytes());
@@ -99,7 +100,9 @@ impl Target {
             remedy: "correct the setting",
         };
         let url = match (&webhook.url, &loaded.url) {
-            (UrlFrom::Text(text), _) => filled(text, &loaded.secrets).map_err(|description| wrong("url", description))?.0,
+            (UrlFrom::Text(text), _) => {
+                filled(text, &loaded.secrets).map_err(|description| wrong("url", description))?.0
+            }
             (UrlFrom::Secret(_), Some(secret)) => secret.text().unwrap_or_default().to_owned(),
             (UrlFrom::Secret(_), None) => String::new(),
         };
@@ -107,7 +110,8 @@ impl Target {
         let (mut headers, mut secret_headers) = (HeaderMap::new(), HeaderMap::new());
         for (name, value) in &webhook.headers {
             let field = format!("headers.{name}");
-            let (value, is_secret) = filled(value, &loaded.secrets).map_err(|description| wrong(&field, description))?;
+            let (value, is_secret) =
+                filled(value, &loaded.secrets).map_err(|description| wrong(&field, description))?;
             let to = if is_secret { &mut secret_headers } else { &mut headers };
             put(to, &field, name, value.as_bytes(), is_secret)?;
         }

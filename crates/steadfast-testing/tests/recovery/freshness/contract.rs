@@ -1,6 +1,6 @@
 //! Proofs and their times, as the checker sees them: the library passes, and the library with an injected fault fails.
 
-use steadfast_contract::{Clause, Report, Bounds};
+use steadfast_contract::{Bounds, Clause, Report};
 use steadfast_testing::{Recorder, history};
 
 use super::*;

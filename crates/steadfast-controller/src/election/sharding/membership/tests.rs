@@ -190,7 +190,10 @@ fn uncertain_write_counts_as_both_views() {
     drop(server.take(&a, 6.0));
     assert_eq!(part(&a), kept);
     server.leases.remove("it-c");
-    assert!(!a.record_read(server.leases.values().cloned().collect(), at(7.0)), "the lease differs from the confirmed state");
+    assert!(
+        !a.record_read(server.leases.values().cloned().collect(), at(7.0)),
+        "the lease differs from the confirmed state"
+    );
     server.write(&mut a, 8.0);
     server.read(&mut a, 8.0);
     assert!(a.must_change() && !a.hands_over_keys(), "keys return after write and read");
