@@ -60,27 +60,27 @@ impl ProbeBoard {
         environment: &SharedEnvironment,
         probe: impl Future<Output = Result<Option<ResourceVersion>, Failure>>,
     ) -> Result<Probed, Failure> {
-        let probes = {
+        let entry = {
             let mut resources = self.resources.lock();
             resources.entry(resource.to_owned()).or_default().clone()
         };
-        if let Some(probed) = probes.latest_since(since) {
+        if let Some(probed) = entry.latest_since(since) {
             return Ok(probed);
         }
         // A hanging probe of one informer must not block the others, so they move to a second queue after the timeout.
         let timeout = environment.sleep_until(environment.now() + SHARED_PROBE_TIMEOUT);
         let _guard = tokio::select! {
             biased;
-            guard = probes.first.lock() => guard,
-            () = timeout => probes.second.lock().await,
+            guard = entry.first.lock() => guard,
+            () = timeout => entry.second.lock().await,
         };
-        if let Some(probed) = probes.latest_since(since) {
+        if let Some(probed) = entry.latest_since(since) {
             return Ok(probed);
         }
         // Taken before the request: the response proves the state at this time or later.
         let sent = environment.now();
         let probed = Probed { version: probe.await?, sent };
-        let mut last = probes.last.lock();
+        let mut last = entry.last.lock();
         // The two queues can finish in either order.
         if last.as_ref().is_none_or(|last| last.sent <= sent) {
             *last = Some(probed.clone());

@@ -323,13 +323,13 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for SizeCounting<'_, V> {
 
     #[inline]
     fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
-        let mut counted = Counted::default();
+        let mut stats = ElementStats::default();
         let (counter, elements) = (self.counter, self.of(elements));
         let value = counter.sequence(|array| {
             let is_buffer = type_name::<V::Value>().contains(BUFFER);
-            self.inner.visit_seq(Elements { inner: elements, array, is_buffer, counted: &mut counted })
+            self.inner.visit_seq(Elements { inner: elements, array, is_buffer, stats: &mut stats })
         })?;
-        counter.add(sequence(counted.count, counted.size, counted.hint.get()));
+        counter.add(sequence(stats.count, stats.size, stats.hint.get()));
         Ok(value)
     }
 
@@ -451,7 +451,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for SizeCounting<'_, A> {
 
 /// Counters of a sequence.
 #[derive(Default)]
-struct Counted {
+struct ElementStats {
     count: usize,
     size: usize,
     /// Reported number of elements, if the type requested it and it is known.
@@ -466,7 +466,7 @@ struct Elements<'h, 'c, A> {
     /// Set for elements that serde buffers until their type is known. The final collection grows while serde fills it
     /// from the buffer.
     is_buffer: bool,
-    counted: &'c mut Counted,
+    stats: &'c mut ElementStats,
 }
 
 impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
@@ -477,8 +477,8 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
         // The element stays in place. Moving thousands of bytes would be expensive.
         let element = self.inner.next_element_seed(seed);
         if let Ok(Some(_)) = &element {
-            self.counted.count += 1;
-            self.counted.size = size_of::<S::Value>();
+            self.stats.count += 1;
+            self.stats.size = size_of::<S::Value>();
         }
         element
     }
@@ -489,9 +489,9 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
             return None;
         }
         // The number comes from the server, and some types allocate for as many elements as reported.
-        let all = || Some(self.inner.counter.element_count(self.array)?.saturating_sub(self.counted.count));
+        let all = || Some(self.inner.counter.element_count(self.array)?.saturating_sub(self.stats.count));
         let hint = self.inner.size_hint().or_else(all).map(|hint| hint.min(MAX_REPORTED_ELEMENTS));
-        self.counted.hint.set(hint.map_or(0, |hint| self.counted.count + hint));
+        self.stats.hint.set(hint.map_or(0, |hint| self.stats.count + hint));
         hint
     }
 }

@@ -297,7 +297,7 @@ fn watch_deletes_and_adds_without_uid() {
     let mut a = Delivered::new();
     let on_change = |store: &mut Store<Thing>, delivered: &mut Vec<String>, version| {
         store.apply(by_name("a", version), thing("none", version, 0), &LIVE, |change| {
-            delivered.push(described(&change))
+            delivered.push(described(&change));
         });
     };
     on_change(&mut a.store, &mut a.delivered, 1);

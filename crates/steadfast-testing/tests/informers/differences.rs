@@ -232,7 +232,7 @@ async fn deferred_difference_is_retried_without_list() -> Result<(), WorldError>
     let busy = |verb: Verb, code: u16| {
         let rule = RequestRule::any().verb(verb).times(2);
         move |server: &ApiServer| {
-            server.faults().respond(rule, InjectedResponse::retry_after(code, Duration::from_secs(3)))
+            server.faults().respond(rule, InjectedResponse::retry_after(code, Duration::from_secs(3)));
         }
     };
     for (verb, code) in [(Verb::State, 429), (Verb::State, 503), (Verb::List, 429)] {
