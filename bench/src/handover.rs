@@ -46,7 +46,9 @@ struct Figures {
 
 /// Runs all measurements, and prints a table.
 pub(crate) fn run(args: &HandoverArgs) -> Result<(), BenchError> {
-    println!("| pause | | processor a record | thread switches a record | delay, p50 | p99 |\n|---|---|---|---|---|---|");
+    println!(
+        "| pause | | processor a record | thread switches a record | delay, p50 | p99 |\n|---|---|---|---|---|---|"
+    );
     for &pause in &args.pause_us {
         let mut runs = [Vec::new(), Vec::new()];
         for _ in 0..args.runs.max(1) {

@@ -18,7 +18,7 @@ use kube::runtime::{self, watcher};
 use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 use steadfast::{Connection, InformerFactory, Scope};
-use steadfast_apiserver::{InjectedResponse, ApiServer, RequestRule};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule};
 use steadfast_controller::{Action, Controller, back_off};
 use steadfast_testing::{InMemory, config_map, pod};
 use tokio::time::Instant;
@@ -123,7 +123,7 @@ impl ReconcileTimes {
         calls.entry(map.name_any()).or_default().push(Instant::now());
     }
 
-/// Returns the delay from `since` to the first reconcile of `name` that started after it.
+    /// Returns the delay from `since` to the first reconcile of `name` that started after it.
     fn after(&self, name: &str, since: Instant) -> Option<Duration> {
         let calls = self.0.lock();
         // Reconciles that started before the change do not count, even if they end later.
@@ -153,7 +153,7 @@ fn run_scenario(library: Library, fault: InjectedFault, every: Duration, count: 
         // The retries of the rejected source have reached their maximum delay before the first change.
         tokio::time::sleep(BACKOFF_GROWTH_TIME).await;
 
-let (mut changed, mut made) = (Vec::new(), Vec::new());
+        let (mut changed, mut made) = (Vec::new(), Vec::new());
         let disturb = || {
             if fault == InjectedFault::Reset {
                 server.faults().reset();
@@ -174,7 +174,7 @@ let (mut changed, mut made) = (Vec::new(), Vec::new());
         tokio::time::sleep(FINAL_WAIT).await;
         running.abort();
 
-let delays = |names: &[String], since: &[Instant]| {
+        let delays = |names: &[String], since: &[Instant]| {
             names.iter().zip(since).map(|(name, since)| calls.after(name, *since)).collect()
         };
         Ok(Delays { of_objects: delays(&objects, &changed), of_owned: delays(&owners, &made) })

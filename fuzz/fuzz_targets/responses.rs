@@ -110,27 +110,27 @@ impl Run {
         }
     }
 
-fn wait(&mut self, time: Duration) {
+    fn wait(&mut self, time: Duration) {
         self.now = self.now + time;
         self.step(Input::Tick);
     }
 
-fn end(&mut self, id: RequestId, input: Input) {
+    fn end(&mut self, id: RequestId, input: Input) {
         self.open.remove(&id);
         self.step(input);
     }
 
-fn step(&mut self, input: Input) {
+    fn step(&mut self, input: Input) {
         let outputs = self.reflector.step(self.now, input);
         self.perform(outputs);
     }
 
-fn record(&mut self, id: RequestId, record: Record<'_>) {
+    fn record(&mut self, id: RequestId, record: Record<'_>) {
         let verdict = self.reflector.record(self.now, id, record);
         self.act(verdict);
     }
 
-fn act(&mut self, verdict: Verdict) {
+    fn act(&mut self, verdict: Verdict) {
         match verdict {
             Verdict::Perform(outputs) => self.perform(outputs),
             Verdict::Apply => assert!(self.reflector.is_synced(), "a change before the first list"),
@@ -141,7 +141,7 @@ fn act(&mut self, verdict: Verdict) {
         self.assert_never_older(false);
     }
 
-fn perform(&mut self, outputs: Vec<Output>) {
+    fn perform(&mut self, outputs: Vec<Output>) {
         assert!(outputs.len() <= MAX_OUTPUTS, "{} outputs", outputs.len());
         let (mut epoch_changed, mut judge) = (false, false);
         for output in outputs {
@@ -184,7 +184,7 @@ fn perform(&mut self, outputs: Vec<Output>) {
         assert!(evidence.next_attempt.is_none_or(|at| at.since(self.now) < Duration::from_secs(3600)));
     }
 
-/// Checks that the version decreases only in a new epoch (C4).
+    /// Checks that the version decreases only in a new epoch (C4).
     fn assert_never_older(&mut self, epoch_changed: bool) {
         let now = self.reflector.version().cloned();
         if let (Some(before), Some(now), false) = (&self.version, &now, epoch_changed) {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use steadfast::{Checkpoint, FieldPath, InformerBuilder, Cacheable, Lazy};
+use steadfast::{Cacheable, Checkpoint, FieldPath, InformerBuilder, Lazy};
 
 use super::cache::HasNodeName;
 use super::progress::SENT;

@@ -156,7 +156,7 @@ impl Connection {
     pub fn with_fence(&self, fence: Fence) -> Self {
         let Inner { decorator, reloader, server, default_namespace, takes_gzip, client_defaults, environment, .. } =
             &*self.inner;
-        let pool = self.inner.pool.behind(fence);
+        let pool = self.inner.pool.with_fence(fence);
         liveness_probes::begin(&pool, decorator, environment);
         let layers = self.inner.layers.clone();
         let inner = Arc::new_cyclic(|own| Inner {

@@ -107,7 +107,7 @@ impl Pool {
     }
 
     /// Creates another pool to the same server over the same route. The new pool sends only while `fence` is open.
-    pub(crate) fn behind(&self, fence: Fence) -> Self {
+    pub(crate) fn with_fence(&self, fence: Fence) -> Self {
         let fenced = Self::of(self.inner.connector.clone(), self.inner.settings.clone(), Some(fence.clone()));
         {
             let mut all = self.inner.fenced.lock();
