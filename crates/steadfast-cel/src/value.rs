@@ -215,14 +215,14 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns the value as a key of a map. Whole doubles are valid keys for lookups.
+    /// Returns the value as a key of a map. Returns `None` for values that cannot be keys, including all doubles.
     pub(crate) fn key(&self) -> Option<Key<'a>> {
         Some(match self {
             Self::Bool(value) => Key::Bool(*value),
             Self::Int(value) => Key::Int(*value),
             Self::Uint(value) => Key::Uint(*value),
             Self::String(text) => Key::String(text.clone()),
-            // Doubles are converted to integers by the callers that allow them, since literals of maps must reject
+            // Lookups accept whole doubles: their callers convert these to integers first. Literals of maps must reject
             // doubles.
             _ => return None,
         })

@@ -29,7 +29,7 @@ pub enum EngineEvent {
         /// Cause.
         reason: String,
     },
-    /// A cache or unsettled changes cannot be written to the state folder.
+    /// A cache, or pending changes, cannot be written to the state folder.
     CheckpointUnsupported {
         /// Resource and cluster.
         source: String,
@@ -72,7 +72,7 @@ pub enum EngineEvent {
         /// Cause.
         reason: String,
     },
-    /// Entries of an object are unknown. Entries of the object in a mirror stay unchanged.
+    /// The entries of an object cannot be determined. The entries of this object in a mirror stay unchanged.
     EntriesUnknown {
         /// Name of the mirror.
         mirror: String,
@@ -81,7 +81,7 @@ pub enum EngineEvent {
         /// Number of such objects.
         objects: usize,
     },
-    /// Entries of all objects of a mirror are known again.
+    /// The entries of all objects of a mirror can be determined again.
     EntriesKnown {
         /// Name of the mirror.
         mirror: String,
@@ -93,7 +93,7 @@ pub enum EngineEvent {
         /// The keys.
         keys: Vec<String>,
     },
-    /// Entry skipped or left unchanged because of the content.
+    /// An entry is skipped or left unchanged because of its content.
     EntrySkipped {
         /// Name of the mirror.
         mirror: String,
@@ -139,7 +139,7 @@ pub enum EngineEvent {
         mirror: String,
         /// Number of missing entries.
         missing: usize,
-        /// Change of the target.
+        /// Restart or change of the target.
         reason: String,
     },
     /// The target of a mirror can be read and changed again.
@@ -286,7 +286,7 @@ fn first_names(names: &[String]) -> String {
 /// Receiver of events.
 pub type ReportEvent = dyn Fn(EngineEvent) + Send + Sync;
 
-/// Returns text from a tenant with escaped characters that affect a terminal or a log.
+/// Returns `text` from a tenant. Characters that affect a terminal or a log are escaped.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -19,7 +19,7 @@ pub(crate) struct Field {
     pub(crate) is_needed: bool,
 }
 
-/// Fields of entries of a kind of mirror, in the order of error messages.
+/// Fields of the entries of a kind of mirror, in the order in which error messages list them.
 pub(crate) type Shape = &'static [Field];
 
 /// Creates a required field.

@@ -91,14 +91,14 @@ impl State {
         &self.folder
     }
 
-    /// Returns true if caches in the folder may lack deletions that other replicas have not settled. The folder was
-    /// empty at the start of this or an earlier process, without a call of [`has_caught_up`](Self::has_caught_up)
-    /// since.
+    /// Returns true if caches in the folder may lack deletions that other replicas still store as pending. This holds
+    /// from a start with an empty folder until the first call of [`has_caught_up`](Self::has_caught_up), also across
+    /// restarts.
     pub fn is_new(&self) -> bool {
         self.folder.join(NEW_FILE).exists()
     }
 
-    /// Records that the caches include all changes that other replicas have not settled.
+    /// Records that the caches include all changes that other replicas still store as pending.
     ///
     /// # Errors
     ///
@@ -110,8 +110,8 @@ impl State {
         }
     }
 
-    /// Records for other commands if this process is a standby, with the identity of the leader if known. Ignores write
-    /// errors.
+    /// Records the role of this process for other commands: `Some` for a standby, with the identity of the leader if
+    /// known. Ignores write errors.
     pub fn stands_by(&self, leader: Option<Option<&str>>) {
         let file = self.folder.join(STANDBY_FILE);
         let _ = match leader {

@@ -23,7 +23,7 @@ use steadfast_core::{Freshness, ResourceVersion};
 /// its API server can decide by [`worst`](Self::worst).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FactoryFreshness {
-    /// By name, worst first.
+    /// Name and freshness of each informer, worst first.
     informers: Vec<(String, Freshness)>,
     shut_down: bool,
 }

@@ -1,4 +1,4 @@
-//! The figures of a part.
+//! Measurements of one part of the benchmark.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::run::client_variant::{ClientVariant, Library, Resource};
 use crate::run::machine::RunEnvironment;
 
-/// All figures of a part.
+/// All measurements of one part of the benchmark.
 #[derive(Clone, Serialize, Deserialize)]
 pub(in crate::run) struct Outcomes {
     pub(in crate::run) setting: RunEnvironment,
@@ -86,7 +86,7 @@ impl Outcomes {
 
     /// Returns the median of a figure at the largest size below `size`, with that size.
     pub(in crate::run) fn before(&self, client: &str, what: &str, size: usize) -> Option<(usize, f64)> {
-        // Smaller sizes run first, so that a measurement at a smaller size usually exists.
+        // Smaller sizes run first, so a measurement at a smaller size usually exists.
         let of = |figure: &&Figure| figure.client == client && figure.what == what && figure.size < size;
         self.figures.iter().filter(of).map(|figure| (figure.size, figure.median())).max_by_key(|(size, _)| *size)
     }

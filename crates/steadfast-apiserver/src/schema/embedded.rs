@@ -6,7 +6,7 @@ use super::{Schema, structural};
 use crate::cause::Cause;
 
 impl Schema {
-    /// Returns the violations of embedded objects' kinds, versions and names.
+    /// Returns a cause for each embedded object without a valid `apiVersion` or `kind`.
     pub(crate) fn nameless(&self, object: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
         self.look_into("", object, &mut causes);

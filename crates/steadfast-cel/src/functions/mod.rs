@@ -47,7 +47,7 @@ pub(crate) fn call<'a>(
         "sets.contains" | "sets.equivalent" | "sets.intersects" if !is_member => sets::relation(name, arguments, meter),
         "lists.range" if !is_member => lists::range(arguments, meter),
         "find" | "findAll" if is_member => search::find(name, arguments, meter),
-        // Strings have functions of the same names, so that the target decides.
+        // Strings have functions with these names too, so the type of the receiver selects the function.
         "indexOf" | "lastIndexOf" | "reverse" if is_member && matches!(arguments, [Value::List(_), ..]) => {
             lists::member(name, arguments, meter)
         }

@@ -12,7 +12,7 @@ pub(super) fn double(number: f64) -> String {
     let scientific = format!("{number:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    // Whole numbers up to 21 digits are written out.
+    // Numbers with an exponent from -4 to 20 are written without an exponent.
     if !(-4..21).contains(&exponent) {
         let sign = if exponent < 0 { '-' } else { '+' };
         return format!("{digits}e{sign}{:02}", exponent.abs());

@@ -1,9 +1,9 @@
 //! C10, freshness: an informer never reports `Fresh` with an age above two periods, and never hides that its store is
 //! stale.
 //!
-//! Every change that is older than the age of `Fresh` plus the lag of the stream is in the store. Its version is not
-//! above the reported version. After `Resuming`, only a newer proof makes the store fresh again. An open watch is not a
-//! proof.
+//! Every change that is older than the age of `Fresh` plus the lag of the stream is in the store. The version of such a
+//! change is not above the reported version. After `Resuming`, only a newer proof makes the store fresh again. An open
+//! watch is not a proof.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn check_fresh(
     let Position { at, .. } = position;
     // The store was proven current at this time, because the age counts from the proof.
     let proven = at.saturating_sub(age);
-    // Proofs are requested once per period, so that a second period covers a proof in flight.
+    // Proofs are requested once per period. The second period covers a request in flight.
     if age > 2 * case.bounds.period {
         return Some((proven, format!("`Fresh` with an age of {age:.1?}, beyond two periods")));
     }

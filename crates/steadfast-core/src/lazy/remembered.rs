@@ -76,7 +76,7 @@ impl<K> Shard<K> {
     }
 }
 
-// Not derived: a derive would require objects with a default.
+// Not derived: a derive would require `K: Default`.
 impl<K> Default for Remembered<K> {
     fn default() -> Self {
         let empty = || ArcSwap::from_pointee(Shard { decoded: OrdMap::default(), most: MIN_CLEANUP_ENTRIES });

@@ -39,7 +39,7 @@ pub(crate) fn decode_field<'de, T: Deserialize<'de>>(
     depth = deeper(depth, &reader).ok()?;
     let (field, before) = seek(message, reader, last)?;
     let Some(before) = before else {
-        // JSON may contain a field that the message lacks. Only the full decoder presents such a field.
+        // Some fields exist in JSON even if the encoded message lacks them. Only the full decoder creates such fields.
         return (message.present_when_missing & (1 << field.number) == 0).then_some(Found(None));
     };
     reader.seek(before);

@@ -6,7 +6,7 @@ use steadfast_core::event::Change;
 use steadfast_core::store::Tainted;
 use steadfast_core::{Event, ResourceVersion};
 
-/// Object: its identity and version, and the group of its index.
+/// Object with an identity, a version, and the value by which an index groups objects.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Thing {
     pub(crate) uid: String,

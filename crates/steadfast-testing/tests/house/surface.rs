@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::modules::{Id, Modules};
 use crate::{Repository, repository};
 
-/// Returns the public names of the module `id`, whose own name is `path`.
+/// Returns the public names of the module `id` with the full path `path`.
 pub(crate) fn surface(modules: &Modules, id: Id, path: &str) -> BTreeSet<String> {
     let module = &modules.all[id];
     let mut names = BTreeSet::new();
@@ -20,7 +20,7 @@ pub(crate) fn surface(modules: &Modules, id: Id, path: &str) -> BTreeSet<String>
     names
 }
 
-/// Returns the names in the first columns of the page's tables, each below the module of its section.
+/// Returns the names in the first columns of the page's tables, each after the path of its section's module.
 fn promised(page: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut module = None;

@@ -11,7 +11,7 @@ pub(super) trait PoolHandle: Send + Sync {
     /// Assigns free places to waiting requests.
     fn serve(self: Arc<Self>);
 
-    /// Processes a change of a connection to or from suspect or draining.
+    /// Processes that a connection became suspect or draining, or no longer is.
     fn unsettled(self: Arc<Self>);
 
     /// Processes the established `connection`.

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::hostile::{ACK, GOAWAY, HEADERS, PING, SETTINGS, frame};
 use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, text, watch};
 
-/// Peer that sends endless responses, a GOAWAY after `delay`, and closes after the client.
+/// Runs a peer that sends endless responses, and a GOAWAY after `delay`. The peer closes after the client.
 async fn ending(mut pipe: DuplexStream, delay: Duration) -> io::Result<()> {
     let goaway = sleep(delay);
     tokio::pin!(goaway);

@@ -30,7 +30,7 @@ pub(crate) struct Verdict {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Returns whether a violation prevents the evaluation of rules, since the object may not have its type.
+/// Returns whether a violation prevents the evaluation of rules, since a value may not have the type of its schema.
 pub(crate) fn is_blocking(cause: &Cause) -> bool {
     matches!(
         cause.reason,
@@ -55,7 +55,7 @@ impl Schema {
         let mut evaluator = RuleEvaluator { left: REQUEST_COST, verdict: Verdict::default() };
         let before_root = before.map(|value| Before { value, schema: self });
         let previous = PreviousValue { current: before_root, parent: None };
-        // The causes contain an exhausted budget.
+        // The causes already report an exhausted budget.
         let _ = evaluator.value(&Location { path: "", is_root: true }, self, object, before, previous);
         evaluator.verdict
     }
@@ -251,11 +251,11 @@ enum Evaluated<'a> {
     Skipped,
     Value(Value<'a>),
     Failed(Error),
-    /// The cost limit is exceeded: of the request if true, else of the rule.
+    /// The cost limit is exceeded: that of the request if true, otherwise that of the rule.
     Exhausted(bool),
 }
 
-/// Returns the item before an update with the keys of a new one. Only lists that are maps have counterparts.
+/// Returns the item of `old`, the list before an update, that has the keys of `item`.
 fn counterpart<'a>(schema: &Schema, item: &Json, old: &'a [Json]) -> Option<&'a Json> {
     // Only items of a map list correspond to earlier items.
     if schema.list_type != Some(ListType::Map) {

@@ -192,7 +192,7 @@ async fn slow_reader<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
 }
 
 async fn unread_streams<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    // The server must not close the unread watches either.
+    // These limits are high, so the server does not close the unread watches.
     let server = ApiServer::builder().slow_watch(1_000_000, Duration::from_secs(3600));
     let mut run = ScenarioRun::start(&target, Plan { server, ..Plan::default() }).await?;
     run.create("a", "0")?;
@@ -204,7 +204,7 @@ async fn unread_streams<K: CachedConfigMap>(target: Target) -> Result<Findings, 
     unread::fill(&run.server)?;
     let namespaces: Api<Namespace> = Api::all(client);
     let mut slowest = None;
-    // The rounds last for two periods. A starved stream would be in doubt, and would be reopened on its connection.
+    // The rounds last for more than two periods. A starved stream would put the cache in doubt, and be reopened.
     for round in 1..=26 {
         sleep(Duration::from_secs(5)).await;
         run.change("a", &round.to_string())?;
@@ -273,7 +273,7 @@ async fn selector_churn<K: CachedConfigMap>(target: Target) -> Result<Findings, 
     for round in 0..10 {
         label(&run, "a", if round % 2 == 0 { "web" } else { "db" }, round)?;
         label(&run, "b", if round % 3 == 0 { "web" } else { "db" }, round)?;
-        // The events must be delivered one by one, because a handler may receive merged ones.
+        // Waits for each event. Otherwise the handler could receive merged events.
         until(REACTION_TIMEOUT, || web.recording.of("default/a").len() > round as usize).await;
     }
     let stays = web.recording.descriptions("default/a");
