@@ -87,8 +87,8 @@ impl Catalog {
         let lower = name.to_lowercase();
         // The comparison ignores case, so the kind `Pod` matches, too. The suffix is `GROUP` or `VERSION.GROUP`, as in
         // kubectl.
-        let (word, place) = lower.split_once('.').unwrap_or((&lower, ""));
-        let entry = self.search(word, place).ok_or_else(|| NotFound::Unknown(self.unknown(name, word)))?;
+        let (word, qualifier) = lower.split_once('.').unwrap_or((&lower, ""));
+        let entry = self.search(word, qualifier).ok_or_else(|| NotFound::Unknown(self.unknown(name, word)))?;
         if !entry.verbs.iter().any(|verb| verb == "watch") {
             let (name, verbs) = (entry.full_name(), entry.verbs.join(", "));
             let reason = format!("{name} cannot be watched; the server offers {verbs} for it");
@@ -99,29 +99,29 @@ impl Catalog {
         Ok(ServedResource { api_resource, namespaced: entry.namespaced })
     }
 
-    fn search(&self, word: &str, place: &str) -> Option<&Entry> {
-        if place.is_empty() {
-            return self.named(word, |_| true);
+    fn search(&self, word: &str, qualifier: &str) -> Option<&Entry> {
+        if qualifier.is_empty() {
+            return self.find_named(word, |_| true);
         }
         // The core group has an empty name, so kubectl writes `pods.v1.` for it.
-        let place = place.trim_end_matches('.');
-        let (version, group) = place.split_once('.').unwrap_or((place, ""));
+        let qualifier = qualifier.trim_end_matches('.');
+        let (version, group) = qualifier.split_once('.').unwrap_or((qualifier, ""));
         // A group may look like a version with a group (`v1.example.com`), so an exact group takes precedence. A prefix
         // of a group is the last resort.
-        self.named(word, |entry| entry.group == place)
-            .or_else(|| self.named(word, |entry| entry.version == version && entry.group == group))
-            .or_else(|| self.named(word, |entry| entry.group.starts_with(place)))
+        self.find_named(word, |entry| entry.group == qualifier)
+            .or_else(|| self.find_named(word, |entry| entry.version == version && entry.group == group))
+            .or_else(|| self.find_named(word, |entry| entry.group.starts_with(qualifier)))
     }
 
-    /// Returns the first entry of that name that `wanted` accepts. Full names take precedence over short names.
-    fn named(&self, word: &str, wanted: impl Fn(&Entry) -> bool) -> Option<&Entry> {
-        let mut entries = self.entries.iter().filter(|entry| wanted(entry));
+    /// Returns the first entry of that name that `predicate` accepts. Full names take precedence over short names.
+    fn find_named(&self, word: &str, predicate: impl Fn(&Entry) -> bool) -> Option<&Entry> {
+        let mut entries = self.entries.iter().filter(|entry| predicate(entry));
         let short = entries.clone().find(|entry| entry.has_short_name(word));
         entries.find(|entry| entry.has_name(word)).or(short)
     }
 
     fn unknown(&self, name: &str, word: &str) -> String {
-        let advice = match (self.named(word, |_| true), self.closest(word).as_slice()) {
+        let advice = match (self.find_named(word, |_| true), self.closest(word).as_slice()) {
             (Some(elsewhere), _) => format!("similar resource: {}", elsewhere.full_name()),
             (None, []) => format!("none of its {} resources has a similar name", self.entries.len()),
             (None, [names @ .., last]) if !names.is_empty() => {

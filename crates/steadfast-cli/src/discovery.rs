@@ -94,10 +94,10 @@ pub(crate) async fn fetch_catalog(client: &Client) -> Result<Catalog, Error> {
         catalog.entries.extend(entries("", version, list));
     }
     let places: Vec<(&str, &str)> = groups.groups.iter().flat_map(versions).collect();
-    let asked = places
+    let requests = places
         .iter()
         .map(|(group, version)| async move { client.list_api_group_resources(&format!("{group}/{version}")).await });
-    for ((group, version), answer) in places.iter().zip(join_all(asked).await) {
+    for ((group, version), answer) in places.iter().zip(join_all(requests).await) {
         match answer {
             Ok(list) => catalog.entries.extend(entries(group, version, list)),
             // An aggregated API server may be down while the others are available.

@@ -97,7 +97,7 @@ async fn run_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> {
         .collect();
     let mut outcomes: Vec<(usize, Outcome)> = Vec::new();
     // The futures are lazy: no scenario starts before the first poll below.
-    report::begin(chosen, args.output);
+    report::report_start(chosen, args.output);
     while let Some((index, outcome)) = playing.next().await {
         report::live(&outcome, args.output);
         outcomes.push((index, outcome));

@@ -22,18 +22,18 @@ pub(crate) struct Document {
     file: String,
     text: String,
     value: Value,
-    stands: ValuePositions,
+    positions: ValuePositions,
 }
 
 impl Document {
     /// Parses `text` as TOML or YAML, by the extension of the file name.
     pub(crate) fn read(file: &str, text: &str) -> Result<Self, Problem> {
         let ending = Path::new(file).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        let mut stands = ValuePositions::new();
+        let mut positions = ValuePositions::new();
         let value = match ending.to_ascii_lowercase().as_str() {
-            "toml" => toml::read(text, &mut stands),
+            "toml" => toml::read(text, &mut positions),
             // JSON is a subset of YAML.
-            "yaml" | "yml" | "json" => yaml::read(text, &mut stands),
+            "yaml" | "yml" | "json" => yaml::read(text, &mut positions),
             _ => Err((
                 Place::START,
                 format!("the file extension {ending:?} is neither TOML nor YAML"),
@@ -42,7 +42,7 @@ impl Document {
         };
         let problem = |(place, description, remedy)| Problem { file: file.to_owned(), place, description, remedy };
         let value = value.map_err(problem)?;
-        Ok(Self { file: file.to_owned(), text: text.to_owned(), value, stands })
+        Ok(Self { file: file.to_owned(), text: text.to_owned(), value, positions })
     }
 
     /// Converts an error of serde into a problem with a position.
@@ -76,7 +76,7 @@ impl Document {
 
     /// Returns true if the file has a value at `path`.
     pub(crate) fn has(&self, path: &str) -> bool {
-        self.stands.contains_key(path)
+        self.positions.contains_key(path)
     }
 
     /// Creates a problem with the value at `path`.
@@ -108,20 +108,20 @@ impl Document {
     /// Returns the position of the character at `offset` of the text `written` at `path`. `None` if the file has
     /// escapes in the text, or indentation that the parser removes.
     fn within(&self, path: &str, written: &str, offset: usize) -> Option<Place> {
-        let stand = self.stands.get(path)?;
-        let rest = self.text.get(stand.offset..)?;
+        let position = self.positions.get(path)?;
+        let rest = self.text.get(position.offset..)?;
         // Only quotes or a block marker can precede the text.
         let (at, _) = rest.match_indices(written).next().filter(|(at, _)| *at <= 4)?;
         let bytes: usize = written.chars().take(offset).map(char::len_utf8).sum();
-        Some(Place::of(&self.text, stand.offset + at + bytes))
+        Some(Place::of(&self.text, position.offset + at + bytes))
     }
 
     fn value(&self, path: &str) -> Place {
-        self.nearest(path).map_or(Place::START, |stand| stand.value)
+        self.nearest(path).map_or(Place::START, |position| position.value)
     }
 
     fn key(&self, path: &str) -> Place {
-        self.nearest(path).map_or(Place::START, |stand| stand.key.unwrap_or(stand.value))
+        self.nearest(path).map_or(Place::START, |position| position.key.unwrap_or(position.value))
     }
 
     /// Returns the position of `path`, or else of the nearest existing parent.
@@ -129,8 +129,8 @@ impl Document {
         let mut path = path;
         // A missing value has no position. The nearest existing parent is shown instead.
         loop {
-            if let Some(stand) = self.stands.get(path) {
-                return Some(*stand);
+            if let Some(position) = self.positions.get(path) {
+                return Some(*position);
             }
             path = &path[..path.rfind(['.', '['])?];
         }

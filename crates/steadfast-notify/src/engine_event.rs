@@ -231,7 +231,7 @@ impl fmt::Display for EngineEvent {
                     "ready entries take precedence, then entries of earlier rules; use a unique key for each entry";
                 write!(f, "mirror {mirror}: several entries with different contents for {keys}: {reason}")
             }
-            Self::ApprovalRequired { mirror, request: ApprovalRequest { id, group, names, of } } => {
+            Self::ApprovalRequired { mirror, request: ApprovalRequest { id, group, names, serving: of } } => {
                 let (count, names) = (names.len(), first_names(names));
                 let of_group = if group.is_empty() { String::new() } else { format!(" of the group {group}") };
                 let remedy = format!("`steadfast notify approve -c FILE {mirror} {id}` approves the removal");

@@ -108,10 +108,10 @@ impl Plan {
         let file = |field: &str| fields.get(field).and_then(Value::as_str).map(|file| self.folder.join(file));
         let now = Timestamp::now();
         if let Some(file) = file("ca_file") {
-            self.judge(&format!("{path}.ca_file"), certificate::authorities(&file, now), findings);
+            self.report_status(&format!("{path}.ca_file"), certificate::authorities(&file, now), findings);
         }
         if let Some(file) = file("certificate_file") {
-            self.judge(&format!("{path}.certificate_file"), certificate::own(&file, now), findings);
+            self.report_status(&format!("{path}.certificate_file"), certificate::own(&file, now), findings);
         }
         if let (Some(certificate), Some(key)) = (file("certificate_file"), file("key_file"))
             && let Err(description) = certificate::pair(&certificate, &key)
@@ -121,8 +121,8 @@ impl Plan {
         }
     }
 
-    fn judge(&self, path: &str, judged: CertificateStatus, findings: &mut Findings) {
-        let (into, description) = match judged {
+    fn report_status(&self, path: &str, status: CertificateStatus, findings: &mut Findings) {
+        let (into, description) = match status {
             CertificateStatus::Good => return,
             CertificateStatus::ExpiresSoon(description) => (&mut findings.warnings, description),
             CertificateStatus::Bad(description) => (&mut findings.problems, description),

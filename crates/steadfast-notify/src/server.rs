@@ -89,16 +89,16 @@ fn origin(url: &str) -> Option<String> {
 }
 
 /// Converts the settings to a connection configuration: authorities, client certificate, proxy.
-async fn configuration(asked: &ServerSettings<'_>, server: &str, folder: &Path) -> Result<Config, String> {
+async fn configuration(settings: &ServerSettings<'_>, server: &str, folder: &Path) -> Result<Config, String> {
     let file = |path: Option<&Path>| path.map(|path| folder.join(path));
     let (mut cluster, mut user) = (json!({"server": server}), json!({}));
-    if let Some(path) = file(asked.ca_file) {
+    if let Some(path) = file(settings.ca_file) {
         cluster["certificate-authority"] = path.to_string_lossy().into();
     }
-    if let Some(proxy) = asked.proxy {
+    if let Some(proxy) = settings.proxy {
         cluster["proxy-url"] = proxy.into();
     }
-    for (field, path) in [("client-certificate", asked.certificate_file), ("client-key", asked.key_file)] {
+    for (field, path) in [("client-certificate", settings.certificate_file), ("client-key", settings.key_file)] {
         if let Some(path) = file(path) {
             user[field] = path.to_string_lossy().into();
         }

@@ -15,7 +15,7 @@ pub(crate) struct ClaimResolution<V> {
     /// Entries whose location another group holds.
     pub(crate) conflicts: BTreeMap<String, Conflict>,
     /// Names with several different entries from one group.
-    pub(crate) contested: Vec<String>,
+    pub(crate) conflicting: Vec<String>,
 }
 
 /// An entry whose location belongs to another group.
@@ -41,14 +41,14 @@ impl<V: Value> ClaimResolution<V> {
             values: BTreeMap::new(),
             origins: BTreeMap::new(),
             conflicts: BTreeMap::new(),
-            contested: Vec::new(),
+            conflicting: Vec::new(),
         };
         let first = wanted.entries.iter().map(|(name, value)| (name, value, origin_of(name)));
         let competing = wanted.competing.iter().map(|competing| (&competing.name, &competing.value, &competing.origin));
         for (name, value, origin) in first.chain(competing) {
             claims.add(name, value, origin, &mut holders);
         }
-        claims.contested.dedup();
+        claims.conflicting.dedup();
         claims
     }
 
@@ -72,7 +72,7 @@ impl<V: Value> ClaimResolution<V> {
             Some(current) if current == value => {}
             // Both entries are of one group: an entry that receives traffic comes first, then the earlier entry.
             Some(current) => {
-                self.contested.push(name.to_owned());
+                self.conflicting.push(name.to_owned());
                 if value.serves() && !current.serves() {
                     *current = value.clone();
                     self.origins.insert(name.to_owned(), origin.clone());

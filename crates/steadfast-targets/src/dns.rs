@@ -41,7 +41,7 @@ use crate::batches::{BatchLimits, BatchSender, RejectionCache, Suspects, send_in
 use crate::entry::{ActualState, Step, Target};
 use crate::owner::Claim;
 use crate::rotation::Rotation;
-use contents::Seen;
+use contents::ZoneContents;
 pub use error::{DnsError, DnsOperation};
 pub use key::TsigKey;
 use query::{Response, ZoneQuery};
@@ -77,7 +77,7 @@ pub struct Zone {
 /// Result of the last read. The server rejects an update that depends on data changed since that read.
 #[derive(Debug, Default)]
 struct State {
-    seen: Seen,
+    seen: ZoneContents,
     /// Instant of the next check of the serial number.
     check: Option<Instant>,
     /// True if no server responded to the last request.
@@ -144,7 +144,7 @@ impl Zone {
         self.state.lock()
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> ZoneContents {
         self.state().seen.clone()
     }
 
@@ -300,7 +300,7 @@ impl BatchSender for Conversation<'_> {
                 if !self.ends_attempt(error) =>
             {
                 // Only a message with a single name identifies the rejected records.
-                self.zone.rejections.add(update.more.iter().map(rejection_key), error);
+                self.zone.rejections.add(update.added.iter().map(rejection_key), error);
             }
             _ => {}
         }
@@ -354,14 +354,14 @@ impl Target for Zone {
         let is_single = |record: &&Record| record.name == self.name || record.data.is_shared();
         let singles = found.own.values().filter(is_single);
         seen.records.extend(singles.map(|record| (record.name.clone(), record::hash(record))));
-        let seen = Seen { own: found.own.clone(), ..seen };
+        let seen = ZoneContents { own: found.own.clone(), ..seen };
         let (updates, wrong) = update::updates(&self.name, &seen, steps);
         let wrong = wrong.err().map(|error| format!("; {error}"));
         let server = self.server.split(',').next().unwrap_or_default();
         let (host, port) = server.rsplit_once(':').unwrap_or((server, "53"));
         let host = host.trim_matches(['[', ']']);
         let head = [format!("server {host} {port}"), format!("zone {}", self.name)];
-        let changes = updates.iter().flat_map(|update| update::words(update, &self.mark));
+        let changes = updates.iter().flat_map(|update| update::nsupdate_commands(update, &self.mark));
         wrong.into_iter().chain(head).chain(changes).collect()
     }
 
@@ -373,7 +373,7 @@ impl Target for Zone {
             rejected.extend(reason.map(|reason| (name.clone(), reason)));
             !is_rejected
         });
-        let settled = validate::settled(&self.name, wanted, &self.seen());
+        let settled = validate::resolve_conflicts(&self.name, wanted, &self.seen());
         rejected.extend(settled.into_iter().map(|(name, error)| (name, error.to_string())));
         rejected
     }

@@ -11,13 +11,13 @@ use crate::entry::{ActualState, Step, Target};
 pub struct DryRun<T: Target> {
     target: T,
     own: Mutex<BTreeMap<String, T::Value>>,
-    say: Box<dyn Fn(Vec<String>) + Send + Sync>,
+    on_commands: Box<dyn Fn(Vec<String>) + Send + Sync>,
 }
 
 impl<T: Target> DryRun<T> {
-    /// Creates a dry run of `target`. `say` receives the commands that would be sent.
-    pub fn new(target: T, say: impl Fn(Vec<String>) + Send + Sync + 'static) -> Self {
-        Self { target, own: Mutex::default(), say: Box::new(say) }
+    /// Creates a dry run of `target`. `on_commands` receives the commands that would be sent.
+    pub fn new(target: T, on_commands: impl Fn(Vec<String>) + Send + Sync + 'static) -> Self {
+        Self { target, own: Mutex::default(), on_commands: Box::new(on_commands) }
     }
 
     fn found(&self) -> ActualState<T::Value> {
@@ -35,7 +35,7 @@ impl<T: Target> Target for DryRun<T> {
     }
 
     async fn apply(&self, steps: &[Step<T::Value>]) -> Result<(), Infallible> {
-        (self.say)(self.target.describe(&self.found(), steps));
+        (self.on_commands)(self.target.describe(&self.found(), steps));
         let mut own = self.own.lock();
         for step in steps {
             match step {

@@ -92,7 +92,7 @@ impl<R: EtcdClient> Etcd<R> {
     /// # Errors
     ///
     /// Returns an error if an endpoint is not such a URL, or the prefix or the mark is empty.
-    pub fn by(requests: R, endpoints: &[&str], prefix: &str, mark: &str) -> Result<Self, EtcdError> {
+    pub fn with_client(requests: R, endpoints: &[&str], prefix: &str, mark: &str) -> Result<Self, EtcdError> {
         Self::open(requests, endpoints, &["http", "https"], prefix, mark)
     }
 

@@ -21,22 +21,22 @@ pub struct Limits {
     /// third.
     pub share: f64,
     /// Number of entries that may be missing in any case. Defaults to 1.
-    pub few: usize,
+    pub min_missing: usize,
     /// Window within which the highest number in service is determined. Defaults to five minutes.
     pub window: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { share: 1.0 / 3.0, few: 1, window: Duration::from_secs(300) }
+        Self { share: 1.0 / 3.0, min_missing: 1, window: Duration::from_secs(300) }
     }
 }
 
 impl Limits {
     /// Returns how many of `highest` may be missing.
     #[expect(clippy::cast_sign_loss, reason = "a share below zero becomes 0")]
-    fn of(&self, highest: usize) -> usize {
-        ((highest as f64 * self.share) as usize).max(self.few)
+    fn max_missing(&self, highest: usize) -> usize {
+        ((highest as f64 * self.share) as usize).max(self.min_missing)
     }
 }
 
@@ -51,23 +51,24 @@ pub struct ApprovalRequest {
     /// Names of the entries to remove, sorted.
     pub names: Vec<String>,
     /// Number of the group's entries in service.
-    pub of: usize,
+    #[serde(rename = "of")]
+    pub serving: usize,
 }
 
 /// An approval that names no pending removals.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no removal with the ID {id} needs approval: {}", pending(.waits))]
+#[error("no removal with the ID {id} needs approval: {}", pending_text(.pending))]
 #[non_exhaustive]
 pub struct UnknownApproval {
     /// The ID of the approval.
     pub id: String,
     /// Pending IDs.
-    pub waits: Vec<String>,
+    pub pending: Vec<String>,
 }
 
 debug_as_message!(UnknownApproval);
 
-fn pending(ids: &[String]) -> String {
+fn pending_text(ids: &[String]) -> String {
     if ids.is_empty() { "nothing is pending".to_owned() } else { format!("pending are {}", ids.join(", ")) }
 }
 
@@ -77,11 +78,11 @@ pub(crate) struct Flow {
     /// Entries in service now.
     pub(crate) serving: usize,
     /// Entries that start to serve.
-    pub(crate) coming: usize,
+    pub(crate) starting: usize,
     /// Entries that stop serving because their objects were deleted, each with a text of the step.
-    pub(crate) gone: BTreeMap<String, String>,
+    pub(crate) deleted: BTreeMap<String, String>,
     /// Other entries that stop serving, each with a text of the step.
-    pub(crate) outs: BTreeMap<String, String>,
+    pub(crate) other_removals: BTreeMap<String, String>,
 }
 
 /// The guard's memory of one mirror.
@@ -96,7 +97,7 @@ pub(crate) struct Guard {
     peaks: BTreeMap<String, Vec<(u64, usize)>>,
     /// Numbers in service after the last decision.
     #[serde(skip)]
-    left: BTreeMap<String, usize>,
+    serving_after: BTreeMap<String, usize>,
     /// Replacements in progress, by group.
     #[serde(skip)]
     replaced: BTreeMap<String, Replaced>,
@@ -104,14 +105,15 @@ pub(crate) struct Guard {
     #[serde(default)]
     approved: BTreeMap<String, String>,
     /// Pending approvals by group.
-    #[serde(default)]
-    asks: BTreeMap<String, Pending>,
+    #[serde(default, rename = "asks")]
+    pending_approvals: BTreeMap<String, Pending>,
 }
 
 /// A pending approval.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 struct Pending {
-    ask: ApprovalRequest,
+    #[serde(rename = "ask")]
+    request: ApprovalRequest,
     /// Text of the step of each entry, by name. The approval covers exactly these steps.
     texts: BTreeMap<String, String>,
 }
@@ -128,7 +130,7 @@ struct Replaced {
 impl Replaced {
     /// Returns the capacity of a group that has `serving` entries in service.
     fn capacity(&mut self, flow: &Flow) -> usize {
-        self.names.retain(|name| flow.outs.contains_key(name) || flow.gone.contains_key(name));
+        self.names.retain(|name| flow.other_removals.contains_key(name) || flow.deleted.contains_key(name));
         if self.names.is_empty() {
             self.base = 0;
         }
@@ -141,7 +143,7 @@ impl Replaced {
 pub(crate) struct Verdict {
     pub(crate) granted: BTreeSet<String>,
     /// Pending approvals, by name of the entry: the ID.
-    pub(crate) asked: BTreeMap<String, String>,
+    pub(crate) pending_approvals: BTreeMap<String, String>,
     /// Entries that are removed after their replacements are in service.
     pub(crate) replaced: BTreeSet<String>,
 }
@@ -157,18 +159,18 @@ pub(crate) struct Rules {
 impl Guard {
     /// Decides which entries may stop serving at `now`, in seconds since 1970.
     ///
-    /// Entries kept because of an uncertain view are in `held`. Their given and pending approvals stay unchanged.
-    pub(crate) fn judge(
+    /// Entries kept because of an uncertain view are in `uncertain`. Their given and pending approvals stay unchanged.
+    pub(crate) fn decide(
         &mut self,
         rules: Rules,
         flows: &BTreeMap<String, Flow>,
-        held: &BTreeSet<String>,
+        uncertain: &BTreeSet<String>,
         now: u64,
     ) -> Verdict {
         // An approval ends when its entry is wanted again, or when the step of the entry changes.
         self.approved.retain(|name, text| {
-            let happens = |flow: &Flow| flow.outs.get(name).or_else(|| flow.gone.get(name)) == Some(text);
-            held.contains(name) || flows.values().any(happens)
+            let happens = |flow: &Flow| flow.other_removals.get(name).or_else(|| flow.deleted.get(name)) == Some(text);
+            uncertain.contains(name) || flows.values().any(happens)
         });
         let mut decided: BTreeMap<&String, Decision> = BTreeMap::new();
         for (group, flow) in flows {
@@ -182,42 +184,43 @@ impl Guard {
             let highest = Highest { counted: highest, seen: peaks.first().map_or(capacity, |(_, peak)| *peak) };
             // Entries that are about to be added may fail: they count only after the next read has seen them.
             let mut decision = Decision::of(flow, flow.serving, &self.approved, highest, &rules.limits);
-            if flow.coming > 0 && !decision.asked.is_empty() {
-                let hoped = flow.serving + flow.coming;
-                if Decision::of(flow, hoped, &self.approved, highest, &rules.limits).asked.is_empty() {
+            if flow.starting > 0 && !decision.needs_approval.is_empty() {
+                let hoped = flow.serving + flow.starting;
+                if Decision::of(flow, hoped, &self.approved, highest, &rules.limits).needs_approval.is_empty() {
                     replaced.base = replaced.base.max(capacity);
-                    replaced.names.extend(decision.asked.keys().cloned());
-                    decision.asked.clear();
+                    replaced.names.extend(decision.needs_approval.keys().cloned());
+                    decision.needs_approval.clear();
                 }
             }
             decided.insert(group, decision);
         }
         let before: usize = flows.values().map(|flow| flow.serving).sum();
-        let after: usize = flows.iter().map(|(group, flow)| decided[group].left(flow)).sum();
+        let after: usize = flows.iter().map(|(group, flow)| decided[group].serving_after(flow)).sum();
         // The last protection: a mirror never becomes empty without approval, even if each group permits its removals.
         if before > 0 && after == 0 && !rules.allow_empty {
-            let is_refilled = flows.values().any(|flow| flow.coming > 0);
+            let is_refilled = flows.values().any(|flow| flow.starting > 0);
             for decision in decided.values_mut() {
                 decision.withhold(is_refilled);
             }
         }
-        // `lasting` compares the level after this pass. Groups without a loss need no record on disk.
-        self.left = flows.iter().map(|(group, flow)| (group.clone(), decided[group].left(flow))).collect();
+        // `durable_state` compares the level after this pass. Groups without a loss need no record on disk.
+        self.serving_after =
+            flows.iter().map(|(group, flow)| (group.clone(), decided[group].serving_after(flow))).collect();
         self.replaced.retain(|_, replaced| !replaced.names.is_empty());
         let mut verdict = Verdict::default();
         // A pending approval stays while one of its entries is in doubt.
-        self.asks.retain(|_, pending| pending.ask.names.iter().any(|name| held.contains(name)));
-        for (group, Decision { excused, approved, granted, asked }) in decided {
+        self.pending_approvals.retain(|_, pending| pending.request.names.iter().any(|name| uncertain.contains(name)));
+        for (group, Decision { excused, approved, granted, needs_approval }) in decided {
             // Excused and approved removals do not count as missing later.
             lower(self.levels.get_mut(group), excused.len() + approved.len());
             verdict.granted.extend(excused.keys().chain(approved.keys()).chain(granted.keys()).cloned());
             // The ID depends on the exact removals. An approval never applies to a different set.
-            if !asked.is_empty() {
-                let id = id_of(group, &asked);
-                verdict.asked.extend(asked.keys().map(|name| (name.clone(), id.clone())));
-                let (names, of) = (asked.keys().cloned().collect(), flows[group].serving);
-                let ask = ApprovalRequest { id, group: group.clone(), names, of };
-                self.asks.insert(group.clone(), Pending { ask, texts: asked });
+            if !needs_approval.is_empty() {
+                let id = id_of(group, &needs_approval);
+                verdict.pending_approvals.extend(needs_approval.keys().map(|name| (name.clone(), id.clone())));
+                let (names, serving) = (needs_approval.keys().cloned().collect(), flows[group].serving);
+                let request = ApprovalRequest { id, group: group.clone(), names, serving };
+                self.pending_approvals.insert(group.clone(), Pending { request, texts: needs_approval });
             }
         }
         let replaced = self.replaced.values().flat_map(|replaced| &replaced.names);
@@ -233,9 +236,9 @@ impl Guard {
 
     /// Returns the state that must survive a restart. Omits groups at their peak, because the next read restores
     /// them.
-    pub(crate) fn lasting(&self) -> Self {
-        let mut lasting = Self { left: BTreeMap::new(), replaced: BTreeMap::new(), ..self.clone() };
-        let left = |group: &String| self.left.get(group).copied().unwrap_or_default();
+    pub(crate) fn durable_state(&self) -> Self {
+        let mut lasting = Self { serving_after: BTreeMap::new(), replaced: BTreeMap::new(), ..self.clone() };
+        let left = |group: &String| self.serving_after.get(group).copied().unwrap_or_default();
         for levels in [&mut lasting.levels, &mut lasting.peaks] {
             levels.retain(|group, levels| levels.first().is_some_and(|(_, highest)| *highest > left(group)));
         }
@@ -244,19 +247,23 @@ impl Guard {
 
     /// Approves the removals with this ID.
     pub(crate) fn approve(&mut self, id: &str) -> Result<ApprovalRequest, UnknownApproval> {
-        let group = self.asks.iter().find(|(_, pending)| pending.ask.id == id).map(|(group, _)| group.clone());
-        match group.and_then(|group| self.asks.remove(&group)) {
-            Some(Pending { ask, texts }) => {
+        let group =
+            self.pending_approvals.iter().find(|(_, pending)| pending.request.id == id).map(|(group, _)| group.clone());
+        match group.and_then(|group| self.pending_approvals.remove(&group)) {
+            Some(Pending { request, texts }) => {
                 self.approved.extend(texts);
-                Ok(ask)
+                Ok(request)
             }
-            None => Err(UnknownApproval { id: id.to_owned(), waits: self.asks().map(|ask| ask.id.clone()).collect() }),
+            None => Err(UnknownApproval {
+                id: id.to_owned(),
+                pending: self.pending_approvals().map(|request| request.id.clone()).collect(),
+            }),
         }
     }
 
     /// Pending approvals, by group.
-    pub(crate) fn asks(&self) -> impl Iterator<Item = &ApprovalRequest> {
-        self.asks.values().map(|pending| &pending.ask)
+    pub(crate) fn pending_approvals(&self) -> impl Iterator<Item = &ApprovalRequest> {
+        self.pending_approvals.values().map(|pending| &pending.request)
     }
 }
 
@@ -299,7 +306,7 @@ struct Decision {
     excused: BTreeMap<String, String>,
     approved: BTreeMap<String, String>,
     granted: BTreeMap<String, String>,
-    asked: BTreeMap<String, String>,
+    needs_approval: BTreeMap<String, String>,
 }
 
 impl Decision {
@@ -310,9 +317,9 @@ impl Decision {
             let chosen = of.iter().filter(|one| is_approved(one) == wanted);
             chosen.map(|(name, text)| (name.clone(), text.clone())).collect()
         };
-        let mut approved = part(&flow.outs, true);
-        approved.extend(part(&flow.gone, true));
-        let (mut fresh, mut excused) = (part(&flow.outs, false), part(&flow.gone, false));
+        let mut approved = part(&flow.other_removals, true);
+        approved.extend(part(&flow.deleted, true));
+        let (mut fresh, mut excused) = (part(&flow.other_removals, false), part(&flow.deleted, false));
         let left = serving.saturating_sub(approved.len());
         if excused.len() >= left {
             // No other entry serves, so the group would be empty.
@@ -323,15 +330,15 @@ impl Decision {
         let after = left.saturating_sub(fresh.len());
         let highest_of_living = highest.counted.saturating_sub(excused.len() + approved.len());
         let missing = highest_of_living.saturating_sub(after);
-        let is_last = after == 0 && highest.seen.saturating_sub(approved.len()) > limits.few;
+        let is_last = after == 0 && highest.seen.saturating_sub(approved.len()) > limits.min_missing;
         // A share of 1 permits all removals; the operator has disabled the guard.
-        let may_go = missing <= limits.of(highest_of_living) && !(is_last && limits.share < 1.0);
-        let (granted, asked) = if may_go { (fresh, BTreeMap::new()) } else { (BTreeMap::new(), fresh) };
-        Self { excused, approved, granted, asked }
+        let may_go = missing <= limits.max_missing(highest_of_living) && !(is_last && limits.share < 1.0);
+        let (granted, needs_approval) = if may_go { (fresh, BTreeMap::new()) } else { (BTreeMap::new(), fresh) };
+        Self { excused, approved, granted, needs_approval }
     }
 
     /// Returns the number of serving entries after the decision, without planned additions.
-    fn left(&self, flow: &Flow) -> usize {
+    fn serving_after(&self, flow: &Flow) -> usize {
         let Self { excused, approved, granted, .. } = self;
         flow.serving.saturating_sub(excused.len() + approved.len() + granted.len())
     }
@@ -339,10 +346,10 @@ impl Decision {
     /// Withdraws all removals that were not approved. They wait for replacements if `is_refilled`, otherwise for
     /// approval.
     fn withhold(&mut self, is_refilled: bool) {
-        self.asked.append(&mut self.excused);
-        self.asked.append(&mut self.granted);
+        self.needs_approval.append(&mut self.excused);
+        self.needs_approval.append(&mut self.granted);
         if is_refilled {
-            self.asked.clear();
+            self.needs_approval.clear();
         }
     }
 }

@@ -67,7 +67,7 @@ impl Ipvs {
     }
 
     /// Sends a command. Errors contain the equivalent command of `ipvsadm`.
-    fn ask(&self, socket: &mut Socket, what: IpvsCommand<'_>) -> Result<Vec<Vec<u8>>, IpvsError> {
+    fn request(&self, socket: &mut Socket, what: IpvsCommand<'_>) -> Result<Vec<Vec<u8>>, IpvsError> {
         let (command, ask, attributes) = match what {
             IpvsCommand::GetService => (messages::GET_SERVICE, ReplyCount::One, messages::service_id(&self.service)),
             IpvsCommand::GetServers => (messages::GET_DEST, ReplyCount::All, messages::service_id(&self.service)),
@@ -131,7 +131,7 @@ impl Ipvs {
 
     fn service(&self, socket: &mut Socket) -> Result<Option<SeenService>, IpvsError> {
         let what = IpvsCommand::GetService;
-        let replies = match self.ask(socket, what) {
+        let replies = match self.request(socket, what) {
             Err(IpvsError::Refused { code, .. }) if code == SRCH => return Ok(None),
             replies => replies?,
         };
@@ -144,7 +144,7 @@ impl Ipvs {
 
     fn servers(&self, socket: &mut Socket) -> Result<Vec<SeenServer>, IpvsError> {
         let what = IpvsCommand::GetServers;
-        let replies = self.ask(socket, what)?;
+        let replies = self.request(socket, what)?;
         let read = replies.iter().map(|reply| messages::read_server(reply, &self.service));
         read.collect::<Result<_, _>>()
             .map_err(|reason| IpvsError::Unexpected { command: self.command_line(what), reason })
@@ -163,14 +163,14 @@ impl Ipvs {
         let mut socket = open()?;
         if steps.iter().any(needs_service) {
             match self.service(&mut socket)? {
-                None => _ = self.ask(&mut socket, IpvsCommand::AddService)?,
+                None => _ = self.request(&mut socket, IpvsCommand::AddService)?,
                 Some(service) if service.is(&self.service) => {}
-                Some(_) => _ = self.ask(&mut socket, IpvsCommand::EditService)?,
+                Some(_) => _ = self.request(&mut socket, IpvsCommand::EditService)?,
             }
         }
         let mut first = Ok(());
         for step in steps {
-            let done = match (step, self.ask(&mut socket, IpvsCommand::Step(step))) {
+            let done = match (step, self.request(&mut socket, IpvsCommand::Step(step))) {
                 // Another program has made the same change first.
                 (Step::Remove { .. }, Err(IpvsError::Refused { code, .. })) if is_missing(code) => Ok(()),
                 (_, done) => done.map(drop),

@@ -82,14 +82,14 @@ impl Memory {
     }
 
     /// Returns the pending approvals of each mirror. If a mirror has several, only the first one is returned.
-    pub fn asks(&self) -> BTreeMap<String, ApprovalRequest> {
-        self.all_asks().into_iter().filter_map(|(mirror, asks)| Some((mirror, asks.into_iter().next()?))).collect()
+    pub fn first_approvals(&self) -> BTreeMap<String, ApprovalRequest> {
+        self.approvals().into_iter().filter_map(|(mirror, asks)| Some((mirror, asks.into_iter().next()?))).collect()
     }
 
     /// Returns all pending approvals of each mirror that has any, by group.
-    pub fn all_asks(&self) -> BTreeMap<String, Vec<ApprovalRequest>> {
+    pub fn approvals(&self) -> BTreeMap<String, Vec<ApprovalRequest>> {
         let asks = |(mirror, remembered): (&String, &Remembered)| {
-            let asks: Vec<ApprovalRequest> = remembered.record.guard.asks().cloned().collect();
+            let asks: Vec<ApprovalRequest> = remembered.record.guard.pending_approvals().cloned().collect();
             (!asks.is_empty()).then(|| (mirror.clone(), asks))
         };
         self.records().iter().filter_map(asks).collect()
@@ -137,7 +137,7 @@ impl Memory {
                 let entry_record = remembered.record.get(name).cloned();
                 lines.push(Line::Entry { mirror: mirror.to_owned(), name: name.clone(), entry_record });
             }
-            let lasting = remembered.record.guard.lasting();
+            let lasting = remembered.record.guard.durable_state();
             if lasting != remembered.written {
                 lines.push(Line::Guard { mirror: mirror.to_owned(), guard: lasting.clone() });
                 guard = Some(lasting);
@@ -185,7 +185,7 @@ impl Memory {
         };
         let guards = records.iter().map(|(mirror, remembered)| Line::Guard {
             mirror: mirror.clone(),
-            guard: remembered.record.guard.lasting(),
+            guard: remembered.record.guard.durable_state(),
         });
         let guards = text(guards.collect());
         let entries = records.iter().flat_map(|(mirror, remembered)| {
@@ -209,7 +209,7 @@ impl Memory {
     ///
     /// Returns an error if the text is damaged, and changes nothing. Also returns an error if the file cannot be
     /// written. In this case the process has the new memory, and the next call tries to write again.
-    pub fn adopt(&self, text: &str) -> io::Result<()> {
+    pub fn import(&self, text: &str) -> io::Result<()> {
         let lines = text.lines().filter(|line| !line.is_empty()).map(serde_json::from_str::<Line>);
         let lines = lines.collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
         let mut adopted: BTreeMap<String, (Guard, BTreeMap<String, EntryRecord>)> = BTreeMap::new();
@@ -232,22 +232,22 @@ impl Memory {
                 record.retain(|name, _| entries.contains_key(name));
             }
             for (name, (entry_record, _)) in recent.iter().filter(|(name, _)| !entries.contains_key(*name)) {
-                record.hold(name, entry_record.clone());
+                record.insert(name, entry_record.clone());
             }
             for (name, entry_record) in entries {
-                record.hold(name, entry_record.clone());
+                record.insert(name, entry_record.clone());
             }
         }
         adopted.keys().try_for_each(|mirror| self.flush(mirror))
     }
 
     /// Remembers for a while that a standby wants these entries of `mirror`.
-    pub(crate) fn note_wanted(&self, mirror: &str, wanted: impl IntoIterator<Item = (String, EntryRecord)>) {
+    pub(crate) fn remember_wanted(&self, mirror: &str, wanted: impl IntoIterator<Item = (String, EntryRecord)>) {
         let now = Instant::now();
         let mut records = self.records();
         let Remembered { record, recent, .. } = records.entry(mirror.to_owned()).or_default();
         for (name, entry_record) in wanted {
-            record.hold(&name, entry_record.clone());
+            record.insert(&name, entry_record.clone());
             recent.insert(name, (entry_record, now));
         }
     }

@@ -21,14 +21,14 @@ pub struct Mirror<V> {
 
 impl<V: Value> Mirror<V> {
     /// Starts a mirror that keeps `target` equal to the desired state. Nothing is changed before the first
-    /// [`want`](Self::want), but leases are renewed. State that must survive a restart is kept in `memory` under
+    /// [`set_wanted`](Self::set_wanted), but leases are renewed. State that must survive a restart is kept in `memory` under
     /// `name`.
     ///
     /// # Panics
     ///
     /// Panics outside of a tokio runtime.
     pub fn start<T: Target<Value = V>>(name: &str, target: T, settings: Settings, memory: Memory) -> Self {
-        let (input, received) = watch::channel(MirrorInput { wanted: None, is_stopped: false, nudges: 0 });
+        let (input, received) = watch::channel(MirrorInput { wanted: None, is_stopped: false, compare_requests: 0 });
         let (status_sender, status) = watch::channel(Status::default());
         let work = MirrorTask::new(name, target, settings, memory, status_sender);
         let task = tokio::spawn(work.supervise(received));
@@ -36,18 +36,18 @@ impl<V: Value> Mirror<V> {
     }
 
     /// Sets the desired state.
-    pub fn want(&self, wanted: DesiredState<V>) {
+    pub fn set_wanted(&self, wanted: DesiredState<V>) {
         self.input.send_if_modified(|input| {
             // Removals that need approval may be excused by now: their objects may have been deleted.
-            let is_new = input.wanted.as_deref() != Some(&wanted) || !self.status.borrow().asks.is_empty();
+            let is_new = input.wanted.as_deref() != Some(&wanted) || !self.status.borrow().approvals.is_empty();
             input.wanted = Some(Arc::new(wanted));
             is_new
         });
     }
 
     /// Makes the mirror read its target now.
-    pub fn nudge(&self) {
-        self.input.send_modify(|input| input.nudges += 1);
+    pub fn compare_now(&self) {
+        self.input.send_modify(|input| input.compare_requests += 1);
     }
 
     /// Returns a receiver of the status, updated by each read.

@@ -51,7 +51,7 @@ impl MirrorRecord {
     }
 
     /// Remembers an entry.
-    pub(crate) fn hold(&mut self, name: &str, entry_record: EntryRecord) {
+    pub(crate) fn insert(&mut self, name: &str, entry_record: EntryRecord) {
         if self.entries.get(name) != Some(&entry_record) {
             self.entries.insert(name.to_owned(), entry_record);
             self.changed.push(name.to_owned());

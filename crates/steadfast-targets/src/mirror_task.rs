@@ -39,7 +39,7 @@ pub(crate) struct MirrorInput<V> {
     pub(crate) wanted: Option<Arc<DesiredState<V>>>,
     pub(crate) is_stopped: bool,
     /// Counts requests for a read, and changes of the target by other clients.
-    pub(crate) nudges: u64,
+    pub(crate) compare_requests: u64,
 }
 
 fn panic_message(error: JoinError) -> String {
@@ -159,8 +159,8 @@ impl<T: Target> MirrorTask<T> {
     /// Reports that another replica leads. Results of an earlier term are dropped.
     fn stand_by(&self) {
         self.status_sender.send_modify(|status| {
-            let (looks, restarts) = (status.looks, status.restarts);
-            *status = Status { looks, restarts, is_standby: true, ..Status::default() };
+            let (reads, restarts) = (status.reads, status.restarts);
+            *status = Status { reads, restarts, is_standby: true, ..Status::default() };
         });
     }
 
@@ -177,7 +177,7 @@ impl<T: Target> MirrorTask<T> {
                     let (origin, locations) = (wanted.origins.get(name)?.clone(), value.locations(name));
                     Some((name.clone(), EntryRecord { origin, locations, state: format!("{value:?}") }))
                 });
-                self.memory.note_wanted(&self.name, entry_records);
+                self.memory.remember_wanted(&self.name, entry_records);
             }
             tokio::select! {
                 biased;
@@ -313,28 +313,28 @@ impl<T: Target> MirrorTask<T> {
         run: &mut RunState,
         permit: &Permit,
     ) -> Result<PassOutcome, Arc<str>> {
-        let looked = timeout(self.settings.deadline, self.target.read()).await;
-        let found = looked.map_err(|_| self.timeout_error())?.map_err(|error| error_chain(&error))?;
+        let read = timeout(self.settings.deadline, self.target.read()).await;
+        let found = read.map_err(|_| self.timeout_error())?.map_err(|error| error_chain(&error))?;
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let now = Now { unix, instant: Instant::now() };
         let (plan_settings, validate) =
             (self.settings.plan_settings(), |values: &mut BTreeMap<String, T::Value>| self.target.validate(values));
         let plan_settings = PlanSettings { ownership: self.ownership(&found, run), ..plan_settings };
         let draining = &mut run.draining;
-        let Plan { more, less, mut kept, asks, contested, uncertain, until } = self
+        let Plan { additions, removals, mut skipped, approvals, conflicting, uncertain, drain_deadline } = self
             .memory
             .update(&self.name, |record| plan(wanted, &found, &validate, &plan_settings, (record, draining), now));
         // The target rejected an attempted step without an effect. The rejection concerns this entry only, unless the
         // target accepted no step.
         let rejection = run.rejection.clone();
-        let record_rejection = more.iter().chain(&less).filter(|step| run.attempts.has_failed(step));
+        let record_rejection = additions.iter().chain(&removals).filter(|step| run.attempts.has_failed(step));
         // If the plan repeats a step after an attempt, the target did not apply the step.
-        kept.extend(rejection.iter().flat_map(|reason| {
+        skipped.extend(rejection.iter().flat_map(|reason| {
             let record_rejection = record_rejection.clone();
             record_rejection.map(|step| (step.name().to_owned(), SkipReason::Rejected(reason.clone())))
         }));
-        for ask in asks.iter().filter(|ask| !self.status_sender.borrow().asks.contains(ask)) {
-            let (mirror, id, names, of, group) = (&*self.name, &*ask.id, ask.names.len(), ask.of, &*ask.group);
+        for ask in approvals.iter().filter(|ask| !self.status_sender.borrow().approvals.contains(ask)) {
+            let (mirror, id, names, of, group) = (&*self.name, &*ask.id, ask.names.len(), ask.serving, &*ask.group);
             tracing::warn!(
                 mirror,
                 group,
@@ -344,12 +344,13 @@ impl<T: Target> MirrorTask<T> {
                 "a group would lose more than its guard permits; its removals need approval"
             );
         }
-        let settled = more.is_empty() && less.is_empty();
-        let missing = more.iter().filter(|step| matches!(step, Step::Add { .. })).count();
+        let settled = additions.is_empty() && removals.is_empty();
+        let missing = additions.iter().filter(|step| matches!(step, Step::Add { .. })).count();
         let change = [self.target.change_reason().map(Arc::from), run.change.take()].into_iter().flatten().next();
         // Entries cannot be lost before the first read.
-        let was_seen = self.status_sender.borrow().seen.is_some();
-        let lost = change.filter(|_| was_seen && missing > 0).map(|reason| Loss { missing, reason, seen: now.instant });
+        let was_seen = self.status_sender.borrow().last_read.is_some();
+        let lost =
+            change.filter(|_| was_seen && missing > 0).map(|reason| Loss { missing, reason, detected: now.instant });
         if let Some(Loss { missing, reason, .. }) = &lost {
             tracing::warn!(mirror = self.name, missing, %reason, "entries are missing after a change of the target; adding them again");
         }
@@ -357,33 +358,33 @@ impl<T: Target> MirrorTask<T> {
             if lost.is_some() {
                 status.loss = lost;
             }
-            status.looks += 1;
-            status.seen = Some(now.instant);
+            status.reads += 1;
+            status.last_read = Some(now.instant);
             status.settled = settled;
             status.entries = found.own.len();
-            status.kept = kept;
-            status.ask = asks.first().cloned();
-            status.asks = asks;
-            status.contested = contested;
+            status.skipped = skipped;
+            status.first_approval = approvals.first().cloned();
+            status.approvals = approvals;
+            status.conflicting = conflicting;
             status.uncertain = uncertain;
             status.failing = rejection.filter(|_| found.own.is_empty() && !settled);
         });
         // Removals wait until the disk has their record. Additions do not: a full disk must not keep a balancer empty.
-        let (less, unwritten) = match self.flush(run).await {
-            Ok(()) => (less, None),
-            Err(_) if less.is_empty() => (less, None),
+        let (removals, unwritten) = match self.flush(run).await {
+            Ok(()) => (removals, None),
+            Err(_) if removals.is_empty() => (removals, None),
             Err(reason) => (Vec::new(), Some(reason)),
         };
-        let steps = more.into_iter().chain(less).collect();
+        let steps = additions.into_iter().chain(removals).collect();
         let delays = (self.settings.retry_delay, self.settings.compare);
         let (steps, next) = run.attempts.due(steps, now.instant, delays);
-        let until = [until, next].into_iter().flatten().min();
+        let drain_deadline = [drain_deadline, next].into_iter().flatten().min();
         let has_acted = !steps.is_empty();
         if has_acted {
             // Each inner attempt has its own deadline, and a failed one must not cut off the others.
             let acting = timeout(self.settings.deadline.saturating_mul(3), self.target.apply(&steps));
             let acted = permit.run(acting).await.map_err(|TermEnded| Arc::from("the term as the leader has ended"))?;
-            self.status_sender.send_modify(|status| status.done = steps);
+            self.status_sender.send_modify(|status| status.applied = steps);
             match acted {
                 Ok(Ok(())) => run.rejection = None,
                 Ok(Err(error)) => self.record_rejection(error_chain(&error), run),
@@ -393,7 +394,7 @@ impl<T: Target> MirrorTask<T> {
         if let Some(reason) = unwritten {
             return Err(format!("entries are added and not removed: {reason}").into());
         }
-        Ok(PassOutcome { has_acted, until })
+        Ok(PassOutcome { has_acted, until: drain_deadline })
     }
 
     /// Writes the state that must survive a restart. Waits at most [`FLUSH_TIMEOUT`] for the disk.

@@ -54,14 +54,14 @@ pub enum NftablesError {
     #[error("{0:?} is not a valid name in a ruleset: use letters, digits, `-`, `_` and `.`, at most 64 characters")]
     Name(String),
     /// The kernel does not forward between address families.
-    #[error("{name} is at {address}, which is not of the family of {before}")]
+    #[error("{name} is at {address}, which is not of the family of {front_address}")]
     Family {
         /// The entry.
         name: String,
         /// Address of the entry.
         address: SocketAddr,
         /// Address in front of the backends.
-        before: SocketAddr,
+        front_address: SocketAddr,
     },
     /// The kernel cannot forward to the address.
     #[error("{name} cannot be at {address}; it needs an address of one machine, and a port")]
@@ -113,17 +113,20 @@ fn remedy(message: &str) -> &'static str {
 }
 
 impl Nftables {
-    /// Creates the target whose table `steadfast_NAME` forwards TCP connections to `before` (see
+    /// Creates the target whose table `steadfast_NAME` forwards TCP connections to `front_address` (see
     /// [`protocol`](Self::protocol)), from other machines and from this one.
     ///
     /// # Errors
     ///
     /// Returns an error if the name is invalid.
-    pub fn new(name: &str, before: SocketAddr) -> Result<Self, NftablesError> {
+    pub fn new(name: &str, front_address: SocketAddr) -> Result<Self, NftablesError> {
         check(name)?;
         // A table's name starts with a letter and has no dots or dashes.
-        let table =
-            Table { name: format!("steadfast_{}", name.replace(['-', '.'], "_")), before, protocol: Protocol::Tcp };
+        let table = Table {
+            name: format!("steadfast_{}", name.replace(['-', '.'], "_")),
+            front_address,
+            protocol: Protocol::Tcp,
+        };
         Ok(Self { table, command: vec!["nft".to_owned()] })
     }
 
@@ -136,7 +139,7 @@ impl Nftables {
 
     /// Sets the command that runs the tool. Defaults to `nft`; may be `sudo nft` or `ip netns exec NAME nft`.
     #[must_use]
-    pub fn by(self, command: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    pub fn with_command(self, command: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { command: command.into_iter().map(Into::into).collect(), ..self }
     }
 
@@ -228,9 +231,9 @@ impl Nftables {
 
     fn check(&self, name: &str, Backend { address, weight }: &Backend) -> Result<(), NftablesError> {
         check(name)?;
-        let before = self.table.before;
-        if before.is_ipv4() != address.is_ipv4() {
-            return Err(NftablesError::Family { name: name.to_owned(), address: *address, before });
+        let front_address = self.table.front_address;
+        if front_address.is_ipv4() != address.is_ipv4() {
+            return Err(NftablesError::Family { name: name.to_owned(), address: *address, front_address });
         }
         let is_scoped =
             matches!(address, SocketAddr::V6(address) if address.scope_id() != 0 || address.flowinfo() != 0);

@@ -84,7 +84,7 @@ impl ExistenceCheck {
         Self(Arc::new(lookup))
     }
 
-    pub(crate) fn ask(&self, origin: &Origin) -> Option<bool> {
+    pub(crate) fn check(&self, origin: &Origin) -> Option<bool> {
         (self.0)(origin)
     }
 }

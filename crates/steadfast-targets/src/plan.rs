@@ -64,17 +64,17 @@ impl fmt::Display for SkipReason {
 pub(crate) struct Plan<V> {
     /// Additions and changes that serve. Applied first, so that the capacity never falls below the current or the
     /// desired one.
-    pub(crate) more: Vec<Step<V>>,
+    pub(crate) additions: Vec<Step<V>>,
     /// Drains and removals, after their record is on disk.
-    pub(crate) less: Vec<Step<V>>,
-    pub(crate) kept: BTreeMap<String, SkipReason>,
-    pub(crate) asks: Vec<ApprovalRequest>,
+    pub(crate) removals: Vec<Step<V>>,
+    pub(crate) skipped: BTreeMap<String, SkipReason>,
+    pub(crate) approvals: Vec<ApprovalRequest>,
     /// Names with several different entries from one group.
-    pub(crate) contested: Vec<String>,
+    pub(crate) conflicting: Vec<String>,
     /// First uncertainty that keeps an entry.
     pub(crate) uncertain: Option<Arc<str>>,
     /// Removal time of an entry in use.
-    pub(crate) until: Option<Instant>,
+    pub(crate) drain_deadline: Option<Instant>,
 }
 
 /// State of the drains from one plan to the next.
@@ -127,23 +127,24 @@ pub(crate) fn plan<V: Value>(
     (record, draining): (&mut MirrorRecord, &mut DrainState),
     now: Now,
 ) -> Plan<V> {
-    let ClaimResolution { mut values, origins, conflicts, contested } = ClaimResolution::resolve(wanted, found, record);
+    let ClaimResolution { mut values, origins, conflicts, conflicting } =
+        ClaimResolution::resolve(wanted, found, record);
     // Validated after the claims: an invalid entry still holds its location, so that no other group takes it over.
     let invalid = validate(&mut values);
-    let mut builder = PlanBuilder { wanted, found, plan_settings, kept: BTreeMap::new(), uncertain: None };
-    builder.kept.extend(conflicts.into_iter().map(|(name, conflict)| (name, SkipReason::Conflict(conflict))));
+    let mut builder = PlanBuilder { wanted, found, plan_settings, skipped: BTreeMap::new(), uncertain: None };
+    builder.skipped.extend(conflicts.into_iter().map(|(name, conflict)| (name, SkipReason::Conflict(conflict))));
     let invalid_names: BTreeSet<&String> = invalid.keys().collect();
     builder
-        .kept
+        .skipped
         .extend(invalid.iter().map(|(name, reason)| (name.clone(), SkipReason::Invalid(Arc::from(reason.as_str())))));
 
-    let mut more = Vec::new();
+    let mut additions = Vec::new();
     let mut flows: BTreeMap<String, Flow> = BTreeMap::new();
-    let mut outs: BTreeMap<String, Step<V>> = BTreeMap::new();
+    let mut service_ends: BTreeMap<String, Step<V>> = BTreeMap::new();
     for (name, value) in &values {
         let step = match found.own.get(name) {
             None if found.others.contains(value.location(name)) => {
-                builder.kept.insert(name.clone(), SkipReason::Foreign);
+                builder.skipped.insert(name.clone(), SkipReason::Foreign);
                 continue;
             }
             None => Step::Add { name: name.clone(), value: value.clone() },
@@ -153,12 +154,12 @@ pub(crate) fn plan<V: Value>(
         // A change that takes an entry out of service needs the consent of the guard, like a removal.
         let served = found.own.get(name).is_some_and(Value::serves);
         if served && !value.serves() {
-            outs.insert(name.clone(), step);
+            service_ends.insert(name.clone(), step);
         } else {
             if !served && value.serves() {
-                flow(&mut flows, origins.get(name)).coming += 1;
+                flow(&mut flows, origins.get(name)).starting += 1;
             }
-            more.push(step);
+            additions.push(step);
         }
     }
 
@@ -168,10 +169,10 @@ pub(crate) fn plan<V: Value>(
     };
     // An entry that serves again or is wanted again starts its next drain from the beginning.
     draining.since.retain(|name, _| unwanted().any(|(other, current)| other == name && !current.serves()));
-    let (mut removals, mut until) = (Vec::new(), None);
+    let (mut removals, mut drain_deadline) = (Vec::new(), None);
     for (name, current) in unwanted() {
-        if let Some(reason) = builder.holds(name, record) {
-            builder.kept.insert(name.clone(), reason);
+        if let Some(reason) = builder.skip_reason(name, record) {
+            builder.skipped.insert(name.clone(), reason);
             continue;
         }
         let remove = Step::Remove { name: name.clone(), value: current.clone() };
@@ -180,50 +181,57 @@ pub(crate) fn plan<V: Value>(
                 Some(to) => Step::Change { name: name.clone(), from: current.clone(), to },
                 None => remove,
             };
-            outs.insert(name.clone(), step);
+            service_ends.insert(name.clone(), step);
             continue;
         }
         let over = *draining.since.entry(name.clone()).or_insert(now.instant) + plan_settings.drain;
         if found.busy.contains(name) && now.instant < over {
-            builder.kept.insert(name.clone(), SkipReason::InUse);
-            until = Some(until.map_or(over, |other: Instant| other.min(over)));
+            builder.skipped.insert(name.clone(), SkipReason::InUse);
+            drain_deadline = Some(drain_deadline.map_or(over, |other: Instant| other.min(over)));
         } else {
             removals.push(remove);
         }
     }
 
-    builder.hold_uncertain(&mut outs, &origins, record);
+    builder.skip_uncertain(&mut service_ends, &origins, record);
     for (name, _) in found.own.iter().filter(|(_, current)| current.serves()) {
         flow(&mut flows, origins.get(name).or_else(|| record.origin(name))).serving += 1;
     }
-    for (name, step) in &outs {
+    for (name, step) in &service_ends {
         // The recorded origin comes first: the object that gave the entry decides about its loss, not a new claimant.
         let origin = record.origin(name).or_else(|| origins.get(name)).cloned();
         let is_gone = origin
             .as_deref()
-            .is_some_and(|origin| wanted.exists.as_ref().and_then(|exists| exists.ask(origin)) == Some(false));
+            .is_some_and(|origin| wanted.exists.as_ref().and_then(|exists| exists.check(origin)) == Some(false));
         let flow = flow(&mut flows, origins.get(name).or(origin.as_ref()));
-        let texts = if is_gone { &mut flow.gone } else { &mut flow.outs };
+        let texts = if is_gone { &mut flow.deleted } else { &mut flow.other_removals };
         texts.insert(name.clone(), format!("{step:?}"));
     }
-    let uncertain_names =
-        builder.kept.iter().filter(|(_, reason)| **reason == SkipReason::Doubt).map(|(name, _)| name.clone()).collect();
-    let verdict =
-        replace_in_place(record.guard.judge(plan_settings.rules, &flows, &uncertain_names, now.unix), &more, found);
-    builder.kept.extend(verdict.asked.keys().map(|name| (name.clone(), SkipReason::NeedsApproval)));
-    builder.kept.extend(verdict.replaced.iter().map(|name| (name.clone(), SkipReason::AwaitsReplacement)));
-    let granted = outs.into_iter().filter(|(name, _)| verdict.granted.contains(name)).map(|(_, step)| step);
+    let uncertain_names = builder
+        .skipped
+        .iter()
+        .filter(|(_, reason)| **reason == SkipReason::Doubt)
+        .map(|(name, _)| name.clone())
+        .collect();
+    let verdict = replace_in_place(
+        record.guard.decide(plan_settings.rules, &flows, &uncertain_names, now.unix),
+        &additions,
+        found,
+    );
+    builder.skipped.extend(verdict.pending_approvals.keys().map(|name| (name.clone(), SkipReason::NeedsApproval)));
+    builder.skipped.extend(verdict.replaced.iter().map(|name| (name.clone(), SkipReason::AwaitsReplacement)));
+    let granted = service_ends.into_iter().filter(|(name, _)| verdict.granted.contains(name)).map(|(_, step)| step);
     // Removals of entries that already stopped serving need no consent: they cost no capacity.
-    let less = granted.chain(removals).collect();
+    let removals = granted.chain(removals).collect();
 
-    let PlanBuilder { kept, uncertain, .. } = builder;
+    let PlanBuilder { skipped, uncertain, .. } = builder;
     for (name, value) in &values {
         // The mirror does not own foreign entries.
-        if kept.get(name) != Some(&SkipReason::Foreign) {
+        if skipped.get(name) != Some(&SkipReason::Foreign) {
             let origin = origins.get(name).cloned().unwrap_or_default();
             let mut locations = value.locations(name);
             locations.retain(|location| location != name);
-            record.hold(name, EntryRecord { origin, locations, state: format!("{value:?}") });
+            record.insert(name, EntryRecord { origin, locations, state: format!("{value:?}") });
         }
     }
     record.retain(|name, entry_record| {
@@ -232,13 +240,21 @@ pub(crate) fn plan<V: Value>(
             || wanted.doubt.is_some()
             || wanted.doubts.about(Some(&entry_record.origin)).is_some()
     });
-    Plan { more, less, kept, asks: record.guard.asks().cloned().collect(), contested, uncertain, until }
+    Plan {
+        additions,
+        removals,
+        skipped,
+        approvals: record.guard.pending_approvals().cloned().collect(),
+        conflicting,
+        uncertain,
+        drain_deadline,
+    }
 }
 
 /// Grants the removal of entries that a new entry at the same place replaces. Two entries of one place may exclude
 /// each other, such as a CNAME and an address of one name. The new entry then cannot be added first.
-fn replace_in_place<V: Value>(mut verdict: Verdict, more: &[Step<V>], found: &ActualState<V>) -> Verdict {
-    let added: BTreeSet<&str> = more
+fn replace_in_place<V: Value>(mut verdict: Verdict, additions: &[Step<V>], found: &ActualState<V>) -> Verdict {
+    let added: BTreeSet<&str> = additions
         .iter()
         .filter_map(|step| match step {
             Step::Add { name, value } => Some(value.location(name)),
@@ -262,13 +278,13 @@ struct PlanBuilder<'a, V> {
     wanted: &'a DesiredState<V>,
     found: &'a ActualState<V>,
     plan_settings: &'a PlanSettings,
-    kept: BTreeMap<String, SkipReason>,
+    skipped: BTreeMap<String, SkipReason>,
     uncertain: Option<Arc<str>>,
 }
 
 impl<V: Value> PlanBuilder<'_, V> {
     /// Returns the reason to keep an unwanted entry, or `None` if the entry may be removed.
-    fn holds(&mut self, name: &str, record: &MirrorRecord) -> Option<SkipReason> {
+    fn skip_reason(&mut self, name: &str, record: &MirrorRecord) -> Option<SkipReason> {
         let origin = record.origin(name);
         if let Some(reason) = self.doubt(origin) {
             self.uncertain.get_or_insert(reason);
@@ -295,17 +311,17 @@ impl<V: Value> PlanBuilder<'_, V> {
 
     /// Keeps entries in service that an uncertain view takes out of service, since the view may be wrong about
     /// readiness, too.
-    fn hold_uncertain(
+    fn skip_uncertain(
         &mut self,
-        outs: &mut BTreeMap<String, Step<V>>,
+        service_ends: &mut BTreeMap<String, Step<V>>,
         origins: &BTreeMap<String, Arc<Origin>>,
         record: &MirrorRecord,
     ) {
-        outs.retain(|name, _| {
+        service_ends.retain(|name, _| {
             let doubt = self.doubt(origins.get(name).or_else(|| record.origin(name)));
             if let Some(reason) = &doubt {
                 self.uncertain.get_or_insert_with(|| reason.clone());
-                self.kept.insert(name.clone(), SkipReason::Doubt);
+                self.skipped.insert(name.clone(), SkipReason::Doubt);
             }
             doubt.is_none()
         });

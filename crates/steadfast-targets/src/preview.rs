@@ -20,13 +20,13 @@ pub struct Preview<V> {
     /// Next steps. A serving entry is drained first, so its removal is missing here.
     pub steps: Vec<Step<V>>,
     /// Commands of the target's own tool for these steps.
-    pub words: Vec<String>,
+    pub commands: Vec<String>,
     /// Skipped entries, each with the reason.
-    pub kept: BTreeMap<String, SkipReason>,
-    /// First element of `asks`, if any.
-    pub ask: Option<ApprovalRequest>,
+    pub skipped: BTreeMap<String, SkipReason>,
+    /// First element of `approvals`, if any.
+    pub first_approval: Option<ApprovalRequest>,
     /// Removals that would need approval.
-    pub asks: Vec<ApprovalRequest>,
+    pub approvals: Vec<ApprovalRequest>,
 }
 
 /// Returns the steps that the mirror `name` would apply to reach `wanted`, based on its state in `memory`.
@@ -41,8 +41,8 @@ pub async fn preview<T: Target>(
     memory: &Memory,
     wanted: &DesiredState<T::Value>,
 ) -> Result<Preview<T::Value>, Arc<str>> {
-    let looked = timeout(settings.deadline, target.read()).await;
-    let found = looked
+    let read = timeout(settings.deadline, target.read()).await;
+    let found = read
         .map_err(|_| Arc::from(format!("no response within {:?}", settings.deadline)))?
         .map_err(|error| error_chain(&error))?;
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -50,7 +50,13 @@ pub async fn preview<T: Target>(
     let (mut record, mut draining) = (memory.record(name), DrainState::default());
     let validate = |values: &mut BTreeMap<String, T::Value>| target.validate(values);
     let planned = plan(wanted, &found, &validate, &settings.plan_settings(), (&mut record, &mut draining), now);
-    let steps: Vec<_> = planned.more.into_iter().chain(planned.less).collect();
-    let words = if steps.is_empty() { Vec::new() } else { target.describe(&found, &steps) };
-    Ok(Preview { steps, words, kept: planned.kept, ask: planned.asks.first().cloned(), asks: planned.asks })
+    let steps: Vec<_> = planned.additions.into_iter().chain(planned.removals).collect();
+    let commands = if steps.is_empty() { Vec::new() } else { target.describe(&found, &steps) };
+    Ok(Preview {
+        steps,
+        commands,
+        skipped: planned.skipped,
+        first_approval: planned.approvals.first().cloned(),
+        approvals: planned.approvals,
+    })
 }

@@ -15,29 +15,29 @@ use crate::plan::SkipReason;
 #[non_exhaustive]
 pub struct Status<V> {
     /// Number of reads.
-    pub looks: u64,
+    pub reads: u64,
     /// Time of the last successful read.
-    pub seen: Option<Instant>,
-    /// True if the target had the desired state, except for the entries in `kept`.
+    pub last_read: Option<Instant>,
+    /// True if the target had the desired state, except for the entries in `skipped`.
     pub settled: bool,
     /// Number of the mirror's entries in the target.
     pub entries: usize,
     /// Skipped entries, each with the reason.
-    pub kept: BTreeMap<String, SkipReason>,
-    /// First element of `asks`, if any.
-    pub ask: Option<ApprovalRequest>,
+    pub skipped: BTreeMap<String, SkipReason>,
+    /// First element of `approvals`, if any.
+    pub first_approval: Option<ApprovalRequest>,
     /// Removals that need approval, at most one request per group. Approve a request with
     /// [`Memory::approve`](crate::Memory::approve), then call [`compare_now`](crate::Mirror::compare_now).
-    pub asks: Vec<ApprovalRequest>,
+    pub approvals: Vec<ApprovalRequest>,
     /// Names for which one group gave several different entries. The entry in service is used, otherwise the earlier
     /// one.
-    pub contested: Vec<String>,
+    pub conflicting: Vec<String>,
     /// Reason of the first uncertainty that keeps an entry, if one does.
     pub uncertain: Option<Arc<str>>,
     /// Reason of the last failure of a read or of steps.
     pub failing: Option<Arc<str>>,
     /// Steps applied last.
-    pub done: Vec<Step<V>>,
+    pub applied: Vec<Step<V>>,
     /// Number of restarts after a panic.
     pub restarts: u64,
     /// The last loss of entries that [`Target::changed`](crate::Target::changed) reported.
@@ -57,7 +57,7 @@ pub struct Loss {
     /// Change of the target.
     pub reason: Arc<str>,
     /// Time at which the loss was detected.
-    pub seen: Instant,
+    pub detected: Instant,
 }
 
 /// State of a mirror. If several apply, the first variant of this list is reported.
@@ -73,7 +73,7 @@ pub enum State {
     Uncertain(Arc<str>),
     /// Steps are pending.
     Converging,
-    /// The target matches the desired state, except for the entries in [`Status::kept`].
+    /// The target matches the desired state, except for the entries in [`Status::skipped`].
     Synced,
 }
 
@@ -93,17 +93,17 @@ impl fmt::Display for State {
 impl<V> Default for Status<V> {
     fn default() -> Self {
         Self {
-            looks: 0,
-            seen: None,
+            reads: 0,
+            last_read: None,
             settled: false,
             entries: 0,
-            kept: BTreeMap::new(),
-            ask: None,
-            asks: Vec::new(),
-            contested: Vec::new(),
+            skipped: BTreeMap::new(),
+            first_approval: None,
+            approvals: Vec::new(),
+            conflicting: Vec::new(),
             uncertain: None,
             failing: None,
-            done: Vec::new(),
+            applied: Vec::new(),
             restarts: 0,
             loss: None,
             other_process: None,
@@ -120,14 +120,14 @@ impl<V> Status<V> {
             State::Standby
         } else if let Some(reason) = &self.failing {
             State::Blocked(reason.clone())
-        } else if self.seen.is_none() {
+        } else if self.last_read.is_none() {
             State::Converging
-        } else if !self.asks.is_empty() {
-            State::NeedsApproval(self.asks.iter().map(|ask| ask.id.clone()).collect())
+        } else if !self.approvals.is_empty() {
+            State::NeedsApproval(self.approvals.iter().map(|ask| ask.id.clone()).collect())
         } else if let Some(reason) = &self.uncertain {
             State::Uncertain(reason.clone())
         } else if let Some((entry, reason)) =
-            self.kept.iter().find(|(_, reason)| matches!(reason, SkipReason::Rejected(_)))
+            self.skipped.iter().find(|(_, reason)| matches!(reason, SkipReason::Rejected(_)))
         {
             State::Blocked(format!("{entry}: {reason}").into())
         } else if self.settled {

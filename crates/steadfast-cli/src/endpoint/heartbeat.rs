@@ -42,11 +42,11 @@ impl Heartbeat {
     /// Returns an error if the runtime is blocked.
     pub(super) fn check(&self) -> Result<(), String> {
         let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
-        judge(self.started.elapsed().saturating_sub(last))
+        check_silence(self.started.elapsed().saturating_sub(last))
     }
 }
 
-fn judge(silence: Duration) -> Result<(), String> {
+fn check_silence(silence: Duration) -> Result<(), String> {
     if silence < BLOCKED_AFTER {
         return Ok(());
     }
@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn silence_beyond_limit_is_blocked_runtime() {
-        assert_eq!(judge(Duration::from_secs(19)), Ok(()));
-        let reason = judge(Duration::from_secs(21)).expect_err("it is longer than the limit");
+        assert_eq!(check_silence(Duration::from_secs(19)), Ok(()));
+        let reason = check_silence(Duration::from_secs(21)).expect_err("it is longer than the limit");
         assert!(reason.contains("blocked for 21 s"), "{reason}");
     }
 

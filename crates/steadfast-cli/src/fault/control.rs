@@ -51,8 +51,8 @@ impl Switchboard {
         // One lock for both steps: the record must have the order in which concurrent requests applied their faults.
         let mut active = self.active.lock();
         spec.apply(&self.faults, self.replicas).map_err(|reason| format!("fault {text:?}: {reason}"))?;
-        active.retain(|(_, earlier)| !spec.ends(earlier));
-        if spec.stays() {
+        active.retain(|(_, earlier)| !spec.ends_fault(earlier));
+        if spec.remains_active() {
             active.push((text.to_owned(), spec));
         }
         Ok(())

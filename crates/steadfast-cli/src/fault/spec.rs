@@ -226,7 +226,7 @@ impl FaultSpec {
     }
 
     /// Returns whether the fault stays active after it was applied.
-    pub(crate) fn stays(&self) -> bool {
+    pub(crate) fn remains_active(&self) -> bool {
         match (&self.entry.action, &self.value) {
             (Action::Switch(_), Value::On(on)) => *on,
             (Action::Delay(_), Value::Duration(delay)) => !delay.is_zero(),
@@ -238,7 +238,7 @@ impl FaultSpec {
     }
 
     /// Returns whether this fault ends the effect of `earlier`.
-    pub(crate) fn ends(&self, earlier: &Self) -> bool {
+    pub(crate) fn ends_fault(&self, earlier: &Self) -> bool {
         // A command for one replica does not end a fault of all replicas: the fault is still active on the other
         // replicas.
         let is_here = self.replica.is_none() || self.replica == earlier.replica;
@@ -334,11 +334,11 @@ mod tests {
     #[test]
     fn switch_off_ends_earlier_fault() {
         let of = |text: &str| text.parse::<FaultSpec>().expect(text);
-        assert!(of("lag").stays() && !of("lag=off").stays() && !of("reset").stays());
-        assert!(of("lag=off").ends(&of("lag,replica=1")));
-        assert!(!of("lag=off,replica=0").ends(&of("lag,replica=1")));
-        assert!(of("none").ends(&of("respond=503")) && of("respond-truly").ends(&of("respond=503")));
-        assert!(!of("respond=500").ends(&of("respond=503")));
-        assert!(of("start").ends(&of("stop")) && of("heal").ends(&of("black-hole")));
+        assert!(of("lag").remains_active() && !of("lag=off").remains_active() && !of("reset").remains_active());
+        assert!(of("lag=off").ends_fault(&of("lag,replica=1")));
+        assert!(!of("lag=off,replica=0").ends_fault(&of("lag,replica=1")));
+        assert!(of("none").ends_fault(&of("respond=503")) && of("respond-truly").ends_fault(&of("respond=503")));
+        assert!(!of("respond=500").ends_fault(&of("respond=503")));
+        assert!(of("start").ends_fault(&of("stop")) && of("heal").ends_fault(&of("black-hole")));
     }
 }

@@ -36,7 +36,7 @@ fn faults(faults: &[steadfast_testing::scenarios::Fault]) -> String {
 }
 
 /// Reports the start of the run.
-pub(crate) fn begin(scenarios: &[&Scenario], output: Output) {
+pub(crate) fn report_start(scenarios: &[&Scenario], output: Output) {
     let seconds = scenarios.iter().map(|scenario| scenario.seconds).max().unwrap_or_default();
     let count = scenarios.len();
     print_line(

@@ -65,13 +65,13 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
         let problems = sorted(problems);
         return Err(if is_config { Failure::config(problems) } else { Failure::run(problems) });
     }
-    let asked = if online {
+    let clusters_text = if online {
         ", its sinks can be reached, and its clusters serve the watched resources"
     } else {
         "; --online also queries its sinks and clusters"
     };
     let (rules, sinks) = (plan.rules.len(), plan.sinks.len());
-    print(&format!("{}: no problems in its {rules} rules and {sinks} sinks{asked}\n", file.display()))
+    print(&format!("{}: no problems in its {rules} rules and {sinks} sinks{clusters_text}\n", file.display()))
 }
 
 /// Sorts problems by their position in the file, and removes duplicates, since two checks may report the same problem.

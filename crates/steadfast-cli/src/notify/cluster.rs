@@ -55,7 +55,7 @@ pub(super) struct SharedParts {
 /// Running task of a cluster. Dropping it ends all its watches.
 pub(super) struct ClusterTask {
     cluster: Arc<Cluster>,
-    orders: watch::Sender<Assignment>,
+    assignment: watch::Sender<Assignment>,
     _task: Supervised,
 }
 
@@ -63,25 +63,25 @@ impl ClusterTask {
     /// Starts the task for the cluster `name` of the plan. `state` is the folder for the checkpoints of its caches.
     pub(super) fn start(
         name: &str,
-        orders: Assignment,
-        surroundings: &SharedParts,
+        assignment: Assignment,
+        shared_parts: &SharedParts,
         state: Option<&Arc<State>>,
     ) -> Self {
-        let config = orders.plan.clusters.get(name).cloned().unwrap_or_default();
+        let config = assignment.plan.clusters.get(name).cloned().unwrap_or_default();
         let cluster = Arc::new(Cluster {
             name: name.to_owned(),
             config,
-            surroundings: surroundings.clone(),
+            shared_parts: shared_parts.clone(),
             state: state.cloned(),
             data: Mutex::default(),
             #[cfg(test)]
             panics: AtomicU32::new(0),
         });
-        let (orders, received) = watch::channel(orders);
+        let (assignment, received) = watch::channel(assignment);
         let working = cluster.clone();
         let task =
-            surroundings.supervisor.spawn(format!("cluster {name}"), move || working.clone().work(received.clone()));
-        Self { cluster, orders, _task: task }
+            shared_parts.supervisor.spawn(format!("cluster {name}"), move || working.clone().work(received.clone()));
+        Self { cluster, assignment, _task: task }
     }
 
     /// Returns the cluster, for status reports.
@@ -95,8 +95,8 @@ impl ClusterTask {
     }
 
     /// Replaces the assignment after a reload.
-    pub(super) fn order(&self, orders: Assignment) {
-        self.orders.send_replace(orders);
+    pub(super) fn assign(&self, assignment: Assignment) {
+        self.assignment.send_replace(assignment);
     }
 
     /// Stops attaching sources. Attached sources stay until the cluster is dropped, since their handlers still have to
@@ -124,7 +124,7 @@ impl Drop for ClusterTask {
 pub(super) struct Cluster {
     name: String,
     config: config::Cluster,
-    surroundings: SharedParts,
+    shared_parts: SharedParts,
     state: Option<Arc<State>>,
     data: Mutex<ClusterData>,
     /// Remaining number of panics to inject.
@@ -135,7 +135,7 @@ pub(super) struct Cluster {
 /// State that survives a restart of the cluster's task.
 #[derive(Default)]
 struct ClusterData {
-    place: Option<ClusterLink>,
+    link: Option<ClusterLink>,
     catalog: Option<Arc<Catalog>>,
     /// Resources found in earlier catalogs, by name. An API group that is unavailable now must not end a watch.
     known: BTreeMap<String, ServedResource>,
@@ -208,12 +208,12 @@ impl Cluster {
 
     /// Returns the connection, or `None` before the first successful attempt.
     pub(super) fn connection(&self) -> Option<Connection> {
-        self.data().place.as_ref().map(|place| place.connection.clone())
+        self.data().link.as_ref().map(|link| link.connection.clone())
     }
 
     /// Returns the informers, or `None` before the first connection.
     pub(super) fn watch_spec(&self) -> Option<WatchSpec> {
-        self.data().place.as_ref().map(|place| place.watch_spec.clone())
+        self.data().link.as_ref().map(|link| link.watch_spec.clone())
     }
 
     /// Calls `visit` with all watched sources, and with the names of the rules that are incomplete.
@@ -223,22 +223,22 @@ impl Cluster {
         visit(&data.followed, &incomplete);
     }
 
-    async fn work(self: Arc<Self>, mut orders: watch::Receiver<Assignment>) -> String {
-        let place = self.connected(&orders).await;
+    async fn work(self: Arc<Self>, mut assignment: watch::Receiver<Assignment>) -> String {
+        let link = self.connected(&assignment).await;
         let (mut delay, mut is_new) = (RETRY_INITIAL_DELAY, true);
         loop {
             // Marks the assignment as seen before the work starts, so that a reload during the work wakes the `select`
             // below.
-            let now = orders.borrow_and_update().clone();
+            let now = assignment.borrow_and_update().clone();
             let known = self.data().catalog.clone();
             if let Some(catalog) = known.filter(|_| is_new) {
                 // A reload does not wait for the cluster.
-                self.attach(&now, &place, &catalog).await;
+                self.attach(&now, &link, &catalog).await;
             }
-            let is_complete = match self.discover(&place).await {
+            let is_complete = match self.discover(&link).await {
                 Ok(catalog) => {
                     self.data().catalog = Some(catalog.clone());
-                    self.attach(&now, &place, &catalog).await
+                    self.attach(&now, &link, &catalog).await
                 }
                 Err(reason) => {
                     let is_attached = self.data().is_attached && self.data().missing.is_empty();
@@ -259,7 +259,7 @@ impl Cluster {
                 }
             };
             tokio::select! {
-                changed = orders.changed() => {
+                changed = assignment.changed() => {
                     if changed.is_err() {
                         // The program drops this task next.
                         return std::future::pending().await;
@@ -272,17 +272,17 @@ impl Cluster {
     }
 
     /// Connects, with retries: a missing or invalid kubeconfig may be corrected later.
-    async fn connected(&self, orders: &watch::Receiver<Assignment>) -> ClusterLink {
+    async fn connected(&self, assignment: &watch::Receiver<Assignment>) -> ClusterLink {
         let mut delay = RETRY_INITIAL_DELAY;
         loop {
             // A restarted task reuses the connection of its predecessor, whose informers are still running.
-            if let Some(place) = self.data().place.clone() {
-                return place;
+            if let Some(link) = self.data().link.clone() {
+                return link;
             }
-            let plan = orders.borrow().plan.clone();
+            let plan = assignment.borrow().plan.clone();
             match self.connect(&plan).await {
-                Ok(place) => {
-                    self.data().place = Some(place);
+                Ok(link) => {
+                    self.data().link = Some(link);
                     continue;
                 }
                 Err(reason) => self.report_outage(&reason),
@@ -293,7 +293,7 @@ impl Cluster {
     }
 
     async fn connect(&self, plan: &Plan) -> Result<ClusterLink, String> {
-        let connecting = connection(plan, &self.config, self.surroundings.fleet.as_deref());
+        let connecting = connection(plan, &self.config, self.shared_parts.fleet.as_deref());
         tokio::pin!(connecting);
         let connection = loop {
             if let Ok(connected) = timeout(SLOW_CONNECT, &mut connecting).await {
@@ -303,8 +303,8 @@ impl Cluster {
             let seconds = SLOW_CONNECT.as_secs();
             self.report_outage(&format!("its credentials were not ready within {seconds} s; see its kubeconfig"));
         };
-        let place = |reason: String| plan.problem_with_cluster(&self.name, reason).to_string();
-        let connection = connection.map_err(|reason| place(reason.to_string()))?;
+        let problem = |reason: String| plan.problem_with_cluster(&self.name, reason).to_string();
+        let connection = connection.map_err(|reason| problem(reason.to_string()))?;
         let mut watch_spec = watch_spec(&connection, &self.config);
         if let Some(state) = &self.state {
             let file = state.checkpoint_of(&self.name, &self.config);
@@ -317,12 +317,12 @@ impl Cluster {
         Ok(ClusterLink { connection, watch_spec })
     }
 
-    async fn discover(&self, place: &ClusterLink) -> Result<Arc<Catalog>, String> {
+    async fn discover(&self, link: &ClusterLink) -> Result<Arc<Catalog>, String> {
         #[cfg(test)]
         self.inject_panic();
-        let server = place.connection.server();
-        let asked = timeout(DISCOVERY_TIMEOUT, discovery::fetch_catalog(&place.connection.client())).await;
-        match asked {
+        let server = link.connection.server();
+        let response = timeout(DISCOVERY_TIMEOUT, discovery::fetch_catalog(&link.connection.client())).await;
+        match response {
             Ok(Ok(catalog)) => Ok(Arc::new(catalog)),
             Ok(Err(error)) => Err(match classify(server, &error) {
                 RequestFailure::Transient(reason) => reason,
@@ -333,8 +333,8 @@ impl Cluster {
     }
 
     /// Attaches the watched resources that the cluster serves to the engine and to the mirrors. Returns whether none is missing.
-    async fn attach(&self, orders: &Assignment, place: &ClusterLink, catalog: &Catalog) -> bool {
-        let Assignment { plan, feeds } = orders;
+    async fn attach(&self, assignment: &Assignment, link: &ClusterLink, catalog: &Catalog) -> bool {
+        let Assignment { plan, feeds } = assignment;
         let known = self.data().known.clone();
         let find = |name: &str| catalog.find(name).or_else(|reason| known.get(name).cloned().ok_or(reason));
         let (resolved, mut missing) = resolve(plan, &self.name, find);
@@ -343,7 +343,7 @@ impl Cluster {
             let data = self.data();
             resolved.into_iter().partition(|one| data.followed.iter().any(|known| known.source == one.source))
         };
-        let new = without_rejected(plan, &place.connection, new, &mut missing).await;
+        let new = without_rejected(plan, &link.connection, new, &mut missing).await;
         // Locked only after the last request: a slow server must not block status reports.
         let mut data = self.data();
         // The shutdown may have started during the request above. A source attached now would never be drained.
@@ -357,8 +357,8 @@ impl Cluster {
         let sources = watched.into_iter().chain(new).map(|one| one.source);
         // `follow` consumes the old list. The lock hides the empty list from reports.
         let before = std::mem::take(&mut data.followed);
-        let (followed, failed) = follow(plan, &place.watch_spec, &self.surroundings.engine, before, sources);
-        if let Some(folder) = &place.watch_spec.rechecks {
+        let (followed, failed) = follow(plan, &link.watch_spec, &self.shared_parts.engine, before, sources);
+        if let Some(folder) = &link.watch_spec.rechecks {
             forget_watermarks(folder, plan);
         }
         for (source, reason) in failed {
@@ -371,7 +371,7 @@ impl Cluster {
                 plan.rule(&one.rule).is_some_and(|rule| plan.mirrors_of(&rule.config).any(|name| name == mirror))
             };
             let reason = missing.iter().find(is_fed).map(|one| one.problem.description.clone());
-            feed.set(&self.name, view_sources(plan, mirror, &place.watch_spec, &sources), reason);
+            feed.set(&self.name, view_sources(plan, mirror, &link.watch_spec, &sources), reason);
         }
         data.followed = followed;
         data.is_attached = true;
@@ -469,9 +469,9 @@ mod tests {
             let recorded = notices.clone();
             let supervisor = Supervisor::new(Arc::new(move |notice| recorded.lock().push(notice)));
             let fleet = Fleet::start(None).await.unwrap_or_else(|failure| panic!("{failure}"));
-            let surroundings = SharedParts { engine: engine.clone(), fleet: Some(Arc::new(fleet)), supervisor };
-            let orders = Assignment { plan, feeds: BTreeMap::new() };
-            Self { task: ClusterTask::start("default", orders, &surroundings, None), engine, notices }
+            let shared_parts = SharedParts { engine: engine.clone(), fleet: Some(Arc::new(fleet)), supervisor };
+            let assignment = Assignment { plan, feeds: BTreeMap::new() };
+            Self { task: ClusterTask::start("default", assignment, &shared_parts, None), engine, notices }
         }
 
         async fn until(&self, description: &str, is_so: impl Fn(&Self) -> bool) {

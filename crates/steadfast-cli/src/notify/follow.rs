@@ -82,8 +82,8 @@ pub(super) fn follow(
         }
         // An informer that several rules share reports its diagnostics once.
         let is_first = !before.iter().chain(&followed).any(|other| other.watches(&source));
-        let tell = is_first.then(|| Arc::new(console::report) as Arc<_>);
-        let started = source.informer(watch_spec, tell).and_then(|informer| {
+        let report_line = is_first.then(|| Arc::new(console::report) as Arc<_>);
+        let started = source.informer(watch_spec, report_line).and_then(|informer| {
             let following = RuleSubscription::start(watch_spec, &source, &streams, BTreeMap::new(), engine)?;
             Ok(WatchedSource { source: source.clone(), informer, following })
         });

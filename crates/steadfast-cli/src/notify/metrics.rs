@@ -40,7 +40,7 @@ pub(super) struct NotifyMetrics {
 
 /// One sample of a metric, with its labels.
 struct Sample {
-    of: Vec<(&'static str, String)>,
+    labels: Vec<(&'static str, String)>,
     value: f64,
 }
 
@@ -54,8 +54,8 @@ impl Collector for NotifyMetrics {
             let name = format!("steadfast_notify_{name}");
             // The encoder adds the suffix `_total` to counters, and the unit to the name.
             let mut encoder = encoder.encode_descriptor(&name, help, unit.as_ref(), kind)?;
-            for Sample { of, value } in samples {
-                let labels: Vec<(&str, &str)> = of.iter().map(|(label, name)| (*label, name.as_str())).collect();
+            for Sample { labels, value } in samples {
+                let labels: Vec<(&str, &str)> = labels.iter().map(|(label, name)| (*label, name.as_str())).collect();
                 let mut encoder = encoder.encode_family(&labels)?;
                 match kind {
                     Counter => encoder.encode_counter::<[(&str, &str); 0], f64, u64>(&value, None)?,
@@ -64,18 +64,20 @@ impl Collector for NotifyMetrics {
             }
             Ok(())
         };
-        let all = |value: u64| vec![Sample { of: Vec::new(), value: value as f64 }];
+        let all = |value: u64| vec![Sample { labels: Vec::new(), value: value as f64 }];
         write(("changes", None, "Changes that rules evaluated", Counter), all(counts.changes))?;
         write(("messages", None, "Messages that rules created", Counter), all(counts.messages))?;
         let help = "Changes whose message would have been unchanged";
         write(("unchanged", None, help, Counter), all(counts.unchanged))?;
-        let failed =
-            counts.failed.iter().map(|(rule, &value)| Sample { of: vec![("rule", rule.clone())], value: value as f64 });
+        let failed = counts
+            .failed
+            .iter()
+            .map(|(rule, &value)| Sample { labels: vec![("rule", rule.clone())], value: value as f64 });
         write(("failed", None, "Changes for which a rule could not be evaluated", Counter), failed.collect())?;
         let sinks = |value: fn(&steadfast_notify::SinkStats) -> f64| {
             let sinks = counts.sinks.iter();
             sinks
-                .map(|(name, sink)| Sample { of: vec![("sink", name.clone())], value: value(sink) })
+                .map(|(name, sink)| Sample { labels: vec![("sink", name.clone())], value: value(sink) })
                 .collect::<Vec<_>>()
         };
         write(("delivered", None, "Messages that were delivered", Counter), sinks(|sink| sink.delivered as f64))?;
@@ -99,7 +101,7 @@ impl Collector for NotifyMetrics {
         let mirrors = |value: fn(&MirrorStatus) -> f64| {
             let mirrors = mirrors.iter();
             mirrors
-                .map(|(name, mirror)| Sample { of: vec![("mirror", name.clone())], value: value(mirror) })
+                .map(|(name, mirror)| Sample { labels: vec![("mirror", name.clone())], value: value(mirror) })
                 .collect::<Vec<_>>()
         };
         let help = "Entries of a mirror in its target";
@@ -119,7 +121,7 @@ impl Collector for NotifyMetrics {
             let is_in = state_name(&status.state);
             // One sample per state, so that no series vanishes when the state changes.
             STATES.map(|state| Sample {
-                of: vec![("mirror", mirror.clone()), ("state", state.to_owned())],
+                labels: vec![("mirror", mirror.clone()), ("state", state.to_owned())],
                 value: f64::from(u8::from(state == is_in)),
             })
         });
@@ -132,7 +134,7 @@ impl Collector for NotifyMetrics {
         let clusters = |value: fn(&ClusterStatus) -> f64| {
             let clusters = clusters.iter();
             clusters
-                .map(|cluster| Sample { of: vec![("cluster", cluster.name.clone())], value: value(cluster) })
+                .map(|cluster| Sample { labels: vec![("cluster", cluster.name.clone())], value: value(cluster) })
                 .collect::<Vec<_>>()
         };
         let help = "Time since a cluster could not be reached to attach its rules; 0 if it could";
@@ -148,11 +150,11 @@ impl Collector for NotifyMetrics {
         write(("missing_resources", None, help, Gauge), clusters(|cluster| cluster.missing.len() as f64))?;
         let help = "Restarts of long-lived tasks that ended unexpectedly";
         let restarts =
-            restarts.iter().map(|(task, &value)| Sample { of: vec![("task", task.clone())], value: value as f64 });
+            restarts.iter().map(|(task, &value)| Sample { labels: vec![("task", task.clone())], value: value as f64 });
         write(("task_restarts", None, help, Counter), restarts.collect())?;
         let help = "Whether this replica is the leader; absent without replicas";
         let leader =
-            is_leader.iter().map(|is_leader| Sample { of: Vec::new(), value: f64::from(u8::from(*is_leader)) });
+            is_leader.iter().map(|is_leader| Sample { labels: Vec::new(), value: f64::from(u8::from(*is_leader)) });
         write(("leader", None, help, Gauge), leader.collect())
     }
 }

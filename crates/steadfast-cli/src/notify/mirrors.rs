@@ -72,7 +72,7 @@ impl Mirrors {
 
     /// Starts the mirrors of `plan` without waiting for a cluster. Unchanged mirrors continue without interruption. Entries of
     /// mirrors that were removed from the plan remain in their targets. Returns the feed of each mirror, by name.
-    pub(super) fn act_by(&mut self, plan: &Arc<Plan>) -> BTreeMap<String, Feed> {
+    pub(super) fn apply_plan(&mut self, plan: &Arc<Plan>) -> BTreeMap<String, Feed> {
         let mut before = std::mem::take(&mut self.tasks);
         let (mut feeds, mut new) = (BTreeMap::new(), Vec::new());
         for name in plan.mirrors() {
@@ -107,13 +107,13 @@ impl Mirrors {
             });
         }
         for (name, sink, fingerprint, feed) in new {
-            let task = MirrorTask::start(plan, name, feed, wait.clone(), self.how(plan), &self.supervisor);
+            let task = MirrorTask::start(plan, name, feed, wait.clone(), self.context(plan), &self.supervisor);
             self.tasks.insert(name.to_owned(), RunningMirror { sink, fingerprint, task });
         }
         feeds
     }
 
-    fn how(&self, plan: &Plan) -> MirrorContext {
+    fn context(&self, plan: &Plan) -> MirrorContext {
         MirrorContext {
             memory: self.state.as_ref().map_or_else(Memory::volatile, |state| state.memory().clone()),
             approvals: self.state.as_ref().map(|state| state.approvals()),
@@ -164,35 +164,35 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     // Read without the lock of the state folder, which a running program holds.
     let memory = state::remembered(&plan.state).map_err(Failure::run)?;
     let views = views(&plan, &places, &sources)?;
-    let (mut text, mut blind) = (String::new(), Vec::new());
+    let (mut text, mut unreadable) = (String::new(), Vec::new());
     for (name, seen) in preview_mirrors(&openings, views, &memory, CONNECT_TIMEOUT).await {
         match seen {
-            Ok(seen) => text.push_str(&told(&name, &seen)),
-            Err(reason) => blind.push(format!("mirror {name}: {reason}")),
+            Ok(seen) => text.push_str(&preview_text(&name, &seen)),
+            Err(reason) => unreadable.push(format!("mirror {name}: {reason}")),
         }
     }
     let printed = print(&text)?;
-    if blind.is_empty() { Ok(printed) } else { Err(Failure::run(blind.join("\n"))) }
+    if unreadable.is_empty() { Ok(printed) } else { Err(Failure::run(unreadable.join("\n"))) }
 }
 
-fn told(name: &str, seen: &MirrorPreview) -> String {
-    let MirrorPreview { steps, commands: words, skipped: kept, approvals: asks, doubt } = seen;
+fn preview_text(name: &str, seen: &MirrorPreview) -> String {
+    let MirrorPreview { steps, commands, skipped, approvals, doubt } = seen;
     let mut text = match steps {
         0 => format!("mirror {name}: no changes\n"),
         1 => format!("mirror {name}: one step\n"),
         steps => format!("mirror {name}: {steps} steps\n"),
     };
-    for line in words {
+    for line in commands {
         let _ = writeln!(text, "  {line}");
     }
     if let Some(reason) = doubt {
         let _ = writeln!(text, "  the affected entries are not removed: {}", escaped(reason));
     }
-    for (entry, reason) in kept {
+    for (entry, reason) in skipped {
         let _ = writeln!(text, "  {} stays unchanged: {}", escaped(entry), escaped(reason));
     }
-    for ApprovalRequest { id, group, names, of } in asks {
-        let _ = writeln!(text, "  removing {} of {of} entries of {group:?} needs approval ({id})", names.len());
+    for ApprovalRequest { id, group, names, serving } in approvals {
+        let _ = writeln!(text, "  removing {} of {serving} entries of {group:?} needs approval ({id})", names.len());
     }
     text
 }
@@ -208,15 +208,17 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     // A standby forwards approvals to the leader, whose state it follows.
     let leader = state::leader_of_standby(&plan.state).map_err(Failure::run)?.filter(|_| plan.replicas.is_some());
     let leader = leader.map(|leader| if leader.is_empty() { "the next leader".to_owned() } else { escaped(&leader) });
-    let pending = || state::remembered(&plan.state).map(|memory| memory.all_asks()).map_err(Failure::run);
+    let pending = || state::remembered(&plan.state).map(|memory| memory.approvals()).map_err(Failure::run);
     let chosen = chosen(pending()?, sink, id)?;
     let approvals = Approvals::at(&plan.state);
     for (mirror, asks) in &chosen {
         let ids: Vec<String> = asks.iter().map(|ask| ask.id.clone()).collect();
         approvals.add(mirror, &ids).map_err(Failure::run)?;
-        for ApprovalRequest { names, of, group, .. } in asks {
+        for ApprovalRequest { names, serving, group, .. } in asks {
             let (count, names) = (names.len(), escaped(&names.join(", ")));
-            console::report(format_args!("mirror {mirror}: removing {count} of {of} entries of {group:?}: {names}"));
+            console::report(format_args!(
+                "mirror {mirror}: removing {count} of {serving} entries of {group:?}: {names}"
+            ));
         }
     }
     if let Some(leader) = &leader {

@@ -227,7 +227,7 @@ impl ReplicaTask {
             Ok(election) => election,
             Err(error) => return error.to_string(),
         };
-        self.identity_is(election.identity());
+        self.set_identity(election.identity());
         loop {
             // A request to stop comes first: no new term may start during the shutdown.
             let leader = tokio::select! {
@@ -254,7 +254,7 @@ impl ReplicaTask {
                 }
             }
             self.keeper.close();
-            self.role_is(false, election.holder());
+            self.set_role(false, election.holder());
             console::report(format_args!(
                 "standby: the term as the leader has ended; what is not settled stays pending"
             ));
@@ -308,7 +308,7 @@ impl ReplicaTask {
                     let has_caught_up = catch_up.has_caught_up(&reached, &settled, is_configured);
                     self.replication.set_settled(settled);
                     let renewal = found.and_then(renewal_of);
-                    self.role_is(false, renewal.as_ref().map(|(holder, _)| holder.clone()));
+                    self.set_role(false, renewal.as_ref().map(|(holder, _)| holder.clone()));
                     // Without streams, the plan has only mirrors, which compare their targets with the caches and need
                     // no settled deletions.
                     if has_caught_up || !has_streams {
@@ -359,7 +359,7 @@ impl ReplicaTask {
                 Err(reason) => self.failing(Some(reason)),
             }
             self.forward_approvals(&state).await;
-            self.role_is(false, election.holder());
+            self.set_role(false, election.holder());
             sleep(PUBLISH_INTERVAL).await;
         }
     }
@@ -385,7 +385,7 @@ impl ReplicaTask {
         // twice.
         self.keeper.open(Arc::new(LeaderTerm(leader.clone())));
         let identity = self.role.lock().identity.clone();
-        self.role_is(true, Some(identity));
+        self.set_role(true, Some(identity));
         console::report(format_args!("leader: this replica sends and writes (term {})", leader.fencing_token()));
         if has_predecessor {
             for rule in (self.progress_source)().unrecorded {
@@ -443,7 +443,7 @@ impl ReplicaTask {
         if forwarded.is_empty() {
             return Ok(());
         }
-        let (pending, approvals) = (state.memory().all_asks(), state.approvals());
+        let (pending, approvals) = (state.memory().approvals(), state.approvals());
         let waiting = approvals.pending().map_err(|error| error.to_string())?;
         for (mirror, ids) in &forwarded {
             for id in ids {
@@ -472,7 +472,7 @@ impl ReplicaTask {
     async fn adopt(&self, memory: String, adopted: &mut String) -> Result<(), String> {
         let Some(state) = self.state.clone().filter(|_| memory != *adopted) else { return Ok(()) };
         let text = memory.clone();
-        let written = tokio::task::spawn_blocking(move || state.memory().adopt(&text)).await;
+        let written = tokio::task::spawn_blocking(move || state.memory().import(&text)).await;
         written.map_err(|error| error.to_string())?.map_err(|error| format!("the memory of mirrors: {error}"))?;
         *adopted = memory;
         Ok(())
@@ -482,11 +482,11 @@ impl ReplicaTask {
         self.state.as_ref().map(|state| state.memory().export(MAX_MEMORY_BYTES)).unwrap_or_default()
     }
 
-    fn identity_is(&self, identity: &str) {
+    fn set_identity(&self, identity: &str) {
         identity.clone_into(&mut self.role.lock().identity);
     }
 
-    fn role_is(&self, is_leader: bool, holder: Option<String>) {
+    fn set_role(&self, is_leader: bool, holder: Option<String>) {
         let mut role = self.role.lock();
         // A change of the holder alone does not start a new role.
         if role.is_leader != is_leader {

@@ -229,18 +229,18 @@ impl StatusReporter {
             let MirrorStatus {
                 entries,
                 is_settled,
-                skipped: kept,
-                entries_pending_approval: asks,
+                skipped,
+                entries_pending_approval,
                 failing,
-                last_read: seen,
-                pending_approvals: pending,
+                last_read,
+                pending_approvals,
                 ..
             } = &status;
             json!({
                 "mirror": name, "state": state_name(&status.state), "reason": status.state.to_string(),
-                "entries": entries, "settled": is_settled, "skipped": kept, "entries_pending_approval": asks,
-                "skipped_entries": status.skipped_entries, "pending_approvals": pending, "restarts": status.restarts,
-                "failing": failing.as_deref(), "last_read_seconds": seen.map(|seen| seen.as_secs_f64()),
+                "entries": entries, "settled": is_settled, "skipped": skipped, "entries_pending_approval": entries_pending_approval,
+                "skipped_entries": status.skipped_entries, "pending_approvals": pending_approvals, "restarts": status.restarts,
+                "failing": failing.as_deref(), "last_read_seconds": last_read.map(|last_read| last_read.as_secs_f64()),
             })
         });
         let role = components.role.as_ref().map(|role| {

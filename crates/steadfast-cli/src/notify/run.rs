@@ -60,7 +60,7 @@ struct NotifyProgram {
     file: PathBuf,
     plan: Arc<Plan>,
     stdout: Arc<dyn Stream>,
-    surroundings: SharedParts,
+    shared_parts: SharedParts,
     clusters: BTreeMap<String, ClusterTask>,
     mirrors: Mirrors,
     reporter: StatusReporter,
@@ -87,7 +87,7 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     };
     let mut program = began?;
     let lasts = args.lasts.map(Duration::from_secs).or(args.embedded.then_some(EMBEDDED_DURATION));
-    let ended = program.until_the_end(&mut stop, &mut reload_signal, &mut output, lasts).await;
+    let ended = program.run_until_shutdown(&mut stop, &mut reload_signal, &mut output, lasts).await;
     if let ShutdownReason::Output(error) = ended {
         // A closed pipe is not an error: the reader wants no more.
         return match error.kind() {
@@ -97,7 +97,7 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     }
     // The shutdown deadline also applies if the program ends without a signal.
     stop.start_deadline();
-    program.finish(drain, &mut stop).await
+    program.shut_down(drain, &mut stop).await
 }
 
 impl NotifyProgram {
@@ -130,9 +130,9 @@ impl NotifyProgram {
         // Before the first mirror starts: a standby must not write to any target.
         mirrors.set_gate(gate(replicas.as_ref()));
         let replication = replicas.as_ref().map_or_else(Replication::none, |replicas| replicas.replication().clone());
-        let tell = Arc::new(console::report);
-        let engine = Engine::replicated(&plan, streams, seed(), supervisor.clone(), tell, replication);
-        let surroundings = SharedParts { engine, fleet, supervisor: supervisor.clone() };
+        let report_line = Arc::new(console::report);
+        let engine = Engine::replicated(&plan, streams, seed(), supervisor.clone(), report_line, replication);
+        let shared_parts = SharedParts { engine, fleet, supervisor: supervisor.clone() };
         let shared = reporter.clone();
         let reporting = supervisor.spawn("freshness reports", move || report(shared.clone()));
         let clusters = BTreeMap::new();
@@ -140,14 +140,14 @@ impl NotifyProgram {
             file,
             plan,
             stdout,
-            surroundings,
+            shared_parts,
             clusters,
             mirrors,
             reporter,
             reporting: Some(reporting),
             replicas,
         };
-        let feeds = program.mirrors.act_by(&program.plan);
+        let feeds = program.mirrors.apply_plan(&program.plan);
         program.update_clusters(&feeds);
         let (rules, sinks) = (program.plan.rules.len(), program.plan.sinks.len());
         console::report(format_args!("acting by {}: {rules} rules, {sinks} sinks", program.file.display()));
@@ -159,30 +159,30 @@ impl NotifyProgram {
         let mut before = std::mem::take(&mut self.clusters);
         let state = self.mirrors.state().filter(|_| self.plan.keeps);
         for (name, config) in self.plan.clusters.iter().filter(|(name, _)| is_watched(&self.plan, name)) {
-            let orders = Assignment { plan: self.plan.clone(), feeds: feeds.clone() };
+            let assignment = Assignment { plan: self.plan.clone(), feeds: feeds.clone() };
             // Dropping a task with other settings ends its watches. Tasks left in `before` end with this function.
             let known = before.remove(name).filter(|known| known.is(config));
             let task = if let Some(known) = known {
-                known.order(orders);
+                known.assign(assignment);
                 known
             } else {
                 // The feed may still have sources of a different cluster with this name.
                 for feed in feeds.values() {
                     feed.set(name, Vec::new(), Some("it has not been reached yet".to_owned()));
                 }
-                ClusterTask::start(name, orders, &self.surroundings, state)
+                ClusterTask::start(name, assignment, &self.shared_parts, state)
             };
             self.clusters.insert(name.clone(), task);
         }
         self.reporter.set_components(Components {
-            engine: self.surroundings.engine.clone(),
+            engine: self.shared_parts.engine.clone(),
             clusters: self.clusters.values().map(|task| task.cluster().clone()).collect(),
             mirrors: self.mirrors.status_fns(),
             role: self.replicas.as_ref().map(Replicas::role),
         });
     }
 
-    async fn until_the_end(
+    async fn run_until_shutdown(
         &mut self,
         stop: &mut GuardedStopSignal,
         reload_signal: &mut ReloadSignal,
@@ -247,8 +247,8 @@ impl NotifyProgram {
         let streams = plan.open_or_retry(&self.stdout, &(Arc::new(console::report) as Arc<_>)).await;
         // No await from here on: a request to stop must find all changes applied, or none.
         self.plan = plan;
-        self.surroundings.engine.apply_plan(&self.plan, streams);
-        let feeds = self.mirrors.act_by(&self.plan);
+        self.shared_parts.engine.apply_plan(&self.plan, streams);
+        let feeds = self.mirrors.apply_plan(&self.plan);
         self.update_clusters(&feeds);
         let (rules, sinks) = (self.plan.rules.len(), self.plan.sinks.len());
         console::report(format_args!("acting by {}, reloaded: {rules} rules, {sinks} sinks", self.file.display()));
@@ -256,8 +256,8 @@ impl NotifyProgram {
     }
 
     /// Shuts down: stops the watches, delivers pending messages and stops the mirrors, concurrently and within `drain`.
-    async fn finish(mut self, drain: Duration, stop: &mut GuardedStopSignal) -> Result<ExitCode, Failure> {
-        let (deadline, engine) = (Instant::now() + drain, self.surroundings.engine.clone());
+    async fn shut_down(mut self, drain: Duration, stop: &mut GuardedStopSignal) -> Result<ExitCode, Failure> {
+        let (deadline, engine) = (Instant::now() + drain, self.shared_parts.engine.clone());
         // Stops the reports of doubts: the informers end now, which is not a doubt.
         self.reporting = None;
         // Attached handlers continue to deliver until the end.
@@ -351,11 +351,11 @@ impl NotifyProgram {
 /// Reports stale and fresh caches, without end.
 async fn report(reporter: StatusReporter) -> String {
     let mut doubts = FreshnessReporter::default();
-    let mut look = interval(FRESHNESS_CHECK_INTERVAL);
+    let mut timer = interval(FRESHNESS_CHECK_INTERVAL);
     // After a blocked runtime, the missed ticks must not follow in a burst.
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        look.tick().await;
+        timer.tick().await;
         let clusters = reporter.clusters();
         doubts.check(&clusters);
         for cluster in clusters {

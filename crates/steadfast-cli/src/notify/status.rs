@@ -29,7 +29,7 @@ pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Fail
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
         Err(error) => return Err(Failure::run(format!("{}: {error}", plan.dead_letters.display()))),
     };
-    let pending_approvals = remembered.all_asks();
+    let pending_approvals = remembered.approvals();
     let acting_process = acting.as_ref().map(|(process, _)| process);
     let mut status = json!({
         "acting": acting_process, "dead_letters": letters, "pending_approvals": pending_approvals,

@@ -55,7 +55,7 @@ struct Lock(PathBuf);
 
 impl Lock {
     fn take<E>(path: &Path) -> Result<Self, UpdateError<E>> {
-        let lock = beside(path, ".lock");
+        let lock = sibling(path, ".lock");
         for _ in 0..LOCK_RETRIES.0 {
             // Exclusive creation is the lock. kubectl locks a kubeconfig in this way too, with the suffix `.lock`.
             match owners_own().open(&lock) {
@@ -77,7 +77,7 @@ impl Drop for Lock {
 /// Writes a new file and renames it over the old one: a reader finds either the old or the new content, complete.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     // In the same folder: a rename is atomic only within one file system.
-    let new = beside(path, &format!(".{}.new", std::process::id()));
+    let new = sibling(path, &format!(".{}.new", std::process::id()));
     let written = owners_own().open(&new).and_then(|mut file: File| {
         file.write_all(text.as_bytes())?;
         // Without a sync before the rename, a power failure could leave an empty file.
@@ -99,7 +99,7 @@ fn owners_own() -> OpenOptions {
     options
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.to_owned().into_os_string();
     name.push(suffix);
     name.into()

@@ -35,7 +35,7 @@ impl ServerClock {
     /// Records a time that the server wrote, seen at `now`.
     fn observe(&mut self, time: Timestamp, now: Instant) {
         // Repeated reads of one ping must not restart the clock.
-        if self.0.is_none_or(|(heard, _)| heard != time) {
+        if self.0.is_none_or(|(last_time, _)| last_time != time) {
             self.0 = Some((time, now));
         }
     }

@@ -112,12 +112,12 @@ impl Shared {
         drop(state);
         self.progress.notify_waiters();
         if let Some(abandoned_events) = abandoned_events {
-            self.tell(&abandoned_events, count);
+            self.log_abandoned(&abandoned_events, count);
         }
     }
 
     /// Logs abandoned events. `count` is the number since the last log line, if a line should be logged now.
-    fn tell(&self, abandoned_events: &Abandoned, count: Option<u64>) {
+    fn log_abandoned(&self, abandoned_events: &Abandoned, count: Option<u64>) {
         let server = self.connection.server();
         let Abandoned { object, reason, rejection, .. } = abandoned_events;
         match (rejection, count) {

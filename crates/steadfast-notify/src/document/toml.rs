@@ -8,18 +8,18 @@ use super::found::{ParseError, ValuePosition, ValuePositions, below};
 use crate::problem::Place;
 
 /// Parses `text`. An error has position, message and remedy.
-pub(super) fn read(text: &str, stands: &mut ValuePositions) -> Result<Value, ParseError> {
+pub(super) fn read(text: &str, positions: &mut ValuePositions) -> Result<Value, ParseError> {
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
         let description = format!("invalid TOML: {}", error.message().lines().collect::<Vec<_>>().join(", "));
         (Place::of(text, offset), description, "correct the syntax at or before this position".to_owned())
     })?;
-    Reader { text, stands }.table(table.get_ref(), "")
+    Reader { text, positions }.table(table.get_ref(), "")
 }
 
 struct Reader<'a> {
     text: &'a str,
-    stands: &'a mut ValuePositions,
+    positions: &'a mut ValuePositions,
 }
 
 impl Reader<'_> {
@@ -37,7 +37,7 @@ impl Reader<'_> {
     fn value(&mut self, value: &Spanned<DeValue<'_>>, path: &str, key: Option<Place>) -> Result<Value, ParseError> {
         let offset = value.span().start;
         let place = Place::of(self.text, offset);
-        self.stands.insert(path.to_owned(), ValuePosition { key, value: place, offset });
+        self.positions.insert(path.to_owned(), ValuePosition { key, value: place, offset });
         let number = |description: &str, remedy: &str| (place, description.to_owned(), remedy.to_owned());
         Ok(match value.get_ref() {
             DeValue::String(text) => Value::String(text.to_string()),

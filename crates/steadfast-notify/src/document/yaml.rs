@@ -10,7 +10,7 @@ use super::found::{ParseError, ValuePosition, ValuePositions, below};
 use crate::problem::Place;
 
 /// Parses `text`. An error has position, message and remedy.
-pub(super) fn read(text: &str, stands: &mut ValuePositions) -> Result<Value, ParseError> {
+pub(super) fn read(text: &str, positions: &mut ValuePositions) -> Result<Value, ParseError> {
     // An empty YAML file is null, not a map. The checks then report the missing sections.
     if text.trim().is_empty() {
         return Ok(Value::Object(Map::new()));
@@ -26,7 +26,7 @@ pub(super) fn read(text: &str, stands: &mut ValuePositions) -> Result<Value, Par
         let description = description.lines().next().unwrap_or_default().to_owned();
         (place, format!("invalid YAML: {description}"), "correct the syntax at or before this position".to_owned())
     })?;
-    Ok(gather(text, node, "", None, stands))
+    Ok(gather(text, node, "", None, positions))
 }
 
 fn place(location: Location) -> Place {
@@ -40,22 +40,22 @@ enum Node {
     Map(Vec<(Spanned<String>, Spanned<Node>)>),
 }
 
-fn gather(text: &str, node: Spanned<Node>, path: &str, key: Option<Place>, stands: &mut ValuePositions) -> Value {
+fn gather(text: &str, node: Spanned<Node>, path: &str, key: Option<Place>, positions: &mut ValuePositions) -> Value {
     // For an alias, `referenced` is the position of the alias, not of the anchor.
     let value = place(node.referenced);
     let bytes = node.referenced.span().byte_offset().and_then(|offset| usize::try_from(offset).ok());
-    stands.insert(path.to_owned(), ValuePosition { key, value, offset: bytes.unwrap_or(text.len()) });
+    positions.insert(path.to_owned(), ValuePosition { key, value, offset: bytes.unwrap_or(text.len()) });
     match node.value {
         Node::Scalar(value) => value,
         Node::List(items) => {
             let items = items.into_iter().enumerate();
-            let items = items.map(|(number, item)| gather(text, item, &format!("{path}[{number}]"), None, stands));
+            let items = items.map(|(number, item)| gather(text, item, &format!("{path}[{number}]"), None, positions));
             Value::Array(items.collect())
         }
         Node::Map(fields) => {
             let fields = fields.into_iter().map(|(key, item)| {
                 let at = below(path, &key.value);
-                let value = gather(text, item, &at, Some(place(key.referenced)), stands);
+                let value = gather(text, item, &at, Some(place(key.referenced)), positions);
                 (key.value, value)
             });
             Value::Object(fields.collect())

@@ -31,8 +31,8 @@ pub(super) fn authorities(file: &Path, now: Timestamp) -> CertificateStatus {
     match certificates(file) {
         Ok(all) => {
             // The best certificate of the bundle decides: one valid authority suffices.
-            let judged = all.iter().map(|certificate| judge(certificate, now));
-            judged.min_by_key(rank).unwrap_or(CertificateStatus::Good)
+            let statuses = all.iter().map(|certificate| status_of(certificate, now));
+            statuses.min_by_key(rank).unwrap_or(CertificateStatus::Good)
         }
         Err(reason) => CertificateStatus::Bad(reason),
     }
@@ -42,7 +42,7 @@ pub(super) fn authorities(file: &Path, now: Timestamp) -> CertificateStatus {
 pub(super) fn own(file: &Path, now: Timestamp) -> CertificateStatus {
     match certificates(file) {
         // The first certificate in the file is the client's own. The others are the issuer chain.
-        Ok(all) => all.first().map_or(CertificateStatus::Good, |certificate| judge(certificate, now)),
+        Ok(all) => all.first().map_or(CertificateStatus::Good, |certificate| status_of(certificate, now)),
         Err(reason) => CertificateStatus::Bad(reason),
     }
 }
@@ -66,8 +66,8 @@ pub(super) fn pair(certificate: &Path, key: &Path) -> Result<(), String> {
     }
 }
 
-fn rank(judged: &CertificateStatus) -> u8 {
-    match judged {
+fn rank(status: &CertificateStatus) -> u8 {
+    match status {
         CertificateStatus::Good => 0,
         CertificateStatus::ExpiresSoon(_) => 1,
         CertificateStatus::Bad(_) => 2,
@@ -92,7 +92,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     Ok(all)
 }
 
-fn judge(certificate: &[u8], now: Timestamp) -> CertificateStatus {
+fn status_of(certificate: &[u8], now: Timestamp) -> CertificateStatus {
     let Some((from, until)) = validity(certificate) else {
         return CertificateStatus::Bad("the certificate is not X.509".to_owned());
     };

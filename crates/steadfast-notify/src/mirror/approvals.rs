@@ -143,15 +143,15 @@ mod tests {
         fs::create_dir_all(&folder).expect("a writable folder");
         let approvals = Approvals::at(&folder);
         let ids = |ids: &[&str]| ids.iter().map(|&id| id.to_owned()).collect::<BTreeSet<String>>();
-        let give = |mirror: &str, id: &str| approvals.add(mirror, &[id.to_owned()]).expect("a writable folder");
-        give("web", "one");
-        give("web", "two");
-        give("zone", "three");
+        let approve = |mirror: &str, id: &str| approvals.add(mirror, &[id.to_owned()]).expect("a writable folder");
+        approve("web", "one");
+        approve("web", "two");
+        approve("zone", "three");
         fs::write(folder.join("approved-web.new"), "of an interrupted write").expect("a writable folder");
         let pending = approvals.pending().expect("a readable folder");
         assert_eq!(pending, BTreeMap::from([("web".into(), ids(&["one", "two"])), ("zone".into(), ids(&["three"]))]));
         // An approval that was given after the read stays.
-        give("web", "late");
+        approve("web", "late");
         approvals.withdraw("web", &pending["web"]).expect("a writable folder");
         assert_eq!(approvals.take("web").expect("a readable file"), ids(&["late"]));
         assert!(!approvals.is_pending("web") && approvals.is_pending("zone"));

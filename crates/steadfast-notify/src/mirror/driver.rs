@@ -214,13 +214,13 @@ impl<T: Target> AnyDriver for Driver<T> {
             let seen = preview(name, &self.target, settings, memory, &wanted).await?;
             let doubts = wanted.doubts.clusters.values().chain(wanted.doubts.objects.values());
             let doubt = wanted.doubt.iter().chain(doubts).next().map(ToString::to_string);
-            let mut kept = reported(&seen.kept);
-            kept.extend(invalid.into_iter().map(|(object, reason)| (object.to_string(), reason.to_string())));
+            let mut skipped = reported(&seen.skipped);
+            skipped.extend(invalid.into_iter().map(|(object, reason)| (object.to_string(), reason.to_string())));
             Ok(MirrorPreview {
                 steps: seen.steps.len(),
-                commands: seen.words,
-                skipped: kept,
-                approvals: seen.asks,
+                commands: seen.commands,
+                skipped,
+                approvals: seen.approvals,
                 doubt,
             })
         })
@@ -287,14 +287,14 @@ impl<V: Value> AnyMirror for Running<V> {
         *self.unknown.lock() = Unknown { count: objects.len(), listed: listed.collect() };
         // After `stop` the mirror is absent, and the call has no effect.
         if let Some(mirror) = &*self.mirror.lock() {
-            mirror.want(wanted);
+            mirror.set_wanted(wanted);
         }
         invalid
     }
 
     fn compare_now(&self) {
         if let Some(mirror) = &*self.mirror.lock() {
-            mirror.nudge();
+            mirror.compare_now();
         }
     }
 
@@ -310,11 +310,11 @@ impl<V: Value> AnyMirror for Running<V> {
                     | SkipReason::Rejected(_)
             )
         };
-        let rejected = status.kept.iter().filter(|(_, reason)| of_entry(reason));
+        let rejected = status.skipped.iter().filter(|(_, reason)| of_entry(reason));
         MirrorConditions {
-            pending_removals: status.asks.clone(),
+            pending_removals: status.approvals.clone(),
             failing: status.failing.clone(),
-            conflicting: status.contested.clone(),
+            conflicting: status.conflicting.clone(),
             rejected: rejected.map(|(name, reason)| (name.clone(), reason.to_string())).collect(),
             loss: status.loss.clone(),
         }
@@ -323,18 +323,19 @@ impl<V: Value> AnyMirror for Running<V> {
     fn status(&self) -> MirrorStatus {
         let status = self.status.borrow();
         let unknown = self.unknown.lock();
-        let left_alone = status.kept.iter().take(MAX_LISTED).map(|(name, reason)| (name.clone(), reason.to_string()));
+        let left_alone =
+            status.skipped.iter().take(MAX_LISTED).map(|(name, reason)| (name.clone(), reason.to_string()));
         let left_alone = left_alone.chain(unknown.listed.clone());
         MirrorStatus {
             state: status.state(),
             entries: status.entries,
             is_settled: status.settled,
-            skipped: status.kept.len() + unknown.count,
+            skipped: status.skipped.len() + unknown.count,
             skipped_entries: left_alone.collect(),
-            entries_pending_approval: status.asks.iter().map(|ask| ask.names.len()).sum(),
-            pending_approvals: status.asks.clone(),
+            entries_pending_approval: status.approvals.iter().map(|ask| ask.names.len()).sum(),
+            pending_approvals: status.approvals.clone(),
             failing: status.failing.clone(),
-            last_read: status.seen.map(|seen| seen.elapsed()),
+            last_read: status.last_read.map(|seen| seen.elapsed()),
             restarts: status.restarts,
         }
     }

@@ -59,14 +59,19 @@ pub(super) struct MirrorManager {
 impl MirrorManager {
     /// Starts the mirror `name` on the current runtime, with entries from `feed`. The returned task only ends if the
     /// mirror ends; the value is the reason.
-    pub(super) fn start(name: String, opening: Opening, feed: Feed, how: MirrorContext) -> (Self, JoinHandle<String>) {
+    pub(super) fn start(
+        name: String,
+        opening: Opening,
+        feed: Feed,
+        context: MirrorContext,
+    ) -> (Self, JoinHandle<String>) {
         let Opening { driver, settings, shape, grouping } = opening;
-        let settings = Settings { gate: how.gate.clone(), instance: how.instance.clone(), ..settings };
-        let report_commands = how.report_commands.clone().map(|dry_run| {
+        let settings = Settings { gate: context.gate.clone(), instance: context.instance.clone(), ..settings };
+        let report_commands = context.report_commands.clone().map(|dry_run| {
             let name = name.clone();
             Box::new(move |words| dry_run(&name, words)) as Box<_>
         });
-        let mirror = driver.start(&name, settings, how.memory.clone(), report_commands);
+        let mirror = driver.start(&name, settings, context.memory.clone(), report_commands);
         let work = CollectorTask {
             name,
             mirror: mirror.clone(),
@@ -76,7 +81,7 @@ impl MirrorManager {
             watching: JoinSet::new(),
             shape,
             grouping,
-            context: how,
+            context,
             reported: ReportedConditions::default(),
         };
         let task = tokio::spawn(work.run());
@@ -295,7 +300,7 @@ impl CollectorTask {
         for id in ids {
             let mirror = self.name.clone();
             (self.context.report)(match self.context.memory.approve(&self.name, &id) {
-                Ok(ask) => EngineEvent::Approved { mirror, request: ask },
+                Ok(request) => EngineEvent::Approved { mirror, request },
                 Err(reason) => EngineEvent::InvalidApproval { mirror, reason: reason.to_string() },
             });
         }

@@ -128,7 +128,7 @@ fn settings(sink: &Sink) -> Settings {
     let (guard, unless) = (sink.guard.clone().unwrap_or_default(), Settings::default());
     let limits = Limits {
         share: guard.share.unwrap_or(unless.limits.share),
-        few: guard.few.unwrap_or(unless.limits.few),
+        min_missing: guard.few.unwrap_or(unless.limits.min_missing),
         window: guard.window.map_or(unless.limits.window, |span| span.0),
     };
     let drain = sink.drain.map_or(unless.drain, |span| span.0);

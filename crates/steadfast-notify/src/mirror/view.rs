@@ -105,7 +105,7 @@ impl MirrorView {
         let informer = source.informer(watch_spec, None)?;
         let caches = LookupCaches::begin(watch_spec, &source.cluster, &source.lookups)?;
         let (connection, clock) = (watch_spec.connection, watch_spec.clock);
-        let (sent, slices, seen, looked_up) = (BTreeMap::new(), SliceSet::default(), None, None);
+        let (sent, slices, last_snapshot, looked_up) = (BTreeMap::new(), SliceSet::default(), None, None);
         let (dependents, instants, is_confirmed) = (Dependents::default(), Instants::default(), false);
         Ok(Self {
             source,
@@ -113,7 +113,7 @@ impl MirrorView {
             clock,
             rule,
             informer,
-            last_snapshot: seen,
+            last_snapshot,
             sent,
             slices,
             caches,

@@ -38,7 +38,7 @@ impl NameRecords {
 
 /// Zone state of the last read that affects changes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ZoneContents {
     pub(super) own: BTreeMap<String, Record>,
     /// Names that bear the mark, including names without entries.
     pub(super) marked: BTreeSet<String>,
@@ -63,10 +63,10 @@ impl Contents {
     }
 
     /// Divides the contents of `zone` into entries with the mark `mark` and foreign names.
-    pub(super) fn divided(self, zone: &str, mark: &str) -> (ActualState<Record>, Seen) {
+    pub(super) fn divided(self, zone: &str, mark: &str) -> (ActualState<Record>, ZoneContents) {
         let Self { names, serial } = self;
         let mut others = BTreeSet::new();
-        let mut seen = Seen { serial, ..Seen::default() };
+        let mut seen = ZoneContents { serial, ..ZoneContents::default() };
         for (name, owner) in &names {
             let is_own = owner.bears(mark);
             if let Some(of) = name.strip_prefix(MARK) {

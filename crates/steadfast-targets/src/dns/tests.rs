@@ -280,10 +280,10 @@ async fn unreadable_zone_is_not_changed() {
     let zone = Zone::new(&address, "example.org", key(), "m").expect("a zone");
     let settings = Settings { limits: Limits { share: 1.0, ..Limits::default() }, ..Settings::default() };
     let mirror = Mirror::start("zone", zone, settings, Memory::volatile());
-    mirror.want(DesiredState::certain(all(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries")));
+    mirror.set_wanted(DesiredState::certain(all(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries")));
     let mut status = mirror.status();
     let status = status.wait_for(|status| status.failing.is_some()).await.expect("a mirror at work").clone();
-    assert_eq!((status.looks, status.done), (0, Vec::new()));
+    assert_eq!((status.reads, status.applied), (0, Vec::new()));
 }
 
 fn wanted(records: &[Record]) -> BTreeMap<String, Record> {
@@ -347,10 +347,10 @@ fn settle_keeps_alias_and_foreign_records() {
     let zone = Zone::new("127.0.0.1", "example.org", key(), "m").expect("a zone");
     let alias = record("web.example.org.", 90, "CNAME", "x.");
     let foreign = record("example.org.", 300, "TXT", "theirs");
-    zone.state().seen = Seen {
+    zone.state().seen = ZoneContents {
         own: [("web.example.org. CNAME".to_owned(), alias.clone())].into(),
         foreign: [("example.org.".to_owned(), vec![foreign.clone()])].into(),
-        ..Seen::default()
+        ..ZoneContents::default()
     };
     let mut all = wanted(&[
         alias,

@@ -6,7 +6,7 @@ use domain::base::iana::{Class, Rtype};
 use domain::base::message_builder::{AdditionalBuilder, AnswerBuilder};
 use domain::base::{Ttl, UnknownRecordData};
 
-use super::contents::Seen;
+use super::contents::ZoneContents;
 use super::error::DnsError;
 use super::record::{Data, MARK, Record, hash, parsed, record_mark, text_octets, within};
 use super::term::TermRecord;
@@ -21,8 +21,8 @@ pub(super) struct Update {
     pub(super) name: String,
     pub(super) owner: NameOwner,
     /// Records to delete. Deletions come first, so that a name can replace a CNAME.
-    pub(super) less: Vec<Record>,
-    pub(super) more: Vec<Record>,
+    pub(super) removed: Vec<Record>,
+    pub(super) added: Vec<Record>,
     /// Marks of single records, by the name of the mark.
     pub(super) records: BTreeMap<String, RecordMark>,
 }
@@ -36,7 +36,7 @@ pub(super) enum NameOwner {
         is_last: bool,
     },
     /// Free name: neither the name nor a mark may exist.
-    Nobody,
+    Free,
     /// Other clients own the apex of the zone. Only marks of single records identify the mirror's records there.
     Zone,
 }
@@ -64,7 +64,7 @@ impl Update {
     /// Returns the size within a message, in bytes, at most.
     pub(super) fn size(&self) -> usize {
         let name = self.name.len() + 16;
-        let records = self.less.iter().chain(&self.more);
+        let records = self.removed.iter().chain(&self.added);
         let data = |record: &Record| record.data.wire().map_or(0, |(_, octets)| octets.len());
         // Each mark has a condition and a change, with 210 bytes of text at most.
         2 * (name + 256)
@@ -75,7 +75,7 @@ impl Update {
 
 /// Returns the updates for `steps`, ordered by their first steps, and the error of the first impossible step. The
 /// updates also remove marks of records that do not exist any more.
-pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<Update>, Result<(), DnsError>) {
+pub(super) fn updates(zone: &str, seen: &ZoneContents, steps: &[Step<Record>]) -> (Vec<Update>, Result<(), DnsError>) {
     let (mut updates, mut places) = (Vec::<Update>::new(), BTreeMap::new());
     // Entries per name after all steps. The mark of a name is removed together with the last entry.
     let mut left: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -84,20 +84,20 @@ pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<U
     }
     let mut first = Ok(());
     for step in steps {
-        let (less, more) = match step {
+        let (removed, added) = match step {
             Step::Add { value, .. } => (None, Some(value)),
             Step::Change { from, to, .. } => (Some(from), Some(to)),
             Step::Remove { value, .. } => (Some(value), None),
         };
         // Both records of a change have the same name.
-        let Some(name) = more.or(less).map(|record| &record.name) else { continue };
-        let wrong = more.map_or(Ok(()), |record| sound(zone, record, seen));
+        let Some(name) = added.or(removed).map(|record| &record.name) else { continue };
+        let wrong = added.map_or(Ok(()), |record| check_form(zone, record, seen));
         if wrong.is_err() {
             first = first.and(wrong);
             continue;
         }
         let entries = left.entry(name).or_default();
-        if more.is_some() {
+        if added.is_some() {
             entries.insert(step.name());
         } else {
             entries.remove(step.name());
@@ -109,14 +109,14 @@ pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<U
             let owner = match (is_apex, seen.marked.contains(name)) {
                 (true, _) => NameOwner::Zone,
                 (false, true) => NameOwner::Mirror { is_last: false },
-                (false, false) => NameOwner::Nobody,
+                (false, false) => NameOwner::Free,
             };
-            let (less, more, records) = (Vec::new(), Vec::new(), BTreeMap::new());
-            updates.push(Update { name: name.clone(), owner, less, more, records });
+            let (removed, added, records) = (Vec::new(), Vec::new(), BTreeMap::new());
+            updates.push(Update { name: name.clone(), owner, removed, added, records });
             updates.len() - 1
         });
-        updates[place].less.extend(less.cloned());
-        updates[place].more.extend(more.cloned());
+        updates[place].removed.extend(removed.cloned());
+        updates[place].added.extend(added.cloned());
     }
     for update in &mut updates {
         if let NameOwner::Mirror { is_last } = &mut update.owner {
@@ -139,13 +139,13 @@ pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<U
 }
 
 /// Returns the changes of the marks of single records.
-fn record_marks(update: &Update, seen: &Seen) -> BTreeMap<String, RecordMark> {
+fn record_marks(update: &Update, seen: &ZoneContents) -> BTreeMap<String, RecordMark> {
     let is_marked = |record: &&Record| update.owner == NameOwner::Zone || record.data.is_shared();
     let mut marks = BTreeMap::new();
-    for record in update.less.iter().filter(is_marked) {
+    for record in update.removed.iter().filter(is_marked) {
         marks.insert(record_mark(&update.name, &hash(record)), RecordMark::Remove);
     }
-    for record in update.more.iter().filter(is_marked) {
+    for record in update.added.iter().filter(is_marked) {
         let hash = hash(record);
         let exists = seen.records.contains(&(update.name.clone(), hash.clone()));
         marks.insert(record_mark(&update.name, &hash), if exists { RecordMark::Keep } else { RecordMark::Add });
@@ -155,32 +155,32 @@ fn record_marks(update: &Update, seen: &Seen) -> BTreeMap<String, RecordMark> {
 
 /// Returns an error if the name keeps a CNAME and gets another record. Servers ignore such an addition without an
 /// error.
-fn remaining_alias(update: &Update, seen: &Seen) -> Option<DnsError> {
+fn remaining_alias(update: &Update, seen: &ZoneContents) -> Option<DnsError> {
     let is_alias = |record: &&Record| matches!(record.data, Data::Cname(_));
     let mut existing = seen.own.values().filter(|record| record.name == update.name);
-    let alias = existing.find(is_alias).filter(|record| !update.less.contains(record))?;
-    let other = update.more.iter().find(|record| !is_alias(record))?;
+    let alias = existing.find(is_alias).filter(|record| !update.removed.contains(record))?;
+    let other = update.added.iter().find(|record| !is_alias(record))?;
     let (one, other) = (alias.data.to_string(), other.data.to_string());
     Some(DnsError::Clash { name: update.name.clone(), one, other })
 }
 
 /// Returns updates that delete marks without a record. Otherwise the mirror would claim a record that another client
 /// adds again later.
-fn unused_marks<'a>(seen: &'a Seen, zone: &'a str) -> impl Iterator<Item = Update> + 'a {
+fn unused_marks<'a>(seen: &'a ZoneContents, zone: &'a str) -> impl Iterator<Item = Update> + 'a {
     let used: BTreeSet<_> = seen.own.values().map(|record| (record.name.clone(), hash(record))).collect();
     let unused = seen.records.iter().filter(move |record| !used.contains(record));
     unused.filter(move |(name, _)| name == zone || seen.marked.contains(name)).map(|(name, hash)| Update {
         name: name.clone(),
         owner: NameOwner::Zone,
-        less: Vec::new(),
-        more: Vec::new(),
+        removed: Vec::new(),
+        added: Vec::new(),
         records: BTreeMap::from([(record_mark(name, hash), RecordMark::Remove)]),
     })
 }
 
 /// Checks that `record` has the form of [`entry`](super::entry). A different form would change the entry name at each
 /// read.
-fn sound(zone: &str, record: &Record, seen: &Seen) -> Result<(), DnsError> {
+fn check_form(zone: &str, record: &Record, seen: &ZoneContents) -> Result<(), DnsError> {
     record.data.wire()?;
     let name = within(zone, &record.name)?;
     if name != record.name {
@@ -227,7 +227,7 @@ pub(super) fn write(
             NameOwner::Mirror { .. } => {
                 prerequisites.push((mark_of(update)?, Class::IN, now, text()?)).map_err(too_large)?;
             }
-            NameOwner::Nobody => {
+            NameOwner::Free => {
                 // Neither the name nor its mark may exist, so the mirror never takes over a name of another client.
                 prerequisites.push((name_of(&update.name)?, Class::NONE, now, nothing()?)).map_err(too_large)?;
                 prerequisites.push((mark_of(update)?, Class::NONE, now, nothing()?)).map_err(too_large)?;
@@ -247,7 +247,7 @@ pub(super) fn write(
         let name = name_of(&update.name)?;
         // Class NONE deletes one record, class IN adds one (RFC 2136, section 2.5). Deletions come first: a server
         // silently ignores a CNAME that would join other records.
-        for (records, class) in [(&update.less, Class::NONE), (&update.more, Class::IN)] {
+        for (records, class) in [(&update.removed, Class::NONE), (&update.added, Class::IN)] {
             for record in records {
                 let (kind, octets) = record.data.wire().map_err(too_large)?;
                 let ttl = if class == Class::IN { Ttl::from_secs(record.ttl) } else { now };
@@ -258,7 +258,7 @@ pub(super) fn write(
             NameOwner::Mirror { is_last: true } => {
                 changes.push((mark_of(update)?, Class::NONE, now, text()?)).map_err(too_large)?;
             }
-            NameOwner::Nobody if !update.more.is_empty() => {
+            NameOwner::Free if !update.added.is_empty() => {
                 changes.push((mark_of(update)?, Class::IN, Ttl::from_secs(MARK_TTL), text()?)).map_err(too_large)?;
             }
             _ => {}
@@ -276,31 +276,31 @@ pub(super) fn write(
 }
 
 /// Returns an update as commands of nsupdate.
-pub(super) fn words(update: &Update, mark: &str) -> Vec<String> {
-    let Update { name, owner, less, more, records } = update;
-    let mut words = match owner {
+pub(super) fn nsupdate_commands(update: &Update, mark: &str) -> Vec<String> {
+    let Update { name, owner, removed, added, records } = update;
+    let mut commands = match owner {
         NameOwner::Mirror { .. } => vec![format!("prereq yxrrset {MARK}{name} IN TXT \"{mark}\"")],
-        NameOwner::Nobody => vec![format!("prereq nxdomain {name}"), format!("prereq nxdomain {MARK}{name}")],
+        NameOwner::Free => vec![format!("prereq nxdomain {name}"), format!("prereq nxdomain {MARK}{name}")],
         NameOwner::Zone => Vec::new(),
     };
-    words.extend(records.iter().map(|(name, change)| match change {
+    commands.extend(records.iter().map(|(name, change)| match change {
         RecordMark::Add => format!("prereq nxdomain {name}"),
         RecordMark::Keep | RecordMark::Remove => format!("prereq yxrrset {name} IN TXT \"{mark}\""),
     }));
-    words.extend(less.iter().map(|record| format!("update delete {name} IN {}", record.data)));
-    words.extend(more.iter().map(|record| format!("update add {name} {} IN {}", record.ttl, record.data)));
+    commands.extend(removed.iter().map(|record| format!("update delete {name} IN {}", record.data)));
+    commands.extend(added.iter().map(|record| format!("update add {name} {} IN {}", record.ttl, record.data)));
     match owner {
-        NameOwner::Mirror { is_last: true } => words.push(format!("update delete {MARK}{name} IN TXT \"{mark}\"")),
-        NameOwner::Nobody if !more.is_empty() => {
-            words.push(format!("update add {MARK}{name} {MARK_TTL} IN TXT \"{mark}\""));
+        NameOwner::Mirror { is_last: true } => commands.push(format!("update delete {MARK}{name} IN TXT \"{mark}\"")),
+        NameOwner::Free if !added.is_empty() => {
+            commands.push(format!("update add {MARK}{name} {MARK_TTL} IN TXT \"{mark}\""));
         }
         _ => {}
     }
-    words.extend(records.iter().filter_map(|(name, change)| match change {
+    commands.extend(records.iter().filter_map(|(name, change)| match change {
         RecordMark::Add => Some(format!("update add {name} {MARK_TTL} IN TXT \"{mark}\"")),
         RecordMark::Remove => Some(format!("update delete {name} IN TXT \"{mark}\"")),
         RecordMark::Keep => None,
     }));
-    words.push("send".to_owned());
-    words
+    commands.push("send".to_owned());
+    commands
 }

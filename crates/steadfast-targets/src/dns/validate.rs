@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use domain::base::iana::Rtype;
 
-use super::contents::Seen;
+use super::contents::ZoneContents;
 use super::error::DnsError;
 use super::record::{Data, Record, entry};
 
@@ -31,7 +31,7 @@ pub fn entries(zone: &str, records: impl IntoIterator<Item = Record>) -> Result<
         entries.insert(name, Record { ttl, ..record });
     }
     let zone = super::record::canonical(zone)?;
-    match settled(&zone, &mut entries, &Seen::default()).into_values().next() {
+    match resolve_conflicts(&zone, &mut entries, &ZoneContents::default()).into_values().next() {
         Some(error) => Err(error),
         None => Ok(entries),
     }
@@ -39,7 +39,11 @@ pub fn entries(zone: &str, records: impl IntoIterator<Item = Record>) -> Result<
 
 /// Removes the entries that conflict with others in the zone, and returns the reason for each. Gives all records of
 /// one name and type one TTL.
-pub(super) fn settled(zone: &str, wanted: &mut BTreeMap<String, Record>, seen: &Seen) -> BTreeMap<String, DnsError> {
+pub(super) fn resolve_conflicts(
+    zone: &str,
+    wanted: &mut BTreeMap<String, Record>,
+    seen: &ZoneContents,
+) -> BTreeMap<String, DnsError> {
     let mut rejected = BTreeMap::new();
     let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (entry, record) in &*wanted {
@@ -81,7 +85,7 @@ pub(super) fn settled(zone: &str, wanted: &mut BTreeMap<String, Record>, seen: &
 
 /// Gives all records of one name and type the lowest TTL among them, or the TTL of foreign records of that name and
 /// type.
-fn one_ttl(wanted: &mut BTreeMap<String, Record>, seen: &Seen) {
+fn one_ttl(wanted: &mut BTreeMap<String, Record>, seen: &ZoneContents) {
     let kind = |record: &Record| record.data.wire().map_or(Rtype::NULL, |(kind, _)| kind);
     let mut lowest: BTreeMap<(String, Rtype), u32> = BTreeMap::new();
     for record in wanted.values() {

@@ -16,12 +16,12 @@ use crate::owner::Claim;
 pub struct Zones {
     /// Zones in order of the length of their names, longest first.
     zones: Vec<Zone>,
-    last: Arc<Mutex<Vec<Last>>>,
+    last: Arc<Mutex<Vec<LastZoneRead>>>,
 }
 
 /// Result of the last read of a zone.
 #[derive(Clone, Debug, Default)]
-struct Last {
+struct LastZoneRead {
     found: Option<ActualState<Record>>,
     /// Reason for the failure of the last read. `found` is then older.
     failed: Option<String>,
@@ -40,7 +40,7 @@ impl Zones {
         if let Some(name) = double.or_else(|| zones.is_empty().then(String::new)) {
             return Err(DnsError::Name { name, reason: "each zone must be named once".to_owned() });
         }
-        let last = Arc::new(Mutex::new(vec![Last::default(); zones.len()]));
+        let last = Arc::new(Mutex::new(vec![LastZoneRead::default(); zones.len()]));
         Ok(Self { zones, last })
     }
 
@@ -51,7 +51,7 @@ impl Zones {
     /// Returns an error if the record lies in none of the zones, or is not valid (see [`entry`](super::entry)).
     pub fn entry(&self, record: Record) -> Result<(String, Record), DnsError> {
         let name = canonical(&record.name)?;
-        if let Some(zone) = self.place(&name) {
+        if let Some(zone) = self.zone_of(&name) {
             return record::entry(&self.zones[zone].name, record);
         }
         let names: Vec<_> = self.zones.iter().map(|zone| &*zone.name).collect();
@@ -73,23 +73,23 @@ impl Zones {
     }
 
     /// Returns the zone of a name.
-    fn place(&self, name: &str) -> Option<usize> {
+    fn zone_of(&self, name: &str) -> Option<usize> {
         self.zones.iter().position(|zone| is_within(&zone.name, name))
     }
 
-    fn last(&self) -> MutexGuard<'_, Vec<Last>> {
+    fn last(&self) -> MutexGuard<'_, Vec<LastZoneRead>> {
         self.last.lock()
     }
 
     /// Reads one zone. Returns the result of the last successful read if this read fails.
-    async fn look_at(&self, place: usize) -> (Option<ActualState<Record>>, Option<DnsError>) {
+    async fn read_zone(&self, place: usize) -> (Option<ActualState<Record>>, Option<DnsError>) {
         let zone = &self.zones[place];
         let result = zone.read().await;
         let mut all = self.last();
         let last = &mut all[place];
         match result {
             Ok(found) => {
-                *last = Last { found: Some(found.clone()), failed: None };
+                *last = LastZoneRead { found: Some(found.clone()), failed: None };
                 (Some(found), None)
             }
             Err(error) => {
@@ -106,15 +106,15 @@ impl Zones {
     }
 
     /// Returns the steps of each zone.
-    fn divided(&self, steps: &[Step<Record>]) -> Vec<Vec<Step<Record>>> {
-        let mut divided = vec![Vec::new(); self.zones.len()];
+    fn steps_by_zone(&self, steps: &[Step<Record>]) -> Vec<Vec<Step<Record>>> {
+        let mut steps_by_zone = vec![Vec::new(); self.zones.len()];
         for step in steps {
             let (Step::Add { value, .. } | Step::Change { to: value, .. } | Step::Remove { value, .. }) = step;
-            if let Some(place) = self.place(&value.name) {
-                divided[place].push(step.clone());
+            if let Some(place) = self.zone_of(&value.name) {
+                steps_by_zone[place].push(step.clone());
             }
         }
-        divided
+        steps_by_zone
     }
 }
 
@@ -125,7 +125,7 @@ impl Target for Zones {
     const HAS_OWNER_RECORD: bool = true;
 
     async fn read(&self) -> Result<ActualState<Record>, DnsError> {
-        let results = together(self.zones.len(), |place| self.look_at(place)).await;
+        let results = join_zones(self.zones.len(), |place| self.read_zone(place)).await;
         let mut all = ActualState { own: BTreeMap::new(), others: [].into(), busy: [].into() };
         let (mut first, mut is_any) = (None, false);
         for (found, error) in results {
@@ -143,9 +143,9 @@ impl Target for Zones {
     }
 
     async fn apply(&self, steps: &[Step<Record>]) -> Result<(), DnsError> {
-        let divided = self.divided(steps);
-        let results = together(self.zones.len(), async |place: usize| {
-            if divided[place].is_empty() {
+        let steps_by_zone = self.steps_by_zone(steps);
+        let results = join_zones(self.zones.len(), async |place: usize| {
+            if steps_by_zone[place].is_empty() {
                 return Ok(());
             }
             let zone = &self.zones[place];
@@ -153,16 +153,16 @@ impl Target for Zones {
             let failed = self.last()[place].failed.clone();
             match failed {
                 Some(reason) => Err(DnsError::Unread { zone: zone.name.clone(), reason }),
-                None => zone.apply(&divided[place]).await,
+                None => zone.apply(&steps_by_zone[place]).await,
             }
         });
         results.await.into_iter().fold(Ok(()), Result::and)
     }
 
     fn describe(&self, found: &ActualState<Record>, steps: &[Step<Record>]) -> Vec<String> {
-        let divided = self.divided(steps).into_iter().enumerate().filter(|(_, steps)| !steps.is_empty());
-        let described = divided.flat_map(|(place, steps)| {
-            let is_own = |record: &Record| self.place(&record.name) == Some(place);
+        let steps_by_zone = self.steps_by_zone(steps).into_iter().enumerate().filter(|(_, steps)| !steps.is_empty());
+        let described = steps_by_zone.flat_map(|(place, steps)| {
+            let is_own = |record: &Record| self.zone_of(&record.name) == Some(place);
             let own = found.own.iter().filter(|(_, record)| is_own(record));
             let own = own.map(|(name, record)| (name.clone(), record.clone())).collect();
             let found = ActualState { own, others: found.others.clone(), busy: found.busy.clone() };
@@ -173,15 +173,15 @@ impl Target for Zones {
 
     fn validate(&self, wanted: &mut BTreeMap<String, Record>) -> BTreeMap<String, String> {
         let mut rejected = BTreeMap::new();
-        let mut divided = vec![BTreeMap::new(); self.zones.len()];
+        let mut entries_by_zone = vec![BTreeMap::new(); self.zones.len()];
         for (name, record) in std::mem::take(wanted) {
-            match self.place(&record.name) {
-                Some(place) => _ = divided[place].insert(name, record),
+            match self.zone_of(&record.name) {
+                Some(place) => _ = entries_by_zone[place].insert(name, record),
                 None => _ = rejected.insert(name, "it is in none of the zones of the mirror".to_owned()),
             }
         }
         let last = self.last().clone();
-        for ((zone, last), mut entries) in self.zones.iter().zip(last).zip(divided) {
+        for ((zone, last), mut entries) in self.zones.iter().zip(last).zip(entries_by_zone) {
             rejected.extend(zone.validate(&mut entries));
             if let (Some(reason), true) = (last.failed, self.zones.len() > 1) {
                 let found = last.found.map(|found| found.own).unwrap_or_default();
@@ -228,7 +228,7 @@ impl Target for Zones {
 }
 
 /// Runs one future for each of `count` zones at the same time, and returns all results in order.
-async fn together<'a, T, F: Future<Output = T> + 'a>(count: usize, run: impl Fn(usize) -> F) -> Vec<T> {
+async fn join_zones<'a, T, F: Future<Output = T> + 'a>(count: usize, run: impl Fn(usize) -> F) -> Vec<T> {
     let mut all: Vec<_> = (0..count).map(|place| (Box::pin(run(place)), None)).collect();
     std::future::poll_fn(move |context| {
         let mut is_pending = false;

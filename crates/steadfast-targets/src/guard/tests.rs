@@ -1,7 +1,7 @@
 use super::*;
 
 const RULES: Rules =
-    Rules { limits: Limits { share: 0.34, few: 1, window: Duration::from_mins(5) }, allow_empty: false };
+    Rules { limits: Limits { share: 0.34, min_missing: 1, window: Duration::from_mins(5) }, allow_empty: false };
 
 fn names(range: std::ops::Range<usize>) -> BTreeMap<String, String> {
     range.map(|number| (format!("{number:03}"), "out".to_owned())).collect()
@@ -11,16 +11,16 @@ fn set(names: &BTreeMap<String, String>) -> BTreeSet<String> {
     names.keys().cloned().collect()
 }
 
-/// Judges one group that has `serving` in service and would lose `outs`.
+/// Judges one group that has `serving` in service and would lose `other_removals`.
 fn judge(
     guard: &mut Guard,
     serving: usize,
-    outs: std::ops::Range<usize>,
+    other_removals: std::ops::Range<usize>,
     now: u64,
 ) -> (BTreeSet<String>, Option<ApprovalRequest>) {
-    let flow = Flow { serving, outs: names(outs), ..Flow::default() };
-    let verdict = guard.judge(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), now);
-    (verdict.granted, guard.asks().next().cloned())
+    let flow = Flow { serving, other_removals: names(other_removals), ..Flow::default() };
+    let verdict = guard.decide(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), now);
+    (verdict.granted, guard.pending_approvals().next().cloned())
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn loss_above_share_needs_approval() {
     let (granted, ask) = judge(&mut Guard::default(), 100, 0..35, 0);
     let ask = ask.expect("more than a third");
     assert!(granted.is_empty());
-    assert_eq!((ask.names.len(), ask.of, &*ask.group), (35, 100, "g"));
+    assert_eq!((ask.names.len(), ask.serving, &*ask.group), (35, 100, "g"));
 }
 
 #[test]
@@ -53,9 +53,9 @@ fn repeated_attempt_is_decided_alike() {
 #[test]
 fn few_entries_need_no_approval() {
     let other = |guard: &mut Guard, serving: usize| {
-        let flow = Flow { serving, outs: names(0..serving), ..Flow::default() };
+        let flow = Flow { serving, other_removals: names(0..serving), ..Flow::default() };
         let others = Flow { serving: 10, ..Flow::default() };
-        guard.judge(RULES, &[("g".to_owned(), flow), ("h".to_owned(), others)].into(), &BTreeSet::new(), 0).granted
+        guard.decide(RULES, &[("g".to_owned(), flow), ("h".to_owned(), others)].into(), &BTreeSet::new(), 0).granted
     };
     assert_eq!(other(&mut Guard::default(), 1).len(), 1);
     assert!(other(&mut Guard::default(), 2).is_empty());
@@ -84,32 +84,32 @@ fn changed_removal_invalidates_approval() {
     let mut guard = Guard::default();
     let ask = judge(&mut guard, 10, 0..5, 0).1.expect("a pending approval");
     guard.approve(&ask.id).expect("the approval is pending");
-    let mut flow = Flow { serving: 10, outs: names(0..5), ..Flow::default() };
-    flow.outs.extend((0..3).map(|number| (format!("{number:03}"), "another address".to_owned())));
-    let verdict = guard.judge(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 1);
+    let mut flow = Flow { serving: 10, other_removals: names(0..5), ..Flow::default() };
+    flow.other_removals.extend((0..3).map(|number| (format!("{number:03}"), "another address".to_owned())));
+    let verdict = guard.decide(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 1);
     assert_eq!(verdict.granted, set(&names(3..5)));
-    assert_eq!(guard.asks().next().map(|ask| ask.names.clone()), Some(names(0..3).into_keys().collect()));
+    assert_eq!(guard.pending_approvals().next().map(|ask| ask.names.clone()), Some(names(0..3).into_keys().collect()));
 }
 
 #[test]
 fn replacement_counts_once_it_is_seen() {
     let mut guard = Guard::default();
-    let flow = |serving, coming, outs| {
-        [("g".to_owned(), Flow { serving, coming, outs: names(0..outs), ..Flow::default() })].into()
+    let flow = |serving, starting, outs| {
+        [("g".to_owned(), Flow { serving, starting, other_removals: names(0..outs), ..Flow::default() })].into()
     };
     let held = BTreeSet::new();
     // Five entries are replaced by five others: no approval is needed, and no entry is removed before the five are in
     // service.
-    let verdict = guard.judge(RULES, &flow(5, 5, 5), &held, 0);
-    assert_eq!((verdict.granted.len(), guard.asks().count()), (0, 0));
+    let verdict = guard.decide(RULES, &flow(5, 5, 5), &held, 0);
+    assert_eq!((verdict.granted.len(), guard.pending_approvals().count()), (0, 0));
     // Without the replacements, no entry is removed.
-    let verdict = guard.judge(RULES, &flow(5, 5, 5), &held, 400);
-    assert_eq!((verdict.granted.len(), verdict.replaced.len(), guard.asks().count()), (0, 5, 0));
-    let verdict = guard.judge(RULES, &flow(10, 0, 5), &held, 401);
-    assert_eq!((verdict.granted.len(), guard.asks().count()), (5, 0));
+    let verdict = guard.decide(RULES, &flow(5, 5, 5), &held, 400);
+    assert_eq!((verdict.granted.len(), verdict.replaced.len(), guard.pending_approvals().count()), (0, 5, 0));
+    let verdict = guard.decide(RULES, &flow(10, 0, 5), &held, 401);
+    assert_eq!((verdict.granted.len(), guard.pending_approvals().count()), (5, 0));
     let mut guard = Guard::default();
-    let flow = Flow { serving: 10, gone: names(0..5), ..Flow::default() };
-    assert_eq!(guard.judge(RULES, &[("g".to_owned(), flow)].into(), &held, 1).granted.len(), 5);
+    let flow = Flow { serving: 10, deleted: names(0..5), ..Flow::default() };
+    assert_eq!(guard.decide(RULES, &[("g".to_owned(), flow)].into(), &held, 1).granted.len(), 5);
 }
 
 #[test]
@@ -118,10 +118,10 @@ fn uncertainty_keeps_pending_and_given_approvals() {
     let ask = judge(&mut guard, 100, 0..50, 0).1.expect("a pending approval");
     let held = set(&names(0..50));
     let flow = || [("g".to_owned(), Flow { serving: 100, ..Flow::default() })].into();
-    guard.judge(RULES, &flow(), &held, 1);
-    assert_eq!(guard.asks().next(), Some(&ask));
+    guard.decide(RULES, &flow(), &held, 1);
+    assert_eq!(guard.pending_approvals().next(), Some(&ask));
     guard.approve(&ask.id).expect("the approval is still pending");
-    guard.judge(RULES, &flow(), &held, 2);
+    guard.decide(RULES, &flow(), &held, 2);
     assert_eq!(judge(&mut guard, 100, 0..50, 3).0.len(), 50);
 }
 
@@ -135,7 +135,7 @@ fn memory_survives_a_restart() {
     };
 
     let mut guard = again(&guard);
-    assert_eq!(guard.asks().next(), Some(&ask));
+    assert_eq!(guard.pending_approvals().next(), Some(&ask));
     assert_eq!(judge(&mut guard, 70, 30..60, 2).1, Some(ask.clone()));
     assert!(guard.approve(&ask.id).is_ok());
     assert_eq!(judge(&mut again(&guard), 70, 30..60, 3).0, set(&names(30..60)));
@@ -153,14 +153,14 @@ fn memory_of_changing_numbers_is_bounded() {
     let mut guard = Guard::default();
     for count in (0..5000).rev() {
         let flow = Flow { serving: count, ..Flow::default() };
-        guard.judge(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 0);
+        guard.decide(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 0);
     }
     assert!(guard.levels["g"].len() <= MAX_LEVELS);
     assert_eq!(guard.levels["g"][0].1, 4999);
     // A group at its peak is not written.
     let flow = Flow { serving: 5000, ..Flow::default() };
-    guard.judge(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 1);
-    assert_eq!(guard.lasting(), Guard::default());
+    guard.decide(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 1);
+    assert_eq!(guard.durable_state(), Guard::default());
 }
 
 #[test]
@@ -175,14 +175,14 @@ fn id_differs_between_removals() {
 #[test]
 fn gradual_group_loss_needs_approval() {
     let mut guard = Guard::default();
-    let mut look = |serving: usize, gone: usize, now: u64| {
-        let flow = Flow { serving, gone: names(0..gone), ..Flow::default() };
+    let mut granted_removals = |serving: usize, gone: usize, now: u64| {
+        let flow = Flow { serving, deleted: names(0..gone), ..Flow::default() };
         let others = Flow { serving: 10, ..Flow::default() };
         let flows = [("g".to_owned(), flow), ("h".to_owned(), others)].into();
-        guard.judge(RULES, &flows, &BTreeSet::new(), now).granted.len()
+        guard.decide(RULES, &flows, &BTreeSet::new(), now).granted.len()
     };
-    assert_eq!(look(3, 0, 0), 0);
-    assert_eq!((look(3, 1, 1), look(2, 1, 2)), (1, 1));
-    assert_eq!(look(1, 1, 3), 0, "three were in service within the window");
-    assert_eq!(look(1, 1, 400), 1, "one was in service within the window");
+    assert_eq!(granted_removals(3, 0, 0), 0);
+    assert_eq!((granted_removals(3, 1, 1), granted_removals(2, 1, 2)), (1, 1));
+    assert_eq!(granted_removals(1, 1, 3), 0, "three were in service within the window");
+    assert_eq!(granted_removals(1, 1, 400), 1, "one was in service within the window");
 }

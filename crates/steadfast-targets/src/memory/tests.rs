@@ -45,39 +45,39 @@ fn reopened_memory_has_flushed_records() {
     memory.flush("m").expect("nothing to write");
     assert!(!folder.file().exists());
     for number in 0..50 {
-        memory.update("m", |record| record.hold(&format!("{number:02}"), entry_record("a")));
+        memory.update("m", |record| record.insert(&format!("{number:02}"), entry_record("a")));
     }
     memory.update("m", |record| {
         let mut flow = Flow { serving: 4, ..Flow::default() };
-        flow.outs.extend((0..4).map(|number| (format!("{number:02}"), String::new())));
+        flow.other_removals.extend((0..4).map(|number| (format!("{number:02}"), String::new())));
         let rules = Rules { limits: Limits::default(), allow_empty: false };
-        record.guard.judge(rules, &[("a".to_owned(), flow)].into(), &BTreeSet::new(), 0)
+        record.guard.decide(rules, &[("a".to_owned(), flow)].into(), &BTreeSet::new(), 0)
     });
     memory.flush("m").expect("written");
     memory.update("m", |record| record.retain(|name, _| name >= "48"));
-    memory.update("m", |record| record.hold("49", entry_record("b")));
+    memory.update("m", |record| record.insert("49", entry_record("b")));
     memory.flush("m").expect("written");
-    memory.update("m", |record| record.hold("50", entry_record("never flushed")));
+    memory.update("m", |record| record.insert("50", entry_record("never flushed")));
 
     let again = Memory::open(&folder.file()).expect("a memory");
     assert_eq!(names(&again), [("48", "a"), ("49", "b")].map(|(name, group)| (name.into(), group.into())));
     assert_eq!(again.instance(), memory.instance());
-    assert_eq!(again.asks(), memory.asks());
-    assert_eq!(again.asks()["m"].names.len(), 4);
+    assert_eq!(again.first_approvals(), memory.first_approvals());
+    assert_eq!(again.first_approvals()["m"].names.len(), 4);
 }
 
 #[test]
 fn torn_last_line_is_overwritten() {
     let folder = Folder::new("torn");
     let memory = Memory::open(&folder.file()).expect("a memory");
-    memory.update("m", |record| record.hold("a", entry_record("g")));
+    memory.update("m", |record| record.insert("a", entry_record("g")));
     memory.flush("m").expect("written");
     let mut text = std::fs::read(folder.file()).expect("a file");
     text.extend(br#"{"entry":{"mirror":"m","na"#);
     std::fs::write(folder.file(), text).expect("written");
     let memory = Memory::open(&folder.file()).expect("a memory");
     assert_eq!(names(&memory).len(), 1);
-    memory.update("m", |record| record.hold("b", entry_record("g")));
+    memory.update("m", |record| record.insert("b", entry_record("g")));
     memory.flush("m").expect("written");
     assert_eq!(names(&Memory::open(&folder.file()).expect("a memory")).len(), 2);
 }
@@ -86,7 +86,7 @@ fn torn_last_line_is_overwritten() {
 fn damaged_file_error_names_line() {
     let folder = Folder::new("damaged");
     let memory = Memory::open(&folder.file()).expect("a memory");
-    memory.update("m", |record| record.hold("a", entry_record("g")));
+    memory.update("m", |record| record.insert("a", entry_record("g")));
     memory.flush("m").expect("written");
     let text = std::fs::read_to_string(folder.file()).expect("a file").replace("\"m\"", "m");
     std::fs::write(folder.file(), text).expect("written");
@@ -99,7 +99,7 @@ fn file_of_first_release_is_replaced() {
     let folder = Folder::new("old");
     std::fs::write(folder.file(), r#"{"m":{"gone":[],"approved":[],"ask":null}}"#).expect("written");
     let memory = Memory::open(&folder.file()).expect("a memory");
-    memory.update("m", |record| record.hold("a", entry_record("g")));
+    memory.update("m", |record| record.insert("a", entry_record("g")));
     memory.flush("m").expect("written");
     assert_eq!(names(&Memory::open(&folder.file()).expect("a memory")).len(), 1);
 }
@@ -109,7 +109,7 @@ fn rewritten_entries_do_not_grow_file() {
     let folder = Folder::new("size");
     let memory = Memory::open(&folder.file()).expect("a memory");
     for round in 0..3000 {
-        memory.update("m", |record| record.hold("a", EntryRecord { state: round.to_string(), ..entry_record("g") }));
+        memory.update("m", |record| record.insert("a", EntryRecord { state: round.to_string(), ..entry_record("g") }));
         memory.flush("m").expect("written");
     }
     let lines = std::fs::read_to_string(folder.file()).expect("a file").lines().count();
@@ -121,12 +121,12 @@ fn rewritten_entries_do_not_grow_file() {
 fn failed_flush_is_repeated_whole() {
     let folder = Folder::new("failed");
     let memory = Memory::open(&folder.file()).expect("a memory");
-    memory.update("m", |record| record.hold("a", entry_record("g")));
+    memory.update("m", |record| record.insert("a", entry_record("g")));
     // A folder at the path of the temporary file.
     std::fs::create_dir(folder.0.join("memory.new")).expect("a folder");
     let error = memory.flush("m").expect_err("the file cannot be written").to_string();
     assert!(error.contains("cannot write"), "{error}");
-    memory.update("m", |record| record.hold("b", entry_record("g")));
+    memory.update("m", |record| record.insert("b", entry_record("g")));
     std::fs::remove_dir(folder.0.join("memory.new")).expect("removed");
     memory.flush("m").expect("written");
     assert_eq!(names(&Memory::open(&folder.file()).expect("a memory")).len(), 2);
@@ -140,16 +140,16 @@ fn replica_adopts_leader_guard_and_origins() {
         state: "v".to_owned(),
     };
     let (leader, standby) = (Memory::volatile(), Memory::volatile());
-    leader.update("web", |record| record.hold("a", entry_record("shop")));
-    standby.update("web", |record| record.hold("old", entry_record("shop")));
+    leader.update("web", |record| record.insert("a", entry_record("shop")));
+    standby.update("web", |record| record.insert("old", entry_record("shop")));
     // The leader may have added the entry and crashed before reporting it.
-    standby.note_wanted("web", [("recent".to_owned(), entry_record("ops"))]);
-    standby.adopt(&leader.export(1 << 20)).expect("a complete export");
+    standby.remember_wanted("web", [("recent".to_owned(), entry_record("ops"))]);
+    standby.import(&leader.export(1 << 20)).expect("a complete export");
     let names = |memory: &Memory| memory.record("web").entries().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&standby), ["a", "recent"]);
     assert_eq!(standby.record("web").origin("a").map(|origin| origin.group.clone()).as_deref(), Some("shop"));
     // The entries are too large for the export, so the entries that the replica has seen itself stay.
-    standby.adopt(&leader.export(10)).expect("a complete export");
+    standby.import(&leader.export(10)).expect("a complete export");
     assert_eq!(names(&standby), ["a", "recent"]);
-    assert!(standby.adopt("{").is_err() && names(&standby).len() == 2);
+    assert!(standby.import("{").is_err() && names(&standby).len() == 2);
 }

@@ -78,7 +78,7 @@ fn turns(expressions: &Value, table: &Table) -> Option<BTreeMap<SocketAddr, u32>
         }
     }
     let choice = choice?;
-    if (to, port) != (Some(table.before.ip()), Some(u64::from(table.before.port()))) {
+    if (to, port) != (Some(table.front_address.ip()), Some(u64::from(table.front_address.port()))) {
         return None;
     }
     if choice["key"]["numgen"]["mode"] != "inc" {

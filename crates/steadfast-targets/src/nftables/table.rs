@@ -20,7 +20,7 @@ pub(super) const DRIFT_WEIGHT: u16 = 1000;
 pub(super) struct Table {
     pub(super) name: String,
     /// Address in front of the backends.
-    pub(super) before: SocketAddr,
+    pub(super) front_address: SocketAddr,
     pub(super) protocol: Protocol,
 }
 
@@ -46,12 +46,12 @@ impl Protocol {
 
 impl Table {
     pub(super) fn family(&self) -> &'static str {
-        if self.before.is_ipv4() { "ip" } else { "ip6" }
+        if self.front_address.is_ipv4() { "ip" } else { "ip6" }
     }
 
     /// Returns a transaction that replaces the contents of the table with these entries.
     pub(super) fn written(&self, entries: &BTreeMap<String, Backend>) -> String {
-        let (family, name, before, protocol) = (self.family(), &self.name, self.before, self.protocol.name());
+        let (family, name, before, protocol) = (self.family(), &self.name, self.front_address, self.protocol.name());
         // The table is created first, so that its deletion succeeds in either case.
         let mut text = format!("table {family} {name}\ndelete table {family} {name}\ntable {family} {name} {{\n");
         let (ip, port) = (before.ip(), before.port());

@@ -46,7 +46,7 @@ fn invalid_backend_delays_no_other() {
         web().check("heavy", &backend("10.0.0.1:80", 257)).expect_err("too much").to_string(),
         "heavy cannot have the weight 257: from 0 to 256"
     );
-    assert!(matches!(Nftables::new("a;b", web().table.before), Err(NftablesError::Name(_))));
+    assert!(matches!(Nftables::new("a;b", web().table.front_address), Err(NftablesError::Name(_))));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn picky(folder: &std::path::Path) -> Nftables {
          if grep -q bad {0}/new; then echo 'Error: no such thing' >&2; exit 1; fi; mv {0}/new {0}/table",
         folder.display()
     );
-    web().by(["sh", "-c", &script, "nft"])
+    web().with_command(["sh", "-c", &script, "nft"])
 }
 
 #[tokio::test]
@@ -102,11 +102,11 @@ async fn rejected_entry_delays_no_other() {
 
 #[tokio::test]
 async fn tool_error_includes_remedy() {
-    let error = web().by(["/nowhere/nft"]).read().await.expect_err("no such tool");
+    let error = web().with_command(["/nowhere/nft"]).read().await.expect_err("no such tool");
     assert!(error.to_string().contains("the package nftables"), "{error}");
     let failing = ["sh", "-c", "echo 'Operation not permitted (you must be root)' >&2; exit 1"];
-    let error = web().by(failing).read().await.expect_err("refused");
+    let error = web().with_command(failing).read().await.expect_err("refused");
     assert!(error.to_string().ends_with("; it takes CAP_NET_ADMIN in the network namespace"), "{error}");
-    let error = web().by(["echo", "nonsense"]).read().await.expect_err("no JSON");
+    let error = web().with_command(["echo", "nonsense"]).read().await.expect_err("no JSON");
     assert!(error.to_string().contains("has an unknown form: it is no JSON"), "{error}");
 }

@@ -81,7 +81,7 @@ fn planned<V: Value>(wanted: &DesiredState<V>, found: &ActualState<V>, plan_sett
 }
 
 fn steps<V: Clone>(plan: &Plan<V>) -> Vec<Step<V>> {
-    plan.more.iter().chain(&plan.less).cloned().collect()
+    plan.additions.iter().chain(&plan.removals).cloned().collect()
 }
 
 fn serving(found: &ActualState<Backend>) -> usize {
@@ -125,7 +125,7 @@ proptest! {
         for name in wanted.entries.keys().chain(found.own.keys()) {
             let is_right = then.own.get(name) == wanted.entries.get(name);
             let is_leaving = !wanted.entries.contains_key(name) && then.own.get(name).is_some_and(|left| !left.serves());
-            prop_assert!(is_right || is_leaving || plan.kept.contains_key(name), "no reason for {name}");
+            prop_assert!(is_right || is_leaving || plan.skipped.contains_key(name), "no reason for {name}");
         }
     }
 
@@ -174,8 +174,8 @@ fn place_of_others_is_not_taken() {
         [("a 1", "a"), ("a 2", "a"), ("b 1", "b")].map(|(name, location)| (name.to_owned(), Placed(location)));
     let found = ActualState { own: BTreeMap::new(), others: BTreeSet::from(["a".to_owned()]), busy: BTreeSet::new() };
     let plan = planned(&DesiredState::certain(entries.into()), &found, &plan_settings(0.5, false));
-    assert_eq!(plan.more.iter().map(Step::name).collect::<Vec<_>>(), ["b 1"]);
-    assert_eq!(plan.kept, BTreeMap::from(["a 1", "a 2"].map(|name| (name.to_owned(), SkipReason::Foreign))));
+    assert_eq!(plan.additions.iter().map(Step::name).collect::<Vec<_>>(), ["b 1"]);
+    assert_eq!(plan.skipped, BTreeMap::from(["a 1", "a 2"].map(|name| (name.to_owned(), SkipReason::Foreign))));
 }
 
 mod groups;

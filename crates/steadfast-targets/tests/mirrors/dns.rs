@@ -46,11 +46,11 @@ async fn until(mirror: &Mirror<Record>, what: impl Fn(&Status<Record>) -> bool) 
 }
 
 async fn want(mirror: &Mirror<Record>, lines: &[&str], kept: &[&str]) -> Result {
-    mirror.want(DesiredState::certain(records(lines)?));
-    let looks = mirror.status().borrow().looks;
+    mirror.set_wanted(DesiredState::certain(records(lines)?));
+    let reads = mirror.status().borrow().reads;
     // A pass that started before this desired state was set may finish next.
-    let status = until(mirror, |status| status.looks > looks + 1).await?;
-    let others: Vec<_> = status.kept.iter().map(|(name, reason)| (&**name, reason)).collect();
+    let status = until(mirror, |status| status.reads > reads + 1).await?;
+    let others: Vec<_> = status.skipped.iter().map(|(name, reason)| (&**name, reason)).collect();
     assert_eq!(others, kept.iter().map(|name| (*name, &SkipReason::Foreign)).collect::<Vec<_>>());
     Ok(())
 }
@@ -153,7 +153,7 @@ async fn restarted_server_gets_records_again() -> Result {
         let mirror = mirror(running.target("one")?);
         want(&mirror, &["web 30 A 10.0.0.1"], &[]).await?;
         running.stop()?;
-        mirror.want(DesiredState::certain(records(&["web 30 A 10.0.0.2", "more 30 A 10.0.0.3"])?));
+        mirror.set_wanted(DesiredState::certain(records(&["web 30 A 10.0.0.2", "more 30 A 10.0.0.3"])?));
         let mut status = mirror.status();
         let failing = timeout(TIMEOUT, status.wait_for(|status| status.failing.is_some())).await??.failing.clone();
         assert!(failing.is_some_and(|reason| reason.contains("does not respond over TCP")), "{kind:?}");
@@ -233,10 +233,10 @@ async fn contested_name_belongs_to_one_mirror() -> Result {
             let lines: Vec<_> = names.map(|number| format!("n{number} 30 A {address}")).collect();
             Ok(DesiredState::certain(records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?))
         };
-        one.want(all(0..120, "10.0.0.1")?);
-        other.want(all(40..160, "10.0.0.2")?);
-        let of_one = until(&one, |status| status.entries + status.kept.len() == 120).await?.entries;
-        let of_other = until(&other, |status| status.entries + status.kept.len() == 120).await?.entries;
+        one.set_wanted(all(0..120, "10.0.0.1")?);
+        other.set_wanted(all(40..160, "10.0.0.2")?);
+        let of_one = until(&one, |status| status.entries + status.skipped.len() == 120).await?.entries;
+        let of_other = until(&other, |status| status.entries + status.skipped.len() == 120).await?.entries;
         assert_eq!(of_one + of_other, 160, "{kind:?}");
         let zone = running.zone()?;
         let of = |end: &str| zone.iter().filter(|line| line.ends_with(end)).count();
@@ -383,7 +383,7 @@ async fn foreign_apex_records_stay_unchanged() -> Result {
         target.read().await?;
         let mut wanted = BTreeMap::from(entries);
         assert_eq!(target.validate(&mut wanted), BTreeMap::new());
-        mirror.want(DesiredState::certain(wanted.clone()));
+        mirror.set_wanted(DesiredState::certain(wanted.clone()));
         until(&mirror, |status| status.entries == 5).await?;
         assert_eq!(
             running.dig(&["example.org", "A"])?,
@@ -400,7 +400,7 @@ async fn foreign_apex_records_stay_unchanged() -> Result {
 
         // A record that another client deletes is added again. A second mirror claims no entries of the first.
         running.nsupdate(&["update delete example.org A 10.0.0.1", "send"])?;
-        mirror.nudge();
+        mirror.compare_now();
         let restored = async {
             while running.dig(&["example.org", "A"])?.len() != 3 {
                 sleep(Duration::from_millis(50)).await;
@@ -415,7 +415,7 @@ async fn foreign_apex_records_stay_unchanged() -> Result {
         let rejected = target.validate(&mut theirs);
         assert!(rejected["example.org. A 192.0.2.9"].contains("has A 192.0.2.9 already"), "{rejected:?}");
 
-        mirror.want(DesiredState::certain(BTreeMap::new()));
+        mirror.set_wanted(DesiredState::certain(BTreeMap::new()));
         until(&mirror, |status| status.entries == 0).await?;
         assert_eq!(running.zone()?, before, "{kind:?}");
     }
@@ -563,7 +563,7 @@ async fn failing_zone_delays_no_other_zone() -> Result {
         let rejected = zones.validate(&mut wanted);
         assert_eq!(rejected.keys().collect::<Vec<_>>(), ["c.example.com. A 10.0.0.1"], "{kind:?}");
         assert!(rejected["c.example.com. A 10.0.0.1"].contains("the zone example.com. cannot be read"), "{rejected:?}");
-        mirror.want(DesiredState::certain(wanted));
+        mirror.set_wanted(DesiredState::certain(wanted));
         let mut status = mirror.status();
         timeout(TIMEOUT, status.wait_for(|status| status.entries == 2)).await??;
         assert_eq!(running.dig(&["a.example.org", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");

@@ -164,10 +164,10 @@ async fn until(mirror: &Mirror<EtcdValue>, what: impl Fn(&Status<EtcdValue>) -> 
 
 /// Waits until the target matches the current desired state, and not an earlier one.
 async fn want(mirror: &Mirror<EtcdValue>, entries: &[(&str, &str)]) -> Result<Status<EtcdValue>> {
-    mirror.want(wanted(entries));
-    let looks = mirror.status().borrow().looks;
+    mirror.set_wanted(wanted(entries));
+    let reads = mirror.status().borrow().reads;
     // A pass that started before this desired state was set may finish next.
-    until(mirror, |status| status.looks > looks + 1).await
+    until(mirror, |status| status.reads > reads + 1).await
 }
 
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn mirror_manages_only_its_keys() -> Result {
     running.etcdctl(&["put", "/services0", "beside"])?;
     let mirror = running.mirror("one")?;
     let status = want(&mirror, &[("a", "10.0.0.1:80"), ("ü/b c", "{\"z\": \"ß\"}"), ("theirs", "mine")]).await?;
-    assert_eq!(status.kept, BTreeMap::from([("theirs".to_owned(), SkipReason::Foreign)]));
+    assert_eq!(status.skipped, BTreeMap::from([("theirs".to_owned(), SkipReason::Foreign)]));
     let others = [("/services/theirs", "x"), ("/services0", "beside")];
     let all = [&others[..], &[("/services/a", "10.0.0.1:80"), ("/services/ü/b c", "{\"z\": \"ß\"}")]].concat();
     assert_eq!(running.keys()?, pairs(&all));
@@ -192,7 +192,7 @@ async fn mirror_manages_only_its_keys() -> Result {
     running.etcdctl(&["del", "/services/b"])?;
     running.etcdctl(&["put", "/services/a", "hand"])?;
     let status = want(&mirror, &[("a", "1"), ("b", "2"), ("c", "3")]).await?;
-    assert_eq!(status.kept, BTreeMap::from([("a".to_owned(), SkipReason::Foreign)]));
+    assert_eq!(status.skipped, BTreeMap::from([("a".to_owned(), SkipReason::Foreign)]));
     let expected = [("/services/a", "hand"), ("/services/b", "2"), ("/services/c", "3")];
     assert_eq!(running.keys()?, pairs(&[&others[..], &expected].concat()));
     want(&mirror, &[]).await?;
@@ -233,10 +233,10 @@ async fn lease_is_renewed_and_granted_again() -> Result {
     assert!(running.etcdctl(&["lease", "list"])?.contains(&lease));
 
     // The wait is longer than the lease, so only renewals keep the lease alive.
-    let steps = mirror.status().borrow().done.clone();
+    let steps = mirror.status().borrow().applied.clone();
     sleep(Duration::from_secs(5)).await;
     assert_eq!(running.keys()?, all);
-    assert_eq!(mirror.status().borrow().done, steps, "no entry was added again");
+    assert_eq!(mirror.status().borrow().applied, steps, "no entry was added again");
 
     // A restart of either side preserves the entries.
     running.stop()?;
@@ -385,7 +385,7 @@ async fn silent_endpoint_is_skipped() -> Result {
     let silent = (format!("http://{}", silent.local_addr()?), silent);
     let target = Etcd::new(&[&silent.0, &running.client], "/services/", "one")?;
     let mirror = Mirror::start("services", target, Settings::default(), Memory::volatile());
-    mirror.want(wanted(&[("a", "1")]));
+    mirror.set_wanted(wanted(&[("a", "1")]));
     until(&mirror, |status| status.entries == 1).await?;
     assert_eq!(running.keys()?, pairs(&[("/services/a", "1")]));
     Ok(())

@@ -169,7 +169,7 @@ async fn traffic_follows_drain_and_restart() -> Result {
     let mirror = running.mirror()?;
     assert_eq!(running.count_responses(3).await, BTreeMap::from([("nobody".to_owned(), 3)]));
 
-    mirror.want(desired(&[("one", a, 10), ("two", b, 10)]));
+    mirror.set_wanted(desired(&[("one", a, 10), ("two", b, 10)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     assert_eq!(running.count_responses(10).await, BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 5)]));
 
@@ -182,8 +182,9 @@ async fn traffic_follows_drain_and_restart() -> Result {
         stream.read_exact(&mut name).await?;
         held.push((name[0], stream));
     }
-    mirror.want(desired(&[("two", b, 10), ("three", c, 30)]));
-    let status = until(&mirror, |status| status.settled && status.kept.get("one") == Some(&SkipReason::InUse)).await?;
+    mirror.set_wanted(desired(&[("two", b, 10), ("three", c, 30)]));
+    let status =
+        until(&mirror, |status| status.settled && status.skipped.get("one") == Some(&SkipReason::InUse)).await?;
     assert_eq!(status.entries, 3);
     assert_eq!(running.count_responses(8).await, BTreeMap::from([("b".to_owned(), 2), ("c".to_owned(), 6)]));
     let (_, mut at_a) =
@@ -194,8 +195,8 @@ async fn traffic_follows_drain_and_restart() -> Result {
     until(&mirror, |status| status.settled && status.entries == 2).await?;
 
     // A server gets another address.
-    mirror.want(desired(&[("two", a, 10), ("three", c, 10)]));
-    until(&mirror, |status| status.settled && status.done.iter().any(|step| step.name() == "two")).await?;
+    mirror.set_wanted(desired(&[("two", a, 10), ("three", c, 10)]));
+    until(&mirror, |status| status.settled && status.applied.iter().any(|step| step.name() == "two")).await?;
     assert_eq!(running.count_responses(4).await, BTreeMap::from([("a".to_owned(), 2), ("c".to_owned(), 2)]));
 
     running.restart().await?;
@@ -217,12 +218,12 @@ async fn existing_servers_are_adopted() -> Result {
     let running = RunningHaproxy::start(program, "adopted").await?;
     let a = backend("a").await?;
     let mirror = running.mirror()?;
-    mirror.want(desired(&[("one", a, 10), ("two", a, 10)]));
+    mirror.set_wanted(desired(&[("one", a, 10), ("two", a, 10)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     drop(mirror);
 
     let mirror = running.mirror()?;
-    mirror.want(desired(&[("one", a, 10)]));
+    mirror.set_wanted(desired(&[("one", a, 10)]));
     until(&mirror, |status| status.settled && status.entries == 1).await?;
     let ActualState { own, .. } = running.target()?.read().await?;
     assert_eq!(own, BTreeMap::from([("one".to_owned(), Server { address: a, weight: 10 })]));
@@ -277,7 +278,7 @@ async fn restarted_haproxy_is_repaired_early() -> Result {
     let mut running = RunningHaproxy::start(program, "repaired").await?;
     let a = backend("a").await?;
     let mirror = Mirror::start("web", running.target()?, Settings::default(), Memory::volatile());
-    mirror.want(desired(&[("one", a, 10), ("two", a, 10)]));
+    mirror.set_wanted(desired(&[("one", a, 10), ("two", a, 10)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     running.restart().await?;
     let restarted = Instant::now();

@@ -37,8 +37,8 @@ async fn preview_changes_and_records_nothing() -> Result {
     let names = ["a", "b", "c", "d"];
     let seen =
         preview("web", &target, &settings, &memory, &wanted(&names)?).await.map_err(|reason| reason.to_string())?;
-    assert_eq!((seen.steps.len(), seen.words.len(), seen.ask), (4, 8, None));
-    assert_eq!(seen.words[0], "echo 'add server web/sf-a 10.0.0.1:80 weight 1' | socat stdio /nowhere/admin.sock");
+    assert_eq!((seen.steps.len(), seen.commands.len(), seen.first_approval), (4, 8, None));
+    assert_eq!(seen.commands[0], "echo 'add server web/sf-a 10.0.0.1:80 weight 1' | socat stdio /nowhere/admin.sock");
     assert_eq!(target.read().await?.own, BTreeMap::new());
     assert!(commands.lock().is_empty());
 
@@ -49,10 +49,10 @@ async fn preview_changes_and_records_nothing() -> Result {
     for _ in 0..2 {
         let seen =
             preview("web", &target, &settings, &memory, &wanted(&["a"])?).await.map_err(|reason| reason.to_string())?;
-        assert_eq!((seen.steps.len(), seen.kept.len()), (0, 3));
-        assert_eq!(seen.ask.map(|ask| ask.names), Some(["b", "c", "d"].map(str::to_owned).to_vec()));
+        assert_eq!((seen.steps.len(), seen.skipped.len()), (0, 3));
+        assert_eq!(seen.first_approval.map(|ask| ask.names), Some(["b", "c", "d"].map(str::to_owned).to_vec()));
     }
-    assert!(memory.asks().is_empty() && !file.exists());
+    assert!(memory.first_approvals().is_empty() && !file.exists());
     Ok(())
 }
 
@@ -61,9 +61,9 @@ async fn dry_run_takes_all_mirror_steps() -> Result {
     let (target, commands) = dry_run()?;
     let mirror = Mirror::start("web", target, Settings::default(), Memory::volatile());
     let mut status = mirror.status();
-    mirror.want(wanted(&["a", "b", "c", "d"])?);
+    mirror.set_wanted(wanted(&["a", "b", "c", "d"])?);
     status.wait_for(|status| status.settled && status.entries == 4).await?;
-    mirror.want(wanted(&["a", "b", "c"])?);
+    mirror.set_wanted(wanted(&["a", "b", "c"])?);
     status.wait_for(|status| status.settled && status.entries == 3).await?;
     let commands = commands.lock().join("\n");
     let order =

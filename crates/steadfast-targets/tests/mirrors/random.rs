@@ -171,7 +171,7 @@ async fn target_converges_despite_failures_and_interference() {
                     let names: BTreeSet<_> = (0..rng.usize(0..10)).map(|_| rng.usize(0..10)).collect();
                     let new = wanted(names, rng.i32(-2..5));
                     last.clone_from(&new.entries);
-                    mirror.want(new);
+                    mirror.set_wanted(new);
                 }
             }
             sleep(Duration::from_millis(rng.u64(0..20_000))).await;
@@ -194,17 +194,17 @@ async fn target_converges_despite_failures_and_interference() {
 async fn uncertain_view_adds_but_never_removes() {
     let target = FakeTarget::new(1, 0);
     let mirror = Mirror::start("m", target.clone(), unlimited(), Memory::volatile());
-    mirror.want(wanted(0..10, 1));
+    mirror.set_wanted(wanted(0..10, 1));
     until(&mirror, |status| status.settled && status.entries == 10).await;
     target.lock().min_serving = 10;
 
-    mirror.want(uncertain(8..12));
+    mirror.set_wanted(uncertain(8..12));
     let status = until(&mirror, |status| status.settled && status.entries == 12).await;
-    assert_eq!(status.kept, (0..8).map(|name| (name.to_string(), SkipReason::Doubt)).collect());
+    assert_eq!(status.skipped, (0..8).map(|name| (name.to_string(), SkipReason::Doubt)).collect());
     sleep(Duration::from_secs(24 * 3600)).await;
     assert_eq!(target.lock().min_serving, 10);
 
-    mirror.want(wanted(8..12, 1));
+    mirror.set_wanted(wanted(8..12, 1));
     until(&mirror, |status| status.settled && status.entries == 4).await;
 }
 
@@ -212,18 +212,18 @@ async fn uncertain_view_adds_but_never_removes() {
 async fn entry_in_use_drains_until_timeout() {
     let target = FakeTarget::new(1, 0);
     let mirror = Mirror::start("m", target.clone(), unlimited(), Memory::volatile());
-    mirror.want(wanted(0..3, 1));
+    mirror.set_wanted(wanted(0..3, 1));
     until(&mirror, |status| status.settled && status.entries == 3).await;
     target.lock().busy.extend(["0".to_owned(), "1".to_owned()]);
 
     let begun = Instant::now();
-    mirror.want(wanted(2..3, 1));
-    let status = until(&mirror, |status| status.settled && status.kept.len() == 2).await;
-    assert_eq!(status.kept["0"], SkipReason::InUse);
+    mirror.set_wanted(wanted(2..3, 1));
+    let status = until(&mirror, |status| status.settled && status.skipped.len() == 2).await;
+    assert_eq!(status.skipped["0"], SkipReason::InUse);
     assert_eq!(target.lock().serving(), 1, "a draining entry gets no new traffic");
     sleep(Duration::from_secs(10)).await;
     target.lock().busy.remove("0");
-    mirror.nudge();
+    mirror.compare_now();
     until(&mirror, |status| status.settled && status.entries == 2).await;
     assert!(begun.elapsed() < Duration::from_secs(29));
     until(&mirror, |status| status.settled && status.entries == 1).await;
@@ -235,13 +235,13 @@ async fn entry_in_use_drains_until_timeout() {
 async fn draining_entry_wanted_again_serves() {
     let target = FakeTarget::new(1, 0);
     let mirror = Mirror::start("m", target.clone(), unlimited(), Memory::volatile());
-    mirror.want(wanted(0..3, 1));
+    mirror.set_wanted(wanted(0..3, 1));
     until(&mirror, |status| status.settled && status.entries == 3).await;
     target.lock().busy.insert("0".to_owned());
-    mirror.want(wanted(1..3, 1));
-    until(&mirror, |status| status.settled && status.kept.contains_key("0")).await;
-    mirror.want(wanted(0..3, 1));
-    until(&mirror, |status| status.settled && status.kept.is_empty()).await;
+    mirror.set_wanted(wanted(1..3, 1));
+    until(&mirror, |status| status.settled && status.skipped.contains_key("0")).await;
+    mirror.set_wanted(wanted(0..3, 1));
+    until(&mirror, |status| status.settled && status.skipped.is_empty()).await;
     assert_eq!(target.lock().serving(), 3);
 }
 
@@ -257,20 +257,21 @@ async fn approval_request_survives_restart() {
         (Mirror::start("m", target.clone(), settings.clone(), memory.clone()), memory)
     };
     let (mirror, _) = start();
-    mirror.want(wanted(0..30, 1));
+    mirror.set_wanted(wanted(0..30, 1));
     until(&mirror, |status| status.settled && status.entries == 30).await;
     // A mistake in a rule removes most entries.
-    mirror.want(wanted(0..3, 1));
-    let ask = until(&mirror, |status| status.ask.is_some()).await.ask.expect("a pending approval");
-    assert_eq!((ask.names.len(), ask.of), (27, 30));
+    mirror.set_wanted(wanted(0..3, 1));
+    let ask =
+        until(&mirror, |status| status.first_approval.is_some()).await.first_approval.expect("a pending approval");
+    assert_eq!((ask.names.len(), ask.serving), (27, 30));
     sleep(Duration::from_secs(3600)).await;
     assert_eq!(target.lock().serving(), 30);
     mirror.stop().await;
 
     let (mirror, memory) = start();
-    assert_eq!(memory.asks()["m"], ask, "before the first read");
-    mirror.want(wanted(0..3, 1));
-    assert_eq!(until(&mirror, |status| status.settled).await.ask, Some(ask.clone()));
+    assert_eq!(memory.first_approvals()["m"], ask, "before the first read");
+    mirror.set_wanted(wanted(0..3, 1));
+    assert_eq!(until(&mirror, |status| status.settled).await.first_approval, Some(ask.clone()));
     assert_eq!(target.lock().serving(), 30);
     let error = memory.approve("m", "abc").expect_err("another ID");
     assert!(error.to_string().contains(&ask.id), "{error}");
@@ -279,7 +280,7 @@ async fn approval_request_survives_restart() {
 
     // The removals were approved, but not applied before the process exited.
     let (mirror, _) = start();
-    mirror.want(wanted(0..3, 1));
+    mirror.set_wanted(wanted(0..3, 1));
     until(&mirror, |status| status.settled && status.entries == 3).await;
     mirror.stop().await;
 
@@ -295,7 +296,7 @@ async fn approval_request_survives_restart() {
 async fn unreachable_target_is_retried_with_backoff() {
     let target = FakeTarget::new(1, 100);
     let mirror = Mirror::start("m", target.clone(), unlimited(), Memory::volatile());
-    mirror.want(wanted(0..3, 1));
+    mirror.set_wanted(wanted(0..3, 1));
     let status = until(&mirror, |status| status.failing.is_some()).await;
     assert!(!status.settled);
     assert!(
@@ -336,15 +337,15 @@ impl Target for RejectingTarget {
 async fn rejected_entry_delays_no_other() {
     let target = FakeTarget::new(1, 0);
     let mirror = Mirror::start("m", RejectingTarget(target.clone()), unlimited(), Memory::volatile());
-    mirror.want(wanted(10..20, 1));
-    let status = until(&mirror, |status| status.entries == 9 && status.kept.contains_key("13")).await;
-    assert_eq!(status.kept["13"], SkipReason::Rejected("the target does not respond".into()));
+    mirror.set_wanted(wanted(10..20, 1));
+    let status = until(&mirror, |status| status.entries == 9 && status.skipped.contains_key("13")).await;
+    assert_eq!(status.skipped["13"], SkipReason::Rejected("the target does not respond".into()));
     assert!(matches!(status.state(), State::Blocked(reason) if reason.contains("13")));
     assert_eq!(status.failing, None);
     sleep(Duration::from_secs(600)).await;
     for round in 0..10 {
         let begun = Instant::now();
-        mirror.want(wanted((10..20).chain([100 + round]), 1));
+        mirror.set_wanted(wanted((10..20).chain([100 + round]), 1));
         until(&mirror, |_| target.lock().own.contains_key(&(100 + round).to_string())).await;
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     }
@@ -382,11 +383,11 @@ async fn second_process_with_mark_prevents_removal() {
     target.lock().own.insert("theirs".to_owned(), Number(1));
     let claim = Arc::new(Mutex::new(Claim::Other { instance: "other".to_owned(), renewed: 0 }));
     let mirror = Mirror::start("m", OwnedTarget(target.clone(), claim.clone()), unlimited(), Memory::volatile());
-    mirror.want(wanted(0..10, 1));
+    mirror.set_wanted(wanted(0..10, 1));
     until(&mirror, |status| status.settled && status.entries == 11 && status.other_process.is_some()).await;
-    mirror.want(wanted(0..9, 1));
-    let status = until(&mirror, |status| status.settled && status.kept.len() == 2).await;
-    assert_eq!(status.kept.values().collect::<BTreeSet<_>>().len(), 1);
+    mirror.set_wanted(wanted(0..9, 1));
+    let status = until(&mirror, |status| status.settled && status.skipped.len() == 2).await;
+    assert_eq!(status.skipped.values().collect::<BTreeSet<_>>().len(), 1);
     sleep(Duration::from_secs(600)).await;
     assert_eq!(target.lock().own.len(), 11, "the mirror removes no entry");
 
@@ -396,5 +397,5 @@ async fn second_process_with_mark_prevents_removal() {
     target.lock().own.insert("a third one's".to_owned(), Number(1));
     sleep(Duration::from_secs(600)).await;
     assert_eq!(target.lock().own.len(), 10);
-    assert_eq!(mirror.status().borrow().kept["a third one's"], SkipReason::OtherProcess);
+    assert_eq!(mirror.status().borrow().skipped["a third one's"], SkipReason::OtherProcess);
 }

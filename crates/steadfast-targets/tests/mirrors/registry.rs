@@ -38,10 +38,10 @@ fn values(all: &[(&str, Value)]) -> BTreeMap<String, Value> {
 
 /// Sets the desired state, and waits until a later pass finds the target settled.
 async fn want(mirror: &Mirror<Item>, wanted: DesiredState<Item>) -> Result<Status<Item>> {
-    let looks = mirror.status().borrow().looks;
-    mirror.want(wanted);
+    let reads = mirror.status().borrow().reads;
+    mirror.set_wanted(wanted);
     let mut status = mirror.status();
-    let settled = status.wait_for(|status| status.settled && status.looks > looks + 1);
+    let settled = status.wait_for(|status| status.settled && status.reads > reads + 1);
     Ok(timeout(TIMEOUT, settled).await??.clone())
 }
 
@@ -57,7 +57,7 @@ async fn mirror_manages_only_its_items() -> Result {
     let mirror = start_mirror(&tree, "one")?;
     let all = [("a", json!({"port": 80})), ("shop/ü b", json!("x")), ("theirs", json!("mine"))];
     let status = want(&mirror, DesiredState::certain(entries(&all))).await?;
-    assert_eq!(status.kept, BTreeMap::from([("theirs".to_owned(), SkipReason::Foreign)]));
+    assert_eq!(status.skipped, BTreeMap::from([("theirs".to_owned(), SkipReason::Foreign)]));
     let others = [("theirs", json!(1)), ("nobodys", Value::Null)];
     assert_eq!(tree.now().values(), values(&[&all[..2], &others[..]].concat()));
 
@@ -69,7 +69,7 @@ async fn mirror_manages_only_its_items() -> Result {
     let more = [("b", json!(2))];
     let doubt = Some("the cache is stale".into());
     let status = want(&mirror, DesiredState { entries: entries(&more), doubt, ..DesiredState::default() }).await?;
-    assert_eq!(status.kept, BTreeMap::from([("a".to_owned(), SkipReason::Doubt)]));
+    assert_eq!(status.skipped, BTreeMap::from([("a".to_owned(), SkipReason::Doubt)]));
     assert_eq!(tree.now().values(), values(&[&other[..], &more[..], &others[..]].concat()));
 
     // A restarted mirror adopts existing entries, and reverts changes of another client.

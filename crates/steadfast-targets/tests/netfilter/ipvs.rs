@@ -158,22 +158,22 @@ async fn check_traffic() -> Result {
     let limits = Limits { share: 1.0, ..Limits::default() };
     let settings = Settings { limits, allow_empty: true, ..Settings::default() };
     let mirror = Mirror::start("web", web("wrr"), settings, Memory::volatile());
-    mirror.want(wanted(&[(A, 1), (B, 1)]));
+    mirror.set_wanted(wanted(&[(A, 1), (B, 1)]));
     wait_until_settled(&mirror, 2).await?;
     let b = |weight| format!("-a -t 10.9.0.1:80 -r 10.8.0.3:8002 -m -w {weight}");
     let all = |servers: &[&str]| [&[own_service][..], servers, &others].concat().join("\n");
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(1)]));
     assert_eq!(count_responses(6), times(&[('a', 3), ('b', 3)]));
 
-    mirror.want(wanted(&[(A, 1), (B, 3)]));
+    mirror.set_wanted(wanted(&[(A, 1), (B, 3)]));
     wait_until_settled(&mirror, 2).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(3)]), "a weight changes without a new server");
     assert_eq!(count_responses(8), times(&[('a', 2), ('b', 6)]));
 
     // The server is drained: existing connections stay open.
     let mut held = connect_to('b')?;
-    mirror.want(wanted(&[(A, 1)]));
-    until(&mirror, |status| status.kept.get(B) == Some(&SkipReason::InUse)).await?;
+    mirror.set_wanted(wanted(&[(A, 1)]));
+    until(&mirror, |status| status.skipped.get(B) == Some(&SkipReason::InUse)).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(0)]));
     assert_eq!(count_responses(4), times(&[('a', 4)]));
     assert_eq!(read_response(&mut held)?, 'b', "an existing connection stays open");
@@ -181,7 +181,7 @@ async fn check_traffic() -> Result {
     wait_until_settled(&mirror, 1).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once]));
     // The server is in service again.
-    mirror.want(wanted(&[(A, 1), (B, 1)]));
+    mirror.set_wanted(wanted(&[(A, 1), (B, 1)]));
     wait_until_settled(&mirror, 2).await?;
     assert_eq!(count_responses(6), times(&[('a', 3), ('b', 3)]));
 
@@ -211,10 +211,10 @@ async fn check_traffic() -> Result {
 
     // In doubt, no entry is removed. Without doubt, all entries are removed.
     let doubt = Some("the view is stale".into());
-    mirror.want(DesiredState { entries: BTreeMap::new(), doubt, ..DesiredState::default() });
-    until(&mirror, |status| status.kept.len() == 2).await?;
+    mirror.set_wanted(DesiredState { entries: BTreeMap::new(), doubt, ..DesiredState::default() });
+    until(&mirror, |status| status.skipped.len() == 2).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(1)]));
-    mirror.want(wanted(&[]));
+    mirror.set_wanted(wanted(&[]));
     wait_until_settled(&mirror, 0).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[]));
     assert_eq!(count_responses(1), times(&[('-', 1)]));
@@ -227,11 +227,11 @@ async fn check_drain_timeout() -> Result {
     let drain = Duration::from_secs(1);
     let settings = Settings { limits, allow_empty: true, drain, ..Settings::default() };
     let mirror = Mirror::start("web", web("wrr"), settings, Memory::volatile());
-    mirror.want(wanted(&[(A, 1)]));
+    mirror.set_wanted(wanted(&[(A, 1)]));
     wait_until_settled(&mirror, 1).await?;
     let _held = connect_to('a')?;
     let before = Instant::now();
-    mirror.want(wanted(&[]));
+    mirror.set_wanted(wanted(&[]));
     wait_until_settled(&mirror, 0).await?;
     assert!(before.elapsed() >= drain, "{:?}", before.elapsed());
     mirror.stop().await;
@@ -264,15 +264,15 @@ async fn until(mirror: &Mirror<RealServer>, what: impl FnMut(&Status<RealServer>
 
 /// Waits for a later pass that finds the target settled with `count` entries.
 async fn wait_until_settled(mirror: &Mirror<RealServer>, entries: usize) -> Result {
-    let looks = mirror.status().borrow().looks;
+    let reads = mirror.status().borrow().reads;
     let is_settled = |status: &Status<RealServer>| {
         // An earlier pass may still be running.
-        let is_new = status.looks > looks + 1;
-        is_new && status.settled && status.kept.is_empty() && status.entries == entries
+        let is_new = status.reads > reads + 1;
+        is_new && status.settled && status.skipped.is_empty() && status.entries == entries
     };
     let nudged = async {
         loop {
-            mirror.nudge();
+            mirror.compare_now();
             let mut status = mirror.status();
             if let Ok(waited) = timeout(Duration::from_millis(100), status.wait_for(is_settled)).await {
                 return waited.map(drop);

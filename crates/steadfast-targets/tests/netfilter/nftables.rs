@@ -216,7 +216,7 @@ impl Networks {
     }
 
     fn target(&self) -> Result<Nftables> {
-        Ok(Nftables::new("web", FRONT.parse()?)?.by(self.nft()))
+        Ok(Nftables::new("web", FRONT.parse()?)?.with_command(self.nft()))
     }
 
     fn by_hand(&self, arguments: &[&str]) -> Result<String> {
@@ -264,33 +264,33 @@ async fn packets_follow_weights_connections_stay() -> Result {
     let mirror = Mirror::start("web", networks.target()?, settings, Memory::volatile());
     assert_eq!(client.count_responses(1)?, times(&[("-", 1)]));
 
-    mirror.want(wanted(&[("one", A, 10), ("two", B, 10)]));
+    mirror.set_wanted(wanted(&[("one", A, 10), ("two", B, 10)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     assert_eq!(client.count_responses(6)?, times(&[("a", 3), ("b", 3)]));
-    mirror.want(wanted(&[("one", A, 10), ("two", B, 30)]));
-    until(&mirror, |status| status.settled && status.done.len() == 1).await?;
+    mirror.set_wanted(wanted(&[("one", A, 10), ("two", B, 30)]));
+    until(&mirror, |status| status.settled && status.applied.len() == 1).await?;
     assert_eq!(client.count_responses(8)?, times(&[("a", 2), ("b", 6)]));
 
     let kept = client.request("hold")?;
     let (stays, other) = if kept == "a" { (("two", B, 1), "b") } else { (("one", A, 1), "a") };
-    mirror.want(wanted(&[stays]));
+    mirror.set_wanted(wanted(&[stays]));
     until(&mirror, |status| status.settled && status.entries == 1).await?;
     assert_eq!(client.count_responses(5)?, times(&[(other, 5)]));
     assert_eq!(client.request("again")?, kept, "an existing connection keeps its backend");
 
     // Another client removes all entries, and adds an unwanted entry.
     networks.by_hand(&["flush", "chain", "ip", "steadfast_web", "balance"])?;
-    let looks = mirror.status().borrow().looks;
-    until(&mirror, |status| status.settled && status.looks > looks + 3).await?;
+    let reads = mirror.status().borrow().reads;
+    until(&mirror, |status| status.settled && status.reads > reads + 3).await?;
     assert_eq!(client.count_responses(5)?, times(&[(other, 5)]));
     let stranger = if other == "a" { B } else { A }.replace(':', " . ");
     let rule = format!("ip daddr 10.99.0.1 tcp dport 80 dnat to numgen inc mod 1 map {{ 0 : {stranger} }}");
     networks.by_hand(&["insert", "rule", "ip", "steadfast_web", "balance", &rule])?;
-    let looks = mirror.status().borrow().looks;
-    until(&mirror, |status| status.settled && status.looks > looks + 3).await?;
+    let reads = mirror.status().borrow().reads;
+    until(&mirror, |status| status.settled && status.reads > reads + 3).await?;
     assert_eq!(client.count_responses(5)?, times(&[(other, 5)]));
 
-    mirror.want(wanted(&[]));
+    mirror.set_wanted(wanted(&[]));
     until(&mirror, |status| status.settled && status.entries == 0).await?;
     assert_eq!(client.count_responses(1)?, times(&[("-", 1)]));
     assert!(networks.by_hand(&["list", "tables"])?.contains("somebody_elses"), "foreign tables stay unchanged");
@@ -301,7 +301,7 @@ async fn packets_follow_weights_connections_stay() -> Result {
 #[tokio::test]
 async fn ipv6_table_round_trips() -> Result {
     let Some(networks) = Networks::start(1)? else { return Ok(()) };
-    let target = Nftables::new("six", "[fd00::1]:443".parse()?)?.by(networks.nft());
+    let target = Nftables::new("six", "[fd00::1]:443".parse()?)?.with_command(networks.nft());
     let own = wanted(&[("a", "[fd00::a]:8443", 2), ("b", "[fd00::b]:8443", 1), ("c", "[fd00::c]:8443", 0)]).entries;
     let steps: Vec<_> =
         own.iter().map(|(name, value)| steadfast_targets::Step::Add { name: name.clone(), value: *value }).collect();
@@ -320,11 +320,11 @@ async fn datagrams_reach_udp_backends() -> Result {
     let settings = Settings { limits, allow_empty: true, compare: Duration::from_millis(300), ..Settings::default() };
     let target = networks.target()?.protocol(Protocol::Udp);
     let mirror = Mirror::start("web", target.clone(), settings, Memory::volatile());
-    mirror.want(wanted(&[("one", A, 10), ("two", B, 30)]));
+    mirror.set_wanted(wanted(&[("one", A, 10), ("two", B, 30)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     assert_eq!(client.responses("datagram", 8)?, times(&[("a", 2), ("b", 6)]));
     assert_eq!(client.count_responses(1)?, times(&[("-", 1)]), "TCP is not forwarded");
-    mirror.want(wanted(&[("two", B, 30)]));
+    mirror.set_wanted(wanted(&[("two", B, 30)]));
     until(&mirror, |status| status.settled && status.entries == 1).await?;
     assert_eq!(client.responses("datagram", 4)?, times(&[("b", 4)]));
     mirror.stop().await;

@@ -211,7 +211,7 @@ async fn approvals_at_standby_reach_next_leader_too() {
     let first = world.start("first", 5, false).await;
     first.until_leader().await;
     let second = world.start("second", 5, false).await;
-    second.until("the requests at the standby", |memory, _| memory.all_asks().contains_key("web")).await;
+    second.until("the requests at the standby", |memory, _| memory.approvals().contains_key("web")).await;
 
     let at_standby = Approvals::at(&second.folder);
     at_standby.add("web", &["one".to_owned(), "unknown".to_owned()]).expect("there is space");
@@ -224,6 +224,6 @@ async fn approvals_at_standby_reach_next_leader_too() {
     second.until("the approval at the next leader", |_, approvals| approvals.is_pending("web")).await;
     // No mirror runs in this test, so the test itself opens the memory of the mirrors.
     let memory = Memory::open(&second.folder.join("mirrors.json")).expect("it can be read");
-    assert_eq!(memory.all_asks()["web"].len(), 2);
+    assert_eq!(memory.approvals()["web"].len(), 2);
     second.replicas.stop().await;
 }

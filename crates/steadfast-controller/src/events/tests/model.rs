@@ -98,8 +98,8 @@ impl Server {
             }
         };
         self.events.insert(name.clone(), count);
-        let told = self.reported_counts.entry(name).or_default();
-        *told = count.max(*told);
+        let reported = self.reported_counts.entry(name).or_default();
+        *reported = count.max(*reported);
         RequestOutcome::Accepted
     }
 }

@@ -39,7 +39,7 @@ pub(super) async fn open(
     let mut clients = BTreeMap::new();
     // One connection pool per endpoint: the mirror chooses the endpoint of each request.
     for endpoint in &config.endpoints {
-        let asked = ServerSettings {
+        let settings = ServerSettings {
             url: endpoint,
             headers: &BTreeMap::new(),
             secret_headers: &BTreeMap::new(),
@@ -48,7 +48,7 @@ pub(super) async fn open(
             key_file: config.key_file.as_deref(),
             proxy: None,
         };
-        let server = asked.server(folder).await;
+        let server = settings.server(folder).await;
         let Server { connection, .. } = server.map_err(|wrong| {
             OpenError::at("etcd", format!("{endpoint}: {}", wrong.description), wrong.remedy).of_environment()
         })?;
@@ -64,10 +64,11 @@ fn opened<R: EtcdClient>(
     folder: &Path,
 ) -> Result<Box<dyn AnyDriver>, OpenError> {
     let endpoints: Vec<_> = config.endpoints.iter().map(String::as_str).collect();
-    let target = Etcd::by(requests, &endpoints, &config.prefix, &config.mark).map_err(|error| match error {
-        EtcdError::Empty => OpenError::at("etcd.prefix", error, "set the prefix of the keys and the mark"),
-        _ => OpenError::at("etcd.endpoints", error, "list the client URLs"),
-    })?;
+    let target =
+        Etcd::with_client(requests, &endpoints, &config.prefix, &config.mark).map_err(|error| match error {
+            EtcdError::Empty => OpenError::at("etcd.prefix", error, "set the prefix of the keys and the mark"),
+            _ => OpenError::at("etcd.endpoints", error, "list the client URLs"),
+        })?;
     let target = match &config.lease {
         None => target,
         Some(lease) => target.with_lease_ttl(lease.0),

@@ -21,7 +21,7 @@ pub(super) fn open(name: &str, config: &mirrors::Nftables) -> Result<Box<dyn Any
         mirrors::Protocol::Tcp => Protocol::Tcp,
         mirrors::Protocol::Udp => Protocol::Udp,
     });
-    Ok(Box::new(Driver { target: target.by(&config.command), values: one_by_one(value) }))
+    Ok(Box::new(Driver { target: target.with_command(&config.command), values: one_by_one(value) }))
 }
 
 fn value(entry: &Entry) -> Result<(String, Backend), String> {

@@ -23,7 +23,7 @@ pub(super) async fn open(config: &mirrors::Registry, folder: &Path) -> Result<Bo
     let mirrors::Fields { key, owner, value } = config.fields.clone();
     let (url, list, mark) = (config.url.clone(), config.list.clone(), config.mark.clone());
     let layout = Layout { url, list, mark, items: config.items.clone(), key, owner, value };
-    let asked = ServerSettings {
+    let settings = ServerSettings {
         url: &config.list.replace("{mark}", "mark"),
         headers: &config.headers,
         secret_headers: &config.secret_headers,
@@ -36,7 +36,7 @@ pub(super) async fn open(config: &mirrors::Registry, folder: &Path) -> Result<Bo
         RegistryError::Mark => OpenError::at("registry.mark", error, "set the owner of the items"),
         _ => OpenError::at("registry", error, "correct the URL or the field names"),
     })?;
-    let Server { connection, headers, .. } = asked.server(folder).await.map_err(|wrong| {
+    let Server { connection, headers, .. } = settings.server(folder).await.map_err(|wrong| {
         let path = if wrong.field.is_empty() { "registry".to_owned() } else { format!("registry.{}", wrong.field) };
         // The configuration was checked before, so remaining errors are unreadable secrets and certificates.
         OpenError::at(path, wrong.description, wrong.remedy).of_environment()

@@ -190,7 +190,7 @@ async fn client(
     with_certificate: bool,
 ) -> Result<Client, ServerConfigError> {
     let nothing = (BTreeMap::new(), BTreeMap::new());
-    let asked = ServerSettings {
+    let settings = ServerSettings {
         url: origin,
         headers: &nothing.0,
         secret_headers: &nothing.1,
@@ -199,6 +199,6 @@ async fn client(
         key_file: webhook.key_file.as_deref().filter(|_| with_certificate),
         proxy: webhook.proxy.as_deref(),
     };
-    let Server { connection, .. } = asked.server(folder).await?;
+    let Server { connection, .. } = settings.server(folder).await?;
     Ok(connection.client())
 }

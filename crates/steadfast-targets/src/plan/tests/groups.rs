@@ -116,9 +116,9 @@ fn history(seed: u64, tenant: bool) -> Vec<BTreeMap<String, Backend>> {
         let plan = mirrored.read(&wanted, &plan_settings);
         for (number, group) in GROUPS.iter().enumerate() {
             let gone = |name: &str| {
-                wanted.exists.as_ref().and_then(|exists| exists.ask(mirrored.record.origin(name)?)) == Some(false)
+                wanted.exists.as_ref().and_then(|exists| exists.check(mirrored.record.origin(name)?)) == Some(false)
             };
-            let lost = plan.less.iter().filter(|step| matches!(step, Step::Change { name, from, to } if name.starts_with(group) && from.serves() && !to.serves() && !gone(name)));
+            let lost = plan.removals.iter().filter(|step| matches!(step, Step::Change { name, from, to } if name.starts_with(group) && from.serves() && !to.serves() && !gone(name)));
             let lost = lost.count();
             assert!(lost == 0 || !is_stale(number), "seed {seed}: {group} is stale and loses {lost}");
             let may = (before[number] / 3).max(1);
@@ -199,7 +199,7 @@ fn rolling_update_needs_no_approval() {
         world.objects.remove(&(0, format!("{old:02}")));
         for _ in 0..3 {
             let plan = mirrored.read(&world.wanted(true), &plan_settings);
-            assert!(plan.asks.is_empty(), "{:?}", plan.asks);
+            assert!(plan.approvals.is_empty(), "{:?}", plan.approvals);
         }
         mirrored.seconds += 2;
         assert_eq!(mirrored.serving("a"), 10);
@@ -214,15 +214,15 @@ fn partial_scale_down_needs_no_approval() {
     ready(&mut world, 1, 0..1);
     mirrored.read(&world.wanted(true), &plan_settings);
     world.objects.retain(|(_, name), _| name.as_str() < "03");
-    assert!(mirrored.read(&world.wanted(true), &plan_settings).asks.is_empty());
+    assert!(mirrored.read(&world.wanted(true), &plan_settings).approvals.is_empty());
     assert_eq!(mirrored.serving("a"), 3);
     // One of three entries is not ready. The guard compares with three entries, not with the earlier ten.
     world.objects.get_mut(&(0, "00".to_owned())).expect("the object exists").is_ready = false;
-    assert!(mirrored.read(&world.wanted(true), &plan_settings).asks.is_empty());
+    assert!(mirrored.read(&world.wanted(true), &plan_settings).approvals.is_empty());
     assert_eq!(mirrored.serving("a"), 2);
-    // Removing all entries of a group at once exceeds `few`, although their objects were deleted.
+    // Removing all entries of a group at once exceeds `min_missing`, although their objects were deleted.
     world.objects.retain(|(group, _), _| *group != 0);
-    let asks = mirrored.read(&world.wanted(true), &plan_settings).asks;
+    let asks = mirrored.read(&world.wanted(true), &plan_settings).approvals;
     assert_eq!((asks.len(), &*asks[0].group, asks[0].names.len()), (1, "a", 2));
     // The only entry of a group may be removed; the last entry of the mirror may not.
     world.objects.clear();
@@ -236,7 +236,7 @@ fn last_entry_of_mirror_needs_approval() {
     ready(&mut world, 0, 0..1);
     mirrored.read(&world.wanted(true), &strict);
     world.objects.clear();
-    let asks = mirrored.read(&world.wanted(true), &strict).asks;
+    let asks = mirrored.read(&world.wanted(true), &strict).approvals;
     assert_eq!((asks.len(), mirrored.serving("a")), (1, 1));
     mirrored.record.guard.approve(&asks[0].id).expect("a pending approval");
     mirrored.read(&world.wanted(true), &strict);
@@ -246,7 +246,7 @@ fn last_entry_of_mirror_needs_approval() {
     ready(&mut world, 0, 0..1);
     mirrored.read(&world.wanted(true), &lax);
     world.objects.clear();
-    assert!(mirrored.read(&world.wanted(true), &lax).asks.is_empty());
+    assert!(mirrored.read(&world.wanted(true), &lax).approvals.is_empty());
     assert_eq!(mirrored.serving("a"), 0);
 }
 
@@ -259,8 +259,8 @@ fn mass_unreadiness_needs_group_approval() {
     for ((group, name), object) in &mut world.objects {
         object.is_ready = !(*group == 0 && name.as_str() < "05" || *group == 1 && name.as_str() < "02");
     }
-    let asks = mirrored.read(&world.wanted(true), &plan_settings).asks;
-    assert_eq!(asks.iter().map(|ask| (&*ask.group, ask.names.len(), ask.of)).collect::<Vec<_>>(), [("a", 5, 9)]);
+    let asks = mirrored.read(&world.wanted(true), &plan_settings).approvals;
+    assert_eq!(asks.iter().map(|ask| (&*ask.group, ask.names.len(), ask.serving)).collect::<Vec<_>>(), [("a", 5, 9)]);
     assert_eq!((mirrored.serving("a"), mirrored.serving("b")), (9, 7));
 }
 
@@ -301,7 +301,7 @@ fn moved_addresses_need_no_approval() {
     mirrored.read(&wanted("old"), &plan_settings);
     for _ in 0..4 {
         let plan = mirrored.read(&wanted("new"), &plan_settings);
-        assert!(plan.asks.is_empty(), "{:?}", plan.asks);
+        assert!(plan.approvals.is_empty(), "{:?}", plan.approvals);
         assert!(mirrored.serving("a") >= 8);
     }
     assert!(mirrored.found.own.keys().all(|name| name.ends_with("new")), "{:?}", mirrored.found.own);
@@ -309,7 +309,7 @@ fn moved_addresses_need_no_approval() {
     let mut half = wanted("old");
     half.entries.retain(|name, _| name.as_str() < "a-4");
     for _ in 0..3 {
-        assert_eq!(mirrored.read(&half, &plan_settings).asks.len(), 1);
+        assert_eq!(mirrored.read(&half, &plan_settings).approvals.len(), 1);
     }
 }
 
@@ -322,8 +322,8 @@ fn contested_entry_stays_with_holder() {
     ready(&mut world, 0, 0..3);
     world.objects.get_mut(&(1, "00".to_owned())).expect("the object exists").is_ready = false;
     let plan = mirrored.read(&world.wanted(false), &plan_settings);
-    let conflict = |name: &str| matches!(&plan.kept[name], SkipReason::Conflict(conflict) if conflict.holder == "b");
-    assert!(["00", "01", "02"].into_iter().all(conflict), "{:?}", plan.kept);
+    let conflict = |name: &str| matches!(&plan.skipped[name], SkipReason::Conflict(conflict) if conflict.holder == "b");
+    assert!(["00", "01", "02"].into_iter().all(conflict), "{:?}", plan.skipped);
     let holders =
         |mirrored: &Mirrored| mirrored.record.entries().map(|(_, held)| held.origin.group.clone()).collect::<Vec<_>>();
     assert_eq!(holders(&mirrored), ["b", "b", "b"]);
@@ -351,7 +351,7 @@ fn failing_object_keeps_only_its_entry() {
     world.objects.remove(&(0, "01".to_owned()));
     for _ in 0..3 {
         let plan = mirrored.read(&world.wanted(true), &plan_settings);
-        assert_eq!(plan.kept.get("a-00"), Some(&SkipReason::Doubt));
+        assert_eq!(plan.skipped.get("a-00"), Some(&SkipReason::Doubt));
         assert_eq!(plan.uncertain.as_deref(), Some("fails"));
     }
     assert_eq!(mirrored.found.own.keys().collect::<Vec<_>>(), ["a-00", "a-02", "a-03"]);
@@ -371,5 +371,5 @@ fn invalid_entry_affects_only_itself() {
     let now = Now { unix: 0, instant: Instant::now() };
     let plan = plan(&wanted, &found, &validate, &plan_settings(0.3, false), (&mut record, &mut draining), now);
     assert_eq!(steps(&plan).iter().map(Step::name).collect::<Vec<_>>(), ["a", "c", "old"]);
-    assert_eq!(plan.kept["b"].to_string(), "the name is too long");
+    assert_eq!(plan.skipped["b"].to_string(), "the name is too long");
 }
