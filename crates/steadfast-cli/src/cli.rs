@@ -113,6 +113,15 @@ pub(crate) struct WatchArgs {
     #[arg(long)]
     pub(crate) full: bool,
 
+    /// Also show changes without meaning for a reader: versions, field managers, heartbeats, lease renewals, timestamps
+    /// of a status.
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
+
+    /// Show the values of Secrets. By default, all formats show only which keys changed.
+    #[arg(long)]
+    pub(crate) show_secrets: bool,
+
     /// Write times in UTC instead of the local time zone ($TZ, else the system's). JSON always has UTC.
     #[arg(long)]
     pub(crate) utc: bool,
@@ -140,7 +149,9 @@ pub(crate) struct WatchArgs {
 }
 
 const WATCH_HELP: &str = "\
-Events: + added, ~ updated, - deleted, = synced. A deletion is `observed` if the server sent it, and `inferred` \
+Events: + added, ~ updated, - deleted, = synced. An update shows what changed, in the terms of its kind, and the field \
+manager. Updates of versions, heartbeats and timestamps alone have no line. The end of an interruption shows the number of \
+changes during it, and Ctrl-C the number of all changes. A deletion is `observed` if the server sent it, and `inferred` \
 if a complete list no longer contained the object. Up to 1024 events may be pending for output, one line for each \
 change. Beyond this limit, changes of an object are merged into one line, marked `(3 changes)`; an object that was added \
 and deleted while pending has no line. Doubts about \

@@ -5,12 +5,13 @@ use std::time::Duration;
 use futures::future::{join_all, try_join};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::api::{Api, ListParams};
-use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::{Client, Error};
 use steadfast::{Connection, Scope};
 use tokio::time::{Instant, sleep};
 
 use crate::catalog::{Catalog, Entry, NotFound, ServedResource};
+use crate::changes::columns::Column;
 use crate::connect::{RequestFailure, classify};
 use crate::console;
 use crate::failure::Failure;
@@ -132,6 +133,22 @@ fn entries(group: &str, version: &str, list: APIResourceList) -> impl Iterator<I
         namespaced: resource.namespaced,
         verbs: resource.verbs,
     })
+}
+
+/// Returns the printer columns of a custom resource. A definition that cannot be read has none: lines show paths then.
+pub(crate) async fn printer_columns(connection: &Connection, resource: &ServedResource) -> Vec<Column> {
+    let api_resource = &resource.api_resource;
+    // Groups of the project are built in, and groups without a dot cannot have definitions.
+    if !api_resource.group.contains('.') || api_resource.group.ends_with(".k8s.io") {
+        return Vec::new();
+    }
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let definitions = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
+    let api: Api<DynamicObject> = Api::all_with(connection.client(), &definitions);
+    match api.get(&resource.to_string()).await {
+        Ok(definition) => Column::of(&definition.data, &api_resource.version),
+        Err(_) => Vec::new(),
+    }
 }
 
 /// Lets the server validate the selectors of `scope`, so that an invalid selector is an error and not a rejected watch.

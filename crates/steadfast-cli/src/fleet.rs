@@ -18,7 +18,7 @@ use crate::failure::Failure;
 const STEP_INTERVAL: Duration = Duration::from_millis(120);
 
 /// Number of steps between the end of an outage and the next one.
-const STEPS_BETWEEN_OUTAGES: u32 = 12;
+const STEPS_BETWEEN_OUTAGES: u32 = 8;
 
 /// Number of steps during an outage.
 const STEPS_PER_OUTAGE: u32 = 16;
@@ -114,6 +114,8 @@ struct Deployment {
     replicas: usize,
     image: u32,
     started: u32,
+    /// Number of ready pods with the current image.
+    updated: usize,
     /// Names of the pods, oldest first.
     pods: Vec<String>,
     next: RolloutStep,
@@ -130,7 +132,16 @@ enum RolloutStep {
 
 impl Deployment {
     fn new(namespace: &'static str, name: &'static str, replicas: usize) -> Self {
-        Self { namespace, name, replicas, image: 1, started: 0, pods: Vec::new(), next: RolloutStep::Release }
+        Self {
+            namespace,
+            name,
+            replicas,
+            image: 1,
+            started: 0,
+            updated: 0,
+            pods: Vec::new(),
+            next: RolloutStep::Release,
+        }
     }
 
     fn set_up(&mut self, server: &ApiServer) -> Result<(), Status> {
@@ -147,14 +158,15 @@ impl Deployment {
             self.start_pod(server)?;
             self.pod_ready(server)?;
         }
+        self.updated = self.replicas;
         self.write_status(server)
     }
 
-    /// Executes the next step: one change, or one change of a pod and one of the deployment.
+    /// Executes the next step: a change of the deployment's template, or of a pod and of the deployment's status.
     fn step(&mut self, server: &ApiServer) -> Result<(), Status> {
         self.next = match self.next {
             RolloutStep::Release => {
-                self.image += 1;
+                (self.image, self.updated) = (self.image + 1, 0);
                 let spec = json!({"spec": {"template": self.template()}});
                 server.merge_patch("deployments.apps", self.namespace, self.name, spec)?;
                 RolloutStep::Start
@@ -165,6 +177,7 @@ impl Deployment {
             }
             RolloutStep::Ready => {
                 self.pod_ready(server)?;
+                self.updated += 1;
                 self.write_status(server)?;
                 // `started` counts the initial pods too, so each multiple of `replicas` completes a rollout.
                 RolloutStep::Remove { left: self.started as usize % self.replicas }
@@ -172,6 +185,7 @@ impl Deployment {
             RolloutStep::Remove { left } => {
                 let oldest = self.pods.remove(0);
                 server.delete_named("pods", self.namespace, &oldest)?;
+                self.write_status(server)?;
                 if left == 0 { RolloutStep::Release } else { RolloutStep::Start }
             }
         };
@@ -195,12 +209,22 @@ impl Deployment {
 
     fn pod_ready(&self, server: &ApiServer) -> Result<(), Status> {
         let Some(newest) = self.pods.last() else { return Ok(()) };
-        let status = json!({"status": {"phase": "Running", "podIP": format!("10.0.0.{}", self.started % 250 + 1)}});
+        let containers = json!([{
+            "name": "main", "image": self.image(), "imageID": "", "ready": true, "restartCount": 0,
+            "state": {"running": {}},
+        }]);
+        let status = json!({"status": {
+            "phase": "Running",
+            "podIP": format!("10.0.0.{}", self.started % 250 + 1),
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": containers,
+        }});
         server.merge_patch("pods", self.namespace, newest, status).map(drop)
     }
 
     fn write_status(&self, server: &ApiServer) -> Result<(), Status> {
-        let status = json!({"status": {"replicas": self.pods.len(), "readyReplicas": self.pods.len()}});
+        let (all, updated) = (self.pods.len(), self.updated);
+        let status = json!({"status": {"replicas": all, "readyReplicas": all, "updatedReplicas": updated}});
         server.merge_patch("deployments.apps", self.namespace, self.name, status).map(drop)
     }
 
@@ -209,7 +233,11 @@ impl Deployment {
     }
 
     fn container(&self) -> Value {
-        json!({"name": "main", "image": format!("example.test/{}:{}", self.name, self.image)})
+        json!({"name": "main", "image": self.image()})
+    }
+
+    fn image(&self) -> String {
+        format!("example.test/{}:1.{}", self.name, self.image)
     }
 }
 

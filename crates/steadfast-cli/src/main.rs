@@ -13,6 +13,7 @@
 //! | `endpoint` | HTTP endpoints for monitoring |
 //! | `exchange` | one HTTP request to a local program |
 //! | `clock` | timestamps for people and for programs |
+//! | `changes` | changes between two states of an object, and their description |
 //! | `fleet` | the simulated fleet of `--embedded` |
 //! | `watch` | prints every change of some resources |
 //! | `notify` | acts on changes, as a configuration specifies |
@@ -22,6 +23,7 @@
 //! | `generate` | shell completions and man pages |
 
 mod catalog;
+mod changes;
 mod cli;
 mod clock;
 mod connect;

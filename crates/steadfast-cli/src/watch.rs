@@ -2,26 +2,37 @@
 //!
 //! | module | responsibility |
 //! |---|---|
+//! | `watched` | the watched resource, and the decoding of its events |
 //! | `line` | formats an event, or a change of freshness, as one line |
+//! | `text_line`, `json_line` | the two formats |
+//! | `terminal` | width and colours of the terminal |
+//! | `recreated` | recognizes objects that replace one of the same name |
+//! | `tally` | numbers of changes |
 //! | `printer` | thread that writes lines to standard output and counts them |
 //! | `doubts` | reports doubts: start, reason and end |
 //! | `readiness` | readiness and metrics for monitoring |
 
 mod doubts;
+mod json_line;
 mod line;
 mod printer;
 mod readiness;
+mod recreated;
+mod tally;
+mod terminal;
+mod text_line;
+mod watched;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use kube::core::DynamicObject;
+use parking_lot::Mutex;
 use steadfast::{Call, Connection, Event, Handler, InformerFactory, Scope};
 use steadfast_notify::Supervisor;
 
 use crate::catalog::{Catalog, NotFound, ServedResource};
+use crate::changes::describe::Content;
 use crate::cli::{Output, WatchArgs};
 use crate::clock::Clock;
 use crate::connect::connect;
@@ -32,9 +43,14 @@ use crate::failure::Failure;
 use crate::fleet;
 use crate::names::ResourceArg;
 use crate::signals::StopSignal;
-use line::{Style, Subject};
+use doubts::Followed;
+use line::{Format, Style};
 use printer::{OutputEnd, Printer};
 use readiness::WatchReadiness;
+use recreated::Deletions;
+use tally::{Tallies, Tally};
+use terminal::{Width, has_color};
+use watched::{CachedObject, Subject};
 
 /// Maximum number of events of an informer that are pending for output. Above it, events of one object are merged.
 const MAX_PENDING_EVENTS: usize = 1024;
@@ -42,13 +58,19 @@ const MAX_PENDING_EVENTS: usize = 1024;
 /// Watches until requested to stop.
 pub(crate) async fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     let mut stop = StopSignal::listen()?;
+    let (start, tallies, is_text) = (Instant::now(), Tallies::default(), args.output == Output::Text);
     tokio::select! {
-        ended = watch(args) => ended,
-        () = stop.received() => Ok(ExitCode::SUCCESS),
+        ended = watch(args, tallies.clone()) => ended,
+        () = stop.received() => {
+            if is_text {
+                console::report(tallies.summary(start.elapsed()));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
-async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
+async fn watch(mut args: WatchArgs, tallies: Tallies) -> Result<ExitCode, Failure> {
     if args.embedded && args.resources.is_empty() {
         let all = |resource: &str| ResourceArg { resource: resource.to_owned(), object: None };
         args.resources = ["deployments", "pods"].map(all).to_vec();
@@ -72,17 +94,14 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     let catalog = discovery::catalog(&connection, patience).await?;
     let RequestedResources { found, missing } = requested_resources(&args, &catalog)?;
 
-    let style = match args.output {
-        Output::Json => Style::Json { full: args.full },
-        Output::Text => Style::Text {
-            // `NO_COLOR` disables colours by convention, regardless of its value.
-            color: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
-            clock: clock.clone(),
-        },
+    let format = match args.output {
+        Output::Json => Format::Json { full: args.full },
+        Output::Text => Format::Text { color: has_color(), width: Width::of_stdout(), clock: clock.clone() },
     };
+    let style = Style { format, content: Content { noise: args.verbose, secrets: args.show_secrets } };
     let (printer, ended) = Printer::start(args.until);
     let mut watching =
-        WatchSession { factory: InformerFactory::new(&connection), style, clock, printer, known: Vec::new() };
+        WatchSession { factory: InformerFactory::new(&connection), style, clock, printer, tallies, known: Vec::new() };
     for (wanted, resource) in found {
         watching.begin(&args, &connection, &wanted, resource).await?;
     }
@@ -178,6 +197,7 @@ struct WatchSession {
     style: Style,
     clock: Clock,
     printer: Printer,
+    tallies: Tallies,
     /// Resources that are watched already, so that repeated arguments have no effect.
     known: Vec<(ServedResource, Option<String>)>,
 }
@@ -199,24 +219,33 @@ impl WatchSession {
         let scope = scope(args, resource, object.as_deref(), connection);
         discovery::check_selectors(connection, resource, &scope).await?;
         let (name, api_resource) = (resource.to_string(), resource.api_resource.clone());
-        self.follow(Subject { name, api_resource, scope })?;
+        let columns = discovery::printer_columns(connection, resource).await;
+        self.follow(Subject { columns, ..Subject::new(name, api_resource, scope) })?;
         self.known.push(place);
         Ok(())
     }
 
     /// Prints every change of `subject`, and every doubt about it.
     fn follow(&self, subject: Subject) -> Result<(), Failure> {
-        let begun = self.factory.informer_with::<DynamicObject>(&subject.api_resource, subject.scope.clone());
-        let informer = begun.map_err(Failure::usage)?;
-        let (subject, style) = (Arc::new(subject), self.style.clone());
-        let lines = EventPrinter { subject: subject.clone(), style: style.clone(), printer: self.printer.clone() };
+        let informer = self.factory.builder_with::<CachedObject>(&subject.api_resource, subject.scope.clone());
+        // The managers of a change are known from these fields alone. Packed, they cost little.
+        let informer = informer.keep_managed_fields().protobuf(false).packed(true);
+        let informer = informer.start().map_err(Failure::usage)?;
+        let (tally, subject, style) = (self.tallies.add(subject.name.clone()), Arc::new(subject), self.style.clone());
+        let lines = EventPrinter {
+            subject: subject.clone(),
+            style: style.clone(),
+            printer: self.printer.clone(),
+            tally: tally.clone(),
+            deletions: Mutex::default(),
+        };
         let registration = informer.handler().deliver_each(MAX_PENDING_EVENTS).add_handler(lines);
-        let registration = Arc::new(registration.map_err(Failure::run)?);
-        let (followed, events, clock) = (subject.clone(), registration.clone(), self.clock.clone());
-        doubts::follow(followed, informer.clone(), events, style.clone(), clock, self.printer.clone());
+        let events = Arc::new(registration.map_err(Failure::run)?);
+        let followed = Followed { subject: subject.clone(), informer: informer.clone(), events: events.clone(), tally };
+        doubts::follow(followed, style.clone(), self.clock.clone(), self.printer.clone());
         let (lines, shown) = (self.printer.clone(), informer.clone());
         tokio::spawn(async move {
-            registration.until_synced().await;
+            events.until_synced().await;
             let snapshot = shown.snapshot();
             let synced = style.synced(&subject, snapshot.version(), snapshot.len());
             // Printed after the initial objects: the handler calls for all of them have returned.
@@ -233,13 +262,36 @@ struct EventPrinter {
     subject: Arc<Subject>,
     style: Style,
     printer: Printer,
+    tally: Arc<Tally>,
+    deletions: Mutex<Deletions>,
 }
 
-impl Handler<DynamicObject> for EventPrinter {
-    fn handle(&self, event: Event<DynamicObject>, call: Call) {
+impl EventPrinter {
+    /// Returns the description of a new object that replaces one of the same name.
+    fn replacement(&self, event: &Event<CachedObject>) -> Option<String> {
+        let (key, now) = (event.object().key(), Instant::now());
+        match event {
+            Event::Deleted { reason, .. } => self.deletions.lock().deleted(key, *reason, now),
+            Event::Added { initial: false, .. } => return self.deletions.lock().replacement(key, now),
+            _ => {}
+        }
+        None
+    }
+}
+
+impl Handler<CachedObject> for EventPrinter {
+    fn handle(&self, event: Event<CachedObject>, call: Call) {
         if let Some(missed) = self.style.missed(&self.subject, call) {
             console::report(missed);
         }
-        self.printer.print(self.style.event(&self.subject, &event, call));
+        let replacement = self.replacement(&event);
+        let line = self.style.event(&self.subject, &self.subject.event(&event, call), replacement.as_deref());
+        // The initial objects are no changes.
+        if !matches!(event, Event::Added { initial: true, .. }) {
+            self.tally.count(line.counted);
+        }
+        if let Some(text) = line.text {
+            self.printer.print(text);
+        }
     }
 }

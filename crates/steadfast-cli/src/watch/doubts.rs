@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::core::DynamicObject;
 use parking_lot::Mutex;
 use steadfast::{Diagnostic, Freshness, Informer, Registration};
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::mpsc::{Receiver, channel};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::line::{Style, Subject, Transition};
+use super::json_line::Transition;
+use super::line::Style;
 use super::printer::Printer;
+use super::tally::{Counts, Tally};
+use super::watched::{CachedObject, Subject};
 use crate::clock::Clock;
 use crate::console;
 
@@ -25,38 +27,40 @@ const MAX_PENDING_TRANSITIONS: usize = 64;
 /// Interval between checks whether the handler has processed the events that were pending when the cache became fresh.
 const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Reports every doubt about `informer` until it stops; `events` is the registration of the handler that prints its events.
-pub(crate) fn follow(
-    subject: Arc<Subject>,
-    informer: Informer<DynamicObject>,
-    events: Arc<Registration<DynamicObject>>,
-    style: Style,
-    clock: Clock,
-    printer: Printer,
-) {
+/// An informer, and what its doubts concern.
+pub(super) struct Followed {
+    pub(super) subject: Arc<Subject>,
+    pub(super) informer: Informer<CachedObject>,
+    /// Registration of the handler that prints the events.
+    pub(super) events: Arc<Registration<CachedObject>>,
+    /// Numbers of the handler's events.
+    pub(super) tally: Arc<Tally>,
+}
+
+/// Reports every doubt about an informer until it stops.
+pub(super) fn follow(followed: Followed, style: Style, clock: Clock, printer: Printer) {
+    let Followed { subject, informer, events, tally } = followed;
     let doubts = Arc::new(Mutex::new(DoubtTracker::default()));
-    let (transitions, waiting) = channel(MAX_PENDING_TRANSITIONS);
-    tokio::spawn(print(waiting, subject.clone(), events, style, printer));
-    let reporter = DoubtReporter { subject, clock, transitions };
-    let (noted, reporting) = (doubts.clone(), reporter.clone());
+    let (reports, waiting) = channel(MAX_PENDING_TRANSITIONS);
+    let output = DoubtOutput { subject, clock, style, printer, events, tally };
+    tokio::spawn(output.print(waiting));
+    let (noted, reporting) = (doubts.clone(), reports.clone());
     informer.on_diagnostic(move |note| {
         // The diagnostic itself is reported, because the cache may be fresh again before the next periodic check.
         if let Diagnostic::NewEpoch { .. } = note {
-            let told = noted.lock().replaced_history(note, Instant::now());
-            reporting.report(&told);
+            let report = noted.lock().replaced_history(note, Instant::now());
             // The channel is full only if output is blocked; the next check reports the state at that time.
-            let _ = reporting.transitions.try_send(told.transition);
+            let _ = reporting.try_send(report);
         }
     });
     tokio::spawn(async move {
         let mut changed = informer.changed();
         loop {
             let freshness = informer.freshness();
-            let told = doubts.lock().check(&freshness, Instant::now());
-            if let Some(told) = told {
-                reporter.report(&told);
+            let report = doubts.lock().check(&freshness, Instant::now());
+            if let Some(report) = report {
                 // Fails only if the program is about to end.
-                let _ = reporter.transitions.send(told.transition).await;
+                let _ = reports.send(report).await;
             }
             if matches!(freshness, Freshness::Stopped(_))
                 || matches!(timeout(CHECK_INTERVAL, changed.changed()).await, Ok(Err(_)))
@@ -67,44 +71,44 @@ pub(crate) fn follow(
     });
 }
 
-/// Destinations of doubt reports.
-#[derive(Clone)]
-struct DoubtReporter {
+/// Destinations of the reports about one informer.
+struct DoubtOutput {
     subject: Arc<Subject>,
     clock: Clock,
-    transitions: Sender<Transition>,
-}
-
-impl DoubtReporter {
-    fn report(&self, told: &DoubtReport) {
-        let (clock, resource) = (self.clock.of_day(Timestamp::now()), &self.subject.name);
-        console::report(format_args!("{clock} ! {resource}: {}", told.line));
-    }
-}
-
-/// Prints the transitions in order, among the events.
-async fn print(
-    mut transitions: Receiver<Transition>,
-    subject: Arc<Subject>,
-    events: Arc<Registration<DynamicObject>>,
     style: Style,
     printer: Printer,
-) {
-    while let Some(transition) = transitions.recv().await {
-        let Some(line) = style.freshness(&subject, &transition) else { continue };
-        if transition.why.is_none() {
-            until_delivered(&events).await;
-        }
-        let printer = printer.clone();
-        // Printing blocks while the reader is slow.
-        if tokio::task::spawn_blocking(move || printer.print_aside(line)).await.is_err() {
-            return;
+    events: Arc<Registration<CachedObject>>,
+    tally: Arc<Tally>,
+}
+
+impl DoubtOutput {
+    /// Prints the reports in order, among the events.
+    async fn print(self, mut reports: Receiver<DoubtReport>) {
+        // Numbers at the start of the doubt. A broken stream delivers no event before the first report.
+        let mut before: Option<Counts> = None;
+        while let Some(DoubtReport { line, transition }) = reports.recv().await {
+            let mut missed = None;
+            if transition.why.is_none() {
+                until_delivered(&self.events).await;
+                missed = before.take().map(|before| self.tally.counts().since(before));
+            } else {
+                before.get_or_insert_with(|| self.tally.counts());
+            }
+            let during = missed.map_or(String::new(), |missed| format!("; while disconnected: {missed}"));
+            let (clock, resource) = (self.clock.of_day(Timestamp::now()), &self.subject.name);
+            console::report(format_args!("{clock} ! {resource}: {line}{during}"));
+            let Some(line) = self.style.freshness(&self.subject, &transition, missed) else { continue };
+            let printer = self.printer.clone();
+            // Printing blocks while the reader is slow.
+            if tokio::task::spawn_blocking(move || printer.print_aside(line)).await.is_err() {
+                return;
+            }
         }
     }
 }
 
 /// Waits until the handler has returned from all events that are pending now: later lines are newer than the doubt.
-async fn until_delivered(events: &Registration<DynamicObject>) {
+async fn until_delivered(events: &Registration<CachedObject>) {
     let begun = events.stats();
     // A pending entry may represent a deletion and an addition, which are two calls of the handler.
     let enough = begun.returned + begun.skipped + 2 * begun.entries as u64;

@@ -1,19 +1,35 @@
-//! Formats of one event, or one change of freshness, as a line of text or JSON.
+//! Format of one event, or one change of freshness, as a line of text or JSON.
 
 use jiff::Timestamp;
-use kube::core::{ApiResource, DynamicObject, TypeMeta};
-use serde::Serialize;
-use steadfast::{Call, Certainty, DeleteReason, Event, ResourceVersion, Scope};
+use steadfast::{Call, ResourceVersion};
 
-use crate::clock::{Clock, precise};
+use super::json_line::{self, Transition};
+use super::tally::{Counted, Counts};
+use super::terminal::Width;
+use super::text_line::{GREEN, RED, TextLine, YELLOW};
+use super::watched::{DecodedEvent, Subject};
+use crate::changes::describe::{Content, describe};
+use crate::changes::manager;
+use crate::changes::state::state;
+use crate::clock::Clock;
 
 /// Format of lines.
 #[derive(Clone, Debug)]
-pub(crate) enum Style {
+pub(super) struct Style {
+    pub(super) format: Format,
+    /// Includes noise, or the values of Secrets.
+    pub(super) content: Content,
+}
+
+/// Text or JSON.
+#[derive(Clone, Debug)]
+pub(super) enum Format {
     /// Text for people.
     Text {
         /// Enables colours.
         color: bool,
+        /// Maximum width of a line.
+        width: Width,
         /// Time zone of the times.
         clock: Clock,
     },
@@ -24,76 +40,42 @@ pub(crate) enum Style {
     },
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct JsonLine<'a> {
-    time: String,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    resource: &'a str,
-    namespace: Option<&'a str>,
-    name: Option<&'a str>,
-    uid: Option<&'a str>,
-    resource_version: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    changes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    missed: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    certainty: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    object: Option<DynamicObject>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct FreshnessLine<'a> {
-    time: String,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    resource: &'a str,
-    namespace: Option<&'a str>,
-    state: &'a str,
-    why: Option<&'a str>,
-    doubt_seconds: f64,
-}
-
-/// The watched resource and its name in the output lines.
-#[derive(Clone, Debug)]
-pub(crate) struct Subject {
-    /// The resource with its group: `deployments.apps`.
-    pub(crate) name: String,
-    pub(crate) api_resource: ApiResource,
-    pub(crate) scope: Scope,
-}
-
-/// Change of a cache's freshness.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Transition {
-    /// The new state.
-    pub(crate) state: &'static str,
-    /// Reason of the doubt; `None` if the cache is fresh again.
-    pub(crate) why: Option<String>,
-    /// Duration of the doubt until now or until its end, in seconds.
-    pub(crate) doubt_seconds: f64,
+/// Line of one event.
+#[derive(Debug)]
+pub(super) struct EventLine {
+    /// The line; `None` if only noise changed.
+    pub(super) text: Option<String>,
+    pub(super) counted: Counted,
 }
 
 impl Style {
-    /// Formats `event`, delivered by `call`, with the current time.
-    pub(crate) fn event(&self, subject: &Subject, event: &Event<DynamicObject>, call: Call) -> String {
+    /// Formats `event` with the current time. `replacement` describes a new object that replaces
+    /// an object of the same name.
+    pub(super) fn event(&self, subject: &Subject, event: &DecodedEvent<'_>, replacement: Option<&str>) -> EventLine {
         let now = Timestamp::now();
-        match self {
-            Self::Json { full } => json(now, *full, subject, event, call),
-            Self::Text { color, clock } => text(&clock.of_day(now), *color, &subject.name, event, call.changes),
+        let counted = match (event.name, &event.old) {
+            ("Added", _) => Counted::Added,
+            ("Deleted", _) => Counted::Deleted,
+            _ => Counted::Changed,
+        };
+        match &self.format {
+            Format::Json { full } => {
+                let text = json_line::event(now, subject, event, *full, self.content);
+                EventLine { text: Some(text), counted }
+            }
+            Format::Text { color, width, clock } => {
+                match text(&clock.of_day(now), subject, event, replacement, self.content) {
+                    Some(line) => EventLine { text: Some(line.render(*color, width.columns())), counted },
+                    None => EventLine { text: None, counted: Counted::Hidden },
+                }
+            }
         }
     }
 
     /// Returns a warning for standard error if events before this one were merged because output was too slow.
-    pub(crate) fn missed(&self, subject: &Subject, call: Call) -> Option<String> {
-        match self {
-            Self::Text { clock, .. } if call.missed > 0 => {
+    pub(super) fn missed(&self, subject: &Subject, call: Call) -> Option<String> {
+        match &self.format {
+            Format::Text { clock, .. } if call.missed > 0 => {
                 let (clock, resource, missed) = (clock.of_day(Timestamp::now()), &subject.name, call.missed);
                 Some(format!(
                     "{clock} ! {resource}: {missed} events merged: they came faster than they could be written"
@@ -104,152 +86,134 @@ impl Style {
     }
 
     /// Formats the line after the initial objects.
-    pub(crate) fn synced(&self, subject: &Subject, version: Option<&ResourceVersion>, objects: usize) -> String {
+    pub(super) fn synced(&self, subject: &Subject, version: Option<&ResourceVersion>, objects: usize) -> String {
         let now = Timestamp::now();
-        match self {
-            Self::Json { .. } => encoded(&JsonLine {
-                time: precise(now),
-                kind: "Synced",
-                resource: &subject.name,
-                namespace: subject.scope.in_namespace(),
-                name: None,
-                uid: None,
-                resource_version: version.map(ResourceVersion::as_str),
-                changes: None,
-                missed: None,
-                certainty: None,
-                reason: None,
-                object: None,
-            }),
-            Self::Text { clock, .. } => {
+        match &self.format {
+            Format::Json { .. } => json_line::synced(now, subject, version),
+            Format::Text { clock, .. } => {
                 let at = version.map(|version| format!(" at {version}")).unwrap_or_default();
-                let (clock, Subject { name, scope, .. }) = (clock.of_day(now), subject);
-                format!("{clock} = {name} synced{at}: {objects} in {scope}")
+                format!("{} = {} synced{at}: {objects} in {}", clock.of_day(now), subject.name, subject.scope)
             }
         }
     }
 
-    /// Formats a change of freshness as a line among the events. Returns `None` for text, since people read standard
-    /// error.
-    pub(crate) fn freshness(&self, subject: &Subject, became: &Transition) -> Option<String> {
-        match self {
-            Self::Text { .. } => None,
-            Self::Json { .. } => Some(encoded(&FreshnessLine {
-                time: precise(Timestamp::now()),
-                kind: "Freshness",
-                resource: &subject.name,
-                namespace: subject.scope.in_namespace(),
-                state: became.state,
-                why: became.why.as_deref(),
-                // Whole milliseconds, without the digits of binary fractions.
-                doubt_seconds: (became.doubt_seconds * 1000.0).round() / 1000.0,
-            })),
+    /// Formats a change of freshness as a line among the events; at its end with the numbers of changes since its
+    /// start. Returns `None` for text, since people read standard error.
+    pub(super) fn freshness(&self, subject: &Subject, became: &Transition, missed: Option<Counts>) -> Option<String> {
+        match self.format {
+            Format::Text { .. } => None,
+            Format::Json { .. } => Some(json_line::freshness(Timestamp::now(), subject, became, missed)),
         }
     }
 }
 
-fn json(now: Timestamp, full: bool, subject: &Subject, event: &Event<DynamicObject>, call: Call) -> String {
-    let object = event.object();
-    let own = object.metadata.resource_version.as_deref();
-    let (version, certainty, reason) = match event {
-        Event::Deleted { version, certainty, reason, .. } => (
-            // An inferred deletion has no version of its own.
-            version.as_ref().map(ResourceVersion::as_str),
-            Some(certainty_name(*certainty)),
-            Some(reason_name(*reason)),
-        ),
-        _ => (own, None, None),
+/// Returns the line of an event, or `None` if only noise changed.
+fn text(
+    clock: &str,
+    subject: &Subject,
+    event: &DecodedEvent<'_>,
+    replacement: Option<&str>,
+    content: Content,
+) -> Option<TextLine> {
+    let (symbol, color) = match event.name {
+        "Added" => ('+', GREEN),
+        "Deleted" => ('-', RED),
+        _ => ('~', YELLOW),
     };
-    encoded(&JsonLine {
-        time: precise(now),
-        kind: event.name(),
-        resource: &subject.name,
-        namespace: object.metadata.namespace.as_deref(),
-        name: object.metadata.name.as_deref(),
-        uid: object.metadata.uid.as_deref(),
-        resource_version: version,
-        changes: Some(call.changes),
-        missed: (call.missed > 0).then_some(call.missed),
-        certainty,
-        reason,
-        object: full.then(|| typed(object, &subject.api_resource)),
-    })
-}
-
-/// Returns the object with its type. Items of a list lack the type.
-fn typed(object: &DynamicObject, api_resource: &ApiResource) -> DynamicObject {
-    let mut object = object.clone();
-    let own = || TypeMeta { api_version: api_resource.api_version.clone(), kind: api_resource.kind.clone() };
-    object.types.get_or_insert_with(own);
-    object
-}
-
-fn encoded(line: &impl Serialize) -> String {
-    // Cannot fail: the objects were parsed from JSON.
-    serde_json::to_string(line).unwrap_or_default()
-}
-
-fn text(clock: &str, color: bool, resource: &str, event: &Event<DynamicObject>, changes: u64) -> String {
-    let object = event.object();
-    let name = object.metadata.name.as_deref().unwrap_or_default();
-    let place = match &object.metadata.namespace {
+    let name = event.metadata("name").unwrap_or_default();
+    let place = match event.metadata("namespace") {
         Some(namespace) => format!("{namespace}/{name}"),
         None => name.to_owned(),
     };
-    let (symbol, paint, known) = match event {
-        Event::Added { .. } => ('+', "32", None),
-        Event::Updated { .. } | Event::Resynced { .. } => ('~', "33", None),
-        Event::Deleted { certainty, reason, .. } => ('-', "31", Some(format!("{certainty}: {reason}"))),
-    };
+    let mut line = TextLine::default();
+    line.add(None, clock);
+    line.add(Some(color), &format!("{symbol} {} {place}", subject.name));
     // Merged changes are marked, so that the reader does not take them for one change.
-    let merged = (changes > 1).then(|| format!("{changes} changes"));
-    let more: Vec<String> = known.into_iter().chain(merged).collect();
-    let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join("; ")) };
-    let line = format!("{symbol} {resource} {place}{more}");
-    if color { format!("{clock} \x1b[{paint}m{line}\x1b[0m") } else { format!("{clock} {line}") }
+    let merged = (event.call.changes > 1).then(|| format!("{} changes", event.call.changes));
+    if let Some(old) = &event.old {
+        let description = describe(&subject.kind, &subject.columns, old, &event.object, content);
+        if description.phrases.is_empty() {
+            return None;
+        }
+        line.add_phrases(&description.phrases);
+        line.add(None, &merged.map_or(String::new(), |merged| format!("({merged})")));
+        line.add_dim(&by(&description.managers));
+        return Some(line);
+    }
+    line.add(None, &state(&subject.kind, &subject.columns, &event.object));
+    if let Some(deletion) = event.deletion {
+        let known = format!("{}: {}", deletion.certainty, deletion.reason);
+        let more: Vec<String> = [Some(known), merged].into_iter().flatten().collect();
+        line.add(None, &format!("({})", more.join("; ")));
+    } else {
+        let more: Vec<String> = [replacement.map(str::to_owned), merged].into_iter().flatten().collect();
+        line.add(None, &if more.is_empty() { String::new() } else { format!("({})", more.join("; ")) });
+        line.add_dim(&by(&manager::latest(&event.object).map(str::to_owned).into_iter().collect::<Vec<_>>()));
+    }
+    Some(line)
 }
 
-fn certainty_name(certainty: Certainty) -> &'static str {
-    match certainty {
-        Certainty::Observed => "Observed",
-        Certainty::Inferred => "Inferred",
-    }
-}
-
-fn reason_name(reason: DeleteReason) -> &'static str {
-    match reason {
-        DeleteReason::Deleted => "Deleted",
-        DeleteReason::Replaced => "Replaced",
-        DeleteReason::DeletedOrLeft => "DeletedOrLeft",
-        DeleteReason::Left => "Left",
-    }
+fn by(managers: &[String]) -> String {
+    if managers.is_empty() { String::new() } else { format!("by {}", managers.join(" and ")) }
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::core::ApiResource;
     use serde_json::{Value, json};
-    use steadfast::Object;
+    use steadfast::{Certainty, DeleteReason, Scope};
 
     use super::*;
+    use crate::watch::watched::Deletion;
+
+    fn subject(kind: &str) -> Subject {
+        let gvk = kube::core::GroupVersionKind::gvk("", "v1", kind);
+        let plural = format!("{}s", kind.to_lowercase());
+        let api_resource = ApiResource::from_gvk_with_plural(&gvk, &plural);
+        Subject::new(plural, api_resource, Scope::namespace("shop"))
+    }
 
     fn pods() -> Subject {
-        let api_resource = ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
-        Subject { name: "pods".to_owned(), api_resource, scope: Scope::namespace("shop") }
+        subject("Pod")
     }
 
-    fn pod() -> Object<DynamicObject> {
+    fn pod(phase: &str) -> Value {
         let metadata = json!({"namespace": "shop", "name": "web-0", "uid": "u-1", "resourceVersion": "12"});
-        let pod = json!({"metadata": metadata, "spec": {"nodeName": "n"}});
-        serde_json::from_value::<DynamicObject>(pod).expect("it is an object").into()
+        json!({"kind": "Pod", "metadata": metadata, "spec": {"nodeName": "n"}, "status": {"phase": phase}})
     }
 
-    fn deleted(certainty: Certainty, version: Option<&str>) -> Event<DynamicObject> {
-        let reason = DeleteReason::Replaced;
-        Event::Deleted { last: pod(), version: version.map(ResourceVersion::from), certainty, reason }
+    fn added() -> DecodedEvent<'static> {
+        DecodedEvent { name: "Added", old: None, object: pod("Running"), deletion: None, call: call(1) }
     }
 
-    fn as_json(full: bool, told: &Event<DynamicObject>) -> Value {
-        serde_json::from_str(&Style::Json { full }.event(&pods(), told, call(1))).expect("it is JSON")
+    fn deleted(certainty: Certainty, version: Option<&ResourceVersion>) -> DecodedEvent<'_> {
+        let deletion = Deletion { version, certainty, reason: DeleteReason::Replaced };
+        DecodedEvent { name: "Deleted", deletion: Some(deletion), ..added() }
+    }
+
+    fn update(old: Value, object: Value) -> DecodedEvent<'static> {
+        DecodedEvent { name: "Updated", old: Some(old), object, ..added() }
+    }
+
+    fn updated() -> DecodedEvent<'static> {
+        update(pod("Pending"), pod("Running"))
+    }
+
+    fn json(full: bool) -> Style {
+        Style { format: Format::Json { full }, content: Content::default() }
+    }
+
+    fn plain() -> Style {
+        let format = Format::Text { color: false, width: Width::Unlimited, clock: Clock::choose(true) };
+        Style { format, content: Content::default() }
+    }
+
+    fn line(style: &Style, event: &DecodedEvent<'_>) -> String {
+        style.event(&pods(), event, None).text.expect("a line")
+    }
+
+    fn as_json(full: bool, event: &DecodedEvent<'_>) -> Value {
+        serde_json::from_str(&line(&json(full), event)).expect("it is JSON")
     }
 
     /// Creates a call for `changes` changes.
@@ -259,24 +223,30 @@ mod tests {
         call
     }
 
-    fn plain() -> Style {
-        Style::Text { color: false, clock: Clock::choose(true) }
+    fn keys(line: &Value) -> Vec<&str> {
+        line.as_object().expect("an object").keys().map(String::as_str).collect()
     }
 
     #[test]
     fn json_line_has_documented_fields_only() {
-        let line = as_json(false, &Event::Added { object: pod(), initial: true });
-        let keys: Vec<&String> = line.as_object().expect("an object").keys().collect();
-        assert_eq!(keys, ["changes", "name", "namespace", "resource", "resourceVersion", "time", "type", "uid"]);
+        let added_line = as_json(false, &added());
+        let common = ["changeCount", "name", "namespace", "resource", "resourceVersion", "time", "type", "uid"];
+        assert_eq!(keys(&added_line), common);
         assert_eq!(
-            (&line["type"], &line["uid"], &line["resourceVersion"], &line["changes"]),
+            (&added_line["type"], &added_line["uid"], &added_line["resourceVersion"], &added_line["changeCount"]),
             (&json!("Added"), &json!("u-1"), &json!("12"), &json!(1))
         );
+        let updated = as_json(false, &updated());
+        let mut expected = [&common[..], &["changes", "hidden"]].concat();
+        expected.sort_unstable();
+        assert_eq!(keys(&updated), expected);
+        assert_eq!(updated["changes"], json!([{"path": "status.phase", "old": "Pending", "new": "Running"}]));
+        assert_eq!(updated["hidden"], 0);
     }
 
     #[test]
     fn deletion_line_has_certainty_and_reason() {
-        let line = as_json(false, &deleted(Certainty::Observed, Some("15")));
+        let line = as_json(false, &deleted(Certainty::Observed, Some(&"15".into())));
         assert_eq!((&line["certainty"], &line["reason"]), (&json!("Observed"), &json!("Replaced")));
         assert_eq!(line["resourceVersion"], "15");
         assert_eq!(as_json(false, &deleted(Certainty::Inferred, None))["resourceVersion"], Value::Null);
@@ -284,54 +254,93 @@ mod tests {
 
     #[test]
     fn full_object_has_its_type() {
-        let line = as_json(true, &Event::Added { object: pod(), initial: false });
+        let line = as_json(true, &added());
         assert_eq!(line["object"]["kind"], "Pod");
         assert_eq!(line["object"]["spec"]["nodeName"], "n");
     }
 
     #[test]
-    fn text_line_has_symbol_name_and_certainty() {
-        let line = plain().event(&pods(), &deleted(Certainty::Inferred, None), call(1));
-        assert!(line.ends_with("Z - pods shop/web-0 (inferred: replaced)"), "{line}");
+    fn text_line_describes_event() {
+        let style = plain();
+        let update = line(&style, &updated());
+        assert!(update.ends_with("Z ~ pods shop/web-0 phase Pending→Running on n"), "{update}");
+        let deletion = line(&style, &deleted(Certainty::Inferred, None));
+        assert!(deletion.ends_with("Z - pods shop/web-0 Running on n (inferred: replaced)"), "{deletion}");
+        let added = style.event(&pods(), &added(), Some("recreated")).text.expect("a line");
+        assert!(added.ends_with("Z + pods shop/web-0 Running on n (recreated)"), "{added}");
+    }
+
+    #[test]
+    fn noise_has_no_text_line() {
+        let object = |version: &str| json!({"metadata": {"name": "web-0", "uid": "u", "resourceVersion": version}});
+        let event = update(object("1"), object("2"));
+        let hidden = plain().event(&pods(), &event, None);
+        assert_eq!((hidden.text, hidden.counted), (None, Counted::Hidden));
+        let verbose = Style { content: Content { noise: true, ..Content::default() }, ..plain() };
+        assert!(line(&verbose, &event).ends_with("~ pods web-0 metadata.resourceVersion 1→2"));
+        let line = as_json(false, &event);
+        assert_eq!((&line["changes"], &line["hidden"]), (&json!([]), &json!(1)));
     }
 
     #[test]
     fn merged_changes_are_marked() {
-        let updated = Event::Updated { old: pod(), new: pod() };
-        assert!(plain().event(&pods(), &updated, call(1)).ends_with(" ~ pods shop/web-0"));
-        assert!(plain().event(&pods(), &updated, call(3)).ends_with(" ~ pods shop/web-0 (3 changes)"));
-        let line = plain().event(&pods(), &deleted(Certainty::Observed, Some("15")), call(2));
-        assert!(line.ends_with(" - pods shop/web-0 (observed: replaced; 2 changes)"), "{line}");
-        let json: Value =
-            serde_json::from_str(&Style::Json { full: false }.event(&pods(), &updated, call(3))).expect("JSON");
-        assert_eq!((&json["changes"], json.get("missed")), (&json!(3), None));
+        assert!(
+            line(&plain(), &DecodedEvent { call: call(3), ..updated() })
+                .ends_with(" phase Pending→Running on n (3 changes)")
+        );
+        let deletion = line(&plain(), &DecodedEvent { call: call(2), ..deleted(Certainty::Observed, None) });
+        assert!(deletion.ends_with("(observed: replaced; 2 changes)"), "{deletion}");
+        let json = as_json(false, &DecodedEvent { call: call(3), ..updated() });
+        assert_eq!((&json["changeCount"], json.get("missed")), (&json!(3), None));
     }
 
     #[test]
     fn merged_events_are_reported_and_counted() {
-        let (added, mut call) = (Event::Added { object: pod(), initial: false }, call(1));
+        let mut call = call(1);
         assert_eq!(plain().missed(&pods(), call), None);
         call.missed = 4;
         let aside = plain().missed(&pods(), call).expect("a warning");
         assert!(aside.ends_with("Z ! pods: 4 events merged: they came faster than they could be written"), "{aside}");
-        assert_eq!(Style::Json { full: false }.missed(&pods(), call), None);
-        let json: Value =
-            serde_json::from_str(&Style::Json { full: false }.event(&pods(), &added, call)).expect("JSON");
-        assert_eq!((&json["changes"], &json["missed"]), (&json!(1), &json!(4)));
+        assert_eq!(json(false).missed(&pods(), call), None);
+        let json = as_json(false, &DecodedEvent { call, ..added() });
+        assert_eq!((&json["changeCount"], &json["missed"]), (&json!(1), &json!(4)));
+    }
+
+    #[test]
+    fn secret_values_are_hidden_in_every_format() {
+        let subject = subject("Secret");
+        let secret = |value: &str| {
+            let applied = json!({"data": {"password": value}}).to_string();
+            let annotations = json!({"kubectl.kubernetes.io/last-applied-configuration": applied});
+            let metadata = json!({"namespace": "shop", "name": "db", "uid": "u", "annotations": annotations});
+            json!({"metadata": metadata, "data": {"password": value}})
+        };
+        let event = update(secret("cGxhbnRlZDE="), secret("cGxhbnRlZDI="));
+        for style in [plain(), json(true), json(false)] {
+            let line = style.event(&subject, &event, None).text.expect("a line");
+            assert!(line.contains("data.password") && !line.contains("cGxhbnRlZD"), "{line}");
+            let shown = Style { content: Content { secrets: true, ..Content::default() }, ..style };
+            let line = shown.event(&subject, &event, None).text.expect("a line");
+            assert!(line.contains("cGxhbnRlZDI="), "{line}");
+        }
     }
 
     #[test]
     fn freshness_line_is_json_only() {
         let stale = Transition { state: "Stale", why: Some("reset".to_owned()), doubt_seconds: 1.23456 };
-        assert_eq!(plain().freshness(&pods(), &stale), None);
-        let line = Style::Json { full: false }.freshness(&pods(), &stale).expect("a line");
+        assert_eq!(plain().freshness(&pods(), &stale, None), None);
+        let line = json(false).freshness(&pods(), &stale, None).expect("a line");
         let line: Value = serde_json::from_str(&line).expect("it is JSON");
-        let keys: Vec<&String> = line.as_object().expect("an object").keys().collect();
-        assert_eq!(keys, ["doubtSeconds", "namespace", "resource", "state", "time", "type", "why"]);
+        assert_eq!(keys(&line), ["doubtSeconds", "namespace", "resource", "state", "time", "type", "why"]);
         assert_eq!(
             (&line["type"], &line["state"], &line["why"]),
             (&json!("Freshness"), &json!("Stale"), &json!("reset"))
         );
         assert_eq!((&line["namespace"], &line["doubtSeconds"]), (&json!("shop"), &json!(1.235)));
+        let fresh = Transition { state: "Fresh", why: None, doubt_seconds: 2.0 };
+        let missed = Counts { added: 3, deleted: 1, changed: 12, hidden: 2 };
+        let line = json(false).freshness(&pods(), &fresh, Some(missed)).expect("a line");
+        let line: Value = serde_json::from_str(&line).expect("it is JSON");
+        assert_eq!(line["whileDisconnected"], json!({"added": 3, "deleted": 1, "changed": 12}));
     }
 }

@@ -59,3 +59,5 @@ mod traffic;
 #[path = "../../../steadfast-targets/tests/mirrors/registry/tree.rs"]
 mod tree;
 mod watch;
+#[cfg(unix)]
+mod watch_changes;

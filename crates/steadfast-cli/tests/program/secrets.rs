@@ -47,8 +47,11 @@ async fn no_secret_is_printed_or_logged() {
     );
     assert_eq!(leaks(&error_output), Vec::<&str>::new(), "{error_output}");
 
-    // Checks the search for leaks: with `--full`, the program prints the planted secret.
     let (_, error_output) = run_watch(&kubeconfig, &["-o", "json", "--until", "2", "--full"]);
+    assert_eq!(leaks(&error_output), Vec::<&str>::new(), "{error_output}");
+
+    // Checks the search for leaks: with `--show-secrets`, the program prints the planted secret.
+    let (_, error_output) = run_watch(&kubeconfig, &["-o", "json", "--until", "2", "--full", "--show-secrets"]);
     assert_eq!(leaks(&error_output), [PLANTED[2]], "{error_output}");
 
     let stale = temp_file("secrets-stale.kubeconfig", &server.kubeconfig().replace(PLANTED[0], PLANTED[3]));

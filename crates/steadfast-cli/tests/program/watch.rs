@@ -34,7 +34,12 @@ fn until_limits_embedded_fleet_events() {
         assert!(["pods", "deployments.apps"].contains(&text(line, "resource")), "{line}");
         types.insert(kind);
         let keys = line.as_object().expect("an object").len();
-        assert_eq!(keys, if kind == "Deleted" { 10 } else { 7 + usize::from(kind != "Synced") }, "{line}");
+        let expected = match kind {
+            "Synced" => 7,
+            "Added" => 8,
+            _ => 10,
+        };
+        assert_eq!(keys, expected, "{line}");
         if kind == "Synced" {
             assert!(line["uid"].is_null(), "{line}");
             continue;
@@ -96,8 +101,11 @@ fn full_prints_whole_objects() {
 fn text_has_symbol_resource_and_name() {
     let output = steadfast(&["watch", "deploy", "--embedded", "--until", "4"]);
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    for part in ["+ deployments.apps default/web\n", "+ deployments.apps shop/cart\n", "= deployments.apps synced at "]
-    {
+    for part in [
+        "+ deployments.apps default/web ready 3 of 3\n",
+        "+ deployments.apps shop/cart ready ",
+        "= deployments.apps synced at ",
+    ] {
         assert!(printed.contains(part), "{part:?} is missing in {printed}");
     }
 }

@@ -1,0 +1,151 @@
+//! Description of a change in the terms of the object's kind.
+//!
+//! Each module of `describe` knows some kinds. It adds phrases for the fields that it knows, and covers fields that
+//! follow from a phrase. Metadata and conditions are described for all kinds. Other changed fields appear with their
+//! paths.
+
+mod batch;
+mod conditions;
+mod config;
+mod containers;
+mod metadata;
+mod network;
+mod node;
+mod other;
+mod pod;
+mod scaling;
+mod storage;
+mod workload;
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::columns::Column;
+use super::diff::{Change, Detail, diff};
+use super::kind::Kind;
+use super::manager;
+use super::noise::is_noise;
+use super::phrases::{Phrase, Phrases, Tone, transition};
+use super::secrets::Redaction;
+use super::value_text::short;
+
+/// What a description includes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Content {
+    /// Includes noise.
+    pub(crate) noise: bool,
+    /// Includes the values of Secrets.
+    pub(crate) secrets: bool,
+}
+
+/// Description of the change of an object.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Description {
+    /// Phrases; empty if all changes are noise.
+    pub(crate) phrases: Vec<Phrase>,
+    /// Number of changed fields that are noise.
+    pub(crate) noise: usize,
+    /// Field managers that made the change, as far as known.
+    pub(crate) managers: Vec<String>,
+}
+
+/// Changes of an object that are printed, and the number of hidden ones.
+pub(crate) struct Visible<'a> {
+    /// Changes without noise, unless the content includes it.
+    pub(crate) changes: Vec<Change<'a>>,
+    /// Number of changed fields that are noise.
+    pub(crate) noise: usize,
+}
+
+/// Returns the changes from `old` to `new` that `content` includes, without the values of Secrets.
+pub(crate) fn visible<'a>(
+    kind: &Kind,
+    old: &'a Value,
+    new: &'a Value,
+    detail: Detail,
+    content: Content,
+) -> Visible<'a> {
+    let mut changes = diff(old, new, detail);
+    let noise = changes.iter().filter(|change| is_noise(kind, change)).count();
+    if !content.noise && noise > 0 {
+        changes.retain(|change| !is_noise(kind, change));
+    }
+    if let Some(redaction) = Redaction::of(kind, &[old, new]).filter(|_| !content.secrets) {
+        for change in &mut changes {
+            let path = change.path.clone();
+            for value in [&mut change.old, &mut change.new].into_iter().flatten() {
+                *value = Cow::Owned(redaction.value(&path, value).into_owned());
+            }
+        }
+    }
+    Visible { changes, noise }
+}
+
+/// Describes the change of an object from `old` to `new`.
+pub(crate) fn describe(kind: &Kind, columns: &[Column], old: &Value, new: &Value, content: Content) -> Description {
+    let Visible { changes, noise } = visible(kind, old, new, Detail::Leaves, content);
+    let all: Vec<&Change<'_>> = changes.iter().filter(|change| !is_noise(kind, change)).collect();
+    let managers = manager::managers(old, new, &all).into_iter().map(str::to_owned).collect();
+    if changes.is_empty() {
+        return Description { phrases: Vec::new(), noise, managers };
+    }
+    let (old, new) = (redacted(kind, old, content), redacted(kind, new, content));
+    let mut phrases = Phrases::new(&old, &new, &changes);
+    metadata::describe_lifecycle(&mut phrases);
+    describe_kind(kind, &mut phrases);
+    for column in columns {
+        describe_column(column, &mut phrases);
+    }
+    conditions::describe(&mut phrases);
+    metadata::describe(&mut phrases);
+    Description { phrases: phrases.finish(), noise, managers }
+}
+
+fn redacted<'a>(kind: &Kind, object: &'a Value, content: Content) -> Cow<'a, Value> {
+    match Redaction::of(kind, &[object]) {
+        Some(redaction) if !content.secrets => {
+            let mut object = object.clone();
+            redaction.object(&mut object);
+            Cow::Owned(object)
+        }
+        _ => Cow::Borrowed(object),
+    }
+}
+
+fn describe_kind(kind: &Kind, phrases: &mut Phrases<'_>) {
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "Pod") => pod::describe(phrases),
+        ("", "Node") => node::describe(phrases),
+        ("apps", "Deployment") => workload::deployment(phrases),
+        ("apps", "StatefulSet") => workload::stateful_set(phrases),
+        ("apps", "DaemonSet") => workload::daemon_set(phrases),
+        ("apps", "ReplicaSet") | ("", "ReplicationController") => workload::replica_set(phrases),
+        ("batch", "Job") => batch::job(phrases),
+        ("batch", "CronJob") => batch::cron_job(phrases),
+        ("", "Service") => network::service(phrases),
+        ("", "Endpoints") => network::endpoints(phrases),
+        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(phrases),
+        ("networking.k8s.io", "Ingress") => network::ingress(phrases),
+        ("", "PersistentVolumeClaim") => storage::claim(phrases),
+        ("", "PersistentVolume") => storage::volume(phrases),
+        ("storage.k8s.io", "VolumeAttachment") => storage::attachment(phrases),
+        ("", "ConfigMap" | "Secret") => config::data(phrases),
+        ("autoscaling", "HorizontalPodAutoscaler") => scaling::autoscaler(phrases),
+        ("policy", "PodDisruptionBudget") => scaling::disruption_budget(phrases),
+        ("", "ResourceQuota") => scaling::quota(phrases),
+        ("" | "events.k8s.io", "Event") => other::event(phrases),
+        ("coordination.k8s.io", "Lease") => other::lease(phrases),
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => other::binding(phrases),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => other::definition(phrases),
+        _ => other::phase(phrases),
+    }
+}
+
+fn describe_column(column: &Column, phrases: &mut Phrases<'_>) {
+    let (old, new) = (column.value(phrases.old), column.value(phrases.new));
+    if old != new && phrases.take(&column.fields.join("/")).first().is_some() {
+        let text = transition(&column.name, &short(old), &short(new));
+        phrases.say(Tone::Neutral, text);
+    }
+}

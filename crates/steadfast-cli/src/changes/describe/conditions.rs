@@ -1,0 +1,79 @@
+//! Conditions of any kind: `Ready False→True (MinimumReplicasAvailable)`.
+
+use serde_json::Value;
+
+use crate::changes::path::{Path, Segment};
+use crate::changes::phrases::{Phrases, Tone, list, text};
+
+/// Field of the conditions.
+const CONDITIONS: &str = "status/conditions";
+
+/// Conditions that are bad while they are true.
+const BAD_SUFFIXES: [&str; 8] =
+    ["Pressure", "Unavailable", "Failed", "Failure", "Stalled", "Degraded", "FailureTarget", "Suspended"];
+
+/// Describes the changed conditions that no phrase covers yet.
+pub(super) fn describe(phrases: &mut Phrases<'_>) {
+    let taken = phrases.take(CONDITIONS);
+    if taken.is_empty() {
+        return;
+    }
+    // Conditions without unique types are one value; all of them are then compared.
+    let types: Option<Vec<&Value>> = taken.iter().map(|change| type_of(&change.path)).collect();
+    let is_taken = |kind: &str| types.as_ref().is_none_or(|types| types.iter().any(|taken| **taken == *kind));
+    let (old, new) = (list(phrases.old, CONDITIONS), list(phrases.new, CONDITIONS));
+    for condition in new {
+        let kind = text(condition, "type");
+        let before = find(old, kind);
+        if is_taken(kind) && before != Some(condition) {
+            transition(phrases, kind, before, condition);
+        }
+    }
+    for condition in old {
+        let kind = text(condition, "type");
+        if is_taken(kind) && find(new, kind).is_none() {
+            phrases.say(Tone::Neutral, format!("condition {kind} removed"));
+        }
+    }
+}
+
+/// Returns the type of the condition at `path`.
+fn type_of<'a>(path: &Path<'a>) -> Option<&'a Value> {
+    match path.0.get(2)? {
+        Segment::Element(keys) => keys.first().and_then(|(_, value)| *value),
+        _ => None,
+    }
+}
+
+/// Returns the condition of type `kind`.
+pub(super) fn find<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
+    conditions.iter().find(|condition| text(condition, "type") == kind)
+}
+
+fn transition(phrases: &mut Phrases<'_>, kind: &str, before: Option<&Value>, condition: &Value) {
+    // The condition of a certificate request has no status; it exists only if it is true.
+    let status = |condition: &Value| condition.get("status").and_then(Value::as_str).unwrap_or("True").to_owned();
+    let (new, reason) = (status(condition), text(condition, "reason"));
+    let brackets = |reason: &str| if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+    let Some(before) = before else {
+        return phrases.say(tone(kind, &new), format!("{kind} {new}{}", brackets(reason)));
+    };
+    let (old, reason_before) = (status(before), text(before, "reason"));
+    if old != new {
+        phrases.say(tone(kind, &new), format!("{kind} {old}→{new}{}", brackets(reason)));
+    } else if reason != reason_before {
+        let both = [reason_before, reason].map(|reason| if reason.is_empty() { "none" } else { reason });
+        phrases.say(Tone::Neutral, format!("{kind} {new} ({}→{})", both[0], both[1]));
+    } else if text(condition, "message") != text(before, "message") {
+        phrases.say_minor(format!("{kind} {new}: {}", text(condition, "message")));
+    }
+}
+
+fn tone(kind: &str, status: &str) -> Tone {
+    let is_bad_if_true = BAD_SUFFIXES.iter().any(|suffix| kind.ends_with(suffix));
+    match (status, is_bad_if_true) {
+        ("True", false) | ("False", true) => Tone::Good,
+        ("False", false) | ("True", true) => Tone::Bad,
+        _ => Tone::Neutral,
+    }
+}

@@ -1,0 +1,75 @@
+//! Containers of a pod or of a pod template: images, variables, resources.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::changes::phrases::{Phrases, Tone, at, list, text, transition};
+use crate::changes::value_text::{images, short};
+
+/// Lists of containers, with the word for each.
+const LISTS: [(&str, &str); 3] =
+    [("containers", "container"), ("initContainers", "init container"), ("ephemeralContainers", "ephemeral container")];
+
+/// Describes the containers of the pod's specification at `specification`, such as `spec/template/spec`.
+pub(super) fn describe(phrases: &mut Phrases<'_>, specification: &str) {
+    for (list_name, word) in LISTS {
+        let place = format!("{specification}/{list_name}");
+        let (old, new) = (list(phrases.old, &place), list(phrases.new, &place));
+        if old == new {
+            continue;
+        }
+        let names = |list: &[Value]| -> BTreeSet<String> {
+            list.iter().map(|container| text(container, "name").to_owned()).collect()
+        };
+        let (old_names, new_names) = (names(old), names(new));
+        phrases.sets(word, &old_names, &new_names);
+        for changed in old_names.symmetric_difference(&new_names) {
+            phrases.cover_element(&place, "name", changed);
+        }
+        for container in new {
+            let name = text(container, "name");
+            if let Some(before) = old.iter().find(|before| text(before, "name") == name) {
+                describe_container(phrases, name, before, container);
+            }
+        }
+        for covered in ["image", "env/[]/value", "resources"] {
+            phrases.cover(&format!("{place}/[]/{covered}"));
+        }
+    }
+    if phrases.cover(&format!("{specification}/nodeSelector")) {
+        let place = format!("{specification}/nodeSelector");
+        let (old, new) = (short(at(phrases.old, &place)), short(at(phrases.new, &place)));
+        phrases.say(Tone::Neutral, transition("node selector", &old, &new));
+    }
+}
+
+fn describe_container(phrases: &mut Phrases<'_>, name: &str, old: &Value, new: &Value) {
+    let (old_image, new_image) = (text(old, "image"), text(new, "image"));
+    if old_image != new_image {
+        let (old_image, new_image) = images(old_image, new_image);
+        phrases.say(Tone::Neutral, transition(&format!("image {name}"), &old_image, &new_image));
+    }
+    let (old_env, new_env) = (list(old, "env"), list(new, "env"));
+    for variable in new_env {
+        let variable_name = text(variable, "name");
+        let Some(before) = old_env.iter().find(|before| text(before, "name") == variable_name) else { continue };
+        let (old, new) = (before.get("value"), variable.get("value"));
+        if old != new {
+            phrases.say(Tone::Neutral, transition(&format!("env {name} {variable_name}"), &short(old), &short(new)));
+        }
+    }
+    for kind in ["requests", "limits"] {
+        let resources = |container| at(container, &format!("resources/{kind}")).and_then(Value::as_object);
+        let (old, new) = (resources(old), resources(new));
+        let names: BTreeSet<&String> = [old, new].into_iter().flatten().flat_map(|fields| fields.keys()).collect();
+        for resource in names {
+            let value = |fields: Option<&Map<String, Value>>| fields.and_then(|fields| fields.get(resource)).cloned();
+            let (old, new) = (value(old), value(new));
+            if old != new {
+                let label = format!("{name} {} {resource}", kind.trim_end_matches('s'));
+                phrases.say(Tone::Neutral, transition(&label, &short(old.as_ref()), &short(new.as_ref())));
+            }
+        }
+    }
+}

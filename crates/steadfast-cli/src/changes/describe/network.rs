@@ -1,0 +1,156 @@
+//! Services, endpoints and ingresses.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::changes::phrases::{Phrases, Tone, at, list, text, transition};
+use crate::changes::value_text::short;
+
+pub(super) fn service(phrases: &mut Phrases<'_>) {
+    phrases.field("type", "spec/type");
+    phrases.field("address", "spec/clusterIP");
+    phrases.cover("spec/clusterIPs");
+    phrases.field("external name", "spec/externalName");
+    if phrases.cover("spec/ports") {
+        let (old, new) = (ports(phrases.old), ports(phrases.new));
+        phrases.sets("port", &old, &new);
+    }
+    if phrases.cover("spec/selector") {
+        let (old, new) = (selector(phrases.old), selector(phrases.new));
+        phrases.say(Tone::Neutral, transition("selector", &old, &new));
+    }
+    load_balancer(phrases);
+}
+
+pub(super) fn ingress(phrases: &mut Phrases<'_>) {
+    let hosts = |object: &Value| -> BTreeSet<String> {
+        list(object, "spec/rules").iter().map(|rule| text(rule, "host").to_owned()).collect()
+    };
+    let (old, new) = (hosts(phrases.old), hosts(phrases.new));
+    phrases.sets("host", &old, &new);
+    for host in old.symmetric_difference(&new) {
+        phrases.cover_element("spec/rules", "host", host);
+    }
+    phrases.field("class", "spec/ingressClassName");
+    load_balancer(phrases);
+}
+
+fn load_balancer(phrases: &mut Phrases<'_>) {
+    if phrases.cover("status/loadBalancer") {
+        let addresses = |object: &Value| -> BTreeSet<String> {
+            let entries = list(object, "status/loadBalancer/ingress").iter();
+            let address = |entry: &Value| {
+                let ip = text(entry, "ip");
+                if ip.is_empty() { text(entry, "hostname").to_owned() } else { ip.to_owned() }
+            };
+            entries.map(address).collect()
+        };
+        let (old, new) = (addresses(phrases.old), addresses(phrases.new));
+        phrases.sets("load balancer", &old, &new);
+    }
+}
+
+fn ports(service: &Value) -> BTreeSet<String> {
+    let port = |port: &Value| {
+        let target = at(port, "targetPort").filter(|target| Some(*target) != at(port, "port"));
+        let target = target.map_or(String::new(), |target| format!("→{}", short(Some(target))));
+        let protocol = Some(text(port, "protocol")).filter(|protocol| !["", "TCP"].contains(protocol));
+        let protocol = protocol.map_or(String::new(), |protocol| format!("/{protocol}"));
+        let node = at(port, "nodePort").map_or(String::new(), |node| format!(" (node port {node})"));
+        format!("{}{protocol}{target}{node}", short(at(port, "port")))
+    };
+    list(service, "spec/ports").iter().map(port).collect()
+}
+
+fn selector(service: &Value) -> String {
+    let labels = at(service, "spec/selector").and_then(Value::as_object).into_iter().flatten();
+    let labels: Vec<String> = labels.map(|(name, value)| format!("{name}={}", short(Some(value)))).collect();
+    if labels.is_empty() { "none".to_owned() } else { labels.join(",") }
+}
+
+/// Addresses by their state.
+#[derive(Default)]
+struct Addresses {
+    ready: BTreeSet<String>,
+    not_ready: BTreeSet<String>,
+    terminating: BTreeSet<String>,
+}
+
+impl Addresses {
+    fn all(&self) -> BTreeSet<String> {
+        [&self.ready, &self.not_ready, &self.terminating].into_iter().flatten().cloned().collect()
+    }
+}
+
+pub(super) fn endpoints(phrases: &mut Phrases<'_>) {
+    if phrases.cover("subsets") {
+        let read = |object: &Value| {
+            let mut found = Addresses::default();
+            for subset in list(object, "subsets") {
+                let addresses = |field| list(subset, field).iter().map(|address| text(address, "ip").to_owned());
+                found.ready.extend(addresses("addresses"));
+                found.not_ready.extend(addresses("notReadyAddresses"));
+            }
+            found
+        };
+        let (old, new) = (read(phrases.old), read(phrases.new));
+        describe_addresses(phrases, &old, &new);
+        if old.all() == new.all() && old.ready == new.ready {
+            phrases.say_minor("ports or targets of endpoints changed");
+        }
+    }
+}
+
+pub(super) fn endpoint_slice(phrases: &mut Phrases<'_>) {
+    if phrases.cover("endpoints") {
+        let read = |object: &Value| {
+            let mut found = Addresses::default();
+            for endpoint in list(object, "endpoints") {
+                let is = |condition: &str| at(endpoint, &format!("conditions/{condition}")).and_then(Value::as_bool);
+                let set = match (is("terminating"), is("ready")) {
+                    (Some(true), _) => &mut found.terminating,
+                    // A missing condition counts as ready.
+                    (_, Some(false)) => &mut found.not_ready,
+                    _ => &mut found.ready,
+                };
+                set.extend(list(endpoint, "addresses").iter().filter_map(Value::as_str).map(str::to_owned));
+            }
+            found
+        };
+        let (old, new) = (read(phrases.old), read(phrases.new));
+        describe_addresses(phrases, &old, &new);
+        let is_equal = old.ready == new.ready && old.not_ready == new.not_ready && old.terminating == new.terminating;
+        if is_equal {
+            phrases.say_minor("details of endpoints changed");
+        }
+    }
+    if phrases.cover("ports") {
+        let ports = |object: &Value| -> BTreeSet<String> {
+            list(object, "ports").iter().map(|port| short(at(port, "port"))).collect()
+        };
+        let (old, new) = (ports(phrases.old), ports(phrases.new));
+        phrases.sets("port", &old, &new);
+    }
+}
+
+fn describe_addresses(phrases: &mut Phrases<'_>, old: &Addresses, new: &Addresses) {
+    let (before, now) = (old.all(), new.all());
+    phrases.sets("endpoints", &before, &now);
+    let stayed = |set: &BTreeSet<String>| -> BTreeSet<String> { set.intersection(&before).cloned().collect() };
+    for (label, tone, set, set_before) in [
+        ("ready", Tone::Good, &new.ready, &old.ready),
+        ("not ready", Tone::Bad, &new.not_ready, &old.not_ready),
+        ("terminating", Tone::Bad, &new.terminating, &old.terminating),
+    ] {
+        let became: Vec<String> = stayed(set).difference(set_before).cloned().collect();
+        if !became.is_empty() {
+            phrases.say(tone, format!("{label}: {}", became.join(" ")));
+        }
+    }
+    // A new endpoint is ready unless stated otherwise.
+    let waiting: Vec<&String> = new.not_ready.difference(&before).collect();
+    if !waiting.is_empty() {
+        phrases.say_minor(format!("{} not ready", waiting.len()));
+    }
+}

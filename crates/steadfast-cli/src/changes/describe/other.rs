@@ -1,0 +1,86 @@
+//! Events, leases, role bindings, custom resource definitions, and kinds without a description of their own.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::changes::phrases::{Phrases, Tone, at, list, number, text, transition};
+
+pub(super) fn event(phrases: &mut Phrases<'_>) {
+    let count = |object| number(object, "count").max(number(object, "series/count"));
+    if phrases.cover("count") | phrases.cover("series") {
+        let (old, new) = (count(phrases.old), count(phrases.new));
+        let tone = if text(phrases.new, "type") == "Warning" { Tone::Bad } else { Tone::Neutral };
+        let message = [text(phrases.new, "message"), text(phrases.new, "note")];
+        let message = message.into_iter().find(|message| !message.is_empty()).unwrap_or_default();
+        phrases.say(tone, format!("{} {old}→{new} times: {message}", text(phrases.new, "reason")));
+        phrases.cover("message");
+        phrases.cover("note");
+    }
+}
+
+pub(super) fn lease(phrases: &mut Phrases<'_>) {
+    if phrases.cover("spec/holderIdentity") {
+        let holder =
+            |object| Some(text(object, "spec/holderIdentity")).filter(|holder| !holder.is_empty()).unwrap_or("none");
+        let (old, new) = (holder(phrases.old), holder(phrases.new));
+        phrases.say(Tone::Neutral, transition("holder", old, new));
+    }
+    if phrases.cover("spec/leaseTransitions") {
+        phrases.say_minor(format!("transitions {}", number(phrases.new, "spec/leaseTransitions")));
+    }
+}
+
+pub(super) fn binding(phrases: &mut Phrases<'_>) {
+    if phrases.cover("subjects") {
+        let subjects = |object: &Value| -> BTreeSet<String> {
+            let subject = |subject: &Value| {
+                let namespace = text(subject, "namespace");
+                let namespace = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
+                format!("{} {namespace}{}", text(subject, "kind"), text(subject, "name"))
+            };
+            list(object, "subjects").iter().map(subject).collect()
+        };
+        let (old, new) = (subjects(phrases.old), subjects(phrases.new));
+        phrases.sets("subject", &old, &new);
+    }
+}
+
+pub(super) fn definition(phrases: &mut Phrases<'_>) {
+    let versions = |object: &Value| -> BTreeSet<String> {
+        let versions = list(object, "spec/versions").iter();
+        versions.filter(|version| version["served"] == true).map(|version| text(version, "name").to_owned()).collect()
+    };
+    let (old, new) = (versions(phrases.old), versions(phrases.new));
+    phrases.sets("served version", &old, &new);
+    for name in old.symmetric_difference(&new) {
+        phrases.cover_element("spec/versions", "name", name);
+    }
+    if phrases.cover("status/storedVersions") {
+        let stored = |object: &Value| -> BTreeSet<String> {
+            list(object, "status/storedVersions").iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let (old, new) = (stored(phrases.old), stored(phrases.new));
+        phrases.sets("stored version", &old, &new);
+    }
+    if phrases.cover("status/acceptedNames") {
+        phrases.say_minor("names accepted");
+    }
+}
+
+/// Describes the phase of a namespace or of a custom resource.
+pub(super) fn phase(phrases: &mut Phrases<'_>) {
+    if at(phrases.old, "status/phase") != at(phrases.new, "status/phase") && phrases.cover("status/phase") {
+        let phase = |object| Some(text(object, "status/phase")).filter(|phase| !phase.is_empty()).unwrap_or("none");
+        let (old, new) = (phase(phrases.old), phase(phrases.new));
+        let tone = match new {
+            "Active" | "Ready" | "Running" | "Succeeded" => Tone::Good,
+            "Terminating" | "Failed" | "Error" => Tone::Bad,
+            _ => Tone::Neutral,
+        };
+        phrases.say(tone, format!("phase {old}→{new}"));
+    }
+    if at(phrases.old, "spec/replicas") != at(phrases.new, "spec/replicas") {
+        phrases.field("replicas", "spec/replicas");
+    }
+}

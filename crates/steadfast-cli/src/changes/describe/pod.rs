@@ -1,0 +1,141 @@
+//! Pods: phase, node, restarts, states of the containers.
+
+use serde_json::Value;
+
+use super::{conditions, containers};
+use crate::changes::phrases::{Phrases, Tone, at, list, number, text};
+
+/// Conditions that follow from the phase and from `Ready`.
+const IMPLIED: [&str; 4] = ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady"];
+
+/// Lists of container statuses.
+const STATUSES: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+
+/// Reasons of a waiting container on its way to its start.
+const STARTING: [&str; 3] = ["ContainerCreating", "PodInitializing", ""];
+
+/// Fields that the kubelet sets together with the phase.
+const PLACEMENT: [&str; 6] =
+    ["spec/nodeName", "status/startTime", "status/hostIP", "status/hostIPs", "status/podIPs", "status/qosClass"];
+
+pub(super) fn describe(phrases: &mut Phrases<'_>) {
+    describe_phase(phrases);
+    for field in STATUSES {
+        describe_statuses(phrases, field);
+    }
+    describe_conditions(phrases);
+    if phrases.cover("status/podIP") {
+        phrases.say_minor(format!("address {}", text(phrases.new, "status/podIP")));
+    }
+    if phrases.cover("status/reason") | phrases.cover("status/message") {
+        let (reason, message) = (text(phrases.new, "status/reason"), text(phrases.new, "status/message"));
+        let message = if message.is_empty() { String::new() } else { format!(" ({message})") };
+        if !reason.is_empty() {
+            phrases.say(Tone::Bad, format!("{reason}{message}"));
+        }
+    }
+    containers::describe(phrases, "spec");
+    for covered in PLACEMENT {
+        phrases.cover(covered);
+    }
+}
+
+fn describe_phase(phrases: &mut Phrases<'_>) {
+    let node = text(phrases.new, "spec/nodeName");
+    let (old, new) = (text(phrases.old, "status/phase"), text(phrases.new, "status/phase"));
+    if old != new {
+        phrases.cover("status/phase");
+        let on = if node.is_empty() { String::new() } else { format!(" on {node}") };
+        let tone = match new {
+            "Running" | "Succeeded" => Tone::Good,
+            "Failed" | "Unknown" => Tone::Bad,
+            _ => Tone::Neutral,
+        };
+        let old = if old.is_empty() { "none" } else { old };
+        phrases.say(tone, format!("phase {old}→{new}{on}"));
+    } else if text(phrases.old, "spec/nodeName") != node {
+        phrases.say(Tone::Neutral, format!("scheduled on {node}"));
+    }
+}
+
+fn describe_statuses(phrases: &mut Phrases<'_>, field: &str) {
+    let place = format!("status/{field}");
+    if !phrases.cover(&place) {
+        return;
+    }
+    let (old, new) = (list(phrases.old, &place), list(phrases.new, &place));
+    let names_container = new.len() > 1 || field != "containerStatuses";
+    for status in new {
+        let name = text(status, "name");
+        let label = if names_container { format!(" {name}") } else { String::new() };
+        let before = old.iter().find(|before| text(before, "name") == name).unwrap_or(&Value::Null);
+        let (old_restarts, new_restarts) = (number(before, "restartCount"), number(status, "restartCount"));
+        if old_restarts != new_restarts {
+            let why = at(status, "lastState/terminated").or(at(status, "state/terminated")).map(termination);
+            let why = why.map_or(String::new(), |why| format!(" ({why})"));
+            phrases.say(Tone::Bad, format!("restarts{label} {old_restarts}→{new_restarts}{why}"));
+        }
+        let (old_state, new_state) = (state(before), state(status));
+        if old_state != new_state {
+            let text = format!("container {name} {new_state}");
+            match at(status, "state/waiting/reason").and_then(Value::as_str) {
+                Some(reason) if !STARTING.contains(&reason) => phrases.say(Tone::Bad, text),
+                _ if at(status, "state/terminated").is_some() && old_restarts == new_restarts => {
+                    let is_failed = number(status, "state/terminated/exitCode") != 0;
+                    phrases.say(if is_failed { Tone::Bad } else { Tone::Neutral }, text);
+                }
+                _ => phrases.say_minor(text),
+            }
+        }
+    }
+    let ready = |statuses: &[Value]| statuses.iter().filter(|status| status["ready"] == true).count();
+    if ready(old) != ready(new) && field == "containerStatuses" {
+        phrases.say_minor(format!("ready containers {}→{} of {}", ready(old), ready(new), new.len()));
+    }
+}
+
+/// Returns the state of a container: `running`, a reason, or the termination.
+fn state(status: &Value) -> String {
+    if let Some(waiting) = at(status, "state/waiting") {
+        let reason = text(waiting, "reason");
+        return if reason.is_empty() { "waiting".to_owned() } else { reason.to_owned() };
+    }
+    if let Some(terminated) = at(status, "state/terminated") {
+        return format!("terminated: {}", termination(terminated));
+    }
+    if at(status, "state/running").is_some() { "running".to_owned() } else { "unknown".to_owned() }
+}
+
+/// Returns the reason of a termination: `OOMKilled`, or the exit code if the reason does not explain it.
+fn termination(terminated: &Value) -> String {
+    let (reason, code) = (text(terminated, "reason"), number(terminated, "exitCode"));
+    match (reason, code) {
+        ("" | "Error", code) => format!("exit code {code}"),
+        (reason, _) => reason.to_owned(),
+    }
+}
+
+/// Describes `Ready` and conditions of other controllers. The others follow from the phase and from `Ready`.
+fn describe_conditions(phrases: &mut Phrases<'_>) {
+    let (old, new) = (list(phrases.old, "status/conditions"), list(phrases.new, "status/conditions"));
+    for kind in IMPLIED {
+        let Some(condition) = conditions::find(new, kind) else { continue };
+        let before = conditions::find(old, kind);
+        let is_unschedulable = kind == "PodScheduled" && text(condition, "status") == "False";
+        if before == Some(condition) || is_unschedulable {
+            continue;
+        }
+        phrases.cover_element("status/conditions", "type", kind);
+        if before.map(|before| text(before, "status")) != Some(text(condition, "status")) {
+            phrases.say_minor(format!("{kind} {}", text(condition, "status")));
+        }
+    }
+    // A new pod is not ready yet, which is no news.
+    let is_first = conditions::find(old, "Ready").is_none();
+    if let Some(ready) = conditions::find(new, "Ready").filter(|_| is_first)
+        && text(ready, "status") == "False"
+    {
+        phrases.cover_element("status/conditions", "type", "Ready");
+        phrases.say_minor("Ready False");
+    }
+}

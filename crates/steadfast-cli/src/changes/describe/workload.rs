@@ -1,0 +1,180 @@
+//! Deployments, ReplicaSets, StatefulSets and DaemonSets: size, rollout, readiness.
+
+use serde_json::Value;
+
+use super::containers;
+use crate::changes::phrases::{Phrases, Tone, at, by_path, number, text};
+
+/// Annotation of a pod template that `kubectl rollout restart` writes.
+const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
+
+/// Names of the counters in a status.
+struct Counters {
+    desired: &'static str,
+    total: &'static str,
+    updated: &'static str,
+    ready: &'static str,
+}
+
+const REPLICAS: Counters = Counters {
+    desired: "spec/replicas",
+    total: "status/replicas",
+    updated: "status/updatedReplicas",
+    ready: "status/readyReplicas",
+};
+
+const DAEMONS: Counters = Counters {
+    desired: "status/desiredNumberScheduled",
+    total: "status/currentNumberScheduled",
+    updated: "status/updatedNumberScheduled",
+    ready: "status/numberReady",
+};
+
+pub(super) fn deployment(phrases: &mut Phrases<'_>) {
+    size(phrases);
+    if phrases.cover("spec/paused") {
+        let is_paused = at(phrases.new, "spec/paused") == Some(&Value::Bool(true));
+        phrases.say(Tone::Neutral, if is_paused { "paused" } else { "resumed" });
+    }
+    template(phrases);
+    rollout(phrases, &REPLICAS);
+}
+
+pub(super) fn stateful_set(phrases: &mut Phrases<'_>) {
+    size(phrases);
+    template(phrases);
+    phrases.field("partition", "spec/updateStrategy/rollingUpdate/partition");
+    revisions(phrases);
+    rollout(phrases, &REPLICAS);
+}
+
+pub(super) fn daemon_set(phrases: &mut Phrases<'_>) {
+    template(phrases);
+    phrases.count("nodes", "status/desiredNumberScheduled", Tone::Neutral);
+    phrases.count("misscheduled", "status/numberMisscheduled", Tone::Bad);
+    rollout(phrases, &DAEMONS);
+}
+
+pub(super) fn replica_set(phrases: &mut Phrases<'_>) {
+    size(phrases);
+    template(phrases);
+    let is_changed = cover_status(phrases);
+    if is_changed {
+        ready(phrases, &REPLICAS);
+        let (old, new) = (number(phrases.old, "status/replicas"), number(phrases.new, "status/replicas"));
+        if old != new {
+            phrases.say_minor(format!("pods {old}→{new}"));
+        }
+    }
+}
+
+fn size(phrases: &mut Phrases<'_>) {
+    if phrases.cover("spec/replicas") {
+        let (old, new) = (desired(phrases.old, &REPLICAS), desired(phrases.new, &REPLICAS));
+        phrases.say(Tone::Neutral, format!("replicas {old}→{new}"));
+    }
+}
+
+fn template(phrases: &mut Phrases<'_>) {
+    containers::describe(phrases, "spec/template/spec");
+    let restarted = |object| at(object, "spec/template/metadata/annotations").and_then(|all| all.get(RESTARTED));
+    if restarted(phrases.old) != restarted(phrases.new) {
+        for change in phrases.take("spec/template/metadata/annotations") {
+            if change.path.last_field() == Some(RESTARTED) {
+                phrases.say(Tone::Neutral, "restart requested");
+            } else {
+                phrases.say(Tone::Neutral, by_path(change));
+            }
+        }
+    }
+}
+
+/// Describes the revisions of a StatefulSet, without the name of the set.
+fn revisions(phrases: &mut Phrases<'_>) {
+    phrases.cover("status/currentRevision");
+    if phrases.cover("status/updateRevision") {
+        let hash = |object| text(object, "status/updateRevision").rsplit('-').next().unwrap_or_default().to_owned();
+        let (old, new) = (hash(phrases.old), hash(phrases.new));
+        if !old.is_empty() && old != new {
+            phrases.say_minor(format!("update revision {old}→{new}"));
+        }
+    }
+}
+
+fn desired(object: &Value, counters: &Counters) -> i64 {
+    // The server's default is 1; a DaemonSet always reports its number.
+    at(object, counters.desired).and_then(Value::as_i64).unwrap_or(i64::from(counters.desired == "spec/replicas"))
+}
+
+/// Returns whether pods of an older template exist, or pods of the current one are missing.
+fn is_rolling(object: &Value, counters: &Counters) -> bool {
+    let updated = number(object, counters.updated);
+    at(object, "status").is_some() && (updated < desired(object, counters) || number(object, counters.total) > updated)
+}
+
+fn cover_status(phrases: &mut Phrases<'_>) -> bool {
+    let mut is_changed = false;
+    for counter in [
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+        "terminatingReplicas",
+        "fullyLabeledReplicas",
+        "currentReplicas",
+        "collisionCount",
+        "currentNumberScheduled",
+        "desiredNumberScheduled",
+        "updatedNumberScheduled",
+        "numberReady",
+        "numberAvailable",
+        "numberUnavailable",
+    ] {
+        is_changed |= phrases.cover(&format!("status/{counter}"));
+    }
+    is_changed
+}
+
+fn rollout(phrases: &mut Phrases<'_>, counters: &Counters) {
+    if !cover_status(phrases) {
+        return;
+    }
+    let (old, new) = (phrases.old, phrases.new);
+    let all = desired(new, counters);
+    let (updated_before, updated) = (number(old, counters.updated), number(new, counters.updated));
+    let has_updated = at(new, counters.updated).is_some() || at(old, counters.updated).is_some();
+    if has_updated && is_rolling(new, counters) {
+        let left = number(new, counters.total) - updated;
+        if updated_before != updated || left <= 0 {
+            phrases.say(Tone::Neutral, format!("rollout {updated}/{all} updated"));
+        } else {
+            phrases.say(Tone::Neutral, format!("rollout {updated}/{all} updated, {left} old"));
+        }
+    } else if has_updated && is_rolling(old, counters) && number(new, counters.ready) >= all {
+        phrases.say(Tone::Good, format!("rollout complete: {updated}/{all} updated"));
+    } else if has_updated && is_rolling(old, counters) {
+        phrases.say(Tone::Neutral, format!("rollout {updated}/{all} updated"));
+    }
+    ready(phrases, counters);
+    let available = |object| number(object, "status/availableReplicas").max(number(object, "status/numberAvailable"));
+    let (before, now) = (available(old), available(new));
+    if before != now && number(old, counters.ready) == number(new, counters.ready) {
+        phrases.say_minor(format!("available {before}→{now} of {all}"));
+    }
+    let (before, now) = (number(old, counters.total), number(new, counters.total));
+    if before != now {
+        phrases.say_minor(format!("pods {before}→{now}"));
+    }
+}
+
+fn ready(phrases: &mut Phrases<'_>, counters: &Counters) {
+    let (before, now) = (number(phrases.old, counters.ready), number(phrases.new, counters.ready));
+    let all = desired(phrases.new, counters);
+    // A surplus during a rollout is no news.
+    let is_surplus = before >= all && now >= all;
+    if before != now && !is_surplus {
+        let tone = if now < before && now < all { Tone::Bad } else { Tone::Good };
+        phrases.say(tone, format!("ready {before}→{now} of {all}"));
+    }
+}

@@ -1,0 +1,236 @@
+//! Exact structural difference between two states of an object.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::merge_keys::{self, Keys};
+use super::path::{Path, Segment};
+
+/// Change of one field.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Change<'a> {
+    /// The field.
+    pub(crate) path: Path<'a>,
+    /// Previous value; `None` if the field was absent.
+    pub(crate) old: Option<Cow<'a, Value>>,
+    /// Current value; `None` if the field was removed.
+    pub(crate) new: Option<Cow<'a, Value>>,
+}
+
+impl Change<'_> {
+    /// Returns `{"path": …, "old": …, "new": …}`. `old` is missing for an added field, and `new` for a removed one.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut fields = Map::new();
+        fields.insert("path".to_owned(), self.path.to_string().into());
+        for (name, value) in [("old", &self.old), ("new", &self.new)] {
+            if let Some(value) = value {
+                fields.insert(name.to_owned(), value.clone().into_owned());
+            }
+        }
+        Value::Object(fields)
+    }
+}
+
+/// Granularity of added and removed values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// An added or removed subtree is one change.
+    Subtrees,
+    /// An added or removed subtree is one change per leaf.
+    Leaves,
+}
+
+/// Returns all changes from `old` to `new`.
+///
+/// Removed elements of a list precede its added elements, which are appended. The change of a list's order follows.
+pub(crate) fn diff<'a>(old: &'a Value, new: &'a Value, detail: Detail) -> Vec<Change<'a>> {
+    let mut walk = Walk { path: Path::default(), changes: Vec::new(), detail };
+    walk.compare(Some(old), Some(new));
+    walk.changes
+}
+
+struct Walk<'a> {
+    path: Path<'a>,
+    changes: Vec<Change<'a>>,
+    detail: Detail,
+}
+
+impl<'a> Walk<'a> {
+    fn compare(&mut self, old: Option<&'a Value>, new: Option<&'a Value>) {
+        let leaves = self.detail == Detail::Leaves;
+        match (old, new) {
+            (Some(Value::Object(old)), Some(Value::Object(new))) => self.fields(Some(old), Some(new)),
+            (Some(Value::Object(old)), None) if leaves && !old.is_empty() => self.fields(Some(old), None),
+            (None, Some(Value::Object(new))) if leaves && !new.is_empty() => self.fields(None, Some(new)),
+            (Some(Value::Array(old)), Some(Value::Array(new))) => self.lists(old, new),
+            (Some(Value::Array(old)), None) if leaves && !old.is_empty() => self.one_list(old, true),
+            (None, Some(Value::Array(new))) if leaves && !new.is_empty() => self.one_list(new, false),
+            (old, new) if old == new => {}
+            (old, new) => self.push(old.map(Cow::Borrowed), new.map(Cow::Borrowed)),
+        }
+    }
+
+    fn push(&mut self, old: Option<Cow<'a, Value>>, new: Option<Cow<'a, Value>>) {
+        self.changes.push(Change { path: self.path.clone(), old, new });
+    }
+
+    /// Compares two values below `segment`.
+    fn below(&mut self, segment: Segment<'a>, old: Option<&'a Value>, new: Option<&'a Value>) {
+        self.path.0.push(segment);
+        self.compare(old, new);
+        self.path.0.pop();
+    }
+
+    fn fields(&mut self, old: Option<&'a Map<String, Value>>, new: Option<&'a Map<String, Value>>) {
+        for (name, value) in old.into_iter().flatten() {
+            self.below(Segment::Field(name), Some(value), new.and_then(|new| new.get(name)));
+        }
+        let is_added = |name: &str| old.is_none_or(|old| !old.contains_key(name));
+        for (name, value) in new.into_iter().flatten().filter(|(name, _)| is_added(name)) {
+            self.below(Segment::Field(name), None, Some(value));
+        }
+    }
+
+    fn keys(&self, old: &[Value], new: &[Value]) -> Option<Keys> {
+        merge_keys::of(self.path.last_field().unwrap_or_default(), old, new)
+    }
+
+    fn lists(&mut self, old: &'a Vec<Value>, new: &'a Vec<Value>) {
+        // Most lists are equal, and the search for keys costs more than the comparison.
+        if old == new {
+            return;
+        }
+        if let Some(keys) = self.keys(old, new) {
+            return self.keyed(keys, old, new);
+        }
+        let both = old.len().min(new.len());
+        if old.len() == new.len() && old.iter().chain(new).all(Value::is_object) {
+            for (at, (old, new)) in old.iter().zip(new).enumerate() {
+                self.below(Segment::Index(at), Some(old), Some(new));
+            }
+        } else if old.iter().chain(new).all(Value::is_object) && old[..both] == new[..both] {
+            // From the end, so that earlier positions remain valid.
+            for (at, value) in old.iter().enumerate().skip(both).rev() {
+                self.below(Segment::Index(at), Some(value), None);
+            }
+            for (at, value) in new.iter().enumerate().skip(both) {
+                self.below(Segment::Index(at), None, Some(value));
+            }
+        } else {
+            self.whole(old, new);
+        }
+    }
+
+    fn whole(&mut self, old: &[Value], new: &[Value]) {
+        let (old, new) = (Value::Array(old.to_vec()), Value::Array(new.to_vec()));
+        self.push(Some(Cow::Owned(old)), Some(Cow::Owned(new)));
+    }
+
+    /// Adds the changes of an added or removed list, by element if its elements have keys.
+    fn one_list(&mut self, list: &'a Vec<Value>, is_removed: bool) {
+        let Some(keys) = self.keys(list, &[]) else {
+            let list = Some(Cow::Owned(Value::Array(list.clone())));
+            return if is_removed { self.push(list, None) } else { self.push(None, list) };
+        };
+        for element in list {
+            let (old, new) = if is_removed { (Some(element), None) } else { (None, Some(element)) };
+            self.below(segment(keys, element), old, new);
+        }
+    }
+
+    fn keyed(&mut self, keys: Keys, old: &'a [Value], new: &'a [Value]) {
+        let identify = |list: &'a [Value]| -> Vec<(String, &'a Value)> {
+            list.iter().map(|element| (merge_keys::identity(keys, element), element)).collect()
+        };
+        let (old, new) = (identify(old), identify(new));
+        let in_new: BTreeMap<&str, &Value> = new.iter().map(|(id, element)| (id.as_str(), *element)).collect();
+        let in_old: BTreeMap<&str, &Value> = old.iter().map(|(id, element)| (id.as_str(), *element)).collect();
+        // The order that results from the changes of the elements alone.
+        let mut order: Vec<&Value> = Vec::new();
+        for (id, element) in &old {
+            let successor = in_new.get(id.as_str()).copied();
+            self.below(segment(keys, element), Some(element), successor);
+            order.extend(successor);
+        }
+        for (id, element) in &new {
+            if !in_old.contains_key(id.as_str()) {
+                self.below(segment(keys, element), None, Some(element));
+                order.push(element);
+            }
+        }
+        if order.iter().zip(&new).any(|(ordered, (_, element))| !std::ptr::eq(*ordered, *element)) {
+            let identities = |list: &[&Value]| {
+                let identity = |element: &&Value| match keys {
+                    [key] => element[*key].clone(),
+                    keys => keys.iter().map(|key| element[*key].clone()).collect(),
+                };
+                Some(Cow::Owned(list.iter().map(identity).collect::<Value>()))
+            };
+            let new: Vec<&Value> = new.iter().map(|(_, element)| *element).collect();
+            self.path.0.push(Segment::Order(keys));
+            self.push(identities(&order), identities(&new));
+            self.path.0.pop();
+        }
+    }
+}
+
+fn segment<'a>(keys: Keys, element: &'a Value) -> Segment<'a> {
+    Segment::Element(keys.iter().map(|key| (*key, element.get(*key))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn lines(old: &Value, new: &Value, detail: Detail) -> Vec<String> {
+        let side = |value: &Option<Cow<'_, Value>>| value.as_ref().map_or("-".to_owned(), ToString::to_string);
+        let line = |change: &Change<'_>| format!("{} {} {}", change.path, side(&change.old), side(&change.new));
+        diff(old, new, detail).iter().map(line).collect()
+    }
+
+    #[test]
+    fn equal_objects_have_no_changes() {
+        let object = json!({"spec": {"containers": [{"name": "a"}], "args": ["x"]}, "empty": {}, "none": null});
+        assert_eq!(diff(&object, &object.clone(), Detail::Leaves), []);
+    }
+
+    #[test]
+    fn list_elements_are_matched_by_key() {
+        let old = json!({"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]});
+        let new = json!({"containers": [{"name": "b", "image": "2"}, {"name": "c"}]});
+        let expected = [
+            r#"containers[name=a] {"image":"1","name":"a"} -"#,
+            r#"containers[name=b].image "1" "2""#,
+            r#"containers[name=c] - {"name":"c"}"#,
+        ];
+        assert_eq!(lines(&old, &new, Detail::Subtrees), expected);
+    }
+
+    #[test]
+    fn changed_order_is_one_change() {
+        let old = json!({"conditions": [{"type": "A", "status": "True"}, {"type": "B"}]});
+        let new = json!({"conditions": [{"type": "B"}, {"type": "A", "status": "False"}]});
+        let expected = [r#"conditions[type=A].status "True" "False""#, r#"conditions[type] ["A","B"] ["B","A"]"#];
+        assert_eq!(lines(&old, &new, Detail::Subtrees), expected);
+    }
+
+    #[test]
+    fn ambiguous_keys_compare_whole_lists() {
+        let old = json!({"env": [{"name": "a", "value": "1"}, {"name": "a", "value": "2"}]});
+        let new = json!({"env": [{"name": "a", "value": "3"}]});
+        assert_eq!(lines(&old, &new, Detail::Subtrees).len(), 1);
+        assert_eq!(lines(&json!({"args": ["a"]}), &json!({"args": ["b"]}), Detail::Leaves), [r#"args ["a"] ["b"]"#]);
+    }
+
+    #[test]
+    fn added_subtree_is_one_or_many() {
+        let (old, new) = (json!({}), json!({"status": {"phase": "Pending", "podIPs": [{"ip": "10.0.0.1"}]}}));
+        assert_eq!(lines(&old, &new, Detail::Subtrees).len(), 1);
+        let expected = [r#"status.phase - "Pending""#, r#"status.podIPs[ip="10.0.0.1"].ip - "10.0.0.1""#];
+        assert_eq!(lines(&old, &new, Detail::Leaves), expected);
+    }
+}

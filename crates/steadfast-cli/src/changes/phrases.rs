@@ -1,0 +1,196 @@
+//! Phrases that describe a change, and the changed fields that they cover.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::diff::Change;
+use super::path::Segment;
+use super::text::escape;
+use super::value_text::short;
+
+/// Meaning of a phrase, for its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// Neither good nor bad.
+    Neutral,
+    /// The object became healthier.
+    Good,
+    /// The object became less healthy.
+    Bad,
+}
+
+/// Part of a description.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Phrase {
+    /// Text without characters that a terminal interprets.
+    pub(crate) text: String,
+    /// Meaning.
+    pub(crate) tone: Tone,
+}
+
+/// Collector of the phrases about one change.
+pub(crate) struct Phrases<'a> {
+    /// Previous state.
+    pub(crate) old: &'a Value,
+    /// Current state.
+    pub(crate) new: &'a Value,
+    changes: &'a [Change<'a>],
+    covered: Vec<bool>,
+    major: Vec<Phrase>,
+    minor: Vec<Phrase>,
+}
+
+impl<'a> Phrases<'a> {
+    /// Creates an empty collector for `changes` from `old` to `new`.
+    pub(crate) fn new(old: &'a Value, new: &'a Value, changes: &'a [Change<'a>]) -> Self {
+        let covered = vec![false; changes.len()];
+        Self { old, new, changes, covered, major: Vec::new(), minor: Vec::new() }
+    }
+
+    /// Adds a phrase.
+    pub(crate) fn say(&mut self, tone: Tone, text: impl AsRef<str>) {
+        self.major.push(Phrase { text: escape(text.as_ref()).into_owned(), tone });
+    }
+
+    /// Adds a phrase that is printed only if no other phrase exists.
+    pub(crate) fn say_minor(&mut self, text: impl AsRef<str>) {
+        self.minor.push(Phrase { text: escape(text.as_ref()).into_owned(), tone: Tone::Neutral });
+    }
+
+    /// Marks changes below `pattern` as described; returns whether such changes exist.
+    pub(crate) fn cover(&mut self, pattern: &str) -> bool {
+        let mut is_changed = false;
+        for (change, covered) in self.changes.iter().zip(&mut self.covered) {
+            if change.path.starts_with(pattern) {
+                (*covered, is_changed) = (true, true);
+            }
+        }
+        is_changed
+    }
+
+    /// Marks changes of one element of the list at `pattern` as described.
+    pub(crate) fn cover_element(&mut self, pattern: &str, key: &str, value: &str) {
+        let at = pattern.split('/').count();
+        for (change, covered) in self.changes.iter().zip(&mut self.covered) {
+            let is_element = match change.path.0.get(at) {
+                Some(Segment::Element(keys)) => {
+                    let own = keys.iter().find(|(name, _)| *name == key).and_then(|(_, value)| *value);
+                    own.and_then(Value::as_str) == Some(value)
+                }
+                _ => false,
+            };
+            *covered |= is_element && change.path.starts_with(pattern);
+        }
+    }
+
+    /// Returns the uncovered changes below `pattern`, and marks them as described.
+    pub(crate) fn take(&mut self, pattern: &str) -> Vec<&'a Change<'a>> {
+        let mut taken = Vec::new();
+        for (change, covered) in self.changes.iter().zip(&mut self.covered) {
+            if !*covered && change.path.starts_with(pattern) {
+                *covered = true;
+                taken.push(change);
+            }
+        }
+        taken
+    }
+
+    /// Adds `label old→new` if the value at `pattern` changed.
+    pub(crate) fn field(&mut self, label: &str, pattern: &str) {
+        if self.cover(pattern) {
+            let (old, new) = (at(self.old, pattern), at(self.new, pattern));
+            self.say(Tone::Neutral, transition(label, &short(old), &short(new)));
+        }
+    }
+
+    /// Adds `label old→new` for a number that is 0 if it is missing.
+    pub(crate) fn count(&mut self, label: &str, pattern: &str, tone: Tone) {
+        if self.cover(pattern) {
+            let (old, new) = (number(self.old, pattern), number(self.new, pattern));
+            if old != new {
+                self.say(tone, format!("{label} {old}→{new}"));
+            }
+        }
+    }
+
+    /// Adds `label +added −removed` for two sets. Does nothing if the sets are equal.
+    pub(crate) fn sets(&mut self, label: &str, old: &BTreeSet<String>, new: &BTreeSet<String>) {
+        if let Some(text) = difference(label, old, new) {
+            self.say(Tone::Neutral, text);
+        }
+    }
+
+    /// Returns whether a phrase exists, regardless of minor phrases.
+    pub(crate) fn has_major(&self) -> bool {
+        !self.major.is_empty()
+    }
+
+    /// Returns the phrases. Changes that no phrase covers follow, with their paths; if there is no phrase at all, all
+    /// changes follow.
+    pub(crate) fn finish(mut self) -> Vec<Phrase> {
+        if self.major.is_empty() {
+            self.major.append(&mut self.minor);
+        }
+        let all = self.major.is_empty();
+        let left = self.changes.iter().zip(&self.covered).filter(|(_, covered)| all || !**covered);
+        let left: Vec<String> = left.map(|(change, _)| by_path(change)).collect();
+        for text in left {
+            self.say(Tone::Neutral, text);
+        }
+        self.major
+    }
+}
+
+/// Returns `path old→new` for a change.
+pub(crate) fn by_path(change: &Change<'_>) -> String {
+    let path = change.path.short();
+    match (change.old.as_deref(), change.new.as_deref()) {
+        (Some(old), Some(new)) => transition(&path, &short(Some(old)), &short(Some(new))),
+        (None, new) => format!("+{path}={}", short(new)),
+        (Some(_), None) => format!("−{path}"),
+    }
+}
+
+/// Returns `label old→new`; `label changed` if both texts are equal because they are shortened.
+pub(crate) fn transition(label: &str, old: &str, new: &str) -> String {
+    if old == new { format!("{label} changed") } else { format!("{label} {old}→{new}") }
+}
+
+/// Maximum number of elements that a set's difference lists.
+const MAX_LISTED: usize = 4;
+
+/// Returns `label +added −removed`, or `None` for equal sets.
+pub(crate) fn difference(label: &str, old: &BTreeSet<String>, new: &BTreeSet<String>) -> Option<String> {
+    let mut text = label.to_owned();
+    for (sign, elements) in [('+', new.difference(old)), ('−', old.difference(new))] {
+        let elements: Vec<&String> = elements.collect();
+        for element in elements.iter().take(MAX_LISTED) {
+            text.push_str(&format!(" {sign}{element}"));
+        }
+        if elements.len() > MAX_LISTED {
+            text.push_str(&format!(" {sign}{} more", elements.len() - MAX_LISTED));
+        }
+    }
+    (text.len() > label.len()).then_some(text)
+}
+
+/// Returns the value at `pattern`, a path of fields separated by slashes.
+pub(crate) fn at<'a>(object: &'a Value, pattern: &str) -> Option<&'a Value> {
+    pattern.split('/').try_fold(object, |value, name| value.get(name))
+}
+
+/// Returns the text at `pattern`; empty if it is missing.
+pub(crate) fn text<'a>(object: &'a Value, pattern: &str) -> &'a str {
+    at(object, pattern).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns the number at `pattern`; 0 if it is missing.
+pub(crate) fn number(object: &Value, pattern: &str) -> i64 {
+    at(object, pattern).and_then(Value::as_i64).unwrap_or_default()
+}
+
+/// Returns the elements of the list at `pattern`.
+pub(crate) fn list<'a>(object: &'a Value, pattern: &str) -> &'a [Value] {
+    at(object, pattern).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}

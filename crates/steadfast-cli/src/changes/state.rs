@@ -1,0 +1,186 @@
+//! One-line state of an object, for lines about additions and deletions.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::columns::Column;
+use super::kind::Kind;
+use super::phrases::{at, list, number, text};
+use super::text::escape;
+use super::value_text::short;
+
+/// Returns the state of `object`; empty if nothing short describes it. The text contains no values of Secrets.
+pub(crate) fn state(kind: &Kind, columns: &[Column], object: &Value) -> String {
+    let state = match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "Pod") => pod(object),
+        ("", "Node") => node(object),
+        ("apps", "Deployment" | "StatefulSet" | "ReplicaSet") | ("", "ReplicationController") => {
+            let all = at(object, "spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+            format!("ready {} of {all}", number(object, "status/readyReplicas"))
+        }
+        ("apps", "DaemonSet") => {
+            let (ready, all) = ("status/numberReady", "status/desiredNumberScheduled");
+            format!("ready {} of {}", number(object, ready), number(object, all))
+        }
+        ("batch", "Job") => job(object),
+        ("batch", "CronJob") => {
+            let is_suspended = at(object, "spec/suspend") == Some(&Value::Bool(true));
+            format!("schedule {}{}", text(object, "spec/schedule"), if is_suspended { ", suspended" } else { "" })
+        }
+        ("", "Service") => service(object),
+        ("", "ConfigMap" | "Secret") => data(object),
+        ("", "Event") | ("events.k8s.io", "Event") => event(object),
+        ("coordination.k8s.io", "Lease") => labelled("holder", text(object, "spec/holderIdentity")),
+        ("discovery.k8s.io", "EndpointSlice") => plural(list(object, "endpoints").len(), "endpoint"),
+        ("", "PersistentVolumeClaim" | "PersistentVolume" | "Namespace") => text(object, "status/phase").to_owned(),
+        _ => other(columns, object),
+    };
+    escape(&state).into_owned()
+}
+
+fn labelled(label: &str, value: &str) -> String {
+    if value.is_empty() { String::new() } else { format!("{label} {value}") }
+}
+
+fn plural(count: usize, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}
+
+fn pod(pod: &Value) -> String {
+    let statuses = list(pod, "status/containerStatuses");
+    let waiting = statuses.iter().find_map(|status| at(status, "state/waiting/reason")?.as_str());
+    let terminated = statuses.iter().find_map(|status| at(status, "state/terminated/reason")?.as_str());
+    let reason = Some(text(pod, "status/reason")).filter(|reason| !reason.is_empty());
+    let phase = reason.or(waiting).or(terminated).unwrap_or(text(pod, "status/phase"));
+    let mut state = phase.to_owned();
+    if !statuses.is_empty() {
+        let ready = statuses.iter().filter(|status| status["ready"] == true).count();
+        state.push_str(&format!(" {ready}/{}", statuses.len()));
+    }
+    let node = text(pod, "spec/nodeName");
+    if !node.is_empty() {
+        state.push_str(&format!(" on {node}"));
+    }
+    let restarts: i64 = statuses.iter().map(|status| number(status, "restartCount")).sum();
+    if restarts > 0 {
+        state.push_str(&format!(", {restarts} restarts"));
+    }
+    state.trim_start().to_owned()
+}
+
+fn node(node: &Value) -> String {
+    let ready = condition(node, "Ready").map_or("Unknown", |status| match status {
+        "True" => "Ready",
+        "False" => "NotReady",
+        _ => "Unknown",
+    });
+    let is_cordoned = at(node, "spec/unschedulable") == Some(&Value::Bool(true));
+    format!("{ready}{}", if is_cordoned { ", cordoned" } else { "" })
+}
+
+fn job(job: &Value) -> String {
+    for kind in ["Complete", "Failed", "Suspended"] {
+        if condition(job, kind) == Some("True") {
+            return kind.to_owned();
+        }
+    }
+    let all = at(job, "spec/completions").map_or(Cow::Borrowed("1"), |all| Cow::Owned(short(Some(all))));
+    format!("succeeded {} of {all}", number(job, "status/succeeded"))
+}
+
+fn service(service: &Value) -> String {
+    let ports: Vec<String> = list(service, "spec/ports").iter().map(|port| short(at(port, "port"))).collect();
+    let parts = [text(service, "spec/type").to_owned(), text(service, "spec/clusterIP").to_owned(), ports.join(",")];
+    let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    parts.join(" ")
+}
+
+fn data(object: &Value) -> String {
+    let keys = |field| at(object, field).and_then(Value::as_object).map_or(0, serde_json::Map::len);
+    plural(keys("data") + keys("binaryData") + keys("stringData"), "key")
+}
+
+fn event(event: &Value) -> String {
+    let about = if at(event, "regarding").is_some() { "regarding" } else { "involvedObject" };
+    let about = |field| text(event, &format!("{about}/{field}"));
+    let message = [text(event, "message"), text(event, "note")].into_iter().find(|message| !message.is_empty());
+    let (kind, reason, message) = (text(event, "type"), text(event, "reason"), message.unwrap_or_default());
+    format!("{kind} {reason} {}/{}: {message}", about("kind"), about("name"))
+}
+
+/// Returns the printer columns, or else the phase or the condition that summarizes the object.
+fn other(columns: &[Column], object: &Value) -> String {
+    let values =
+        columns.iter().filter_map(|column| Some(format!("{} {}", column.name, short(Some(column.value(object)?)))));
+    let values: Vec<String> = values.collect();
+    if !values.is_empty() {
+        return values.join(", ");
+    }
+    let phase = text(object, "status/phase");
+    if !phase.is_empty() {
+        return phase.to_owned();
+    }
+    let found = ["Ready", "Available", "Established", "Complete", "Accepted", "Synced"];
+    let found = found.into_iter().find_map(|kind| Some(format!("{kind} {}", condition(object, kind)?)));
+    found.unwrap_or_default()
+}
+
+/// Returns the status of a condition.
+fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    let conditions = list(object, "status/conditions").iter();
+    let mut found = conditions.filter(|condition| text(condition, "type") == kind);
+    found.next().map(|condition| text(condition, "status"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn state_summarizes_known_kinds() {
+        let statuses = json!([
+            {"ready": true, "restartCount": 2, "state": {"running": {}}},
+            {"ready": false, "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}}},
+        ]);
+        let pod = json!({"spec": {"nodeName": "n1"}, "status": {"phase": "Running", "containerStatuses": statuses}});
+        let conditions = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        let secret = json!({"data": {"password": "cGxhbnRlZA=="}});
+        let event = json!({
+            "type": "Warning", "reason": "BackOff", "message": "restarting\u{1b}[2J",
+            "involvedObject": {"kind": "Pod", "name": "web-0"},
+        });
+        for (group, kind, object, expected) in [
+            ("", "Pod", &pod, "CrashLoopBackOff 1/2 on n1, 3 restarts"),
+            ("", "Pod", &json!({"status": {"phase": "Pending"}}), "Pending"),
+            ("", "Node", &conditions, "Ready"),
+            ("apps", "Deployment", &json!({"spec": {"replicas": 3}, "status": {"readyReplicas": 2}}), "ready 2 of 3"),
+            ("apps", "DaemonSet", &json!({"status": {"numberReady": 2, "desiredNumberScheduled": 5}}), "ready 2 of 5"),
+            ("batch", "Job", &json!({"status": {"succeeded": 1}, "spec": {"completions": 3}}), "succeeded 1 of 3"),
+            ("batch", "Job", &json!({"status": {"conditions": [{"type": "Failed", "status": "True"}]}}), "Failed"),
+            (
+                "batch",
+                "CronJob",
+                &json!({"spec": {"schedule": "0 * * * *", "suspend": true}}),
+                "schedule 0 * * * *, suspended",
+            ),
+            (
+                "",
+                "Service",
+                &json!({"spec": {"type": "ClusterIP", "clusterIP": "10.0.0.1", "ports": [{"port": 80}]}}),
+                "ClusterIP 10.0.0.1 80",
+            ),
+            ("", "Secret", &secret, "1 key"),
+            ("", "Event", &event, "Warning BackOff Pod/web-0: restarting\\u{1b}[2J"),
+            ("coordination.k8s.io", "Lease", &json!({"spec": {"holderIdentity": "a"}}), "holder a"),
+            ("example.com", "Widget", &conditions, "Ready True"),
+            ("example.com", "Widget", &json!({}), ""),
+        ] {
+            assert_eq!(state(&Kind::new(group, kind), &[], object), expected, "{kind}");
+        }
+        let column = Column { name: "Size".to_owned(), fields: vec!["spec".to_owned(), "size".to_owned()] };
+        assert_eq!(state(&Kind::new("example.com", "Widget"), &[column], &json!({"spec": {"size": 3}})), "Size 3");
+    }
+}

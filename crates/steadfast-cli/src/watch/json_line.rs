@@ -1,0 +1,195 @@
+//! Lines for programs: one JSON object for each event, and for each change of freshness.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use steadfast::{Certainty, DeleteReason, ResourceVersion};
+
+use super::tally::Counts;
+use super::watched::{DecodedEvent, Subject};
+use crate::changes::describe::{Content, visible};
+use crate::changes::diff::{Change, Detail};
+use crate::changes::manager;
+use crate::changes::secrets::Redaction;
+use crate::clock::precise;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EventLine<'a> {
+    time: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    resource: &'a str,
+    namespace: Option<&'a str>,
+    name: Option<&'a str>,
+    uid: Option<&'a str>,
+    resource_version: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    change_count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hidden: Option<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    managers: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certainty: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<Value>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FreshnessLine<'a> {
+    time: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    resource: &'a str,
+    namespace: Option<&'a str>,
+    state: &'a str,
+    why: Option<&'a str>,
+    doubt_seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    while_disconnected: Option<Counts>,
+}
+
+/// Change of a cache's freshness.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Transition {
+    /// The new state.
+    pub(super) state: &'static str,
+    /// Reason of the doubt; `None` if the cache is fresh again.
+    pub(super) why: Option<String>,
+    /// Duration of the doubt until now or until its end, in seconds.
+    pub(super) doubt_seconds: f64,
+}
+
+/// Formats an event. `full` includes the whole object, without `managedFields`.
+pub(super) fn event(
+    now: Timestamp,
+    subject: &Subject,
+    event: &DecodedEvent<'_>,
+    full: bool,
+    content: Content,
+) -> String {
+    let (version, certainty, reason) = match event.deletion {
+        // An inferred deletion has no version of its own.
+        Some(deletion) => (
+            deletion.version.map(ResourceVersion::as_str),
+            Some(certainty_name(deletion.certainty)),
+            Some(reason_name(deletion.reason)),
+        ),
+        None => (event.metadata("resourceVersion"), None, None),
+    };
+    let shown = event.old.as_ref().map(|old| visible(&subject.kind, old, &event.object, Detail::Subtrees, content));
+    let managers = shown.as_ref().zip(event.old.as_ref()).map(|(shown, old)| {
+        let changes: Vec<&Change<'_>> = shown.changes.iter().collect();
+        manager::managers(old, &event.object, &changes)
+    });
+    encoded(&EventLine {
+        time: precise(now),
+        kind: event.name,
+        resource: &subject.name,
+        namespace: event.metadata("namespace"),
+        name: event.metadata("name"),
+        uid: event.metadata("uid"),
+        resource_version: version,
+        change_count: Some(event.call.changes),
+        hidden: shown.as_ref().map(|shown| if content.noise { 0 } else { shown.noise }),
+        changes: shown.map(|shown| shown.changes.iter().map(Change::to_json).collect()),
+        managers: managers.unwrap_or_default(),
+        missed: (event.call.missed > 0).then_some(event.call.missed),
+        certainty,
+        reason,
+        object: full.then(|| printable(subject, &event.object, content)),
+    })
+}
+
+/// Returns `object` for output: without `managedFields`, and without secret values.
+pub(super) fn printable(subject: &Subject, object: &Value, content: Content) -> Value {
+    let mut printed = object.clone();
+    if let Some(metadata) = printed.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    if let Some(redaction) = Redaction::of(&subject.kind, &[object]).filter(|_| !content.secrets) {
+        redaction.object(&mut printed);
+    }
+    printed
+}
+
+/// Formats the line after the initial objects.
+pub(super) fn synced(now: Timestamp, subject: &Subject, version: Option<&ResourceVersion>) -> String {
+    encoded(&EventLine {
+        time: precise(now),
+        kind: "Synced",
+        resource: &subject.name,
+        namespace: subject.scope.in_namespace(),
+        name: None,
+        uid: None,
+        resource_version: version.map(ResourceVersion::as_str),
+        change_count: None,
+        changes: None,
+        hidden: None,
+        managers: Vec::new(),
+        missed: None,
+        certainty: None,
+        reason: None,
+        object: None,
+    })
+}
+
+/// Formats a change of freshness; at its end with the numbers of changes since its start.
+pub(super) fn freshness(now: Timestamp, subject: &Subject, became: &Transition, missed: Option<Counts>) -> String {
+    encoded(&FreshnessLine {
+        time: precise(now),
+        kind: "Freshness",
+        resource: &subject.name,
+        namespace: subject.scope.in_namespace(),
+        state: became.state,
+        why: became.why.as_deref(),
+        // Whole milliseconds, without the digits of binary fractions.
+        doubt_seconds: (became.doubt_seconds * 1000.0).round() / 1000.0,
+        while_disconnected: missed,
+    })
+}
+
+fn encoded(line: &impl Serialize) -> String {
+    // Cannot fail: the objects were parsed from JSON.
+    let text = serde_json::to_string(line).unwrap_or_default();
+    // JSON permits further control characters within texts, which a terminal would interpret.
+    if !text.chars().any(is_control) {
+        return text;
+    }
+    text.chars().fold(String::with_capacity(text.len()), |mut safe, letter| {
+        if is_control(letter) {
+            safe.push_str(&format!("\\u{:04x}", letter as u32));
+        } else {
+            safe.push(letter);
+        }
+        safe
+    })
+}
+
+fn is_control(letter: char) -> bool {
+    matches!(letter, '\u{7f}'..='\u{9f}')
+}
+
+fn certainty_name(certainty: Certainty) -> &'static str {
+    match certainty {
+        Certainty::Observed => "Observed",
+        Certainty::Inferred => "Inferred",
+    }
+}
+
+fn reason_name(reason: DeleteReason) -> &'static str {
+    match reason {
+        DeleteReason::Deleted => "Deleted",
+        DeleteReason::Replaced => "Replaced",
+        DeleteReason::DeletedOrLeft => "DeletedOrLeft",
+        DeleteReason::Left => "Left",
+    }
+}

@@ -1,0 +1,86 @@
+//! The watched resource, and the form of its objects: encoded in the cache, decoded for one line at a time.
+
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::Value;
+use steadfast::{Call, Certainty, DeleteReason, Event, Lazy, Object, ResourceVersion, Scope};
+
+use crate::changes::columns::Column;
+use crate::changes::kind::Kind;
+
+/// Object in the cache. A hundred thousand decoded objects would take gigabytes.
+pub(super) type CachedObject = Lazy<DynamicObject>;
+
+/// The watched resource and its name in the output lines.
+#[derive(Clone, Debug)]
+pub(super) struct Subject {
+    /// The resource with its group: `deployments.apps`.
+    pub(super) name: String,
+    pub(super) api_resource: ApiResource,
+    pub(super) scope: Scope,
+    /// Group and kind, for descriptions.
+    pub(super) kind: Kind,
+    /// Printer columns of a custom resource.
+    pub(super) columns: Vec<Column>,
+}
+
+impl Subject {
+    /// Creates the subject.
+    pub(super) fn new(name: String, api_resource: ApiResource, scope: Scope) -> Self {
+        let kind = Kind::new(&api_resource.group, &api_resource.kind);
+        Self { name, api_resource, scope, kind, columns: Vec::new() }
+    }
+
+    /// Decodes the objects of `event`, which `call` delivered.
+    pub(super) fn event<'a>(&self, event: &'a Event<CachedObject>, call: Call) -> DecodedEvent<'a> {
+        let old = match event {
+            Event::Updated { old, .. } => Some(self.decode(old)),
+            _ => None,
+        };
+        let deletion = match event {
+            Event::Deleted { version, certainty, reason, .. } => {
+                Some(Deletion { version: version.as_ref(), certainty: *certainty, reason: *reason })
+            }
+            _ => None,
+        };
+        DecodedEvent { name: event.name(), old, object: self.decode(event.object()), deletion, call }
+    }
+
+    /// Decodes `object`, with its type: items of a list lack the type, which would look like a change.
+    pub(super) fn decode(&self, object: &Object<CachedObject>) -> Value {
+        // The informer requests JSON. An object that is not JSON never reaches a handler.
+        let mut value: Value = serde_json::from_slice(&object.bytes()).unwrap_or_default();
+        if let Some(fields) = value.as_object_mut() {
+            fields.entry("apiVersion").or_insert_with(|| self.api_resource.api_version.clone().into());
+            fields.entry("kind").or_insert_with(|| self.api_resource.kind.clone().into());
+        }
+        value
+    }
+}
+
+/// Details of a deletion.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deletion<'a> {
+    pub(super) version: Option<&'a ResourceVersion>,
+    pub(super) certainty: Certainty,
+    pub(super) reason: DeleteReason,
+}
+
+/// Event with decoded objects.
+#[derive(Debug)]
+pub(super) struct DecodedEvent<'a> {
+    /// Name of the event: `Added`.
+    pub(super) name: &'static str,
+    /// Previous state of a changed object.
+    pub(super) old: Option<Value>,
+    /// Current state, or the last state of a deleted object.
+    pub(super) object: Value,
+    pub(super) deletion: Option<Deletion<'a>>,
+    pub(super) call: Call,
+}
+
+impl DecodedEvent<'_> {
+    /// Returns a text of the object's metadata.
+    pub(super) fn metadata(&self, field: &str) -> Option<&str> {
+        self.object.get("metadata")?.get(field)?.as_str()
+    }
+}
