@@ -184,7 +184,8 @@ async fn events_merged_during_blocked_output_are_marked() {
     for line in BufReader::new(stdout).lines() {
         let line = line.expect("a readable line");
         let Some((_, more)) = line.split_once(" ~ configmaps default/a") else { continue };
-        let several = more.split_once(" changes)").and_then(|(before, _)| before.rsplit_once('(')).map(|(_, count)| count);
+        let several =
+            more.split_once(" changes)").and_then(|(before, _)| before.rsplit_once('(')).map(|(_, count)| count);
         let several: Option<usize> = several.map(|count| count.parse().expect("a number"));
         changes += several.unwrap_or(1);
         merged += usize::from(several.is_some());

@@ -10,8 +10,9 @@ fn config_maps(kubeconfig: &str, namespace: &str, until: &str) -> Vec<String> {
     let output = steadfast(&arguments);
     assert!(output.status.success(), "{}", stderr_text(&output));
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let names = printed.lines().filter_map(|line| line.split_once(" + configmaps ").map(|(_, name)| name.to_owned()));
-    names.collect()
+    let added = printed.lines().filter_map(|line| line.split_once(" + configmaps "));
+    // The name precedes the description of the object.
+    added.filter_map(|(_, shown)| shown.split_whitespace().next()).map(str::to_owned).collect()
 }
 
 fn config_map(namespace: &str, name: &str) -> String {
