@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -220,18 +221,42 @@ impl Run {
     /// Kills the program: the next run starts with copies of the current files, under the next number.
     pub(crate) fn kill(&self, folder: &Folder, number: u64) {
         let next = number + 1;
-        std::fs::copy(folder.join(format!("{number}.checkpoint")), folder.join(format!("{next}.checkpoint")))
-            .expect("the checkpoint exists");
-        let (before, after) = (folder.join(format!("{number}.rechecks")), folder.join(format!("{next}.rechecks")));
-        std::fs::create_dir_all(&after).expect("a folder");
-        for file in std::fs::read_dir(before).expect("a folder") {
-            let file = file.expect("a file");
-            // A task of the killed run may rename the file at this time, so errors are ignored.
-            let _ = std::fs::copy(file.path(), after.join(file.file_name()));
+        let rechecks = folder.join(format!("{next}.rechecks"));
+        std::fs::create_dir_all(&rechecks).expect("a folder");
+        let (checkpoint, files) = unchanging(|| state_of_run(folder, number));
+        std::fs::write(folder.join(format!("{next}.checkpoint")), checkpoint).expect("a file");
+        for (name, content) in files {
+            std::fs::write(rechecks.join(name), content).expect("a file");
         }
         self.is_killed.store(true, Ordering::Relaxed);
         self.factory.shutdown();
     }
+}
+
+/// Checkpoint of a run, and its other files by name.
+type StateFiles = (Vec<u8>, BTreeMap<OsString, Vec<u8>>);
+
+fn state_of_run(folder: &Folder, number: u64) -> StateFiles {
+    let checkpoint = std::fs::read(folder.join(format!("{number}.checkpoint"))).expect("the checkpoint exists");
+    let files = std::fs::read_dir(folder.join(format!("{number}.rechecks"))).expect("a folder");
+    // A task of the killed run may rename a file at this time, so errors are ignored.
+    let files =
+        files.filter_map(Result::ok).filter_map(|file| Some((file.file_name(), std::fs::read(file.path()).ok()?)));
+    (checkpoint, files.collect())
+}
+
+/// Reads until two values in a row are equal. Threads of the program write meanwhile; files that are read at different
+/// times would be a state that no kill can leave behind.
+fn unchanging<T: PartialEq>(mut read: impl FnMut() -> T) -> T {
+    let mut earlier = read();
+    for _ in 0..1000 {
+        let now = read();
+        if now == earlier {
+            return now;
+        }
+        earlier = now;
+    }
+    panic!("the files of the run change all the time");
 }
 
 /// State of the cluster.
