@@ -55,7 +55,7 @@ impl Memory {
         for line in lines {
             match line {
                 Line::Entry { mirror, name, entry_record } => {
-                    records.entry(mirror).or_default().record.restore(name, entry_record)
+                    records.entry(mirror).or_default().record.restore(name, entry_record);
                 }
                 Line::Instance { id } => instance = Some(id),
                 Line::Guard { mirror, guard } => {

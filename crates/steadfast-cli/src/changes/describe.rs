@@ -144,7 +144,7 @@ fn describe_kind(kind: &Kind, phrases: &mut Phrases<'_>) {
 
 fn describe_column(column: &Column, phrases: &mut Phrases<'_>) {
     let (old, new) = (column.value(phrases.old), column.value(phrases.new));
-    if old != new && phrases.take(&column.fields.join("/")).first().is_some() {
+    if old != new && !phrases.take(&column.fields.join("/")).is_empty() {
         let text = transition(&column.name, &short(old), &short(new));
         phrases.say(Tone::Neutral, text);
     }

@@ -176,7 +176,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn segment<'a>(keys: Keys, element: &'a Value) -> Segment<'a> {
+fn segment(keys: Keys, element: &Value) -> Segment<'_> {
     Segment::Element(keys.iter().map(|key| (*key, element.get(*key))).collect())
 }
 

@@ -73,10 +73,10 @@ impl Redaction {
             }
             Value::Array(elements) => elements.iter_mut().for_each(|element| self.redact(names, element)),
             _ if is_secret(names) => *value = HIDDEN.into(),
-            Value::String(text) => {
-                if is_copy(names, text) || self.values.iter().any(|secret| text.contains(secret.as_str())) {
-                    *value = HIDDEN.into();
-                }
+            Value::String(text)
+                if (is_copy(names, text) || self.values.iter().any(|secret| text.contains(secret.as_str()))) =>
+            {
+                *value = HIDDEN.into();
             }
             _ => {}
         }

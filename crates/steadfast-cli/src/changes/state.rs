@@ -30,7 +30,7 @@ pub(crate) fn state(kind: &Kind, columns: &[Column], object: &Value) -> String {
         }
         ("", "Service") => service(object),
         ("", "ConfigMap" | "Secret") => data(object),
-        ("", "Event") | ("events.k8s.io", "Event") => event(object),
+        ("" | "events.k8s.io", "Event") => event(object),
         ("coordination.k8s.io", "Lease") => labelled("holder", text(object, "spec/holderIdentity")),
         ("discovery.k8s.io", "EndpointSlice") => plural(list(object, "endpoints").len(), "endpoint"),
         ("", "PersistentVolumeClaim" | "PersistentVolume" | "Namespace") => text(object, "status/phase").to_owned(),

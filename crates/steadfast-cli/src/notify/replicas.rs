@@ -508,7 +508,7 @@ impl ReplicaTask {
         let before = std::mem::replace(&mut self.role.lock().failing, reason.clone());
         match reason {
             Some(reason) if before.as_ref() != Some(&reason) => {
-                console::report(format_args!("replicas: {reason}; retried"))
+                console::report(format_args!("replicas: {reason}; retried"));
             }
             None if before.is_some() => {
                 console::report(format_args!("replicas: the lease and the shared state can be used again"));

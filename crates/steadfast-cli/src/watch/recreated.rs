@@ -68,7 +68,7 @@ mod tests {
     fn remembered_deletions_are_bounded() {
         let (mut deletions, start) = (Deletions::default(), Instant::now());
         for number in 0..2 * MAX_REMEMBERED {
-            deletions.deleted(&ObjectKey::namespaced("shop", &format!("web-{number}")), DeleteReason::Deleted, start);
+            deletions.deleted(&ObjectKey::namespaced("shop", format!("web-{number}")), DeleteReason::Deleted, start);
         }
         assert_eq!((deletions.by_key.len(), deletions.order.len()), (MAX_REMEMBERED, MAX_REMEMBERED));
         assert!(deletions.replacement(&ObjectKey::namespaced("shop", "web-0"), start).is_none());

@@ -191,7 +191,7 @@ impl<'a> Parser<'a> {
         match record {
             Record::Removed { .. } => handler.removed = Some(position),
             Record::Entered { call, event, retry, store, .. } => {
-                self.enter(position, index, *call, event, *retry, store)
+                self.enter(position, index, *call, event, *retry, store);
             }
             Record::Returned { call, .. } => self.end(position, index, *call, false),
             Record::Panicked { call, .. } => self.end(position, index, *call, true),

@@ -237,7 +237,7 @@ impl ElectionMachine {
                     if self.previous_holder.is_some() { now + self.timing.retry } else { free_at.max(now).min(again) };
             }
             StepResult::States(_) | StepResult::Conflict | StepResult::NoResponse => {
-                self.record_failure(sent, now, chance)
+                self.record_failure(sent, now, chance);
             }
         }
     }

@@ -80,7 +80,7 @@ fn response_confirms_or_rejects_commands() {
         match error_line {
             None => assert_eq!(result, Ok(()), "{commands:?}: {response}"),
             Some(reason) => {
-                assert!(result.as_ref().is_err_and(|result| result.starts_with(reason)), "{commands:?}: {result:?}")
+                assert!(result.as_ref().is_err_and(|result| result.starts_with(reason)), "{commands:?}: {result:?}");
             }
         }
     }

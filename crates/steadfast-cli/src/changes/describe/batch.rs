@@ -1,4 +1,4 @@
-//! Jobs and CronJobs.
+//! Jobs and `CronJobs`.
 
 use std::collections::BTreeSet;
 

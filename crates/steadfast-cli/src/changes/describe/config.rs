@@ -1,4 +1,4 @@
-//! Data of ConfigMaps and Secrets. The values of Secrets are hidden before the description.
+//! Data of `ConfigMaps` and Secrets. The values of Secrets are hidden before the description.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Deployments, ReplicaSets, StatefulSets and DaemonSets: size, rollout, readiness.
+//! Deployments, `ReplicaSets`, `StatefulSets` and `DaemonSets`: size, rollout, readiness.
 
 use serde_json::Value;
 
@@ -89,7 +89,7 @@ fn template(phrases: &mut Phrases<'_>) {
     }
 }
 
-/// Describes the revisions of a StatefulSet, without the name of the set.
+/// Describes the revisions of a `StatefulSet`, without the name of the set.
 fn revisions(phrases: &mut Phrases<'_>) {
     phrases.cover("status/currentRevision");
     if phrases.cover("status/updateRevision") {

@@ -1,4 +1,4 @@
-//! ConfigMaps, Secrets, custom resources, and text that a terminal would interpret.
+//! `ConfigMaps`, Secrets, custom resources, and text that a terminal would interpret.
 
 use serde_json::{Value, json};
 

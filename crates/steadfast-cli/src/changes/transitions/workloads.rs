@@ -1,4 +1,4 @@
-//! Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs, autoscalers, disruption budgets.
+//! Deployments, `StatefulSets`, `DaemonSets`, `ReplicaSets`, Jobs, `CronJobs`, autoscalers, disruption budgets.
 
 use serde_json::{Value, json};
 

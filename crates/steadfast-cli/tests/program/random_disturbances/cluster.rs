@@ -120,7 +120,7 @@ fn apply_to_embedded(server: &ApiServer, disturbance: Disturbance, phase: Phase)
         (Disturbance::BlackHole, Phase::Start | Phase::End) => faults.black_hole(phase == Phase::Start),
         (Disturbance::Frozen, Phase::Start | Phase::End) => faults.freeze(phase == Phase::Start),
         (Disturbance::Stale | Disturbance::StaleAfterRestart, Phase::Start | Phase::End) => {
-            faults.lag(phase == Phase::Start)
+            faults.lag(phase == Phase::Start);
         }
         (Disturbance::StaleAfterRestart, Phase::Worsen) => {
             faults.reset();

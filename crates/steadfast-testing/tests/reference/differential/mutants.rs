@@ -53,7 +53,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a list in another order",
         alter: |_, response| {
-            response.body.get_mut("items").and_then(Value::as_array_mut).map_or((), |items| items.reverse())
+            response.body.get_mut("items").and_then(Value::as_array_mut).map_or((), |items| items.reverse());
         },
     },
     Mutant { name: "items with a kind", alter: |_, response| kinds(&mut response.body) },
