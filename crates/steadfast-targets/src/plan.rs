@@ -133,10 +133,7 @@ pub(crate) fn plan<V: Value>(
     let invalid = validate(&mut values);
     let mut builder = PlanBuilder { wanted, found, plan_settings, skipped: BTreeMap::new(), uncertain: None };
     builder.skipped.extend(conflicts.into_iter().map(|(name, conflict)| (name, SkipReason::Conflict(conflict))));
-    let invalid_names: BTreeSet<&String> = invalid.keys().collect();
-    builder
-        .skipped
-        .extend(invalid.iter().map(|(name, reason)| (name.clone(), SkipReason::Invalid(Arc::from(reason.as_str())))));
+    builder.skip_invalid(&invalid);
 
     let mut additions = Vec::new();
     let mut flows: BTreeMap<String, Flow> = BTreeMap::new();
@@ -164,7 +161,7 @@ pub(crate) fn plan<V: Value>(
     }
 
     let unwanted = || {
-        let is_unwanted = |name: &String| !values.contains_key(name) && !invalid_names.contains(name);
+        let is_unwanted = |name: &String| !values.contains_key(name) && !invalid.contains_key(name);
         found.own.iter().filter(move |(name, _)| is_unwanted(name))
     };
     // An entry that serves again or is wanted again starts its next drain from the beginning.
@@ -207,17 +204,8 @@ pub(crate) fn plan<V: Value>(
         let texts = if is_gone { &mut flow.deleted } else { &mut flow.other_removals };
         texts.insert(name.clone(), format!("{step:?}"));
     }
-    let uncertain_names = builder
-        .skipped
-        .iter()
-        .filter(|(_, reason)| **reason == SkipReason::Doubt)
-        .map(|(name, _)| name.clone())
-        .collect();
-    let verdict = replace_in_place(
-        record.guard.decide(plan_settings.rules, &flows, &uncertain_names, now.unix),
-        &additions,
-        found,
-    );
+    let decision = record.guard.decide(plan_settings.rules, &flows, &builder.uncertain_names(), now.unix);
+    let verdict = replace_in_place(decision, &additions, found);
     builder.skipped.extend(verdict.pending_approvals.keys().map(|name| (name.clone(), SkipReason::NeedsApproval)));
     builder.skipped.extend(verdict.replaced.iter().map(|name| (name.clone(), SkipReason::AwaitsReplacement)));
     let granted = service_ends.into_iter().filter(|(name, _)| verdict.granted.contains(name)).map(|(_, step)| step);
@@ -283,6 +271,18 @@ struct PlanBuilder<'a, V> {
 }
 
 impl<V: Value> PlanBuilder<'_, V> {
+    /// Skips the entries that the target cannot hold, with the reasons.
+    fn skip_invalid(&mut self, invalid: &BTreeMap<String, String>) {
+        let reason = |reason: &String| SkipReason::Invalid(Arc::from(reason.as_str()));
+        self.skipped.extend(invalid.iter().map(|(name, text)| (name.clone(), reason(text))));
+    }
+
+    /// Returns the entries that are skipped because of doubt.
+    fn uncertain_names(&self) -> BTreeSet<String> {
+        let uncertain = self.skipped.iter().filter(|(_, reason)| **reason == SkipReason::Doubt);
+        uncertain.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Returns the reason to keep an unwanted entry, or `None` if the entry may be removed.
     fn skip_reason(&mut self, name: &str, record: &MirrorRecord) -> Option<SkipReason> {
         let origin = record.origin(name);

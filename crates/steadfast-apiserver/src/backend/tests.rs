@@ -55,14 +55,14 @@ impl Recording {
             let previous = previous.map(|value| config_map(name, value, revision - 1));
             Arc::new(Change::new(revision, resource.clone(), ("default", name), object, previous))
         };
-        let changes = vec![
+        let history = vec![
             change(11, "a", Some(1), None),
             change(12, "b", Some(1), None),
             change(13, "c", Some(1), None),
             change(14, "b", Some(2), Some(1)),
             change(15, "a", None, Some(1)),
         ];
-        Self { registry: Registry::with_declared(&[]), changes, position: AtomicU64::new(14), changed }
+        Self { registry: Registry::with_declared(&[]), changes: history, position: AtomicU64::new(14), changed }
     }
 
     fn replay_to(&self, revision: u64) {

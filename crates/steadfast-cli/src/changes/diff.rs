@@ -161,12 +161,12 @@ impl<'a> Walk<'a> {
             }
         }
         if order.iter().zip(&new).any(|(ordered, (_, element))| !std::ptr::eq(*ordered, *element)) {
-            let identities = |list: &[&Value]| {
-                let identity = |element: &&Value| match keys {
+            let identities = |elements: &[&Value]| {
+                let keys_of = |element: &&Value| match keys {
                     [key] => element[*key].clone(),
                     keys => keys.iter().map(|key| element[*key].clone()).collect(),
                 };
-                Some(Cow::Owned(list.iter().map(identity).collect::<Value>()))
+                Some(Cow::Owned(elements.iter().map(keys_of).collect::<Value>()))
             };
             let new: Vec<&Value> = new.iter().map(|(_, element)| *element).collect();
             self.path.0.push(Segment::Order(keys));

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use crate::changes::diff::{Detail, diff};
 
-    fn entry(manager: &str, time: &str, fields: Value) -> Value {
+    fn entry(manager: &str, time: &str, fields: &Value) -> Value {
         json!({"manager": manager, "operation": "Update", "time": time, "fieldsV1": fields})
     }
 
@@ -107,8 +107,8 @@ mod tests {
     #[test]
     fn manager_with_renewed_entry_is_found() {
         let (hpa, kubectl) = (json!({"f:spec": {"f:replicas": {}}}), json!({"f:spec": {"f:template": {}}}));
-        let old = deployment(3, &[entry("hpa", "t1", hpa.clone()), entry("kubectl", "t1", kubectl.clone())]);
-        let new = deployment(5, &[entry("hpa", "t2", hpa), entry("kubectl", "t1", kubectl)]);
+        let old = deployment(3, &[entry("hpa", "t1", &hpa), entry("kubectl", "t1", &kubectl)]);
+        let new = deployment(5, &[entry("hpa", "t2", &hpa), entry("kubectl", "t1", &kubectl)]);
         assert_eq!(found(&old, &new), ["hpa"]);
         assert_eq!(latest(&new), Some("hpa"));
     }
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn owner_is_found_within_one_second() {
         let (hpa, kubectl) = (json!({"f:spec": {"f:replicas": {}}}), json!({"f:spec": {"f:template": {"f:spec": {}}}}));
-        let entries = [entry("hpa", "t1", hpa), entry("kubectl", "t1", kubectl)];
+        let entries = [entry("hpa", "t1", &hpa), entry("kubectl", "t1", &kubectl)];
         assert_eq!(found(&deployment(3, &entries), &deployment(5, &entries)), ["hpa"]);
         assert_eq!(found(&deployment(3, &[]), &deployment(5, &[])), Vec::<String>::new());
     }

@@ -4,6 +4,7 @@
 //! path of a list's order ends with the names of the keys: `status.conditions[type]`.
 
 use std::fmt;
+use std::fmt::Write as _;
 
 use serde_json::Value;
 
@@ -52,11 +53,11 @@ impl Path<'_> {
             match segment {
                 Segment::Element(keys) => {
                     let value = keys.first().and_then(|(_, value)| *value);
-                    text.push_str(&match value {
-                        Some(Value::String(value)) => format!("[{value}]"),
-                        Some(value) => format!("[{value}]"),
-                        None => "[]".to_owned(),
-                    });
+                    let _ = match value {
+                        Some(Value::String(value)) => write!(text, "[{value}]"),
+                        Some(value) => write!(text, "[{value}]"),
+                        None => write!(text, "[]"),
+                    };
                 }
                 Segment::Field(name) => {
                     if !text.is_empty() {
@@ -64,7 +65,7 @@ impl Path<'_> {
                     }
                     text.push_str(name);
                 }
-                Segment::Index(at) => text.push_str(&format!("[{at}]")),
+                Segment::Index(at) => drop(write!(text, "[{at}]")),
                 Segment::Order(_) => text.push_str(" order"),
             }
         }

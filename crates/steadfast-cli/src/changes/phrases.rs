@@ -1,6 +1,7 @@
 //! Phrases that describe a change, and the changed fields that they cover.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use serde_json::Value;
 
@@ -166,10 +167,10 @@ pub(crate) fn difference(label: &str, old: &BTreeSet<String>, new: &BTreeSet<Str
     for (sign, elements) in [('+', new.difference(old)), ('−', old.difference(new))] {
         let elements: Vec<&String> = elements.collect();
         for element in elements.iter().take(MAX_LISTED) {
-            text.push_str(&format!(" {sign}{element}"));
+            let _ = write!(text, " {sign}{element}");
         }
         if elements.len() > MAX_LISTED {
-            text.push_str(&format!(" {sign}{} more", elements.len() - MAX_LISTED));
+            let _ = write!(text, " {sign}{} more", elements.len() - MAX_LISTED);
         }
     }
     (text.len() > label.len()).then_some(text)

@@ -1,6 +1,7 @@
 //! One-line state of an object, for lines about additions and deletions.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use serde_json::Value;
 
@@ -56,15 +57,15 @@ fn pod(pod: &Value) -> String {
     let mut state = phase.to_owned();
     if !statuses.is_empty() {
         let ready = statuses.iter().filter(|status| status["ready"] == true).count();
-        state.push_str(&format!(" {ready}/{}", statuses.len()));
+        let _ = write!(state, " {ready}/{}", statuses.len());
     }
     let node = text(pod, "spec/nodeName");
     if !node.is_empty() {
-        state.push_str(&format!(" on {node}"));
+        let _ = write!(state, " on {node}");
     }
     let restarts: i64 = statuses.iter().map(|status| number(status, "restartCount")).sum();
     if restarts > 0 {
-        state.push_str(&format!(", {restarts} restarts"));
+        let _ = write!(state, ", {restarts} restarts");
     }
     state.trim_start().to_owned()
 }
@@ -91,9 +92,9 @@ fn job(job: &Value) -> String {
 
 fn service(service: &Value) -> String {
     let ports: Vec<String> = list(service, "spec/ports").iter().map(|port| short(at(port, "port"))).collect();
-    let parts = [text(service, "spec/type").to_owned(), text(service, "spec/clusterIP").to_owned(), ports.join(",")];
-    let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
-    parts.join(" ")
+    let fields = [text(service, "spec/type").to_owned(), text(service, "spec/clusterIP").to_owned(), ports.join(",")];
+    let present: Vec<&str> = fields.iter().map(String::as_str).filter(|field| !field.is_empty()).collect();
+    present.join(" ")
 }
 
 fn data(object: &Value) -> String {

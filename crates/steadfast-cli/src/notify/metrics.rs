@@ -47,23 +47,30 @@ struct Sample {
 /// A metric: its name, unit, help text and type.
 type Family = (&'static str, Option<Unit>, &'static str, MetricType);
 
+/// Encodes one metric with its samples.
+fn encode_family(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, unit, help, kind): Family,
+    samples: Vec<Sample>,
+) -> fmt::Result {
+    let name = format!("steadfast_notify_{name}");
+    // The encoder adds the suffix `_total` to counters, and the unit to the name.
+    let mut encoder = encoder.encode_descriptor(&name, help, unit.as_ref(), kind)?;
+    for Sample { labels, value } in samples {
+        let labels: Vec<(&str, &str)> = labels.iter().map(|(label, name)| (*label, name.as_str())).collect();
+        let mut encoder = encoder.encode_family(&labels)?;
+        match kind {
+            Counter => encoder.encode_counter::<[(&str, &str); 0], f64, u64>(&value, None)?,
+            _ => encoder.encode_gauge(&value)?,
+        }
+    }
+    Ok(())
+}
+
 impl Collector for NotifyMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Self { counts, mirrors, clusters, restarts, is_leader } = self;
-        let mut write = |(name, unit, help, kind): Family, samples: Vec<Sample>| -> fmt::Result {
-            let name = format!("steadfast_notify_{name}");
-            // The encoder adds the suffix `_total` to counters, and the unit to the name.
-            let mut encoder = encoder.encode_descriptor(&name, help, unit.as_ref(), kind)?;
-            for Sample { labels, value } in samples {
-                let labels: Vec<(&str, &str)> = labels.iter().map(|(label, name)| (*label, name.as_str())).collect();
-                let mut encoder = encoder.encode_family(&labels)?;
-                match kind {
-                    Counter => encoder.encode_counter::<[(&str, &str); 0], f64, u64>(&value, None)?,
-                    _ => encoder.encode_gauge(&value)?,
-                }
-            }
-            Ok(())
-        };
+        let mut write = |family: Family, samples: Vec<Sample>| encode_family(&mut encoder, family, samples);
         let all = |value: u64| vec![Sample { labels: Vec::new(), value: value as f64 }];
         write(("changes", None, "Changes that rules evaluated", Counter), all(counts.changes))?;
         write(("messages", None, "Messages that rules created", Counter), all(counts.messages))?;

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
+use std::fmt::Write as _;
 use steadfast::{Certainty, DeleteReason, ResourceVersion};
 
 use super::tally::Counts;
@@ -166,7 +167,7 @@ fn encoded(line: &impl Serialize) -> String {
     }
     text.chars().fold(String::with_capacity(text.len()), |mut safe, letter| {
         if is_control(letter) {
-            safe.push_str(&format!("\\u{:04x}", letter as u32));
+            let _ = write!(safe, "\\u{:04x}", letter as u32);
         } else {
             safe.push(letter);
         }

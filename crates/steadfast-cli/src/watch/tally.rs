@@ -87,9 +87,12 @@ impl fmt::Display for Counts {
     }
 }
 
+/// A tally with the name of its resource.
+type NamedTally = (String, Arc<Tally>);
+
 /// Tallies of all watched resources. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tallies(Arc<Mutex<Vec<(String, Arc<Tally>)>>>);
+pub(super) struct Tallies(Arc<Mutex<Vec<NamedTally>>>);
 
 impl Tallies {
     /// Creates the tally of the resource `name`.

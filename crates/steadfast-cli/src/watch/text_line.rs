@@ -2,6 +2,7 @@
 
 use crate::changes::phrases::{Phrase, Tone};
 use crate::changes::text::{escape, shorten, width};
+use std::fmt::Write as _;
 
 /// Colours of the terminal, as codes of the escape sequence.
 pub(super) const GREEN: &str = "32";
@@ -76,7 +77,7 @@ impl TextLine {
         let mut line = String::new();
         for Span { text, color } in self.spans {
             match color.filter(|_| has_color) {
-                Some(color) => line.push_str(&format!("\x1b[{color}m{text}\x1b[0m")),
+                Some(color) => drop(write!(line, "\x1b[{color}m{text}\x1b[0m")),
                 None => line.push_str(&text),
             }
         }

@@ -489,13 +489,13 @@ fn run_seed(seed: u64, disturbances: &[Disturbance]) -> Option<(usize, usize)> {
         change_during(&mut world, &mut rng, Disturbance::Resets);
     }
     until_equal(&world, &format!("seed {seed}, {:?}", world.log));
-    let samples = sampler.end();
-    let removals = check_removals(&world.expected, &world.losses, &samples)
+    let reads = sampler.end();
+    let removals = check_removals(&world.expected, &world.losses, &reads)
         .unwrap_or_else(|reason| panic!("seed {seed}, {:?}: {reason}", world.log));
     signal(&program.0, "TERM");
     assert!(program.0.wait().expect("an exit status").success());
     drop(world.runtime);
-    Some((removals, samples.len()))
+    Some((removals, reads.len()))
 }
 
 #[test]

@@ -48,13 +48,10 @@ pub(super) fn inject(fault: Fault, server: &ApiServer, replica: usize, on: bool,
     let faults = server.faults().replica(replica);
     // The rule applies to few requests: a rule that never expires would make every run end in a relist storm.
     let rule = || RequestRule::any().times(2);
+    let cut = || if on { faults.cut() } else { faults.heal() };
     match fault {
         Fault::ServerAbsent | Fault::RecreatedWhileCut | Fault::DeletedWhileCut => {
-            if on {
-                faults.cut();
-            } else {
-                faults.heal();
-            }
+            cut();
             "cut"
         }
         Fault::ServerRestarts => {

@@ -43,6 +43,6 @@ fn changed_lines(old: &str, new: &str) -> (usize, usize) {
     for line in old.lines() {
         *lines.entry(line).or_default() -= 1;
     }
-    let sum = |sign: i64| lines.values().map(|count| (count * sign).max(0) as usize).sum();
+    let sum = |sign: i64| lines.values().map(|count| usize::try_from(count * sign).unwrap_or(0)).sum();
     (sum(1), sum(-1))
 }

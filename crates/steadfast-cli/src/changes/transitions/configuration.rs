@@ -68,7 +68,7 @@ fn custom_resource_transitions() {
     let column = Column { name: "Size".to_owned(), fields: vec!["spec".to_owned(), "size".to_owned()] };
     let text = |old: &Value, new: &Value| {
         let description =
-            describe(&Kind::new("example.com", "Widget"), &[column.clone()], old, new, Content::default());
+            describe(&Kind::new("example.com", "Widget"), std::slice::from_ref(&column), old, new, Content::default());
         description.phrases.into_iter().map(|phrase| phrase.text).collect::<Vec<_>>().join(", ")
     };
     assert_eq!(text(&json!({"spec": {"size": 1}}), &json!({"spec": {"size": 2}})), "Size 1→2");

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::assert_rows;
 
-fn container(state: Value, restarts: u32, ready: bool) -> Value {
+fn container(state: &Value, restarts: u32, ready: bool) -> Value {
     json!({"name": "app", "state": state, "restartCount": restarts, "ready": ready})
 }
 
@@ -70,14 +70,14 @@ fn pod_container_transitions() {
     let waiting = |reason: &str| json!({"waiting": {"reason": reason}});
     let terminated = |reason: &str, code: u32| json!({"terminated": {"reason": reason, "exitCode": code}});
     let restarted = |last: Value| {
-        let mut status = container(running.clone(), 3, true);
+        let mut status = container(&running, 3, true);
         status["lastState"] = last;
         statuses(&status)
     };
-    let before = statuses(&container(running.clone(), 2, true));
+    let before = statuses(&container(&running, 2, true));
     let two = |restarts: u32| {
         let other = json!({"name": "proxy", "state": {"running": {}}, "restartCount": restarts, "ready": true});
-        json!({"status": {"containerStatuses": [container(json!({"running": {}}), 0, true), other]}})
+        json!({"status": {"containerStatuses": [container(&json!({"running": {}}), 0, true), other]}})
     };
     assert_rows(
         "Pod",
@@ -87,27 +87,27 @@ fn pod_container_transitions() {
             (two(0), two(1), "restarts proxy 0→1"),
             (
                 before.clone(),
-                statuses(&container(waiting("CrashLoopBackOff"), 2, false)),
+                statuses(&container(&waiting("CrashLoopBackOff"), 2, false)),
                 "container app CrashLoopBackOff",
             ),
             (
-                statuses(&container(waiting("ContainerCreating"), 0, false)),
-                statuses(&container(waiting("ImagePullBackOff"), 0, false)),
+                statuses(&container(&waiting("ContainerCreating"), 0, false)),
+                statuses(&container(&waiting("ImagePullBackOff"), 0, false)),
                 "container app ImagePullBackOff",
             ),
             (
-                statuses(&container(waiting("ContainerCreating"), 0, false)),
-                statuses(&container(running.clone(), 0, true)),
+                statuses(&container(&waiting("ContainerCreating"), 0, false)),
+                statuses(&container(&running, 0, true)),
                 "container app running, ready containers 0→1 of 1",
             ),
             (
                 before.clone(),
-                statuses(&container(terminated("Completed", 0), 2, false)),
+                statuses(&container(&terminated("Completed", 0), 2, false)),
                 "container app terminated: Completed",
             ),
             (
-                json!({"status": {"initContainerStatuses": [container(running.clone(), 0, false)]}}),
-                json!({"status": {"initContainerStatuses": [container(terminated("Error", 2), 0, false)]}}),
+                json!({"status": {"initContainerStatuses": [container(&running, 0, false)]}}),
+                json!({"status": {"initContainerStatuses": [container(&terminated("Error", 2), 0, false)]}}),
                 "container app terminated: exit code 2",
             ),
         ],

@@ -92,7 +92,8 @@ fn bind(folder: &Path, port: u16, settings: &DnsSettings) -> String {
     let keys = keys(settings)
         .map(|(name, secret)| format!("key \"{name}\" {{ algorithm hmac-sha256; secret \"{secret}\"; }};\n"));
     let zones = settings.zones.iter().map(|DnsZone { domain, file, readers }| {
-        let readers: String = readers.iter().map(|name| format!(" key {name};")).collect();
+        let readers: Vec<String> = readers.iter().map(|name| format!(" key {name};")).collect();
+        let readers = readers.concat();
         format!(
             "zone \"{domain}\" {{ type primary; file \"{file}\"; allow-transfer {{ key mirror;{readers} }}; \
              allow-update {{ key mirror; }}; }};\n"
