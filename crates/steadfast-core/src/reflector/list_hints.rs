@@ -1,6 +1,6 @@
 //! Facts outside the reflector that determine the method of the next list.
 
-/// Facts at the start of a list ([`Reflector::expect`](super::Reflector::expect)).
+/// Facts at the start of a list ([`Reflector::set_list_hints`](super::Reflector::set_list_hints)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListHints {
     /// Set if responses are requested in protobuf. A streamed list then costs a real server a third of the paged list.

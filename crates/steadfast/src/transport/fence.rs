@@ -19,7 +19,7 @@ const CLOSED: u64 = 0;
 /// Time limit for the requests of a [`Connection`](crate::Connection), for example for a leader with a lease. Cheap to
 /// clone.
 ///
-/// A connection [behind](crate::Connection::behind) a fence has its own sockets. The clock is read immediately before
+/// A connection [with a fence](crate::Connection::with_fence) has its own sockets. The clock is read immediately before
 /// each write to a socket, on the writing thread, and not only by a timer. A process that was suspended or starved
 /// therefore sends nothing after the limit. The clock is the environment's
 /// [`boot_time`](crate::environment::Environment::boot_time), which changes of the wall clock do not affect.
