@@ -137,7 +137,7 @@ fn measure(records: usize, pause: Duration, passes_on: bool) -> Result<Figures, 
     if delays.len() != records {
         return Err(format!("{} of {records} records arrived", delays.len()).into());
     }
-    Ok(Figures { processor: now_used - used, switches: now_switched - switched, delays })
+    Ok(Figures { processor: now_used.saturating_sub(used), switches: now_switched - switched, delays })
 }
 
 /// Reads the accepted connection to its end.

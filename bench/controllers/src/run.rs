@@ -87,7 +87,7 @@ async fn measure<C: ControllerUnderTest>(args: Args) -> Result<(), BenchError> {
     // Waits for the end of the start-up work.
     sleep(Duration::from_secs(1)).await;
     let (started, used, before) = (Instant::now(), processor_time()?, work.calls());
-    let switched = context_switches()?;
+    let count_before = context_switches()?;
     for _ in 0..args.rounds {
         // Each round waits for its reconciles, because a queue merges keys that are enqueued twice.
         let calls = work.calls() + args.keys as u64;
@@ -101,7 +101,7 @@ async fn measure<C: ControllerUnderTest>(args: Args) -> Result<(), BenchError> {
     }
     let calls = work.calls() - before;
     let (seconds, processor) = (started.elapsed().as_secs_f64(), processor_time()? - used);
-    let switches = context_switches()? - switched;
+    let switches = context_switches()? - count_before;
     let writes = args.writes * args.keys as u64;
     println!(
         "{}",
