@@ -36,7 +36,7 @@ async fn scrape_counts_each_event_result() -> Result<(), WorldError> {
         "steadfast_events_combined_total{recorder=\"web\"} 0",
         "steadfast_events_requests_total{recorder=\"web\",result=\"created\"} 3",
         "steadfast_events_requests_total{recorder=\"web\",result=\"patched\"} 1",
-        "steadfast_events_requests_total{recorder=\"web\",result=\"again\"} 0",
+        "steadfast_events_requests_total{recorder=\"web\",result=\"retried\"} 0",
         "steadfast_events_waiting{recorder=\"web\"} 3.0",
         "steadfast_events_queue_length{recorder=\"web\"} 1.0",
         "steadfast_events_series{recorder=\"web\"} 3.0",

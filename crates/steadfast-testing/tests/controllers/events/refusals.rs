@@ -54,7 +54,7 @@ async fn rejected_event_is_dropped_without_its_note() -> Result<(), WorldError> 
     assert_eq!((stats.failed, stats.waiting, world.requests().len()), (5, 0, 5));
     let text = output.text();
     assert_eq!(text.matches("events abandoned: the server rejects them").count(), 1, "{text}");
-    assert!(text.contains("about=\"ConfigMap default/a-0\"") && text.contains("422"), "{text}");
+    assert!(text.contains("object=\"ConfigMap default/a-0\"") && text.contains("422"), "{text}");
     assert!(!text.contains("planted-password"), "{text}");
     Ok(())
 }
