@@ -1,6 +1,6 @@
 //! Changes between two states of an object: exact, without noise, and described in the terms of its kind.
 //!
-//! This module has no I/O and no clock. It imports nothing of the program.
+//! This module has no I/O and no clock. It imports nothing of the program itself.
 //!
 //! | module | responsibility |
 //! |---|---|

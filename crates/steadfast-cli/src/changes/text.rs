@@ -1,36 +1,15 @@
 //! Text of the cluster, made safe and short for a terminal.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 
+use steadfast_notify::engine_event::{escaped, is_unsafe};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Returns `text` with escapes instead of characters that a terminal interprets: control characters, line separators,
 /// and characters that change the direction of text.
 pub(crate) fn escape(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_unsafe) {
-        return Cow::Borrowed(text);
-    }
-    let mut safe = String::with_capacity(text.len() + 8);
-    for letter in text.chars() {
-        match letter {
-            '\n' => safe.push_str("\\n"),
-            '\t' => safe.push_str("\\t"),
-            '\r' => safe.push_str("\\r"),
-            letter if is_unsafe(letter) => {
-                // Writing to a String cannot fail.
-                let _ = write!(safe, "\\u{{{:x}}}", letter as u32);
-            }
-            letter => safe.push(letter),
-        }
-    }
-    Cow::Owned(safe)
-}
-
-/// Returns whether a terminal may interpret `letter`.
-pub(crate) fn is_unsafe(letter: char) -> bool {
-    letter.is_control()
-        || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    // Most texts are safe, and are not copied.
+    if text.chars().any(is_unsafe) { Cow::Owned(escaped(text)) } else { Cow::Borrowed(text) }
 }
 
 /// Returns the number of columns that `text` occupies.

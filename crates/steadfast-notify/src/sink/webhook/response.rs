@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use jiff::fmt::strtime;
 
+use crate::engine_event::is_unsafe;
 use crate::outcome::Outcome;
 
 /// Maximum number of characters of a response body in an error.
@@ -87,7 +88,7 @@ pub(super) fn excerpt<'a>(body: &[u8], mut secrets: impl Iterator<Item = &'a str
     }
     let mut words = String::new();
     for letter in text.chars().take(MAX_EXCERPT_CHARS) {
-        words.push(if letter.is_control() || is_invisible(letter) { ' ' } else { letter });
+        words.push(if is_unsafe(letter) { ' ' } else { letter });
     }
     words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -109,11 +110,6 @@ fn repeats(text: &str, secret: &str) -> bool {
             letters.windows(SECRET_PART_CHARS).any(has)
         }
     })
-}
-
-/// Returns true for characters without width, or that change the text direction.
-fn is_invisible(letter: char) -> bool {
-    matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[cfg(test)]
