@@ -2,13 +2,15 @@
 
 use serde_json::Value;
 
+use super::phrases::{at, text};
+
 /// Printer column with a simple path.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Column {
     /// Heading of the column.
     pub(crate) name: String,
-    /// Names of the fields from the root of the object to the value.
-    pub(crate) fields: Vec<String>,
+    /// Path of the value: names of fields, separated by slashes.
+    pub(crate) pattern: String,
 }
 
 impl Column {
@@ -22,18 +24,18 @@ impl Column {
 
     fn parse(column: &Value) -> Option<Self> {
         let path = column.get("jsonPath")?.as_str()?;
-        let fields: Vec<String> = path.strip_prefix('.')?.split('.').map(str::to_owned).collect();
-        let is_name = |name: &String| {
+        let fields: Vec<&str> = path.strip_prefix('.')?.split('.').collect();
+        let is_name = |name: &&str| {
             !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-".contains(letter))
         };
         // The age is not part of the object's state.
         let is_simple = fields.iter().all(is_name) && fields[0] != "metadata";
-        is_simple.then(|| Self { name: column["name"].as_str().unwrap_or_default().to_owned(), fields })
+        is_simple.then(|| Self { name: text(column, "name").to_owned(), pattern: fields.join("/") })
     }
 
     /// Returns the column's value in `object`.
     pub(crate) fn value<'a>(&self, object: &'a Value) -> Option<&'a Value> {
-        self.fields.iter().try_fold(object, |value, field| value.get(field))
+        at(object, &self.pattern)
     }
 }
 
@@ -54,8 +56,7 @@ mod tests {
         let version = json!({"name": "v1", "additionalPrinterColumns": columns});
         let definition = json!({"spec": {"versions": [{"name": "v0"}, version]}});
         let found = Column::of(&definition, "v1");
-        let fields = vec!["status".to_owned(), "phase".to_owned()];
-        assert_eq!(found, [Column { name: "Phase".to_owned(), fields }]);
+        assert_eq!(found, [Column { name: "Phase".to_owned(), pattern: "status/phase".to_owned() }]);
         assert_eq!(found[0].value(&json!({"status": {"phase": "Live"}})), Some(&json!("Live")));
         assert_eq!(Column::of(&definition, "v0"), []);
     }

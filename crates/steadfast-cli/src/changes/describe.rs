@@ -39,6 +39,13 @@ pub(crate) struct Content {
     pub(crate) secrets: bool,
 }
 
+impl Content {
+    /// Returns the redaction for states of an object of `kind`; `None` if they have no secret values, or all are shown.
+    pub(crate) fn redaction(self, kind: &Kind, states: &[&Value]) -> Option<Redaction> {
+        if self.secrets { None } else { Redaction::of(kind, states) }
+    }
+}
+
 /// Description of the change of an object.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Description {
@@ -67,15 +74,17 @@ pub(crate) fn visible<'a>(
     content: Content,
 ) -> Visible<'a> {
     let mut changes = diff(old, new, detail);
-    let noise = changes.iter().filter(|change| is_noise(kind, change)).count();
-    if !content.noise && noise > 0 {
-        changes.retain(|change| !is_noise(kind, change));
-    }
-    if let Some(redaction) = Redaction::of(kind, &[old, new]).filter(|_| !content.secrets) {
+    let mut noise = 0;
+    changes.retain(|change| {
+        let is_noise = is_noise(kind, change);
+        noise += usize::from(is_noise);
+        content.noise || !is_noise
+    });
+    if let Some(redaction) = content.redaction(kind, &[old, new]) {
         for change in &mut changes {
             let path = change.path.clone();
             for value in [&mut change.old, &mut change.new].into_iter().flatten() {
-                *value = Cow::Owned(redaction.value(&path, value).into_owned());
+                *value = Cow::Owned(redaction.value(&path, value));
             }
         }
     }
@@ -90,7 +99,10 @@ pub(crate) fn describe(kind: &Kind, columns: &[Column], old: &Value, new: &Value
     if changes.is_empty() {
         return Description { phrases: Vec::new(), noise, managers };
     }
-    let (old, new) = (redacted(kind, old, content), redacted(kind, new, content));
+    let redaction = content.redaction(kind, &[old, new]);
+    let redacted =
+        |object| redaction.as_ref().map_or(Cow::Borrowed(object), |redaction| Cow::Owned(redaction.object(object)));
+    let (old, new) = (redacted(old), redacted(new));
     let mut phrases = Phrases::new(&old, &new, &changes);
     metadata::describe_lifecycle(&mut phrases);
     describe_kind(kind, &mut phrases);
@@ -100,17 +112,6 @@ pub(crate) fn describe(kind: &Kind, columns: &[Column], old: &Value, new: &Value
     conditions::describe(&mut phrases);
     metadata::describe(&mut phrases);
     Description { phrases: phrases.finish(), noise, managers }
-}
-
-fn redacted<'a>(kind: &Kind, object: &'a Value, content: Content) -> Cow<'a, Value> {
-    match Redaction::of(kind, &[object]) {
-        Some(redaction) if !content.secrets => {
-            let mut object = object.clone();
-            redaction.object(&mut object);
-            Cow::Owned(object)
-        }
-        _ => Cow::Borrowed(object),
-    }
 }
 
 fn describe_kind(kind: &Kind, phrases: &mut Phrases<'_>) {
@@ -144,7 +145,7 @@ fn describe_kind(kind: &Kind, phrases: &mut Phrases<'_>) {
 
 fn describe_column(column: &Column, phrases: &mut Phrases<'_>) {
     let (old, new) = (column.value(phrases.old), column.value(phrases.new));
-    if old != new && !phrases.take(&column.fields.join("/")).is_empty() {
+    if old != new && !phrases.take(&column.pattern).is_empty() {
         let text = transition(&column.name, &short(old), &short(new));
         phrases.say(Tone::Neutral, text);
     }

@@ -29,7 +29,7 @@ pub(crate) fn managers<'a>(old: &Value, new: &'a Value, changes: &[&Change<'_>])
     if owners.len() == 1 { owners } else { Vec::new() }
 }
 
-/// Returns the managers of the latest writes to `object`; empty if they are unknown.
+/// Returns the manager of the latest write to `object`, or `None` if it is unknown.
 pub(crate) fn latest(object: &Value) -> Option<&str> {
     let newest = entries(object).max_by_key(|entry| entry.get("time").and_then(Value::as_str))?;
     newest.get("manager").and_then(Value::as_str)

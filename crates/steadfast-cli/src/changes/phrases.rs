@@ -191,6 +191,27 @@ pub(crate) fn number(object: &Value, pattern: &str) -> i64 {
     at(object, pattern).and_then(Value::as_i64).unwrap_or_default()
 }
 
+/// Returns whether the value at `pattern` is `true`.
+pub(crate) fn flag(object: &Value, pattern: &str) -> bool {
+    at(object, pattern).and_then(Value::as_bool).unwrap_or_default()
+}
+
+/// Returns the texts in the list at `pattern`.
+pub(crate) fn texts(object: &Value, pattern: &str) -> BTreeSet<String> {
+    list(object, pattern).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Returns the condition of type `kind`.
+pub(crate) fn find_condition<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
+    conditions.iter().find(|condition| text(condition, "type") == kind)
+}
+
+/// Returns the message of an event of either version; empty if it is missing.
+pub(crate) fn event_message(event: &Value) -> &str {
+    let messages = [text(event, "message"), text(event, "note")];
+    messages.into_iter().find(|message| !message.is_empty()).unwrap_or_default()
+}
+
 /// Returns the elements of the list at `pattern`.
 pub(crate) fn list<'a>(object: &'a Value, pattern: &str) -> &'a [Value] {
     at(object, pattern).and_then(Value::as_array).map_or(&[], Vec::as_slice)

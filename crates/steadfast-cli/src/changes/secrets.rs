@@ -1,6 +1,5 @@
 //! Removes the values of Secrets from everything that is printed. Only the names of keys remain.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use base64::Engine;
@@ -47,20 +46,23 @@ impl Redaction {
     }
 
     /// Returns `value`, which is at `path`, without secret values.
-    pub(crate) fn value<'a>(&self, path: &Path<'_>, value: &'a Value) -> Cow<'a, Value> {
+    pub(crate) fn value(&self, path: &Path<'_>, value: &Value) -> Value {
         let names = path.0.iter().filter_map(|segment| match segment {
             Segment::Field(name) => Some(*name),
             _ => None,
         });
-        let names: Vec<&str> = names.collect();
-        let mut redacted = value.clone();
-        self.redact(&names, &mut redacted);
-        if redacted == *value { Cow::Borrowed(value) } else { Cow::Owned(redacted) }
+        self.redacted(&names.collect::<Vec<_>>(), value)
     }
 
-    /// Removes secret values from a whole object.
-    pub(crate) fn object(&self, object: &mut Value) {
-        self.redact(&[], object);
+    /// Returns a whole object without secret values.
+    pub(crate) fn object(&self, object: &Value) -> Value {
+        self.redacted(&[], object)
+    }
+
+    fn redacted(&self, names: &[&str], value: &Value) -> Value {
+        let mut redacted = value.clone();
+        self.redact(names, &mut redacted);
+        redacted
     }
 
     fn redact(&self, names: &[&str], value: &mut Value) {
@@ -123,8 +125,8 @@ mod tests {
     #[test]
     fn secret_values_are_removed_everywhere() {
         let old = secret("cGxhbnRlZDE=");
-        let mut object = old.clone();
-        Redaction::of(&Kind::new("", "Secret"), &[&old]).expect("a secret").object(&mut object);
+        let redaction = Redaction::of(&Kind::new("", "Secret"), &[&old]).expect("a secret");
+        let object = redaction.object(&old);
         let text = object.to_string();
         for planted in ["cGxhbnRlZDE=", "planted1", "YWRtaW4=", "opensesame", "H4sI"] {
             assert!(!text.contains(planted), "{planted} in {text}");

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::columns::Column;
 use super::kind::Kind;
-use super::phrases::{at, list, number, text};
+use super::phrases::{at, event_message, find_condition, flag, list, number, text};
 use super::text::escape;
 use super::value_text::short;
 
@@ -26,7 +26,7 @@ pub(crate) fn state(kind: &Kind, columns: &[Column], object: &Value) -> String {
         }
         ("batch", "Job") => job(object),
         ("batch", "CronJob") => {
-            let is_suspended = at(object, "spec/suspend") == Some(&Value::Bool(true));
+            let is_suspended = flag(object, "spec/suspend");
             format!("schedule {}{}", text(object, "spec/schedule"), if is_suspended { ", suspended" } else { "" })
         }
         ("", "Service") => service(object),
@@ -71,18 +71,18 @@ fn pod(pod: &Value) -> String {
 }
 
 fn node(node: &Value) -> String {
-    let ready = condition(node, "Ready").map_or("Unknown", |status| match status {
+    let ready = status(node, "Ready").map_or("Unknown", |status| match status {
         "True" => "Ready",
         "False" => "NotReady",
         _ => "Unknown",
     });
-    let is_cordoned = at(node, "spec/unschedulable") == Some(&Value::Bool(true));
+    let is_cordoned = flag(node, "spec/unschedulable");
     format!("{ready}{}", if is_cordoned { ", cordoned" } else { "" })
 }
 
 fn job(job: &Value) -> String {
     for kind in ["Complete", "Failed", "Suspended"] {
-        if condition(job, kind) == Some("True") {
+        if status(job, kind) == Some("True") {
             return kind.to_owned();
         }
     }
@@ -105,9 +105,8 @@ fn data(object: &Value) -> String {
 fn event(event: &Value) -> String {
     let about = if at(event, "regarding").is_some() { "regarding" } else { "involvedObject" };
     let about = |field| text(event, &format!("{about}/{field}"));
-    let message = [text(event, "message"), text(event, "note")].into_iter().find(|message| !message.is_empty());
-    let (kind, reason, message) = (text(event, "type"), text(event, "reason"), message.unwrap_or_default());
-    format!("{kind} {reason} {}/{}: {message}", about("kind"), about("name"))
+    let (kind, reason) = (text(event, "type"), text(event, "reason"));
+    format!("{kind} {reason} {}/{}: {}", about("kind"), about("name"), event_message(event))
 }
 
 /// Returns the printer columns, or else the phase or the condition that summarizes the object.
@@ -123,15 +122,13 @@ fn other(columns: &[Column], object: &Value) -> String {
         return phase.to_owned();
     }
     let found = ["Ready", "Available", "Established", "Complete", "Accepted", "Synced"];
-    let found = found.into_iter().find_map(|kind| Some(format!("{kind} {}", condition(object, kind)?)));
+    let found = found.into_iter().find_map(|kind| Some(format!("{kind} {}", status(object, kind)?)));
     found.unwrap_or_default()
 }
 
-/// Returns the status of a condition.
-fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
-    let conditions = list(object, "status/conditions").iter();
-    let mut found = conditions.filter(|condition| text(condition, "type") == kind);
-    found.next().map(|condition| text(condition, "status"))
+/// Returns the status of the condition `kind`.
+fn status<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    find_condition(list(object, "status/conditions"), kind).map(|condition| text(condition, "status"))
 }
 
 #[cfg(test)]
@@ -181,7 +178,7 @@ mod tests {
         ] {
             assert_eq!(state(&Kind::new(group, kind), &[], object), expected, "{kind}");
         }
-        let column = Column { name: "Size".to_owned(), fields: vec!["spec".to_owned(), "size".to_owned()] };
+        let column = Column { name: "Size".to_owned(), pattern: "spec/size".to_owned() };
         assert_eq!(state(&Kind::new("example.com", "Widget"), &[column], &json!({"spec": {"size": 3}})), "Size 3");
     }
 }

@@ -11,7 +11,6 @@ use super::watched::{DecodedEvent, Subject};
 use crate::changes::describe::{Content, visible};
 use crate::changes::diff::{Change, Detail};
 use crate::changes::manager;
-use crate::changes::secrets::Redaction;
 use crate::clock::precise;
 
 #[derive(Serialize)]
@@ -112,12 +111,11 @@ pub(super) fn event(
 
 /// Returns `object` for output: without `managedFields`, and without secret values.
 pub(super) fn printable(subject: &Subject, object: &Value, content: Content) -> Value {
-    let mut printed = object.clone();
+    let mut printed = content
+        .redaction(&subject.kind, &[object])
+        .map_or_else(|| object.clone(), |redaction| redaction.object(object));
     if let Some(metadata) = printed.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
-    }
-    if let Some(redaction) = Redaction::of(&subject.kind, &[object]).filter(|_| !content.secrets) {
-        redaction.object(&mut printed);
     }
     printed
 }

@@ -1,5 +1,7 @@
 //! Format of one event, or one change of freshness, as a line of text or JSON.
 
+use std::borrow::Borrow;
+
 use jiff::Timestamp;
 use steadfast::{Call, ResourceVersion};
 
@@ -53,9 +55,9 @@ impl Style {
     /// an object of the same name.
     pub(super) fn event(&self, subject: &Subject, event: &DecodedEvent<'_>, replacement: Option<&str>) -> EventLine {
         let now = Timestamp::now();
-        let counted = match (event.name, &event.old) {
-            ("Added", _) => Counted::Added,
-            ("Deleted", _) => Counted::Deleted,
+        let counted = match event.name {
+            "Added" => Counted::Added,
+            "Deleted" => Counted::Deleted,
             _ => Counted::Changed,
         };
         match &self.format {
@@ -136,24 +138,27 @@ fn text(
             return None;
         }
         line.add_phrases(&description.phrases);
-        line.add(None, &merged.map_or(String::new(), |merged| format!("({merged})")));
+        line.add(None, &in_brackets(None, merged));
         line.add_dim(&by(&description.managers));
         return Some(line);
     }
     line.add(None, &state(&subject.kind, &subject.columns, &event.object));
     if let Some(deletion) = event.deletion {
-        let known = format!("{}: {}", deletion.certainty, deletion.reason);
-        let more: Vec<String> = [Some(known), merged].into_iter().flatten().collect();
-        line.add(None, &format!("({})", more.join("; ")));
+        line.add(None, &in_brackets(Some(format!("{}: {}", deletion.certainty, deletion.reason)), merged));
     } else {
-        let more: Vec<String> = [replacement.map(str::to_owned), merged].into_iter().flatten().collect();
-        line.add(None, &if more.is_empty() { String::new() } else { format!("({})", more.join("; ")) });
-        line.add_dim(&by(&manager::latest(&event.object).map(str::to_owned).into_iter().collect::<Vec<_>>()));
+        line.add(None, &in_brackets(replacement.map(str::to_owned), merged));
+        line.add_dim(&by(manager::latest(&event.object).as_slice()));
     }
     Some(line)
 }
 
-fn by(managers: &[String]) -> String {
+/// Returns the details in brackets; empty without details.
+fn in_brackets(known: Option<String>, merged: Option<String>) -> String {
+    let details: Vec<String> = known.into_iter().chain(merged).collect();
+    if details.is_empty() { String::new() } else { format!("({})", details.join("; ")) }
+}
+
+fn by<M: Borrow<str>>(managers: &[M]) -> String {
     if managers.is_empty() { String::new() } else { format!("by {}", managers.join(" and ")) }
 }
 

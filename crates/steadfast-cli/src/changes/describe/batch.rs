@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::containers;
-use crate::changes::phrases::{Phrases, Tone, at, list, number, text, transition};
+use crate::changes::phrases::{Phrases, Tone, at, flag, list, number, text, transition};
 use crate::changes::value_text::short;
 
 pub(super) fn job(phrases: &mut Phrases<'_>) {
@@ -54,7 +54,7 @@ pub(super) fn cron_job(phrases: &mut Phrases<'_>) {
 
 fn suspend(phrases: &mut Phrases<'_>, place: &str) {
     if phrases.cover(place) {
-        let is_suspended = |object| at(object, place) == Some(&Value::Bool(true));
+        let is_suspended = |object| flag(object, place);
         let text = match (is_suspended(phrases.old), is_suspended(phrases.new)) {
             (false, true) => "suspended".to_owned(),
             (true, false) => "resumed".to_owned(),

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::changes::path::{Path, Segment};
-use crate::changes::phrases::{Phrases, Tone, list, text};
+use crate::changes::phrases::{Phrases, Tone, find_condition, list, text};
 
 /// Field of the conditions.
 const CONDITIONS: &str = "status/conditions";
@@ -24,14 +24,14 @@ pub(super) fn describe(phrases: &mut Phrases<'_>) {
     let (old, new) = (list(phrases.old, CONDITIONS), list(phrases.new, CONDITIONS));
     for condition in new {
         let kind = text(condition, "type");
-        let before = find(old, kind);
+        let before = find_condition(old, kind);
         if is_taken(kind) && before != Some(condition) {
             transition(phrases, kind, before, condition);
         }
     }
     for condition in old {
         let kind = text(condition, "type");
-        if is_taken(kind) && find(new, kind).is_none() {
+        if is_taken(kind) && find_condition(new, kind).is_none() {
             phrases.say(Tone::Neutral, format!("condition {kind} removed"));
         }
     }
@@ -43,11 +43,6 @@ fn type_of<'a>(path: &Path<'a>) -> Option<&'a Value> {
         Segment::Element(keys) => keys.first().and_then(|(_, value)| *value),
         _ => None,
     }
-}
-
-/// Returns the condition of type `kind`.
-pub(super) fn find<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
-    conditions.iter().find(|condition| text(condition, "type") == kind)
 }
 
 fn transition(phrases: &mut Phrases<'_>, kind: &str, before: Option<&Value>, condition: &Value) {

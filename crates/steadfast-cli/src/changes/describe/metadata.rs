@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::changes::phrases::{Phrases, Tone, at, difference, list, text, transition};
+use crate::changes::phrases::{Phrases, Tone, at, difference, list, text, texts, transition};
 use crate::changes::value_text::short;
 
 /// Annotations that tools write in addition to the change itself.
@@ -33,10 +33,7 @@ pub(super) fn describe_lifecycle(phrases: &mut Phrases<'_>) {
 /// Describes the other metadata.
 pub(super) fn describe(phrases: &mut Phrases<'_>) {
     if phrases.cover("metadata/finalizers") {
-        let names = |object: &Value| -> BTreeSet<String> {
-            list(object, "metadata/finalizers").iter().filter_map(Value::as_str).map(str::to_owned).collect()
-        };
-        let (old, new) = (names(phrases.old), names(phrases.new));
+        let (old, new) = (texts(phrases.old, "metadata/finalizers"), texts(phrases.new, "metadata/finalizers"));
         phrases.sets("finalizer", &old, &new);
     }
     if phrases.cover("metadata/ownerReferences") {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::changes::phrases::{Phrases, Tone, at, list, text, transition};
+use crate::changes::phrases::{Phrases, Tone, at, list, text, texts, transition};
 use crate::changes::value_text::short;
 
 pub(super) fn service(phrases: &mut Phrases<'_>) {
@@ -114,7 +114,7 @@ pub(super) fn endpoint_slice(phrases: &mut Phrases<'_>) {
                     (_, Some(false)) => &mut found.not_ready,
                     _ => &mut found.ready,
                 };
-                set.extend(list(endpoint, "addresses").iter().filter_map(Value::as_str).map(str::to_owned));
+                set.extend(texts(endpoint, "addresses"));
             }
             found
         };

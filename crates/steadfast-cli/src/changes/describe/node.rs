@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::changes::phrases::{Phrases, Tone, at, list, text, transition};
+use crate::changes::phrases::{Phrases, Tone, flag, list, text, transition};
 use crate::changes::value_text::short;
 
 /// Taints that start a drain, with the tool that sets each.
@@ -20,7 +20,7 @@ const CORDON: &str = "node.kubernetes.io/unschedulable";
 
 pub(super) fn describe(phrases: &mut Phrases<'_>) {
     if phrases.cover("spec/unschedulable") {
-        let is_cordoned = at(phrases.new, "spec/unschedulable") == Some(&Value::Bool(true));
+        let is_cordoned = flag(phrases.new, "spec/unschedulable");
         let (tone, text) = if is_cordoned { (Tone::Bad, "cordoned") } else { (Tone::Good, "uncordoned") };
         phrases.say(tone, text);
     }

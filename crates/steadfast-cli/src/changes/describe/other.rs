@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::changes::phrases::{Phrases, Tone, at, list, number, text, transition};
+use crate::changes::phrases::{Phrases, Tone, at, event_message, list, number, text, texts, transition};
 
 pub(super) fn event(phrases: &mut Phrases<'_>) {
     let count = |object| number(object, "count").max(number(object, "series/count"));
     if phrases.cover("count") | phrases.cover("series") {
         let (old, new) = (count(phrases.old), count(phrases.new));
         let tone = if text(phrases.new, "type") == "Warning" { Tone::Bad } else { Tone::Neutral };
-        let message = [text(phrases.new, "message"), text(phrases.new, "note")];
-        let message = message.into_iter().find(|message| !message.is_empty()).unwrap_or_default();
-        phrases.say(tone, format!("{} {old}→{new} times: {message}", text(phrases.new, "reason")));
+        let (reason, message) = (text(phrases.new, "reason"), event_message(phrases.new));
+        phrases.say(tone, format!("{reason} {old}→{new} times: {message}"));
         phrases.cover("message");
         phrases.cover("note");
     }
@@ -57,10 +56,7 @@ pub(super) fn definition(phrases: &mut Phrases<'_>) {
         phrases.cover_element("spec/versions", "name", name);
     }
     if phrases.cover("status/storedVersions") {
-        let stored = |object: &Value| -> BTreeSet<String> {
-            list(object, "status/storedVersions").iter().filter_map(Value::as_str).map(str::to_owned).collect()
-        };
-        let (old, new) = (stored(phrases.old), stored(phrases.new));
+        let (old, new) = (texts(phrases.old, "status/storedVersions"), texts(phrases.new, "status/storedVersions"));
         phrases.sets("stored version", &old, &new);
     }
     if phrases.cover("status/acceptedNames") {

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{conditions, containers};
-use crate::changes::phrases::{Phrases, Tone, at, list, number, text};
+use super::containers;
+use crate::changes::phrases::{Phrases, Tone, at, find_condition, list, number, text};
 
 /// Conditions that follow from the phase and from `Ready`.
 const IMPLIED: [&str; 4] = ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady"];
@@ -119,8 +119,8 @@ fn termination(terminated: &Value) -> String {
 fn describe_conditions(phrases: &mut Phrases<'_>) {
     let (old, new) = (list(phrases.old, "status/conditions"), list(phrases.new, "status/conditions"));
     for kind in IMPLIED {
-        let Some(condition) = conditions::find(new, kind) else { continue };
-        let before = conditions::find(old, kind);
+        let Some(condition) = find_condition(new, kind) else { continue };
+        let before = find_condition(old, kind);
         let is_unschedulable = kind == "PodScheduled" && text(condition, "status") == "False";
         if before == Some(condition) || is_unschedulable {
             continue;
@@ -131,8 +131,8 @@ fn describe_conditions(phrases: &mut Phrases<'_>) {
         }
     }
     // A new pod is not ready yet, which is no news.
-    let is_first = conditions::find(old, "Ready").is_none();
-    if let Some(ready) = conditions::find(new, "Ready").filter(|_| is_first)
+    let is_first = find_condition(old, "Ready").is_none();
+    if let Some(ready) = find_condition(new, "Ready").filter(|_| is_first)
         && text(ready, "status") == "False"
     {
         phrases.cover_element("status/conditions", "type", "Ready");

@@ -1,8 +1,6 @@
 //! Volumes and their claims.
 
-use serde_json::Value;
-
-use crate::changes::phrases::{Phrases, Tone, at, text, transition};
+use crate::changes::phrases::{Phrases, Tone, at, flag, text, transition};
 
 pub(super) fn claim(phrases: &mut Phrases<'_>) {
     let volume = text(phrases.new, "spec/volumeName");
@@ -26,7 +24,7 @@ pub(super) fn volume(phrases: &mut Phrases<'_>) {
 
 pub(super) fn attachment(phrases: &mut Phrases<'_>) {
     if phrases.cover("status/attached") {
-        let is_attached = at(phrases.new, "status/attached") == Some(&Value::Bool(true));
+        let is_attached = flag(phrases.new, "status/attached");
         let node = text(phrases.new, "spec/nodeName");
         phrases.say(Tone::Neutral, format!("{} {node}", if is_attached { "attached to" } else { "detached from" }));
         phrases.cover("status/attachmentMetadata");

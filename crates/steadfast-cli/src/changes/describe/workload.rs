@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::containers;
-use crate::changes::phrases::{Phrases, Tone, at, by_path, number, text};
+use crate::changes::phrases::{Phrases, Tone, at, by_path, flag, number, text};
 
 /// Annotation of a pod template that `kubectl rollout restart` writes.
 const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
@@ -33,7 +33,7 @@ const DAEMONS: Counters = Counters {
 pub(super) fn deployment(phrases: &mut Phrases<'_>) {
     size(phrases);
     if phrases.cover("spec/paused") {
-        let is_paused = at(phrases.new, "spec/paused") == Some(&Value::Bool(true));
+        let is_paused = flag(phrases.new, "spec/paused");
         phrases.say(Tone::Neutral, if is_paused { "paused" } else { "resumed" });
     }
     template(phrases);

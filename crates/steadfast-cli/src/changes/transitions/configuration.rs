@@ -65,7 +65,7 @@ fn custom_resource_transitions() {
             (json!({"metadata": {"name": "w"}}), json!({"status": {"syncedAt": "2026-01-01T00:00:00Z"}}), ""),
         ],
     );
-    let column = Column { name: "Size".to_owned(), fields: vec!["spec".to_owned(), "size".to_owned()] };
+    let column = Column { name: "Size".to_owned(), pattern: "spec/size".to_owned() };
     let text = |old: &Value, new: &Value| {
         let description =
             describe(&Kind::new("example.com", "Widget"), std::slice::from_ref(&column), old, new, Content::default());
