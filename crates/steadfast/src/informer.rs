@@ -347,8 +347,8 @@ impl<K: Cacheable> Informer<K> {
             let reached = was_held || snapshot.epoch() != epoch || at.is_some_and(|(at, version)| is_at(at, version));
             (reached || is_listed_since(shared, requested_at)) && !held(&snapshot)
         };
-        let who = uid.as_ref().map_or("without a UID", Uid::as_str);
-        self.wait_aided(deadline, format!("the end of {name} ({who})"), None, is_deleted).await
+        let identity = uid.as_ref().map_or("without a UID", Uid::as_str);
+        self.wait_aided(deadline, format!("the end of {name} ({identity})"), None, is_deleted).await
     }
 
     /// Waits until `reached` returns true, and requests a proof of freshness if the wait is long. `reached` is not

@@ -508,7 +508,7 @@ mod tests {
         };
         fixture.until("two panics", |fixture| ended(fixture) == 2).await;
         let before = fixture.engine.stats().messages;
-        fixture.until("deliveries go on", |fixture| fixture.engine.stats().messages > before).await;
+        fixture.until("deliveries continue", |fixture| fixture.engine.stats().messages > before).await;
         fixture
             .until("it is queried again", |fixture| fixture.task.cluster().status().state == ClusterState::Incomplete)
             .await;

@@ -208,8 +208,8 @@ impl Open {
                     }
                 },
                 Some(notice) = self.notices.next() => match notice {
-                    ConnectionEvent::Leave(true) => return Next::Leave("its connection is to end, or does not answer"),
-                    ConnectionEvent::Responsive(false) => return Next::Leave("the server does not answer on its connection"),
+                    ConnectionEvent::Leave(true) => return Next::Leave("its connection ends, or does not respond"),
+                    ConnectionEvent::Responsive(false) => return Next::Leave("the server does not respond on its connection"),
                     ConnectionEvent::Leave(false) | ConnectionEvent::Responsive(true) => {}
                 },
                 () = silent => return Next::Leave("neither a change nor a bookmark for two minutes"),

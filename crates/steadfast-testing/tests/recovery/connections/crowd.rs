@@ -30,7 +30,7 @@ pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFau
     }
     let watches =
         timeout(Duration::from_secs(20), join_all(opening)).await?.into_iter().collect::<Result<Vec<_>, _>>()?;
-    ensure(watches.iter().all(|watch| watch.status() == 200), || "a watch was refused".to_owned())?;
+    ensure(watches.iter().all(|watch| watch.status() == 200), || "a watch was rejected".to_owned())?;
     let carried = world.connection.connections().len();
     ensure(carried == WATCHES / STREAMS, || format!("{carried} connections for {WATCHES} watches"))?;
 
@@ -44,8 +44,8 @@ pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFau
         let answers = join_all(asked).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         // Virtual time advances only while all tasks wait. A request that waits for a free stream would take longer.
         let waited = begun.elapsed();
-        ensure(waited < Duration::from_millis(100), || format!("answered after {waited:?} in round {round}"))?;
-        ensure(answers.len() == 50, || "not all are answered".to_owned())?;
+        ensure(waited < Duration::from_millis(100), || format!("responses after {waited:?} in round {round}"))?;
+        ensure(answers.len() == 50, || "not all requests have responses".to_owned())?;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 

@@ -42,7 +42,7 @@ async fn hanging_lists_do_not_delay_first_list() -> Result<(), WorldError> {
         sleep(Duration::from_secs(1)).await;
         let took = world.sync(0).await?;
         let limit = Duration::from_millis(limit);
-        ensure(took < limit, || format!("beside {crowd} lists that hang, synced after {took:?}"))?;
+        ensure(took < limit, || format!("next to {crowd} lists that hang, synced after {took:?}"))?;
     }
     Ok(())
 }
@@ -143,6 +143,6 @@ async fn probe_succeeds_while_other_lists_hang() -> Result<(), WorldError> {
     let lists =
         |request: &steadfast_apiserver::RequestRecord| request.verb == Verb::List && request.path.contains("/team-0/");
     let proofs = world.server.requests().iter().skip(proven).filter(|request| lists(request)).count();
-    ensure(proofs > 0, || "no list was asked for as a proof".to_owned())?;
+    ensure(proofs > 0, || "no list was requested as a proof".to_owned())?;
     ensure(healthy.freshness().is_fresh(), || healthy.freshness().to_string())
 }

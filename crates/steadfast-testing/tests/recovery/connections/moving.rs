@@ -55,7 +55,7 @@ async fn rotation_replaces_connections_without_doubt() -> Result<(), WorldError>
         let before: Vec<u64> = world.connection.connections().iter().map(|report| report.id).collect();
         world.connection.drain();
         let all_new = || world.connection.connections().iter().all(|report| !before.contains(&report.id));
-        until(EVENT_TIMEOUT, "the old connections are gone", all_new).await?;
+        until(EVENT_TIMEOUT, "the old connections are closed", all_new).await?;
         assert!(world.connection.connections().iter().map(|report| report.streams).sum::<usize>() >= 20);
         assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
         assert!(world.server.open_watches(0) >= 20);

@@ -52,7 +52,7 @@ async fn change_all(world: &World, recordings: &[Recording<ConfigMapInForm>], va
         let found = recording.informer().snapshot().get(Some(&format!("team-{index}")), "a").found();
         found.is_some_and(|found| found.value("value").as_deref() == Some(value))
     };
-    until(MAX_RESPONSE_TIME, "what was written has arrived", || recordings.iter().enumerate().all(has_it)).await?;
+    until(MAX_RESPONSE_TIME, "the written changes have arrived", || recordings.iter().enumerate().all(has_it)).await?;
     let fresh = recordings.iter().all(|recording| recording.informer().freshness().is_fresh());
     ensure(fresh, || "an informer has a doubt".to_owned())
 }
@@ -91,7 +91,7 @@ async fn unread_responses_delay_no_other_request() -> Result<(), WorldError> {
     let body =
         timeout(MAX_RESPONSE_TIME, answer.into_body().collect()).await.map_err(|_| "it does not end")??.to_bytes();
     ensure(body.starts_with(b"{\"kind\":\"PodList\""), || format!("{body:?}"))?;
-    ensure(begun.elapsed() < MAX_RESPONSE_TIME, || format!("answered after {:?}", begun.elapsed()))?;
+    ensure(begun.elapsed() < MAX_RESPONSE_TIME, || format!("responses after {:?}", begun.elapsed()))?;
     let recordings = timeout(MAX_RESPONSE_TIME, world.start_informers(3)).await.map_err(|_| "no informer syncs")??;
     change_all(&world, &recordings, "1").await?;
     drop(unread);
@@ -124,7 +124,7 @@ async fn unread_responses_leave_informers_connections() -> Result<(), WorldError
     sleep(Duration::from_secs(60)).await;
     change_all(&world, &recordings, "2").await?;
     let busy = asked.iter().filter(|asked| asked.is_finished()).count();
-    ensure(busy == 50 - 12, || format!("{busy} of 50 were refused"))?;
+    ensure(busy == 50 - 12, || format!("{busy} of 50 were rejected"))?;
     for asked in asked {
         asked.abort();
     }

@@ -55,7 +55,7 @@ pub(super) fn forms(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value)> {
             "authority beside a broken one",
             with_data(&format!("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n{authority}")),
         ),
-        ("authority beside a key", with_data(&format!("{}{authority}", fixtures.carol.key_pem))),
+        ("authority next to a key", with_data(&format!("{}{authority}", fixtures.carol.key_pem))),
         ("authority of another server", with_data(other)),
         ("authority that is no PEM", with_data("nothing")),
         ("no authority", without.clone()),
