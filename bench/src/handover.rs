@@ -6,13 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-use nix::sys::resource::{UsageWho, getrusage};
+use steadfast_bench_controllers::{context_switches, processor_time};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
 use crate::BenchError;
+use crate::median::median;
 
 /// Size of a record in bytes. A record starts with the time of its write.
 const RECORD: usize = 2048;
@@ -39,7 +40,8 @@ pub(crate) struct HandoverArgs {
 
 /// Figures of one run.
 struct Figures {
-    processor: Duration,
+    /// Processor time in seconds.
+    processor: f64,
     switches: i64,
     delays: Vec<Duration>,
 }
@@ -61,7 +63,7 @@ pub(crate) fn run(args: &HandoverArgs) -> Result<(), BenchError> {
             let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
             println!(
                 "| {pause} µs | {name} | {:.2} µs | {:.2} | {:.0} µs | {:.0} µs |",
-                median(runs, |run| micros(run.processor) / records),
+                median(runs, |run| run.processor * 1e6 / records),
                 median(runs, |run| run.switches as f64 / records),
                 median(runs, |run| micros(run.delays[run.delays.len() / 2])),
                 median(runs, |run| micros(run.delays[run.delays.len() * 99 / 100])),
@@ -69,20 +71,6 @@ pub(crate) fn run(args: &HandoverArgs) -> Result<(), BenchError> {
         }
     }
     Ok(())
-}
-
-fn median(runs: &[Figures], figure: impl Fn(&Figures) -> f64) -> f64 {
-    let mut all: Vec<f64> = runs.iter().map(figure).collect();
-    all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
-}
-
-/// Returns the processor time and the thread switches of this process so far.
-fn usage() -> Result<(Duration, i64), BenchError> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
-    let micros = |time: nix::sys::time::TimeVal| time.tv_sec() as u64 * 1_000_000 + time.tv_usec() as u64;
-    let processor = Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time()));
-    Ok((processor, usage.voluntary_context_switches() + usage.involuntary_context_switches()))
 }
 
 fn runtime() -> Result<Runtime, BenchError> {
@@ -97,7 +85,7 @@ fn measure(records: usize, pause: Duration, passes_on: bool) -> Result<Figures, 
         Ok::<_, std::io::Error>((listener.local_addr()?, listener))
     })?;
     let begun = Instant::now();
-    let (used, switched) = usage()?;
+    let (time_before, switches_before) = (processor_time()?, context_switches()?);
     let writer = std::thread::spawn(move || -> Result<(), std::io::Error> {
         use std::io::Write as _;
         let mut socket = std::net::TcpStream::connect(address)?;
@@ -131,13 +119,13 @@ fn measure(records: usize, pause: Duration, passes_on: bool) -> Result<Figures, 
         processor
     };
     writer.join().map_err(|_| "the writing thread panicked")??;
-    let (now_used, now_switched) = usage()?;
+    let (processor, switches) = (processor_time()? - time_before, context_switches()? - switches_before);
     let mut delays = processed.delays;
     delays.sort_unstable();
     if delays.len() != records {
         return Err(format!("{} of {records} records arrived", delays.len()).into());
     }
-    Ok(Figures { processor: now_used.saturating_sub(used), switches: now_switched - switched, delays })
+    Ok(Figures { processor, switches, delays })
 }
 
 /// Reads the accepted connection to its end.

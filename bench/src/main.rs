@@ -9,6 +9,7 @@
 //! | `rejected` | a controller with one rejected source, with each of the Rust libraries |
 //! | `reconciles` | the controllers of all three libraries |
 //! | `handover` | the cost of a thread between a socket and its reader |
+//! | `median` | median of a figure over several runs |
 //! | `run` | the whole benchmark: builds the programs, runs the rounds, writes tables, JSON and pictures |
 //!
 //! A program in `go/` measures client-go and generates the data. The controllers in Rust are separate programs in
@@ -19,6 +20,7 @@ mod checksum;
 mod client;
 mod duplicates;
 mod handover;
+mod median;
 mod reconciles;
 mod rejected;
 mod run;

@@ -19,6 +19,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::BenchError;
+use crate::median::median;
 
 /// Minimum number of reconciles per row.
 const MIN_RECONCILES: usize = 200_000;
@@ -153,13 +154,6 @@ fn figures(runs: &[Vec<Value>]) -> String {
         megabytes("own"),
         megabytes("peak"),
     )
-}
-
-/// Returns the median of a figure over at least one run.
-fn median(runs: &[Vec<Value>], figure: impl Fn(&[Value]) -> f64) -> f64 {
-    let mut all: Vec<f64> = runs.iter().map(|run| figure(run)).collect();
-    all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
 }
 
 /// Returns the median of several runs for a field, with the minimum and the maximum, in milliseconds.

@@ -12,5 +12,5 @@ mod writing;
 
 pub use controller_under_test::{BenchError, ControllerUnderTest};
 pub use run::run;
-pub use usage::{memory, processor_time};
+pub use usage::{context_switches, memory, processor_time};
 pub use work::Work;

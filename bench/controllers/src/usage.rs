@@ -22,7 +22,7 @@ pub fn processor_time() -> Result<f64, BenchError> {
 /// # Errors
 ///
 /// Returns an error if the system does not report it.
-pub(crate) fn context_switches() -> Result<i64, BenchError> {
+pub fn context_switches() -> Result<i64, BenchError> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     Ok(usage.voluntary_context_switches() + usage.involuntary_context_switches())
 }
