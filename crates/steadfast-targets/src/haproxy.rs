@@ -342,5 +342,5 @@ impl Target for Haproxy {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests;

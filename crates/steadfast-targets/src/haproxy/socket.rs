@@ -3,15 +3,17 @@
 use std::io;
 use std::path::Path;
 
+#[cfg(unix)]
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 
 /// Maximum size of a response in bytes: more than the state of a hundred thousand servers.
+#[cfg(unix)]
 const LIMIT: u64 = 32 * 1024 * 1024;
 
 /// Sends `command` and reads the response. HAProxy closes the connection after each response.
+#[cfg(unix)]
 pub(super) async fn ask(socket: &Path, command: &str) -> io::Result<String> {
-    let mut stream = UnixStream::connect(socket).await?;
+    let mut stream = tokio::net::UnixStream::connect(socket).await?;
     // Without `prompt`, HAProxy closes the connection after the response to one line.
     stream.write_all(format!("{command}\n").as_bytes()).await?;
     let mut response = Vec::new();
@@ -23,4 +25,11 @@ pub(super) async fn ask(socket: &Path, command: &str) -> io::Result<String> {
         ));
     }
     String::from_utf8(response).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Fails: only Unix has the sockets of HAProxy's runtime interface.
+#[cfg(not(unix))]
+pub(super) async fn ask(socket: &Path, _command: &str) -> io::Result<String> {
+    let message = format!("the runtime socket {} of HAProxy can be used on Unix only", socket.display());
+    Err(io::Error::new(io::ErrorKind::Unsupported, message))
 }

@@ -15,6 +15,7 @@ mod listing;
 mod methods;
 mod modules;
 mod planted_cycles;
+mod platforms;
 mod prose;
 mod sources;
 mod structure;

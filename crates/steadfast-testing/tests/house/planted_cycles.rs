@@ -7,7 +7,7 @@ use crate::imports::Imports;
 use crate::modules::{Modules, Sources};
 
 /// Crate with files in memory.
-struct InMemorySources(BTreeMap<PathBuf, String>);
+pub(crate) struct InMemorySources(BTreeMap<PathBuf, String>);
 
 impl Sources for InMemorySources {
     fn text(&self, path: &Path) -> Option<String> {
@@ -15,7 +15,7 @@ impl Sources for InMemorySources {
     }
 }
 
-fn in_memory(files: &[(&str, &str)]) -> InMemorySources {
+pub(crate) fn in_memory(files: &[(&str, &str)]) -> InMemorySources {
     InMemorySources(files.iter().map(|(path, text)| (PathBuf::from("src").join(path), (*text).to_owned())).collect())
 }
 

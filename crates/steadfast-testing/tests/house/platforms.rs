@@ -1,0 +1,171 @@
+//! Interfaces of one operating system are used only below a `cfg` condition, so that all crates compile on macOS and
+//! Windows. No continuous integration machine of this project can compile for them.
+
+use std::path::Path;
+
+use crate::modules::{Sources, is_test, next_item, without_attributes};
+use crate::tokens::{Tree, read};
+use crate::{Repository, packages};
+
+/// Names that exist only on some operating systems.
+const WORDS: [&str; 8] =
+    ["rustix", "UnixStream", "UnixListener", "UnixDatagram", "OwnedFd", "BorrowedFd", "AsRawFd", "AsFd"];
+
+/// Modules that exist only on some operating systems.
+const MODULES: [[&str; 2]; 6] =
+    [["os", "unix"], ["os", "linux"], ["os", "fd"], ["os", "windows"], ["signal", "unix"], ["signal", "windows"]];
+
+/// Folders of Linux.
+const FOLDERS: [&str; 3] = ["/proc/", "/sys/", "/dev/"];
+
+/// Package and file that may use an interface without a condition, with the reason.
+const PERMITTED: [(&str, &str, &str); 0] = [];
+
+/// Returns `true` for `#[cfg(…)]` with an operating system in its condition.
+fn is_platform_condition(attribute: &[Tree]) -> bool {
+    let [Tree::Word(cfg), Tree::Group('(', condition)] = attribute else { return false };
+    cfg == "cfg" && mentions_platform(condition)
+}
+
+fn mentions_platform(condition: &[Tree]) -> bool {
+    condition.iter().any(|tree| match tree {
+        Tree::Word(word) => matches!(word.as_str(), "unix" | "windows" | "target_os" | "target_family"),
+        Tree::Group(_, inner) => mentions_platform(inner),
+        Tree::Colons | Tree::Text(_) | Tree::Sign(_) => false,
+    })
+}
+
+/// Appends the interfaces in `trees` that no condition guards.
+fn gather_unguarded(trees: &[Tree], found: &mut Vec<String>) {
+    let mut rest = trees;
+    while let Some((first, after)) = rest.split_first() {
+        rest = match rest {
+            // The condition guards the statement, item, field or arm that follows.
+            [Tree::Sign('#'), Tree::Group('[', attribute), guarded @ ..] if is_platform_condition(attribute) => {
+                let end = guarded
+                    .iter()
+                    .position(|tree| tree.is_sign(';') || tree.is_sign(',') || matches!(tree, Tree::Group('{', _)));
+                end.map_or(&[][..], |end| &guarded[end + 1..])
+            }
+            // The inner attribute of a file or module guards all of it.
+            [Tree::Sign('#'), Tree::Sign('!'), Tree::Group('[', attribute), ..] if is_platform_condition(attribute) => {
+                return;
+            }
+            [Tree::Word(parent), Tree::Colons, Tree::Word(child), ..]
+                if MODULES.contains(&[parent.as_str(), child.as_str()]) =>
+            {
+                found.push(format!("{parent}::{child}"));
+                after
+            }
+            _ => {
+                match first {
+                    Tree::Word(word) if WORDS.contains(&word.as_str()) => found.push(word.clone()),
+                    Tree::Text(text) if FOLDERS.iter().any(|folder| text.starts_with(folder)) => {
+                        found.push(text.clone());
+                    }
+                    Tree::Group(_, inner) => gather_unguarded(inner, found),
+                    _ => {}
+                }
+                after
+            }
+        };
+    }
+}
+
+/// Appends the unguarded interfaces of a file and of the modules below it, with the file.
+fn visit(sources: &impl Sources, file: &Path, folder: &Path, body: &[Tree], found: &mut Vec<(String, String)>) {
+    let mut rest = body;
+    while !rest.is_empty() {
+        let (item, after) = next_item(rest);
+        rest = after;
+        let declared = without_attributes(item);
+        let attributes = &item[..item.len() - declared.len()];
+        let is_guarded =
+            attributes.iter().any(|tree| matches!(tree, Tree::Group('[', inner) if is_platform_condition(inner)));
+        if is_guarded || is_test(item) {
+            continue;
+        }
+        if let [Tree::Word(keyword), Tree::Word(name), Tree::Sign(';')] = declared
+            && keyword == "mod"
+        {
+            let below = folder.join(name);
+            let places = [folder.join(format!("{name}.rs")), below.join("mod.rs")];
+            let (place, text) = places
+                .iter()
+                .find_map(|place| Some((place, sources.text(place)?)))
+                .unwrap_or_else(|| panic!("no file of mod {name}, of {}", file.display()));
+            visit(sources, place, &below, &read(&text), found);
+        } else {
+            let mut names = Vec::new();
+            gather_unguarded(item, &mut names);
+            found.extend(names.into_iter().map(|name| (file.display().to_string(), name)));
+        }
+    }
+}
+
+/// Returns the unguarded interfaces of the crate with this root file.
+fn unguarded(sources: &impl Sources, root: &Path) -> Vec<(String, String)> {
+    let text = sources.text(root).unwrap_or_else(|| panic!("no file {}", root.display()));
+    let mut found = Vec::new();
+    visit(sources, root, root.parent().expect("a file is in a folder"), &read(&text), &mut found);
+    found
+}
+
+#[test]
+fn platform_interfaces_are_guarded() {
+    let (mut found, mut used) = (String::new(), 0);
+    for (package, folder) in packages() {
+        // The benchmark measures processes with Linux's interfaces.
+        if package.starts_with("bench") {
+            continue;
+        }
+        for root in ["src/lib.rs", "src/main.rs"].map(|root| folder.join(root)) {
+            if !root.is_file() {
+                continue;
+            }
+            for (file, name) in unguarded(&Repository, &root) {
+                let is_permitted =
+                    PERMITTED.iter().any(|(of, place, _)| package == *of && Path::new(&file).ends_with(place));
+                if is_permitted {
+                    used += 1;
+                } else {
+                    let file =
+                        Path::new(&file).strip_prefix(&folder).map_or(file.clone(), |file| file.display().to_string());
+                    found.push_str(&format!("{package}: {name} in {file}\n"));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "guard these with `#[cfg(unix)]` or `#[cfg(target_os = …)]`:\n{found}");
+    assert!(used >= PERMITTED.len(), "remove the exceptions that no file needs any more");
+}
+
+#[test]
+fn planted_platform_interfaces_are_found() {
+    let files = [
+        ("lib.rs", "mod socket; #[cfg(unix)] mod guarded; fn plain() { use std::os::unix::fs::MetadataExt; }"),
+        (
+            "socket.rs",
+            "use tokio::net::UnixStream; #[cfg(unix)] use std::os::fd::OwnedFd; fn one() { open(\"/proc/self\") }",
+        ),
+        ("guarded.rs", "use rustix::process::kill;"),
+    ];
+    let found = unguarded(&crate::planted_cycles::in_memory(&files), Path::new("src/lib.rs"));
+    let found: Vec<_> = found.iter().map(|(file, name)| (file.as_str(), name.as_str())).collect();
+    let expected = [("src/socket.rs", "UnixStream"), ("src/socket.rs", "/proc/self"), ("src/lib.rs", "os::unix")];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn guarded_platform_interfaces_are_permitted() {
+    let guarded = [
+        "fn one() { #[cfg(unix)] std::os::unix::fs::mode(); #[cfg(unix)] { rustix::kill() } plain() }",
+        "struct One { #[cfg(unix)] signal: tokio::signal::unix::Signal, plain: u8 }",
+        "#[cfg(any(target_os = \"linux\", target_os = \"android\"))] fn two() { rustix::time() }",
+        "#[cfg(test)] mod tests { fn three() { rustix::time() } }",
+    ];
+    for text in guarded {
+        let files = [("lib.rs", text)];
+        assert_eq!(unguarded(&crate::planted_cycles::in_memory(&files), Path::new("src/lib.rs")), [], "{text}");
+    }
+}
