@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use futures::future::{join_all, try_join};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
+use kube::Error;
 use kube::api::{Api, ListParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
-use kube::{Client, Error};
+use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource, fetch_catalog};
 use steadfast::{Connection, Scope};
 use tokio::time::{Instant, sleep};
 
-use crate::catalog::{Catalog, Entry, NotFound, ServedResource};
 use crate::changes::columns::Column;
 use crate::connect::{RequestFailure, classify};
 use crate::console;
@@ -83,56 +81,6 @@ pub(crate) async fn await_kinds(
         }
     }
     Ok(())
-}
-
-/// Requests the resources of the server once.
-pub(crate) async fn fetch_catalog(client: &Client) -> Result<Catalog, Error> {
-    // The core group has an endpoint of its own, `/api`; all other groups are at `/apis`.
-    let (core, groups) = try_join(client.list_core_api_versions(), client.list_api_groups()).await?;
-    let mut catalog = Catalog::default();
-    for version in &core.versions {
-        let list = client.list_core_api_resources(version).await?;
-        catalog.entries.extend(entries("", version, list));
-    }
-    let places: Vec<(&str, &str)> = groups.groups.iter().flat_map(versions).collect();
-    let requests = places
-        .iter()
-        .map(|(group, version)| async move { client.list_api_group_resources(&format!("{group}/{version}")).await });
-    for ((group, version), answer) in places.iter().zip(join_all(requests).await) {
-        match answer {
-            Ok(list) => catalog.entries.extend(entries(group, version, list)),
-            // An aggregated API server may be down while the others are available.
-            Err(Error::Api(_)) => catalog.unavailable_groups.push((*group).to_owned()),
-            Err(error) => return Err(error),
-        }
-    }
-    // Several versions of one group may fail. They are adjacent in the list.
-    catalog.unavailable_groups.dedup();
-    Ok(catalog)
-}
-
-/// Returns the versions of a group, the preferred one first.
-fn versions(group: &APIGroup) -> Vec<(&str, &str)> {
-    let preferred = group.preferred_version.as_ref().map(|preferred| preferred.version.as_str());
-    let mut versions: Vec<&str> = group.versions.iter().map(|version| version.version.as_str()).collect();
-    // The sort is stable: the other versions keep the server's order of preference.
-    versions.sort_by_key(|version| Some(*version) != preferred);
-    versions.into_iter().map(|version| (group.name.as_str(), version)).collect()
-}
-
-fn entries(group: &str, version: &str, list: APIResourceList) -> impl Iterator<Item = Entry> {
-    let (group, version) = (group.to_owned(), version.to_owned());
-    // Subresources such as `pods/status` are listed too, and cannot be watched.
-    list.resources.into_iter().filter(|resource| !resource.name.contains('/')).map(move |resource| Entry {
-        group: group.clone(),
-        version: version.clone(),
-        kind: resource.kind,
-        plural: resource.name,
-        singular: resource.singular_name,
-        short_names: resource.short_names.unwrap_or_default(),
-        namespaced: resource.namespaced,
-        verbs: resource.verbs,
-    })
 }
 
 /// Returns the printer columns of a custom resource. A definition that cannot be read has none: lines show paths then.

@@ -22,7 +22,6 @@
 //! | `fault` | switches faults of a running `serve` |
 //! | `generate` | shell completions and man pages |
 
-mod catalog;
 mod changes;
 mod cli;
 mod clock;

@@ -28,10 +28,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource};
 use steadfast::{Call, Connection, Event, Handler, InformerFactory, Scope};
 use steadfast_notify::Supervisor;
 
-use crate::catalog::{Catalog, NotFound, ServedResource};
 use crate::changes::describe::Content;
 use crate::cli::{Output, WatchArgs};
 use crate::clock::Clock;

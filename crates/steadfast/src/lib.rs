@@ -84,6 +84,7 @@ macro_rules! debug_as_message {
 
 #[cfg_attr(not(feature = "checkpoint"), path = "cache_storage/absent.rs")]
 mod cache_storage;
+mod catalog;
 mod catching_up;
 #[cfg(feature = "checkpoint")]
 mod checkpoint;

@@ -26,6 +26,27 @@ pub struct Watch<K: Cacheable> {
     woken: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
+impl<K: Cacheable> Informer<K> {
+    /// Returns a stream of this informer's events, from the watch that all its handlers share.
+    ///
+    /// The stream starts with the cached objects, like a new handler. It keeps the informer running until it is dropped
+    /// or the informer is stopped.
+    ///
+    /// ```no_run
+    /// # use futures::StreamExt;
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # async fn example(pods: &steadfast::Informer<Pod>) {
+    /// let mut events = pods.stream();
+    /// while let Some(event) = events.next().await {
+    ///     println!("{event:?}");
+    /// }
+    /// # }
+    /// ```
+    pub fn stream(&self) -> Watch<K> {
+        Watch::new(self.clone())
+    }
+}
+
 impl<K: Cacheable> Watch<K> {
     pub(crate) fn new(informer: Informer<K>) -> Self {
         let shared = informer.shared();

@@ -10,6 +10,11 @@ use tokio::sync::watch;
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::connection::Connection;
 
+/// Lookup of a resource by any name that kubectl takes.
+pub mod catalog {
+    pub use crate::catalog::{Catalog, Entry, NotFound, ServedResource, fetch_catalog};
+}
+
 /// Returns the number of connections ever dialled.
 pub fn dialled(connection: &Connection) -> u64 {
     connection.dialled()

@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::future::{join, join_all};
 use serde_json::Value;
 use steadfast::Connection;
+use steadfast::unstable::catalog::ServedResource;
 use steadfast_notify::problem::{Problem, Problems};
 use steadfast_notify::rule::CompiledRule;
 use steadfast_notify::sink::Stream;
@@ -19,7 +20,6 @@ use tokio::time::timeout;
 
 use super::connections::{ConnectedCluster, ConnectedClusters, attempted, sources};
 use super::replicas;
-use crate::catalog::ServedResource;
 use crate::console::{self, print};
 use crate::failure::Failure;
 

@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use steadfast::unstable::catalog::{Catalog, ServedResource, fetch_catalog};
 use steadfast::{Checkpoint, Connection};
 use steadfast_notify::{Engine, Feed, Plan, State, Supervised, Supervisor, WatchSpec, config, forget_watermarks};
 use tokio::sync::watch;
@@ -17,10 +18,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::connections::{Missing, Resolved, connection, resolve, watch_spec, without_rejected};
 use super::follow::{WatchedSource, follow, view_sources};
-use crate::catalog::{Catalog, ServedResource};
 use crate::connect::{RequestFailure, classify};
 use crate::console;
-use crate::discovery;
 use crate::fleet::Fleet;
 
 /// Delay before the second attempt to reach a cluster or find a resource. The delay doubles with each further attempt.
@@ -321,7 +320,7 @@ impl Cluster {
         #[cfg(test)]
         self.inject_panic();
         let server = link.connection.server();
-        let response = timeout(DISCOVERY_TIMEOUT, discovery::fetch_catalog(&link.connection.client())).await;
+        let response = timeout(DISCOVERY_TIMEOUT, fetch_catalog(&link.connection.client())).await;
         match response {
             Ok(Ok(catalog)) => Ok(Arc::new(catalog)),
             Ok(Err(error)) => Err(match classify(server, &error) {

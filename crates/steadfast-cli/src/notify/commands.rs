@@ -8,6 +8,7 @@ use std::sync::Arc;
 use kube::api::{Api, ListParams};
 use kube::core::DynamicObject;
 use serde_json::Value;
+use steadfast::unstable::catalog::ServedResource;
 use steadfast_notify::change::Subject;
 use steadfast_notify::dead_letter::DeadLetters;
 use steadfast_notify::explain::{NotCovered, explain as explain_rule};
@@ -17,7 +18,6 @@ use steadfast_notify::sink::stdout::Lines;
 use steadfast_notify::{Lookups, Plan, Source, config, look_up};
 
 use super::connections::{CONNECT_TIMEOUT, ConnectedCluster, connected, resolve};
-use crate::catalog::ServedResource;
 use crate::connect::{RequestFailure, classify};
 use crate::console::{self, print};
 use crate::failure::Failure;

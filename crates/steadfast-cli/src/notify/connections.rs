@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
+use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource};
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_notify::config::{Cluster, Rule};
 use steadfast_notify::problem::{Problem, Problems};
 use steadfast_notify::{LookedUp, Plan, Source, WatchSpec};
 use tokio::time::timeout;
 
-use crate::catalog::{Catalog, NotFound, ServedResource};
 use crate::connect::connect;
 use crate::discovery;
 use crate::failure::Failure;

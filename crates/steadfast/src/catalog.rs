@@ -2,35 +2,49 @@
 
 use std::fmt;
 
+use futures::future::{join_all, try_join};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Error};
 
 /// One resource in one version, from the discovery documents of the server.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Entry {
-    pub(crate) group: String,
-    pub(crate) version: String,
-    pub(crate) kind: String,
-    pub(crate) plural: String,
-    pub(crate) singular: String,
-    pub(crate) short_names: Vec<String>,
-    pub(crate) namespaced: bool,
-    pub(crate) verbs: Vec<String>,
+pub struct Entry {
+    /// API group, empty for the core group.
+    pub group: String,
+    /// API version, without the group.
+    pub version: String,
+    /// Kind of the objects.
+    pub kind: String,
+    /// Plural name, as in request paths.
+    pub plural: String,
+    /// Singular name; empty if the server provides none.
+    pub singular: String,
+    /// Abbreviations.
+    pub short_names: Vec<String>,
+    /// True if the objects belong to namespaces.
+    pub namespaced: bool,
+    /// Supported verbs, such as `watch`.
+    pub verbs: Vec<String>,
 }
 
 /// All resources of a server. The core group is first, then the other groups in the server's order; in each group, the
 /// preferred version is first.
 #[derive(Debug, Default)]
-pub(crate) struct Catalog {
-    pub(crate) entries: Vec<Entry>,
+pub struct Catalog {
+    /// Resources, each once per version.
+    pub entries: Vec<Entry>,
     /// The API groups whose discovery request failed.
-    pub(crate) unavailable_groups: Vec<String>,
+    pub unavailable_groups: Vec<String>,
 }
 
 /// A resource that the server serves and that can be watched.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ServedResource {
-    pub(crate) api_resource: ApiResource,
-    pub(crate) namespaced: bool,
+pub struct ServedResource {
+    /// Description of the resource for [`kube`].
+    pub api_resource: ApiResource,
+    /// True if the objects belong to namespaces.
+    pub namespaced: bool,
 }
 
 impl fmt::Display for ServedResource {
@@ -41,7 +55,7 @@ impl fmt::Display for ServedResource {
 
 /// Reasons why a name does not resolve to a resource that can be watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NotFound {
+pub enum NotFound {
     /// No resource has this name at present; the text lists similar names.
     Unknown(String),
     /// The resource exists, but does not support the verb `watch`.
@@ -83,7 +97,7 @@ impl Catalog {
     /// # Errors
     ///
     /// Returns an error with similar names if no such resource exists, or an error if the resource cannot be watched.
-    pub(crate) fn find(&self, name: &str) -> Result<ServedResource, NotFound> {
+    pub fn find(&self, name: &str) -> Result<ServedResource, NotFound> {
         let lower = name.to_lowercase();
         // The comparison ignores case, so the kind `Pod` matches, too. The suffix is `GROUP` or `VERSION.GROUP`, as in
         // kubectl.
@@ -170,6 +184,60 @@ fn edits(one: &str, other: &str) -> usize {
         }
     }
     row[other.len()]
+}
+
+/// Requests the resources of the server once.
+///
+/// # Errors
+///
+/// Returns an error if a request fails. An API group that responds with an error status is only listed as unavailable.
+pub async fn fetch_catalog(client: &Client) -> Result<Catalog, Error> {
+    // The core group has an endpoint of its own, `/api`; all other groups are at `/apis`.
+    let (core, groups) = try_join(client.list_core_api_versions(), client.list_api_groups()).await?;
+    let mut catalog = Catalog::default();
+    for version in &core.versions {
+        let list = client.list_core_api_resources(version).await?;
+        catalog.entries.extend(entries("", version, list));
+    }
+    let places: Vec<(&str, &str)> = groups.groups.iter().flat_map(versions).collect();
+    let requests = places
+        .iter()
+        .map(|(group, version)| async move { client.list_api_group_resources(&format!("{group}/{version}")).await });
+    for ((group, version), answer) in places.iter().zip(join_all(requests).await) {
+        match answer {
+            Ok(list) => catalog.entries.extend(entries(group, version, list)),
+            // An aggregated API server may be down while the others are available.
+            Err(Error::Api(_)) => catalog.unavailable_groups.push((*group).to_owned()),
+            Err(error) => return Err(error),
+        }
+    }
+    // Several versions of one group may fail. They are adjacent in the list.
+    catalog.unavailable_groups.dedup();
+    Ok(catalog)
+}
+
+/// Returns the versions of a group, the preferred one first.
+fn versions(group: &APIGroup) -> Vec<(&str, &str)> {
+    let preferred = group.preferred_version.as_ref().map(|preferred| preferred.version.as_str());
+    let mut versions: Vec<&str> = group.versions.iter().map(|version| version.version.as_str()).collect();
+    // The sort is stable: the other versions keep the server's order of preference.
+    versions.sort_by_key(|version| Some(*version) != preferred);
+    versions.into_iter().map(|version| (group.name.as_str(), version)).collect()
+}
+
+fn entries(group: &str, version: &str, list: APIResourceList) -> impl Iterator<Item = Entry> {
+    let (group, version) = (group.to_owned(), version.to_owned());
+    // Subresources such as `pods/status` are listed too, and cannot be watched.
+    list.resources.into_iter().filter(|resource| !resource.name.contains('/')).map(move |resource| Entry {
+        group: group.clone(),
+        version: version.clone(),
+        kind: resource.kind,
+        plural: resource.name,
+        singular: resource.singular_name,
+        short_names: resource.short_names.unwrap_or_default(),
+        namespaced: resource.namespaced,
+        verbs: resource.verbs,
+    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,241 @@
+//! Thread between the library and Python's event loops.
+//!
+//! The library's threads only wake tasks of this thread and never call Python. This thread passes finished results to an
+//! event loop by `call_soon_threadsafe`: one call for all results that are ready until the loop runs.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use futures::FutureExt;
+use parking_lot::Mutex;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyCFunction;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use crate::errors;
+use crate::logs;
+
+/// Interval at which a blocking call checks for signals, so that Ctrl-C ends the call.
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Conversion of a result to Python, which runs in the thread of the event loop.
+type Convert = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+
+/// Handle of the thread. The thread ends when the last handle is dropped.
+#[derive(Clone)]
+pub(crate) struct Bridge {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    handle: Handle,
+    /// Process that owns the thread. A forked child has no such thread.
+    process: u32,
+    loops: Mutex<Vec<Arc<LoopQueue>>>,
+    /// Ends the thread when dropped.
+    _running: oneshot::Sender<()>,
+}
+
+impl Bridge {
+    /// Starts the thread.
+    pub(crate) fn start() -> PyResult<Self> {
+        let (handles, handle) = std::sync::mpsc::channel();
+        let (running, stopped) = oneshot::channel::<()>();
+        let run = move || {
+            let runtime = match Builder::new_current_thread().enable_time().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(handles.send(Err(error))),
+            };
+            if handles.send(Ok(runtime.handle().clone())).is_ok() {
+                runtime.spawn(logs::forward());
+                // The sender is only dropped, never used.
+                let _ = runtime.block_on(stopped);
+            }
+        };
+        std::thread::Builder::new().name("steadfast-python".to_owned()).spawn(run)?;
+        let handle = handle.recv().map_err(|_| PyRuntimeError::new_err("the thread steadfast-python has ended"))??;
+        let inner = Inner { handle, process: std::process::id(), loops: Mutex::default(), _running: running };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Returns an error in a forked child.
+    pub(crate) fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_own_process() { Ok(()) } else { Err(errors::forked(py, self.inner.process)) }
+    }
+
+    pub(crate) fn is_own_process(&self) -> bool {
+        self.inner.process == std::process::id()
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.inner.handle
+    }
+
+    /// Runs `work`. With `blocking`, waits for it and returns its result; otherwise returns an `asyncio.Future`.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        blocking: bool,
+        work: impl Future<Output = T> + Send + 'static,
+        convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Py<PyAny>> {
+        self.check_process(py)?;
+        if blocking { self.block(py, work, convert) } else { self.spawn(py, work, convert) }
+    }
+
+    /// Starts `work` and returns an `asyncio.Future` of the running event loop. Cancelling the future cancels `work`.
+    fn spawn<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        work: impl Future<Output = T> + Send + 'static,
+        convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Py<PyAny>> {
+        let event_loop = py.import("asyncio")?.call_method0("get_running_loop")?;
+        let future = event_loop.call_method0("create_future")?;
+        let queue = self.queue(py, &event_loop)?;
+        let result = future.clone().unbind();
+        let task = self.inner.handle.spawn(async move {
+            // A panic in this task would otherwise leave the awaiting coroutine pending forever.
+            let finished = std::panic::AssertUnwindSafe(work).catch_unwind().await;
+            let convert: Convert = match finished {
+                Ok(value) => Box::new(move |py| convert(py, value)),
+                Err(_) => Box::new(|_| Err(PyRuntimeError::new_err("steadfast_kube: internal error, see the log"))),
+            };
+            queue.push(result, convert);
+        });
+        let abort = task.abort_handle();
+        let cancel = PyCFunction::new_closure(py, None, None, move |arguments, _| -> PyResult<()> {
+            if arguments.get_item(0)?.call_method0("cancelled")?.extract()? {
+                abort.abort();
+            }
+            Ok(())
+        })?;
+        future.call_method1("add_done_callback", (cancel,))?;
+        Ok(future.unbind())
+    }
+
+    /// Waits for `work` without the GIL, and raises the exception of a signal handler.
+    fn block<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        work: impl Future<Output = T> + Send + 'static,
+        convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Py<PyAny>> {
+        let (finished, mut result) = std::sync::mpsc::sync_channel(1);
+        let task = self.inner.handle.spawn(async move { drop(finished.send(work.await)) });
+        loop {
+            // A receiver cannot be shared between threads, so that the closure takes it and returns it.
+            let (receiver, received) = py.detach(move || {
+                let received = result.recv_timeout(SIGNAL_CHECK_INTERVAL);
+                (result, received)
+            });
+            result = receiver;
+            match received {
+                Ok(value) => return convert(py, value),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(PyRuntimeError::new_err("steadfast_kube: the call was abandoned, see the log"));
+                }
+            }
+            if let Err(interrupt) = py.check_signals() {
+                task.abort();
+                return Err(interrupt);
+            }
+        }
+    }
+
+    /// Returns the queue of an event loop.
+    fn queue(&self, py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<Arc<LoopQueue>> {
+        let known = self.inner.loops.lock().clone();
+        if let Some(queue) = known.iter().find(|queue| queue.event_loop.is(event_loop)) {
+            return Ok(queue.clone());
+        }
+        let queue = Arc::new(LoopQueue {
+            event_loop: event_loop.clone().unbind(),
+            call_soon: event_loop.getattr("call_soon_threadsafe")?.unbind(),
+            ready: Mutex::default(),
+        });
+        // Loops end one after another, as in a program that calls `asyncio.run` repeatedly. Python code runs here, so
+        // that no lock is held: the code may switch threads.
+        let is_closed = |queue: &Arc<LoopQueue>| {
+            let closed = queue.event_loop.call_method0(py, "is_closed").and_then(|closed| closed.extract(py));
+            closed.unwrap_or(true)
+        };
+        let closed: Vec<_> = known.into_iter().filter(is_closed).collect();
+        let mut loops = self.inner.loops.lock();
+        loops.retain(|queue| !closed.iter().any(|closed| Arc::ptr_eq(closed, queue)));
+        loops.push(queue.clone());
+        Ok(queue)
+    }
+}
+
+/// Finished results for one event loop.
+struct LoopQueue {
+    event_loop: Py<PyAny>,
+    call_soon: Py<PyAny>,
+    ready: Mutex<Ready>,
+}
+
+#[derive(Default)]
+struct Ready {
+    results: Vec<(Py<PyAny>, Convert)>,
+    /// True while a call in the event loop is scheduled, which takes all results.
+    scheduled: bool,
+}
+
+impl LoopQueue {
+    /// Queues a result for `future`, and schedules the delivery unless it is scheduled.
+    fn push(self: &Arc<Self>, future: Py<PyAny>, convert: Convert) {
+        {
+            let mut ready = self.ready.lock();
+            ready.results.push((future, convert));
+            if std::mem::replace(&mut ready.scheduled, true) {
+                return;
+            }
+        }
+        // During the finalization of the interpreter, no coroutine waits any more.
+        let scheduled = Python::try_attach(|py| {
+            let queue = self.clone();
+            let deliver = PyCFunction::new_closure(py, None, None, move |arguments, _| queue.deliver(arguments.py()))?;
+            self.call_soon.call1(py, (deliver,))
+        });
+        if !matches!(scheduled, Some(Ok(_))) {
+            // The loop is closed: its futures cannot finish.
+            let mut ready = self.ready.lock();
+            ready.scheduled = false;
+            let unused = std::mem::take(&mut ready.results);
+            drop(ready);
+            drop(unused);
+        }
+    }
+
+    /// Delivers all results; runs in the event loop.
+    fn deliver(&self, py: Python<'_>) {
+        let results = {
+            let mut ready = self.ready.lock();
+            ready.scheduled = false;
+            std::mem::take(&mut ready.results)
+        };
+        for (future, convert) in results {
+            if let Err(error) = finish(py, future.bind(py), convert) {
+                error.write_unraisable(py, Some(future.bind(py)));
+            }
+        }
+    }
+}
+
+fn finish(py: Python<'_>, future: &Bound<'_, PyAny>, convert: Convert) -> PyResult<()> {
+    // The coroutine may have been cancelled after the result was queued.
+    if future.call_method0("done")?.extract()? {
+        return Ok(());
+    }
+    match convert(py) {
+        Ok(value) => future.call_method1("set_result", (value,))?,
+        Err(error) => future.call_method1("set_exception", (error.into_value(py),))?,
+    };
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Connection to a cluster and its informers.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use steadfast::{Connection, Scope, parse_selector};
+
+use crate::bridge::Bridge;
+use crate::cache::Cache;
+use crate::errors;
+use crate::logs;
+use crate::path::Path;
+use crate::session::{Session, Target};
+use crate::watching::{Request, Watching};
+
+/// Connection to one cluster, with the thread that serves Python.
+#[pyclass(frozen, module = "steadfast_kube._native")]
+pub(crate) struct Cluster {
+    bridge: Bridge,
+    opened: Arc<Mutex<Opened>>,
+}
+
+#[derive(Default)]
+struct Opened {
+    session: Option<Arc<Session>>,
+    watched: Vec<Arc<Watching>>,
+    closed: bool,
+}
+
+#[pymethods]
+impl Cluster {
+    /// Starts the thread. No request is sent before `connect`.
+    #[new]
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        logs::install(py)?;
+        Ok(Self { bridge: Bridge::start()?, opened: Arc::default() })
+    }
+
+    /// Opens the connection: reads the kubeconfig, and runs its credential plugin. The first request dials.
+    #[pyo3(signature = (kubeconfig=None, context=None, url=None, token=None, blocking=false))]
+    fn connect(
+        &self,
+        py: Python<'_>,
+        kubeconfig: Option<std::path::PathBuf>,
+        context: Option<String>,
+        url: Option<String>,
+        token: Option<String>,
+        blocking: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let opened = self.opened.clone();
+        let target = Target { kubeconfig, context, url, token };
+        let work = async move {
+            let connection: Connection = target.connect().await?;
+            opened.lock().session = Some(Arc::new(Session::new(connection)));
+            Ok::<_, String>(())
+        };
+        self.bridge.run(py, blocking, work, |py, connected| match connected {
+            Ok(()) => Ok(py.None()),
+            Err(message) => Err(errors::config(py, &message)),
+        })
+    }
+
+    /// The URL of the server.
+    #[getter]
+    fn server(&self) -> Option<String> {
+        self.opened.lock().session.as_ref().map(|session| session.connection.server().to_owned())
+    }
+
+    /// The namespace that the configuration names.
+    #[getter]
+    fn default_namespace(&self) -> Option<String> {
+        self.opened.lock().session.as_ref().map(|session| session.connection.default_namespace().to_owned())
+    }
+
+    /// Requests an informer. It starts after the discovery of its resource.
+    #[pyo3(signature = (kind, namespace, labels, fields, indexes, managed_fields, protobuf, memory_limit))]
+    #[allow(clippy::too_many_arguments, reason = "the Python part passes all settings in one call")]
+    fn watch(
+        &self,
+        py: Python<'_>,
+        kind: String,
+        namespace: Option<String>,
+        labels: Option<&str>,
+        fields: Option<&str>,
+        indexes: Vec<(String, String)>,
+        managed_fields: bool,
+        protobuf: bool,
+        memory_limit: Option<usize>,
+    ) -> PyResult<Cache> {
+        self.bridge.check_process(py)?;
+        let mut scope = namespace.map_or_else(Scope::all, Scope::namespace);
+        if let Some(labels) = labels {
+            // An invalid selector would only appear as a rejected list.
+            parse_selector(labels).map_err(|error| PyValueError::new_err(error.to_string()))?;
+            scope = scope.labels(labels);
+        }
+        if let Some(fields) = fields {
+            scope = scope.fields(fields);
+        }
+        let parse = |(name, path): (String, String)| Path::parse(&path).map(|path| (name, path));
+        let indexes = indexes.into_iter().map(parse).collect::<Result<_, _>>().map_err(PyValueError::new_err)?;
+        let request = Request { name: kind, scope, indexes, managed_fields, protobuf, memory_limit };
+        let watching = Watching::new(request);
+        let session = {
+            let mut opened = self.opened.lock();
+            let session = opened.session.clone().filter(|_| !opened.closed);
+            if session.is_some() {
+                opened.watched.push(watching.clone());
+            }
+            session
+        };
+        let Some(session) = session else {
+            return Err(errors::stopped(py, "the informers are not open; use them within `async with` or `with`"));
+        };
+        self.bridge.handle().spawn(watching.clone().run(session));
+        Ok(Cache::new(self.bridge.clone(), watching))
+    }
+
+    /// Stops all informers and closes the connection.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.bridge.check_process(py)?;
+        py.detach(|| {
+            let (session, watched) = {
+                let mut opened = self.opened.lock();
+                opened.closed = true;
+                (opened.session.take(), std::mem::take(&mut opened.watched))
+            };
+            for watching in &watched {
+                watching.stop();
+            }
+            if let Some(session) = session {
+                session.factory.shutdown();
+            }
+        });
+        Ok(())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let mut opened = self.opened.lock();
+        if self.bridge.is_own_process() {
+            return;
+        }
+        // A forked child has no threads of the library, and must not wait for them: their values are leaked.
+        std::mem::forget(opened.session.take());
+        std::mem::forget(std::mem::take(&mut opened.watched));
+    }
+}

@@ -1,0 +1,123 @@
+//! Paths to fields, as users write them: `spec.nodeName`, `metadata.labels["app.kubernetes.io/name"]`,
+//! `spec.containers[*].image`.
+
+use steadfast::FieldPath;
+
+use crate::tree::Node;
+
+/// Path to one or several fields.
+#[derive(Clone, Debug)]
+pub(crate) struct Path {
+    /// Names up to the first list, which the library decodes without the rest of the object.
+    first: FieldPath,
+    rest: Vec<Step>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Member(String),
+    /// Each element of a list, or each value of an object.
+    Each,
+}
+
+impl Path {
+    /// Parses a path.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error with its position.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let steps = steps(text)?;
+        let members = steps.iter().take_while(|step| **step != Step::Each).count();
+        let mut first: Option<FieldPath> = None;
+        for step in &steps[..members] {
+            let Step::Member(name) = step else { break };
+            // `FieldPath::new` would split a name that contains dots.
+            first = Some(match first {
+                Some(path) => path.then(name),
+                None if name.contains('.') => return Err(format!("path {text:?} starts with a quoted name")),
+                None => FieldPath::new(name),
+            });
+        }
+        match first {
+            Some(first) => Ok(Self { first, rest: steps[members..].to_vec() }),
+            None => Err(format!("path {text:?} must start with a field name, such as spec")),
+        }
+    }
+
+    /// Returns the path up to the first list.
+    pub(crate) fn first(&self) -> &FieldPath {
+        &self.first
+    }
+
+    /// Calls `found` for each value below `node`, the value at [`first`](Self::first).
+    pub(crate) fn visit<'a>(&self, node: &'a Node, found: &mut dyn FnMut(&'a Node)) {
+        visit(node, &self.rest, found);
+    }
+
+    /// Returns true if the path can lead to several values.
+    pub(crate) fn is_plural(&self) -> bool {
+        !self.rest.is_empty()
+    }
+}
+
+fn visit<'a>(node: &'a Node, steps: &[Step], found: &mut dyn FnMut(&'a Node)) {
+    let Some((step, rest)) = steps.split_first() else { return found(node) };
+    match (step, node) {
+        (Step::Each, Node::List(elements)) => elements.iter().for_each(|element| visit(element, rest, found)),
+        (Step::Each, Node::Map(map)) => map.members().iter().for_each(|(_, value)| visit(value, rest, found)),
+        (Step::Member(name), Node::Map(map)) => {
+            if let Some(value) = map.get(name) {
+                visit(value, rest, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn steps(text: &str) -> Result<Vec<Step>, String> {
+    let mut steps = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        if let Some(inner) = rest.strip_prefix('[') {
+            let error = || format!("path {text:?} has no closing ']' with [\"name\"] or [*]");
+            let (step, after) = if let Some(after) = inner.strip_prefix("*]") {
+                (Step::Each, after)
+            } else {
+                let quote = inner.chars().next().filter(|quote| matches!(quote, '"' | '\'')).ok_or_else(error)?;
+                let (name, after) = inner[1..].split_once(quote).ok_or_else(error)?;
+                (Step::Member(name.to_owned()), after.strip_prefix(']').ok_or_else(error)?)
+            };
+            steps.push(step);
+            // A dot after a bracket is optional at the end only.
+            rest = after.strip_prefix('.').unwrap_or(after);
+            continue;
+        }
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        if end == 0 {
+            return Err(format!("path {text:?} contains an empty name; write spec.nodeName"));
+        }
+        steps.push(Step::Member(rest[..end].to_owned()));
+        rest = &rest[end..];
+        if let Some(after) = rest.strip_prefix('.') {
+            if after.is_empty() {
+                return Err(format!("path {text:?} ends with a dot"));
+            }
+            rest = after;
+        }
+    }
+    Ok(steps)
+}
+
+/// Returns the index values of a node: a scalar, or each scalar of a list.
+pub(crate) fn index_values(node: &Node, values: &mut Vec<String>) {
+    match node {
+        Node::Text(text) => values.push(text.to_string()),
+        Node::Int(number) => values.push(number.to_string()),
+        Node::Unsigned(number) => values.push(number.to_string()),
+        Node::Float(number) => values.push(number.to_string()),
+        Node::Bool(value) => values.push(value.to_string()),
+        Node::List(elements) => elements.iter().for_each(|element| index_values(element, values)),
+        Node::Null | Node::Map(_) => {}
+    }
+}

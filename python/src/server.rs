@@ -1,0 +1,328 @@
+//! Embedded API server with faults, for tests.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use serde_json::Value;
+use steadfast_apiserver::{Answer, ApiServer, Faults, RequestRule, ResourceDeclaration, Spoiling, Status, Verb};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use crate::object::json_of;
+use crate::stream::seconds_to_duration;
+
+/// Nesting depth beyond the limit of decoders. Fields of a wrong type would not suffice: objects have no fixed fields here.
+const UNDECODABLE_DEPTH: usize = 500;
+
+/// Embedded API server on a thread of its own.
+#[pyclass(frozen, module = "steadfast_kube._native")]
+pub(crate) struct Server {
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    server: ApiServer,
+    handle: Handle,
+    _stop: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+#[pymethods]
+impl Server {
+    #[new]
+    #[pyo3(signature = (replicas=1, tls=false, protobuf=false, bookmark_period=60.0, tokens=Vec::new(), resources=Vec::new()))]
+    fn new(
+        py: Python<'_>,
+        replicas: usize,
+        tls: bool,
+        protobuf: bool,
+        bookmark_period: f64,
+        tokens: Vec<String>,
+        resources: Vec<(String, String, String, String, bool)>,
+    ) -> PyResult<Self> {
+        let mut builder = ApiServer::builder().replicas(replicas).tls(tls).protobuf(protobuf);
+        builder = builder.bookmark_period(seconds_to_duration(bookmark_period));
+        for token in &tokens {
+            builder = builder.token(token);
+        }
+        for (group, version, kind, plural, namespaced) in &resources {
+            let declare = if *namespaced { ResourceDeclaration::namespaced } else { ResourceDeclaration::cluster_scoped };
+            builder = builder.resource(declare(group, version, kind, plural));
+        }
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (started, start) = mpsc::channel();
+        let run = move || {
+            let runtime = match Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(started.send(Err(error.to_string()))),
+            };
+            let server = runtime.block_on(builder.start()).map_err(|error| error.to_string());
+            let handle = runtime.handle().clone();
+            drop(started.send(server.map(|server| (server, handle))));
+            // Ends when the sender is dropped.
+            let _ = runtime.block_on(stopped);
+        };
+        let thread = std::thread::Builder::new().name("steadfast-server".to_owned()).spawn(run)?;
+        let (server, handle) = py
+            .detach(move || start.recv())
+            .unwrap_or_else(|_| Err("its thread has ended".to_owned()))
+            .map_err(|error| PyRuntimeError::new_err(format!("cannot start the embedded server: {error}")))?;
+        Ok(Self { running: Mutex::new(Some(Running { server, handle, _stop: stop, thread })) })
+    }
+
+    /// Stops the server and waits for its thread.
+    fn close(&self, py: Python<'_>) {
+        let running = self.running.lock().take();
+        py.detach(|| {
+            if let Some(Running { server, handle, _stop: stop, thread }) = running {
+                let entered = handle.enter();
+                server.stop();
+                drop(entered);
+                drop(stop);
+                drop(thread.join());
+            }
+        });
+    }
+
+    fn url(&self, py: Python<'_>, replica: usize) -> PyResult<String> {
+        self.with(py, move |server| Ok(server.url(check_replica(server, replica)?)))
+    }
+
+    fn kubeconfig(&self, py: Python<'_>, replica: usize) -> PyResult<String> {
+        self.with(py, move |server| Ok(server.kubeconfig_of(check_replica(server, replica)?)))
+    }
+
+    fn create(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<String> {
+        let object = value(object)?;
+        self.written(py, move |server| server.create(&object))
+    }
+
+    fn replace(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<String> {
+        let object = value(object)?;
+        self.written(py, move |server| server.replace(&object))
+    }
+
+    fn patch(
+        &self,
+        py: Python<'_>,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        patch: &Bound<'_, PyAny>,
+    ) -> PyResult<String> {
+        let patch = value(patch)?;
+        self.written(py, move |server| server.merge_patch(resource, namespace, name, patch))
+    }
+
+    fn delete(&self, py: Python<'_>, resource: &str, namespace: &str, name: &str) -> PyResult<String> {
+        self.written(py, move |server| server.delete_named(resource, namespace, name))
+    }
+
+    fn get(&self, py: Python<'_>, resource: &str, namespace: &str, name: &str) -> PyResult<String> {
+        self.written(py, move |server| server.get(resource, namespace, name))
+    }
+
+    /// Removes the old events, so that watches from older versions expire.
+    fn compact(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |server| {
+            server.compact();
+            Ok(())
+        })
+    }
+
+    #[getter]
+    fn revision(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |server| Ok(server.revision()))
+    }
+
+    fn open_watches(&self, py: Python<'_>, replica: usize) -> PyResult<usize> {
+        self.with(py, move |server| Ok(server.open_watches(check_replica(server, replica)?)))
+    }
+
+    /// `(verb, path, query, status)` of each request.
+    #[allow(clippy::type_complexity, reason = "one tuple for each request, which the Python part names")]
+    fn requests(&self, py: Python<'_>) -> PyResult<Vec<(String, String, String, Option<u16>, f64)>> {
+        self.with(py, |server| {
+            let request = |request: steadfast_apiserver::RequestRecord| {
+                let verb = verb_name(request.verb).to_owned();
+                (verb, request.path, request.query, request.code, request.at.as_secs_f64())
+            };
+            Ok(server.requests().into_iter().map(request).collect())
+        })
+    }
+
+    /// Switches a fault of all replicas, or of one.
+    #[pyo3(signature = (name, on=true, replica=None, namespace=None, object=None, number=None))]
+    #[allow(clippy::too_many_arguments, reason = "the Python part has one method for each fault")]
+    fn fault(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        on: bool,
+        replica: Option<usize>,
+        namespace: Option<&str>,
+        object: Option<&str>,
+        number: Option<f64>,
+    ) -> PyResult<()> {
+        self.with(py, move |server| {
+            let faults = faults(server, replica)?;
+            let number = number.unwrap_or_default();
+            match name {
+                "stop" if on => faults.stop(),
+                "stop" => faults.start(),
+                "restart" => faults.restart(),
+                "refuse" => faults.refuse(on),
+                "accept_and_close" => faults.accept_and_close(on),
+                "reset" => faults.reset(),
+                "black_hole" => faults.black_hole(on),
+                "cut" if on => faults.cut(),
+                "cut" => faults.heal(),
+                "goaway" => faults.goaway(),
+                "freeze" => faults.freeze(on),
+                "stall_streams" => faults.stall_streams(on),
+                "end_watches" => faults.end_watches(),
+                "delay" => faults.delay(if on { seconds_to_duration(number) } else { Duration::ZERO }),
+                "no_bookmarks" => faults.no_bookmarks(on),
+                "lag" => faults.lag(on),
+                "freeze_etcd" => faults.freeze_etcd(on),
+                "expire_events" => faults.expire_events(),
+                "restore" => faults.restore(number as u64),
+                "undecodable" => {
+                    let how = on.then_some(Spoiling::Deep(UNDECODABLE_DEPTH));
+                    faults.spoil(namespace.unwrap_or_default(), object.unwrap_or_default(), how);
+                }
+                _ => return Err(PyValueError::new_err(format!("the server has no fault {name:?}"))),
+            }
+            Ok(())
+        })
+    }
+
+    /// Replaces the responses to the next `times` requests, or to all. `verbs` are those of `requests`.
+    #[pyo3(signature = (code, verbs, resource, times, retry_after, replica, in_stream))]
+    #[allow(clippy::too_many_arguments, reason = "the Python part has keyword arguments")]
+    fn respond(
+        &self,
+        py: Python<'_>,
+        code: u16,
+        verbs: Vec<String>,
+        resource: Option<&str>,
+        times: Option<u32>,
+        retry_after: Option<f64>,
+        replica: Option<usize>,
+        in_stream: bool,
+    ) -> PyResult<()> {
+        let mut rule = RequestRule::any();
+        for name in &verbs {
+            let Some(verb) = VERBS.iter().find(|(known, _)| known == name) else {
+                let known: Vec<&str> = VERBS.iter().map(|(name, _)| *name).collect();
+                return Err(PyValueError::new_err(format!("{name:?} is not one of {}", known.join(", "))));
+            };
+            rule = rule.verb(verb.1);
+        }
+        if let Some(resource) = resource {
+            rule = rule.resource(resource);
+        }
+        if let Some(times) = times {
+            rule = rule.times(times);
+        }
+        let answer = match (retry_after, in_stream) {
+            (Some(seconds), _) => Answer::retry_after(code, seconds_to_duration(seconds)),
+            (None, true) => Answer::InStream(Status::of_code(code)),
+            (None, false) => Answer::code(code),
+        };
+        self.with(py, move |server| {
+            faults(server, replica)?.respond(rule, answer);
+            Ok(())
+        })
+    }
+
+    /// Ends the replaced responses.
+    fn respond_normally(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |server| {
+            server.faults().answer_truly();
+            Ok(())
+        })
+    }
+}
+
+impl Server {
+    /// Calls `action` in the runtime of the server, without the GIL.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        action: impl FnOnce(&ApiServer) -> PyResult<T> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| {
+            let running = self.running.lock();
+            let Some(running) = &*running else {
+                return Err(PyRuntimeError::new_err("the server has been closed"));
+            };
+            let _entered = running.handle.enter();
+            action(&running.server)
+        })
+    }
+
+    /// Calls a write or read of the server, and returns the object as JSON.
+    fn written(
+        &self,
+        py: Python<'_>,
+        write: impl FnOnce(&ApiServer) -> Result<Value, Status> + Send,
+    ) -> PyResult<String> {
+        self.with(py, |server| match write(server) {
+            Ok(object) => Ok(object.to_string()),
+            Err(status) => Err(PyValueError::new_err(status.to_string())),
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Without a wait for the thread, which ends by itself.
+        if let Some(running) = self.running.lock().take() {
+            let entered = running.handle.enter();
+            running.server.stop();
+            drop(entered);
+        }
+    }
+}
+
+fn faults(server: &ApiServer, replica: Option<usize>) -> PyResult<Faults> {
+    match replica {
+        Some(replica) => Ok(server.faults().replica(check_replica(server, replica)?)),
+        None => Ok(server.faults().clone()),
+    }
+}
+
+fn check_replica(server: &ApiServer, replica: usize) -> PyResult<usize> {
+    if replica < server.replicas() {
+        return Ok(replica);
+    }
+    Err(PyValueError::new_err(format!("there is no replica {replica}; the server has {}", server.replicas())))
+}
+
+fn value(object: &Bound<'_, PyAny>) -> PyResult<Value> {
+    serde_json::from_slice(&json_of(object)?).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+const VERBS: [(&str, Verb); 13] = [
+    ("get", Verb::Get),
+    ("list", Verb::List),
+    ("page", Verb::Page),
+    ("probe", Verb::Probe),
+    ("state", Verb::State),
+    ("streamed_list", Verb::StreamedList),
+    ("watch", Verb::Watch),
+    ("create", Verb::Create),
+    ("update", Verb::Update),
+    ("patch", Verb::Patch),
+    ("delete", Verb::Delete),
+    ("delete_collection", Verb::DeleteCollection),
+    ("other", Verb::Other),
+];
+
+fn verb_name(verb: Verb) -> &'static str {
+    VERBS.iter().find(|(_, known)| *known == verb).map_or("other", |(name, _)| name)
+}

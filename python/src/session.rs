@@ -1,0 +1,106 @@
+//! Connection to one cluster, its informers and the catalog of its resources.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::Config;
+use steadfast::connection::{ConnectError, KubeconfigFiles};
+use steadfast::unstable::catalog::{Catalog, fetch_catalog};
+use steadfast::{Connection, InformerFactory};
+use tokio::sync::Mutex;
+
+/// Age at which the catalog is fetched again for a name that it does not contain.
+const CATALOG_AGE: Duration = Duration::from_secs(5);
+
+/// Where the API server is, and the credentials.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Target {
+    pub(crate) kubeconfig: Option<PathBuf>,
+    pub(crate) context: Option<String>,
+    pub(crate) url: Option<String>,
+    pub(crate) token: Option<String>,
+}
+
+impl Target {
+    /// Opens the connection. The first request dials.
+    ///
+    /// # Errors
+    ///
+    /// Returns the setting that cannot be used.
+    pub(crate) async fn connect(self) -> Result<Connection, String> {
+        let connected = match (&self.url, &self.kubeconfig, &self.context) {
+            (Some(_), ..) => {
+                let config = self.of_url()?;
+                Connection::from_loader(move || {
+                    let config = config.clone();
+                    async move { Ok::<_, ConnectError>(config) }
+                })
+                .await
+            }
+            (None, None, None) => Connection::infer().await,
+            (None, None, Some(context)) => Connection::infer_with_context(context).await,
+            (None, Some(_), _) => {
+                // The context of the start is kept: another current context may be another cluster.
+                let context = match &self.context {
+                    Some(context) => Some(context.clone()),
+                    None => self.files().read().map_err(text)?.current_context().map(str::to_owned),
+                };
+                Connection::from_loader(move || {
+                    let config = self.files().read().and_then(|merged| merged.config(context.as_deref()));
+                    async move { config }
+                })
+                .await
+            }
+        };
+        connected.map_err(text)
+    }
+
+    fn files(&self) -> KubeconfigFiles {
+        KubeconfigFiles::one(self.kubeconfig.clone().unwrap_or_default())
+    }
+
+    fn of_url(&self) -> Result<Config, String> {
+        let url = self.url.as_deref().unwrap_or_default();
+        let uri = url.parse().map_err(|error| format!("{url:?} is not a valid URL of a server: {error}"))?;
+        let mut config = Config::new(uri);
+        config.auth_info.token = self.token.clone().map(Into::into);
+        Ok(config)
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn text(error: ConnectError) -> String {
+    error.to_string()
+}
+
+/// Connection and informers, which all parts of one `Informers` share.
+pub(crate) struct Session {
+    pub(crate) connection: Connection,
+    pub(crate) factory: InformerFactory,
+    catalog: Mutex<Option<(Instant, Arc<Catalog>)>>,
+}
+
+impl Session {
+    pub(crate) fn new(connection: Connection) -> Self {
+        Self { factory: InformerFactory::new(&connection), connection, catalog: Mutex::default() }
+    }
+
+    /// Returns the resources of the server. `missed` is a catalog that does not contain the required resource.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the request.
+    pub(crate) async fn catalog(&self, missed: Option<&Arc<Catalog>>) -> Result<Arc<Catalog>, kube::Error> {
+        // One request serves all informers that start at the same time, because the others wait for this lock.
+        let mut known = self.catalog.lock().await;
+        if let Some((fetched, catalog)) = &*known
+            && (missed.is_none_or(|missed| !Arc::ptr_eq(missed, catalog)) || fetched.elapsed() < CATALOG_AGE)
+        {
+            return Ok(catalog.clone());
+        }
+        let catalog = Arc::new(fetch_catalog(&self.connection.client()).await?);
+        *known = Some((Instant::now(), catalog.clone()));
+        Ok(catalog)
+    }
+}

@@ -1,0 +1,389 @@
+"""Informers for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from types import TracebackType
+from typing import Generic, Optional, TypeVar, Union
+
+from ._native import Cache, Cluster, EventStream, Object
+from ._types import Event, Freshness, Stopped, StoppedError
+from ._written import Written, written
+
+__all__ = ["Events", "Informer", "Informers", "Key", "Labels", "ReadOnlyInformer"]
+
+T = TypeVar("T")
+
+Key = Union[str, tuple[Optional[str], str]]
+"""`"shop/web-0"`, or `("shop", "web-0")`. Cluster-scoped objects have the key `"node-1"` or `(None, "node-1")`."""
+
+Labels = Union[str, Mapping[str, str]]
+"""A selector, such as `"app=web,tier in (a,b)"`, or the required labels as a mapping."""
+
+EVENTS_PER_TURN = 64
+"""Number of events after which a stream lets other tasks of the event loop run."""
+
+
+def key_text(key: object) -> str:
+    """Returns a key as text."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, tuple) and len(key) == 2:
+        namespace, name = key
+        return f"{namespace}/{name}" if namespace else str(name)
+    raise TypeError(f'a key is "namespace/name", "name" or (namespace, name), not {key!r}')
+
+
+def selector_text(selector: Optional[Labels]) -> Optional[str]:
+    """Returns a selector as text."""
+    if selector is None or isinstance(selector, str):
+        return selector or None
+    return ",".join(f"{name}={value}" for name, value in selector.items()) or None
+
+
+def index_paths(index: Optional[Mapping[str, Union[str, tuple[str, ...]]]]) -> list[tuple[str, str]]:
+    """Returns the paths of indexes as text."""
+    paths = []
+    for name, path in (index or {}).items():
+        if not isinstance(path, str):
+            first, *rest = path
+            path = first + "".join(f'["{part}"]' for part in rest)
+        paths.append((name, path))
+    return paths
+
+
+class ReadOnlyInformer(Mapping[str, Object]):
+    """Reads of a cache: a mapping from keys to objects.
+
+    Reads never wait. Before the first complete list they raise `NotSynced`, so that a missing object never means an
+    incomplete cache. An object whose newest state cannot be decoded is among the keys, and its read raises `Unknown`.
+    """
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+
+    @property
+    def name(self) -> str:
+        """The resource and the scope, for messages."""
+        return self._cache.name
+
+    @property
+    def freshness(self) -> Freshness:
+        """The freshness of the cache: `Fresh`, or a doubt with its start and its cause."""
+        return self._cache.freshness()
+
+    @property
+    def has_synced(self) -> bool:
+        """True after the first complete list is in the cache. `freshness` states if the cache is current."""
+        return self._cache.has_synced()
+
+    @property
+    def memory(self) -> int:
+        """The memory of the cached objects, their keys, indexes and queues, in bytes."""
+        return self._cache.memory()
+
+    def __getitem__(self, key: Key) -> Object:
+        found = self._cache.get(key_text(key))
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def __contains__(self, key: object) -> bool:
+        return self._cache.contains(key_text(key))
+
+    def __len__(self) -> int:
+        return self._cache.count()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cache.keys())
+
+    def values(self) -> ValuesView[Object]:
+        """The objects of one snapshot by key, without objects that cannot be decoded."""
+        return _Objects(self)
+
+    def items(self) -> ItemsView[str, Object]:
+        """The keys and objects of one snapshot, without objects that cannot be decoded."""
+        return _KeysAndObjects(self)
+
+    # An empty cache and a stopped informer are informers, too.
+    def __bool__(self) -> bool:
+        return True
+
+    # Two informers are equal only if they are the same one.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def select(self, labels: Labels, namespace: Optional[str] = None) -> list[Object]:
+        """Returns the objects of one snapshot whose labels match a selector."""
+        return self._cache.select(selector_text(labels) or "", namespace)
+
+    def by(self, index: str, value: object) -> list[Object]:
+        """Returns the objects of one snapshot with this value of an index, by key."""
+        text = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+        return self._cache.by(index, text)
+
+    def index_counts(self, index: str) -> dict[str, int]:
+        """Returns the values of an index, with the number of objects of each."""
+        return self._cache.index_counts(index)
+
+    def stop(self) -> None:
+        """Stops the informer. The cache stays readable, and its freshness is `Stopped`."""
+        self._cache.stop()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {self.freshness}>"
+
+
+# The views of `Mapping` would read the objects one by one, while the cache changes.
+
+
+class _Objects(ValuesView[Object]):
+    def __init__(self, informer: ReadOnlyInformer) -> None:
+        super().__init__(informer)
+        self._informer = informer
+
+    def __iter__(self) -> Iterator[Object]:
+        return iter(self._informer._cache.values())
+
+
+class _KeysAndObjects(ItemsView[str, Object]):
+    def __init__(self, informer: ReadOnlyInformer) -> None:
+        super().__init__(informer)
+        self._informer = informer
+
+    def __iter__(self) -> Iterator[tuple[str, Object]]:
+        return ((found.key, found) for found in self._informer._cache.values())
+
+
+class Events:
+    """Events of an informer, for `async for`.
+
+    The stream starts with an `Added` for each cached object and never ends before the informer is stopped: errors are
+    reported by `freshness`. A slow reader loses no final state, since the pending events of one object are merged. A
+    cancelled read loses nothing either: the event stays in the queue.
+
+    One task can read a stream at a time.
+    """
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+        self._taken = 0
+        self._is_read = False
+
+    def __aiter__(self) -> Events:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._is_read:
+            raise RuntimeError("another task reads this stream; call events() for each task")
+        self._is_read = True
+        try:
+            # A full queue must not keep the other tasks of the loop from running.
+            if self._taken >= EVENTS_PER_TURN:
+                self._taken = 0
+                await asyncio.sleep(0)
+            while True:
+                event = self._stream.take()
+                if event is not None:
+                    self._taken += 1
+                    return event
+                if self._stream.ended:
+                    raise StopAsyncIteration
+                self._taken = 0
+                await self._stream.ready()
+        finally:
+            self._is_read = False
+
+    def close(self) -> None:
+        """Ends the stream. A pending read ends with it."""
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        """Ends the stream, for `contextlib.aclosing`."""
+        self._stream.close()
+
+    async def __aenter__(self) -> Events:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        self._stream.close()
+
+
+class Informer(ReadOnlyInformer):
+    """A cache of the objects of one resource and scope, updated by one watch."""
+
+    async def synced(self, timeout: Optional[float] = None) -> None:
+        """Waits until the first complete list is in the cache, at most `timeout` seconds.
+
+        Raises `NotSynced` with the cause, or `UnknownKind` if the server has no such resource.
+        """
+        await self._cache.synced(timeout)
+
+    def events(self) -> Events:
+        """Returns the events of the informer, starting with its cached objects."""
+        return Events(self._cache.stream())
+
+    async def wait_for(self, resource_version: Union[str, int], timeout: Optional[float] = 30) -> None:
+        """Waits until the cache has reached a version, so that later reads see that write.
+
+        Raises `NotReached` after `timeout` seconds, with the freshness.
+        """
+        await self._cache.wait_for(str(resource_version), timeout)
+
+    async def until(self, condition: Callable[[Informer], T], timeout: Optional[float] = None) -> T:
+        """Waits until `condition(informer)` returns a true value, and returns that value.
+
+        The condition is called for the first complete list and after each later change of the cache or its freshness. It
+        runs in the event loop, and of quick changes it sees only the last. Raises `NotReached` after `timeout` seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            seen = self._cache.changes()
+            stopped = isinstance(self.freshness, Stopped)
+            if self.has_synced:
+                value = condition(self)
+                if value:
+                    return value
+            if stopped:
+                raise StoppedError(f"{self.name} was stopped before the condition held")
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                self._cache.fail(f"the condition did not hold within {timeout} s")
+            await self._cache.changed(seen, left)
+
+
+class InformersBase(Generic[T]):
+    """Settings and informers that both kinds of context managers share."""
+
+    def __init__(
+        self,
+        *,
+        url: Optional[str] = None,
+        token: Optional[str] = None,
+        kubeconfig: Optional[Union[str, os.PathLike[str]]] = None,
+        context: Optional[str] = None,
+    ) -> None:
+        if url is not None and (kubeconfig is not None or context is not None):
+            raise ValueError("url cannot be combined with kubeconfig or context")
+        if token is not None and url is None:
+            raise ValueError("token needs url; a kubeconfig contains its own credentials")
+        self._settings = (None if kubeconfig is None else os.fspath(kubeconfig), context, url, token)
+        self._cluster: Optional[Cluster] = None
+        self._informers: list[tuple[Cache, T]] = []
+
+    def _wrap(self, cache: Cache) -> T:
+        raise NotImplementedError
+
+    def _open(self) -> Cluster:
+        if self._cluster is None:
+            raise StoppedError("the informers are not open; use them within `async with` or `with`")
+        return self._cluster
+
+    @property
+    def server(self) -> str:
+        """The URL of the server."""
+        return self._open().server or ""
+
+    @property
+    def default_namespace(self) -> str:
+        """The namespace that the kubeconfig names, or `default`."""
+        return self._open().default_namespace or "default"
+
+    def watch(
+        self,
+        kind: str,
+        namespace: Optional[str] = None,
+        labels: Optional[Labels] = None,
+        fields: Optional[Labels] = None,
+        index: Optional[Mapping[str, Union[str, tuple[str, ...]]]] = None,
+        *,
+        managed_fields: bool = False,
+        protobuf: bool = False,
+        memory_limit: Optional[int] = None,
+    ) -> T:
+        """Returns an informer, which starts in the background.
+
+        `kind` is any name that kubectl takes: `pods`, `po`, `Pod`, `deployments.apps`, `certificates.cert-manager.io`.
+        Without `namespace`, objects of all namespaces are cached. `labels` and `fields` are selectors. `index` maps the
+        names of indexes to paths, such as `{"node": "spec.nodeName", "image": "spec.containers[*].image"}`.
+
+        `managed_fields` keeps `metadata.managedFields`. `protobuf` transfers objects of built-in kinds in half of the
+        bytes; fields that Kubernetes added after version 1.37 are then missing. `memory_limit` is the maximum size of the
+        cached objects in bytes: a list or change that exceeds it is rejected, and `freshness` is `Failed`.
+        """
+        cache = self._open().watch(
+            kind,
+            namespace,
+            selector_text(labels),
+            selector_text(fields),
+            index_paths(index),
+            managed_fields,
+            protobuf,
+            memory_limit,
+        )
+        informer = self._wrap(cache)
+        self._informers.append((cache, informer))
+        return informer
+
+    def _concerned(self, write: Written) -> list[Cache]:
+        """Returns the caches whose scope may contain a written object."""
+        return [cache for cache, _ in self._informers if write.concerns(cache.resource, cache.namespace)]
+
+    def _close(self) -> None:
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.close()
+
+
+class Informers(InformersBase[Informer]):
+    """Informers of one cluster, for `async with`.
+
+    Without arguments, the server is that of kubectl: the kubeconfigs in `KUBECONFIG`, `~/.kube/config`, or the service
+    account of the pod. `kubeconfig` is a file and `context` the name of one of its contexts. `url` is the URL of a
+    server without a kubeconfig, such as one of `steadfast_kube.testing`, and `token` its bearer token.
+    """
+
+    def _wrap(self, cache: Cache) -> Informer:
+        return Informer(cache)
+
+    async def __aenter__(self) -> Informers:
+        if self._cluster is not None:
+            raise RuntimeError("these informers are open already")
+        cluster = Cluster()
+        kubeconfig, context, url, token = self._settings
+        await cluster.connect(kubeconfig, context, url, token)
+        self._cluster = cluster
+        return self
+
+    async def __aexit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        self._close()
+
+    async def synced(self, timeout: Optional[float] = None) -> None:
+        """Waits until all informers are synced, at most `timeout` seconds. Raises the first `NotSynced`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for _, informer in list(self._informers):
+            # One after the other is enough: the informers sync concurrently.
+            await informer.synced(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    async def wrote(self, obj: object, timeout: Optional[float] = 30) -> None:
+        """Waits until each cache that may contain a written object has reached that write.
+
+        `obj` is the response to a write by any client: a dictionary, an object of kr8s, or a model of the official
+        client. Raises `NotReached` after `timeout` seconds.
+        """
+        write = written(obj)
+        waits = [cache.wait_for(write.resource_version, timeout) for cache in self._concerned(write)]
+        await asyncio.gather(*waits)

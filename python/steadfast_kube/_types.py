@@ -1,0 +1,260 @@
+"""Events, freshness and errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, Optional, Union
+
+if TYPE_CHECKING:
+    from ._native import Object
+
+__all__ = [
+    "Added",
+    "Certainty",
+    "ConfigError",
+    "DeleteReason",
+    "Deleted",
+    "Doubt",
+    "Event",
+    "Failed",
+    "Forked",
+    "Fresh",
+    "Freshness",
+    "NotReached",
+    "NotSynced",
+    "Polled",
+    "Resuming",
+    "Stale",
+    "Starting",
+    "SteadfastError",
+    "Stopped",
+    "StoppedError",
+    "Suspect",
+    "Unknown",
+    "UnknownKind",
+    "Updated",
+]
+
+Certainty = Literal["observed", "inferred"]
+"""`observed`: the server reported the deletion. `inferred`: a complete list no longer contained the object."""
+
+DeleteReason = Literal["deleted", "replaced", "deleted or left"]
+"""`replaced`: another object has the name now. `deleted or left`: the informer has a selector, and the protocol does not
+distinguish a deletion from a change that ends the match."""
+
+
+# Events
+
+
+@dataclass(frozen=True)
+class Added:
+    """An object was created, or started to match the selectors.
+
+    `initial` is true if the object existed when the stream started.
+    """
+
+    object: Object
+    initial: bool = False
+
+    @property
+    def key(self) -> str:
+        """The namespace and the name of the object."""
+        return self.object.key
+
+
+@dataclass(frozen=True)
+class Updated:
+    """An object changed. Intermediate states may have been skipped; the last state never is.
+
+    `old` is the state of the previous event of this stream.
+    """
+
+    old: Object
+    new: Object
+
+    @property
+    def object(self) -> Object:
+        """The new state."""
+        return self.new
+
+    @property
+    def key(self) -> str:
+        """The namespace and the name of the object."""
+        return self.new.key
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """An object was deleted, or no longer matches the selectors. `last` is its last matching state.
+
+    `version` is the version of the deletion, if the server reported one.
+    """
+
+    last: Object
+    certainty: Certainty
+    reason: DeleteReason
+    version: Optional[str] = None
+
+    @property
+    def object(self) -> Object:
+        """The last state."""
+        return self.last
+
+    @property
+    def key(self) -> str:
+        """The namespace and the name of the object."""
+        return self.last.key
+
+
+Event = Union[Added, Updated, Deleted]
+"""An event of a stream."""
+
+
+# Freshness
+
+
+@dataclass(frozen=True)
+class Polled:
+    """Lists replace the watch: changes are known with the delay `every`, in seconds."""
+
+    every: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """Freshness of a cache at one instant. `str()` describes it in one line."""
+
+    text: str = field(repr=False, compare=False)
+
+    @property
+    def is_fresh(self) -> bool:
+        """True for `Fresh`."""
+        return isinstance(self, Fresh)
+
+    @property
+    def name(self) -> str:
+        """The name of the state in lower case."""
+        return type(self).__name__.lower()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Fresh(Freshness):
+    """A proof shows that the cache had all changes up to `age` seconds ago.
+
+    `tainted` contains the keys whose newest state cannot be decoded; reads of them raise `Unknown`.
+    """
+
+    age: float
+    version: Optional[str] = None
+    tainted: frozenset[str] = frozenset()
+    polled: Optional[Polled] = None
+
+
+@dataclass(frozen=True)
+class Doubt(Freshness):
+    """A state other than `Fresh`: the cache may lack changes.
+
+    `since` is the start of the doubt, `lasting` its duration in seconds, and `why` its cause. `age` is the time since the
+    last proof in seconds, and `version` the last version that the cache is known to contain. `attempts` counts failed
+    attempts since the last sign of health, and `next_attempt` is the time until the next one in seconds.
+    """
+
+    since: datetime
+    lasting: float
+    why: str
+    age: Optional[float] = None
+    version: Optional[str] = None
+    attempts: int = 0
+    next_attempt: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Starting(Doubt):
+    """The first list is not complete yet."""
+
+
+@dataclass(frozen=True)
+class Resuming(Doubt):
+    """The stream broke and is being resumed."""
+
+
+@dataclass(frozen=True)
+class Suspect(Doubt):
+    """An expected proof did not arrive."""
+
+
+@dataclass(frozen=True)
+class Stale(Doubt):
+    """Changes may be missing."""
+
+
+@dataclass(frozen=True)
+class Failed(Doubt):
+    """The server rejects the requests: a missing permission or resource. Retries continue."""
+
+
+@dataclass(frozen=True)
+class Stopped(Doubt):
+    """The informer was stopped. The cache no longer changes."""
+
+
+# Errors
+
+
+class SteadfastError(Exception):
+    """Base class of all errors of this package."""
+
+
+class ConfigError(SteadfastError):
+    """The kubeconfig or another setting cannot be used."""
+
+
+class NotSynced(SteadfastError):
+    """The cache does not contain a complete list yet. `freshness` states the cause."""
+
+    def __init__(self, message: str, freshness: Freshness) -> None:
+        super().__init__(message)
+        self.freshness = freshness
+
+    def __reduce__(self) -> tuple[type[NotSynced], tuple[str, Freshness]]:
+        return type(self), (str(self), self.freshness)
+
+
+class UnknownKind(NotSynced):
+    """The server has no resource of this name, or the resource cannot be watched."""
+
+
+class NotReached(SteadfastError, TimeoutError):
+    """A wait ended before its condition held. `freshness` is the state of the cache at that time."""
+
+    def __init__(self, message: str, freshness: Freshness) -> None:
+        super().__init__(message)
+        self.freshness = freshness
+
+    def __reduce__(self) -> tuple[type[NotReached], tuple[str, Freshness]]:
+        return type(self), (str(self), self.freshness)
+
+
+class StoppedError(SteadfastError):
+    """The informer was stopped."""
+
+
+class Unknown(SteadfastError):
+    """The newest state of an object cannot be decoded: the object is neither present nor absent."""
+
+    def __init__(self, message: str, key: str, version: str) -> None:
+        super().__init__(message)
+        self.key = key
+        self.version = version
+
+    def __reduce__(self) -> tuple[type[Unknown], tuple[str, str, str]]:
+        return type(self), (str(self), self.key, self.version)
+
+
+class Forked(SteadfastError, RuntimeError):
+    """The informers belong to the parent process. Their threads do not exist in a forked child."""

@@ -1,0 +1,152 @@
+"""Informers for threads: the names of `steadfast_kube`, without `async`.
+
+```python
+from steadfast_kube import blocking as steadfast
+
+with steadfast.Informers() as informers:
+    pods = informers.watch("pods")
+    pods.synced(timeout=30)
+    for event in pods.events():
+        print(event)
+```
+
+All methods can be called from any thread. Waits let other threads run, and end with the exception of a signal handler,
+such as `KeyboardInterrupt`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Optional, TypeVar, Union
+
+from ._informers import InformersBase, Key, Labels, ReadOnlyInformer
+from ._native import Cache, Cluster, EventStream
+from ._types import Event, Stopped, StoppedError
+from ._written import written
+
+__all__ = ["Events", "Informer", "Informers", "Key", "Labels"]
+
+T = TypeVar("T")
+
+
+class Events:
+    """Events of an informer, as an iterator that waits.
+
+    With `timeout`, the iteration ends after that number of seconds without an event; a later iteration continues.
+    """
+
+    def __init__(self, stream: EventStream, timeout: Optional[float]) -> None:
+        self._stream = stream
+        self._timeout = timeout
+
+    def __iter__(self) -> Events:
+        return self
+
+    def __next__(self) -> Event:
+        while True:
+            event = self._stream.take()
+            if event is not None:
+                return event
+            if self._stream.ended or not self._stream.ready(self._timeout, blocking=True):
+                raise StopIteration
+
+    def close(self) -> None:
+        """Ends the stream, also for a thread that waits in it."""
+        self._stream.close()
+
+    def __enter__(self) -> Events:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        self._stream.close()
+
+
+class Informer(ReadOnlyInformer):
+    """A cache of the objects of one resource and scope, updated by one watch."""
+
+    def synced(self, timeout: Optional[float] = None) -> None:
+        """Waits until the first complete list is in the cache, at most `timeout` seconds.
+
+        Raises `NotSynced` with the cause, or `UnknownKind` if the server has no such resource.
+        """
+        self._cache.synced(timeout, blocking=True)
+
+    def events(self, timeout: Optional[float] = None) -> Events:
+        """Returns the events of the informer, starting with its cached objects."""
+        return Events(self._cache.stream(), timeout)
+
+    def wait_for(self, resource_version: Union[str, int], timeout: Optional[float] = 30) -> None:
+        """Waits until the cache has reached a version, so that later reads see that write.
+
+        Raises `NotReached` after `timeout` seconds, with the freshness.
+        """
+        self._cache.wait_for(str(resource_version), timeout, blocking=True)
+
+    def until(self, condition: Callable[[Informer], T], timeout: Optional[float] = None) -> T:
+        """Waits until `condition(informer)` returns a true value, and returns that value.
+
+        The condition is called for the first complete list and after each later change of the cache or its freshness. Of
+        quick changes it sees only the last. Raises `NotReached` after `timeout` seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            seen = self._cache.changes()
+            stopped = isinstance(self.freshness, Stopped)
+            if self.has_synced:
+                value = condition(self)
+                if value:
+                    return value
+            if stopped:
+                raise StoppedError(f"{self.name} was stopped before the condition held")
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                self._cache.fail(f"the condition did not hold within {timeout} s")
+            self._cache.changed(seen, left, blocking=True)
+
+
+class Informers(InformersBase[Informer]):
+    """Informers of one cluster, for `with`. The arguments are those of `steadfast_kube.Informers`."""
+
+    def _wrap(self, cache: Cache) -> Informer:
+        return Informer(cache)
+
+    def __enter__(self) -> Informers:
+        if self._cluster is not None:
+            raise RuntimeError("these informers are open already")
+        cluster = Cluster()
+        kubeconfig, context, url, token = self._settings
+        cluster.connect(kubeconfig, context, url, token, blocking=True)
+        self._cluster = cluster
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        self._close()
+
+    def synced(self, timeout: Optional[float] = None) -> None:
+        """Waits until all informers are synced, at most `timeout` seconds. Raises the first `NotSynced`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for _, informer in list(self._informers):
+            # One after the other is enough: the informers sync concurrently.
+            informer.synced(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def wrote(self, obj: object, timeout: Optional[float] = 30) -> None:
+        """Waits until each cache that may contain a written object has reached that write.
+
+        `obj` is the response to a write by any client: a dictionary, an object of kr8s, or a model of the official
+        client. Raises `NotReached` after `timeout` seconds.
+        """
+        write = written(obj)
+        for cache in self._concerned(write):
+            cache.wait_for(write.resource_version, timeout, blocking=True)

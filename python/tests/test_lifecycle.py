@@ -1,0 +1,164 @@
+"""Threads, processes, signals and event loops."""
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+import steadfast_kube as steadfast
+from conftest import PATIENCE, pod, run
+from steadfast_kube import blocking
+from steadfast_kube.testing import Server
+
+
+def threads() -> list[str]:
+    """Returns the names of this process's threads of the package."""
+    names = []
+    for task in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{task}/comm") as comm:
+            names.append(comm.read().strip())
+    return sorted(name for name in names if name.startswith("steadfast"))
+
+
+def test_no_thread_is_left(server: Server) -> None:
+    async def main() -> None:
+        tasks = asyncio.all_tasks()
+        for _ in range(3):
+            async with steadfast.Informers(url=server.url) as informers:
+                await informers.watch("pods").synced(timeout=PATIENCE)
+            del informers
+        gc.collect()
+        expected = ["steadfast-serve"]  # the kernel shortens names
+        while threads() != expected:
+            await asyncio.sleep(0.01)
+        assert asyncio.all_tasks() == tasks
+
+    run(main())
+
+
+def test_forked_child_is_told(server: Server) -> None:
+    server.create(pod("web-0"))
+    with blocking.Informers(url=server.url) as informers:
+        pods = informers.watch("pods")
+        pods.synced(timeout=PATIENCE)
+        web = pods["shop/web-0"]
+        child = os.fork()
+        if child == 0:
+            # The exit status is the result; pytest must not continue in the child.
+            status = 1
+            try:
+                for use in (lambda: pods["shop/web-0"], lambda: pods.freshness, lambda: informers.watch("pods")):
+                    try:
+                        use()
+                    except steadfast.Forked as error:
+                        assert str(os.getppid()) in str(error)
+                    else:
+                        os._exit(2)
+                # Objects need no threads, and a child can have informers of its own.
+                assert web.spec.nodeName == "n1"
+                with blocking.Informers(url=server.url) as own:
+                    again = own.watch("pods")
+                    again.synced(timeout=PATIENCE)
+                    assert list(again) == ["shop/web-0"]
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert pods["shop/web-0"] == web
+
+
+def test_signal_ends_a_blocking_wait(server: Server) -> None:
+    server.faults.refuse()
+    with blocking.Informers(url=server.url) as informers:
+        pods = informers.watch("pods")
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            pods.synced(timeout=PATIENCE)
+        timer.join()
+
+
+def test_several_event_loops_work(server: Server) -> None:
+    server.create(pod("web-0"))
+
+    async def main() -> int:
+        async with steadfast.Informers(url=server.url) as informers:
+            pods = informers.watch("pods")
+            await pods.synced(timeout=PATIENCE)
+            return len(pods)
+
+    results: list[int] = []
+    workers = [threading.Thread(target=lambda: results.append(run(main()))) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert results == [1, 1, 1]
+
+
+def test_cancelled_waits_leave_nothing(server: Server) -> None:
+    server.faults.refuse()
+
+    async def main() -> None:
+        async with steadfast.Informers(url=server.url) as informers:
+            pods = informers.watch("pods")
+            waits = [pods.synced(), pods.wait_for(7), pods.until(len), informers.synced()]
+            tasks = [asyncio.ensure_future(wait) for wait in waits]
+            await asyncio.sleep(0.05)
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(result, asyncio.CancelledError) for result in results)
+            server.faults.heal()
+            await pods.synced(timeout=PATIENCE)
+
+    run(main())
+
+
+def test_exit_with_open_informers_is_clean(server: Server) -> None:
+    program = f"""
+        import steadfast_kube.blocking as steadfast
+        informers = steadfast.Informers(url={server.url!r})
+        informers.__enter__()
+        pods = informers.watch("pods")
+        pods.synced(timeout=60)
+        events = pods.events()
+        print(pods.freshness.name)
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "fresh\n", "")
+
+
+def test_blocking_events_and_waits(server: Server) -> None:
+    with blocking.Informers(url=server.url) as informers:
+        pods = informers.watch("pods")
+        informers.synced(timeout=PATIENCE)
+        informers.wrote(server.create(pod("web-0")))
+        assert list(pods) == ["shop/web-0"]
+        events = pods.events(timeout=0.2)
+        assert [event.key for event in events] == ["shop/web-0"]
+        server.create(pod("web-1"))
+        assert next(pods.events(PATIENCE)).key == "shop/web-0"
+        pods.until(lambda pods: len(pods) == 2, PATIENCE)
+        assert [event.key for event in events] == ["shop/web-1"]
+        with pytest.raises(steadfast.NotReached):
+            pods.until(lambda pods: len(pods) == 7, 0.1)
+
+
+def test_closed_stream_ends_waiting_thread(server: Server) -> None:
+    with blocking.Informers(url=server.url) as informers:
+        events = informers.watch("pods").events()
+        received: list[object] = []
+        reader = threading.Thread(target=lambda: received.extend(events))
+        reader.start()
+        events.close()
+        reader.join(PATIENCE)
+        assert not reader.is_alive() and received == []

@@ -1,0 +1,36 @@
+"""Examples of the README, each in an empty module against an embedded server."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import steadfast_kube
+from conftest import pod, run
+from steadfast_kube.testing import Server
+
+README = Path(__file__).parent.parent / "README.md"
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_readme_example_runs(server: Server, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.create(pod("web-0"))
+    file = tmp_path / "config"
+    file.write_text(server.kubeconfig)
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    source = compile(EXAMPLES[number], f"README example {number}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    names = {"steadfast": steadfast_kube, "__name__": "example"}
+
+    async def main() -> None:
+        result = eval(source, names)
+        if inspect.isawaitable(result):
+            await result
+
+    run(main())
+
+
+def test_readme_has_examples_of_each_part() -> None:
+    assert len(EXAMPLES) >= 7
