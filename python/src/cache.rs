@@ -9,14 +9,14 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use steadfast::{Informer, Lazy, Lister, Lookup, ObjectKey, ResourceVersion, WaitError, parse_selector};
+use steadfast::{Informer, Lazy, Lookup, ObjectKey, ResourceVersion, WaitError, parse_selector};
 
 use crate::bridge::Bridge;
 use crate::errors::{self, State};
 use crate::object::{Cached, Object};
 use crate::stream::{EventStream, seconds_to_duration};
 use crate::tree::Tree;
-use crate::watching::{Started, Watching};
+use crate::watching::{Values, View, Watching};
 
 /// Cache of one informer.
 #[pyclass(frozen, module = "steadfast_kube._native")]
@@ -31,6 +31,7 @@ enum Wait {
     /// The server has no such resource, or the deadline passed.
     NotStarted(State),
     Failed(WaitError, State),
+    Stopped,
 }
 
 impl Cache {
@@ -38,25 +39,33 @@ impl Cache {
         Self { bridge, watching }
     }
 
-    /// Returns the reader of a synced cache.
-    fn reader(&self, py: Python<'_>) -> PyResult<(&Started, Lister<Lazy<Tree>>)> {
+    /// Returns a snapshot of a synced cache.
+    fn view(&self, py: Python<'_>) -> PyResult<View> {
         self.bridge.check_process(py)?;
-        if let Some(started) = self.watching.started()
-            && let Ok(lister) = started.informer.lister()
-        {
-            return Ok((started, lister));
-        }
-        Err(errors::not_synced(py, &self.watching.display_name(), &self.watching.state()))
+        let missing = || errors::not_synced(py, &self.watching.display_name(), &self.watching.state());
+        self.watching.view().ok_or_else(missing)
     }
 
     /// Parses a key. A name without a namespace belongs to the informer's namespace, or to no namespace.
-    fn key(&self, started: &Started, key: &str) -> ObjectKey {
+    fn key(&self, view: &View, key: &str) -> ObjectKey {
         match key.split_once('/') {
             Some((namespace, name)) => ObjectKey::namespaced(namespace, name),
-            None => match self.watching.request.scope.in_namespace().filter(|_| started.resource.namespaced) {
+            None => match self.watching.request.scope.in_namespace().filter(|_| view.resource.served.namespaced) {
                 Some(namespace) => ObjectKey::namespaced(namespace, key),
                 None => ObjectKey::cluster(key),
             },
+        }
+    }
+
+    /// Returns the values of an index of a synced cache.
+    fn index(&self, py: Python<'_>, name: &str) -> PyResult<(View, Values)> {
+        let view = self.view(py)?;
+        match self.watching.index(name) {
+            Ok(values) => Ok((view, values)),
+            Err(names) => {
+                let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                Err(PyKeyError::new_err(format!("the informer has no index {name:?}; its indexes: {names}")))
+            }
         }
     }
 
@@ -74,9 +83,12 @@ impl Cache {
                 return Wait::NotStarted(watching.state());
             };
             let left = deadline.saturating_sub(begun.elapsed());
-            match wait(started.informer.clone(), left).await {
-                Ok(()) => Wait::Done,
-                Err(error) => Wait::Failed(error, watching.state()),
+            let informer = started.informer.clone();
+            drop(started);
+            match select(pin!(wait(informer, left)), pin!(watching.until_ended())).await {
+                Either::Left((Ok(()), _)) => Wait::Done,
+                Either::Left((Err(error), _)) => Wait::Failed(error, watching.state()),
+                Either::Right(_) => Wait::Stopped,
             }
         };
         let watching = self.watching.clone();
@@ -84,12 +96,13 @@ impl Cache {
             Wait::Done => Ok(py.None()),
             Wait::NotStarted(state) => Err(errors::not_synced(py, &watching.display_name(), &state)),
             Wait::Failed(error, state) => Err(errors::wait(py, &error, &state)),
+            Wait::Stopped => Err(errors::stopped(py, &format!("{} was stopped", watching.display_name()))),
         })
     }
 }
 
-fn objects(started: &Started, objects: Vec<Cached>) -> Vec<Object> {
-    objects.into_iter().map(|object| Object::new(object, started.kind.clone())).collect()
+fn objects<'a>(view: &View, objects: impl Iterator<Item = &'a Cached>) -> Vec<Object> {
+    objects.map(|object| Object::new(object.clone(), view.resource.kind.clone())).collect()
 }
 
 #[pymethods]
@@ -103,9 +116,15 @@ impl Cache {
     /// `(api_version, kind, resource, group)` of the resource; `None` before its discovery.
     #[getter]
     fn resource(&self) -> Option<(String, String, String, String)> {
-        let resource = &self.watching.started()?.resource.api_resource;
+        let resource = self.watching.resource()?;
+        let resource = &resource.served.api_resource;
         let (version, kind) = (resource.api_version.clone(), resource.kind.clone());
         Some((version, kind, resource.plural.clone(), resource.group.clone()))
+    }
+
+    #[getter]
+    fn ended(&self) -> bool {
+        self.watching.is_ended()
     }
 
     #[getter]
@@ -119,62 +138,56 @@ impl Cache {
     }
 
     fn has_synced(&self) -> bool {
-        self.watching.started().is_some_and(|started| started.informer.has_synced())
+        self.watching.view().is_some()
     }
 
     fn get(&self, py: Python<'_>, key: &str) -> PyResult<Option<Object>> {
-        let (started, lister) = self.reader(py)?;
-        match lister.get_by_key(&self.key(started, key)) {
-            Ok(found) => Ok(found.map(|object| Object::new(object, started.kind.clone()))),
-            Err(error) => Err(errors::unknown(py, &error.key, &error.version, None)),
+        let view = self.view(py)?;
+        let key = self.key(&view, key);
+        match view.snapshot.get_by_key(&key) {
+            Lookup::Found(object) => Ok(Some(Object::new(object, view.resource.kind.clone()))),
+            Lookup::Absent => Ok(None),
+            Lookup::Unknown { version } => Err(errors::unknown(py, &key, &version, None)),
         }
     }
 
     /// True if the object exists, also if its newest state cannot be decoded.
     fn contains(&self, py: Python<'_>, key: &str) -> PyResult<bool> {
-        let (started, lister) = self.reader(py)?;
-        Ok(!matches!(lister.snapshot().get_by_key(&self.key(started, key)), Lookup::Absent))
+        let view = self.view(py)?;
+        Ok(!matches!(view.snapshot.get_by_key(&self.key(&view, key)), Lookup::Absent))
     }
 
     fn count(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.reader(py)?.1.len())
+        Ok(self.view(py)?.snapshot.len())
     }
 
     fn keys(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let snapshot = self.reader(py)?.1.snapshot();
-        Ok(py.detach(|| snapshot.iter().map(|entry| entry.key().to_string()).collect()))
+        let view = self.view(py)?;
+        Ok(py.detach(|| view.snapshot.iter().map(|entry| entry.key().to_string()).collect()))
     }
 
     fn values(&self, py: Python<'_>) -> PyResult<Vec<Object>> {
-        let (started, lister) = self.reader(py)?;
-        Ok(objects(started, py.detach(|| lister.all())))
+        let view = self.view(py)?;
+        Ok(py.detach(|| objects(&view, view.snapshot.decodable())))
     }
 
     #[pyo3(signature = (labels, namespace=None))]
     fn select(&self, py: Python<'_>, labels: &str, namespace: Option<&str>) -> PyResult<Vec<Object>> {
-        let (started, lister) = self.reader(py)?;
+        let view = self.view(py)?;
         let selector = parse_selector(labels).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let found = py.detach(|| match namespace {
-            Some(namespace) => lister.select_in(namespace, &selector),
-            None => lister.select(&selector),
-        });
-        Ok(objects(started, found))
+        Ok(py.detach(|| objects(&view, view.snapshot.select(namespace, &selector))))
     }
 
     fn by(&self, py: Python<'_>, index: &str, value: &str) -> PyResult<Vec<Object>> {
-        let (started, _) = self.reader(py)?;
-        match started.indexes.get(index) {
-            Some(index) => Ok(objects(started, index.get(value))),
-            None => Err(no_index(started, index)),
-        }
+        let (view, values) = self.index(py, index)?;
+        Ok(objects(&view, values.get(value)))
     }
 
     /// Values of an index, with the number of objects of each.
     fn index_counts<'py>(&self, py: Python<'py>, index: &str) -> PyResult<Bound<'py, PyDict>> {
-        let (started, _) = self.reader(py)?;
-        let Some(index) = started.indexes.get(index) else { return Err(no_index(started, index)) };
+        let (_, values) = self.index(py, index)?;
         let counts = PyDict::new(py);
-        for (value, count) in index.snapshot().counts() {
+        for (value, count) in values.counts() {
             counts.set_item(value, count)?;
         }
         Ok(counts)
@@ -195,7 +208,14 @@ impl Cache {
                 return Err(watching.state());
             };
             let left = deadline.saturating_sub(begun.elapsed());
-            started.informer.wait_for_sync(left).await.map_err(|error| State::Informer(error.state))
+            let informer = started.informer.clone();
+            drop(started);
+            match select(pin!(informer.wait_for_sync(left)), pin!(watching.until_ended())).await {
+                Either::Left((synced, _)) => synced.map_err(|error| State::Informer(error.state)),
+                // An informer that was synced stays synced.
+                Either::Right(_) if watching.view().is_some() => Ok(()),
+                Either::Right(_) => Err(watching.state()),
+            }
         };
         let watching = self.watching.clone();
         self.bridge.run(py, blocking, work, move |py, synced| match synced {
@@ -215,8 +235,8 @@ impl Cache {
 
     /// Counter of the changes of the cache and its freshness, for `changed`.
     fn changes(&self) -> u64 {
-        let begun = *self.watching.moved().borrow();
-        begun + self.watching.started().map_or(0, |started| *started.informer.changed().borrow())
+        let changed = self.watching.started().map(|started| *started.informer.changed().borrow());
+        counter(*self.watching.moved().borrow(), changed)
     }
 
     /// Waits until the counter differs from `seen`, and returns true; or returns false after the timeout.
@@ -225,21 +245,18 @@ impl Cache {
         let watching = self.watching.clone();
         let work = async move {
             let changed = async {
+                let mut moved = watching.moved();
                 loop {
-                    let mut moved = watching.moved();
-                    let begun = *moved.borrow_and_update();
-                    let Some(started) = watching.started() else {
-                        if begun != seen {
-                            return;
-                        }
-                        let _ = moved.changed().await;
-                        continue;
-                    };
-                    let mut changed = started.informer.changed();
-                    if begun + *changed.borrow_and_update() != seen {
+                    let count = *moved.borrow_and_update();
+                    let mut informer = watching.started().map(|started| started.informer.changed());
+                    let changed = informer.as_mut().map(|changed| *changed.borrow_and_update());
+                    if counter(count, changed) != seen {
                         return;
                     }
-                    drop(select(pin!(moved.changed()), pin!(changed.changed())).await);
+                    match &mut informer {
+                        Some(informer) => drop(select(pin!(moved.changed()), pin!(informer.changed())).await),
+                        None => drop(moved.changed().await),
+                    }
                 }
             };
             match timeout {
@@ -247,10 +264,7 @@ impl Cache {
                     changed.await;
                     true
                 }
-                Some(seconds) => {
-                    let sleep = tokio::time::sleep(seconds_to_duration(seconds));
-                    matches!(select(pin!(changed), pin!(sleep)).await, Either::Left(_))
-                }
+                Some(seconds) => tokio::time::timeout(seconds_to_duration(seconds), changed).await.is_ok(),
             }
         };
         self.bridge.run(py, blocking, work, |py, changed| changed.into_py_any(py))
@@ -275,8 +289,7 @@ impl Cache {
     }
 }
 
-fn no_index(started: &Started, index: &str) -> PyErr {
-    let known: Vec<&str> = started.indexes.keys().map(String::as_str).collect();
-    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    PyKeyError::new_err(format!("the informer has no index {index:?}; its indexes: {known}"))
+/// Combines the counters of the request and of the library's informer, which ends earlier.
+fn counter(moved: u64, changed: Option<u64>) -> u64 {
+    (moved << 40) + changed.unwrap_or_default()
 }

@@ -107,6 +107,7 @@ impl Cluster {
             let mut opened = self.opened.lock();
             let session = opened.session.clone().filter(|_| !opened.closed);
             if session.is_some() {
+                opened.watched.retain(|watching| !watching.is_ended());
                 opened.watched.push(watching.clone());
             }
             session

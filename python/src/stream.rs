@@ -33,7 +33,7 @@ pub(crate) struct EventStream {
 }
 
 #[derive(Default)]
-struct StreamState {
+pub(crate) struct StreamState {
     watch: Option<Watch<Lazy<Tree>>>,
     /// Event that `ready` found, since the queue has no method that only looks.
     found: Option<Event<Lazy<Tree>>>,
@@ -43,11 +43,12 @@ struct StreamState {
 impl StreamState {
     /// Subscribes to the informer if it has started.
     fn open(&mut self, watching: &Watching) {
-        if self.watch.is_none()
-            && !self.ended
-            && let Some(started) = watching.started()
-        {
-            self.watch = Some(started.informer.stream());
+        if self.watch.is_some() || self.ended {
+            return;
+        }
+        match watching.started() {
+            Some(started) => self.watch = Some(started.informer.stream()),
+            None => self.ended = watching.is_ended(),
         }
     }
 
@@ -65,7 +66,8 @@ impl StreamState {
         true
     }
 
-    fn close(&mut self) {
+    /// Ends the stream. Events that were not read are dropped.
+    pub(crate) fn close(&mut self) {
         self.ended = true;
         self.found = None;
         self.watch = None;
@@ -74,10 +76,12 @@ impl StreamState {
 
 impl EventStream {
     pub(crate) fn new(bridge: Bridge, watching: Arc<Watching>) -> Self {
-        let mut state = StreamState::default();
-        // Subscribed now, so that the stream includes all changes after this call.
-        state.open(&watching);
-        Self { bridge, watching, state: Arc::new(Mutex::new(state)), closed: watch::Sender::new(false) }
+        let state = Arc::new(Mutex::new(StreamState::default()));
+        watching.add_stream(&state);
+        // Subscribed now, so that the stream includes all changes after this call. After `add_stream`, so that an end of
+        // the informer in between is not missed.
+        state.lock().open(&watching);
+        Self { bridge, watching, state, closed: watch::Sender::new(false) }
     }
 }
 
@@ -93,15 +97,18 @@ impl EventStream {
             state.found.take()
         };
         let Some(event) = event else { return Ok(None) };
-        let kind = self.watching.started().map(|started| started.kind.clone());
-        let kind = kind.unwrap_or_else(|| Kind { api_version: "".into(), kind: "".into() });
-        to_python(py, event, &kind).map(Some)
+        // An event exists only after the discovery of the resource.
+        match self.watching.resource() {
+            Some(resource) => to_python(py, event, &resource.kind).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Waits until an event is queued, and returns true; or returns false after the end or the timeout.
     #[pyo3(signature = (timeout=None, blocking=false))]
     fn ready(&self, py: Python<'_>, timeout: Option<f64>, blocking: bool) -> PyResult<Py<PyAny>> {
         let (watching, state, mut closed) = (self.watching.clone(), self.state.clone(), self.closed.subscribe());
+        let ended = self.watching.clone();
         let found = async move {
             if watching.until_running().await.is_none() {
                 state.lock().close();
@@ -115,9 +122,10 @@ impl EventStream {
             .await
         };
         let work = async move {
-            let closed = closed.wait_for(|closed| *closed);
+            let closed = async { drop(closed.wait_for(|closed| *closed).await) };
+            let stopped = async { drop(select(pin!(closed), pin!(ended.until_ended())).await) };
             let found = async {
-                match select(pin!(found), pin!(closed)).await {
+                match select(pin!(found), pin!(stopped)).await {
                     Either::Left((found, _)) => found,
                     Either::Right(_) => false,
                 }

@@ -1,19 +1,20 @@
 //! An informer from its request on: first the discovery of its resource, then the library's informer.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use steadfast::unstable::catalog::{NotFound, ServedResource};
 use steadfast::unstable::cause::root_cause;
-use steadfast::{Doubt, Index, Informer, Lazy, Scope};
+use steadfast::{Doubt, Index, IndexSnapshot, Informer, Lazy, ResourceVersion, Scope, Snapshot};
 use tokio::sync::watch;
 
 use crate::errors::State;
 use crate::object::Kind;
 use crate::path::{Path, index_values};
 use crate::session::Session;
+use crate::stream::StreamState;
 use crate::tree::{Node, Tree};
 
 const RETRY_INITIAL_DELAY: Duration = Duration::from_millis(250);
@@ -37,17 +38,50 @@ pub(crate) struct Request {
 /// Informer that runs.
 pub(crate) struct Started {
     pub(crate) informer: Informer<Lazy<Tree>>,
-    pub(crate) kind: Kind,
-    pub(crate) resource: ServedResource,
-    pub(crate) indexes: BTreeMap<String, Index<Lazy<Tree>, String>>,
+    resource: Arc<Resource>,
+    indexes: BTreeMap<String, Index<Lazy<Tree>, String>>,
 }
 
-/// Informer that runs or will run.
+/// Resource of an informer.
+#[derive(Clone, Debug)]
+pub(crate) struct Resource {
+    pub(crate) kind: Kind,
+    pub(crate) served: ServedResource,
+}
+
+/// Informer that has ended. It keeps the last snapshot, and no part of the library that owns threads.
+struct Ended {
+    at: Instant,
+    name: String,
+    resource: Option<Arc<Resource>>,
+    /// `None` if the informer was not synced.
+    snapshot: Option<Arc<Snapshot<Lazy<Tree>>>>,
+    indexes: BTreeMap<String, Values>,
+    version: Option<ResourceVersion>,
+}
+
+/// Values of an index at one instant.
+pub(crate) type Values = Arc<IndexSnapshot<Lazy<Tree>, String>>;
+
+enum Phase {
+    Discovering,
+    Running(Arc<Started>),
+    Ended(Ended),
+}
+
+/// Snapshot of a synced cache.
+pub(crate) struct View {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) snapshot: Arc<Snapshot<Lazy<Tree>>>,
+}
+
+/// Informer that will run, runs, or has ended.
 pub(crate) struct Watching {
     pub(crate) request: Request,
-    started: OnceLock<Started>,
+    phase: Mutex<Phase>,
     discovery: Mutex<Discovery>,
-    /// Counter of attempts, and of the start and the stop.
+    streams: Mutex<Vec<Weak<Mutex<StreamState>>>>,
+    /// Counter of attempts, and of the start and the end.
     moved: watch::Sender<u64>,
 }
 
@@ -58,7 +92,6 @@ struct Discovery {
     next: Option<Instant>,
     /// Set after the server responded that it has no such resource.
     unknown: bool,
-    stopped: bool,
 }
 
 impl Watching {
@@ -69,89 +102,165 @@ impl Watching {
             attempts: 0,
             next: None,
             unknown: false,
-            stopped: false,
         };
-        let (started, discovery) = (OnceLock::new(), Mutex::new(discovery));
-        Arc::new(Self { request, started, discovery, moved: watch::Sender::new(0) })
+        Arc::new(Self {
+            request,
+            phase: Mutex::new(Phase::Discovering),
+            discovery: Mutex::new(discovery),
+            streams: Mutex::default(),
+            moved: watch::Sender::new(0),
+        })
     }
 
-    pub(crate) fn started(&self) -> Option<&Started> {
-        self.started.get()
+    /// Returns the informer of the library while it runs.
+    pub(crate) fn started(&self) -> Option<Arc<Started>> {
+        match &*self.phase.lock() {
+            Phase::Running(started) => Some(started.clone()),
+            Phase::Discovering | Phase::Ended(_) => None,
+        }
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        matches!(&*self.phase.lock(), Phase::Ended(_))
+    }
+
+    /// Returns the resource; `None` before its discovery.
+    pub(crate) fn resource(&self) -> Option<Arc<Resource>> {
+        match &*self.phase.lock() {
+            Phase::Discovering => None,
+            Phase::Running(started) => Some(started.resource.clone()),
+            Phase::Ended(ended) => ended.resource.clone(),
+        }
+    }
+
+    /// Returns a snapshot of a synced cache, running or ended.
+    pub(crate) fn view(&self) -> Option<View> {
+        match &*self.phase.lock() {
+            Phase::Discovering => None,
+            Phase::Running(started) => {
+                let snapshot = started.informer.has_synced().then(|| started.informer.snapshot())?;
+                Some(View { resource: started.resource.clone(), snapshot })
+            }
+            Phase::Ended(ended) => Some(View { resource: ended.resource.clone()?, snapshot: ended.snapshot.clone()? }),
+        }
+    }
+
+    /// Returns the current values of an index, or the names of all indexes.
+    pub(crate) fn index(&self, name: &str) -> Result<Values, Vec<String>> {
+        let found = match &*self.phase.lock() {
+            Phase::Discovering => None,
+            Phase::Running(started) => started.indexes.get(name).map(Index::snapshot),
+            Phase::Ended(ended) => ended.indexes.get(name).cloned(),
+        };
+        found.ok_or_else(|| self.request.indexes.iter().map(|(name, _)| name.clone()).collect())
     }
 
     /// Returns the name for messages.
     pub(crate) fn display_name(&self) -> String {
-        match self.started() {
-            Some(started) => started.informer.name().to_owned(),
-            None => format!("{} in {}", self.request.name, self.request.scope),
+        match &*self.phase.lock() {
+            Phase::Discovering => format!("{} in {}", self.request.name, self.request.scope),
+            Phase::Running(started) => started.informer.name().to_owned(),
+            Phase::Ended(ended) => ended.name.clone(),
         }
     }
 
     pub(crate) fn state(&self) -> State {
-        if let Some(started) = self.started() {
-            return State::Informer(started.informer.freshness());
+        let now = Instant::now();
+        match &*self.phase.lock() {
+            Phase::Running(started) => return State::Informer(started.informer.freshness()),
+            Phase::Ended(ended) => {
+                let mut doubt = Doubt::new(now - ended.at, "stopped");
+                doubt.version.clone_from(&ended.version);
+                return State::Ended(doubt);
+            }
+            Phase::Discovering => {}
         }
         let discovery = self.discovery.lock();
-        let now = Instant::now();
         let mut doubt = Doubt::new(now - discovery.since, discovery.why.as_str());
         doubt.attempts = discovery.attempts;
         doubt.next_attempt = discovery.next.map(|next| next.saturating_duration_since(now));
-        if discovery.stopped {
-            return State::Ended(Doubt::new(now - discovery.since, "stopped"));
-        }
         State::Discovering { unknown: discovery.unknown, doubt }
     }
 
-    /// Waits until the informer runs. Returns `None` if the server has no such resource, or if the informers have ended.
-    pub(crate) async fn until_started(&self) -> Option<&Started> {
+    /// Waits until the informer runs. Returns `None` if the server has no such resource, or after the end.
+    pub(crate) async fn until_started(&self) -> Option<Arc<Started>> {
+        self.until(|| self.discovery.lock().unknown || self.is_ended()).await
+    }
+
+    /// Waits until the informer runs, also if its resource is added later. Returns `None` after the end.
+    pub(crate) async fn until_running(&self) -> Option<Arc<Started>> {
+        self.until(|| self.is_ended()).await
+    }
+
+    async fn until(&self, is_over: impl Fn() -> bool) -> Option<Arc<Started>> {
         let mut moved = self.moved.subscribe();
         loop {
             moved.borrow_and_update();
             if let Some(started) = self.started() {
                 return Some(started);
             }
-            {
-                let discovery = self.discovery.lock();
-                if discovery.unknown || discovery.stopped {
-                    return None;
-                }
+            if is_over() {
+                return None;
             }
             // The sender lives as long as `self`.
             let _ = moved.changed().await;
         }
     }
 
-    /// Waits until the informer runs, also if the resource is added later. Returns `None` if the informers have ended.
-    pub(crate) async fn until_running(&self) -> Option<&Started> {
+    /// Waits until the end.
+    pub(crate) async fn until_ended(&self) {
         let mut moved = self.moved.subscribe();
         loop {
             moved.borrow_and_update();
-            if let Some(started) = self.started() {
-                return Some(started);
-            }
-            if self.discovery.lock().stopped {
-                return None;
+            if self.is_ended() {
+                return;
             }
             let _ = moved.changed().await;
         }
     }
 
-    /// Returns a counter that changes at each attempt, and at the start.
+    /// Returns a counter that changes at each attempt, at the start and at the end.
     pub(crate) fn moved(&self) -> watch::Receiver<u64> {
         self.moved.subscribe()
     }
 
-    /// Stops the informer, before or after its start.
-    pub(crate) fn stop(&self) {
-        self.discovery.lock().stopped = true;
-        if let Some(started) = self.started() {
-            started.informer.stop();
-        }
-        self.tell();
+    /// Adds a stream, which the end of the informer closes.
+    pub(crate) fn add_stream(&self, stream: &Arc<Mutex<StreamState>>) {
+        let mut streams = self.streams.lock();
+        streams.retain(|stream| stream.strong_count() > 0);
+        streams.push(Arc::downgrade(stream));
     }
 
-    fn is_stopped(&self) -> bool {
-        self.discovery.lock().stopped
+    /// Ends the informer, before or after its start. Readers keep the last snapshot.
+    ///
+    /// The library's informer ends with its last handle: other Python informers may share it.
+    pub(crate) fn stop(&self) {
+        let name = self.display_name();
+        let ended = match self.started() {
+            Some(started) => started.ended(name),
+            None => Ended {
+                at: Instant::now(),
+                name,
+                resource: None,
+                snapshot: None,
+                indexes: BTreeMap::new(),
+                version: None,
+            },
+        };
+        let replaced = {
+            let mut phase = self.phase.lock();
+            if matches!(&*phase, Phase::Ended(_)) {
+                return;
+            }
+            std::mem::replace(&mut *phase, Phase::Ended(ended))
+        };
+        // After the lock: dropping the last handle ends the library's informer.
+        drop(replaced);
+        let streams = std::mem::take(&mut *self.streams.lock());
+        for stream in streams.iter().filter_map(Weak::upgrade) {
+            stream.lock().close();
+        }
+        self.tell();
     }
 
     fn tell(&self) {
@@ -161,16 +270,9 @@ impl Watching {
     /// Finds the resource and starts the informer. Repeats failed attempts until the informers end.
     pub(crate) async fn run(self: Arc<Self>, session: Arc<Session>) {
         let mut delay = RETRY_INITIAL_DELAY;
-        while !self.is_stopped() {
+        while !self.is_ended() {
             let (why, unknown, pause) = match self.attempt(&session).await {
-                Ok(()) => {
-                    // A stop during the attempt did not find the informer.
-                    if let Some(started) = self.started().filter(|_| self.is_stopped()) {
-                        started.informer.stop();
-                    }
-                    self.tell();
-                    return;
-                }
+                Ok(()) => return self.tell(),
                 Err(Failure::Request(why)) => {
                     let jitter = 0.75 + 0.5 * fraction(&why, delay);
                     let pause = delay.mul_f64(jitter);
@@ -186,14 +288,8 @@ impl Watching {
                 discovery.next = Some(Instant::now() + pause);
             }
             self.tell();
-            let mut moved = self.moved();
-            let stopped = async {
-                while !self.is_stopped() {
-                    let _ = moved.changed().await;
-                }
-            };
-            // A stop ends the pause.
-            let _ = tokio::time::timeout(pause, stopped).await;
+            // The end of the informer ends the pause.
+            let _ = tokio::time::timeout(pause, self.until_ended()).await;
         }
     }
 
@@ -229,9 +325,29 @@ impl Watching {
         let indexes = indexes.iter().map(index).collect();
         let api_resource = &resource.api_resource;
         let kind = Kind { api_version: api_resource.api_version.as_str().into(), kind: api_resource.kind.as_str().into() };
-        // Only this task starts the informer.
-        let _ = self.started.set(Started { informer, kind, resource, indexes });
+        let resource = Arc::new(Resource { kind, served: resource });
+        let started = Arc::new(Started { informer, resource, indexes });
+        let mut phase = self.phase.lock();
+        // The informer may have been ended during the attempt. Its only handle is then dropped here.
+        if matches!(&*phase, Phase::Discovering) {
+            *phase = Phase::Running(started);
+        }
         Ok(())
+    }
+}
+
+impl Started {
+    /// Returns the state to keep after the end.
+    fn ended(&self, name: String) -> Ended {
+        let snapshot = self.informer.snapshot();
+        Ended {
+            at: Instant::now(),
+            name,
+            resource: Some(self.resource.clone()),
+            version: snapshot.version().cloned(),
+            snapshot: self.informer.has_synced().then_some(snapshot),
+            indexes: self.indexes.iter().map(|(name, index)| (name.clone(), index.snapshot())).collect(),
+        }
     }
 }
 

@@ -130,7 +130,7 @@ class ReadOnlyInformer(Mapping[str, Object]):
         return self._cache.index_counts(index)
 
     def stop(self) -> None:
-        """Stops the informer. The cache stays readable, and its freshness is `Stopped`."""
+        """Stops the informer and its streams. The last state of the cache stays readable, with the freshness `Stopped`."""
         self._cache.stop()
 
     def __repr__(self) -> str:
@@ -330,6 +330,7 @@ class InformersBase(Generic[T]):
             memory_limit,
         )
         informer = self._wrap(cache)
+        self._informers = [known for known in self._informers if not known[0].ended]
         self._informers.append((cache, informer))
         return informer
 

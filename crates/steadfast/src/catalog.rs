@@ -9,23 +9,23 @@ use kube::{Client, Error};
 
 /// One resource in one version, from the discovery documents of the server.
 #[derive(Clone, Debug, Default)]
-pub struct Entry {
+pub(crate) struct CatalogEntry {
     /// API group, empty for the core group.
-    pub group: String,
+    pub(crate) group: String,
     /// API version, without the group.
-    pub version: String,
+    pub(crate) version: String,
     /// Kind of the objects.
-    pub kind: String,
+    pub(crate) kind: String,
     /// Plural name, as in request paths.
-    pub plural: String,
+    pub(crate) plural: String,
     /// Singular name; empty if the server provides none.
-    pub singular: String,
+    pub(crate) singular: String,
     /// Abbreviations.
-    pub short_names: Vec<String>,
+    pub(crate) short_names: Vec<String>,
     /// True if the objects belong to namespaces.
-    pub namespaced: bool,
+    pub(crate) namespaced: bool,
     /// Supported verbs, such as `watch`.
-    pub verbs: Vec<String>,
+    pub(crate) verbs: Vec<String>,
 }
 
 /// All resources of a server. The core group is first, then the other groups in the server's order; in each group, the
@@ -33,7 +33,7 @@ pub struct Entry {
 #[derive(Debug, Default)]
 pub struct Catalog {
     /// Resources, each once per version.
-    pub entries: Vec<Entry>,
+    pub(crate) entries: Vec<CatalogEntry>,
     /// The API groups whose discovery request failed.
     pub unavailable_groups: Vec<String>,
 }
@@ -77,7 +77,7 @@ fn full_name(plural: &str, group: &str) -> String {
     if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
 }
 
-impl Entry {
+impl CatalogEntry {
     fn has_name(&self, word: &str) -> bool {
         self.plural == word || self.singular == word || self.kind.to_lowercase() == word
     }
@@ -113,7 +113,7 @@ impl Catalog {
         Ok(ServedResource { api_resource, namespaced: entry.namespaced })
     }
 
-    fn search(&self, word: &str, qualifier: &str) -> Option<&Entry> {
+    fn search(&self, word: &str, qualifier: &str) -> Option<&CatalogEntry> {
         if qualifier.is_empty() {
             return self.find_named(word, |_| true);
         }
@@ -128,7 +128,7 @@ impl Catalog {
     }
 
     /// Returns the first entry of that name that `predicate` accepts. Full names take precedence over short names.
-    fn find_named(&self, word: &str, predicate: impl Fn(&Entry) -> bool) -> Option<&Entry> {
+    fn find_named(&self, word: &str, predicate: impl Fn(&CatalogEntry) -> bool) -> Option<&CatalogEntry> {
         let mut entries = self.entries.iter().filter(|entry| predicate(entry));
         let short = entries.clone().find(|entry| entry.has_short_name(word));
         entries.find(|entry| entry.has_name(word)).or(short)
@@ -225,10 +225,10 @@ fn versions(group: &APIGroup) -> Vec<(&str, &str)> {
     versions.into_iter().map(|version| (group.name.as_str(), version)).collect()
 }
 
-fn entries(group: &str, version: &str, list: APIResourceList) -> impl Iterator<Item = Entry> {
+fn entries(group: &str, version: &str, list: APIResourceList) -> impl Iterator<Item = CatalogEntry> {
     let (group, version) = (group.to_owned(), version.to_owned());
     // Subresources such as `pods/status` are listed too, and cannot be watched.
-    list.resources.into_iter().filter(|resource| !resource.name.contains('/')).map(move |resource| Entry {
+    list.resources.into_iter().filter(|resource| !resource.name.contains('/')).map(move |resource| CatalogEntry {
         group: group.clone(),
         version: version.clone(),
         kind: resource.kind,
@@ -244,8 +244,8 @@ fn entries(group: &str, version: &str, list: APIResourceList) -> impl Iterator<I
 mod tests {
     use super::*;
 
-    fn entry(group: &str, version: &str, kind: &str, plural: &str, short_names: &[&str]) -> Entry {
-        Entry {
+    fn entry(group: &str, version: &str, kind: &str, plural: &str, short_names: &[&str]) -> CatalogEntry {
+        CatalogEntry {
             group: group.to_owned(),
             version: version.to_owned(),
             kind: kind.to_owned(),

@@ -12,7 +12,7 @@ use crate::connection::Connection;
 
 /// Lookup of a resource by any name that kubectl takes.
 pub mod catalog {
-    pub use crate::catalog::{Catalog, Entry, NotFound, ServedResource, fetch_catalog};
+    pub use crate::catalog::{Catalog, NotFound, ServedResource, fetch_catalog};
 }
 
 /// Returns the number of connections ever dialled.
