@@ -41,9 +41,7 @@ pub(crate) fn not_synced(py: Python<'_>, name: &str, state: &State) -> PyErr {
 pub(crate) fn wait(py: Python<'_>, error: &WaitError, state: &State) -> PyErr {
     match error {
         WaitError::Stopped { .. } => stopped(py, &error.to_string()),
-        WaitError::Opaque { .. } | WaitError::NoVersion => {
-            pyo3::exceptions::PyValueError::new_err(error.to_string())
-        }
+        WaitError::Opaque { .. } | WaitError::NoVersion => pyo3::exceptions::PyValueError::new_err(error.to_string()),
         _ => not_reached(py, &error.to_string(), state),
     }
 }
@@ -85,7 +83,10 @@ pub(crate) fn forked(py: Python<'_>, parent: u32) -> PyErr {
 pub(crate) enum State {
     Informer(Freshness),
     /// The resource is not found yet. With `unknown`, the server responded that it has no such resource.
-    Discovering { unknown: bool, doubt: Doubt },
+    Discovering {
+        unknown: bool,
+        doubt: Doubt,
+    },
     /// The informers ended before the resource was found.
     Ended(Doubt),
 }
@@ -155,7 +156,8 @@ impl State {
     ) -> PyResult<(String, Bound<'py, PyAny>, f64, String, Option<f64>, Option<String>, u32, Option<f64>)> {
         let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
         let datetime = py.import("datetime")?;
-        let now = datetime.getattr("datetime")?.call_method1("now", (datetime.getattr("timezone")?.getattr("utc")?,))?;
+        let now =
+            datetime.getattr("datetime")?.call_method1("now", (datetime.getattr("timezone")?.getattr("utc")?,))?;
         // The arguments are days and seconds.
         let lasting = datetime.getattr("timedelta")?.call1((0, doubt.lasting.as_secs_f64()))?;
         Ok((

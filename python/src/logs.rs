@@ -86,7 +86,8 @@ fn pass(py: Python<'_>, waiting: Waiting) -> PyResult<()> {
         logger.call_method("log", (level, "%s", text), Some(&named))?;
     }
     if waiting.dropped > 0 {
-        logger.call_method1("warning", ("%s log messages were dropped: more than 1024 were waiting", waiting.dropped))?;
+        logger
+            .call_method1("warning", ("%s log messages were dropped: more than 1024 were waiting", waiting.dropped))?;
     }
     // The program may have changed the level since the last messages.
     read_level(py)

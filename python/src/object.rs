@@ -5,8 +5,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyAttributeError, PyIndexError, PyKeyError, PyTypeError, PyValueError};
 use pyo3::PyClass;
+use pyo3::exceptions::{PyAttributeError, PyIndexError, PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString};
 use steadfast::kube::Resource;
@@ -128,9 +128,7 @@ impl Object {
             (Source::Cached(object), None) => {
                 let read = py.detach(|| object.read::<Node>(path.first()));
                 // A field of any form is a `Node`, so that the object itself is the cause of an error.
-                read.map_err(|error| {
-                    errors::unknown(py, object.key(), object.version(), Some(&error.to_string()))
-                })?
+                read.map_err(|error| errors::unknown(py, object.key(), object.version(), Some(&error.to_string())))?
             }
             (_, Some(root)) => {
                 let mut node = Some(Node::Map(root.clone()));
@@ -265,7 +263,7 @@ impl Object {
             uid => Uid::from(uid),
         };
         let version = match meta.resource_version.as_deref().unwrap_or_default() {
-            "" => ResourceVersion::made_of(json),
+            "" => ResourceVersion::substitute_for(json),
             version => ResourceVersion::from(version),
         };
         let root = OnceLock::from(with_kind(&tree.root, &kind));

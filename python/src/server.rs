@@ -7,7 +7,9 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde_json::Value;
-use steadfast_apiserver::{Answer, ApiServer, Faults, RequestRule, ResourceDeclaration, Spoiling, Status, Verb};
+use steadfast_apiserver::{
+    ApiServer, Faults, InjectedResponse, ObjectCorruption, RequestRule, ResourceDeclaration, Status, Verb,
+};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -49,7 +51,8 @@ impl Server {
             builder = builder.token(token);
         }
         for (group, version, kind, plural, namespaced) in &resources {
-            let declare = if *namespaced { ResourceDeclaration::namespaced } else { ResourceDeclaration::cluster_scoped };
+            let declare =
+                if *namespaced { ResourceDeclaration::namespaced } else { ResourceDeclaration::cluster_scoped };
             builder = builder.resource(declare(group, version, kind, plural));
         }
         let (stop, stopped) = oneshot::channel::<()>();
@@ -191,8 +194,8 @@ impl Server {
                 "expire_events" => faults.expire_events(),
                 "restore" => faults.restore(number as u64),
                 "undecodable" => {
-                    let how = on.then_some(Spoiling::Deep(UNDECODABLE_DEPTH));
-                    faults.spoil(namespace.unwrap_or_default(), object.unwrap_or_default(), how);
+                    let how = on.then_some(ObjectCorruption::Deep(UNDECODABLE_DEPTH));
+                    faults.corrupt_object(namespace.unwrap_or_default(), object.unwrap_or_default(), how);
                 }
                 _ => return Err(PyValueError::new_err(format!("the server has no fault {name:?}"))),
             }
@@ -228,13 +231,13 @@ impl Server {
         if let Some(times) = times {
             rule = rule.times(times);
         }
-        let answer = match (retry_after, in_stream) {
-            (Some(seconds), _) => Answer::retry_after(code, seconds_to_duration(seconds)),
-            (None, true) => Answer::InStream(Status::of_code(code)),
-            (None, false) => Answer::code(code),
+        let response = match (retry_after, in_stream) {
+            (Some(seconds), _) => InjectedResponse::retry_after(code, seconds_to_duration(seconds)),
+            (None, true) => InjectedResponse::InStream(Status::of_code(code)),
+            (None, false) => InjectedResponse::code(code),
         };
         self.with(py, move |server| {
-            faults(server, replica)?.respond(rule, answer);
+            faults(server, replica)?.respond(rule, response);
             Ok(())
         })
     }
@@ -242,7 +245,7 @@ impl Server {
     /// Ends the replaced responses.
     fn respond_normally(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |server| {
-            server.faults().answer_truly();
+            server.faults().clear_rules();
             Ok(())
         })
     }
@@ -250,11 +253,7 @@ impl Server {
 
 impl Server {
     /// Calls `action` in the runtime of the server, without the GIL.
-    fn with<T: Send>(
-        &self,
-        py: Python<'_>,
-        action: impl FnOnce(&ApiServer) -> PyResult<T> + Send,
-    ) -> PyResult<T> {
+    fn with<T: Send>(&self, py: Python<'_>, action: impl FnOnce(&ApiServer) -> PyResult<T> + Send) -> PyResult<T> {
         py.detach(|| {
             let running = self.running.lock();
             let Some(running) = &*running else {

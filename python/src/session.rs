@@ -57,7 +57,7 @@ impl Target {
     }
 
     fn files(&self) -> KubeconfigFiles {
-        KubeconfigFiles::one(self.kubeconfig.clone().unwrap_or_default())
+        KubeconfigFiles::from_path(self.kubeconfig.clone().unwrap_or_default())
     }
 
     fn of_url(&self) -> Result<Config, String> {

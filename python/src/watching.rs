@@ -324,7 +324,8 @@ impl Watching {
         let index = |(name, path): &(String, Path)| (name.clone(), index(&informer, path.clone()));
         let indexes = indexes.iter().map(index).collect();
         let api_resource = &resource.api_resource;
-        let kind = Kind { api_version: api_resource.api_version.as_str().into(), kind: api_resource.kind.as_str().into() };
+        let kind =
+            Kind { api_version: api_resource.api_version.as_str().into(), kind: api_resource.kind.as_str().into() };
         let resource = Arc::new(Resource { kind, served: resource });
         let started = Arc::new(Started { informer, resource, indexes });
         let mut phase = self.phase.lock();
