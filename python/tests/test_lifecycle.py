@@ -1,7 +1,7 @@
 """Threads, processes, signals and event loops."""
 
 import asyncio
-import gc
+import contextlib
 import os
 import signal
 import subprocess
@@ -21,23 +21,30 @@ def threads() -> list[str]:
     """Returns the names of this process's threads of the package."""
     names = []
     for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/comm") as comm:
+        # A thread may end in the meantime.
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/self/task/{task}/comm") as comm:
             names.append(comm.read().strip())
     return sorted(name for name in names if name.startswith("steadfast"))
 
 
 def test_no_thread_is_left(server: Server) -> None:
+    server.create(pod("web-0"))
+
     async def main() -> None:
         tasks = asyncio.all_tasks()
         for _ in range(3):
             async with steadfast.Informers(url=server.url) as informers:
-                await informers.watch("pods").synced(timeout=PATIENCE)
-            del informers
-        gc.collect()
-        expected = ["steadfast-serve"]  # the kernel shortens names
-        while threads() != expected:
+                pods = informers.watch("pods", index={"node": "spec.nodeName"})
+                await pods.synced(timeout=PATIENCE)
+        # The last state stays readable, without the threads that updated it. The kernel shortens their names.
+        while threads() != ["steadfast-pytho", "steadfast-serve"]:
             await asyncio.sleep(0.01)
+        assert list(pods) == ["shop/web-0"] and pods.by("node", "n1") == [pods["shop/web-0"]]
+        assert isinstance(pods.freshness, steadfast.Stopped)
         assert asyncio.all_tasks() == tasks
+        del informers, pods
+        while threads() != ["steadfast-serve"]:
+            await asyncio.sleep(0.01)
 
     run(main())
 
@@ -82,6 +89,20 @@ def test_signal_ends_a_blocking_wait(server: Server) -> None:
         with pytest.raises(KeyboardInterrupt):
             pods.synced(timeout=PATIENCE)
         timer.join()
+
+
+def test_stop_affects_one_informer_only(server: Server) -> None:
+    server.create(pod("web-0"))
+    with blocking.Informers(url=server.url) as informers:
+        one, other = informers.watch("pods"), informers.watch("pods")
+        informers.synced(timeout=PATIENCE)
+        events = one.events()
+        one.stop()
+        server.create(pod("web-1"))
+        other.until(lambda pods: len(pods) == 2, PATIENCE)
+        assert list(one) == ["shop/web-0"]
+        assert list(events) == []
+        assert isinstance(one.freshness, steadfast.Stopped) and other.freshness.is_fresh
 
 
 def test_several_event_loops_work(server: Server) -> None:
