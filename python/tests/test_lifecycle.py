@@ -152,9 +152,9 @@ def test_exit_with_open_informers_is_clean(server: Server) -> None:
         events = pods.events()
         print(pods.freshness.name)
     """
-    ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=PATIENCE
-    )
+    # Isolated, so that the installed package is imported and not the sources in the current folder.
+    command = [sys.executable, "-I", "-c", textwrap.dedent(program)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "fresh\n", "")
 
 
