@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use steadfast_core::ResourceVersion;
 use steadfast_core::decode::{self, Encoding, PartialIdentity, WatchRecord};
-use steadfast_core::frame::{FrameError, Line, LineFramer, ListFramer, ListPart};
+use steadfast_core::frame::{FrameError, StreamRecord, LineFramer, ListFramer, ListPart};
 
 fuzz_target!(|input: &[u8]| {
     let [limit, cut, body @ ..] = input else { return };
@@ -22,14 +22,14 @@ fuzz_target!(|input: &[u8]| {
     let again = lines(limit, &body, &cut);
     assert_same((&records, ended), (&again.0, again.1));
     for record in &records {
-        let Line::Whole(record) = record else { continue };
+        let StreamRecord::Complete(record) = record else { continue };
         assert!(record.len() <= limit && !record.contains(&b'\n'));
     }
     let lengths = body.split(|byte| *byte == b'\n');
     let buffered = lines(usize::MAX, &body, &whole).0;
     let long = lengths.filter(|line| line.len() > limit).count();
     if body.ends_with(b"\n") {
-        assert_eq!(records.iter().filter(|record| matches!(record, Line::Overlong(_))).count(), long);
+        assert_eq!(records.iter().filter(|record| matches!(record, StreamRecord::Overlong(_))).count(), long);
     }
     if records.len() == buffered.len() {
         records.iter().zip(&buffered).for_each(|(record, buffered)| assert_same_identity(record, buffered));
@@ -58,7 +58,7 @@ fn assert_same<T: PartialEq + std::fmt::Debug>(
     }
 }
 
-fn lines(limit: usize, body: &Bytes, cuts: &[usize]) -> (Vec<Line>, Result<(), FrameError>) {
+fn lines(limit: usize, body: &Bytes, cuts: &[usize]) -> (Vec<StreamRecord>, Result<(), FrameError>) {
     let mut framer = LineFramer::new(limit);
     let mut records = Vec::new();
     for chunk in chunks(body, cuts) {
@@ -70,8 +70,8 @@ fn lines(limit: usize, body: &Bytes, cuts: &[usize]) -> (Vec<Line>, Result<(), F
 
 /// Checks that a skipped record has the same identity as a buffered one, if it is valid JSON and no string is too long
 /// to be kept.
-fn assert_same_identity(skipped: &Line, buffered: &Line) {
-    let (Line::Overlong(skipped), Line::Whole(buffered)) = (skipped, buffered) else { return };
+fn assert_same_identity(skipped: &StreamRecord, buffered: &StreamRecord) {
+    let (StreamRecord::Overlong(skipped), StreamRecord::Complete(buffered)) = (skipped, buffered) else { return };
     if serde_json::from_slice::<Value>(buffered).is_err() || buffered.len() > 4096 {
         return;
     }

@@ -17,7 +17,7 @@ use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, SeqAcces
 use serde_json::Value;
 use steadfast_core::RawObject;
 use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, WatchRecord, list_item, watch_record};
-use steadfast_core::frame::{FrameError, Item, ItemFramer, Line, ListPart, StreamFramer};
+use steadfast_core::frame::{FrameError, Item, ItemFramer, StreamRecord, ListPart, StreamFramer};
 use steadfast_core::protobuf::{MessageId, decode};
 
 const KINDS: [(&str, &str); 5] = [
@@ -38,8 +38,8 @@ fuzz_target!(|input: &[u8]| {
     same(&records, &stream(limit, &body, &cut));
     for record in records.0 {
         match record {
-            Line::Whole(record) => event(&record),
-            Line::Overlong(record) => drop(decode::overlong(&record, None)),
+            StreamRecord::Complete(record) => event(&record),
+            StreamRecord::Overlong(record) => drop(decode::overlong(&record, None)),
         }
     }
     let parts = list(limit, &body, &whole);
@@ -71,7 +71,7 @@ fn same<T: PartialEq + Debug>(one: &Cut<T>, other: &Cut<T>) {
     assert_eq!(one.0, other.0);
 }
 
-fn stream(limit: usize, body: &Bytes, cuts: &[usize]) -> Cut<Line> {
+fn stream(limit: usize, body: &Bytes, cuts: &[usize]) -> Cut<StreamRecord> {
     let (mut framer, mut records) = (StreamFramer::new(Encoding::Protobuf, limit), Vec::new());
     for chunk in chunks(body, cuts) {
         framer.feed(chunk);

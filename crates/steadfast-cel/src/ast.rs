@@ -6,7 +6,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Expr {
     /// Byte offset of the node in the text: of its operator or name for calls, else of its first byte.
-    pub at: u32,
+    pub offset: u32,
     /// Content.
     pub kind: ExprKind,
 }
@@ -54,9 +54,9 @@ pub enum ExprKind {
         arguments: Vec<Expr>,
     },
     /// `[a, ?b]`.
-    List(Vec<Item>),
+    List(Vec<ListItem>),
     /// `{a: b, ?c: d}`.
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
     /// `Name{field: value}`. No message types exist: evaluation fails.
     Message {
         /// Name of the type.
@@ -133,7 +133,7 @@ pub enum Literal {
 
 /// Item of a list literal.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub struct ListItem {
     /// True if the value is an optional. An empty optional adds no item.
     pub optional: bool,
     /// Value.
@@ -142,7 +142,7 @@ pub struct Item {
 
 /// Entry of a map literal.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct MapEntry {
     /// True if the value is an optional. An empty optional adds no entry.
     pub optional: bool,
     /// Key.
@@ -157,7 +157,7 @@ pub struct Link {
     /// Operator.
     pub operator: Operator,
     /// Byte offset of the operator in the text.
-    pub at: u32,
+    pub offset: u32,
     /// Right operand.
     pub right: Expr,
 }
@@ -248,9 +248,9 @@ pub enum ComprehensionKind {
 }
 
 impl Expr {
-    pub(crate) fn new(at: usize, kind: ExprKind) -> Self {
+    pub(crate) fn new(offset: usize, kind: ExprKind) -> Self {
         // The parser limits the length of a text to far less than 4 GiB.
-        Self { at: at as u32, kind }
+        Self { offset: offset as u32, kind }
     }
 
     /// Calls `visit` for each direct operand of the node.

@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
-use crate::error::Fault;
+use crate::error::CelErrorKind;
 use crate::meter::Meter;
 use crate::time::flips_after;
-use crate::value::{Identity, List, Value};
+use crate::value::{CelList, CelValue, ItemIdentity};
 
 /// Maximum nesting of values that are compared or converted.
 pub(crate) const MAX_VALUE_DEPTH: usize = 256;
@@ -14,19 +14,24 @@ pub(crate) const MAX_VALUE_DEPTH: usize = 256;
 ///
 /// # Errors
 ///
-/// Returns [`Fault::BudgetExceeded`] if `meter` has too little cost left, and [`Fault::TooDeep`] for values nested more
-/// than 256 levels deep.
-pub fn equal<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter) -> Result<bool, Fault> {
+/// Returns [`CelErrorKind::BudgetExceeded`] if `meter` has too little cost left, and [`CelErrorKind::TooDeep`] for values
+/// nested more than 256 levels deep.
+pub fn equal<'a>(one: &CelValue<'a>, other: &CelValue<'a>, meter: &mut Meter) -> Result<bool, CelErrorKind> {
     equal_within(one, other, meter, MAX_VALUE_DEPTH)
 }
 
-fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth: usize) -> Result<bool, Fault> {
-    let Some(depth) = depth.checked_sub(1) else { return Err(Fault::TooDeep(MAX_VALUE_DEPTH)) };
+fn equal_within<'a>(
+    one: &CelValue<'a>,
+    other: &CelValue<'a>,
+    meter: &mut Meter,
+    depth: usize,
+) -> Result<bool, CelErrorKind> {
+    let Some(depth) = depth.checked_sub(1) else { return Err(CelErrorKind::TooDeep(MAX_VALUE_DEPTH)) };
     meter.charge(1)?;
     Ok(match (one, other) {
-        (Value::Null, Value::Null) => true,
-        (Value::Bool(one), Value::Bool(other)) => one == other,
-        (Value::String(one), Value::String(other)) => {
+        (CelValue::Null, CelValue::Null) => true,
+        (CelValue::Bool(one), CelValue::Bool(other)) => one == other,
+        (CelValue::String(one), CelValue::String(other)) => {
             if one.len() != other.len() {
                 // Unequal lengths decide without reading, so the comparison costs nothing beyond the step.
                 return Ok(false);
@@ -34,21 +39,21 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
             meter.charge_bytes(one.len())?;
             **one == **other
         }
-        (Value::Bytes(one), Value::Bytes(other)) => {
+        (CelValue::Bytes(one), CelValue::Bytes(other)) => {
             meter.charge_bytes(one.len().min(other.len()))?;
             one == other
         }
-        (Value::Type(one), Value::Type(other)) => one == other,
-        (Value::Timestamp(_), Value::Timestamp(_)) | (Value::Duration(_), Value::Duration(_)) => {
+        (CelValue::Type(one), CelValue::Type(other)) => one == other,
+        (CelValue::Timestamp(_), CelValue::Timestamp(_)) | (CelValue::Duration(_), CelValue::Duration(_)) => {
             // Equality with a moving time also flips: `now == t` must schedule a re-check.
             ordered(one, other, meter, Ordering::is_eq)?.unwrap_or(false)
         }
-        (Value::List(one), Value::List(other)) => {
+        (CelValue::List(one), CelValue::List(other)) => {
             if one.len() != other.len() {
                 return Ok(false);
             }
             // As on a real server, only the identity of the left list counts. A list literal has none.
-            if *one.identity() != Identity::Position {
+            if *one.identity() != ItemIdentity::Position {
                 return unordered(one, other, meter, depth);
             }
             for (one, other) in one.iter().zip(other.iter()) {
@@ -58,7 +63,7 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
             }
             true
         }
-        (Value::Map(one), Value::Map(other)) => {
+        (CelValue::Map(one), CelValue::Map(other)) => {
             // The length can depend on null fields, so counting takes time in proportion to the number of fields.
             meter.charge((one.max_len() + other.max_len()) as u64)?;
             if one.len() != other.len() {
@@ -72,13 +77,15 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
             }
             true
         }
-        (Value::Extension(one), Value::Extension(other)) => {
+        (CelValue::Extension(one), CelValue::Extension(other)) => {
             meter.charge_bytes(one.bytes().min(other.bytes()))?;
             one.is_equal(other)
         }
         // Reading an invalid value is an error, and a comparison reads both operands.
-        (Value::Invalid(why), _) | (_, Value::Invalid(why)) => return Err(Fault::Unavailable((*why).to_owned())),
-        (Value::Optional(one), Value::Optional(other)) => match (one, other) {
+        (CelValue::Invalid(why), _) | (_, CelValue::Invalid(why)) => {
+            return Err(CelErrorKind::Unavailable((*why).to_owned()));
+        }
+        (CelValue::Optional(one), CelValue::Optional(other)) => match (one, other) {
             (None, None) => true,
             (Some(one), Some(other)) => equal_within(one, other, meter, depth)?,
             _ => false,
@@ -90,7 +97,12 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
 }
 
 /// Returns whether each item of `other` equals an item of `one`, which is a set or a list that is a map.
-fn unordered<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter, depth: usize) -> Result<bool, Fault> {
+fn unordered<'a>(
+    one: &CelList<'a>,
+    other: &CelList<'a>,
+    meter: &mut Meter,
+    depth: usize,
+) -> Result<bool, CelErrorKind> {
     // As on a real server, the result depends on the order of the operands if a list has duplicates. Such lists must
     // have none.
     // The time is quadratic, as on a real server. Each comparison is charged, so the budget bounds the time.
@@ -111,13 +123,13 @@ fn unordered<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter, depth: usi
 
 /// Returns whether two items are the same item by the identity of their lists.
 pub(crate) fn same<'a>(
-    identity: &Identity,
-    one: &Value<'a>,
-    other: &Value<'a>,
+    identity: &ItemIdentity,
+    one: &CelValue<'a>,
+    other: &CelValue<'a>,
     meter: &mut Meter,
-) -> Result<bool, Fault> {
-    let Identity::Fields(names) = identity else { return equal(one, other, meter) };
-    let (Value::Map(one), Value::Map(other)) = (one, other) else { return Ok(false) };
+) -> Result<bool, CelErrorKind> {
+    let ItemIdentity::Fields(names) = identity else { return equal(one, other, meter) };
+    let (CelValue::Map(one), CelValue::Map(other)) = (one, other) else { return Ok(false) };
     for name in names.iter() {
         let is_same = match (one.field(name), other.field(name)) {
             (Some(one), Some(other)) => equal(&one, &other, meter)?,
@@ -134,30 +146,30 @@ pub(crate) fn same<'a>(
 
 /// Returns the result of `holds` for the order of two values; `None` if their types have no order.
 pub(crate) fn ordered<'a>(
-    one: &Value<'a>,
-    other: &Value<'a>,
+    one: &CelValue<'a>,
+    other: &CelValue<'a>,
     meter: &mut Meter,
     holds: fn(Ordering) -> bool,
-) -> Result<Option<bool>, Fault> {
+) -> Result<Option<bool>, CelErrorKind> {
     let order = match (one, other) {
-        (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
-        (Value::String(one), Value::String(other)) => {
+        (CelValue::Bool(one), CelValue::Bool(other)) => one.cmp(other),
+        (CelValue::String(one), CelValue::String(other)) => {
             meter.charge_bytes(one.len().min(other.len()))?;
             // UTF-8 orders as code points do.
             (**one).cmp(&**other)
         }
-        (Value::Bytes(one), Value::Bytes(other)) => {
+        (CelValue::Bytes(one), CelValue::Bytes(other)) => {
             meter.charge_bytes(one.len().min(other.len()))?;
             one.cmp(other)
         }
-        (Value::Timestamp(one), Value::Timestamp(other)) => {
+        (CelValue::Timestamp(one), CelValue::Timestamp(other)) => {
             // `rate` is the speed at which the difference changes. A comparison with `now` therefore flips at a
             // computable time.
-            let difference = one.at.as_nanosecond() - other.at.as_nanosecond();
+            let difference = one.instant.as_nanosecond() - other.instant.as_nanosecond();
             meter.recheck_after(flips_after(difference, one.rate.saturating_sub(other.rate), holds));
             difference.cmp(&0)
         }
-        (Value::Duration(one), Value::Duration(other)) => {
+        (CelValue::Duration(one), CelValue::Duration(other)) => {
             let difference = one.length.as_nanos() - other.length.as_nanos();
             meter.recheck_after(flips_after(difference, one.rate.saturating_sub(other.rate), holds));
             difference.cmp(&0)
@@ -170,18 +182,18 @@ pub(crate) fn ordered<'a>(
 
 /// Returns the order of two numbers of any types. The outer `None`: an operand is not a number. The inner `None`: NaN.
 #[expect(clippy::option_option, reason = "two reasons without an order")]
-fn numbers(one: &Value, other: &Value) -> Option<Option<Ordering>> {
+fn numbers(one: &CelValue, other: &CelValue) -> Option<Option<Ordering>> {
     Some(match (one, other) {
-        (Value::Int(one), Value::Int(other)) => Some(one.cmp(other)),
-        (Value::Uint(one), Value::Uint(other)) => Some(one.cmp(other)),
-        (Value::Double(one), Value::Double(other)) => one.partial_cmp(other),
+        (CelValue::Int(one), CelValue::Int(other)) => Some(one.cmp(other)),
+        (CelValue::Uint(one), CelValue::Uint(other)) => Some(one.cmp(other)),
+        (CelValue::Double(one), CelValue::Double(other)) => one.partial_cmp(other),
         // Neither type can represent the range of the other. 128 bits hold both.
-        (Value::Int(one), Value::Uint(other)) => Some(i128::from(*one).cmp(&i128::from(*other))),
-        (Value::Uint(one), Value::Int(other)) => Some(i128::from(*one).cmp(&i128::from(*other))),
-        (Value::Int(one), Value::Double(other)) => to_double(i128::from(*one), *other),
-        (Value::Uint(one), Value::Double(other)) => to_double(i128::from(*one), *other),
-        (Value::Double(one), Value::Int(other)) => to_double(i128::from(*other), *one).map(Ordering::reverse),
-        (Value::Double(one), Value::Uint(other)) => to_double(i128::from(*other), *one).map(Ordering::reverse),
+        (CelValue::Int(one), CelValue::Uint(other)) => Some(i128::from(*one).cmp(&i128::from(*other))),
+        (CelValue::Uint(one), CelValue::Int(other)) => Some(i128::from(*one).cmp(&i128::from(*other))),
+        (CelValue::Int(one), CelValue::Double(other)) => to_double(i128::from(*one), *other),
+        (CelValue::Uint(one), CelValue::Double(other)) => to_double(i128::from(*one), *other),
+        (CelValue::Double(one), CelValue::Int(other)) => to_double(i128::from(*other), *one).map(Ordering::reverse),
+        (CelValue::Double(one), CelValue::Uint(other)) => to_double(i128::from(*other), *one).map(Ordering::reverse),
         _ => return None,
     })
 }

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::error::Fault;
+use crate::error::CelErrorKind;
 use crate::meter::Meter;
-use crate::time::Moment;
-use crate::value::Value;
+use crate::time::CelTimestamp;
+use crate::value::CelValue;
 
 /// Function defined by the caller. Receives the target of a member call as the first argument.
-type Function<'a> = dyn Fn(&[Value<'a>], &mut Meter) -> Result<Value<'a>, Fault> + Send + Sync + 'a;
+type Function<'a> = dyn Fn(&[CelValue<'a>], &mut Meter) -> Result<CelValue<'a>, CelErrorKind> + Send + Sync + 'a;
 
 /// Variables and functions of an evaluation, by name.
 #[derive(Default)]
 pub struct Context<'a> {
-    variables: BTreeMap<&'a str, Value<'a>>,
+    variables: BTreeMap<&'a str, CelValue<'a>>,
     functions: BTreeMap<&'a str, Box<Function<'a>>>,
     now: Option<Timestamp>,
 }
@@ -27,7 +27,7 @@ impl<'a> Context<'a> {
     }
 
     /// Binds a variable.
-    pub fn variable(&mut self, name: &'a str, value: Value<'a>) {
+    pub fn variable(&mut self, name: &'a str, value: CelValue<'a>) {
         self.variables.insert(name, value);
     }
 
@@ -36,29 +36,29 @@ impl<'a> Context<'a> {
     pub fn function(
         &mut self,
         name: &'a str,
-        function: impl Fn(&[Value<'a>], &mut Meter) -> Result<Value<'a>, Fault> + Send + Sync + 'a,
+        function: impl Fn(&[CelValue<'a>], &mut Meter) -> Result<CelValue<'a>, CelErrorKind> + Send + Sync + 'a,
     ) {
         self.functions.insert(name, Box::new(function));
     }
 
     /// Binds the variable `now`. Comparisons with values derived from the variable determine
-    /// [`Outcome::recheck_at`](crate::Outcome::recheck_at).
-    pub fn now(&mut self, at: Timestamp) {
-        self.now = Some(at);
+    /// [`Evaluation::recheck_at`](crate::Evaluation::recheck_at).
+    pub fn now(&mut self, instant: Timestamp) {
+        self.now = Some(instant);
         // One value of `now` serves the whole evaluation, so that two uses of `now` are equal.
-        self.variables.insert("now", Value::Timestamp(Moment { at, rate: 1 }));
+        self.variables.insert("now", CelValue::Timestamp(CelTimestamp { instant, rate: 1 }));
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<&Value<'a>> {
+    pub(crate) fn get(&self, name: &str) -> Option<&CelValue<'a>> {
         self.variables.get(name)
     }
 
     pub(crate) fn call(
         &self,
         name: &str,
-        arguments: &[Value<'a>],
+        arguments: &[CelValue<'a>],
         meter: &mut Meter,
-    ) -> Option<Result<Value<'a>, Fault>> {
+    ) -> Option<Result<CelValue<'a>, CelErrorKind>> {
         self.functions.get(name).map(|function| function(arguments, meter))
     }
 

@@ -6,14 +6,14 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq)]
 pub struct SyntaxError {
     /// Byte offset of the error in the text.
-    pub at: usize,
+    pub offset: usize,
     /// Description without a full stop.
     pub message: String,
 }
 
 impl SyntaxError {
-    pub(crate) fn new(at: usize, message: impl Into<String>) -> Self {
-        Self { at, message: message.into() }
+    pub(crate) fn new(offset: usize, message: impl Into<String>) -> Self {
+        Self { offset, message: message.into() }
     }
 }
 
@@ -25,29 +25,29 @@ impl fmt::Display for SyntaxError {
 
 impl std::error::Error for SyntaxError {}
 
-/// Failed evaluation: the fault, and the part of the expression that caused the fault.
+/// Failed evaluation: the kind of the error, and the part of the expression that failed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Error {
+pub struct CelError {
     /// Byte offset in the text of the expression.
-    pub at: usize,
+    pub offset: usize,
     /// Cause.
-    pub fault: Fault,
+    pub kind: CelErrorKind,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for CelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.fault.fmt(f)
+        self.kind.fmt(f)
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for CelError {}
 
 /// Cause of a failed evaluation.
 ///
 /// Names come from the text of the expression, never from a value.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum CelErrorKind {
     /// A selected field that the map does not have. The name is part of the expression.
     NoSuchField(String),
     /// A computed key that a map does not have.
@@ -69,8 +69,8 @@ pub enum Fault {
     InvalidArgument {
         /// Name of the function.
         function: String,
-        /// Requirement of the function.
-        why: &'static str,
+        /// Requirement that the value does not meet.
+        reason: &'static str,
     },
     /// A value that is not known at present, with the reason.
     Unavailable(String),
@@ -94,20 +94,20 @@ pub enum Fault {
     NotJson(&'static str),
 }
 
-impl Fault {
+impl CelErrorKind {
     /// Attaches the position of the failed expression.
-    pub(crate) fn at(self, at: u32) -> Error {
-        Error { at: at as usize, fault: self }
+    pub(crate) fn at(self, offset: u32) -> CelError {
+        CelError { offset: offset as usize, kind: self }
     }
 
-    /// Returns whether `&&`, `||` and the macros `all` and `exists` may absorb the fault. Exhausted limits end an
+    /// Returns whether `&&`, `||` and the macros `all` and `exists` may absorb the error. Exhausted limits end an
     /// evaluation.
     pub(crate) fn is_absorbable(&self) -> bool {
         !matches!(self, Self::BudgetExceeded(_) | Self::TooDeep(_) | Self::ResultTooLarge(_))
     }
 
-    pub(crate) fn argument(function: &str, why: &'static str) -> Self {
-        Self::InvalidArgument { function: function.to_owned(), why }
+    pub(crate) fn argument(function: &str, reason: &'static str) -> Self {
+        Self::InvalidArgument { function: function.to_owned(), reason }
     }
 
     pub(crate) fn overload(function: &str, types: Vec<&'static str>) -> Self {
@@ -115,7 +115,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for CelErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSuchField(name) | Self::UnknownName(name) => write!(f, "there is no `{name}`"),
@@ -123,8 +123,8 @@ impl fmt::Display for Fault {
             Self::IndexOutOfRange => f.write_str("a list has no item of this number"),
             Self::NoSuchOverload { function, types } => write!(f, "`{function}` does not take {}", types.join(", ")),
             Self::UnknownFunction(name) => write!(f, "there is no function `{name}`"),
-            Self::InvalidArgument { function, why } => write!(f, "`{function}` does not take this value: {why}"),
-            Self::Unavailable(why) => f.write_str(why),
+            Self::InvalidArgument { function, reason } => write!(f, "`{function}` does not take this value: {reason}"),
+            Self::Unavailable(reason) => f.write_str(reason),
             Self::DivisionByZero => f.write_str("division by zero"),
             Self::Overflow => f.write_str("a number, time or duration exceeds the range of its type"),
             Self::DuplicateKey => f.write_str("a map has a key twice"),
@@ -133,11 +133,11 @@ impl fmt::Display for Fault {
             Self::TooDeep(levels) => write!(f, "a value is nested more than {levels} levels deep"),
             Self::BudgetExceeded(limit) => write!(f, "cost budget of {limit} exceeded"),
             Self::ResultTooLarge(limit) => write!(f, "the result exceeds {limit} bytes"),
-            Self::NotJson(what) => write!(f, "the result contains {what}, which JSON cannot represent"),
+            Self::NotJson(description) => write!(f, "the result contains {description}, which JSON cannot represent"),
         }
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for CelErrorKind {}
 
-debug_as_message!(SyntaxError, Error, Fault);
+debug_as_message!(SyntaxError, CelError, CelErrorKind);

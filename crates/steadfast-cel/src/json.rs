@@ -8,10 +8,10 @@ use serde_json::{Map, Number, Value as Json};
 
 use crate::budget::Budget;
 use crate::compare::MAX_VALUE_DEPTH;
-use crate::error::Fault;
+use crate::error::CelErrorKind;
 use crate::key::Key;
 use crate::meter::Meter;
-use crate::value::Value;
+use crate::value::CelValue;
 
 /// Converts `value` to JSON of at most `max_bytes` bytes, at the expense of `budget`.
 ///
@@ -20,9 +20,9 @@ use crate::value::Value;
 ///
 /// # Errors
 ///
-/// Returns [`Fault::ResultTooLarge`], [`Fault::BudgetExceeded`], [`Fault::TooDeep`], and [`Fault::NotJson`] for values
-/// that JSON cannot represent: NaN, infinity and optional values.
-pub fn to_json(value: &Value, budget: &mut Budget, max_bytes: usize) -> Result<Json, Fault> {
+/// Returns [`CelErrorKind::ResultTooLarge`], [`CelErrorKind::BudgetExceeded`], [`CelErrorKind::TooDeep`], and
+/// [`CelErrorKind::NotJson`] for values that JSON cannot represent: NaN, infinity and optional values.
+pub fn to_json(value: &CelValue, budget: &mut Budget, max_bytes: usize) -> Result<Json, CelErrorKind> {
     let constants = BTreeMap::new();
     let mut conversion = Conversion { meter: Meter::new(budget, &constants, None), left: max_bytes, max_bytes };
     conversion.value(value, MAX_VALUE_DEPTH)
@@ -33,22 +33,22 @@ pub fn to_json(value: &Value, budget: &mut Budget, max_bytes: usize) -> Result<J
 ///
 /// # Errors
 ///
-/// Returns [`Fault::BudgetExceeded`] if the budget does not cover the copy, and [`Fault::TooDeep`].
-pub fn copied(json: &Json, meter: &mut Meter) -> Result<Value<'static>, Fault> {
+/// Returns [`CelErrorKind::BudgetExceeded`] if the budget does not cover the copy, and [`CelErrorKind::TooDeep`].
+pub fn copied(json: &Json, meter: &mut Meter) -> Result<CelValue<'static>, CelErrorKind> {
     copied_within(json, meter, MAX_VALUE_DEPTH)
 }
 
-fn copied_within(json: &Json, meter: &mut Meter, depth: usize) -> Result<Value<'static>, Fault> {
-    let depth = depth.checked_sub(1).ok_or(Fault::TooDeep(MAX_VALUE_DEPTH))?;
+fn copied_within(json: &Json, meter: &mut Meter, depth: usize) -> Result<CelValue<'static>, CelErrorKind> {
+    let depth = depth.checked_sub(1).ok_or(CelErrorKind::TooDeep(MAX_VALUE_DEPTH))?;
     Ok(match json {
         Json::String(text) => {
             meter.charge_bytes(text.len())?;
-            Value::from(text.clone())
+            CelValue::from(text.clone())
         }
         Json::Array(items) => {
             meter.charge(1)?;
             let items = items.iter().map(|item| copied_within(item, meter, depth));
-            Value::from(items.collect::<Result<Vec<_>, _>>()?)
+            CelValue::from(items.collect::<Result<Vec<_>, _>>()?)
         }
         Json::Object(fields) => {
             let mut map = BTreeMap::new();
@@ -56,14 +56,14 @@ fn copied_within(json: &Json, meter: &mut Meter, depth: usize) -> Result<Value<'
                 meter.charge_bytes(name.len())?;
                 map.insert(Key::String(name.clone().into()), copied_within(value, meter, depth)?);
             }
-            Value::map(map)
+            CelValue::map(map)
         }
-        Json::Null => Value::Null,
-        Json::Bool(value) => Value::Bool(*value),
+        Json::Null => CelValue::Null,
+        Json::Bool(value) => CelValue::Bool(*value),
         Json::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(number), _) => Value::Int(number),
-            (None, Some(number)) => Value::Uint(number),
-            (None, None) => Value::Double(number.as_f64().unwrap_or_default()),
+            (Some(number), _) => CelValue::Int(number),
+            (None, Some(number)) => CelValue::Uint(number),
+            (None, None) => CelValue::Double(number.as_f64().unwrap_or_default()),
         },
     })
 }
@@ -76,27 +76,27 @@ struct Conversion<'m> {
 
 impl Conversion<'_> {
     /// Takes `bytes` from the size of the result.
-    fn take(&mut self, bytes: usize) -> Result<(), Fault> {
+    fn take(&mut self, bytes: usize) -> Result<(), CelErrorKind> {
         // The size check precedes the copy, so that a result over the limit never exists in memory.
-        self.left = self.left.checked_sub(bytes).ok_or(Fault::ResultTooLarge(self.max_bytes))?;
+        self.left = self.left.checked_sub(bytes).ok_or(CelErrorKind::ResultTooLarge(self.max_bytes))?;
         self.meter.charge_bytes(bytes)
     }
 
-    fn text(&mut self, text: &str) -> Result<Json, Fault> {
+    fn text(&mut self, text: &str) -> Result<Json, CelErrorKind> {
         // Two bytes for the quotes. Escapes are not counted, so the limit is approximate.
         self.take(text.len() + 2)?;
         Ok(Json::String(text.to_owned()))
     }
 
-    fn value(&mut self, value: &Value, depth: usize) -> Result<Json, Fault> {
-        let depth = depth.checked_sub(1).ok_or(Fault::TooDeep(MAX_VALUE_DEPTH))?;
+    fn value(&mut self, value: &CelValue, depth: usize) -> Result<Json, CelErrorKind> {
+        let depth = depth.checked_sub(1).ok_or(CelErrorKind::TooDeep(MAX_VALUE_DEPTH))?;
         match value {
-            Value::String(text) => return self.text(text),
-            Value::Bytes(bytes) => return self.text(&STANDARD.encode(bytes)),
-            Value::Timestamp(moment) => return self.text(&moment.at.to_string()),
-            Value::Duration(span) => return self.text(&span.text()),
-            Value::Type(named) => return self.text(named.name()),
-            Value::List(list) => {
+            CelValue::String(text) => return self.text(text),
+            CelValue::Bytes(bytes) => return self.text(&STANDARD.encode(bytes)),
+            CelValue::Timestamp(timestamp) => return self.text(&timestamp.instant.to_string()),
+            CelValue::Duration(duration) => return self.text(&duration.text()),
+            CelValue::Type(named) => return self.text(named.name()),
+            CelValue::List(list) => {
                 self.take(2)?;
                 let mut items = Vec::new();
                 for item in list.iter() {
@@ -105,7 +105,7 @@ impl Conversion<'_> {
                 }
                 return Ok(Json::Array(items));
             }
-            Value::Map(map) => {
+            CelValue::Map(map) => {
                 self.take(2)?;
                 return match map.json() {
                     Some(fields) => self.fields(fields, depth),
@@ -116,30 +116,30 @@ impl Conversion<'_> {
             _ => self.take(5)?,
         }
         Ok(match value {
-            Value::Null => Json::Null,
-            Value::Bool(value) => Json::Bool(*value),
-            Value::Int(number) => (*number).into(),
-            Value::Uint(number) => (*number).into(),
-            Value::Double(number) => {
-                Json::Number(Number::from_f64(*number).ok_or(Fault::NotJson("a number that is not finite"))?)
+            CelValue::Null => Json::Null,
+            CelValue::Bool(value) => Json::Bool(*value),
+            CelValue::Int(number) => (*number).into(),
+            CelValue::Uint(number) => (*number).into(),
+            CelValue::Double(number) => {
+                Json::Number(Number::from_f64(*number).ok_or(CelErrorKind::NotJson("a number that is not finite"))?)
             }
-            Value::Invalid(why) => return Err(Fault::Unavailable((*why).to_owned())),
-            Value::Extension(_) => return Err(Fault::NotJson("a quantity, URL, address, version or format")),
-            _ => return Err(Fault::NotJson("an optional value")),
+            CelValue::Invalid(why) => return Err(CelErrorKind::Unavailable((*why).to_owned())),
+            CelValue::Extension(_) => return Err(CelErrorKind::NotJson("a quantity, URL, address, version or format")),
+            _ => return Err(CelErrorKind::NotJson("an optional value")),
         })
     }
 
     /// Converts a JSON object, including its null fields.
-    fn fields(&mut self, fields: &Map<String, Json>, depth: usize) -> Result<Json, Fault> {
+    fn fields(&mut self, fields: &Map<String, Json>, depth: usize) -> Result<Json, CelErrorKind> {
         let mut built = Map::new();
         for (name, value) in fields {
             self.take(name.len() + 4)?;
-            built.insert(name.clone(), self.value(&Value::from(value), depth)?);
+            built.insert(name.clone(), self.value(&CelValue::from(value), depth)?);
         }
         Ok(Json::Object(built))
     }
 
-    fn entries(&mut self, map: &crate::value::Map, depth: usize) -> Result<Json, Fault> {
+    fn entries(&mut self, map: &crate::value::Map, depth: usize) -> Result<Json, CelErrorKind> {
         let mut built = Map::new();
         for (key, value) in map.entries() {
             let name = match key {

@@ -8,7 +8,7 @@ use crate::error::SyntaxError;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Token {
     /// Byte offset of the first byte.
-    pub(crate) at: usize,
+    pub(crate) offset: usize,
     pub(crate) kind: TokenKind,
 }
 
@@ -49,14 +49,14 @@ const SYMBOLS: [&str; 25] = [
 
 /// Splits `text` into tokens; the last one is [`TokenKind::End`].
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, SyntaxError> {
-    let mut lexer = Lexer { text, at: 0 };
+    let mut lexer = Lexer { text, offset: 0 };
     let mut tokens = Vec::new();
     loop {
         lexer.skip_blanks();
-        let at = lexer.at;
+        let offset = lexer.offset;
         let kind = lexer.token()?;
         let is_end = kind == TokenKind::End;
-        tokens.push(Token { at, kind });
+        tokens.push(Token { offset, kind });
         if is_end {
             return Ok(tokens);
         }
@@ -65,22 +65,22 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, SyntaxError> {
 
 struct Lexer<'t> {
     text: &'t str,
-    at: usize,
+    offset: usize,
 }
 
 impl<'t> Lexer<'t> {
     fn rest(&self) -> &'t str {
-        &self.text[self.at..]
+        &self.text[self.offset..]
     }
 
     fn skip_blanks(&mut self) {
         loop {
             let rest = self.rest();
             let blanks = rest.len() - rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0c']).len();
-            self.at += blanks;
+            self.offset += blanks;
             // Comments extend to the end of the line. The newline is consumed as a blank in the next iteration.
             if self.rest().starts_with("//") {
-                self.at += self.rest().find('\n').unwrap_or(self.rest().len());
+                self.offset += self.rest().find('\n').unwrap_or(self.rest().len());
             } else if blanks == 0 {
                 return;
             }
@@ -96,7 +96,7 @@ impl<'t> Lexer<'t> {
         }
         if first.is_ascii_alphabetic() || first == '_' {
             let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(rest.len());
-            self.at += end;
+            self.offset += end;
             return Ok(TokenKind::Name(rest[..end].to_owned()));
         }
         // `.5` is a number behind a name too: `a.5` is a syntax error.
@@ -108,30 +108,33 @@ impl<'t> Lexer<'t> {
         // cel-go calls this syntax escaped identifiers: a field such as `app.kubernetes.io/name` needs no index.
         if first == '`' {
             let inside = &rest[1..];
-            let end = inside.find('`').ok_or_else(|| SyntaxError::new(self.at, "a backtick is not closed"))?;
+            let end = inside.find('`').ok_or_else(|| SyntaxError::new(self.offset, "a backtick is not closed"))?;
             let is_valid = |letter: char| letter.is_ascii_alphanumeric() || "_.-/ ".contains(letter);
             if end == 0 || !inside[..end].chars().all(is_valid) {
-                return Err(SyntaxError::new(self.at, "a field name in backticks has letters, digits and `_.-/` only"));
+                return Err(SyntaxError::new(
+                    self.offset,
+                    "a field name in backticks has letters, digits and `_.-/` only",
+                ));
             }
-            self.at += end + 2;
+            self.offset += end + 2;
             return Ok(TokenKind::Quoted(inside[..end].to_owned()));
         }
         // The longest symbol must match first: `<=` before `<`, and `.?` before `.`.
         if let Some(symbol) = SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol)) {
-            self.at += symbol.len();
+            self.offset += symbol.len();
             return Ok(TokenKind::Symbol(symbol));
         }
-        Err(SyntaxError::new(self.at, format!("unexpected character {first:?}")))
+        Err(SyntaxError::new(self.offset, format!("unexpected character {first:?}")))
     }
 
     fn number(&mut self) -> Result<TokenKind, SyntaxError> {
-        let (start, rest) = (self.at, self.rest());
+        let (start, rest) = (self.offset, self.rest());
         let digits = |text: &str| text.len() - text.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
         if let Some(hex) = rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X")) {
             let end = hex.find(|letter: char| !letter.is_ascii_hexdigit()).unwrap_or(hex.len());
             // An empty digit string fails the conversion, so `0x` alone is an error.
             let value = u64::from_str_radix(&hex[..end], 16);
-            self.at += 2 + end;
+            self.offset += 2 + end;
             return self.integer(start, value.ok());
         }
         let mut end = digits(rest);
@@ -151,7 +154,7 @@ impl<'t> Lexer<'t> {
                 end += 1 + sign + count;
             }
         }
-        self.at += end;
+        self.offset += end;
         if !is_double {
             return self.integer(start, rest[..end].parse().ok());
         }
@@ -167,7 +170,7 @@ impl<'t> Lexer<'t> {
     fn integer(&mut self, start: usize, value: Option<u64>) -> Result<TokenKind, SyntaxError> {
         let value = value.ok_or_else(|| SyntaxError::new(start, "a number exceeds 64 bits"))?;
         let is_unsigned = self.rest().starts_with(['u', 'U']);
-        self.at += usize::from(is_unsigned);
+        self.offset += usize::from(is_unsigned);
         self.no_letter_follows()?;
         Ok(if is_unsigned { TokenKind::Uint(value) } else { TokenKind::Int(value) })
     }
@@ -175,7 +178,7 @@ impl<'t> Lexer<'t> {
     fn no_letter_follows(&self) -> Result<(), SyntaxError> {
         match self.rest().chars().next() {
             Some(letter) if letter.is_ascii_alphanumeric() || letter == '_' => {
-                Err(SyntaxError::new(self.at, "a letter follows a number"))
+                Err(SyntaxError::new(self.offset, "a letter follows a number"))
             }
             _ => Ok(()),
         }
@@ -195,16 +198,16 @@ impl<'t> Lexer<'t> {
             "br" | "rb" => (true, true),
             _ => return Ok(None),
         };
-        let start = self.at;
+        let start = self.offset;
         let body = &rest[quote_at..];
         // Triple quotes must match before single ones, of which they consist.
         let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| body.starts_with(quote)).unwrap_or("'");
-        self.at += quote_at + quote.len();
+        self.offset += quote_at + quote.len();
         let mut built = Vec::new();
         loop {
             let rest = self.rest();
             if rest.starts_with(quote) {
-                self.at += quote.len();
+                self.offset += quote.len();
                 break;
             }
             let Some(letter) = rest.chars().next() else {
@@ -219,7 +222,7 @@ impl<'t> Lexer<'t> {
             } else {
                 // Bytes literals contain the UTF-8 of their characters; escapes below produce single bytes instead.
                 built.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
-                self.at += letter.len_utf8();
+                self.offset += letter.len_utf8();
             }
         }
         if is_bytes {
@@ -230,8 +233,8 @@ impl<'t> Lexer<'t> {
     }
 
     fn escape(&mut self, is_bytes: bool, built: &mut Vec<u8>) -> Result<(), SyntaxError> {
-        let at = self.at;
-        let invalid = |why: &str| SyntaxError::new(at, format!("an invalid escape in a string: {why}"));
+        let offset = self.offset;
+        let invalid = |why: &str| SyntaxError::new(offset, format!("an invalid escape in a string: {why}"));
         let rest = &self.rest()[1..];
         let letter = rest.chars().next().ok_or_else(|| invalid("the text ends"))?;
         let simple = match letter {
@@ -247,7 +250,7 @@ impl<'t> Lexer<'t> {
         };
         if let Some(byte) = simple {
             built.push(byte);
-            self.at += 2;
+            self.offset += 2;
             return Ok(());
         }
         let (prefix, length, radix) = match letter {
@@ -270,7 +273,7 @@ impl<'t> Lexer<'t> {
             let letter = char::from_u32(code).ok_or_else(|| invalid("no such character"))?;
             built.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
         }
-        self.at += 1 + prefix + length;
+        self.offset += 1 + prefix + length;
         Ok(())
     }
 }
@@ -317,10 +320,10 @@ mod tests {
 
     #[test]
     fn invalid_tokens_report_their_position() {
-        for (text, at) in
+        for (text, offset) in
             [("a + 'b", 4), ("1 + 2x", 5), ("a ; b", 2), (r"'\q'", 1), ("18446744073709551616", 0), ("é", 0)]
         {
-            assert_eq!(tokens(text).expect_err(text).at, at, "{text}");
+            assert_eq!(tokens(text).expect_err(text).offset, offset, "{text}");
         }
     }
 }

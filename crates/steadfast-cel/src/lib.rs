@@ -7,14 +7,14 @@
 //!
 //! ```
 //! use serde_json::json;
-//! use steadfast_cel::{Budget, Context, Program, Value};
+//! use steadfast_cel::{Budget, Context, Program, CelValue};
 //!
 //! let program = Program::compile("object.spec.replicas > 2").expect("a valid expression");
 //! let object = json!({"spec": {"replicas": 3}});
 //! let mut context = Context::new();
-//! context.variable("object", Value::from(&object));
+//! context.variable("object", CelValue::from(&object));
 //! let outcome = program.evaluate(&context, &mut Budget::new(1_000)).expect("a value");
-//! assert!(matches!(outcome.value, Value::Bool(true)));
+//! assert!(matches!(outcome.value, CelValue::Bool(true)));
 //! ```
 //!
 //! # Types
@@ -23,9 +23,9 @@
 //! |---|---|
 //! | parse an expression | [`Program`], [`SyntaxError`], [`MAX_DEPTH`], [`MAX_TEXT_BYTES`], [`RESERVED`] |
 //! | inspect an expression before its evaluation | [`ast`], [`Kind`], [`TypeError`] |
-//! | bind names and evaluate | [`Context`], [`Budget`], [`Meter`], [`Outcome`], [`Error`], [`Fault`] |
-//! | read and create values | [`Value`], [`Type`], [`Text`], [`List`], [`Map`], [`Moment`], [`Span`], [`Extension`], [`equal`] |
-//! | convert from and to JSON | [`Value`], [`copied`], [`to_json`] |
+//! | bind names and evaluate | [`Context`], [`Budget`], [`Meter`], [`Evaluation`], [`CelError`], [`CelErrorKind`] |
+//! | read and create values | [`CelValue`], [`Type`], [`Text`], [`CelList`], [`CelMap`], [`CelTimestamp`], [`CelDuration`], [`Extension`], [`equal`] |
+//! | convert from and to JSON | [`CelValue`], [`copied`], [`to_json`] |
 //!
 //! Errors in [`error`] quote no value of an object. Patterns have the syntax of RE2, with a size limit. The crate
 //! includes the functions of Kubernetes: quantities, URLs, addresses, semantic versions and named formats.
@@ -75,13 +75,13 @@ pub use budget::Budget;
 pub use check::{Kind, TypeError};
 pub use compare::equal;
 pub use context::Context;
-pub use error::{Error, Fault, SyntaxError};
+pub use error::{CelError, CelErrorKind, SyntaxError};
 pub use json::{copied, to_json};
 pub use kubernetes::Extension;
 pub use meter::Meter;
 pub use parser::{MAX_DEPTH, MAX_TEXT_BYTES, RESERVED};
-pub use program::{Outcome, Program};
+pub use program::{Evaluation, Program};
 pub use text::Text;
-pub use time::{Moment, Span};
+pub use time::{CelDuration, CelTimestamp};
 pub use types::Type;
-pub use value::{List, Map, Value};
+pub use value::{CelList, CelMap, CelValue};

@@ -9,14 +9,14 @@ const NAMESPACES: [&str; 4] = ["lists", "optional", "sets", "strings"];
 
 /// Returns the node of a call: a macro, or the call itself.
 pub(crate) fn call(
-    at: usize,
+    offset: usize,
     target: Option<Expr>,
     name: String,
     mut arguments: Vec<Expr>,
 ) -> Result<ExprKind, SyntaxError> {
     let Some(target) = target else {
         if name == "has" {
-            return has(at, arguments);
+            return has(offset, arguments);
         }
         return Ok(ExprKind::Call { target: None, name, arguments });
     };
@@ -24,7 +24,7 @@ pub(crate) fn call(
     // `sets`.
     if let ExprKind::Name(namespace) = &target.kind {
         if namespace == "cel" && name == "bind" {
-            return bind(at, arguments);
+            return bind(offset, arguments);
         }
         let is_qualified = match namespace.as_str() {
             "ip" => name == "isCanonical",
@@ -39,7 +39,7 @@ pub(crate) fn call(
         ("optMap" | "optFlatMap", 2) => {
             let body = arguments.pop().map(Box::new);
             let variable = variable(&name, arguments.first())?;
-            let Some(body) = body else { return Err(SyntaxError::new(at, "an argument is missing")) };
+            let Some(body) = body else { return Err(SyntaxError::new(offset, "an argument is missing")) };
             Ok(ExprKind::OptionalMap { of: Box::new(target), name: variable, body, flat: name == "optFlatMap" })
         }
         // A call with another number of arguments stays a plain call, as macros expand by name and argument count.
@@ -47,23 +47,23 @@ pub(crate) fn call(
     }
 }
 
-fn has(at: usize, mut arguments: Vec<Expr>) -> Result<ExprKind, SyntaxError> {
+fn has(offset: usize, mut arguments: Vec<Expr>) -> Result<ExprKind, SyntaxError> {
     match arguments.pop() {
         // `has` accepts a plain selection only. `has(a.?b)` and `has(a[b])` are errors in cel-go too.
         Some(Expr { kind: ExprKind::Select { of, field, optional: false }, .. }) if arguments.is_empty() => {
             Ok(ExprKind::Has { of, field })
         }
-        _ => Err(SyntaxError::new(at, "`has` takes one field: has(object.spec)")),
+        _ => Err(SyntaxError::new(offset, "`has` takes one field: has(object.spec)")),
     }
 }
 
-fn bind(at: usize, arguments: Vec<Expr>) -> Result<ExprKind, SyntaxError> {
+fn bind(offset: usize, arguments: Vec<Expr>) -> Result<ExprKind, SyntaxError> {
     match <[Expr; 3]>::try_from(arguments) {
         Ok([name, value, body]) => {
             let name = variable("cel.bind", Some(&name))?;
             Ok(ExprKind::Bind { name, value: Box::new(value), body: Box::new(body) })
         }
-        Err(_) => Err(SyntaxError::new(at, "`cel.bind` takes a name, a value and an expression")),
+        Err(_) => Err(SyntaxError::new(offset, "`cel.bind` takes a name, a value and an expression")),
     }
 }
 
@@ -99,7 +99,9 @@ fn comprehension(range: Expr, name: String, mut arguments: Vec<Expr>) -> Result<
 fn variable(of: &str, argument: Option<&Expr>) -> Result<String, SyntaxError> {
     match argument {
         Some(Expr { kind: ExprKind::Name(name), .. }) => Ok(name.clone()),
-        Some(other) => Err(SyntaxError::new(other.at as usize, format!("`{of}` needs a plain name for its variable"))),
+        Some(other) => {
+            Err(SyntaxError::new(other.offset as usize, format!("`{of}` needs a plain name for its variable")))
+        }
         None => Err(SyntaxError::new(0, format!("`{of}` needs a name for its variable"))),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::budget::Budget;
-use crate::error::Fault;
+use crate::error::CelErrorKind;
 use crate::pattern::{MAX_COMPUTED_BYTES, Pattern};
 
 /// Constant patterns of a program, compiled with the program.
@@ -39,29 +39,29 @@ impl<'m> Meter<'m> {
     ///
     /// # Errors
     ///
-    /// Returns [`Fault::BudgetExceeded`] if the budget has fewer units left.
-    pub fn charge(&mut self, cost: u64) -> Result<(), Fault> {
-        if self.budget.spend(cost) { Ok(()) } else { Err(Fault::BudgetExceeded(self.budget.limit())) }
+    /// Returns [`CelErrorKind::BudgetExceeded`] if the budget has fewer units left.
+    pub fn charge(&mut self, cost: u64) -> Result<(), CelErrorKind> {
+        if self.budget.spend(cost) { Ok(()) } else { Err(CelErrorKind::BudgetExceeded(self.budget.limit())) }
     }
 
     /// Charges for reading or building `bytes` bytes of strings: one unit per ten bytes.
     ///
     /// # Errors
     ///
-    /// Returns [`Fault::BudgetExceeded`] if the budget has fewer units left.
-    pub fn charge_bytes(&mut self, bytes: usize) -> Result<(), Fault> {
+    /// Returns [`CelErrorKind::BudgetExceeded`] if the budget has fewer units left.
+    pub fn charge_bytes(&mut self, bytes: usize) -> Result<(), CelErrorKind> {
         self.charge(1 + (bytes / BYTES_PER_UNIT) as u64)
     }
 
     /// Returns whether `text` contains a match of `pattern`.
-    pub(crate) fn matches(&mut self, text: &str, pattern: &str) -> Result<bool, Fault> {
+    pub(crate) fn matches(&mut self, text: &str, pattern: &str) -> Result<bool, CelErrorKind> {
         let pattern = self.search("matches", text, pattern)?;
         Ok(pattern.is_match(text))
     }
 
-    /// Returns the matches of `pattern` in `text`, up to `most`.
-    pub(crate) fn find(&mut self, text: &str, pattern: &str, most: usize) -> Result<Vec<String>, Fault> {
-        let found = self.search("find", text, pattern)?.find(text, most);
+    /// Returns the matches of `pattern` in `text`, up to `limit`.
+    pub(crate) fn find(&mut self, text: &str, pattern: &str, limit: usize) -> Result<Vec<String>, CelErrorKind> {
+        let found = self.search("find", text, pattern)?.find(text, limit);
         // The search itself is charged already; the results are part of the text.
         self.charge(found.len() as u64)?;
         self.charge_bytes(text.len())?;
@@ -69,8 +69,8 @@ impl<'m> Meter<'m> {
     }
 
     /// Charges for a search in `text`, and returns the compiled pattern.
-    fn search(&mut self, function: &str, text: &str, pattern: &str) -> Result<&Pattern, Fault> {
-        let invalid = |why| Fault::argument(function, why);
+    fn search(&mut self, function: &str, text: &str, pattern: &str) -> Result<&Pattern, CelErrorKind> {
+        let invalid = |why| CelErrorKind::argument(function, why);
         let constants = self.constants;
         if let Some(constant) = constants.get(pattern) {
             let pattern = constant.as_ref().map_err(|why| invalid(why))?;

@@ -1,6 +1,6 @@
 //! Tokens to a syntax tree.
 
-use crate::ast::{Entry, Expr, ExprKind, Item, Link, Literal, Operator};
+use crate::ast::{Expr, ExprKind, Link, ListItem, Literal, MapEntry, Operator};
 use crate::error::SyntaxError;
 use crate::lexer::{Token, TokenKind, tokens};
 use crate::macros;
@@ -74,8 +74,8 @@ impl Parser {
         &self.tokens[self.next].kind
     }
 
-    fn at(&self) -> usize {
-        self.tokens[self.next].at
+    fn offset(&self) -> usize {
+        self.tokens[self.next].offset
     }
 
     fn take(&mut self) -> TokenKind {
@@ -105,7 +105,7 @@ impl Parser {
     }
 
     fn error(&self, message: String) -> SyntaxError {
-        SyntaxError::new(self.at(), message)
+        SyntaxError::new(self.offset(), message)
     }
 
     /// Counts a level of nesting around `parse`.
@@ -131,7 +131,7 @@ impl Parser {
 
     fn conditional(&mut self) -> Result<Expr, SyntaxError> {
         let condition = self.or()?;
-        let at = self.at();
+        let offset = self.offset();
         if !self.take_symbol("?") {
             return Ok(condition);
         }
@@ -142,7 +142,7 @@ impl Parser {
         // The last operand may be a conditional itself: `?:` associates to the right.
         let no = self.expression()?;
         let (condition, yes, no) = (Box::new(condition), Box::new(yes), Box::new(no));
-        Ok(Expr::new(at, ExprKind::Conditional { condition, yes, no }))
+        Ok(Expr::new(offset, ExprKind::Conditional { condition, yes, no }))
     }
 
     fn or(&mut self) -> Result<Expr, SyntaxError> {
@@ -160,7 +160,7 @@ impl Parser {
         node: fn(Vec<Expr>) -> ExprKind,
     ) -> Result<Expr, SyntaxError> {
         let first = operand(self)?;
-        let at = self.at();
+        let offset = self.offset();
         if !self.is_symbol(symbol) {
             return Ok(first);
         }
@@ -169,19 +169,19 @@ impl Parser {
         while self.take_symbol(symbol) {
             operands.push(operand(self)?);
         }
-        Ok(Expr::new(at, node(operands)))
+        Ok(Expr::new(offset, node(operands)))
     }
 
     fn chain(&mut self, level: usize) -> Result<Expr, SyntaxError> {
         // The recursion descends one precedence level per call, so its depth is fixed.
         let Some(operators) = LEVELS.get(level) else { return self.unary() };
         let first = self.chain(level + 1)?;
-        let start = self.at();
+        let start = self.offset();
         let mut rest = Vec::new();
         while let Some(operator) = self.operator(operators) {
-            let at = self.at() as u32;
+            let offset = self.offset() as u32;
             self.take();
-            rest.push(Link { operator, at, right: self.chain(level + 1)? });
+            rest.push(Link { operator, offset, right: self.chain(level + 1)? });
         }
         if rest.is_empty() {
             return Ok(first);
@@ -200,10 +200,10 @@ impl Parser {
     }
 
     fn unary(&mut self) -> Result<Expr, SyntaxError> {
-        let at = self.at();
+        let offset = self.offset();
         if self.take_symbol("!") {
             let of = Box::new(self.nested(Self::unary)?);
-            return Ok(Expr::new(at, ExprKind::Not(of)));
+            return Ok(Expr::new(offset, ExprKind::Not(of)));
         }
         if !self.take_symbol("-") {
             return self.member();
@@ -218,12 +218,12 @@ impl Parser {
             Some(Some(literal)) => {
                 self.take();
                 // A selection or call applies to the signed literal: `-1.f()` is `(-1).f()`.
-                self.members(Expr::new(at, ExprKind::Literal(literal)))
+                self.members(Expr::new(offset, ExprKind::Literal(literal)))
             }
             Some(None) => Err(self.error("a number exceeds 64 bits".to_owned())),
             None => {
                 let of = Box::new(self.nested(Self::unary)?);
-                Ok(Expr::new(at, ExprKind::Negate(of)))
+                Ok(Expr::new(offset, ExprKind::Negate(of)))
             }
         }
     }
@@ -236,26 +236,26 @@ impl Parser {
     /// Parses selections, indexes and calls after `expr`.
     fn members(&mut self, mut expr: Expr) -> Result<Expr, SyntaxError> {
         // Each member adds a level, since the evaluator recurses once per member. The levels end with the whole chain.
-        let before = self.depth;
+        let outer_depth = self.depth;
         loop {
-            let at = self.at();
+            let offset = self.offset();
             if self.take_symbol(".") {
                 expr = self.field_or_call(expr)?;
             } else if self.take_symbol(".?") {
                 let field = self.field()?;
-                expr = Expr::new(at, ExprKind::Select { of: Box::new(expr), field, optional: true });
+                expr = Expr::new(offset, ExprKind::Select { of: Box::new(expr), field, optional: true });
             } else if self.take_symbol("[") {
                 let optional = self.take_symbol("?");
                 let index = Box::new(self.expression()?);
                 self.expect("]")?;
-                expr = Expr::new(at, ExprKind::Index { of: Box::new(expr), index, optional });
+                expr = Expr::new(offset, ExprKind::Index { of: Box::new(expr), index, optional });
             // A brace continues an expression only behind a dotted name: a message literal such as
             // `google.protobuf.Duration{}`.
             } else if let (true, Some(name)) = (self.is_symbol("{"), dotted(&expr)) {
                 self.message()?;
-                expr = Expr::new(expr.at as usize, ExprKind::Message { name });
+                expr = Expr::new(expr.offset as usize, ExprKind::Message { name });
             } else {
-                self.depth = before;
+                self.depth = outer_depth;
                 return Ok(expr);
             }
             self.deeper(1)?;
@@ -263,13 +263,13 @@ impl Parser {
     }
 
     fn field_or_call(&mut self, of: Expr) -> Result<Expr, SyntaxError> {
-        let at = self.at();
+        let offset = self.offset();
         let is_quoted = matches!(self.peek(), TokenKind::Quoted(_));
         let field = self.field()?;
         // A quoted name is always a field: CEL has no functions with names in backticks.
         if !is_quoted && self.take_symbol("(") {
             let arguments = self.list(")", Self::expression)?;
-            return Ok(Expr::new(at, macros::call(at, Some(of), field, arguments)?));
+            return Ok(Expr::new(offset, macros::call(offset, Some(of), field, arguments)?));
         }
         // The checker and the evaluator know these two names as types. Other dotted names remain selections on
         // variables.
@@ -277,9 +277,9 @@ impl Parser {
             && of == "google.protobuf"
         {
             let named = if field == "Timestamp" { Type::Timestamp } else { Type::Duration };
-            return Ok(Expr::new(at, ExprKind::Literal(Literal::Type(named))));
+            return Ok(Expr::new(offset, ExprKind::Literal(Literal::Type(named))));
         }
-        Ok(Expr::new(at, ExprKind::Select { of: Box::new(of), field, optional: false }))
+        Ok(Expr::new(offset, ExprKind::Select { of: Box::new(of), field, optional: false }))
     }
 
     fn field(&mut self) -> Result<String, SyntaxError> {
@@ -331,12 +331,12 @@ impl Parser {
     }
 
     fn primary(&mut self) -> Result<Expr, SyntaxError> {
-        let at = self.at();
+        let offset = self.offset();
         // A leading dot makes a name absolute, which plain names are already.
         let is_absolute = self.take_symbol(".");
         let token = self.peek().clone();
         let literal = match token {
-            TokenKind::Name(name) => return self.name(at, name),
+            TokenKind::Name(name) => return self.name(offset, name),
             _ if is_absolute => return Err(self.error(format!("unexpected {}, a name is missing", token.describe()))),
             TokenKind::Symbol("(") => {
                 self.take();
@@ -349,9 +349,9 @@ impl Parser {
                 self.take();
                 let items = self.list("]", |parser| {
                     let optional = parser.take_symbol("?");
-                    Ok(Item { optional, value: parser.expression()? })
+                    Ok(ListItem { optional, value: parser.expression()? })
                 })?;
-                return Ok(Expr::new(at, ExprKind::List(items)));
+                return Ok(Expr::new(offset, ExprKind::List(items)));
             }
             TokenKind::Symbol("{") => {
                 self.take();
@@ -359,9 +359,9 @@ impl Parser {
                     let optional = parser.take_symbol("?");
                     let key = parser.expression()?;
                     parser.expect(":")?;
-                    Ok(Entry { optional, key, value: parser.expression()? })
+                    Ok(MapEntry { optional, key, value: parser.expression()? })
                 })?;
-                return Ok(Expr::new(at, ExprKind::Map(entries)));
+                return Ok(Expr::new(offset, ExprKind::Map(entries)));
             }
             TokenKind::Int(value) => {
                 // A positive literal of 2^63 is out of range. Only `unary` accepts the magnitude, together with the
@@ -378,10 +378,10 @@ impl Parser {
             }
         };
         self.take();
-        Ok(Expr::new(at, ExprKind::Literal(literal)))
+        Ok(Expr::new(offset, ExprKind::Literal(literal)))
     }
 
-    fn name(&mut self, at: usize, name: String) -> Result<Expr, SyntaxError> {
+    fn name(&mut self, offset: usize, name: String) -> Result<Expr, SyntaxError> {
         let literal = match name.as_str() {
             "true" => Some(Literal::Bool(true)),
             "false" => Some(Literal::Bool(false)),
@@ -390,7 +390,7 @@ impl Parser {
         };
         if let Some(literal) = literal {
             self.take();
-            return Ok(Expr::new(at, ExprKind::Literal(literal)));
+            return Ok(Expr::new(offset, ExprKind::Literal(literal)));
         }
         if name == "in" {
             return Err(self.error("unexpected `in`, a value is missing".to_owned()));
@@ -402,9 +402,9 @@ impl Parser {
         self.take();
         if self.take_symbol("(") {
             let arguments = self.list(")", Self::expression)?;
-            return Ok(Expr::new(at, macros::call(at, None, name, arguments)?));
+            return Ok(Expr::new(offset, macros::call(offset, None, name, arguments)?));
         }
-        Ok(Expr::new(at, ExprKind::Name(name)))
+        Ok(Expr::new(offset, ExprKind::Name(name)))
     }
 }
 
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn syntax_errors_report_position_and_expectation() {
-        for (text, at, message) in [
+        for (text, offset, message) in [
             ("", 0, "unexpected the end of the expression, a value is missing"),
             ("1 +", 3, "unexpected the end of the expression, a value is missing"),
             ("a b", 2, "unexpected `b`"),
@@ -441,7 +441,7 @@ mod tests {
             ("a = b", 2, "unexpected character '='"),
         ] {
             let error = parse(text).expect_err(text);
-            assert_eq!((error.at, error.message.as_str()), (at, message), "{text}");
+            assert_eq!((error.offset, error.message.as_str()), (offset, message), "{text}");
         }
     }
 

@@ -60,9 +60,9 @@ impl Pattern {
 }
 
 impl Pattern {
-    /// Returns the first matches in `text`, up to `most`.
-    pub(crate) fn find(&self, text: &str, most: usize) -> Vec<String> {
-        self.regex.find_iter(text).take(most).map(|found| found.as_str().to_owned()).collect()
+    /// Returns the first matches in `text`, up to `limit`.
+    pub(crate) fn find(&self, text: &str, limit: usize) -> Vec<String> {
+        self.regex.find_iter(text).take(limit).map(|found| found.as_str().to_owned()).collect()
     }
 }
 

@@ -8,13 +8,13 @@ use crate::ast::{Expr, ExprKind, Literal};
 use crate::budget::Budget;
 use crate::check::{Kind, TypeError, check};
 use crate::context::Context;
-use crate::error::{Error, SyntaxError};
+use crate::error::{CelError, SyntaxError};
 use crate::evaluator::Evaluator;
 use crate::functions;
 use crate::meter::{Meter, Patterns};
 use crate::parser::parse;
 use crate::pattern::{MAX_CONSTANT_BYTES, Pattern};
-use crate::value::Value;
+use crate::value::CelValue;
 
 /// Parsed expression, for any number of evaluations.
 pub struct Program {
@@ -24,9 +24,9 @@ pub struct Program {
 
 /// Result of an evaluation.
 #[derive(Clone, Debug)]
-pub struct Outcome<'a> {
+pub struct Evaluation<'a> {
     /// Value of the expression.
-    pub value: Value<'a>,
+    pub value: CelValue<'a>,
     /// Earliest instant at which the value may differ although no variable except `now` changes. `None` if the program
     /// does not use `now`, or if no comparison with `now` will change.
     pub recheck_at: Option<Timestamp>,
@@ -100,19 +100,19 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// Returns the fault and the position of the failed expression.
-    pub fn evaluate<'a>(&self, context: &Context<'a>, budget: &mut Budget) -> Result<Outcome<'a>, Error> {
+    /// Returns the kind of the error and the position of the failed expression.
+    pub fn evaluate<'a>(&self, context: &Context<'a>, budget: &mut Budget) -> Result<Evaluation<'a>, CelError> {
         let (value, recheck_at) = self.outlook(context, budget);
-        Ok(Outcome { value: value?, recheck_at })
+        Ok(Evaluation { value: value?, recheck_at })
     }
 
-    /// Evaluates like [`evaluate`](Self::evaluate), and returns [`recheck_at`](Outcome::recheck_at) even if the
+    /// Evaluates like [`evaluate`](Self::evaluate), and returns [`recheck_at`](Evaluation::recheck_at) even if the
     /// evaluation fails. When a comparison with `now` changes, the failed part may no longer be evaluated.
     pub fn outlook<'a>(
         &self,
         context: &Context<'a>,
         budget: &mut Budget,
-    ) -> (Result<Value<'a>, Error>, Option<Timestamp>) {
+    ) -> (Result<CelValue<'a>, CelError>, Option<Timestamp>) {
         let mut meter = Meter::new(budget, &self.patterns, context.instant());
         let value = Evaluator::new(context, &mut meter).evaluate(&self.root);
         (value, meter.recheck_at())

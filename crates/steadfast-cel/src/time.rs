@@ -8,16 +8,16 @@ use jiff::{SignedDuration, Timestamp};
 
 /// Timestamp value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct CelTimestamp {
     /// Instant.
-    pub at: Timestamp,
+    pub instant: Timestamp,
     /// Seconds by which the value moves in a second: 0 for a constant, 1 for `now`.
     pub rate: i32,
 }
 
 /// Duration value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct CelDuration {
     /// Length.
     pub length: SignedDuration,
     /// Seconds by which the value moves in a second: 0 for a constant, 1 for `now - constant`.
@@ -27,16 +27,16 @@ pub struct Span {
 /// Longest duration: 10,000 years.
 const MAX_SECONDS: i64 = 315_576_000_000;
 
-impl Moment {
+impl CelTimestamp {
     /// Creates a constant timestamp, if CEL's range of the years 1 to 9999 includes the instant.
-    pub fn constant(at: Timestamp) -> Option<Self> {
-        Self::new(at, 0)
+    pub fn constant(instant: Timestamp) -> Option<Self> {
+        Self::new(instant, 0)
     }
 
-    fn new(at: Timestamp, rate: i32) -> Option<Self> {
+    fn new(instant: Timestamp, rate: i32) -> Option<Self> {
         // 0001-01-01T00:00:00Z; jiff ends with the year 9999 itself.
         const FIRST_SECOND: i64 = -62_135_596_800;
-        (at.as_second() >= FIRST_SECOND).then_some(Self { at, rate })
+        (instant.as_second() >= FIRST_SECOND).then_some(Self { instant, rate })
     }
 
     /// Parses a timestamp in RFC 3339.
@@ -56,17 +56,17 @@ impl Moment {
         Self::constant(text.parse().ok()?)
     }
 
-    pub(crate) fn plus(self, span: Span) -> Option<Self> {
+    pub(crate) fn plus(self, duration: CelDuration) -> Option<Self> {
         // Rates add up: `now + (now - t)` moves two seconds per second.
-        Self::new(self.at.checked_add(span.length).ok()?, self.rate.saturating_add(span.rate))
+        Self::new(self.instant.checked_add(duration.length).ok()?, self.rate.saturating_add(duration.rate))
     }
 
-    pub(crate) fn minus(self, span: Span) -> Option<Self> {
-        Self::new(self.at.checked_sub(span.length).ok()?, self.rate.saturating_sub(span.rate))
+    pub(crate) fn minus(self, duration: CelDuration) -> Option<Self> {
+        Self::new(self.instant.checked_sub(duration.length).ok()?, self.rate.saturating_sub(duration.rate))
     }
 
-    pub(crate) fn since(self, other: Self) -> Option<Span> {
-        Span::new(self.at.duration_since(other.at), self.rate.saturating_sub(other.rate))
+    pub(crate) fn since(self, other: Self) -> Option<CelDuration> {
+        CelDuration::new(self.instant.duration_since(other.instant), self.rate.saturating_sub(other.rate))
     }
 
     /// Returns the local date and time at a fixed offset, such as `UTC`, `Z`, `+02:00` or `-08:00`.
@@ -92,11 +92,11 @@ impl Moment {
                 Offset::from_seconds(sign * (hours * 3600 + minutes * 60)).ok()?
             }
         };
-        Some(self.at.to_zoned(TimeZone::fixed(offset)))
+        Some(self.instant.to_zoned(TimeZone::fixed(offset)))
     }
 }
 
-impl Span {
+impl CelDuration {
     /// Creates a constant duration, if CEL's range of 10,000 years includes the length.
     pub fn constant(length: SignedDuration) -> Option<Self> {
         Self::new(length, 0)
@@ -221,22 +221,22 @@ mod tests {
             (".5m", "30s"),
             ("87660000h", "315576000000s"),
         ] {
-            assert_eq!(Span::parse(text).map(Span::text).as_deref(), Some(printed), "{text}");
+            assert_eq!(CelDuration::parse(text).map(CelDuration::text).as_deref(), Some(printed), "{text}");
         }
         for text in ["", "1", "s", "1.2.3s", "1d", "1h m", "-", "99999999999999999999h", "87660001h", "é", "1é"] {
-            assert_eq!(Span::parse(text), None, "{text}");
+            assert_eq!(CelDuration::parse(text), None, "{text}");
         }
     }
 
     #[test]
     fn timestamps_outside_rfc_3339_are_rejected() {
         for text in ["2026-01-02T03:04:05Z", "2026-01-02T03:04:05.123456789+02:00", "0001-01-01T00:00:00Z"] {
-            assert!(Moment::parse(text).is_some(), "{text}");
+            assert!(CelTimestamp::parse(text).is_some(), "{text}");
         }
         for text in
             ["", "2026-01-02", "2026-01-02T03:04Z", "20260102T030405Z", "2026-01-02T03:04:05", "0000-01-01T00:00:00Z"]
         {
-            assert_eq!(Moment::parse(text), None, "{text}");
+            assert_eq!(CelTimestamp::parse(text), None, "{text}");
         }
     }
 

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::error::Fault;
+use crate::error::CelErrorKind;
 use crate::key::Key;
 use crate::kubernetes::Extension;
 use crate::text::Text;
-use crate::time::{Moment, Span};
+use crate::time::{CelDuration, CelTimestamp};
 use crate::types::Type;
 
 /// Value of an expression. Cheap to clone: large parts are borrowed or shared.
 #[derive(Clone, Debug)]
-pub enum Value<'a> {
+pub enum CelValue<'a> {
     /// `null`.
     Null,
     /// `true` or `false`.
@@ -30,17 +30,17 @@ pub enum Value<'a> {
     /// Bytes.
     Bytes(Arc<[u8]>),
     /// List.
-    List(List<'a>),
+    List(CelList<'a>),
     /// Map.
-    Map(Map<'a>),
+    Map(CelMap<'a>),
     /// Timestamp.
-    Timestamp(Moment),
+    Timestamp(CelTimestamp),
     /// Duration.
-    Duration(Span),
+    Duration(CelDuration),
     /// Type of a value.
     Type(Type),
     /// Value that may be absent.
-    Optional(Option<Arc<Value<'a>>>),
+    Optional(Option<Arc<CelValue<'a>>>),
     /// Value of a type of Kubernetes: a quantity, URL, address, network, semantic version or named format.
     Extension(Extension),
     /// Value that does not fit its schema. Reading the value is an error with this reason.
@@ -49,18 +49,18 @@ pub enum Value<'a> {
 
 /// List: part of a JSON value, or computed.
 #[derive(Clone, Debug)]
-pub struct List<'a> {
+pub struct CelList<'a> {
     items: Items<'a>,
-    identity: Identity,
+    identity: ItemIdentity,
 }
 
 /// Criterion by which two items of two lists are the same, for equality and concatenation of lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Identity {
+pub(crate) enum ItemIdentity {
     /// The positions of the items: an ordinary list.
     Position,
     /// The values of the items: a list that is a set.
-    Value,
+    CelValue,
     /// The values of these fields of the items: a list that is a map.
     Fields(Arc<[String]>),
 }
@@ -68,17 +68,17 @@ pub(crate) enum Identity {
 #[derive(Clone, Debug)]
 enum Items<'a> {
     Json(&'a [Json], Nulls),
-    Built(Arc<Vec<Value<'a>>>),
+    Built(Arc<Vec<CelValue<'a>>>),
 }
 
 /// Map: part of a JSON value, or computed.
 #[derive(Clone, Debug)]
-pub struct Map<'a>(Fields<'a>);
+pub struct CelMap<'a>(Fields<'a>);
 
 #[derive(Clone, Debug)]
 enum Fields<'a> {
     Json(&'a serde_json::Map<String, Json>, Nulls),
-    Built(Arc<BTreeMap<Key<'a>, Value<'a>>>),
+    Built(Arc<BTreeMap<Key<'a>, CelValue<'a>>>),
 }
 
 /// Presence of null fields in a JSON object.
@@ -88,25 +88,25 @@ enum Nulls {
     Absent,
 }
 
-impl<'a> From<&'a Json> for Value<'a> {
+impl<'a> From<&'a Json> for CelValue<'a> {
     fn from(json: &'a Json) -> Self {
         Self::of(json, Nulls::Present)
     }
 }
 
-impl From<String> for Value<'_> {
+impl From<String> for CelValue<'_> {
     fn from(text: String) -> Self {
         Self::String(text.into())
     }
 }
 
-impl<'a> From<Vec<Value<'a>>> for Value<'a> {
-    fn from(items: Vec<Value<'a>>) -> Self {
-        Self::List(List::of(Items::Built(Arc::new(items))))
+impl<'a> From<Vec<CelValue<'a>>> for CelValue<'a> {
+    fn from(items: Vec<CelValue<'a>>) -> Self {
+        Self::List(CelList::of(Items::Built(Arc::new(items))))
     }
 }
 
-impl<'a> Value<'a> {
+impl<'a> CelValue<'a> {
     /// Creates a value from JSON in which null fields count as absent, at every depth.
     ///
     /// Absent fields are absent for `has`, optional selection, `in`, `size` and iteration, and an error for plain
@@ -126,8 +126,8 @@ impl<'a> Value<'a> {
                 (None, None) => Self::Double(number.as_f64().unwrap_or_default()),
             },
             Json::String(text) => Self::String(Text::Borrowed(text)),
-            Json::Array(items) => Self::List(List::of(Items::Json(items, nulls))),
-            Json::Object(fields) => Self::Map(Map(Fields::Json(fields, nulls))),
+            Json::Array(items) => Self::List(CelList::of(Items::Json(items, nulls))),
+            Json::Object(fields) => Self::Map(CelMap(Fields::Json(fields, nulls))),
         }
     }
 
@@ -139,23 +139,23 @@ impl<'a> Value<'a> {
 
     /// Creates a list that is a set: equality ignores the order, and concatenation is union.
     pub fn set(items: Vec<Self>) -> Self {
-        Self::List(List { items: Items::Built(Arc::new(items)), identity: Identity::Value })
+        Self::List(CelList { items: Items::Built(Arc::new(items)), identity: ItemIdentity::Value })
     }
 
     /// Creates a list of objects that the fields `keys` identify. Equality ignores the order, and concatenation
     /// replaces objects of the left list by those of the right list.
     pub fn keyed(items: Vec<Self>, keys: &[String]) -> Self {
-        Self::List(List { items: Items::Built(Arc::new(items)), identity: Identity::Fields(keys.into()) })
+        Self::List(CelList { items: Items::Built(Arc::new(items)), identity: ItemIdentity::Fields(keys.into()) })
     }
 
     /// Parses a timestamp in RFC 3339. Returns `None` for other text.
     pub fn timestamp(text: &str) -> Option<Self> {
-        Moment::parse(text).map(Self::Timestamp)
+        CelTimestamp::parse(text).map(Self::Timestamp)
     }
 
     /// Parses a duration such as `1h30m`. Returns `None` for other text.
     pub fn duration(text: &str) -> Option<Self> {
-        Span::parse(text).map(Self::Duration)
+        CelDuration::parse(text).map(Self::Duration)
     }
 
     /// Creates a present optional value.
@@ -164,7 +164,7 @@ impl<'a> Value<'a> {
     }
 
     pub(crate) fn map(fields: BTreeMap<Key<'a>, Self>) -> Self {
-        Self::Map(Map(Fields::Built(Arc::new(fields))))
+        Self::Map(CelMap(Fields::Built(Arc::new(fields))))
     }
 
     /// Returns the type of the value.
@@ -189,10 +189,10 @@ impl<'a> Value<'a> {
     }
 
     /// Returns the value unless it is invalid.
-    pub(crate) fn readable(self) -> Result<Self, Fault> {
+    pub(crate) fn into_valid(self) -> Result<Self, CelErrorKind> {
         match self {
             // Schema mismatches surface here, at the first read. An unread invalid field must not fail a rule.
-            Self::Invalid(why) => Err(Fault::Unavailable(why.to_owned())),
+            Self::Invalid(why) => Err(CelErrorKind::Unavailable(why.to_owned())),
             value => Ok(value),
         }
     }
@@ -210,7 +210,7 @@ impl<'a> Value<'a> {
             Self::List(list) => list.len() == 0,
             Self::Map(map) => map.is_empty(),
             Self::Timestamp(_) | Self::Type(_) | Self::Extension(_) | Self::Invalid(_) => false,
-            Self::Duration(span) => span.length.is_zero(),
+            Self::Duration(duration) => duration.length.is_zero(),
             Self::Optional(value) => value.is_none(),
         }
     }
@@ -229,7 +229,7 @@ impl<'a> Value<'a> {
     }
 }
 
-impl<'a> From<Key<'a>> for Value<'a> {
+impl<'a> From<Key<'a>> for CelValue<'a> {
     fn from(key: Key<'a>) -> Self {
         match key {
             Key::Bool(value) => Self::Bool(value),
@@ -240,17 +240,17 @@ impl<'a> From<Key<'a>> for Value<'a> {
     }
 }
 
-impl<'a> List<'a> {
+impl<'a> CelList<'a> {
     fn of(items: Items<'a>) -> Self {
-        Self { items, identity: Identity::Position }
+        Self { items, identity: ItemIdentity::Position }
     }
 
     /// Creates a list of the same kind with other items.
-    pub(crate) fn with(&self, items: Vec<Value<'a>>) -> Self {
+    pub(crate) fn with(&self, items: Vec<CelValue<'a>>) -> Self {
         Self { items: Items::Built(Arc::new(items)), identity: self.identity.clone() }
     }
 
-    pub(crate) fn identity(&self) -> &Identity {
+    pub(crate) fn identity(&self) -> &ItemIdentity {
         &self.identity
     }
 
@@ -265,20 +265,20 @@ impl<'a> List<'a> {
     }
 
     /// Returns the item at `index`, from 0.
-    pub fn get(&self, index: usize) -> Option<Value<'a>> {
+    pub fn get(&self, index: usize) -> Option<CelValue<'a>> {
         match &self.items {
-            Items::Json(items, nulls) => items.get(index).map(|item| Value::of(item, *nulls)),
+            Items::Json(items, nulls) => items.get(index).map(|item| CelValue::of(item, *nulls)),
             Items::Built(items) => items.get(index).cloned(),
         }
     }
 
     /// Returns the items in order.
-    pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = CelValue<'a>> + '_ {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 }
 
-impl<'a> Map<'a> {
+impl<'a> CelMap<'a> {
     /// Returns the number of entries. Takes time in proportion to this number if null fields count as absent.
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
@@ -302,12 +302,12 @@ impl<'a> Map<'a> {
     }
 
     /// Returns the value of a name.
-    pub fn field(&self, name: &str) -> Option<Value<'a>> {
+    pub fn field(&self, name: &str) -> Option<CelValue<'a>> {
         match &self.0 {
             Fields::Json(fields, nulls) => {
                 let field = fields.get(name)?;
                 // The mode for nulls is inherited, so that nested objects treat null fields the same way.
-                (*nulls == Nulls::Present || !field.is_null()).then(|| Value::of(field, *nulls))
+                (*nulls == Nulls::Present || !field.is_null()).then(|| CelValue::of(field, *nulls))
             }
             Fields::Built(fields) => fields.get(&Key::String(Text::Shared(name.into()))).cloned(),
         }
@@ -319,7 +319,7 @@ impl<'a> Map<'a> {
     }
 
     /// Returns the value of a key.
-    pub(crate) fn get(&self, key: &Key<'a>) -> Option<Value<'a>> {
+    pub(crate) fn get(&self, key: &Key<'a>) -> Option<CelValue<'a>> {
         match (&self.0, key) {
             (Fields::Json(..), Key::String(name)) => self.field(name),
             // JSON objects have strings as keys only.
@@ -329,12 +329,14 @@ impl<'a> Map<'a> {
     }
 
     /// Returns the entries in the order of their keys. Computed maps copy their entries.
-    pub(crate) fn entries(&self) -> Box<dyn Iterator<Item = (Key<'a>, Value<'a>)> + 'a> {
+    pub(crate) fn entries(&self) -> Box<dyn Iterator<Item = (Key<'a>, CelValue<'a>)> + 'a> {
         match &self.0 {
             Fields::Json(fields, nulls) => {
                 let nulls = *nulls;
                 let present = fields.iter().filter(move |(_, value)| nulls == Nulls::Present || !value.is_null());
-                Box::new(present.map(move |(name, value)| (Key::String(Text::Borrowed(name)), Value::of(value, nulls))))
+                Box::new(
+                    present.map(move |(name, value)| (Key::String(Text::Borrowed(name)), CelValue::of(value, nulls))),
+                )
             }
             Fields::Built(fields) => {
                 // The copy frees the iterator from the borrow of `self`. Keys and values are shared, so that a copy is

@@ -17,7 +17,9 @@ use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
-use steadfast_contract::{Certainty, HandlerEvent, History, Key, Reason, Record, Ref, Scope, StoreContent, check};
+use steadfast_contract::{
+    Certainty, HandlerEvent, History, Key, ObjectVersionRef, Reason, Record, Scope, StoreContent, check,
+};
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::reference::Reference;
 use steadfast_testing::{Recorder, WorldError, config_map};
@@ -109,7 +111,7 @@ impl Drop for RunningWatch {
 /// State after the lines read so far, with the kind, certainty and reason of each line by object name.
 struct WatchState {
     recorder: Recorder,
-    cached: BTreeMap<Key, Ref>,
+    cached: BTreeMap<Key, ObjectVersionRef>,
     events: BTreeMap<String, Vec<String>>,
     calls: u64,
     synced: bool,
@@ -157,7 +159,7 @@ impl WatchState {
         let uid = line.uid.as_deref().ok_or("a line without a UID")?;
         let version = line.resource_version.as_deref();
         let before = self.cached.get(key).cloned();
-        let object = Ref::new(key.namespace.as_deref(), &key.name, uid, version.unwrap_or_default());
+        let object = ObjectVersionRef::new(key.namespace.as_deref(), &key.name, uid, version.unwrap_or_default());
         Ok(match line.kind.as_str() {
             "Added" => HandlerEvent::Added { object, initial: !self.synced },
             "Updated" => HandlerEvent::Updated { old: before.ok_or("an update of an unknown object")?, new: object },
@@ -186,11 +188,11 @@ impl WatchState {
 }
 
 /// Returns the objects at the end of `history`.
-fn final_objects(history: &History) -> BTreeMap<Key, Ref> {
+fn final_objects(history: &History) -> BTreeMap<Key, ObjectVersionRef> {
     let mut end = BTreeMap::new();
     for change in history.changes() {
         let version = change.version.to_string();
-        let object = Ref::new(change.namespace.as_deref(), &change.name, &change.uid, &version);
+        let object = ObjectVersionRef::new(change.namespace.as_deref(), &change.name, &change.uid, &version);
         match change.object {
             Some(_) => drop(end.insert(change.key(), object)),
             None => drop(end.remove(&change.key())),

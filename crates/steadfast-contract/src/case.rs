@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub(crate) use call::Call;
 pub(crate) use losses::LossKind;
-pub(crate) use position::Position;
+pub(crate) use position::TracePosition;
 pub(crate) use records::{Depth, Handler, Informer, Snapshot, StoreRead, Wait};
 
 use crate::bounds::Bounds;
@@ -29,7 +29,7 @@ pub(crate) struct Case<'a> {
     pub(crate) informers: Vec<Informer<'a>>,
     pub(crate) handlers: Vec<Handler<'a>>,
     /// Time by which the trace must have converged; `None` if the trace ends earlier.
-    pub(crate) settled: Option<Position>,
+    pub(crate) settled: Option<TracePosition>,
     pub(crate) malformed: Vec<Malformed>,
     views: Vec<View<'a>>,
 }
@@ -78,7 +78,7 @@ impl<'a> Case<'a> {
     }
 
     /// Returns whether the server loses events on its own. Only an audit can detect such a loss.
-    pub(crate) fn lossy(&self) -> bool {
+    pub(crate) fn loses_events(&self) -> bool {
         self.bounds.audit.is_some()
     }
 
@@ -90,7 +90,7 @@ impl<'a> Case<'a> {
     }
 
     /// Returns the epoch of the informer's versions at that time.
-    pub(crate) fn epoch_of(&self, informer: &Informer<'a>, position: Position) -> u32 {
+    pub(crate) fn epoch_of(&self, informer: &Informer<'a>, position: TracePosition) -> u32 {
         let announced = informer.epochs.iter().rfind(|announced| **announced <= position);
         // Epochs that started before the first list need no announcement.
         let listed = informer.first_list().map(|first| first.position).filter(|first| *first <= position);
@@ -99,7 +99,7 @@ impl<'a> Case<'a> {
     }
 
     /// Returns whether the informer had announced `epoch` by `at`.
-    pub(crate) fn announced(&self, informer: &Informer<'a>, epoch: u32, at: Duration) -> bool {
+    pub(crate) fn has_announced(&self, informer: &Informer<'a>, epoch: u32, at: Duration) -> bool {
         let start = self.history.restores().iter().find(|restore| restore.epoch == epoch).map(|restore| restore.at);
         // An announcement shortly before the restore can still belong to it, within the slack of the clocks.
         let start = start.unwrap_or_default().saturating_sub(self.bounds.slack);
@@ -108,7 +108,7 @@ impl<'a> Case<'a> {
 
     /// Returns whether a step between two states of a name enters an unannounced epoch in which the version is not
     /// higher.
-    pub(crate) fn unannounced(
+    pub(crate) fn enters_unannounced_epoch(
         &self,
         informer: &Informer<'a>,
         timeline: &Timeline<'a>,
@@ -121,7 +121,7 @@ impl<'a> Case<'a> {
         informer.ordered
             && to.epoch > from.epoch
             && to.version <= from.version
-            && !self.announced(informer, to.epoch, at)
+            && !self.has_announced(informer, to.epoch, at)
     }
 
     pub(crate) fn at_handler(
@@ -151,25 +151,25 @@ impl<'a> Case<'a> {
             return None;
         }
         // A gap follows each stay that ended between both states. The stay that contains `to` has not ended at `to`.
-        (from.stay?..to.stay?).find(|stay| !self.spanned(informer, timeline, *stay, at))
+        (from.stay?..to.stay?).find(|stay| !self.is_gap_spanned(informer, timeline, *stay, at))
     }
 
-    fn spanned(&self, informer: &Informer<'a>, timeline: &Timeline<'a>, stay: usize, at: Duration) -> bool {
+    fn is_gap_spanned(&self, informer: &Informer<'a>, timeline: &Timeline<'a>, stay: usize, at: Duration) -> bool {
         let Some(end) = timeline.stays[stay].end.map(|end| &timeline.states[end]) else { return false };
         let entry = &timeline.states[timeline.stays[stay + 1].first];
         let number = |text: &str| text.parse::<u64>().ok();
         // A relist can connect two epochs. Its version `from` belongs to the epoch before the list, and its version
         // `to` belongs to the epoch of the list.
-        let mut followed = self.epoch_at(informer.declared.at);
+        let mut current_epoch = self.epoch_at(informer.declared.at);
         informer.relists.iter().filter(|relist| relist.position.at <= self.known_by(at)).any(|relist| {
-            let before = std::mem::replace(&mut followed, self.epoch_of(informer, relist.position));
+            let previous_epoch = std::mem::replace(&mut current_epoch, self.epoch_of(informer, relist.position));
             // The first list was not compared with anything, so it spans no gap.
             let since = relist
                 .from
                 // A version that is not a number has no order, so that the list may have started anywhere.
-                .is_some_and(|from| number(from).is_none_or(|from| (before, from) < (end.epoch, end.version)));
+                .is_some_and(|from| number(from).is_none_or(|from| (previous_epoch, from) < (end.epoch, end.version)));
             let until = match relist.to.and_then(number) {
-                Some(to) => (entry.epoch, entry.version) <= (followed, to),
+                Some(to) => (entry.epoch, entry.version) <= (current_epoch, to),
                 // A list without a known version spans all changes up to the time of the list.
                 None => entry.at <= self.known_by(relist.position.at),
             };

@@ -8,14 +8,14 @@ use crate::evidence;
 use crate::history::History;
 use crate::trace::Trace;
 use crate::verdict::{Report, Verdict};
-use crate::violation::Violations;
+use crate::violation::CheckError;
 
 /// Checks a trace against a history, with the default bounds of the contract ([`Bounds::default`]).
 ///
 /// # Errors
 /// Returns all violations of the contract, all contradictions within the history or the trace, and the missing
 /// evidence. Only a settled trace of informers, checked against a history with changes, passes.
-pub fn check(history: &History, trace: &Trace) -> Result<Verdict, Violations> {
+pub fn check(history: &History, trace: &Trace) -> Result<Verdict, CheckError> {
     report(history, trace).into_result()
 }
 
@@ -29,7 +29,7 @@ impl Bounds {
     ///
     /// # Errors
     /// Returns the errors of [`check`].
-    pub fn check(&self, history: &History, trace: &Trace) -> Result<Verdict, Violations> {
+    pub fn check(&self, history: &History, trace: &Trace) -> Result<Verdict, CheckError> {
         self.report(history, trace).into_result()
     }
 

@@ -14,10 +14,10 @@
 //! |---|---|
 //! | record the server's side | [`History`], [`Change`], [`Restore`] |
 //! | record the program's side | [`Trace`], [`Entry`], [`Record`], [`HandlerEvent`], [`StoreContent`], [`Freshness`], [`Outcome`], [`Target`] |
-//! | identify objects and their states | [`Key`], [`Ref`], [`digest`], [`Certainty`], [`Reason`] |
+//! | identify objects and their states | [`Key`], [`ObjectVersionRef`], [`digest`], [`Certainty`], [`Reason`] |
 //! | describe an informer's objects | [`Scope`], [`SelectorError`] |
 //! | check a trace | [`check`], [`report()`], [`Bounds`] |
-//! | read the result | [`Violations`], [`Violation`], [`Clause`], [`Inconclusive`], [`Malformed`], [`Report`], [`Verdict`], [`HandlerCounts`] |
+//! | read the result | [`CheckError`], [`Violation`], [`Clause`], [`Inconclusive`], [`Malformed`], [`Report`], [`Verdict`], [`HandlerCounts`] |
 //!
 //! This crate has no Cargo features.
 //!
@@ -31,10 +31,10 @@
 //! ```
 //! use std::time::Duration;
 //! use serde_json::json;
-//! use steadfast_contract::{Change, Clause, HandlerEvent, History, Record, Ref, Scope, StoreContent, Trace, check};
+//! use steadfast_contract::{Change, Clause, HandlerEvent, History, Record, ObjectVersionRef, Scope, StoreContent, Trace, check};
 //!
 //! let ms = Duration::from_millis;
-//! let object = |version: &str, uid: &str| Ref::new(Some("default"), "a", uid, version);
+//! let object = |version: &str, uid: &str| ObjectVersionRef::new(Some("default"), "a", uid, version);
 //!
 //! // "a" was created, deleted, and created again.
 //! let history: History = [
@@ -81,12 +81,12 @@ pub use bounds::Bounds;
 pub use clause::Clause;
 pub use entry_points::{check, report};
 pub use history::{Change, History, Restore};
-pub use objects::{Certainty, HandlerEvent, Key, Reason, Ref, StoreContent, digest};
+pub use objects::{Certainty, HandlerEvent, Key, ObjectVersionRef, Reason, StoreContent, digest};
 pub use scope::Scope;
 pub use selector::SelectorError;
 pub use trace::{Entry, Freshness, Outcome, Record, Target, Trace};
 pub use verdict::{HandlerCounts, Report, Verdict};
-pub use violation::{Inconclusive, Malformed, Violation, Violations};
+pub use violation::{CheckError, Inconclusive, Malformed, Violation};
 
 /// The contract page for users. The attribute runs its example as a test.
 #[cfg(doctest)]

@@ -33,7 +33,7 @@ impl fmt::Display for Key {
 
 /// A state of an object: its identity, its version and optionally a digest of its content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Ref {
+pub struct ObjectVersionRef {
     /// Namespace and name of the object.
     #[serde(flatten)]
     pub key: Key,
@@ -46,7 +46,7 @@ pub struct Ref {
     pub digest: Option<u64>,
 }
 
-impl Ref {
+impl ObjectVersionRef {
     /// Creates a reference to the object's state at `version`, without content.
     pub fn new(namespace: Option<&str>, name: &str, uid: &str, version: &str) -> Self {
         Self { key: Key::new(namespace, name), uid: uid.to_owned(), version: version.to_owned(), digest: None }
@@ -59,7 +59,7 @@ impl Ref {
     }
 }
 
-impl fmt::Display for Ref {
+impl fmt::Display for ObjectVersionRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (uid {}) at version {}", self.key, self.uid, self.version)
     }
@@ -161,21 +161,21 @@ pub enum HandlerEvent {
     /// Start of a stay.
     Added {
         /// Delivered object.
-        object: Ref,
+        object: ObjectVersionRef,
         /// True if the event is marked as part of an initial list.
         initial: bool,
     },
     /// Change of the object.
     Updated {
         /// Previous state, as delivered.
-        old: Ref,
+        old: ObjectVersionRef,
         /// New state, as delivered.
-        new: Ref,
+        new: ObjectVersionRef,
     },
     /// End of the stay.
     Deleted {
         /// Last state, as delivered.
-        last: Ref,
+        last: ObjectVersionRef,
         /// Version of the deletion, if one was reported.
         version: Option<String>,
         /// Reported certainty of the deletion.
@@ -186,13 +186,13 @@ pub enum HandlerEvent {
     /// Repeated delivery of an unchanged object.
     Resynced {
         /// Delivered object.
-        object: Ref,
+        object: ObjectVersionRef,
     },
 }
 
 impl HandlerEvent {
     /// Returns the object of this event: the new state, or the last state of a deletion.
-    pub fn object(&self) -> &Ref {
+    pub fn object(&self) -> &ObjectVersionRef {
         match self {
             Self::Added { object, .. } | Self::Resynced { object } => object,
             Self::Updated { new, .. } => new,

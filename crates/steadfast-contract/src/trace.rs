@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::objects::{HandlerEvent, Key, Ref, StoreContent};
+use crate::objects::{HandlerEvent, Key, ObjectVersionRef, StoreContent};
 use crate::scope::Scope;
 
 /// Freshness of a store, as reported by the program under test.
@@ -116,7 +116,7 @@ pub enum Record {
         /// Name of the handler.
         handler: String,
         /// Object of the event.
-        object: Ref,
+        object: ObjectVersionRef,
     },
     /// The informer reported that it has synced.
     InformerSynced {
@@ -167,7 +167,7 @@ pub enum Record {
         /// Name of the informer.
         informer: String,
         /// All objects of the store.
-        objects: Vec<Ref>,
+        objects: Vec<ObjectVersionRef>,
         /// Keys whose newest state did not decode.
         tainted: Vec<Key>,
     },

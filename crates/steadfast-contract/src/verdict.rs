@@ -7,7 +7,7 @@ use std::ops::Add;
 use serde::Serialize;
 
 use crate::clause::Clause;
-use crate::violation::{Inconclusive, Malformed, Violation, Violations};
+use crate::violation::{CheckError, Inconclusive, Malformed, Violation};
 
 /// Counts of one handler.
 ///
@@ -117,10 +117,10 @@ impl Report {
     ///
     /// # Errors
     /// Returns all violations, all contradictions within the history or the trace, and the missing evidence.
-    pub fn into_result(self) -> Result<Verdict, Violations> {
+    pub fn into_result(self) -> Result<Verdict, CheckError> {
         if self.passed() {
             return Ok(self.verdict);
         }
-        Err(Violations { violations: self.violations, malformed: self.malformed, inconclusive: self.inconclusive })
+        Err(CheckError { violations: self.violations, malformed: self.malformed, inconclusive: self.inconclusive })
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::history::{Change, History};
-use crate::objects::{Key, Ref, StoreContent, digest};
+use crate::objects::{Key, ObjectVersionRef, StoreContent, digest};
 use crate::scope::{Filter, Leaving};
 
 /// A state of a name, from its change until the next one.
@@ -39,7 +39,7 @@ impl State<'_> {
     }
 
     /// Returns whether this is the delivered state. Compares the content too, if known.
-    pub(crate) fn matches(&self, delivered: &Ref) -> bool {
+    pub(crate) fn matches(&self, delivered: &ObjectVersionRef) -> bool {
         let content = |delivered| self.object.is_some_and(|object| digest(object) == delivered);
         self.is(&delivered.uid, &delivered.version) && delivered.digest.is_none_or(content)
     }
@@ -134,7 +134,7 @@ impl<'h> Timeline<'h> {
     /// `latest`.
     ///
     /// Two epochs can contain the same version. The state with the delivered content then takes precedence.
-    pub(crate) fn find(&self, delivered: &Ref, from: usize, latest: Duration) -> TimelinePosition {
+    pub(crate) fn find(&self, delivered: &ObjectVersionRef, from: usize, latest: Duration) -> TimelinePosition {
         match self.search(from, latest, |state| state.matches(delivered), true) {
             TimelinePosition::Never => {
                 self.search(from, latest, |state| state.is(&delivered.uid, &delivered.version), true)
@@ -160,13 +160,13 @@ impl<'h> Timeline<'h> {
     }
 
     /// Returns the last state that a store must contain if it has followed `epoch` up to `version`.
-    pub(crate) fn reached(&self, epoch: u32, version: u64) -> usize {
+    pub(crate) fn index_at_version(&self, epoch: u32, version: u64) -> usize {
         // State 0 is the empty one, so that the subtraction is safe for versions before the first change.
         self.states.partition_point(|state| (state.epoch, state.version) <= (epoch, version)).saturating_sub(1)
     }
 
     /// Returns the index of the last state that is not newer than `at`.
-    pub(crate) fn reached_by(&self, at: Duration) -> usize {
+    pub(crate) fn index_at_time(&self, at: Duration) -> usize {
         self.states.partition_point(|state| state.at <= at).saturating_sub(1)
     }
 

@@ -82,7 +82,7 @@ impl fmt::Display for Inconclusive {
 /// Reasons to reject a trace, in order of detection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Violations {
+pub struct CheckError {
     /// Violations of the contract.
     pub violations: Vec<Violation>,
     /// Contradictions within the history or the trace.
@@ -91,14 +91,14 @@ pub struct Violations {
     pub inconclusive: Vec<Inconclusive>,
 }
 
-impl Violations {
+impl CheckError {
     /// Returns the violations of one clause.
     pub fn of(&self, clause: Clause) -> impl Iterator<Item = &Violation> {
         self.violations.iter().filter(move |violation| violation.clause == clause)
     }
 }
 
-impl fmt::Display for Violations {
+impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         /// Maximum number of violations that `Display` lists. One root cause often affects every object, and 20 show
         /// the pattern.
@@ -121,4 +121,4 @@ impl fmt::Display for Violations {
     }
 }
 
-impl std::error::Error for Violations {}
+impl std::error::Error for CheckError {}

@@ -15,13 +15,13 @@ mod overlong;
 pub use by_encoding::{ItemFramer, StreamFramer};
 pub use item::Item;
 pub use lengths::LengthFramer;
-pub use lines::{Line, LineFramer};
+pub use lines::{LineFramer, StreamRecord};
 pub use list::{ListFramer, ListPart};
 pub use messages::MessageFramer;
 pub use overlong::Overlong;
 
 use crate::decode::Encoding;
-use crate::scan::Fault;
+use crate::scan::ScanError;
 
 /// Error after which a body cannot be read further. It states the position, not the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,8 +50,8 @@ pub enum FrameError {
 
 impl FrameError {
     /// Converts the fault of a text that starts at `offset` of the body.
-    fn of(fault: Fault, offset: u64) -> Self {
-        let Fault::Malformed { at } = fault;
+    fn of(fault: ScanError, offset: u64) -> Self {
+        let ScanError::Malformed { at } = fault;
         Self::Malformed { encoding: Encoding::Json, offset: offset + at as u64 }
     }
 }

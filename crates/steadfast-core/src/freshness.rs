@@ -53,7 +53,7 @@ pub struct Polled {
 
 impl fmt::Display for Polled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "listed every {} s for want of a watch: {}", self.every.as_secs(), self.why)
+        write!(f, "listed every {} s without a watch: {}", self.every.as_secs(), self.why)
     }
 }
 

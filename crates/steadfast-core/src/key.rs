@@ -148,8 +148,8 @@ impl<'a> KeyBytes<'a> {
     /// Returns the value of [`ObjectKey::hash`].
     pub(crate) fn hash(&self) -> u32 {
         // The start value distinguishes a missing namespace from an empty one.
-        let begun = self.namespace.map_or(1, |namespace| hashed(0, namespace));
-        (hashed(begun, self.name) >> 32) as u32
+        let namespace_hash = self.namespace.map_or(1, |namespace| hashed(0, namespace));
+        (hashed(namespace_hash, self.name) >> 32) as u32
     }
 }
 

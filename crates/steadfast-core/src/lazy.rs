@@ -1,8 +1,8 @@
 //! Objects that are kept encoded and decoded on each read.
 
+mod decoded_cache;
 mod field;
 mod packed_state;
-mod remembered;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,12 +26,12 @@ use crate::object::Object;
 use crate::path::FieldPath;
 use crate::protobuf::{self, Found, MessageId};
 use crate::record::Identity;
-use crate::scan::{Cursor, Fault};
+use crate::scan::{Cursor, ScanError};
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
-use field::Field;
+use decoded_cache::DecodedCache;
+use field::FieldSeed;
 use packed_state::{PackedState, StoredEncoding};
-use remembered::Remembered;
 
 /// Object of the type `K` in the server's encoding, without `managedFields`, decoded on each read.
 ///
@@ -66,7 +66,7 @@ static DELETION: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("metadata
 
 /// State that the objects of one cache share.
 struct Cache<K> {
-    remembered: Remembered<K>,
+    decoded: DecodedCache<K>,
     on_undecodable: Option<OnUndecodable>,
 }
 
@@ -79,8 +79,8 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Cacheable for Lazy<
             (Encoding::Protobuf, Some(message)) => StoredEncoding::Protobuf(message),
             (Encoding::Protobuf, None) => return Err(DecodeError::of_unknown_kind(&raw.identity)),
         };
-        let cache = decoder.shared(|on_undecodable| Cache { remembered: Remembered::<K>::default(), on_undecodable });
-        let state = PackedState::new(cache.remembered.number(), written);
+        let cache = decoder.shared(|on_undecodable| Cache { decoded: DecodedCache::<K>::default(), on_undecodable });
+        let state = PackedState::new(cache.decoded.allocate_id(), written);
         Ok(Self { packed: decoder.pack(raw), state, cache })
     }
 
@@ -109,13 +109,13 @@ impl<K: DeserializeOwned> Lazy<K> {
     ///
     /// Returns an error if the object does not fit `K`.
     pub fn get(&self) -> Result<Arc<K>, DecodeError> {
-        if let Some(decoded) = self.cache.remembered.get(self.state.number()) {
+        if let Some(decoded) = self.cache.decoded.get(self.state.id()) {
             return Ok(decoded);
         }
         let decoded = self.whole().inspect_err(|error| self.report(error))?;
         // Another thread may have decoded the object concurrently. All readers share the first
         // result.
-        Ok(self.cache.remembered.put(self.state.number(), &Arc::new(decoded)))
+        Ok(self.cache.decoded.put(self.state.id(), &Arc::new(decoded)))
     }
 }
 
@@ -168,7 +168,7 @@ impl<K> Lazy<K> {
                     return Ok(found);
                 }
                 let mut found = None;
-                let field = Field { names: path.names(), found: &mut found };
+                let field = FieldSeed { names: path.names(), found: &mut found };
                 let read = protobuf::decode_seed(field, message, &bytes, true);
                 read.map_err(|error| DecodeError::of_protobuf(&self.identity(), &error))?;
                 Ok(found)
@@ -268,7 +268,7 @@ impl<K> Lazy<K> {
 }
 
 /// Returns the range of the field at `path` in the JSON of an object.
-fn find(bytes: &[u8], path: &FieldPath) -> Result<Option<Range<usize>>, Fault> {
+fn find(bytes: &[u8], path: &FieldPath) -> Result<Option<Range<usize>>, ScanError> {
     let mut found = None;
     walk(&mut Cursor::new(bytes), path.names(), &mut found)?;
     // An explicit `null` counts as absent.
@@ -276,7 +276,7 @@ fn find(bytes: &[u8], path: &FieldPath) -> Result<Option<Range<usize>>, Fault> {
 }
 
 /// Walks to the value at these names. As in `serde_json`, the last of several members with one name counts.
-fn walk(cursor: &mut Cursor<'_>, names: &[Box<str>], found: &mut Option<Range<usize>>) -> Result<(), Fault> {
+fn walk(cursor: &mut Cursor<'_>, names: &[Box<str>], found: &mut Option<Range<usize>>) -> Result<(), ScanError> {
     let Some((name, inner)) = names.split_first() else {
         *found = Some(cursor.skip()?);
         return Ok(());

@@ -31,7 +31,7 @@ pub struct PendingDelivery<S> {
     /// Event to deliver until its acknowledgement.
     pub due: Option<DueEvent<S>>,
     /// End of the stay that the handler knows, or will know after the acknowledgement of the due event.
-    pub ended: Option<End<S>>,
+    pub ended: Option<StayEnd<S>>,
     /// Current state.
     pub latest: Option<S>,
     /// Set if the due state existed when the handler's view started.
@@ -46,12 +46,12 @@ pub enum DueEvent<S> {
     /// Next state of an object, or its first state for this handler.
     State(S),
     /// End of the stay that the handler knows.
-    End(End<S>),
+    End(StayEnd<S>),
 }
 
 /// End of a stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End<S> {
+pub struct StayEnd<S> {
     /// Last state of the object.
     pub last: S,
     /// Version of the deletion, if the server reported it.
@@ -65,11 +65,11 @@ pub struct End<S> {
 /// Pending deliveries to record: the entry of each key, or `None` to remove it.
 pub type Rows<K> = Vec<(ObjectKey, Option<PendingDelivery<Object<K>>>)>;
 
-impl<S> End<S> {
+impl<S> StayEnd<S> {
     /// Converts the states; `None` if `state` returns `None` for one of them.
-    pub fn map<T>(self, state: &mut impl FnMut(S) -> Option<T>) -> Option<End<T>> {
+    pub fn map<T>(self, state: &mut impl FnMut(S) -> Option<T>) -> Option<StayEnd<T>> {
         let Self { last, version, certainty, reason } = self;
-        Some(End { last: state(last)?, version, certainty, reason })
+        Some(StayEnd { last: state(last)?, version, certainty, reason })
     }
 }
 
@@ -78,7 +78,7 @@ impl<K> DueEvent<Object<K>> {
     pub fn id(&self) -> String {
         let (object, suffix) = match self {
             Self::State(object) => (object, ""),
-            Self::End(End { last, .. }) => (last, "-gone"),
+            Self::End(StayEnd { last, .. }) => (last, "-gone"),
         };
         format!("{}@{}{suffix}", object.identity().uid.as_str(), object.version())
     }
@@ -117,12 +117,12 @@ impl<K> PendingDelivery<Object<K>> {
     /// Returns whether the handler knows a stay, or will know it after the acknowledgement of the due event, and does
     /// not know its end.
     fn is_in_stay(&self) -> bool {
-        let begun = match &self.due {
+        let has_started = match &self.due {
             Some(DueEvent::State(_)) => true,
             Some(DueEvent::End(_)) => false,
             None => self.base.is_some(),
         };
-        begun && self.ended.is_none()
+        has_started && self.ended.is_none()
     }
 
     fn is_end_due(&self) -> bool {
@@ -161,7 +161,7 @@ impl<K> PendingDelivery<Object<K>> {
     /// Returns the due event as the handler receives it.
     pub fn event(&self) -> Option<Event<K>> {
         Some(match self.due.as_ref()? {
-            DueEvent::End(End { last, version, certainty, reason }) => {
+            DueEvent::End(StayEnd { last, version, certainty, reason }) => {
                 Event::Deleted { last: last.clone(), version: version.clone(), certainty: *certainty, reason: *reason }
             }
             // Relative to the acknowledged state, not to the previous cached state: intermediate
@@ -263,8 +263,12 @@ impl<K> Outbox<K> {
                 // end is delivered as well.
                 let is_unseen = self.delivers_unseen_ends && pending.ended.is_none() && !pending.is_end_due();
                 if pending.is_in_stay() || is_unseen {
-                    let end =
-                        End { last: last.clone(), version: version.clone(), certainty: *certainty, reason: *reason };
+                    let end = StayEnd {
+                        last: last.clone(),
+                        version: version.clone(),
+                        certainty: *certainty,
+                        reason: *reason,
+                    };
                     pending.ended = Some(end);
                 }
             }

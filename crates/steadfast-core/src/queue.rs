@@ -90,7 +90,7 @@ enum Pending<K> {
     Resync { object: Object<K> },
     /// The handler saw a stay that has ended; another stay may have started.
     // Boxed, since most pending events are of another variant and should stay small.
-    End { end: Box<End<K>>, next: Option<Stay<K>> },
+    End { end: Box<PendingEnd<K>>, next: Option<Stay<K>> },
 }
 
 /// Stay that the handler has not seen.
@@ -100,7 +100,7 @@ struct Stay<K> {
     changes: u64,
 }
 
-struct End<K> {
+struct PendingEnd<K> {
     last: Object<K>,
     version: Option<ResourceVersion>,
     certainty: Certainty,
@@ -192,14 +192,14 @@ impl<K> DeliveryQueue<K> {
             _ => None,
         };
         let change_count = change_count(&event);
-        let before = state.pending.as_ref().map_or(0, Pending::events);
+        let events_before = state.pending.as_ref().map_or(0, Pending::events);
         self.earlier_bytes -= state.pending.as_ref().map_or(0, Pending::earlier_bytes);
         state.pending = Pending::merge(state.pending.take(), event, self.faults);
-        let after = state.pending.as_ref().map_or(0, Pending::events);
+        let events_after = state.pending.as_ref().map_or(0, Pending::events);
         self.earlier_bytes += state.pending.as_ref().map_or(0, Pending::earlier_bytes);
         if self.bound.is_some() {
             // A resync that is replaced by a change does not count as merged.
-            self.missed += (before + change_count).saturating_sub(after);
+            self.missed += (events_before + change_count).saturating_sub(events_after);
         }
         self.initial += usize::from(state.has_initial());
         self.settle(slot);
@@ -396,7 +396,7 @@ impl<K> Pending<K> {
                 Event::Deleted { last, version, certainty, reason },
             ) => {
                 let changes = pending.as_ref().map_or(0, Self::changes) + 1;
-                Self::End { end: Box::new(End { last, version, certainty, reason, changes }), next: None }
+                Self::End { end: Box::new(PendingEnd { last, version, certainty, reason, changes }), next: None }
             }
         };
         Some(merged)
@@ -437,7 +437,7 @@ impl<K> Pending<K> {
             Self::Update { seen, object, .. } => (Event::Updated { old: seen, new: object }, None),
             Self::Resync { object } => (Event::Resynced { object }, None),
             Self::End { end, next } => {
-                let End { last, version, certainty, reason, .. } = *end;
+                let PendingEnd { last, version, certainty, reason, .. } = *end;
                 (Event::Deleted { last, version, certainty, reason }, next.map(Self::Add))
             }
         }

@@ -28,13 +28,13 @@ impl Random {
     }
 
     /// Returns a fraction from 0 (inclusive) to 1 (exclusive).
-    pub fn share(&mut self) -> f64 {
+    pub fn fraction(&mut self) -> f64 {
         // An `f64` has a precision of 53 bits.
         (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Returns a duration between `least` and `most`.
-    pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
-        least.saturating_add(most.saturating_sub(least).mul_f64(self.share()))
+    /// Returns a duration between `min` and `max`.
+    pub fn between(&mut self, min: Duration, max: Duration) -> Duration {
+        min.saturating_add(max.saturating_sub(min).mul_f64(self.fraction()))
     }
 }

@@ -103,7 +103,7 @@ pub use settings::ReflectorSettings;
 use timer::Timer;
 use unidentified::Unidentified;
 pub use verdict::{Record, Verdict};
-use watch::{Watch, WatchRecord};
+use watch::{RecordMeaning, Watch};
 
 /// Reflector of one informer.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ pub struct Reflector {
 }
 
 /// Cause of the doubt about a restored cache.
-const RESTORED: &str = "kept by an earlier run of this program; the server has not confirmed it yet";
+const RESTORED: &str = "restored from a checkpoint; the server has not confirmed it yet";
 
 impl Reflector {
     /// Creates a reflector with an empty cache. `seed` determines its jitter.
@@ -302,9 +302,11 @@ impl Reflector {
             Phase::Listing(list) if list.streamed && list.id == id => match list.record(now, record) {
                 ListRecord::Object => Verdict::Stage,
                 ListRecord::Complete(version) => Verdict::Perform(self.stream_complete(now, version)),
-                ListRecord::PlainBookmark => {
-                    self.list_in_pages(now, id, "a bookmark came before the end of the initial events".into())
-                }
+                ListRecord::PlainBookmark => self.list_in_pages(
+                    now,
+                    id,
+                    "the server sent a bookmark before the end of the initial events".into(),
+                ),
                 ListRecord::Ignored => Verdict::Skip,
             },
             // Both watches deliver while a successor opens. The version check drops records already
@@ -321,9 +323,9 @@ impl Reflector {
     }
 
     /// Processes a record of the watch.
-    fn watched(&mut self, now: Instant, record: WatchRecord<'_>) -> Verdict {
+    fn watched(&mut self, now: Instant, record: RecordMeaning<'_>) -> Verdict {
         match record {
-            WatchRecord::Change(version) => {
+            RecordMeaning::Change(version) => {
                 self.reach(now, version.clone());
                 // A useful watch ends the series of short watches.
                 self.retry.short_watches.reset();
@@ -334,8 +336,8 @@ impl Reflector {
                 }
                 Verdict::Apply
             }
-            WatchRecord::Repeated { reached_higher } => Verdict::Older { reached_higher },
-            WatchRecord::Bookmark { version, is_new_version } => {
+            RecordMeaning::Repeated { reached_higher } => Verdict::Older { reached_higher },
+            RecordMeaning::Bookmark { version, is_new_version } => {
                 self.cache.bookmark_interval.bookmark(now, version);
                 if !is_new_version {
                     if inject!(self.cache.faults(), EqualBookmarks) {
@@ -351,7 +353,7 @@ impl Reflector {
                 }
                 Verdict::Perform(vec![Output::Advance(version.clone())])
             }
-            WatchRecord::Ignored => Verdict::Skip,
+            RecordMeaning::Ignored => Verdict::Skip,
         }
     }
 
@@ -387,7 +389,7 @@ impl Reflector {
 
     /// Handles an object without a version, if a version is needed to watch from or to compare with the cache.
     fn unversioned(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
-        let why: Arc<str> = format!("{} came without a version to watch from", identity.key).into();
+        let why: Arc<str> = format!("{} has no version from which a watch can start", identity.key).into();
         if matches!(&self.phase, Phase::Listing(list) if list.streamed && list.id == id) {
             // Without a version, the stream cannot continue as a watch after the list. Pages replace
             // the stream.
@@ -585,7 +587,7 @@ impl Reflector {
         let effects = match &mut self.phase {
             Phase::Listing(list) if list.id == id => list.truncated(now, settings),
             Phase::DeltaListing(list) if list.has(id) => {
-                let failure = Failure::unreadable("a list of metadata came as a stream");
+                let failure = Failure::unreadable("the server streamed a metadata list");
                 list.failed(now, id, &failure, settings, requester)
             }
             Phase::Watching(watch) if watch.id == id => {
@@ -662,7 +664,7 @@ impl Reflector {
             }
             _ if self.comparison.is_running(id) => {
                 out.push(Output::Cancel(id));
-                let why = format!("a list of versions has an entry that cannot be named: {why}");
+                let why = format!("an entry of a version list cannot be identified: {why}");
                 let (alongside, requester) = (self.alongside(), &mut self.requester);
                 let failure = Failure::unreadable(why);
                 let effects = self.comparison.failed(now, &failure, alongside, &self.cache, requester);

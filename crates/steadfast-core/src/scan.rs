@@ -15,7 +15,7 @@ mod value_skipper;
 
 pub(crate) use arrays::{Array, arrays};
 pub(crate) use cursor::Cursor;
-pub(crate) use identity_scanner::IdentityScanner;
+pub(crate) use identity_scanner::JsonIdentityScanner;
 pub(crate) use object::{Metadata, ObjectScan, RecordScan};
 pub(crate) use spans::{ObjectSpans, RecordSpans, has_annotation};
-pub(crate) use value_skipper::{Fault, ValueSkipper};
+pub(crate) use value_skipper::{ScanError, ValueSkipper};

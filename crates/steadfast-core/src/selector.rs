@@ -224,11 +224,13 @@ fn word_end(mut letters: CharIndices<'_>) -> Option<usize> {
 fn key_problem(key: &str) -> Option<String> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     if prefix.is_some_and(|prefix| !is_subdomain(prefix)) {
-        return Some(format!("the prefix of the key {key:?} is no DNS subdomain of at most {MAX_PREFIX_BYTES} bytes"));
+        return Some(format!(
+            "the prefix of the key {key:?} is not a DNS subdomain of at most {MAX_PREFIX_BYTES} bytes"
+        ));
     }
     (!is_name(name)).then(|| {
         format!(
-            "{key:?} is no label's key: its name has 1 to {MAX_NAME_BYTES} letters, digits, \"-\", \"_\" and \".\", and \
+            "{key:?} is not a valid label key: its name has 1 to {MAX_NAME_BYTES} letters, digits, \"-\", \"_\" and \".\", and \
              begins and ends with a letter or digit"
         )
     })
@@ -238,7 +240,7 @@ fn key_problem(key: &str) -> Option<String> {
 fn value_problem(value: &str) -> Option<String> {
     (!is_name(value)).then(|| {
         format!(
-            "{value:?} is no label's value: it has at most {MAX_NAME_BYTES} letters, digits, \"-\", \"_\" and \".\", and \
+            "{value:?} is not a valid label value: it has at most {MAX_NAME_BYTES} letters, digits, \"-\", \"_\" and \".\", and \
              begins and ends with a letter or digit"
         )
     })
@@ -310,11 +312,11 @@ mod tests {
             ("tier in (a b)", 11, "\"b\" where \",\" or \")\" is expected"),
             ("tier in ()", 8, "no values"),
             ("replicas>3", 8, "\">\" compares numbers"),
-            ("app=wéb", 4, "is no label's value"),
-            ("tier in (a,-b)", 11, "is no label's value"),
-            ("Example/app", 0, "no DNS subdomain"),
-            ("example.com/", 0, "is no label's key"),
-            ("a/b/c", 0, "is no label's key"),
+            ("app=wéb", 4, "is not a valid label value"),
+            ("tier in (a,-b)", 11, "is not a valid label value"),
+            ("Example/app", 0, "not a DNS subdomain"),
+            ("example.com/", 0, "is not a valid label key"),
+            ("a/b/c", 0, "is not a valid label key"),
         ] {
             let error = parse_selector(text).expect_err(text);
             assert_eq!(error.at(), at, "{error}");

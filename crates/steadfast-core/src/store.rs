@@ -52,7 +52,7 @@ use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
 pub use entries::Tainted;
-pub use index::{Index, IndexSnapshot};
+pub use index::{IndexSnapshot, StoreIndex};
 pub use joining::Joining;
 pub use snapshot::{Footprint, Lookup, Snapshot, StoreReader};
 pub use staging::{OfferResult, OlderList, Staging};
@@ -187,7 +187,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     ///
     /// A panic of `extract` propagates. `extract` runs before an edit is applied, so the store stays unchanged if the
     /// caller catches the panic. If no edit may be lost, `extract` itself must catch the panic.
-    pub fn add_index<I, V>(&mut self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K, I>
+    pub fn add_index<I, V>(&mut self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> StoreIndex<K, I>
     where
         I: Ord + Clone + Send + Sync + 'static,
         V: IntoIterator<Item = I>,

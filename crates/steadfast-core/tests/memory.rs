@@ -34,9 +34,9 @@ fn allocated(region: &Region<'_, System>) -> usize {
     change.bytes_allocated - change.bytes_deallocated
 }
 
-fn assert_close(reported: usize, allocated: usize, what: &str) {
+fn assert_close(reported: usize, allocated: usize, description: &str) {
     let share = reported as f64 / allocated as f64;
-    assert!((share - 1.0).abs() <= TOLERANCE, "{what}: {reported} bytes are reported, but {allocated} are allocated");
+    assert!((share - 1.0).abs() <= TOLERANCE, "{description}: {reported} bytes are reported, but {allocated} are allocated");
 }
 
 fn sum(Footprint { objects: _, entries, layout, indexes }: Footprint) -> usize {

@@ -7,8 +7,8 @@ mod uses;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use steadfast_cel::ast::{Entry, ExprKind, Literal};
-use steadfast_cel::{Budget, Context, Error, Fault, Meter, Program, Value as Cel, copied, equal, to_json};
+use steadfast_cel::ast::{ExprKind, Literal, MapEntry};
+use steadfast_cel::{Budget, CelError, CelErrorKind, CelValue, Context, Meter, Program, copied, equal, to_json};
 
 use crate::change::{Change, State};
 use crate::config::ResultLimits;
@@ -46,7 +46,7 @@ impl Expression {
     /// Parses and checks `text`. The flaws are in the order of the text.
     pub(crate) fn compile(text: &str, purpose: Purpose) -> Result<Self, Vec<ExpressionError>> {
         let program = Program::compile(text).map_err(|error| {
-            vec![ExpressionError { offset: letters_before(text, error.at), description: error.message }]
+            vec![ExpressionError { offset: letters_before(text, error.offset), description: error.message }]
         })?;
         let mut checker = Checker::new(text);
         checker.check(program.root(), purpose);
@@ -74,7 +74,7 @@ impl Expression {
     /// Returns the field names if the expression is a map with constant keys.
     pub(crate) fn map_fields(&self) -> Option<Vec<String>> {
         let ExprKind::Map(entries) = &self.program.root().kind else { return None };
-        let field = |entry: &Entry| match &entry.key.kind {
+        let field = |entry: &MapEntry| match &entry.key.kind {
             ExprKind::Literal(Literal::String(field)) => Some(field.to_string()),
             _ => None,
         };
@@ -99,43 +99,43 @@ impl Expression {
         (json, recheck_at)
     }
 
-    fn json(&self, bindings: &Bindings, value: &Cel, budget: &mut Budget) -> Result<Value, String> {
+    fn json(&self, bindings: &Bindings, value: &CelValue, budget: &mut Budget) -> Result<Value, String> {
         let limits = bindings.limits;
         // Checked before the conversion, which would copy an oversized list.
-        if let (true, Cel::List(list)) = (self.is_of_entries, value)
+        if let (true, CelValue::List(list)) = (self.is_of_entries, value)
             && list.len() > limits.entries
         {
             let (found, most) = (list.len(), limits.entries);
             return Err(format!("the result has {found} entries, and `limits.entries` of the rule allows {most}"));
         }
-        to_json(value, budget, limits.bytes).map_err(|fault| self.reported(&Error { at: 0, fault }))
+        to_json(value, budget, limits.bytes).map_err(|kind| self.reported(&CelError { offset: 0, kind }))
     }
 
     /// Formats an error with the position of the cause.
-    fn reported(&self, error: &Error) -> String {
-        let before = self.text.get(..error.at).unwrap_or_default();
+    fn reported(&self, error: &CelError) -> String {
+        let before = self.text.get(..error.offset).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        format!("{}{} (line {line}, column {column} of the expression)", error.fault, advice(&error.fault))
+        format!("{}{} (line {line}, column {column} of the expression)", error.kind, advice(&error.kind))
     }
 }
 
 /// Returns advice that follows the description of a fault.
-fn advice(fault: &Fault) -> String {
-    match fault {
-        Fault::NoSuchField(_) | Fault::NoSuchKey => {
+fn advice(kind: &CelErrorKind) -> String {
+    match kind {
+        CelErrorKind::NoSuchField(_) | CelErrorKind::NoSuchKey => {
             "; `has(…)` checks if the field exists, and `.?` selects an optional field; a null field counts as absent".to_owned()
         }
-        Fault::NoSuchOverload { types, .. } if types.contains(&"null_type") => {
+        CelErrorKind::NoSuchOverload { types, .. } if types.contains(&"null_type") => {
             "; `old` is null for an object that was added, `new` for one that was deleted, and a field may be null: check with `has(…)`, or use `.?` with `.orValue(…)` for a default".to_owned()
         }
-        Fault::BudgetExceeded(_) => {
+        CelErrorKind::BudgetExceeded(_) => {
             format!(
                 "; the maximum cost is {MAX_COST} for one evaluation, and for all expressions of a rule {MAX_COST_OF_OBJECT} for each object"
             )
         }
-        Fault::ResultTooLarge(_) => "; `limits.bytes` of the rule sets the limit".to_owned(),
-        Fault::NotJson("an optional value") => "; `.orValue(…)` unwraps the value".to_owned(),
+        CelErrorKind::ResultTooLarge(_) => "; `limits.bytes` of the rule sets the limit".to_owned(),
+        CelErrorKind::NotJson("an optional value") => "; `.orValue(…)` unwraps the value".to_owned(),
         _ => String::new(),
     }
 }
@@ -187,16 +187,18 @@ impl<'c> Bindings<'c> {
         match &self.over {
             Over::Values(values) => {
                 for (name, value) in values {
-                    context.variable(name, Cel::from(value));
+                    context.variable(name, CelValue::from(value));
                 }
             }
             Over::Change { change, event } => {
                 let change: &'c Change = change;
-                let state =
-                    |state: Option<&'c State>| state.map_or(Cel::Null, |state| Cel::without_nulls(state.shown()));
+                let state = |state: Option<&'c State>| {
+                    state.map_or(CelValue::Null, |state| CelValue::without_nulls(state.shown()))
+                };
                 let (old, new) = (state(change.old.as_ref()), state(change.new.as_ref()));
                 let object = if change.new.is_some() { new.clone() } else { old.clone() };
-                for (name, value) in [("old", old), ("new", new), ("object", object), ("event", Cel::from(event))] {
+                for (name, value) in [("old", old), ("new", new), ("object", object), ("event", CelValue::from(event))]
+                {
                     context.variable(name, value);
                 }
                 context.function("changed", move |arguments, meter| changed(change, arguments, meter));
@@ -208,30 +210,35 @@ impl<'c> Bindings<'c> {
 }
 
 /// Returns the looked-up object, or `null` if the object does not exist.
-fn get<'v>(change: &Change, arguments: &[Cel<'v>], meter: &mut Meter) -> Result<Cel<'v>, Fault> {
-    let invalid = || Fault::InvalidArgument { function: "get".to_owned(), why: "namespace and name must be text" };
-    let texts: Option<Vec<&str>> =
-        arguments.iter().map(|argument| if let Cel::String(text) = argument { Some(&**text) } else { None }).collect();
+fn get<'v>(change: &Change, arguments: &[CelValue<'v>], meter: &mut Meter) -> Result<CelValue<'v>, CelErrorKind> {
+    let invalid =
+        || CelErrorKind::InvalidArgument { function: "get".to_owned(), reason: "namespace and name must be text" };
+    let texts: Option<Vec<&str>> = arguments
+        .iter()
+        .map(|argument| if let CelValue::String(text) = argument { Some(&**text) } else { None })
+        .collect();
     let (resource, namespace, name) = match texts.as_deref() {
         Some([resource, name]) => (resource, &"", name),
         Some([resource, namespace, name]) => (resource, namespace, name),
         _ => return Err(invalid()),
     };
-    let lookups = change.lookups.as_ref().ok_or_else(|| Fault::Unavailable(format!("{resource} are not watched")))?;
-    match lookups.get(resource, namespace, name).map_err(Fault::Unavailable)? {
-        None => Ok(Cel::Null),
+    let lookups =
+        change.lookups.as_ref().ok_or_else(|| CelErrorKind::Unavailable(format!("{resource} are not watched")))?;
+    match lookups.get(resource, namespace, name).map_err(CelErrorKind::Unavailable)? {
+        None => Ok(CelValue::Null),
         Some(object) => copied(&object, meter),
     }
 }
 
-fn changed<'v>(change: &Change, arguments: &[Cel<'v>], meter: &mut Meter) -> Result<Cel<'v>, Fault> {
-    let invalid = || Fault::InvalidArgument { function: "changed".to_owned(), why: "it must be the path to a field" };
-    let [Cel::String(path)] = arguments else { return Err(invalid()) };
+fn changed<'v>(change: &Change, arguments: &[CelValue<'v>], meter: &mut Meter) -> Result<CelValue<'v>, CelErrorKind> {
+    let invalid =
+        || CelErrorKind::InvalidArgument { function: "changed".to_owned(), reason: "it must be the path to a field" };
+    let [CelValue::String(path)] = arguments else { return Err(invalid()) };
     let path = path.parse::<FieldOf>().map_err(|_| invalid())?;
     let (before, after) = change.at(&path);
     // CEL equality, not JSON equality: 1 and 1.0 are equal.
-    Ok(Cel::Bool(match (before, after) {
-        (Some(before), Some(after)) => !equal(&Cel::from(before), &Cel::from(after), meter)?,
+    Ok(CelValue::Bool(match (before, after) {
+        (Some(before), Some(after)) => !equal(&CelValue::from(before), &CelValue::from(after), meter)?,
         (before, after) => before.is_some() != after.is_some(),
     }))
 }

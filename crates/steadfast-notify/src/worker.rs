@@ -330,7 +330,7 @@ impl SinkWorker {
                 }
             };
             let rng = &mut state.rng;
-            let settled = state.outbox.settle(now, number, outcome, || rng.share(), bury);
+            let settled = state.outbox.settle(now, number, outcome, || rng.fraction(), bury);
             for settled in &settled {
                 *(if settled.is_delivered { &mut state.delivered } else { &mut state.dead_letters }) += 1;
             }

@@ -13,18 +13,18 @@ pub(crate) fn scope(scope: &Scope) -> contract::Scope {
 }
 
 /// Returns identity and version of an object from its own metadata, even if the object does not decode as its type.
-fn identity<K: Cacheable>(object: &Object<K>) -> contract::Ref {
+fn identity<K: Cacheable>(object: &Object<K>) -> contract::ObjectVersionRef {
     // An undecodable object still has an identity, by which the checker recognises the object.
     object.read_whole(reference).unwrap_or_else(|_| {
         let Identity { key, uid, version } = object.identity();
-        contract::Ref::new(key.namespace(), key.name(), uid, version.as_str())
+        contract::ObjectVersionRef::new(key.namespace(), key.name(), uid, version.as_str())
     })
 }
 
 /// Returns identity and version of an object.
-pub(crate) fn reference<K: Resource>(object: &K) -> contract::Ref {
+pub(crate) fn reference<K: Resource>(object: &K) -> contract::ObjectVersionRef {
     let meta = object.meta();
-    contract::Ref::new(
+    contract::ObjectVersionRef::new(
         meta.namespace.as_deref(),
         meta.name.as_deref().unwrap_or_default(),
         meta.uid.as_deref().unwrap_or_default(),
@@ -80,11 +80,12 @@ pub(crate) fn cached_object<K: Cacheable>(
 pub(crate) fn contents<K: Cacheable>(
     snapshot: &Snapshot<K>,
     passes: impl Fn(&K) -> bool,
-) -> (Vec<contract::Ref>, Vec<contract::Key>) {
-    let objects =
-        snapshot.decodable().filter(|object| passes(object)).map(steadfast::Object::identity).map(
-            |Identity { key, uid, version }| contract::Ref::new(key.namespace(), key.name(), uid, version.as_str()),
-        );
+) -> (Vec<contract::ObjectVersionRef>, Vec<contract::Key>) {
+    let objects = snapshot.decodable().filter(|object| passes(object)).map(steadfast::Object::identity).map(
+        |Identity { key, uid, version }| {
+            contract::ObjectVersionRef::new(key.namespace(), key.name(), uid, version.as_str())
+        },
+    );
     // Tainted objects are listed by key: their state is unknown, which is neither present nor absent for the checker.
     (objects.collect(), snapshot.tainted().iter().map(key).collect())
 }

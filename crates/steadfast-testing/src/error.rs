@@ -85,7 +85,7 @@ caused_by!(
     steadfast::connection::SendError,
     steadfast_apiserver::StartError,
     steadfast_apiserver::Status,
-    steadfast_contract::Violations,
+    steadfast_contract::CheckError,
     tokio::task::JoinError,
     tokio::time::error::Elapsed,
 );

@@ -298,8 +298,8 @@ impl<K: Cacheable> Driver<K> {
     fn list_hints(&self) -> ListHints {
         ListHints {
             protobuf: self.request_builder.requests_protobuf(),
-            doubted: !self.request_builder.protobuf_works(),
-            held: self.shared.snapshot().len(),
+            protobuf_failed: !self.request_builder.protobuf_works(),
+            cached_objects: self.shared.snapshot().len(),
             metadata_only: self.request_builder.metadata_only,
         }
     }

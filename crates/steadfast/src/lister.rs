@@ -154,7 +154,7 @@ fn all_known<'a, K: 'a>(entries: impl Iterator<Item = &'a Entry<K>>) -> Vec<Obje
 /// ```
 pub struct Index<K, I> {
     owner: InformerReference<K>,
-    index: store::Index<K, I>,
+    index: store::StoreIndex<K, I>,
 }
 
 impl<K: 'static, I: 'static> Clone for Index<K, I> {
@@ -164,7 +164,7 @@ impl<K: 'static, I: 'static> Clone for Index<K, I> {
 }
 
 impl<K: Cacheable, I: Ord + Clone + Send + Sync + 'static> Index<K, I> {
-    pub(crate) fn new(owner: InformerReference<K>, index: store::Index<K, I>) -> Self {
+    pub(crate) fn new(owner: InformerReference<K>, index: store::StoreIndex<K, I>) -> Self {
         Self { owner, index }
     }
 

@@ -15,7 +15,7 @@ use steadfast_core::event::{Change, Event};
 use steadfast_core::fault_injection::{FaultInjection, inject};
 use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::reflector::Diagnostic;
-use steadfast_core::store::{Footprint, Index, Joining, Snapshot, Store, StoreReader};
+use steadfast_core::store::{Footprint, StoreIndex, Joining, Snapshot, Store, StoreReader};
 use steadfast_core::{Freshness, Instant, Object, ResourceVersion};
 use tokio::sync::watch;
 
@@ -131,7 +131,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     ///
     /// The caller may be such a function of another index. The new index is then added to the store after that function
     /// returns.
-    pub(crate) fn add_index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K, I>
+    pub(crate) fn add_index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> StoreIndex<K, I>
     where
         I: Ord + Clone + Send + Sync + 'static,
         V: IntoIterator<Item = I>,

@@ -8,14 +8,14 @@ use crate::ast::{Comprehension, ComprehensionKind, Expr, ExprKind};
 #[derive(Clone, PartialEq, Eq)]
 pub struct TypeError {
     /// Byte offset in the text of the expression.
-    pub at: usize,
+    pub offset: usize,
     /// Description in the words of the implementation in Go.
     pub message: String,
 }
 
 impl TypeError {
-    pub(super) fn new(at: usize, message: String) -> Self {
-        Self { at, message }
+    pub(super) fn new(offset: usize, message: String) -> Self {
+        Self { offset, message }
     }
 }
 
@@ -31,16 +31,16 @@ debug_as_message!(TypeError);
 
 /// Returns the offset at which the implementation in Go reports an expression.
 pub(super) fn position(expr: &Expr) -> usize {
-    let at = expr.at as usize;
+    let offset = expr.offset as usize;
     match &expr.kind {
         // cel-go reports the dot in front of the field.
-        ExprKind::Select { optional: false, .. } => at.saturating_sub(1),
+        ExprKind::Select { optional: false, .. } => offset.saturating_sub(1),
         // cel-go reports the parenthesis behind the name. `at` is the offset of the name without its namespace.
-        ExprKind::Call { name, .. } => at + name.rsplit('.').next().unwrap_or_default().len(),
-        ExprKind::Has { .. } => at + "has".len(),
-        ExprKind::Comprehension(of) => at + macro_name(of).len(),
-        ExprKind::OptionalMap { flat, .. } => at + if *flat { "optFlatMap" } else { "optMap" }.len(),
-        _ => at,
+        ExprKind::Call { name, .. } => offset + name.rsplit('.').next().unwrap_or_default().len(),
+        ExprKind::Has { .. } => offset + "has".len(),
+        ExprKind::Comprehension(of) => offset + macro_name(of).len(),
+        ExprKind::OptionalMap { flat, .. } => offset + if *flat { "optFlatMap" } else { "optMap" }.len(),
+        _ => offset,
     }
 }
 

@@ -5,7 +5,7 @@
 use super::error::{TypeError, position};
 use crate::ast::{Expr, ExprKind, Literal};
 use crate::pattern::{MAX_CONSTANT_BYTES, Pattern};
-use crate::value::Value;
+use crate::value::CelValue;
 
 /// Adds the errors of literal arguments within `expr`.
 pub(super) fn check(expr: &Expr, errors: &mut Vec<TypeError>) {
@@ -15,8 +15,8 @@ pub(super) fn check(expr: &Expr, errors: &mut Vec<TypeError>) {
         // In the global form of `matches`, the first argument is the text. cel-go still validates it as a pattern.
         let is_wrong = match (name.as_str(), target) {
             ("matches", _) => Pattern::compile(text, MAX_CONSTANT_BYTES).is_err(),
-            ("duration", None) => Value::duration(text).is_none(),
-            ("timestamp", None) => Value::timestamp(text).is_none(),
+            ("duration", None) => CelValue::duration(text).is_none(),
+            ("timestamp", None) => CelValue::timestamp(text).is_none(),
             _ => false,
         };
         if is_wrong {

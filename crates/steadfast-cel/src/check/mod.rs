@@ -17,7 +17,7 @@ pub use kind::Kind;
 
 use self::error::position;
 use self::overloads::{Resolution, resolve};
-use crate::ast::{Comprehension, ComprehensionKind, Entry, Expr, ExprKind, Item, Link, Literal};
+use crate::ast::{Comprehension, ComprehensionKind, Expr, ExprKind, Link, ListItem, Literal, MapEntry};
 use crate::types::Type;
 
 /// Names that start the full names of types and namespaces.
@@ -44,7 +44,7 @@ pub(crate) fn check(expr: &Expr, variables: &BTreeMap<&str, Kind>) -> Result<Kin
     if errors.is_empty() {
         return Ok(kind);
     }
-    errors.sort_by_key(|error| error.at);
+    errors.sort_by_key(|error| error.offset);
     Err(errors)
 }
 
@@ -72,23 +72,23 @@ impl<'e> Checker<'e> {
             }
             ExprKind::Index { of, index, optional } => {
                 let operands = [self.kind(of), self.kind(index)];
-                self.operator(expr.at as usize, if *optional { "_[?_]" } else { "_[_]" }, &operands)
+                self.operator(expr.offset as usize, if *optional { "_[?_]" } else { "_[_]" }, &operands)
             }
             ExprKind::Call { target, name, arguments } => self.call(expr, target.as_deref(), name, arguments),
             ExprKind::List(items) => self.list(items),
             ExprKind::Map(entries) => self.map(entries),
             ExprKind::Message { name } => {
                 // No message types exist.
-                self.undeclared(expr.at as usize + name.len(), name);
+                self.undeclared(expr.offset as usize + name.len(), name);
                 Kind::ERROR
             }
             ExprKind::Not(of) => {
                 let operand = self.kind(of);
-                self.operator(expr.at as usize, "!_", &[operand])
+                self.operator(expr.offset as usize, "!_", &[operand])
             }
             ExprKind::Negate(of) => {
                 let operand = self.kind(of);
-                self.operator(expr.at as usize, "-_", &[operand])
+                self.operator(expr.offset as usize, "-_", &[operand])
             }
             ExprKind::Chain { first, rest } => self.chain(first, rest),
             ExprKind::And(operands) | ExprKind::Or(operands) => {
@@ -99,15 +99,15 @@ impl<'e> Checker<'e> {
             }
             ExprKind::Conditional { condition, yes, no } => {
                 let operands = [self.kind(condition), self.kind(yes), self.kind(no)];
-                self.operator(expr.at as usize, "_?_:_", &operands)
+                self.operator(expr.offset as usize, "_?_:_", &operands)
             }
             ExprKind::Comprehension(of) => self.comprehension(expr, of),
             ExprKind::Bind { name, value, body } => {
                 // The environment of rules lacks `cel.bind`, so the names in the call are unknown.
-                let at = expr.at as usize;
-                self.undeclared(at.saturating_sub("cel.".len()), "cel");
-                self.undeclared(at + "bind".len(), "bind");
-                self.undeclared(at + "bind(".len(), name);
+                let offset = expr.offset as usize;
+                self.undeclared(offset.saturating_sub("cel.".len()), "cel");
+                self.undeclared(offset + "bind".len(), "bind");
+                self.undeclared(offset + "bind(".len(), name);
                 self.kind(value);
                 self.kind(body);
                 Kind::ERROR
@@ -117,23 +117,23 @@ impl<'e> Checker<'e> {
     }
 
     fn with(&mut self, locals: &[(&'e str, Kind)], body: &'e Expr) -> Kind {
-        let before = self.locals.len();
+        let outer_locals = self.locals.len();
         self.locals.extend_from_slice(locals);
         let kind = self.kind(body);
-        self.locals.truncate(before);
+        self.locals.truncate(outer_locals);
         kind
     }
 
-    fn undeclared(&mut self, at: usize, name: &str) {
-        self.errors.push(TypeError::new(at, format!("undeclared reference to '{name}' (in container '')")));
+    fn undeclared(&mut self, offset: usize, name: &str) {
+        self.errors.push(TypeError::new(offset, format!("undeclared reference to '{name}' (in container '')")));
     }
 
     /// Returns the result type of an operator, which is reported at `at`.
-    fn operator(&mut self, at: usize, name: &str, operands: &[Kind]) -> Kind {
+    fn operator(&mut self, offset: usize, name: &str, operands: &[Kind]) -> Kind {
         match resolve(name, None, operands) {
             Resolution::Found(kind) => kind,
             Resolution::NoOverload | Resolution::Undeclared => {
-                self.errors.push(no_overload(at, name, None, operands));
+                self.errors.push(no_overload(offset, name, None, operands));
                 Kind::ERROR
             }
         }
@@ -172,11 +172,11 @@ impl<'e> Checker<'e> {
     }
 
     fn call(&mut self, expr: &Expr, target: Option<&'e Expr>, name: &str, arguments: &'e [Expr]) -> Kind {
-        let before = self.within_format;
-        self.within_format = before || (name == "format" && target.is_some());
+        let was_within_format = self.within_format;
+        self.within_format = was_within_format || (name == "format" && target.is_some());
         let target = target.map(|target| self.kind(target));
         let arguments: Vec<Kind> = arguments.iter().map(|argument| self.kind(argument)).collect();
-        self.within_format = before;
+        self.within_format = was_within_format;
         match resolve(name, target.as_ref(), &arguments) {
             Resolution::Found(kind) => return kind,
             Resolution::NoOverload => {
@@ -189,17 +189,17 @@ impl<'e> Checker<'e> {
 
     /// Records the errors of an unknown function. A namespace counts as a variable if the environment lacks the function.
     fn undeclared_function(&mut self, expr: &Expr, name: &str) {
-        let at = expr.at as usize;
+        let offset = expr.offset as usize;
         match name.rsplit_once('.') {
             Some((namespace, member)) => {
-                self.undeclared(at.saturating_sub(namespace.len() + 1), namespace);
+                self.undeclared(offset.saturating_sub(namespace.len() + 1), namespace);
                 self.undeclared(position(expr), member);
             }
             None => self.undeclared(position(expr), name),
         }
     }
 
-    fn list(&mut self, items: &'e [Item]) -> Kind {
+    fn list(&mut self, items: &'e [ListItem]) -> Kind {
         let mut of = Joined::default();
         for item in items {
             let kind = self.entry(&item.value, item.optional);
@@ -208,9 +208,9 @@ impl<'e> Checker<'e> {
         Kind::list(self.joined(of))
     }
 
-    fn map(&mut self, entries: &'e [Entry]) -> Kind {
+    fn map(&mut self, entries: &'e [MapEntry]) -> Kind {
         let (mut keys, mut values) = (Joined::default(), Joined::default());
-        for Entry { optional, key, value } in entries {
+        for MapEntry { optional, key, value } in entries {
             let kind = self.kind(key);
             keys.join(key, kind);
             let kind = self.entry(value, *optional);
@@ -248,9 +248,9 @@ impl<'e> Checker<'e> {
 
     fn chain(&mut self, first: &'e Expr, rest: &'e [Link]) -> Kind {
         let mut kind = self.kind(first);
-        for Link { operator, at, right } in rest {
+        for Link { operator, offset, right } in rest {
             let right = self.kind(right);
-            kind = self.operator(*at as usize, operator.name(), &[kind, right]);
+            kind = self.operator(*offset as usize, operator.name(), &[kind, right]);
         }
         kind
     }
@@ -375,14 +375,14 @@ impl Joined {
     }
 }
 
-fn no_overload(at: usize, name: &str, target: Option<&Kind>, arguments: &[Kind]) -> TypeError {
+fn no_overload(offset: usize, name: &str, target: Option<&Kind>, arguments: &[Kind]) -> TypeError {
     let kinds: Vec<String> = arguments.iter().map(ToString::to_string).collect();
     let kinds = kinds.join(", ");
     let applied = match target {
         Some(target) => format!("{target}.({kinds})"),
         None => format!("({kinds})"),
     };
-    TypeError::new(at, format!("found no matching overload for '{name}' applied to '{applied}'"))
+    TypeError::new(offset, format!("found no matching overload for '{name}' applied to '{applied}'"))
 }
 
 fn expected(expr: &Expr, expected: &Kind, found: &Kind) -> TypeError {

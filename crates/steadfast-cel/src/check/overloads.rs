@@ -205,13 +205,13 @@ fn parse_line(line: &'static str) -> Option<(&'static str, Overload)> {
 /// Splits a list of types at the commas outside of parentheses.
 fn split_types(text: &'static str) -> Vec<&'static str> {
     let (mut types, mut depth, mut start) = (Vec::new(), 0_usize, 0);
-    for (at, letter) in text.char_indices() {
+    for (offset, letter) in text.char_indices() {
         match letter {
             '(' => depth += 1,
             ')' => depth = depth.saturating_sub(1),
             ',' if depth == 0 => {
-                types.extend(text.get(start..at));
-                start = at + 1;
+                types.extend(text.get(start..offset));
+                start = offset + 1;
             }
             _ => {}
         }

@@ -4,22 +4,19 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::CallResult;
 use super::{kubernetes, number};
-use crate::error::Fault;
+use crate::error::CelErrorKind;
 use crate::meter::Meter;
-use crate::operators::whole;
-use crate::time::{Moment, Span};
-use crate::value::Value;
+use crate::operators::exact_integer;
+use crate::time::{CelDuration, CelTimestamp};
+use crate::value::CelValue;
 
 /// Converts by the function of this name. The outer `None`: unknown function. The inner `None`: not for these types.
-pub(super) fn convert<'a>(
-    name: &str,
-    arguments: &[Value<'a>],
-    meter: &mut Meter,
-) -> Option<Result<Option<Value<'a>>, Fault>> {
-    let conversion: fn(&Value<'a>, &mut Meter) -> Converted<'a> = match name {
+pub(super) fn convert<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Meter) -> Option<CallResult<'a>> {
+    let conversion: fn(&CelValue<'a>, &mut Meter) -> CallResult<'a> = match name {
         "dyn" => |value, _| Ok(Some(value.clone())),
-        "type" => |value, _| Ok(Some(Value::Type(value.type_of()))),
+        "type" => |value, _| Ok(Some(CelValue::Type(value.type_of()))),
         "bool" => |value, meter| bool(value, meter),
         "bytes" => |value, meter| bytes(value, meter),
         "double" => |value, meter| double(value, meter),
@@ -32,138 +29,137 @@ pub(super) fn convert<'a>(
     };
     let [argument] = arguments else { return Some(Ok(None)) };
     // All conversions of strings are charged, since each reads the whole text.
-    if let Value::String(text) = argument
-        && let Err(fault) = meter.charge_bytes(text.len())
+    if let CelValue::String(text) = argument
+        && let Err(kind) = meter.charge_bytes(text.len())
     {
-        return Some(Err(fault));
+        return Some(Err(kind));
     }
     Some(conversion(argument, meter))
 }
 
-type Converted<'a> = Result<Option<Value<'a>>, Fault>;
-
-fn bool<'a>(value: &Value<'a>, _: &mut Meter) -> Converted<'a> {
+fn bool<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
     Ok(Some(match value {
-        Value::Bool(_) => value.clone(),
-        Value::String(text) => Value::Bool(match &**text {
+        CelValue::Bool(_) => value.clone(),
+        CelValue::String(text) => CelValue::Bool(match &**text {
             // The accepted spellings are those of Go's `strconv.ParseBool`.
             "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
             "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-            _ => return Err(Fault::argument("bool", "a string must be `true` or `false`")),
+            _ => return Err(CelErrorKind::argument("bool", "a string must be `true` or `false`")),
         }),
         _ => return Ok(None),
     }))
 }
 
-fn bytes<'a>(value: &Value<'a>, _: &mut Meter) -> Converted<'a> {
+fn bytes<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
     Ok(Some(match value {
-        Value::Bytes(_) => value.clone(),
-        Value::String(text) => Value::Bytes(Arc::from(text.as_bytes())),
+        CelValue::Bytes(_) => value.clone(),
+        CelValue::String(text) => CelValue::Bytes(Arc::from(text.as_bytes())),
         _ => return Ok(None),
     }))
 }
 
-fn double<'a>(value: &Value<'a>, _: &mut Meter) -> Converted<'a> {
-    Ok(Some(Value::Double(match value {
-        Value::Double(number) => *number,
-        Value::Int(number) => *number as f64,
-        Value::Uint(number) => *number as f64,
-        Value::String(text) => {
+fn double<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
+    Ok(Some(CelValue::Double(match value {
+        CelValue::Double(number) => *number,
+        CelValue::Int(number) => *number as f64,
+        CelValue::Uint(number) => *number as f64,
+        CelValue::String(text) => {
             // Rust also accepts `inf`, `infinity` and `nan`, as Go's `strconv.ParseFloat` does.
-            text.parse().map_err(|_| Fault::argument("double", "a string must be a decimal number"))?
+            text.parse().map_err(|_| CelErrorKind::argument("double", "a string must be a decimal number"))?
         }
         _ => return Ok(None),
     })))
 }
 
-fn int<'a>(value: &Value<'a>, meter: &mut Meter) -> Converted<'a> {
-    Ok(Some(Value::Int(match value {
-        Value::Int(number) => *number,
-        Value::Uint(number) => i64::try_from(*number).map_err(|_| Fault::Overflow)?,
+fn int<'a>(value: &CelValue<'a>, meter: &mut Meter) -> CallResult<'a> {
+    Ok(Some(CelValue::Int(match value {
+        CelValue::Int(number) => *number,
+        CelValue::Uint(number) => i64::try_from(*number).map_err(|_| CelErrorKind::Overflow)?,
         // CEL rounds towards zero. NaN and infinity have no integer and overflow.
-        Value::Double(number) => whole(number.trunc()).ok_or(Fault::Overflow)?,
-        Value::String(text) => {
-            text.parse().map_err(|_| Fault::argument("int", "a string must be a decimal integer of 64 bits"))?
+        CelValue::Double(number) => exact_integer(number.trunc()).ok_or(CelErrorKind::Overflow)?,
+        CelValue::String(text) => {
+            text.parse().map_err(|_| CelErrorKind::argument("int", "a string must be a decimal integer of 64 bits"))?
         }
-        Value::Timestamp(moment) => {
+        CelValue::Timestamp(timestamp) => {
             // The seconds of `now` increase, so the result is valid until the next second only.
-            meter.recheck_after(next_second(moment));
-            moment.at.as_second()
+            meter.recheck_after(next_second(timestamp));
+            timestamp.instant.as_second()
         }
         _ => return Ok(None),
     })))
 }
 
-fn uint<'a>(value: &Value<'a>, _: &mut Meter) -> Converted<'a> {
-    Ok(Some(Value::Uint(match value {
-        Value::Uint(number) => *number,
-        Value::Int(number) => u64::try_from(*number).map_err(|_| Fault::Overflow)?,
-        Value::Double(number) => {
+fn uint<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
+    Ok(Some(CelValue::Uint(match value {
+        CelValue::Uint(number) => *number,
+        CelValue::Int(number) => u64::try_from(*number).map_err(|_| CelErrorKind::Overflow)?,
+        CelValue::Double(number) => {
             // 2^64 is the first double beyond the range. The largest `u64` itself is not a double.
             const LIMIT: f64 = 18_446_744_073_709_551_616.0;
             let number = number.trunc();
             if !(0.0..LIMIT).contains(&number) {
-                return Err(Fault::Overflow);
+                return Err(CelErrorKind::Overflow);
             }
             #[expect(clippy::cast_sign_loss, reason = "checked before")]
             let number = number as u64;
             number
         }
-        Value::String(text) => text
-            .parse()
-            .map_err(|_| Fault::argument("uint", "a string must be a decimal integer of 64 bits without a sign"))?,
+        CelValue::String(text) => text.parse().map_err(|_| {
+            CelErrorKind::argument("uint", "a string must be a decimal integer of 64 bits without a sign")
+        })?,
         _ => return Ok(None),
     })))
 }
 
-fn string<'a>(value: &Value<'a>, meter: &mut Meter) -> Converted<'a> {
+fn string<'a>(value: &CelValue<'a>, meter: &mut Meter) -> CallResult<'a> {
     Ok(Some(match value {
-        Value::String(_) => value.clone(),
-        Value::Bool(value) => value.to_string().into(),
-        Value::Int(number) => number.to_string().into(),
-        Value::Uint(number) => number.to_string().into(),
-        Value::Double(number) => number::double(*number).into(),
-        Value::Bytes(bytes) => {
+        CelValue::String(_) => value.clone(),
+        CelValue::Bool(value) => value.to_string().into(),
+        CelValue::Int(number) => number.to_string().into(),
+        CelValue::Uint(number) => number.to_string().into(),
+        CelValue::Double(number) => number::double(*number).into(),
+        CelValue::Bytes(bytes) => {
             meter.charge_bytes(bytes.len())?;
-            let text =
-                std::str::from_utf8(bytes).map_err(|_| Fault::argument("string", "bytes must be valid UTF-8"))?;
+            let text = std::str::from_utf8(bytes)
+                .map_err(|_| CelErrorKind::argument("string", "bytes must be valid UTF-8"))?;
             text.to_owned().into()
         }
-        Value::Timestamp(moment) => {
-            meter.recheck_after(next_second(moment));
-            moment.at.to_string().into()
+        CelValue::Timestamp(timestamp) => {
+            meter.recheck_after(next_second(timestamp));
+            timestamp.instant.to_string().into()
         }
-        Value::Duration(span) => span.text().into(),
-        Value::Extension(of) => return Ok(kubernetes::text(of).map(Value::from)),
+        CelValue::Duration(duration) => duration.text().into(),
+        CelValue::Extension(of) => return Ok(kubernetes::text(of).map(CelValue::from)),
         _ => return Ok(None),
     }))
 }
 
-fn timestamp<'a>(value: &Value<'a>, _: &mut Meter) -> Converted<'a> {
-    Ok(Some(Value::Timestamp(match value {
-        Value::Timestamp(moment) => *moment,
-        Value::String(text) => Moment::parse(text).ok_or_else(|| {
-            Fault::argument("timestamp", "a string must be a time in RFC 3339: `2026-01-02T03:04:05Z`")
+fn timestamp<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
+    Ok(Some(CelValue::Timestamp(match value {
+        CelValue::Timestamp(timestamp) => *timestamp,
+        CelValue::String(text) => CelTimestamp::parse(text).ok_or_else(|| {
+            CelErrorKind::argument("timestamp", "a string must be a time in RFC 3339: `2026-01-02T03:04:05Z`")
         })?,
-        Value::Int(seconds) => {
-            let at = Timestamp::from_second(*seconds).ok();
-            at.and_then(Moment::constant).ok_or(Fault::Overflow)?
+        CelValue::Int(seconds) => {
+            let instant = Timestamp::from_second(*seconds).ok();
+            instant.and_then(CelTimestamp::constant).ok_or(CelErrorKind::Overflow)?
         }
         _ => return Ok(None),
     })))
 }
 
-fn duration<'a>(value: &Value<'a>, _: &mut Meter) -> Converted<'a> {
-    Ok(Some(Value::Duration(match value {
-        Value::Duration(span) => *span,
-        Value::String(text) => Span::parse(text)
-            .ok_or_else(|| Fault::argument("duration", "a string must be a duration such as `1h30m` or `90s`"))?,
+fn duration<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
+    Ok(Some(CelValue::Duration(match value {
+        CelValue::Duration(duration) => *duration,
+        CelValue::String(text) => CelDuration::parse(text).ok_or_else(|| {
+            CelErrorKind::argument("duration", "a string must be a duration such as `1h30m` or `90s`")
+        })?,
         _ => return Ok(None),
     })))
 }
 
 /// Returns the nanoseconds to the next second of a timestamp that moves with time.
-fn next_second(moment: &Moment) -> Option<i128> {
-    let within = moment.at.as_nanosecond().rem_euclid(1_000_000_000);
-    (moment.rate != 0).then_some(1_000_000_000 - within)
+fn next_second(timestamp: &CelTimestamp) -> Option<i128> {
+    let within = timestamp.instant.as_nanosecond().rem_euclid(1_000_000_000);
+    (timestamp.rate != 0).then_some(1_000_000_000 - within)
 }

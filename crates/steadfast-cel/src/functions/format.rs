@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use super::CallResult;
 use super::number;
-use crate::error::Fault;
+use crate::error::CelErrorKind;
 use crate::meter::Meter;
-use crate::value::Value;
+use crate::value::CelValue;
 
 /// Maximum number of digits behind the point.
 const MAX_PRECISION: usize = 100;
@@ -14,16 +15,16 @@ const MAX_PRECISION: usize = 100;
 const MAX_DEPTH: usize = 64;
 
 /// Calls `template.format([values])` with `%s`, `%d`, `%f`, `%e`, `%x`, `%X`, `%o`, `%b` and `%%`.
-pub(super) fn format<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Result<Option<Value<'a>>, Fault> {
-    let [Value::String(template), Value::List(values)] = arguments else { return Ok(None) };
+pub(super) fn format<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
+    let [CelValue::String(template), CelValue::List(values)] = arguments else { return Ok(None) };
     meter.charge_bytes(template.len())?;
-    let invalid = |why| Fault::argument("format", why);
+    let invalid = |why| CelErrorKind::argument("format", why);
     let mut built = String::new();
     let mut values = values.iter();
     let mut rest = &**template;
-    while let Some(at) = rest.find('%') {
-        built.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
+    while let Some(offset) = rest.find('%') {
+        built.push_str(&rest[..offset]);
+        rest = &rest[offset + 1..];
         if let Some(behind) = rest.strip_prefix('%') {
             built.push('%');
             rest = behind;
@@ -52,22 +53,22 @@ pub(super) fn format<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Result<O
 fn clause(
     letter: char,
     precision: Option<usize>,
-    value: &Value,
+    value: &CelValue,
     built: &mut String,
     meter: &mut Meter,
-) -> Result<(), Fault> {
-    let unsuitable = || Fault::argument("format", "a value does not suit its clause");
+) -> Result<(), CelErrorKind> {
+    let unsuitable = || CelErrorKind::argument("format", "a value does not suit its clause");
     match letter {
         's' => text(value, built, meter, MAX_DEPTH)?,
         'd' => match value {
-            Value::Int(_) | Value::Uint(_) => text(value, built, meter, MAX_DEPTH)?,
+            CelValue::Int(_) | CelValue::Uint(_) => text(value, built, meter, MAX_DEPTH)?,
             _ => return Err(unsuitable()),
         },
         'f' | 'e' => {
             let number = match value {
-                Value::Double(number) => *number,
-                Value::Int(number) => *number as f64,
-                Value::Uint(number) => *number as f64,
+                CelValue::Double(number) => *number,
+                CelValue::Int(number) => *number as f64,
+                CelValue::Uint(number) => *number as f64,
                 _ => return Err(unsuitable()),
             };
             // Six digits are the default of cel-go.
@@ -87,11 +88,11 @@ fn clause(
         }
         'x' | 'X' => {
             let digits = match value {
-                Value::String(text) => hex(text.as_bytes(), meter)?,
-                Value::Bytes(bytes) => hex(bytes, meter)?,
+                CelValue::String(text) => hex(text.as_bytes(), meter)?,
+                CelValue::Bytes(bytes) => hex(bytes, meter)?,
                 // The sign precedes the digits of the magnitude; two's complement would be another text.
-                Value::Int(number) => signed(*number, |magnitude| format!("{magnitude:x}")),
-                Value::Uint(number) => format!("{number:x}"),
+                CelValue::Int(number) => signed(*number, |magnitude| format!("{magnitude:x}")),
+                CelValue::Uint(number) => format!("{number:x}"),
                 _ => return Err(unsuitable()),
             };
             built.push_str(&if letter == 'X' { digits.to_ascii_uppercase() } else { digits });
@@ -100,14 +101,14 @@ fn clause(
             let digits =
                 |magnitude: u64| if letter == 'o' { format!("{magnitude:o}") } else { format!("{magnitude:b}") };
             match value {
-                Value::Int(number) => built.push_str(&signed(*number, digits)),
-                Value::Uint(number) => built.push_str(&digits(*number)),
-                Value::Bool(value) if letter == 'b' => built.push(if *value { '1' } else { '0' }),
+                CelValue::Int(number) => built.push_str(&signed(*number, digits)),
+                CelValue::Uint(number) => built.push_str(&digits(*number)),
+                CelValue::Bool(value) if letter == 'b' => built.push(if *value { '1' } else { '0' }),
                 _ => return Err(unsuitable()),
             }
         }
         _ => {
-            return Err(Fault::argument(
+            return Err(CelErrorKind::argument(
                 "format",
                 "a clause is `%s`, `%d`, `%f`, `%e`, `%x`, `%X`, `%o`, `%b` or `%%`",
             ));
@@ -120,7 +121,7 @@ fn signed(number: i64, digits: impl Fn(u64) -> String) -> String {
     format!("{}{}", if number < 0 { "-" } else { "" }, digits(number.unsigned_abs()))
 }
 
-fn hex(bytes: &[u8], meter: &mut Meter) -> Result<String, Fault> {
+fn hex(bytes: &[u8], meter: &mut Meter) -> Result<String, CelErrorKind> {
     meter.charge_bytes(2 * bytes.len())?;
     let mut digits = String::with_capacity(2 * bytes.len());
     for byte in bytes {
@@ -129,27 +130,27 @@ fn hex(bytes: &[u8], meter: &mut Meter) -> Result<String, Fault> {
     Ok(digits)
 }
 
-fn text(value: &Value, built: &mut String, meter: &mut Meter, depth: usize) -> Result<(), Fault> {
-    let depth = depth.checked_sub(1).ok_or(Fault::TooDeep(MAX_DEPTH))?;
+fn text(value: &CelValue, built: &mut String, meter: &mut Meter, depth: usize) -> Result<(), CelErrorKind> {
+    let depth = depth.checked_sub(1).ok_or(CelErrorKind::TooDeep(MAX_DEPTH))?;
     meter.charge(1)?;
     match value {
-        Value::Null => built.push_str("null"),
-        Value::Bool(value) => built.push_str(&value.to_string()),
-        Value::Int(number) => built.push_str(&number.to_string()),
-        Value::Uint(number) => built.push_str(&number.to_string()),
-        Value::Double(number) => built.push_str(&number::double(*number)),
-        Value::String(text) => {
+        CelValue::Null => built.push_str("null"),
+        CelValue::Bool(value) => built.push_str(&value.to_string()),
+        CelValue::Int(number) => built.push_str(&number.to_string()),
+        CelValue::Uint(number) => built.push_str(&number.to_string()),
+        CelValue::Double(number) => built.push_str(&number::double(*number)),
+        CelValue::String(text) => {
             meter.charge_bytes(text.len())?;
             built.push_str(text);
         }
-        Value::Bytes(bytes) => {
+        CelValue::Bytes(bytes) => {
             meter.charge_bytes(bytes.len())?;
             built.push_str(&String::from_utf8_lossy(bytes));
         }
-        Value::Timestamp(moment) => built.push_str(&moment.at.to_string()),
-        Value::Duration(span) => built.push_str(&span.text()),
-        Value::Type(named) => built.push_str(named.name()),
-        Value::List(list) => {
+        CelValue::Timestamp(timestamp) => built.push_str(&timestamp.instant.to_string()),
+        CelValue::Duration(duration) => built.push_str(&duration.text()),
+        CelValue::Type(named) => built.push_str(named.name()),
+        CelValue::List(list) => {
             built.push('[');
             for (index, item) in list.iter().enumerate() {
                 built.push_str(if index > 0 { ", " } else { "" });
@@ -157,19 +158,19 @@ fn text(value: &Value, built: &mut String, meter: &mut Meter, depth: usize) -> R
             }
             built.push(']');
         }
-        Value::Map(map) => {
+        CelValue::Map(map) => {
             built.push('{');
             for (index, (key, value)) in map.entries().enumerate() {
                 built.push_str(if index > 0 { ", " } else { "" });
-                text(&Value::from(key), built, meter, depth)?;
+                text(&CelValue::from(key), built, meter, depth)?;
                 built.push_str(": ");
                 text(&value, built, meter, depth)?;
             }
             built.push('}');
         }
-        Value::Optional(_) => return Err(Fault::argument("format", "a value must not be optional")),
-        Value::Invalid(why) => return Err(Fault::Unavailable((*why).to_owned())),
-        Value::Extension(_) => return Err(Fault::argument("format", "a value has no text")),
+        CelValue::Optional(_) => return Err(CelErrorKind::argument("format", "a value must not be optional")),
+        CelValue::Invalid(why) => return Err(CelErrorKind::Unavailable((*why).to_owned())),
+        CelValue::Extension(_) => return Err(CelErrorKind::argument("format", "a value has no text")),
     }
     Ok(())
 }

@@ -3,16 +3,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::error::Fault;
+use super::CallResult;
+use crate::error::CelErrorKind;
 use crate::kubernetes::{
     ADDRESS_SYNTAX, Content, Extension, NETWORK_SYNTAX, NamedFormat, Network, QUANTITY_SYNTAX, Quantity, SEMVER_SYNTAX,
     Semver, URL_SYNTAX, Url, is_global_unicast, is_link_local_multicast, is_link_local_unicast, parse_address,
 };
 use crate::meter::Meter;
 use crate::text::Text;
-use crate::value::Value;
-
-type CallResult<'a> = Result<Option<Value<'a>>, Fault>;
+use crate::value::CelValue;
 
 /// Names of the member functions.
 const MEMBERS: [&str; 29] = [
@@ -75,15 +74,15 @@ fn constant(name: &str) -> Option<NamedFormat> {
 }
 
 /// Calls the function of a name. Returns `Ok(None)` if the function is not defined for these types.
-pub(super) fn call<'a>(name: &str, is_member: bool, arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
+pub(super) fn call<'a>(name: &str, is_member: bool, arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     meter.charge(1)?;
     match arguments {
         [] => Ok(constant(name).map(|format| value(Content::Format(format)))),
-        [Value::Extension(Extension(content)), rest @ ..] if is_member => member(name, content, rest, meter),
-        [Value::Extension(Extension(Content::Quantity(quantity)))] if name == "sign" => {
-            Ok(Some(Value::Int(quantity.sign())))
+        [CelValue::Extension(Extension(content)), rest @ ..] if is_member => member(name, content, rest, meter),
+        [CelValue::Extension(Extension(Content::Quantity(quantity)))] if name == "sign" => {
+            Ok(Some(CelValue::Int(quantity.sign())))
         }
-        [Value::String(text), rest @ ..] if !is_member => {
+        [CelValue::String(text), rest @ ..] if !is_member => {
             meter.charge_bytes(text.len())?;
             global(name, text, rest)
         }
@@ -91,47 +90,47 @@ pub(super) fn call<'a>(name: &str, is_member: bool, arguments: &[Value<'a>], met
     }
 }
 
-fn value<'a>(content: Content) -> Value<'a> {
-    Value::Extension(Extension(content))
+fn value<'a>(content: Content) -> CelValue<'a> {
+    CelValue::Extension(Extension(content))
 }
 
-fn global<'a>(name: &str, text: &str, rest: &[Value<'a>]) -> CallResult<'a> {
-    let made = |content: Option<Content>, why| match content {
+fn global<'a>(name: &str, text: &str, rest: &[CelValue<'a>]) -> CallResult<'a> {
+    let extension_or_error = |content: Option<Content>, why| match content {
         Some(content) => Ok(Some(value(content))),
-        None => Err(Fault::argument(name, why)),
+        None => Err(CelErrorKind::argument(name, why)),
     };
     let semver = match rest {
-        [Value::Bool(true)] => Semver::parse_normalized,
+        [CelValue::Bool(true)] => Semver::parse_normalized,
         _ => Semver::parse,
     };
     match (name, rest) {
-        ("quantity", []) => made(Quantity::parse(text).map(Content::Quantity), QUANTITY_SYNTAX),
-        ("isQuantity", []) => Ok(Some(Value::Bool(Quantity::parse(text).is_some()))),
+        ("quantity", []) => extension_or_error(Quantity::parse(text).map(Content::Quantity), QUANTITY_SYNTAX),
+        ("isQuantity", []) => Ok(Some(CelValue::Bool(Quantity::parse(text).is_some()))),
         // The text must have the form of Go's `url.ParseRequestURI`: an absolute URL or an absolute path.
-        ("url", []) => made(Url::parse(text).map(|url| Content::Url(Arc::new(url))), URL_SYNTAX),
-        ("isURL", []) => Ok(Some(Value::Bool(Url::is_valid(text)))),
-        ("ip", []) => made(parse_address(text).map(Content::Ip), ADDRESS_SYNTAX),
-        ("isIP", []) => Ok(Some(Value::Bool(parse_address(text).is_some()))),
+        ("url", []) => extension_or_error(Url::parse(text).map(|url| Content::Url(Arc::new(url))), URL_SYNTAX),
+        ("isURL", []) => Ok(Some(CelValue::Bool(Url::is_valid(text)))),
+        ("ip", []) => extension_or_error(parse_address(text).map(Content::Ip), ADDRESS_SYNTAX),
+        ("isIP", []) => Ok(Some(CelValue::Bool(parse_address(text).is_some()))),
         ("ip.isCanonical", []) => match parse_address(text) {
             // Canonical means the shortest form in RFC 5952: the text must survive a round trip.
-            Some(address) => Ok(Some(Value::Bool(address.to_string() == *text))),
-            None => Err(Fault::argument(name, ADDRESS_SYNTAX)),
+            Some(address) => Ok(Some(CelValue::Bool(address.to_string() == *text))),
+            None => Err(CelErrorKind::argument(name, ADDRESS_SYNTAX)),
         },
-        ("cidr", []) => made(Network::parse(text).map(Content::Cidr), NETWORK_SYNTAX),
-        ("isCIDR", []) => Ok(Some(Value::Bool(Network::parse(text).is_some()))),
-        ("semver", [] | [Value::Bool(_)]) => {
-            made(semver(text).map(|version| Content::Semver(Arc::new(version))), SEMVER_SYNTAX)
+        ("cidr", []) => extension_or_error(Network::parse(text).map(Content::Cidr), NETWORK_SYNTAX),
+        ("isCIDR", []) => Ok(Some(CelValue::Bool(Network::parse(text).is_some()))),
+        ("semver", [] | [CelValue::Bool(_)]) => {
+            extension_or_error(semver(text).map(|version| Content::Semver(Arc::new(version))), SEMVER_SYNTAX)
         }
-        ("isSemver", [] | [Value::Bool(_)]) => Ok(Some(Value::Bool(semver(text).is_some()))),
+        ("isSemver", [] | [CelValue::Bool(_)]) => Ok(Some(CelValue::Bool(semver(text).is_some()))),
         ("format.named", []) => {
             let format = NamedFormat::named(text).map(|format| Arc::new(value(Content::Format(format))));
-            Ok(Some(Value::Optional(format)))
+            Ok(Some(CelValue::Optional(format)))
         }
         _ => Ok(None),
     }
 }
 
-fn member<'a>(name: &str, content: &Content, rest: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
+fn member<'a>(name: &str, content: &Content, rest: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     match content {
         Content::Quantity(amount) => quantity(name, amount, rest, meter),
         Content::Url(of) if rest.is_empty() => url(name, of, meter),
@@ -140,13 +139,13 @@ fn member<'a>(name: &str, content: &Content, rest: &[Value<'a>], meter: &mut Met
         Content::Semver(version) => semver(name, version, rest, meter),
         Content::Format(format) => match (name, rest) {
             // `validate` returns an empty optional for a valid text, and the messages otherwise.
-            ("validate", [Value::String(text)]) => {
+            ("validate", [CelValue::String(text)]) => {
                 meter.charge_bytes(text.len())?;
                 let errors = format.errors(text);
                 // Each message is at most a few hundred bytes long.
                 meter.charge(10 * errors.len() as u64)?;
-                let errors: Vec<Value<'a>> = errors.into_iter().map(Value::from).collect();
-                Ok(Some(Value::Optional((!errors.is_empty()).then(|| Arc::new(errors.into())))))
+                let errors: Vec<CelValue<'a>> = errors.into_iter().map(CelValue::from).collect();
+                Ok(Some(CelValue::Optional((!errors.is_empty()).then(|| Arc::new(errors.into())))))
             }
             _ => Ok(None),
         },
@@ -155,31 +154,31 @@ fn member<'a>(name: &str, content: &Content, rest: &[Value<'a>], meter: &mut Met
 }
 
 /// Returns the result of a comparison function for two values in this order.
-fn compared<'a>(name: &str, order: std::cmp::Ordering) -> Option<Value<'a>> {
+fn compared<'a>(name: &str, order: std::cmp::Ordering) -> Option<CelValue<'a>> {
     match name {
-        "isLessThan" => Some(Value::Bool(order.is_lt())),
-        "isGreaterThan" => Some(Value::Bool(order.is_gt())),
-        "compareTo" => Some(Value::Int(order as i64)),
+        "isLessThan" => Some(CelValue::Bool(order.is_lt())),
+        "isGreaterThan" => Some(CelValue::Bool(order.is_gt())),
+        "compareTo" => Some(CelValue::Int(order as i64)),
         _ => None,
     }
 }
 
-fn quantity<'a>(name: &str, of: &Quantity, rest: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
+fn quantity<'a>(name: &str, of: &Quantity, rest: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     meter.charge_bytes(of.bytes())?;
     let other = match rest {
         [] => {
             return Ok(match name {
-                "asApproximateFloat" => Some(Value::Double(of.approximate())),
-                "isInteger" => Some(Value::Bool(of.integer().is_some())),
+                "asApproximateFloat" => Some(CelValue::Double(of.approximate())),
+                "isInteger" => Some(CelValue::Bool(of.integer().is_some())),
                 "asInteger" => {
                     let why = "the quantity is not a whole number of 64 bits";
-                    Some(Value::Int(of.integer().ok_or_else(|| Fault::argument(name, why))?))
+                    Some(CelValue::Int(of.integer().ok_or_else(|| CelErrorKind::argument(name, why))?))
                 }
                 _ => None,
             });
         }
-        [Value::Extension(Extension(Content::Quantity(other)))] => other.clone(),
-        [Value::Int(other)] if matches!(name, "add" | "sub") => Quantity::of(*other),
+        [CelValue::Extension(Extension(Content::Quantity(other)))] => other.clone(),
+        [CelValue::Int(other)] if matches!(name, "add" | "sub") => Quantity::of(*other),
         _ => return Ok(None),
     };
     meter.charge_bytes(other.bytes())?;
@@ -207,18 +206,18 @@ fn url<'a>(name: &str, of: &Url, meter: &mut Meter) -> CallResult<'a> {
             let parameters = of.parameters();
             meter.charge(parameters.values().map(|values| 2 + values.len() as u64).sum())?;
             let entry = |(name, values): (String, Vec<String>)| {
-                (Text::from(name), values.into_iter().map(Value::from).collect::<Vec<_>>().into())
+                (Text::from(name), values.into_iter().map(CelValue::from).collect::<Vec<_>>().into())
             };
-            return Ok(Some(Value::object(parameters.into_iter().map(entry))));
+            return Ok(Some(CelValue::object(parameters.into_iter().map(entry))));
         }
         _ => return Ok(None),
     };
     Ok(Some(found.to_owned().into()))
 }
 
-fn ip<'a>(name: &str, address: IpAddr) -> Option<Value<'a>> {
-    Some(Value::Bool(match name {
-        "family" => return Some(Value::Int(if address.is_ipv4() { 4 } else { 6 })),
+fn ip<'a>(name: &str, address: IpAddr) -> Option<CelValue<'a>> {
+    Some(CelValue::Bool(match name {
+        "family" => return Some(CelValue::Int(if address.is_ipv4() { 4 } else { 6 })),
         "isUnspecified" => address.is_unspecified(),
         "isLoopback" => address.is_loopback(),
         "isLinkLocalMulticast" => is_link_local_multicast(address),
@@ -228,25 +227,27 @@ fn ip<'a>(name: &str, address: IpAddr) -> Option<Value<'a>> {
     }))
 }
 
-fn cidr<'a>(name: &str, network: Network, rest: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
-    if let [Value::String(text)] = rest {
+fn cidr<'a>(name: &str, network: Network, rest: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
+    if let [CelValue::String(text)] = rest {
         meter.charge_bytes(text.len())?;
     }
     let result = match (name, rest) {
         ("ip", []) => value(Content::Ip(network.address)),
         ("masked", []) => value(Content::Cidr(network.masked())),
-        ("prefixLength", []) => Value::Int(network.bits.into()),
-        ("containsIP", [Value::Extension(Extension(Content::Ip(address)))]) => Value::Bool(network.contains(*address)),
+        ("prefixLength", []) => CelValue::Int(network.bits.into()),
+        ("containsIP", [CelValue::Extension(Extension(Content::Ip(address)))]) => {
+            CelValue::Bool(network.contains(*address))
+        }
         // As on a real server, an invalid text counts as an argument of a wrong type.
-        ("containsIP", [Value::String(text)]) => match parse_address(text) {
-            Some(address) => Value::Bool(network.contains(address)),
+        ("containsIP", [CelValue::String(text)]) => match parse_address(text) {
+            Some(address) => CelValue::Bool(network.contains(address)),
             None => return Ok(None),
         },
-        ("containsCIDR", [Value::Extension(Extension(Content::Cidr(other)))]) => {
-            Value::Bool(network.contains_network(*other))
+        ("containsCIDR", [CelValue::Extension(Extension(Content::Cidr(other)))]) => {
+            CelValue::Bool(network.contains_network(*other))
         }
-        ("containsCIDR", [Value::String(text)]) => match Network::parse(text) {
-            Some(other) => Value::Bool(network.contains_network(other)),
+        ("containsCIDR", [CelValue::String(text)]) => match Network::parse(text) {
+            Some(other) => CelValue::Bool(network.contains_network(other)),
             None => return Ok(None),
         },
         _ => return Ok(None),
@@ -254,9 +255,9 @@ fn cidr<'a>(name: &str, network: Network, rest: &[Value<'a>], meter: &mut Meter)
     Ok(Some(result))
 }
 
-fn semver<'a>(name: &str, version: &Semver, rest: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
+fn semver<'a>(name: &str, version: &Semver, rest: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     // The Go library stores unsigned 64-bit numbers and converts them to `int64`, which wraps around.
-    let number = |number: u64| Some(Value::Int(number.cast_signed()));
+    let number = |number: u64| Some(CelValue::Int(number.cast_signed()));
     match rest {
         [] => Ok(match name {
             "major" => number(version.major),
@@ -264,7 +265,7 @@ fn semver<'a>(name: &str, version: &Semver, rest: &[Value<'a>], meter: &mut Mete
             "patch" => number(version.patch),
             _ => None,
         }),
-        [Value::Extension(Extension(Content::Semver(other)))] => {
+        [CelValue::Extension(Extension(Content::Semver(other)))] => {
             meter.charge_bytes(version.bytes().min(other.bytes()))?;
             Ok(compared(name, version.order(other)))
         }

@@ -2,14 +2,13 @@
 
 use std::cmp::Ordering;
 
+use super::CallResult;
 use crate::ast::Operator;
 use crate::compare::{MAX_VALUE_DEPTH, equal, ordered};
-use crate::error::Fault;
+use crate::error::CelErrorKind;
 use crate::meter::Meter;
 use crate::operators;
-use crate::value::{List, Value};
-
-type CallResult<'a> = Result<Option<Value<'a>>, Fault>;
+use crate::value::{CelList, CelValue};
 
 /// Names of functions that only lists have.
 pub(super) const NAMES: [&str; 10] =
@@ -19,47 +18,47 @@ pub(super) const NAMES: [&str; 10] =
 const MAX_RANGE: i64 = 100_000;
 
 /// Calls the member function of a name. Returns `Ok(None)` if the function is not defined for these types.
-pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
-    let [Value::List(list), rest @ ..] = arguments else { return Ok(None) };
+pub(super) fn member<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
+    let [CelValue::List(list), rest @ ..] = arguments else { return Ok(None) };
     // The list is charged once for all member functions, before any of them copies a part of the list.
     meter.charge(1 + list.len() as u64)?;
     match (name, rest) {
         ("distinct", []) => distinct(list, meter).map(Some),
-        ("first", []) => Ok(Some(Value::Optional(list.get(0).map(std::sync::Arc::new)))),
+        ("first", []) => Ok(Some(CelValue::Optional(list.get(0).map(std::sync::Arc::new)))),
         ("last", []) => {
             let end = list.len().checked_sub(1).and_then(|index| list.get(index));
-            Ok(Some(Value::Optional(end.map(std::sync::Arc::new))))
+            Ok(Some(CelValue::Optional(end.map(std::sync::Arc::new))))
         }
         ("flatten", []) => flatten(list, 1, meter).map(Some),
-        ("flatten", [Value::Int(depth)]) if *depth >= 0 => flatten(list, *depth, meter).map(Some),
+        ("flatten", [CelValue::Int(depth)]) if *depth >= 0 => flatten(list, *depth, meter).map(Some),
         // CEL rejects negative depths instead of treating them as zero.
-        ("flatten", [Value::Int(_)]) => Err(Fault::argument(name, "the depth must not be negative")),
+        ("flatten", [CelValue::Int(_)]) => Err(CelErrorKind::argument(name, "the depth must not be negative")),
         ("indexOf" | "lastIndexOf", [wanted]) => index_of(list, wanted, name == "lastIndexOf", meter).map(Some),
         ("isSorted", []) => {
             for (one, other) in list.iter().zip(list.iter().skip(1)) {
                 match ordered(&one, &other, meter, Ordering::is_le)? {
                     Some(true) => {}
-                    Some(false) => return Ok(Some(Value::Bool(false))),
+                    Some(false) => return Ok(Some(CelValue::Bool(false))),
                     // A pair without an order is a missing overload, not `false`: a list of mixed types is a type
                     // error.
                     None => return Ok(None),
                 }
             }
-            Ok(Some(Value::Bool(true)))
+            Ok(Some(CelValue::Bool(true)))
         }
         ("max" | "min", []) => extreme(name, list, meter),
         ("reverse", []) => {
-            let mut items: Vec<Value<'a>> = list.iter().collect();
+            let mut items: Vec<CelValue<'a>> = list.iter().collect();
             items.reverse();
             Ok(Some(items.into()))
         }
-        ("slice", [Value::Int(start), Value::Int(end)]) => {
+        ("slice", [CelValue::Int(start), CelValue::Int(end)]) => {
             let place = |index: &i64| usize::try_from(*index).ok().filter(|index| *index <= list.len());
             match (place(start), place(end)) {
                 (Some(start), Some(end)) if start <= end => {
                     Ok(Some(list.iter().skip(start).take(end - start).collect::<Vec<_>>().into()))
                 }
-                _ => Err(Fault::argument(name, "the bounds must be in order and within the list")),
+                _ => Err(CelErrorKind::argument(name, "the bounds must be in order and within the list")),
             }
         }
         ("sort", []) => sort(list, meter),
@@ -69,34 +68,34 @@ pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter)
 }
 
 /// Calls `includes`: returns whether a list has an item. A value other than a list must equal the argument.
-pub(super) fn includes<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
+pub(super) fn includes<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     match arguments {
-        [Value::List(list), wanted] => {
+        [CelValue::List(list), wanted] => {
             for item in list.iter() {
                 if equal(&item, wanted, meter)? {
-                    return Ok(Some(Value::Bool(true)));
+                    return Ok(Some(CelValue::Bool(true)));
                 }
             }
-            Ok(Some(Value::Bool(false)))
+            Ok(Some(CelValue::Bool(false)))
         }
-        [value, wanted] => Ok(Some(Value::Bool(equal(value, wanted, meter)?))),
+        [value, wanted] => Ok(Some(CelValue::Bool(equal(value, wanted, meter)?))),
         _ => Ok(None),
     }
 }
 
 /// Calls `lists.range(n)`: returns the numbers from 0 up to `n`, without `n`.
-pub(super) fn range<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
-    let [Value::Int(end)] = arguments else { return Ok(None) };
+pub(super) fn range<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
+    let [CelValue::Int(end)] = arguments else { return Ok(None) };
     if *end > MAX_RANGE {
-        return Err(Fault::argument("lists.range", "the range is too large"));
+        return Err(CelErrorKind::argument("lists.range", "the range is too large"));
     }
     meter.charge(u64::try_from(*end).unwrap_or(0))?;
     // A negative end results in an empty list.
-    Ok(Some((0..*end).map(Value::Int).collect::<Vec<_>>().into()))
+    Ok(Some((0..*end).map(CelValue::Int).collect::<Vec<_>>().into()))
 }
 
-fn distinct<'a>(list: &List<'a>, meter: &mut Meter) -> Result<Value<'a>, Fault> {
-    let mut kept: Vec<Value<'a>> = Vec::new();
+fn distinct<'a>(list: &CelList<'a>, meter: &mut Meter) -> Result<CelValue<'a>, CelErrorKind> {
+    let mut kept: Vec<CelValue<'a>> = Vec::new();
     for item in list.iter() {
         let mut is_known = false;
         // The time is quadratic, because values have no hash. Each comparison is charged.
@@ -113,13 +112,18 @@ fn distinct<'a>(list: &List<'a>, meter: &mut Meter) -> Result<Value<'a>, Fault> 
     Ok(kept.into())
 }
 
-fn flatten<'a>(list: &List<'a>, depth: i64, meter: &mut Meter) -> Result<Value<'a>, Fault> {
+fn flatten<'a>(list: &CelList<'a>, depth: i64, meter: &mut Meter) -> Result<CelValue<'a>, CelErrorKind> {
     // Values are at most a few hundred levels deep, and so is the recursion.
-    fn add<'a>(list: &List<'a>, depth: usize, into: &mut Vec<Value<'a>>, meter: &mut Meter) -> Result<(), Fault> {
+    fn add<'a>(
+        list: &CelList<'a>,
+        depth: usize,
+        into: &mut Vec<CelValue<'a>>,
+        meter: &mut Meter,
+    ) -> Result<(), CelErrorKind> {
         for item in list.iter() {
             meter.charge(1)?;
             match item {
-                Value::List(inner) if depth > 0 => add(&inner, depth - 1, into, meter)?,
+                CelValue::List(inner) if depth > 0 => add(&inner, depth - 1, into, meter)?,
                 other => into.push(other),
             }
         }
@@ -131,7 +135,12 @@ fn flatten<'a>(list: &List<'a>, depth: i64, meter: &mut Meter) -> Result<Value<'
     Ok(items.into())
 }
 
-fn index_of<'a>(list: &List<'a>, wanted: &Value<'a>, is_last: bool, meter: &mut Meter) -> Result<Value<'a>, Fault> {
+fn index_of<'a>(
+    list: &CelList<'a>,
+    wanted: &CelValue<'a>,
+    is_last: bool,
+    meter: &mut Meter,
+) -> Result<CelValue<'a>, CelErrorKind> {
     let mut found = -1;
     for (index, item) in list.iter().enumerate() {
         if equal(&item, wanted, meter)? {
@@ -141,13 +150,13 @@ fn index_of<'a>(list: &List<'a>, wanted: &Value<'a>, is_last: bool, meter: &mut 
             }
         }
     }
-    Ok(Value::Int(found))
+    Ok(CelValue::Int(found))
 }
 
-fn extreme<'a>(name: &str, list: &List<'a>, meter: &mut Meter) -> CallResult<'a> {
+fn extreme<'a>(name: &str, list: &CelList<'a>, meter: &mut Meter) -> CallResult<'a> {
     let holds: fn(Ordering) -> bool = if name == "max" { Ordering::is_gt } else { Ordering::is_lt };
     let mut items = list.iter();
-    let Some(mut best) = items.next() else { return Err(Fault::argument(name, "the list must not be empty")) };
+    let Some(mut best) = items.next() else { return Err(CelErrorKind::argument(name, "the list must not be empty")) };
     for item in items {
         match ordered(&item, &best, meter, holds)? {
             Some(true) => best = item,
@@ -158,25 +167,29 @@ fn extreme<'a>(name: &str, list: &List<'a>, meter: &mut Meter) -> CallResult<'a>
     Ok(Some(best))
 }
 
-fn sort<'a>(list: &List<'a>, meter: &mut Meter) -> CallResult<'a> {
+fn sort<'a>(list: &CelList<'a>, meter: &mut Meter) -> CallResult<'a> {
     let sorted = sorted_pairs(list.iter().map(|item| (item, ())), meter)?;
     Ok(sorted.map(|sorted| sorted.into_iter().map(|(item, ())| item).collect::<Vec<_>>().into()))
 }
 
 /// Returns the items in the order of their keys, for `sortBy`. Items with equal keys keep their order.
-pub(crate) fn sort_by<'a>(items: Vec<Value<'a>>, keys: Vec<Value<'a>>, meter: &mut Meter) -> Result<Value<'a>, Fault> {
+pub(crate) fn sort_by<'a>(
+    items: Vec<CelValue<'a>>,
+    keys: Vec<CelValue<'a>>,
+    meter: &mut Meter,
+) -> Result<CelValue<'a>, CelErrorKind> {
     let types: Vec<_> = keys.first().map(|key| key.type_of().name()).into_iter().collect();
     let sorted = sorted_pairs(keys.into_iter().zip(items), meter)?;
-    let sorted = sorted.ok_or_else(|| Fault::overload("sortBy", types))?;
+    let sorted = sorted.ok_or_else(|| CelErrorKind::overload("sortBy", types))?;
     Ok(sorted.into_iter().map(|(_, item)| item).collect::<Vec<_>>().into())
 }
 
 /// Sorts pairs by their first values. Returns `None` if two of the values have no order.
 fn sorted_pairs<'a, T>(
-    pairs: impl Iterator<Item = (Value<'a>, T)>,
+    pairs: impl Iterator<Item = (CelValue<'a>, T)>,
     meter: &mut Meter,
-) -> Result<Option<Vec<(Value<'a>, T)>>, Fault> {
-    let mut sorted: Vec<(Value<'a>, T)> = Vec::with_capacity(pairs.size_hint().0);
+) -> Result<Option<Vec<(CelValue<'a>, T)>>, CelErrorKind> {
+    let mut sorted: Vec<(CelValue<'a>, T)> = Vec::with_capacity(pairs.size_hint().0);
     for pair in pairs {
         // Insertion by bisection: the comparison can fail, which a sort of the standard library does not allow.
         let (mut low, mut high) = (0, sorted.len());
@@ -195,11 +208,11 @@ fn sorted_pairs<'a, T>(
     Ok(Some(sorted))
 }
 
-fn sum<'a>(list: &List<'a>, meter: &mut Meter) -> CallResult<'a> {
+fn sum<'a>(list: &CelList<'a>, meter: &mut Meter) -> CallResult<'a> {
     let mut items = list.iter();
     // An empty list has no item type, so its sum is the integer 0.
-    let Some(first) = items.next() else { return Ok(Some(Value::Int(0))) };
-    if !matches!(first, Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::Duration(_)) {
+    let Some(first) = items.next() else { return Ok(Some(CelValue::Int(0))) };
+    if !matches!(first, CelValue::Int(_) | CelValue::Uint(_) | CelValue::Double(_) | CelValue::Duration(_)) {
         return Ok(None);
     }
     let mut total = first;

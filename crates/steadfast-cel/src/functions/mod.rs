@@ -16,18 +16,21 @@ mod timestamps;
 
 pub(crate) use self::lists::sort_by;
 use crate::budget::Budget;
-use crate::error::Fault;
+use crate::error::CelErrorKind;
 use crate::meter::{Meter, Patterns};
-use crate::value::Value;
+use crate::value::CelValue;
+
+/// Result of a function; `Ok(None)` if the function has no definition for the types of the arguments.
+type CallResult<'a> = Result<Option<CelValue<'a>>, CelErrorKind>;
 
 /// Calls the function `name`. In a member call, the receiver is the first argument. Returns `None` for an unknown
 /// function.
 pub(crate) fn call<'a>(
     name: &str,
     is_member: bool,
-    arguments: &[Value<'a>],
+    arguments: &[CelValue<'a>],
     meter: &mut Meter,
-) -> Option<Result<Value<'a>, Fault>> {
+) -> Option<Result<CelValue<'a>, CelErrorKind>> {
     let found = match name {
         "size" => strings::size(arguments, meter),
         "matches" => strings::matches(arguments, meter),
@@ -48,7 +51,7 @@ pub(crate) fn call<'a>(
         "lists.range" if !is_member => lists::range(arguments, meter),
         "find" | "findAll" if is_member => search::find(name, arguments, meter),
         // Strings have functions with these names too, so the type of the receiver selects the function.
-        "indexOf" | "lastIndexOf" | "reverse" if is_member && matches!(arguments, [Value::List(_), ..]) => {
+        "indexOf" | "lastIndexOf" | "reverse" if is_member && matches!(arguments, [CelValue::List(_), ..]) => {
             lists::member(name, arguments, meter)
         }
         "includes" if is_member => lists::includes(arguments, meter),
@@ -73,7 +76,7 @@ pub(crate) fn is_known(name: &str) -> bool {
         || [true, false].into_iter().any(|is_member| call(name, is_member, &[], &mut meter).is_some())
 }
 
-fn no_overload(name: &str, arguments: &[Value]) -> Fault {
+fn no_overload(name: &str, arguments: &[CelValue]) -> CelErrorKind {
     let types: Vec<_> = arguments.iter().map(|argument| argument.type_of().name()).collect();
-    Fault::overload(name, if types.is_empty() { vec!["no arguments"] } else { types })
+    CelErrorKind::overload(name, if types.is_empty() { vec!["no arguments"] } else { types })
 }

@@ -1,13 +1,14 @@
 //! Relations of lists that represent sets.
 
+use super::CallResult;
 use crate::compare::equal;
-use crate::error::Fault;
+use crate::error::CelErrorKind;
 use crate::meter::Meter;
-use crate::value::{List, Value};
+use crate::value::{CelList, CelValue};
 
 /// Calls `sets.contains`, `sets.equivalent` or `sets.intersects`.
-pub(super) fn relation<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Result<Option<Value<'a>>, Fault> {
-    let [Value::List(one), Value::List(other)] = arguments else { return Ok(None) };
+pub(super) fn relation<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
+    let [CelValue::List(one), CelValue::List(other)] = arguments else { return Ok(None) };
     let result = match name {
         "sets.contains" => contains(one, other, meter)?,
         "sets.equivalent" => contains(one, other, meter)? && contains(other, one, meter)?,
@@ -19,11 +20,11 @@ pub(super) fn relation<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Mete
             intersects
         }
     };
-    Ok(Some(Value::Bool(result)))
+    Ok(Some(CelValue::Bool(result)))
 }
 
 /// Returns whether `one` has every item of `other`.
-fn contains<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter) -> Result<bool, Fault> {
+fn contains<'a>(one: &CelList<'a>, other: &CelList<'a>, meter: &mut Meter) -> Result<bool, CelErrorKind> {
     for item in other.iter() {
         if !has(one, &item, meter)? {
             return Ok(false);
@@ -32,7 +33,7 @@ fn contains<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter) -> Result<b
     Ok(true)
 }
 
-fn has<'a>(list: &List<'a>, wanted: &Value<'a>, meter: &mut Meter) -> Result<bool, Fault> {
+fn has<'a>(list: &CelList<'a>, wanted: &CelValue<'a>, meter: &mut Meter) -> Result<bool, CelErrorKind> {
     for item in list.iter() {
         if equal(&item, wanted, meter)? {
             return Ok(true);

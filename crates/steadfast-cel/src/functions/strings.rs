@@ -4,23 +4,22 @@
 
 use std::sync::Arc;
 
-use crate::error::Fault;
+use super::CallResult;
+use crate::error::CelErrorKind;
 use crate::meter::Meter;
 use crate::text::Text;
-use crate::value::Value;
+use crate::value::CelValue;
 
-type CallResult<'a> = Result<Option<Value<'a>>, Fault>;
-
-pub(super) fn size<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
+pub(super) fn size<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     let size = match arguments {
-        [Value::String(text)] => {
+        [CelValue::String(text)] => {
             // `size` counts code points, so the whole text must be read.
             meter.charge_bytes(text.len())?;
             text.chars().count()
         }
-        [Value::Bytes(bytes)] => bytes.len(),
-        [Value::List(list)] => list.len(),
-        [Value::Map(map)] => {
+        [CelValue::Bytes(bytes)] => bytes.len(),
+        [CelValue::List(list)] => list.len(),
+        [CelValue::Map(map)] => {
             meter.charge((map.max_len() / 10) as u64)?;
             map.len()
         }
@@ -29,18 +28,18 @@ pub(super) fn size<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult
     Ok(Some(number(size)))
 }
 
-fn number<'a>(size: usize) -> Value<'a> {
-    Value::Int(i64::try_from(size).unwrap_or(i64::MAX))
+fn number<'a>(size: usize) -> CelValue<'a> {
+    CelValue::Int(i64::try_from(size).unwrap_or(i64::MAX))
 }
 
-pub(super) fn matches<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
-    let [Value::String(text), Value::String(pattern)] = arguments else { return Ok(None) };
-    meter.matches(text, pattern).map(|matches| Some(Value::Bool(matches)))
+pub(super) fn matches<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
+    let [CelValue::String(text), CelValue::String(pattern)] = arguments else { return Ok(None) };
+    meter.matches(text, pattern).map(|matches| Some(CelValue::Bool(matches)))
 }
 
 /// Calls `strings.quote`: returns the string as a CEL string literal.
-pub(super) fn quote<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
-    let [Value::String(text)] = arguments else { return Ok(None) };
+pub(super) fn quote<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
+    let [CelValue::String(text)] = arguments else { return Ok(None) };
     meter.charge_bytes(2 * text.len() + 2)?;
     let mut built = String::with_capacity(text.len() + 2);
     built.push('"');
@@ -64,7 +63,7 @@ pub(super) fn quote<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResul
 
 /// Calls the member function `name`. Returns `None` for an unknown function, and `Some(Ok(None))` if the function does
 /// not accept these types.
-pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Option<CallResult<'a>> {
+pub(super) fn member<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Meter) -> Option<CallResult<'a>> {
     Some(match name {
         "contains" | "endsWith" | "startsWith" => matches_part(name, arguments, meter),
         "charAt" => char_at(arguments, meter),
@@ -78,28 +77,28 @@ pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter)
     })
 }
 
-fn matches_part<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
-    let [Value::String(text), Value::String(part)] = arguments else { return Ok(None) };
+fn matches_part<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
+    let [CelValue::String(text), CelValue::String(part)] = arguments else { return Ok(None) };
     // A search is linear in both lengths, while a prefix or suffix test reads the shorter text only.
     let read = if name == "contains" { text.len() + part.len() } else { part.len().min(text.len()) };
     meter.charge_bytes(read)?;
-    Ok(Some(Value::Bool(match name {
+    Ok(Some(CelValue::Bool(match name {
         "contains" => text.contains(&**part),
         "endsWith" => text.ends_with(&**part),
         _ => text.starts_with(&**part),
     })))
 }
 
-fn char_at<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
-    let [Value::String(text), Value::Int(position)] = arguments else { return Ok(None) };
+fn char_at<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
+    let [CelValue::String(text), CelValue::Int(position)] = arguments else { return Ok(None) };
     meter.charge_bytes(text.len())?;
     let offset = byte_offset(text, *position).ok_or_else(|| out_of_range("charAt"))?;
     let letter = text[offset..].chars().next();
     Ok(Some(letter.map(String::from).unwrap_or_default().into()))
 }
 
-fn out_of_range(name: &str) -> Fault {
-    Fault::argument(name, "the position must be within the string")
+fn out_of_range(name: &str) -> CelErrorKind {
+    CelErrorKind::argument(name, "the position must be within the string")
 }
 
 /// Returns the byte offset of the code point at `position`. If `position` is the number of code points, returns the
@@ -109,11 +108,11 @@ fn byte_offset(text: &str, position: i64) -> Option<usize> {
     text.char_indices().map(|(offset, _)| offset).chain([text.len()]).nth(position)
 }
 
-fn index_of<'a>(is_last: bool, arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
+fn index_of<'a>(is_last: bool, arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     let name = if is_last { "lastIndexOf" } else { "indexOf" };
     let (text, part, position) = match arguments {
-        [Value::String(text), Value::String(part)] => (text, part, None),
-        [Value::String(text), Value::String(part), Value::Int(position)] => (text, part, Some(*position)),
+        [CelValue::String(text), CelValue::String(part)] => (text, part, None),
+        [CelValue::String(text), CelValue::String(part), CelValue::Int(position)] => (text, part, Some(*position)),
         _ => return Ok(None),
     };
     // The text is charged twice: one pass finds the offset of the position, and one counts the code points of the
@@ -136,19 +135,19 @@ fn index_of<'a>(is_last: bool, arguments: &[Value<'a>], meter: &mut Meter) -> Ca
             text[..end].rfind(&**part)
         }
     };
-    Ok(Some(found.map_or(Value::Int(-1), |found| number(text[..found].chars().count()))))
+    Ok(Some(found.map_or(CelValue::Int(-1), |found| number(text[..found].chars().count()))))
 }
 
-fn join<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
+fn join<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     let (list, separator) = match arguments {
-        [Value::List(list)] => (list, ""),
-        [Value::List(list), Value::String(separator)] => (list, &**separator),
+        [CelValue::List(list)] => (list, ""),
+        [CelValue::List(list), CelValue::String(separator)] => (list, &**separator),
         _ => return Ok(None),
     };
     let mut built = String::new();
     for (index, item) in list.iter().enumerate() {
         // An item other than a string is a missing overload: `join` converts nothing.
-        let Value::String(item) = item else { return Ok(None) };
+        let CelValue::String(item) = item else { return Ok(None) };
         let separator = if index > 0 { separator } else { "" };
         meter.charge_bytes(item.len() + separator.len())?;
         built.push_str(separator);
@@ -157,8 +156,8 @@ fn join<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     Ok(Some(built.into()))
 }
 
-fn map_text<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
-    let [Value::String(text)] = arguments else { return Ok(None) };
+fn map_text<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
+    let [CelValue::String(text)] = arguments else { return Ok(None) };
     meter.charge_bytes(text.len())?;
     Ok(Some(
         match name {
@@ -176,10 +175,10 @@ fn max_count(limit: i64) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-fn replace<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
+fn replace<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     let (text, old, new, limit) = match arguments {
-        [Value::String(text), Value::String(old), Value::String(new)] => (text, old, new, usize::MAX),
-        [Value::String(text), Value::String(old), Value::String(new), Value::Int(limit)] => {
+        [CelValue::String(text), CelValue::String(old), CelValue::String(new)] => (text, old, new, usize::MAX),
+        [CelValue::String(text), CelValue::String(old), CelValue::String(new), CelValue::Int(limit)] => {
             (text, old, new, max_count(*limit))
         }
         _ => return Ok(None),
@@ -191,10 +190,12 @@ fn replace<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     Ok(Some(text.replacen(&**old, new, count).into()))
 }
 
-fn split<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
+fn split<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     let (text, separator, limit) = match arguments {
-        [Value::String(text), Value::String(separator)] => (text, separator, usize::MAX),
-        [Value::String(text), Value::String(separator), Value::Int(limit)] => (text, separator, max_count(*limit)),
+        [CelValue::String(text), CelValue::String(separator)] => (text, separator, usize::MAX),
+        [CelValue::String(text), CelValue::String(separator), CelValue::Int(limit)] => {
+            (text, separator, max_count(*limit))
+        }
         _ => return Ok(None),
     };
     meter.charge_bytes(text.len() + separator.len())?;
@@ -229,27 +230,27 @@ fn split<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
 }
 
 /// Returns a part of a string, borrowed if the whole is borrowed.
-fn piece_of<'a>(whole: &Text<'a>, piece: &str) -> Value<'a> {
+fn piece_of<'a>(whole: &Text<'a>, piece: &str) -> CelValue<'a> {
     if let Text::Borrowed(whole) = whole {
         // Both pointers belong to the same allocation, so that the difference is the offset. A borrowed piece needs no
         // copy.
         let start = piece.as_ptr() as usize - whole.as_ptr() as usize;
-        return Value::String(Text::Borrowed(&whole[start..start + piece.len()]));
+        return CelValue::String(Text::Borrowed(&whole[start..start + piece.len()]));
     }
-    Value::String(Text::Shared(Arc::from(piece)))
+    CelValue::String(Text::Shared(Arc::from(piece)))
 }
 
-fn substring<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
+fn substring<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     let (text, start, end) = match arguments {
-        [Value::String(text), Value::Int(start)] => (text, *start, None),
-        [Value::String(text), Value::Int(start), Value::Int(end)] => (text, *start, Some(*end)),
+        [CelValue::String(text), CelValue::Int(start)] => (text, *start, None),
+        [CelValue::String(text), CelValue::Int(start), CelValue::Int(end)] => (text, *start, Some(*end)),
         _ => return Ok(None),
     };
     meter.charge_bytes(2 * text.len())?;
     let place = |position| byte_offset(text, position).ok_or_else(|| out_of_range("substring"));
     let (start, end) = (place(start)?, end.map_or(Ok(text.len()), place)?);
     if start > end {
-        return Err(Fault::argument("substring", "the end must not be before the start"));
+        return Err(CelErrorKind::argument("substring", "the end must not be before the start"));
     }
     Ok(Some(text[start..end].to_owned().into()))
 }

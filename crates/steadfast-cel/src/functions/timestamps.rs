@@ -1,9 +1,10 @@
 //! Parts of timestamps and durations.
 
-use crate::error::Fault;
+use super::CallResult;
+use crate::error::CelErrorKind;
 use crate::meter::Meter;
-use crate::time::{Moment, Span};
-use crate::value::Value;
+use crate::time::{CelDuration, CelTimestamp};
+use crate::value::CelValue;
 
 const MILLISECOND: i128 = 1_000_000;
 const SECOND: i128 = 1_000_000_000;
@@ -11,19 +12,24 @@ const MINUTE: i128 = 60 * SECOND;
 const HOUR: i128 = 60 * MINUTE;
 
 /// Returns a part of a timestamp or duration.
-pub(super) fn part<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Result<Option<Value<'a>>, Fault> {
+pub(super) fn part<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     let part = match arguments {
-        [Value::Timestamp(instant)] => of_instant(name, *instant, "UTC", meter)?,
-        [Value::Timestamp(instant), Value::String(zone)] => of_instant(name, *instant, zone, meter)?,
-        [Value::Duration(span)] => of_span(name, *span, meter),
+        [CelValue::Timestamp(timestamp)] => of_timestamp(name, *timestamp, "UTC", meter)?,
+        [CelValue::Timestamp(timestamp), CelValue::String(zone)] => of_timestamp(name, *timestamp, zone, meter)?,
+        [CelValue::Duration(duration)] => of_duration(name, *duration, meter),
         _ => None,
     };
-    Ok(part.map(Value::Int))
+    Ok(part.map(CelValue::Int))
 }
 
-fn of_instant(name: &str, instant: Moment, zone: &str, meter: &mut Meter) -> Result<Option<i64>, Fault> {
+fn of_timestamp(
+    name: &str,
+    timestamp: CelTimestamp,
+    zone: &str,
+    meter: &mut Meter,
+) -> Result<Option<i64>, CelErrorKind> {
     let why = "a time zone must be `UTC` or an offset such as `+02:00`";
-    let local = instant.in_zone(zone).ok_or_else(|| Fault::argument(name, why))?;
+    let local = timestamp.in_zone(zone).ok_or_else(|| CelErrorKind::argument(name, why))?;
     let (part, unit) = match name {
         "getFullYear" => (i64::from(local.year()), HOUR),
         // CEL counts months, days of the year and `getDayOfMonth` from zero, and `getDate` from one.
@@ -38,17 +44,17 @@ fn of_instant(name: &str, instant: Moment, zone: &str, meter: &mut Meter) -> Res
         "getMilliseconds" => (i64::from(local.millisecond()), MILLISECOND),
         _ => return Ok(None),
     };
-    if instant.rate != 0 {
+    if timestamp.rate != 0 {
         // Offsets are whole minutes, so a local hour or day can start in the middle of an hour of UTC. The re-check at
         // the next minute covers these parts.
         let unit = if unit == HOUR { MINUTE } else { unit };
-        meter.recheck_after(Some(unit - instant.at.as_nanosecond().rem_euclid(unit)));
+        meter.recheck_after(Some(unit - timestamp.instant.as_nanosecond().rem_euclid(unit)));
     }
     Ok(Some(part))
 }
 
-fn of_span(name: &str, span: Span, meter: &mut Meter) -> Option<i64> {
-    let nanos = span.length.as_nanos();
+fn of_duration(name: &str, duration: CelDuration, meter: &mut Meter) -> Option<i64> {
+    let nanos = duration.length.as_nanos();
     let (part, unit) = match name {
         "getHours" => (nanos / HOUR, HOUR),
         "getMinutes" => (nanos / MINUTE, MINUTE),
@@ -57,11 +63,11 @@ fn of_span(name: &str, span: Span, meter: &mut Meter) -> Option<i64> {
         "getMilliseconds" => (nanos % SECOND / MILLISECOND, MILLISECOND),
         _ => return None,
     };
-    let speed = i128::from(span.rate.unsigned_abs());
+    let speed = i128::from(duration.rate.unsigned_abs());
     if speed != 0 {
         // The rate decides the direction: a growing duration passes the next unit, and a shrinking duration leaves the
         // current one.
-        let within = if span.rate > 0 { unit - nanos.rem_euclid(unit) } else { nanos.rem_euclid(unit) + 1 };
+        let within = if duration.rate > 0 { unit - nanos.rem_euclid(unit) } else { nanos.rem_euclid(unit) + 1 };
         meter.recheck_after(Some((within + speed - 1) / speed));
     }
     i64::try_from(part).ok()

@@ -2,30 +2,30 @@
 
 use proptest::prelude::*;
 use serde_json::json;
-use steadfast_cel::{Budget, Context, Fault, Program, Value, to_json};
+use steadfast_cel::{Budget, CelErrorKind, CelValue, Context, Program, to_json};
 
 use crate::{assert_true, json_of};
 
 /// Results of the library of a real API server, version 1.37: an expression, a tab and the result.
 const RESULTS: &str = include_str!("kubernetes.txt");
 
-/// Returns the text of a result as in [`RESULTS`]; `error` for a fault.
+/// Returns the text of a result as in [`RESULTS`]; `error` for a failed evaluation.
 fn result(text: &str) -> String {
     let program = Program::compile(text).unwrap_or_else(|error| panic!("{text}: {error} at {}", error.at));
     let outcome = program.evaluate(&Context::new(), &mut Budget::new(1_000_000));
     outcome.map_or_else(|_| "error".to_owned(), |outcome| shown(&outcome.value))
 }
 
-fn shown(value: &Value) -> String {
+fn shown(value: &CelValue) -> String {
     match value {
-        Value::Bool(value) => value.to_string(),
-        Value::Int(number) => format!("int {number}"),
-        Value::Double(number) => format!("double {number:e}"),
-        Value::String(text) => json!(**text).to_string(),
-        Value::Type(named) => format!("type {}", named.name()),
-        Value::List(list) => format!("[{}]", list.iter().map(|item| shown(&item)).collect::<Vec<_>>().join(", ")),
+        CelValue::Bool(value) => value.to_string(),
+        CelValue::Int(number) => format!("int {number}"),
+        CelValue::Double(number) => format!("double {number:e}"),
+        CelValue::String(text) => json!(**text).to_string(),
+        CelValue::Type(named) => format!("type {}", named.name()),
+        CelValue::List(list) => format!("[{}]", list.iter().map(|item| shown(&item)).collect::<Vec<_>>().join(", ")),
         other => to_json(other, &mut Budget::new(1_000_000), 1 << 20)
-            .map_or_else(|fault| fault.to_string(), |json| json.to_string()),
+            .map_or_else(|kind| kind.to_string(), |json| json.to_string()),
     }
 }
 
@@ -53,8 +53,8 @@ fn invalid_texts_are_invalid_arguments() {
         "cidr('10.0.0.0')",
         "semver('1.2')",
     ] {
-        let fault = json_of(text, &json!({})).expect_err(text);
-        assert!(matches!(fault, Fault::InvalidArgument { .. }), "{text}: {fault:?}");
+        let kind = json_of(text, &json!({})).expect_err(text);
+        assert!(matches!(kind, CelErrorKind::InvalidArgument { .. }), "{text}: {kind:?}");
     }
 }
 
@@ -75,8 +75,8 @@ fn other_types_have_no_overload() {
         "format.uuid(1)",
         "string(quantity('1'))",
     ] {
-        let fault = json_of(text, &json!({})).expect_err(text);
-        assert!(matches!(fault, Fault::NoSuchOverload { .. }), "{text}: {fault:?}");
+        let kind = json_of(text, &json!({})).expect_err(text);
+        assert!(matches!(kind, CelErrorKind::NoSuchOverload { .. }), "{text}: {kind:?}");
     }
 }
 
@@ -112,8 +112,8 @@ fn qualified_names_leave_variables_alone() {
 fn kubernetes_values_are_not_json() {
     for text in ["quantity('1')", "url('/a')", "[ip('::1')]", "{'a': cidr('::/0')}", "semver('1.2.3')", "format.uuid()"]
     {
-        let fault = json_of(text, &json!({})).expect_err(text);
-        assert!(matches!(fault, Fault::NotJson(_)), "{text}: {fault:?}");
+        let kind = json_of(text, &json!({})).expect_err(text);
+        assert!(matches!(kind, CelErrorKind::NotJson(_)), "{text}: {kind:?}");
     }
 }
 
@@ -151,7 +151,7 @@ fn largest_cost(text: &str) -> u64 {
     let costs = PARSERS.iter().map(|parser| {
         let program = Program::compile(parser).expect("a valid expression");
         let mut context = Context::new();
-        context.variable("object", Value::from(&object));
+        context.variable("object", CelValue::from(&object));
         let mut budget = Budget::new(1_000_000);
         // An error is a result like any other; only panics fail the test.
         let _ = program.evaluate(&context, &mut budget);
@@ -175,8 +175,8 @@ fn cost_is_bounded_by_the_length_of_the_text() {
 fn sums_of_distant_quantities_exceed_the_budget() {
     let text = "quantity('1e2000000000').add(quantity('1')).isInteger()";
     let program = Program::compile(text).expect("a valid expression");
-    let fault = program.evaluate(&Context::new(), &mut Budget::new(1_000_000)).expect_err("a long sum").fault;
-    assert_eq!(fault, Fault::BudgetExceeded(1_000_000));
+    let kind = program.evaluate(&Context::new(), &mut Budget::new(1_000_000)).expect_err("a long sum").kind;
+    assert_eq!(kind, CelErrorKind::BudgetExceeded(1_000_000));
     // Comparisons do not build the digits.
     assert_true("quantity('1e2000000000').isGreaterThan(quantity('123456789012345678901'))");
     assert_true("!quantity('1e-2000000000').isGreaterThan(quantity('1n'))");

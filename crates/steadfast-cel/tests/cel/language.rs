@@ -1,7 +1,7 @@
 //! Operators, macros and functions.
 
 use serde_json::json;
-use steadfast_cel::{Budget, Context, Fault, Program, Value};
+use steadfast_cel::{Budget, CelErrorKind, CelValue, Context, Program};
 
 use crate::{AMPLE_BUDGET, assert_true, json_of, object};
 
@@ -88,21 +88,21 @@ fn true_expressions_evaluate_to_true() {
 }
 
 #[test]
-fn faults_are_reported_with_their_cause() {
-    let overload = |function: &str, types: &[&'static str]| Fault::NoSuchOverload {
+fn errors_are_reported_with_their_cause() {
+    let overload = |function: &str, types: &[&'static str]| CelErrorKind::NoSuchOverload {
         function: function.to_owned(),
         types: types.to_vec(),
     };
-    for (text, fault) in [
-        ("object.other", Fault::NoSuchField("other".to_owned())),
-        ("object['other']", Fault::NoSuchField("other".to_owned())),
-        ("object[object.name]", Fault::NoSuchKey),
+    for (text, kind) in [
+        ("object.other", CelErrorKind::NoSuchField("other".to_owned())),
+        ("object['other']", CelErrorKind::NoSuchField("other".to_owned())),
+        ("object[object.name]", CelErrorKind::NoSuchKey),
         ("object.name.x", overload("_._", &["string"])),
         ("has(object.name.x)", overload("has", &["string"])),
-        ("object.ports[2]", Fault::IndexOutOfRange),
-        ("object.ports[-1]", Fault::IndexOutOfRange),
+        ("object.ports[2]", CelErrorKind::IndexOutOfRange),
+        ("object.ports[-1]", CelErrorKind::IndexOutOfRange),
         ("object.ports['a']", overload("_[_]", &["list", "string"])),
-        ("{'a': 1}[null]", Fault::UnsupportedKey),
+        ("{'a': 1}[null]", CelErrorKind::UnsupportedKey),
         ("1 + 1u", overload("_+_", &["int", "uint"])),
         ("object.name > 2", overload("_>_", &["string", "int"])),
         ("!1", overload("!_", &["int"])),
@@ -110,42 +110,42 @@ fn faults_are_reported_with_their_cause() {
         ("1 ? 2 : 3", overload("_?_:_", &["int"])),
         ("true && 1", overload("_&&_", &["int"])),
         ("1 || false", overload("_||_", &["int"])),
-        ("1 / 0", Fault::DivisionByZero),
-        ("1 % 0", Fault::DivisionByZero),
-        ("9223372036854775807 + 1", Fault::Overflow),
-        ("-9223372036854775808 - 1", Fault::Overflow),
-        ("-(-9223372036854775808)", Fault::Overflow),
-        ("9223372036854775807 * 2", Fault::Overflow),
-        ("-9223372036854775808 / -1", Fault::Overflow),
-        ("-9223372036854775808 % -1", Fault::Overflow),
-        ("1u - 2u", Fault::Overflow),
-        ("int(1e19)", Fault::Overflow),
-        ("uint(-1)", Fault::Overflow),
-        ("timestamp('9999-01-01T00:00:00Z') + duration('87660000h')", Fault::Overflow),
-        ("{'a': 1, 'a': 2}", Fault::DuplicateKey),
-        ("{1: 1, 1u: 2}", Fault::DuplicateKey),
-        ("{1.5: 1}", Fault::UnsupportedKey),
-        ("unknown", Fault::UnknownName("unknown".to_owned())),
-        ("unknown(1)", Fault::UnknownFunction("unknown".to_owned())),
-        ("'a'.unknown()", Fault::UnknownFunction("unknown".to_owned())),
+        ("1 / 0", CelErrorKind::DivisionByZero),
+        ("1 % 0", CelErrorKind::DivisionByZero),
+        ("9223372036854775807 + 1", CelErrorKind::Overflow),
+        ("-9223372036854775808 - 1", CelErrorKind::Overflow),
+        ("-(-9223372036854775808)", CelErrorKind::Overflow),
+        ("9223372036854775807 * 2", CelErrorKind::Overflow),
+        ("-9223372036854775808 / -1", CelErrorKind::Overflow),
+        ("-9223372036854775808 % -1", CelErrorKind::Overflow),
+        ("1u - 2u", CelErrorKind::Overflow),
+        ("int(1e19)", CelErrorKind::Overflow),
+        ("uint(-1)", CelErrorKind::Overflow),
+        ("timestamp('9999-01-01T00:00:00Z') + duration('87660000h')", CelErrorKind::Overflow),
+        ("{'a': 1, 'a': 2}", CelErrorKind::DuplicateKey),
+        ("{1: 1, 1u: 2}", CelErrorKind::DuplicateKey),
+        ("{1.5: 1}", CelErrorKind::UnsupportedKey),
+        ("unknown", CelErrorKind::UnknownName("unknown".to_owned())),
+        ("unknown(1)", CelErrorKind::UnknownFunction("unknown".to_owned())),
+        ("'a'.unknown()", CelErrorKind::UnknownFunction("unknown".to_owned())),
         ("size(1)", overload("size", &["int"])),
-        ("optional.none().value()", Fault::NoValue),
+        ("optional.none().value()", CelErrorKind::NoValue),
         ("object.name.orValue(1)", overload("orValue", &["string"])),
         ("[?1]", overload("[?_]", &["int"])),
         ("1.map(x, x)", overload("comprehension", &["int"])),
         ("[1].all(x, x)", overload("all", &["int"])),
-        ("optional.of(1)", Fault::NotJson("an optional value")),
-        ("0.0 / 0.0", Fault::NotJson("a number that is not finite")),
-        ("Unknown{a: 1}", Fault::UnknownName("Unknown".to_owned())),
+        ("optional.of(1)", CelErrorKind::NotJson("an optional value")),
+        ("0.0 / 0.0", CelErrorKind::NotJson("a number that is not finite")),
+        ("Unknown{a: 1}", CelErrorKind::UnknownName("Unknown".to_owned())),
     ] {
-        assert_eq!(json_of(text, &object()), Err(fault), "{text}");
+        assert_eq!(json_of(text, &object()), Err(kind), "{text}");
     }
     for text in
         ["int('secret')", "'secret'.matches('(')", "timestamp('secret')", "'secret'.charAt(9)", "bool('secret')"]
     {
-        let fault = json_of(text, &object()).expect_err(text);
-        assert!(matches!(fault, Fault::InvalidArgument { .. }), "{text}: {fault}");
-        assert!(!fault.to_string().contains("secret"), "{fault}");
+        let kind = json_of(text, &object()).expect_err(text);
+        assert!(matches!(kind, CelErrorKind::InvalidArgument { .. }), "{text}: {kind}");
+        assert!(!kind.to_string().contains("secret"), "{kind}");
     }
 }
 
@@ -173,7 +173,7 @@ fn errors_carry_the_failed_position() {
         let program = Program::compile(text).expect(text);
         let object = object();
         let mut context = Context::new();
-        context.variable("object", Value::from(&object));
+        context.variable("object", CelValue::from(&object));
         let error = program.evaluate(&context, &mut Budget::new(AMPLE_BUDGET)).expect_err(text);
         assert_eq!(error.at, at, "{text}: {error}");
     }
@@ -182,10 +182,10 @@ fn errors_carry_the_failed_position() {
 #[test]
 fn context_functions_receive_target_and_arguments() {
     let mut context = Context::new();
-    context.function("count", |arguments, _| Ok(Value::Uint(arguments.len() as u64)));
+    context.function("count", |arguments, _| Ok(CelValue::Uint(arguments.len() as u64)));
     for text in ["count(1, 2) == 2", "'a'.count(1, 2) == 3", "count() == 0"] {
         let program = Program::compile(text).expect(text);
         let outcome = program.evaluate(&context, &mut Budget::new(AMPLE_BUDGET)).expect(text);
-        assert!(matches!(outcome.value, Value::Bool(true)), "{text}");
+        assert!(matches!(outcome.value, CelValue::Bool(true)), "{text}");
     }
 }

@@ -1,15 +1,15 @@
 //! Limits of cost, memory and depth.
 
 use serde_json::{Map, Value as Json, json};
-use steadfast_cel::{Budget, Context, Fault, MAX_DEPTH, Program, Value, to_json};
+use steadfast_cel::{Budget, CelErrorKind, CelValue, Context, MAX_DEPTH, Program, to_json};
 
-/// Returns the fault of `text` over `object` with a budget of `limit`, and the rest of the budget.
-fn fault(text: &str, object: &Json, limit: u64) -> (Fault, u64) {
+/// Returns the error of `text` over `object` with a budget of `limit`, and the rest of the budget.
+fn error_kind(text: &str, object: &Json, limit: u64) -> (CelErrorKind, u64) {
     let program = Program::compile(text).expect(text);
     let mut context = Context::new();
-    context.variable("object", Value::without_nulls(object));
+    context.variable("object", CelValue::without_nulls(object));
     let mut budget = Budget::new(limit);
-    let outcome = program.evaluate(&context, &mut budget).map_err(|error| error.fault);
+    let outcome = program.evaluate(&context, &mut budget).map_err(|error| error.kind);
     let converted = outcome.and_then(|outcome| to_json(&outcome.value, &mut budget, 1 << 20));
     (converted.expect_err(text), budget.left())
 }
@@ -24,7 +24,7 @@ fn quadratic_expressions_exceed_the_budget() {
         "object.data.filter(a, object.data.exists(b, a == b && false))",
         "object.data.map(k, k).map(k, object.data == object.data)",
     ] {
-        assert_eq!(fault(text, &object, 1_000_000), (Fault::BudgetExceeded(1_000_000), 0), "{text}");
+        assert_eq!(error_kind(text, &object, 1_000_000), (CelErrorKind::BudgetExceeded(1_000_000), 0), "{text}");
     }
 }
 
@@ -50,14 +50,14 @@ fn growing_values_exceed_the_budget_early() {
         "object.list.map(i, 'x'.matches(string(i) + object.text.substring(0, 9)))",
         "object.list.map(i, bytes(object.text) + b'x')",
     ] {
-        assert_eq!(fault(text, &object, 1_000_000), (Fault::BudgetExceeded(1_000_000), 0), "{text}");
+        assert_eq!(error_kind(text, &object, 1_000_000), (CelErrorKind::BudgetExceeded(1_000_000), 0), "{text}");
     }
     for text in [
         doubled("object.text", "a + a"),
         doubled("object.list", "a + a"),
         doubled("[1]", "[a, a] == [a, a] ? [a, a] : a"),
     ] {
-        assert_eq!(fault(&text, &object, 1_000_000).0, Fault::BudgetExceeded(1_000_000), "{text}");
+        assert_eq!(error_kind(&text, &object, 1_000_000).0, CelErrorKind::BudgetExceeded(1_000_000), "{text}");
     }
 }
 
@@ -65,12 +65,12 @@ fn growing_values_exceed_the_budget_early() {
 fn shared_values_are_charged_per_use() {
     // Each level refers twice to the level below: 2^40 items as JSON, 80 in memory.
     let text = (0..40).fold("[1]".to_owned(), |text, _| format!("cel.bind(a, {text}, [a, a])"));
-    let (fault, _) = fault(&text, &Json::Null, 10_000_000);
-    assert!(matches!(fault, Fault::BudgetExceeded(_) | Fault::ResultTooLarge(_)), "{fault}");
+    let (kind, _) = error_kind(&text, &Json::Null, 10_000_000);
+    assert!(matches!(kind, CelErrorKind::BudgetExceeded(_) | CelErrorKind::ResultTooLarge(_)), "{kind}");
     let many = json!({"data": vec!["x".repeat(1_000); 1_000]});
-    assert_eq!(self::fault("object.data.map(k, object)", &many, 1_000_000).0, Fault::ResultTooLarge(1 << 20));
+    assert_eq!(error_kind("object.data.map(k, object)", &many, 1_000_000).0, CelErrorKind::ResultTooLarge(1 << 20));
     let large = json!("x".repeat(2 << 20));
-    assert_eq!(self::fault("object", &large, 10_000_000).0, Fault::ResultTooLarge(1 << 20));
+    assert_eq!(error_kind("object", &large, 10_000_000).0, CelErrorKind::ResultTooLarge(1 << 20));
 }
 
 #[test]
@@ -84,12 +84,12 @@ fn absorbing_operators_keep_the_exceeded_budget() {
     ] {
         let program = Program::compile(text).expect(text);
         let mut context = Context::new();
-        context.variable("object", Value::from(&object));
+        context.variable("object", CelValue::from(&object));
         let result = program.evaluate(&context, &mut Budget::new(5_000));
         if text.starts_with("true") {
             assert!(result.is_ok(), "{text}");
         } else {
-            assert_eq!(result.expect_err(text).fault, Fault::BudgetExceeded(5_000), "{text}");
+            assert_eq!(result.expect_err(text).kind, CelErrorKind::BudgetExceeded(5_000), "{text}");
         }
     }
 }
@@ -138,10 +138,10 @@ fn deeply_nested_json_is_an_error() {
         let mut object = json!({});
         object["a"] = deep();
         object["b"] = deep();
-        assert_eq!(fault("object.a == object.b", &object, 1_000_000).0, Fault::TooDeep(256));
-        assert_eq!(fault("object", &object, 1_000_000).0, Fault::TooDeep(256));
-        assert_eq!(fault("'%s'.format([object])", &object, 1_000_000).0, Fault::TooDeep(64));
-        assert_eq!(fault("object.a in [object.b]", &object, 1_000_000).0, Fault::TooDeep(256));
+        assert_eq!(error_kind("object.a == object.b", &object, 1_000_000).0, CelErrorKind::TooDeep(256));
+        assert_eq!(error_kind("object", &object, 1_000_000).0, CelErrorKind::TooDeep(256));
+        assert_eq!(error_kind("'%s'.format([object])", &object, 1_000_000).0, CelErrorKind::TooDeep(64));
+        assert_eq!(error_kind("object.a in [object.b]", &object, 1_000_000).0, CelErrorKind::TooDeep(256));
         // The destructor of the JSON itself recurses.
         std::mem::forget(object);
     };

@@ -9,7 +9,7 @@ mod random;
 mod time;
 
 use serde_json::{Value as Json, json};
-use steadfast_cel::{Budget, Context, Fault, Program, Value, to_json};
+use steadfast_cel::{Budget, CelErrorKind, CelValue, Context, Program, to_json};
 
 /// Budget that no ordinary test exceeds.
 const AMPLE_BUDGET: u64 = 1_000_000;
@@ -24,12 +24,12 @@ fn object() -> Json {
 }
 
 /// Returns the JSON of the value of `text` with `object` bound.
-fn json_of(text: &str, object: &Json) -> Result<Json, Fault> {
+fn json_of(text: &str, object: &Json) -> Result<Json, CelErrorKind> {
     let program = Program::compile(text).unwrap_or_else(|error| panic!("{text}: {error} at {}", error.at));
     let mut context = Context::new();
-    context.variable("object", Value::from(object));
+    context.variable("object", CelValue::from(object));
     let mut budget = Budget::new(AMPLE_BUDGET);
-    let outcome = program.evaluate(&context, &mut budget).map_err(|error| error.fault)?;
+    let outcome = program.evaluate(&context, &mut budget).map_err(|error| error.kind)?;
     to_json(&outcome.value, &mut budget, 1 << 20)
 }
 

@@ -1,16 +1,16 @@
 //! Fields that are null and count as absent.
 
 use serde_json::{Value as Json, json};
-use steadfast_cel::{Budget, Context, Fault, Program, Value, to_json};
+use steadfast_cel::{Budget, CelErrorKind, CelValue, Context, Program, to_json};
 
-fn evaluate(text: &str) -> Result<Json, Fault> {
+fn evaluate(text: &str) -> Result<Json, CelErrorKind> {
     let object = json!({"endpoints": null, "spec": {"x": null, "y": 1}, "list": [null, {"z": null}]});
     let program = Program::compile(text).expect(text);
     let mut context = Context::new();
-    context.variable("object", Value::without_nulls(&object));
-    context.variable("old", Value::Null);
+    context.variable("object", CelValue::without_nulls(&object));
+    context.variable("old", CelValue::Null);
     let mut budget = Budget::new(10_000);
-    let outcome = program.evaluate(&context, &mut budget).map_err(|error| error.fault)?;
+    let outcome = program.evaluate(&context, &mut budget).map_err(|error| error.kind)?;
     to_json(&outcome.value, &mut budget, 10_000)
 }
 
@@ -36,9 +36,9 @@ fn nested_null_fields_count_as_absent() {
         }
     }
     assert_eq!(evaluate("object.endpoints == null"), Ok(json!(true)));
-    assert!(matches!(evaluate("object.endpoints.map(e, e)"), Err(Fault::NoSuchOverload { .. })));
-    assert_eq!(evaluate("object.absent == null"), Err(Fault::NoSuchField("absent".to_owned())));
-    assert_eq!(evaluate("object['endpoints']"), Err(Fault::NoSuchField("endpoints".to_owned())));
+    assert!(matches!(evaluate("object.endpoints.map(e, e)"), Err(CelErrorKind::NoSuchOverload { .. })));
+    assert_eq!(evaluate("object.absent == null"), Err(CelErrorKind::NoSuchField("absent".to_owned())));
+    assert_eq!(evaluate("object['endpoints']"), Err(CelErrorKind::NoSuchField("endpoints".to_owned())));
 }
 
 #[test]

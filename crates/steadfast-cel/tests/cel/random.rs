@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
-use steadfast_cel::{Budget, Context, Program, Value, to_json};
+use steadfast_cel::{Budget, CelValue, Context, Program, to_json};
 
 /// Returns a strategy for random JSON of a few levels.
 pub(crate) fn json() -> impl Strategy<Value = Json> {
@@ -106,7 +106,7 @@ proptest! {
     fn evaluation_never_panics_or_exceeds_its_budget(text in expression(), object in json(), limit in 0_u64..2_000) {
         let program = Program::compile(&text).expect("a valid expression");
         let mut context = Context::new();
-        context.variable("object", Value::without_nulls(&object));
+        context.variable("object", CelValue::without_nulls(&object));
         let mut budget = Budget::new(limit);
         let result = program.evaluate(&context, &mut budget);
         prop_assert!(budget.spent() <= limit);

@@ -1,7 +1,7 @@
 //! Timestamps, durations, and when a result changes.
 
 use jiff::Timestamp;
-use steadfast_cel::{Budget, Context, Outcome, Program, Value};
+use steadfast_cel::{Budget, CelValue, Context, Evaluation, Program};
 
 use crate::{AMPLE_BUDGET, assert_true};
 
@@ -34,7 +34,7 @@ fn parts_and_arithmetic_follow_the_specification() {
     }
 }
 
-fn at(text: &str) -> Timestamp {
+fn timestamp(text: &str) -> Timestamp {
     text.parse().expect("a timestamp")
 }
 
@@ -42,14 +42,14 @@ fn outcome(text: &str, now: Timestamp) -> (bool, Option<Timestamp>) {
     let program = Program::compile(text).expect(text);
     let mut context = Context::new();
     context.now(now);
-    let Outcome { value, recheck_at } = program.evaluate(&context, &mut Budget::new(AMPLE_BUDGET)).expect(text);
-    let Value::Bool(value) = value else { panic!("{text} is not a bool") };
+    let Evaluation { value, recheck_at } = program.evaluate(&context, &mut Budget::new(AMPLE_BUDGET)).expect(text);
+    let CelValue::Bool(value) = value else { panic!("{text} is not a bool") };
     (value, recheck_at)
 }
 
 #[test]
 fn comparison_with_now_reports_its_change() {
-    let now = at("2026-01-01T00:00:00Z");
+    let now = timestamp("2026-01-01T00:00:00Z");
     for (text, recheck) in [
         ("now - timestamp('2025-12-31T23:55:00Z') >= duration('10m')", Some("2026-01-01T00:05:00Z")),
         ("now - timestamp('2025-12-31T23:55:00Z') > duration('10m')", Some("2026-01-01T00:05:00.000000001Z")),
@@ -72,7 +72,7 @@ fn comparison_with_now_reports_its_change() {
         ),
     ] {
         let (_, found) = outcome(text, now);
-        assert_eq!(found, recheck.map(at), "{text}");
+        assert_eq!(found, recheck.map(timestamp), "{text}");
     }
 }
 
@@ -85,7 +85,7 @@ fn result_changes_at_the_reported_instant() {
         "[now] == [timestamp('2026-01-01T00:10:00Z')]",
         "duration('1h') < now - timestamp('2025-12-31T23:30:00Z')",
     ] {
-        let now = at("2026-01-01T00:00:00Z");
+        let now = timestamp("2026-01-01T00:00:00Z");
         let (before, recheck) = outcome(text, now);
         let recheck = recheck.expect(text);
         let just_before = recheck - jiff::SignedDuration::from_nanos(1);

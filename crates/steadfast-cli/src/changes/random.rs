@@ -52,7 +52,7 @@ fn scalar(random: &mut Random) -> Value {
         0 => Value::Null,
         1 => json!(random.below(2) == 0),
         2 => json!(random.below(4)),
-        3 => json!(random.share()),
+        3 => json!(random.fraction()),
         _ => json!(pick(random, &TEXTS)),
     }
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::position::Position;
-use crate::objects::{Certainty, HandlerEvent, Key, Ref, StoreContent};
+use super::position::TracePosition;
+use crate::objects::{Certainty, HandlerEvent, Key, ObjectVersionRef, StoreContent};
 use crate::view::{Timeline, TimelinePosition};
 
 /// A call of a handler.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
-    pub(crate) entered: Position,
+    pub(crate) entered: TracePosition,
     pub(crate) event: &'a HandlerEvent,
     pub(crate) retry: u32,
     pub(crate) store: &'a StoreContent,
@@ -20,7 +20,7 @@ pub(crate) struct Call<'a> {
     pub(crate) previous: Option<usize>,
     pub(crate) next: Option<usize>,
     /// Time at which the event was skipped, if this call was its last attempt.
-    pub(crate) skipped: Option<Position>,
+    pub(crate) skipped: Option<TracePosition>,
     /// True if this call repeats the previous event and is marked as a retry.
     pub(crate) is_retry: bool,
     /// Position of the delivered state on the timeline, relative to the states delivered before.
@@ -57,7 +57,7 @@ impl<'a> Call<'a> {
 /// End of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
-    pub(crate) position: Position,
+    pub(crate) position: TracePosition,
     pub(crate) panicked: bool,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Delivered<'a> {
 }
 
 /// Returns whether `object` is the last delivered state.
-fn is_last_delivered(last_delivered: Option<&Delivered<'_>>, object: &Ref) -> bool {
+fn is_last_delivered(last_delivered: Option<&Delivered<'_>>, object: &ObjectVersionRef) -> bool {
     // A state that the history lacks has no index, and never counts as repeated: each delivery of the state is a
     // violation.
     last_delivered.is_some_and(|last_delivered| {
@@ -102,7 +102,7 @@ impl<'a> Knowledge<'a> {
     ) -> (TimelinePosition, Option<usize>) {
         let object = event.object();
         // Only the last delivery of the same UID is a valid reference.
-        let here = self
+        let delivered_index = self
             .last_delivered
             .as_ref()
             .filter(|last_delivered| last_delivered.uid == object.uid)
@@ -110,20 +110,20 @@ impl<'a> Knowledge<'a> {
         let from = match event {
             HandlerEvent::Added { .. } | HandlerEvent::Updated { .. } => self.next,
             // A deletion or a resync repeats the last delivered state.
-            HandlerEvent::Deleted { .. } | HandlerEvent::Resynced { .. } => here.unwrap_or(self.next),
+            HandlerEvent::Deleted { .. } | HandlerEvent::Resynced { .. } => delivered_index.unwrap_or(self.next),
         };
         let place = match timeline.find(object, from, known_by) {
             // Without an order of versions, a step back cannot be distinguished from a step forward.
             TimelinePosition::Before(index) if !ordered => TimelinePosition::At(index),
             // A repeated delivery, valid or not, keeps its place.
             TimelinePosition::Before(_) if is_last_delivered(self.last_delivered.as_ref(), object) => {
-                here.map_or(TimelinePosition::Never, TimelinePosition::At)
+                delivered_index.map_or(TimelinePosition::Never, TimelinePosition::At)
             }
             place => place,
         };
         let exit = match event {
             HandlerEvent::Deleted { last, certainty, version, .. } => {
-                exit(timeline, last, place, here, *certainty, version.as_deref())
+                exit(timeline, last, place, delivered_index, *certainty, version.as_deref())
             }
             _ => None,
         };
@@ -151,16 +151,16 @@ impl<'a> Knowledge<'a> {
 /// Uses the handler's knowledge if the history lacks `last`, so that one error does not cause others.
 fn exit(
     timeline: &Timeline<'_>,
-    last: &Ref,
+    last: &ObjectVersionRef,
     place: TimelinePosition,
-    here: Option<usize>,
+    delivered_index: Option<usize>,
     certainty: Certainty,
     version: Option<&str>,
 ) -> Option<usize> {
     // `Before` and `Outside` also contain an index, but the handler's stay cannot end after that state.
     let index = match place {
         TimelinePosition::At(index) => index,
-        _ => here?,
+        _ => delivered_index?,
     };
     let stay = timeline.states[index].stay?;
     let ends = timeline.stays[stay..].iter().map_while(|stay| stay.end);

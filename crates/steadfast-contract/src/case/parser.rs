@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Case;
 use super::call::{Call, End, Knowledge};
-use super::position::Position;
+use super::position::TracePosition;
 use super::records::{Depth, Handler, Informer, Relist, Snapshot, StoreRead, Wait};
 use crate::bounds::Bounds;
 use crate::history::History;
@@ -19,12 +19,12 @@ use crate::violation::Malformed;
 impl<'a> Case<'a> {
     /// Parses `trace`.
     pub(crate) fn new(history: &'a History, trace: &'a Trace, bounds: &'a Bounds) -> Self {
-        Parser::new(history, bounds).read(trace)
+        TraceParser::new(history, bounds).read(trace)
     }
 }
 
 /// State of the parser.
-struct Parser<'a> {
+struct TraceParser<'a> {
     case: Case<'a>,
     names: Names<'a>,
     scopes: BTreeMap<&'a Scope, usize>,
@@ -35,10 +35,10 @@ struct Parser<'a> {
     /// Running calls: from handler and call number to the index among the handler's calls.
     running: BTreeMap<(usize, u64), usize>,
     quiet: Option<Duration>,
-    settled: Option<Position>,
+    settled: Option<TracePosition>,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> TraceParser<'a> {
     fn new(history: &'a History, bounds: &'a Bounds) -> Self {
         let case = Case {
             history,
@@ -63,20 +63,20 @@ impl<'a> Parser<'a> {
     }
 
     fn read(mut self, trace: &'a Trace) -> Case<'a> {
-        let mut before = Duration::ZERO;
+        let mut last_time = Duration::ZERO;
         for (index, entry) in trace.entries().iter().enumerate() {
-            if entry.at < before {
+            if entry.at < last_time {
                 // The trace is written under one lock, so that a step back means a broken recorder.
-                self.malformed(entry.at, format!("the trace goes back in time, from {before:.3?}"));
+                self.malformed(entry.at, format!("the trace goes back in time, from {last_time:.3?}"));
             }
-            before = before.max(entry.at);
-            self.entry(Position { at: entry.at, index }, &entry.record);
+            last_time = last_time.max(entry.at);
+            self.entry(TracePosition { at: entry.at, index }, &entry.record);
         }
-        self.case.settled = self.settled_by(before);
+        self.case.settled = self.settled_by(last_time);
         self.case
     }
 
-    fn entry(&mut self, position: Position, record: &'a Record) {
+    fn entry(&mut self, position: TracePosition, record: &'a Record) {
         match record {
             Record::Informer { informer, scope, ordered } => self.declare(position, informer, scope, *ordered),
             Record::Registered { handler, informer, concurrency } => {
@@ -104,7 +104,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn declare(&mut self, position: Position, name: &'a str, scope: &'a Scope, ordered: bool) {
+    fn declare(&mut self, position: TracePosition, name: &'a str, scope: &'a Scope, ordered: bool) {
         // Informers with equal scopes share a view, because a view has the size of the history.
         let view = match self.scopes.get(scope) {
             Some(view) => *view,
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
         });
     }
 
-    fn register(&mut self, position: Position, name: &'a str, informer: &'a str, concurrency: usize) {
+    fn register(&mut self, position: TracePosition, name: &'a str, informer: &'a str, concurrency: usize) {
         let Some(&informer) = self.informers.get(informer) else {
             return self.malformed(position.at, format!("informer {informer} was never declared"));
         };
@@ -159,7 +159,7 @@ impl<'a> Parser<'a> {
         });
     }
 
-    fn informer_record(&mut self, position: Position, index: usize, record: &'a Record) {
+    fn informer_record(&mut self, position: TracePosition, index: usize, record: &'a Record) {
         let informer = &mut self.case.informers[index];
         match record {
             Record::Filtered { .. } => informer.filtered = true,
@@ -186,7 +186,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn handler_record(&mut self, position: Position, index: usize, record: &'a Record) {
+    fn handler_record(&mut self, position: TracePosition, index: usize, record: &'a Record) {
         let handler = &mut self.case.handlers[index];
         match record {
             Record::Removed { .. } => handler.removed = Some(position),
@@ -214,7 +214,7 @@ impl<'a> Parser<'a> {
 
     fn enter(
         &mut self,
-        entered: Position,
+        entered: TracePosition,
         index: usize,
         number: u64,
         event: &'a HandlerEvent,
@@ -264,7 +264,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn end(&mut self, position: Position, index: usize, number: u64, panicked: bool) {
+    fn end(&mut self, position: TracePosition, index: usize, number: u64, panicked: bool) {
         match self.running.remove(&(index, number)) {
             Some(call) => self.case.handlers[index].calls[call].end = Some(End { position, panicked }),
             None => self.malformed(position.at, format!("call {number} ended without having been entered")),
@@ -272,7 +272,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Returns the time by which a trace that ends at `end` must have converged.
-    fn settled_by(&self, end: Duration) -> Option<Position> {
+    fn settled_by(&self, end: Duration) -> Option<TracePosition> {
         let Bounds { slack, convergence, audit, .. } = *self.case.bounds;
         let changed = self.case.history.changes().last().map_or(Duration::ZERO, |change| change.at);
         let restored = self.case.history.restores().last().map_or(Duration::ZERO, |restore| restore.at);
@@ -282,7 +282,7 @@ impl<'a> Parser<'a> {
         // A settled record before the last change does not cover that change.
         let recorded = self.settled.filter(|settled| settled.at + slack >= still);
         // The deadline is computed instead of recorded, so all entries with the same time precede the deadline.
-        let in_time = Position { at: in_time, index: usize::MAX };
+        let in_time = TracePosition { at: in_time, index: usize::MAX };
         recorded.or_else(|| Some(in_time).filter(|in_time| in_time.at <= end))
     }
 
@@ -297,7 +297,7 @@ impl<'a> Informer<'a> {
         self.ever_tainted.extend(keys);
     }
 
-    fn add_read(&mut self, position: Position, key: &'a Key, content: &'a StoreContent) {
+    fn add_read(&mut self, position: TracePosition, key: &'a Key, content: &'a StoreContent) {
         if let StoreContent::Undecodable { .. } = content {
             self.ever_tainted.insert(key);
         }

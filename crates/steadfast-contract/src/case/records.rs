@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::call::Call;
-use super::position::Position;
+use super::position::TracePosition;
 use crate::clause::Clause;
-use crate::objects::{Key, Ref, StoreContent};
+use crate::objects::{Key, ObjectVersionRef, StoreContent};
 use crate::trace::{Freshness, Outcome, Target};
 use crate::violation::Violation;
 
@@ -18,12 +18,12 @@ pub(crate) struct Informer<'a> {
     pub(crate) ordered: bool,
     /// True if the handlers filter objects by the scope, instead of the server.
     pub(crate) filtered: bool,
-    pub(crate) declared: Position,
-    pub(crate) synced: Option<Position>,
+    pub(crate) declared: TracePosition,
+    pub(crate) synced: Option<TracePosition>,
     pub(crate) relists: Vec<Relist<'a>>,
     /// Times at which the informer announced new epochs.
-    pub(crate) epochs: Vec<Position>,
-    pub(crate) freshness: Vec<(Position, &'a Freshness)>,
+    pub(crate) epochs: Vec<TracePosition>,
+    pub(crate) freshness: Vec<(TracePosition, &'a Freshness)>,
     /// Contents of the store as returned to readers and recorded at handler calls.
     pub(super) reads: Vec<StoreRead<'a>>,
     pub(crate) snapshots: Vec<Snapshot<'a>>,
@@ -38,7 +38,7 @@ pub(crate) struct Informer<'a> {
 /// A complete list that was compared with the store.
 #[derive(Debug)]
 pub(crate) struct Relist<'a> {
-    pub(crate) position: Position,
+    pub(crate) position: TracePosition,
     pub(crate) from: Option<&'a str>,
     pub(crate) to: Option<&'a str>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Relist<'a> {
 /// Content of the store for one key: from a read, a snapshot or the start of a handler call.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreRead<'a> {
-    pub(crate) position: Position,
+    pub(crate) position: TracePosition,
     pub(crate) key: &'a Key,
     pub(crate) content: Cow<'a, StoreContent>,
 }
@@ -54,15 +54,15 @@ pub(crate) struct StoreRead<'a> {
 /// Content of the whole store at one time.
 #[derive(Debug)]
 pub(crate) struct Snapshot<'a> {
-    pub(crate) position: Position,
-    pub(crate) objects: BTreeMap<&'a Key, &'a Ref>,
+    pub(crate) position: TracePosition,
+    pub(crate) objects: BTreeMap<&'a Key, &'a ObjectVersionRef>,
     pub(crate) tainted: BTreeSet<&'a Key>,
 }
 
 /// A finished wait.
 #[derive(Debug)]
 pub(crate) struct Wait<'a> {
-    pub(crate) position: Position,
+    pub(crate) position: TracePosition,
     pub(crate) target: &'a Target,
     pub(crate) outcome: Outcome,
     pub(crate) store_version: Option<&'a str>,
@@ -74,12 +74,12 @@ pub(crate) struct Handler<'a> {
     pub(crate) name: &'a str,
     pub(crate) informer: usize,
     pub(crate) concurrency: usize,
-    pub(crate) registered: Position,
-    pub(crate) removed: Option<Position>,
-    pub(crate) synced: Option<Position>,
+    pub(crate) registered: TracePosition,
+    pub(crate) removed: Option<TracePosition>,
+    pub(crate) synced: Option<TracePosition>,
     pub(crate) calls: Vec<Call<'a>>,
     /// Skipped events.
-    pub(crate) skips: Vec<(Position, &'a Ref)>,
+    pub(crate) skips: Vec<(TracePosition, &'a ObjectVersionRef)>,
     pub(crate) depths: Vec<Depth>,
     pub(crate) undelivered: usize,
 }
@@ -87,7 +87,7 @@ pub(crate) struct Handler<'a> {
 /// Sample of a handler's queue.
 #[derive(Debug)]
 pub(crate) struct Depth {
-    pub(crate) position: Position,
+    pub(crate) position: TracePosition,
     pub(crate) entries: usize,
     pub(crate) stored: usize,
     pub(crate) undeleted: usize,
@@ -100,7 +100,7 @@ impl<'a> Informer<'a> {
     }
 
     /// Returns whether the informer had reported by that time that it is stopped.
-    pub(crate) fn stopped_by(&self, position: Position) -> bool {
+    pub(crate) fn stopped_by(&self, position: TracePosition) -> bool {
         self.freshness.iter().any(|(reported_at, state)| *reported_at <= position && **state == Freshness::Stopped)
     }
 

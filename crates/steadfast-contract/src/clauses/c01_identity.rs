@@ -69,6 +69,6 @@ fn check_merge(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Optio
     };
     let gap = case.unspanned_gap(informer, timeline, (before, now), call.entered.at)?;
     let left = timeline.stays[gap].end.map_or("?".into(), |end| timeline.states[end].text.clone());
-    let back = &timeline.states[timeline.stays[gap + 1].first].text;
-    Some(format!("{}: the object left at v{left} and returned at v{back}, and no list spans the gap", call.event))
+    let returned = &timeline.states[timeline.stays[gap + 1].first].text;
+    Some(format!("{}: the object left at v{left} and returned at v{returned}, and no list spans the gap", call.event))
 }

@@ -8,7 +8,7 @@
 
 use crate::case::{Call, Case, Handler, LossKind};
 use crate::clause::Clause;
-use crate::objects::{Certainty, HandlerEvent, Reason, Ref};
+use crate::objects::{Certainty, HandlerEvent, ObjectVersionRef, Reason};
 use crate::scope::Leaving;
 use crate::view::{Timeline, TimelinePosition};
 use crate::violation::Violation;
@@ -62,8 +62,8 @@ fn check_end(
     let informer = case.informer_of(handler);
     if informer.filtered && informer.ever_tainted.contains(call.key()) {
         let later = timeline.states.iter().skip(call.exit? + 1).take_while(|state| state.stay.is_none());
-        let mut own = later.take_while(|state| state.uid == end.uid);
-        if own.any(|state| state.text == elsewhere && state.at <= case.known_by(call.entered.at)) {
+        let mut same_object = later.take_while(|state| state.uid == end.uid);
+        if same_object.any(|state| state.text == elsewhere && state.at <= case.known_by(call.entered.at)) {
             return None;
         }
     }
@@ -77,7 +77,7 @@ fn check_last_object(
     timeline: &Timeline<'_>,
     call: &Call<'_>,
     certainty: Certainty,
-    last: &Ref,
+    last: &ObjectVersionRef,
 ) -> Option<String> {
     match call.place {
         TimelinePosition::Outside(_) => Some(format!("the object did not match at v{}", last.version)),
@@ -85,7 +85,7 @@ fn check_last_object(
         TimelinePosition::Never => None,
         TimelinePosition::At(_) => {
             // No client knows a state that a list skipped, that did not decode, or that a lossy server never sent.
-            let hidden = case.lossy() || case.informer_of(handler).ever_tainted.contains(call.key());
+            let hidden = case.loses_events() || case.informer_of(handler).ever_tainted.contains(call.key());
             if certainty == Certainty::Inferred || hidden {
                 return None;
             }

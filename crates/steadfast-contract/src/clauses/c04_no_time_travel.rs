@@ -39,7 +39,7 @@ fn check_handler(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Vi
             (event, TimelinePosition::At(now)) => {
                 let Some(before) = last_delivered.and_then(|last_delivered| last_delivered.index) else { continue };
                 let timeline = case.timeline(informer, call.key());
-                if !case.unannounced(informer, timeline, before, now, call.entered.at) {
+                if !case.enters_unannounced_epoch(informer, timeline, before, now, call.entered.at) {
                     continue;
                 }
                 format!("{event} is of a new epoch that was not announced")
@@ -68,7 +68,7 @@ fn check_store(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec<Vi
             Some(TimelinePosition::At(now)) => {
                 // The position moves only forward: a later read of an older state is then a violation.
                 reached.insert(read.key, (now, at));
-                if !case.unannounced(informer, timeline, before, now, at) {
+                if !case.enters_unannounced_epoch(informer, timeline, before, now, at) {
                     continue;
                 }
                 format!("the store held {}, of a new epoch that was not announced", read.content)

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::case::{Call, Case, Handler, Position};
+use crate::case::{Call, Case, Handler, TracePosition};
 use crate::clause::Clause;
 use crate::violation::Violation;
 
@@ -28,7 +28,7 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     }
 }
 
-fn ends_after(call: &Call<'_>, position: Position) -> bool {
+fn ends_after(call: &Call<'_>, position: TracePosition) -> bool {
     call.end.is_none_or(|end| end.position > position)
 }
 

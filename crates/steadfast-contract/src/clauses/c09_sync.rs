@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::case::{Call, Case, Handler, Informer, Position};
+use crate::case::{Call, Case, Handler, Informer, TracePosition};
 use crate::clause::Clause;
 use crate::objects::{HandlerEvent, Key};
 use crate::view::{State, Stay, Timeline, TimelinePosition};
@@ -66,10 +66,10 @@ fn first_list(case: &Case<'_>, informer: &Informer<'_>) -> Option<(u32, u64)> {
 /// Returns the oldest state of a name that the first list can contain.
 fn oldest_listed_state(case: &Case<'_>, informer: &Informer<'_>, timeline: &Timeline<'_>) -> usize {
     match first_list(case, informer) {
-        Some((epoch, version)) => timeline.reached(epoch, version),
+        Some((epoch, version)) => timeline.index_at_version(epoch, version),
         // A list may come from a lagging replica, but its lag is at most `bounds.lag`.
         None => match informer.declared.at.checked_sub(case.bounds.lag + case.bounds.slack) {
-            Some(settled) => timeline.reached_by(settled),
+            Some(settled) => timeline.index_at_time(settled),
             None => 0,
         },
     }
@@ -95,7 +95,7 @@ fn check_initial(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
         // A state that returns with a restore is not part of the list, even if it equals a listed state.
         let restored = timeline.find(call.event.object(), index + 1, case.known_by(call.entered.at));
         let (epoch, version) = list.filter(|_| !matches!(restored, TimelinePosition::At(_)))?;
-        let listed = timeline.states[timeline.reached(epoch, version)].stay;
+        let listed = timeline.states[timeline.index_at_version(epoch, version)].stay;
         let in_list = listed == Some(stay) && !informer.ever_tainted.contains(call.key());
         return in_list.then(|| {
             format!("{}: the object was in the list at v{version}, but is not marked as initial", call.event)
@@ -117,7 +117,7 @@ fn check_initial(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
     })
 }
 
-fn check_registration(case: &Case<'_>, handler: &Handler<'_>, synced: Position, violations: &mut Vec<Violation>) {
+fn check_registration(case: &Case<'_>, handler: &Handler<'_>, synced: TracePosition, violations: &mut Vec<Violation>) {
     let informer = case.informer_of(handler);
     let times = (handler.registered.at, synced.at);
     if informer.synced.is_none_or(|informer_synced| informer_synced > synced) {
@@ -136,7 +136,7 @@ fn check_registration(case: &Case<'_>, handler: &Handler<'_>, synced: Position, 
     let delivered: BTreeSet<&Key> = before.iter().map(|call| call.key()).collect();
     let Some((epoch, version)) = first_list(case, informer) else { return };
     for (key, timeline) in &case.view(informer).timelines {
-        let Some(stay) = timeline.stay_at(timeline.reached(epoch, version)) else { continue };
+        let Some(stay) = timeline.stay_at(timeline.index_at_version(epoch, version)) else { continue };
         // An object that was deleted before the sync need not be delivered.
         let lasts = stay.end.is_none_or(|end| timeline.states[end].at > case.known_by(synced.at));
         if lasts && !delivered.contains(key) && !informer.ever_tainted.contains(key) {
@@ -148,7 +148,7 @@ fn check_registration(case: &Case<'_>, handler: &Handler<'_>, synced: Position, 
 }
 
 /// Returns whether the event was finished before `synced`: returned, skipped or followed by another call.
-fn done(handler: &Handler<'_>, call: &Call<'_>, synced: Position) -> bool {
+fn done(handler: &Handler<'_>, call: &Call<'_>, synced: TracePosition) -> bool {
     let Some(end) = call.end.filter(|end| end.position < synced) else { return false };
     // The next call is checked on its own.
     let followed = call.next.is_some_and(|next| handler.calls[next].entered < synced);

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::case::{Case, Informer, Position, StoreRead};
+use crate::case::{Case, Informer, StoreRead, TracePosition};
 use crate::clause::Clause;
 use crate::trace::Freshness;
 use crate::view::TimelinePosition;
@@ -57,11 +57,11 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
 fn check_fresh(
     case: &Case<'_>,
     informer: &Informer<'_>,
-    position: Position,
+    position: TracePosition,
     version: &str,
     age: Duration,
 ) -> Option<(Duration, String)> {
-    let Position { at, .. } = position;
+    let TracePosition { at, .. } = position;
     // The store was proven current at this time, because the age counts from the proof.
     let proven = at.saturating_sub(age);
     // Proofs are requested once per period. The second period covers a request in flight.
@@ -84,7 +84,12 @@ fn check_fresh(
 }
 
 /// Detects a `Fresh` after `Resuming` whose proof is older than the interruption.
-fn check_proof(case: &Case<'_>, resuming: Duration, position: Position, age: Duration) -> Option<(Duration, String)> {
+fn check_proof(
+    case: &Case<'_>,
+    resuming: Duration,
+    position: TracePosition,
+    age: Duration,
+) -> Option<(Duration, String)> {
     let proven = position.at.saturating_sub(age);
     let description = || format!("`Fresh` with an age of {age:.1?}, without a proof since `Resuming`");
     // A proof from before the interruption does not cover the changes during it.
@@ -104,17 +109,18 @@ fn check_read(case: &Case<'_>, informer: &Informer<'_>, read: &StoreRead<'_>) ->
     let (reported_at, state) = informer.freshness[..until].last()?;
     let Freshness::Fresh { version, .. } = state else { return None };
     let timeline = case.timeline(informer, key);
-    let stale_from = |from: usize| match timeline.find_content(content, from, case.known_by(position.at)) {
+    let stale_since = |from: usize| match timeline.find_content(content, from, case.known_by(position.at)) {
         Some(TimelinePosition::Before(_)) => Some(&timeline.states[from]),
         _ => None,
     };
     // A server that loses an event still reports higher versions, so its versions prove nothing.
-    let version: Option<u64> = version.parse().ok().filter(|_| informer.ordered && !case.lossy());
-    let by_version =
-        version.map(|version| timeline.reached(case.epoch_of(informer, *reported_at), version)).and_then(stale_from);
+    let version: Option<u64> = version.parse().ok().filter(|_| informer.ordered && !case.loses_events());
+    let by_version = version
+        .map(|version| timeline.index_at_version(case.epoch_of(informer, *reported_at), version))
+        .and_then(stale_since);
     let bound = position.at.checked_sub(2 * case.bounds.period + tolerance(case));
     // Even without an order of versions, a change must be visible after two periods and the tolerated delays.
-    let by_time = || bound.map(|bound| timeline.reached_by(bound)).and_then(stale_from);
+    let by_time = || bound.map(|bound| timeline.index_at_time(bound)).and_then(stale_since);
     let missed = by_version.or_else(by_time)?;
     Some((missed.at, format!("reported as `Fresh` while the store held {content} and not v{}", missed.text)))
 }

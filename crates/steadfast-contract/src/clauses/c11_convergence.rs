@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::case::{Case, Informer, Position, Snapshot};
+use crate::case::{Case, Informer, Snapshot, TracePosition};
 use crate::clause::Clause;
 use crate::trace::Freshness;
 use crate::violation::Violation;
@@ -48,7 +48,7 @@ fn check_snapshot(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<
 }
 
 /// Detects a freshness in doubt after the trace has settled.
-fn check_freshness(informer: &Informer<'_>, settled: Position, violations: &mut Vec<Violation>) {
+fn check_freshness(informer: &Informer<'_>, settled: TracePosition, violations: &mut Vec<Violation>) {
     // The order of the trace decides: later entries of the same instant do not describe the settled state.
     let in_force = informer.freshness.iter().rev().find(|(position, _)| *position <= settled);
     let Some((position, state)) = in_force.or(informer.freshness.first()) else { return };

@@ -102,7 +102,8 @@ impl<'a> Guarantees<'a> {
             let place = timeline.find_content(&read.content, from, case.known_by(read.position.at));
             matches!(place, Some(TimelinePosition::Before(_)))
         };
-        let reached = self.reached.filter(|((epoch, version), _)| older_than(timeline.reached(*epoch, *version)));
+        let reached =
+            self.reached.filter(|((epoch, version), _)| older_than(timeline.index_at_version(*epoch, *version)));
         if let Some((_, since)) = reached {
             return Some(since);
         }

@@ -6,10 +6,10 @@ use super::SelectorError;
 
 /// A field selector. An object must meet all requirements.
 #[derive(Debug, PartialEq)]
-pub(crate) struct FieldSelector(Vec<Requirement>);
+pub(crate) struct FieldSelector(Vec<FieldRequirement>);
 
 #[derive(Debug, PartialEq)]
-struct Requirement {
+struct FieldRequirement {
     path: String,
     value: String,
     equal: bool,
@@ -18,7 +18,7 @@ struct Requirement {
 impl FieldSelector {
     pub(crate) fn parse(text: &str) -> Result<Self, SelectorError> {
         let terms = split(text).into_iter().filter(|term| !term.is_empty());
-        terms.map(|term| Requirement::parse(text, &term)).collect::<Result<_, _>>().map(Self)
+        terms.map(|term| FieldRequirement::parse(text, &term)).collect::<Result<_, _>>().map(Self)
     }
 
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> + Clone {
@@ -26,7 +26,7 @@ impl FieldSelector {
     }
 
     pub(crate) fn matches(&self, namespace: Option<&str>, name: &str, object: &Value) -> bool {
-        self.0.iter().all(|Requirement { path, value, equal }| {
+        self.0.iter().all(|FieldRequirement { path, value, equal }| {
             let found = match path.as_str() {
                 "metadata.name" => name.to_owned(),
                 "metadata.namespace" => namespace.unwrap_or_default().to_owned(),
@@ -37,7 +37,7 @@ impl FieldSelector {
     }
 }
 
-impl Requirement {
+impl FieldRequirement {
     fn parse(selector: &str, term: &str) -> Result<Self, SelectorError> {
         let (path, value, equal) = if let Some((path, value)) = term.split_once("!=") {
             (path, value, false)

@@ -9,10 +9,10 @@ use super::SelectorError;
 
 /// A label selector. An object must meet all requirements.
 #[derive(Debug, PartialEq)]
-pub(crate) struct LabelSelector(Vec<Requirement>);
+pub(crate) struct LabelSelector(Vec<LabelRequirement>);
 
 #[derive(Debug, PartialEq)]
-struct Requirement {
+struct LabelRequirement {
     key: String,
     test: Test,
 }
@@ -29,7 +29,7 @@ enum Test {
 
 impl LabelSelector {
     pub(crate) fn parse(text: &str) -> Result<Self, SelectorError> {
-        Parser { text, chars: text.char_indices().peekable() }.selector()
+        LabelSelectorParser { text, chars: text.char_indices().peekable() }.selector()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -58,12 +58,12 @@ impl Test {
     }
 }
 
-struct Parser<'t> {
+struct LabelSelectorParser<'t> {
     text: &'t str,
     chars: Peekable<CharIndices<'t>>,
 }
 
-impl<'t> Parser<'t> {
+impl<'t> LabelSelectorParser<'t> {
     fn selector(mut self) -> Result<LabelSelector, SelectorError> {
         let mut requirements = Vec::new();
         self.spaces();
@@ -83,9 +83,9 @@ impl<'t> Parser<'t> {
         Ok(LabelSelector(requirements))
     }
 
-    fn requirement(&mut self) -> Result<Requirement, SelectorError> {
+    fn requirement(&mut self) -> Result<LabelRequirement, SelectorError> {
         if self.take('!') {
-            return Ok(Requirement { key: self.key()?, test: Test::Missing });
+            return Ok(LabelRequirement { key: self.key()?, test: Test::Missing });
         }
         let key = self.key()?;
         let test = match self.chars.peek().map(|(_, next)| *next) {
@@ -116,7 +116,7 @@ impl<'t> Parser<'t> {
                 other => return Err(self.error(format!("unknown operator {other:?}"))),
             },
         };
-        Ok(Requirement { key, test })
+        Ok(LabelRequirement { key, test })
     }
 
     fn key(&mut self) -> Result<String, SelectorError> {

@@ -15,11 +15,11 @@ fn web() -> Scope {
 
 #[test]
 fn ordered_deliveries_pass_and_are_counted() {
-    let mut scenario = Scenario::of_a();
+    let mut scenario = Scenario::with_object_a();
     scenario.set(6, "a", "u1").deliver(updated("a", "u1", 5, 6)).deliver(resynced("a", "u1", 6));
     scenario.set(7, "a", "u1").set(8, "a", "u1").deliver(updated("a", "u1", 6, 8));
     scenario.delete(9, "a", "u1").deliver(deleted("a", "u1", 8, 9)).settled();
-    scenario.passes();
+    scenario.assert_passes();
     let tally = scenario.report().verdict.total();
     assert_eq!((tally.changes, tally.seen, tally.coalesced, tally.lost), (5, 4, 1, 0));
     assert_eq!((tally.repeated, tally.out_of_order, tally.calls), (0, 0, 5));
@@ -28,38 +28,42 @@ fn ordered_deliveries_pass_and_are_counted() {
 #[test]
 fn c1_recreated_object_is_deleted_and_added() {
     let recreated = || {
-        let mut scenario = Scenario::of_a();
+        let mut scenario = Scenario::with_object_a();
         scenario.delete(6, "a", "u1").set(7, "a", "u2");
         scenario
     };
     let replaced = with_reason(Reason::Replaced, inferred("a", "u1", 5));
-    recreated().deliver(replaced).deliver(added("a", "u2", 7)).settled().passes();
-    recreated().deliver(deleted("a", "u1", 5, 6)).deliver(added("a", "u2", 7)).settled().passes();
+    recreated().deliver(replaced).deliver(added("a", "u2", 7)).settled().assert_passes();
+    recreated().deliver(deleted("a", "u1", 5, 6)).deliver(added("a", "u2", 7)).settled().assert_passes();
 
     let merged = HandlerEvent::Updated { old: object("a", "u1", 5), new: object("a", "u2", 7) };
-    recreated().deliver(merged).breaks(&[C1]);
-    recreated().deliver(added("a", "u2", 7)).breaks(&[C1]);
+    recreated().deliver(merged).assert_violates(&[C1]);
+    recreated().deliver(added("a", "u2", 7)).assert_violates(&[C1]);
 }
 
 #[test]
 fn c1_stay_starts_and_ends_once() {
-    let mut scenario = Scenario::of_a();
-    scenario.set(6, "a", "u1").deliver(added("a", "u1", 6)).breaks(&[C1]);
+    let mut scenario = Scenario::with_object_a();
+    scenario.set(6, "a", "u1").deliver(added("a", "u1", 6)).assert_violates(&[C1]);
 
-    let mut scenario = Scenario::of_a();
-    scenario.delete(6, "a", "u1").deliver(deleted("a", "u1", 5, 6)).deliver(deleted("a", "u1", 5, 6)).breaks(&[C1]);
+    let mut scenario = Scenario::with_object_a();
+    scenario
+        .delete(6, "a", "u1")
+        .deliver(deleted("a", "u1", 5, 6))
+        .deliver(deleted("a", "u1", 5, 6))
+        .assert_violates(&[C1]);
     assert_eq!(scenario.report().verdict.total().repeated, 1);
 
     let mut scenario = Scenario::new(Scope::all());
-    scenario.set(5, "a", "u1").deliver(updated("a", "u1", 5, 5)).breaks(&[C1]);
+    scenario.set(5, "a", "u1").deliver(updated("a", "u1", 5, 5)).assert_violates(&[C1]);
     let mut scenario = Scenario::new(Scope::all());
-    scenario.set(5, "a", "u1").deliver(resynced("a", "u1", 5)).breaks(&[C1]);
+    scenario.set(5, "a", "u1").deliver(resynced("a", "u1", 5)).assert_violates(&[C1]);
 }
 
 #[test]
 fn c1_objects_outside_the_scope_are_violations() {
     let mut scenario = Scenario::new(web());
-    scenario.set_app(5, "a", "u1", "db").deliver(added("a", "u1", 5)).breaks(&[C1]);
+    scenario.set_app(5, "a", "u1", "db").deliver(added("a", "u1", 5)).assert_violates(&[C1]);
 }
 
 #[test]
@@ -71,13 +75,13 @@ fn c1_stays_merge_only_across_a_list() {
         scenario
     };
     let left = with_reason(Reason::DeletedOrLeft, deleted("a", "u1", 5, 6));
-    left_and_back().deliver(left).deliver(added("a", "u1", 7)).settled().passes();
-    left_and_back().relisted(Some(5), 7).deliver(updated("a", "u1", 5, 7)).settled().passes();
+    left_and_back().deliver(left).deliver(added("a", "u1", 7)).settled().assert_passes();
+    left_and_back().relisted(Some(5), 7).deliver(updated("a", "u1", 5, 7)).settled().assert_passes();
 
-    left_and_back().deliver(updated("a", "u1", 5, 7)).breaks(&[C1]);
+    left_and_back().deliver(updated("a", "u1", 5, 7)).assert_violates(&[C1]);
     // The store had followed the stream past the gap, so the list does not span it.
-    left_and_back().relisted(Some(7), 7).deliver(updated("a", "u1", 5, 7)).breaks(&[C1]);
-    left_and_back().relisted(Some(6), 7).deliver(updated("a", "u1", 5, 7)).breaks(&[C1]);
+    left_and_back().relisted(Some(7), 7).deliver(updated("a", "u1", 5, 7)).assert_violates(&[C1]);
+    left_and_back().relisted(Some(6), 7).deliver(updated("a", "u1", 5, 7)).assert_violates(&[C1]);
 }
 
 /// Creates a scenario in which `a` enters the scope at version 5 and leaves at version 6. `filtered` replaces the
@@ -102,17 +106,17 @@ fn c1_filter_cannot_judge_undecodable_states() {
         scenario.set_app(7, "a", "u1", "web").deliver(updated("a", "u1", 5, 7));
         scenario
     };
-    left_unseen(true, true).settled().passes();
-    left_unseen(true, false).breaks(&[C1]);
-    left_unseen(false, true).breaks(&[C1]);
+    left_unseen(true, true).settled().assert_passes();
+    left_unseen(true, false).assert_violates(&[C1]);
+    left_unseen(false, true).assert_violates(&[C1]);
 }
 
 #[test]
 fn c2_undelivered_deletion_is_lost() {
-    let mut scenario = Scenario::of_a();
+    let mut scenario = Scenario::with_object_a();
     scenario.delete(6, "a", "u1");
-    scenario.passes(); // Not settled: the event may still arrive.
-    scenario.settled().breaks(&[C2]);
+    scenario.assert_passes(); // Not settled: the event may still arrive.
+    scenario.settled().assert_violates(&[C2]);
     let tally = scenario.report().verdict.total();
     assert_eq!((tally.changes, tally.seen, tally.lost), (2, 1, 1));
 }
@@ -120,90 +124,90 @@ fn c2_undelivered_deletion_is_lost() {
 #[test]
 fn c2_undelivered_object_is_lost() {
     let mut scenario = Scenario::new(Scope::all());
-    scenario.set(5, "a", "u1").settled().breaks(&[C2]);
+    scenario.set(5, "a", "u1").settled().assert_violates(&[C2]);
 }
 
 #[test]
 fn c2_losses_are_judged_after_convergence_time() {
-    let mut scenario = Scenario::of_a();
+    let mut scenario = Scenario::with_object_a();
     scenario.delete(6, "a", "u1").record(Record::Quiet);
-    scenario.wait(Duration::from_millis(500)).fresh(6, Duration::ZERO).passes();
-    scenario.wait(Duration::from_secs(1)).fresh(6, Duration::ZERO).breaks(&[C2]);
+    scenario.wait(Duration::from_millis(500)).fresh(6, Duration::ZERO).assert_passes();
+    scenario.wait(Duration::from_secs(1)).fresh(6, Duration::ZERO).assert_violates(&[C2]);
 
     // A fault ends the quiet phase.
-    scenario.record(Record::Fault { name: "cut".into(), on: true }).passes();
+    scenario.record(Record::Fault { name: "cut".into(), on: true }).assert_passes();
 }
 
 #[test]
 fn c2_busy_removed_stopped_handlers_are_excused() {
     let lost = || {
-        let mut scenario = Scenario::of_a();
+        let mut scenario = Scenario::with_object_a();
         scenario.set(6, "b", "u2").delete(7, "a", "u1");
         scenario
     };
     let mut busy = lost();
     busy.enter("h", added("b", "u2", 6), 0, StoreContent::NotRead);
-    busy.settled().passes();
-    lost().record(Record::Removed { handler: "h".into() }).settled().passes();
-    lost().freshness(Freshness::Stopped).settled().passes();
-    lost().record(Record::Undelivered { handler: "h".into(), count: 2 }).settled().passes();
-    lost().record(Record::Undelivered { handler: "h".into(), count: 1 }).settled().breaks(&[C2]);
+    busy.settled().assert_passes();
+    lost().record(Record::Removed { handler: "h".into() }).settled().assert_passes();
+    lost().freshness(Freshness::Stopped).settled().assert_passes();
+    lost().record(Record::Undelivered { handler: "h".into(), count: 2 }).settled().assert_passes();
+    lost().record(Record::Undelivered { handler: "h".into(), count: 1 }).settled().assert_violates(&[C2]);
 }
 
 #[test]
 fn c2_inferred_deletion_must_be_true() {
-    Scenario::of_a().deliver(inferred("a", "u1", 5)).breaks(&[C2]);
-    Scenario::of_a().delete(6, "a", "u1").deliver(inferred("a", "u1", 5)).settled().passes();
+    Scenario::with_object_a().deliver(inferred("a", "u1", 5)).assert_violates(&[C2]);
+    Scenario::with_object_a().delete(6, "a", "u1").deliver(inferred("a", "u1", 5)).settled().assert_passes();
 
     // A later deletion does not make the earlier report true.
-    let mut scenario = Scenario::of_a();
-    scenario.deliver(inferred("a", "u1", 5)).delete(6, "a", "u1").breaks(&[C2]);
+    let mut scenario = Scenario::with_object_a();
+    scenario.deliver(inferred("a", "u1", 5)).delete(6, "a", "u1").assert_violates(&[C2]);
 }
 
 #[test]
 fn c2_observed_deletion_ends_that_stay() {
-    let mut scenario = Scenario::of_a();
+    let mut scenario = Scenario::with_object_a();
     scenario
         .delete(6, "a", "u1")
         .set(7, "a", "u2")
         .delete(8, "a", "u2")
         .deliver(deleted("a", "u1", 5, 8))
-        .breaks(&[C2]);
-    Scenario::of_a().set(6, "a", "u1").deliver(deleted("a", "u1", 6, 7)).breaks(&[C2]);
+        .assert_violates(&[C2]);
+    Scenario::with_object_a().set(6, "a", "u1").deliver(deleted("a", "u1", 6, 7)).assert_violates(&[C2]);
 }
 
 #[test]
 fn c2_last_matching_object_is_delivered() {
     let changed = || {
-        let mut scenario = Scenario::of_a();
+        let mut scenario = Scenario::with_object_a();
         scenario.set(6, "a", "u1").delete(7, "a", "u1");
         scenario
     };
-    changed().deliver(deleted("a", "u1", 6, 7)).settled().passes();
+    changed().deliver(deleted("a", "u1", 6, 7)).settled().assert_passes();
     // A list does not report the states that it skipped.
-    changed().deliver(inferred("a", "u1", 5)).settled().passes();
-    changed().deliver(deleted("a", "u1", 5, 7)).breaks(&[C2]);
+    changed().deliver(inferred("a", "u1", 5)).settled().assert_passes();
+    changed().deliver(deleted("a", "u1", 5, 7)).assert_violates(&[C2]);
 
     let mut back = changed();
-    back.deliver(updated("a", "u1", 5, 6)).deliver(inferred("a", "u1", 5)).breaks(&[C2]);
+    back.deliver(updated("a", "u1", 5, 6)).deliver(inferred("a", "u1", 5)).assert_violates(&[C2]);
 
     let mut left = Scenario::new(web());
     left.set_app(5, "a", "u1", "web").deliver(added("a", "u1", 5)).set_app(6, "a", "u1", "db");
-    left.deliver(with_reason(Reason::DeletedOrLeft, inferred("a", "u1", 6))).breaks(&[C2]);
+    left.deliver(with_reason(Reason::DeletedOrLeft, inferred("a", "u1", 6))).assert_violates(&[C2]);
 }
 
 #[test]
 fn c2_lossy_server_excuses_older_last_object() {
-    let mut scenario = Scenario::of_a();
-    scenario.terms.audit = Some(Duration::from_secs(1));
-    scenario.set(6, "a", "u1").delete(7, "a", "u1").deliver(deleted("a", "u1", 5, 7)).settled().passes();
+    let mut scenario = Scenario::with_object_a();
+    scenario.bounds.audit = Some(Duration::from_secs(1));
+    scenario.set(6, "a", "u1").delete(7, "a", "u1").deliver(deleted("a", "u1", 5, 7)).settled().assert_passes();
 }
 
 #[test]
 fn c2_undecodable_state_excuses_older_last_object() {
-    let mut scenario = Scenario::of_a();
+    let mut scenario = Scenario::with_object_a();
     scenario.set(6, "a", "u1").read("a", StoreContent::Undecodable { version: "6".into() });
-    scenario.delete(7, "a", "u1").deliver(deleted("a", "u1", 5, 7)).settled().passes();
+    scenario.delete(7, "a", "u1").deliver(deleted("a", "u1", 5, 7)).settled().assert_passes();
 }
 
 #[test]
@@ -214,13 +218,13 @@ fn c2_undecodable_exit_may_end_later() {
         scenario.deliver(with_reason(Reason::DeletedOrLeft, deleted("a", "u1", 5, end)));
         scenario
     };
-    left_unseen(true, true, 6).settled().passes();
-    left_unseen(true, true, 7).settled().passes();
+    left_unseen(true, true, 6).settled().assert_passes();
+    left_unseen(true, true, 7).settled().assert_passes();
     // Another object of the name cannot end the stay.
-    left_unseen(true, true, 8).breaks(&[C2]);
-    left_unseen(true, true, 9).breaks(&[C2]);
-    left_unseen(true, false, 7).breaks(&[C2]);
-    left_unseen(false, true, 7).breaks(&[C2]);
+    left_unseen(true, true, 8).assert_violates(&[C2]);
+    left_unseen(true, true, 9).assert_violates(&[C2]);
+    left_unseen(true, false, 7).assert_violates(&[C2]);
+    left_unseen(false, true, 7).assert_violates(&[C2]);
 }
 
 #[test]
@@ -231,48 +235,60 @@ fn c2_reason_must_be_known() {
         scenario.deliver(with_reason(reason, inferred("a", "u1", 5))).settled();
         scenario
     };
-    removed(Scope::all(), Reason::Deleted).passes();
-    removed(web(), Reason::DeletedOrLeft).passes();
-    removed(Scope::all().fields("metadata.name=a"), Reason::Deleted).passes();
-    removed(Scope::namespace("default"), Reason::Deleted).passes();
+    removed(Scope::all(), Reason::Deleted).assert_passes();
+    removed(web(), Reason::DeletedOrLeft).assert_passes();
+    removed(Scope::all().fields("metadata.name=a"), Reason::Deleted).assert_passes();
+    removed(Scope::namespace("default"), Reason::Deleted).assert_passes();
 
-    removed(web(), Reason::Deleted).breaks(&[C2]);
-    removed(Scope::all(), Reason::DeletedOrLeft).breaks(&[C2]);
-    removed(Scope::all().fields("metadata.name=a"), Reason::DeletedOrLeft).breaks(&[C2]);
-    removed(Scope::all(), Reason::Replaced).breaks(&[C2]);
+    removed(web(), Reason::Deleted).assert_violates(&[C2]);
+    removed(Scope::all(), Reason::DeletedOrLeft).assert_violates(&[C2]);
+    removed(Scope::all().fields("metadata.name=a"), Reason::DeletedOrLeft).assert_violates(&[C2]);
+    removed(Scope::all(), Reason::Replaced).assert_violates(&[C2]);
 }
 
 #[test]
 fn c3_versions_increase() {
-    let mut scenario = Scenario::of_a();
-    scenario.set(6, "a", "u1").deliver(updated("a", "u1", 5, 6)).deliver(updated("a", "u1", 6, 6)).breaks(&[C3]);
+    let mut scenario = Scenario::with_object_a();
+    scenario
+        .set(6, "a", "u1")
+        .deliver(updated("a", "u1", 5, 6))
+        .deliver(updated("a", "u1", 6, 6))
+        .assert_violates(&[C3]);
     assert_eq!(scenario.report().verdict.total().repeated, 1);
 
-    let mut scenario = Scenario::of_a();
-    scenario.set(6, "a", "u1").deliver(updated("a", "u1", 5, 6)).deliver(updated("a", "u1", 6, 5)).breaks(&[C3, C4]);
+    let mut scenario = Scenario::with_object_a();
+    scenario
+        .set(6, "a", "u1")
+        .deliver(updated("a", "u1", 5, 6))
+        .deliver(updated("a", "u1", 6, 5))
+        .assert_violates(&[C3, C4]);
     assert_eq!(scenario.report().verdict.total().out_of_order, 1);
 }
 
 #[test]
 fn c3_repeated_version_needs_new_epoch() {
-    let mut scenario = Scenario::of_a();
-    scenario.restore(5).epoch().deliver(updated("a", "u1", 5, 5)).passes();
+    let mut scenario = Scenario::with_object_a();
+    scenario.restore(5).epoch().deliver(updated("a", "u1", 5, 5)).assert_passes();
 
-    let mut scenario = Scenario::of_a();
-    scenario.restore(5).deliver(updated("a", "u1", 5, 5)).breaks(&[C3]);
+    let mut scenario = Scenario::with_object_a();
+    scenario.restore(5).deliver(updated("a", "u1", 5, 5)).assert_violates(&[C3]);
 }
 
 #[test]
 fn c3_deleted_object_stays_deleted() {
-    let mut scenario = Scenario::of_a();
-    scenario.delete(6, "a", "u1").deliver(deleted("a", "u1", 5, 6)).deliver(added("a", "u1", 5)).breaks(&[C3, C4]);
+    let mut scenario = Scenario::with_object_a();
+    scenario
+        .delete(6, "a", "u1")
+        .deliver(deleted("a", "u1", 5, 6))
+        .deliver(added("a", "u1", 5))
+        .assert_violates(&[C3, C4]);
 }
 
 #[test]
 fn c3_unknown_states_are_violations() {
-    Scenario::of_a().deliver(updated("a", "u1", 5, 6)).breaks(&[C3]);
+    Scenario::with_object_a().deliver(updated("a", "u1", 5, 6)).assert_violates(&[C3]);
     let mut scenario = Scenario::new(Scope::all());
-    scenario.deliver(added("a", "u1", 5)).breaks(&[C3]);
+    scenario.deliver(added("a", "u1", 5)).assert_violates(&[C3]);
 }
 
 #[test]
@@ -284,24 +300,24 @@ fn c3_content_must_match_version() {
         scenario.deliver(HandlerEvent::Added { object, initial: false });
         scenario
     };
-    delivered(json!({ "kind": "Pod", "metadata": { "resourceVersion": "5" }, "spec": { "x": 1 } })).passes();
-    delivered(json!({ "metadata": {}, "spec": { "x": 2 } })).breaks(&[C3]);
+    delivered(json!({ "kind": "Pod", "metadata": { "resourceVersion": "5" }, "spec": { "x": 1 } })).assert_passes();
+    delivered(json!({ "metadata": {}, "spec": { "x": 2 } })).assert_violates(&[C3]);
 }
 
 #[test]
 fn c3_last_version_is_never_skipped() {
-    Scenario::of_a().set(6, "a", "u1").settled().breaks(&[C3]);
-    let mut scenario = Scenario::of_a();
+    Scenario::with_object_a().set(6, "a", "u1").settled().assert_violates(&[C3]);
+    let mut scenario = Scenario::with_object_a();
     scenario.set(6, "a", "u1");
     let tainted = vec![key("a")];
     scenario.record(Record::Snapshot { informer: "pods".into(), objects: vec![object("a", "u1", 5)], tainted });
-    scenario.settled().passes();
+    scenario.settled().assert_passes();
 }
 
 #[test]
 fn c3_deletion_version_matches_certainty() {
     let removed = || {
-        let mut scenario = Scenario::of_a();
+        let mut scenario = Scenario::with_object_a();
         scenario.delete(6, "a", "u1");
         scenario
     };
@@ -312,47 +328,51 @@ fn c3_deletion_version_matches_certainty() {
         certainty,
         reason,
     };
-    removed().deliver(delivered(Some("6"), steadfast_contract::Certainty::Inferred)).breaks(&[C3]);
-    removed().deliver(delivered(None, steadfast_contract::Certainty::Observed)).breaks(&[C3]);
-    removed().deliver(delivered(Some("5"), steadfast_contract::Certainty::Observed)).breaks(&[C2, C3]);
+    removed().deliver(delivered(Some("6"), steadfast_contract::Certainty::Inferred)).assert_violates(&[C3]);
+    removed().deliver(delivered(None, steadfast_contract::Certainty::Observed)).assert_violates(&[C3]);
+    removed().deliver(delivered(Some("5"), steadfast_contract::Certainty::Observed)).assert_violates(&[C2, C3]);
 }
 
 #[test]
 fn c3_resync_repeats_last_delivery() {
-    Scenario::of_a().set(6, "a", "u1").deliver(resynced("a", "u1", 6)).breaks(&[C3]);
+    Scenario::with_object_a().set(6, "a", "u1").deliver(resynced("a", "u1", 6)).assert_violates(&[C3]);
 }
 
 #[test]
 fn c3_call_after_panic_is_a_retry() {
     let panicked = || {
-        let mut scenario = Scenario::of_a();
+        let mut scenario = Scenario::with_object_a();
         scenario.set(6, "a", "u1").deliver_and_panic(updated("a", "u1", 5, 6), 0);
         scenario
     };
-    panicked().redeliver(updated("a", "u1", 5, 6), 1).settled().passes();
-    panicked().deliver_and_panic(updated("a", "u1", 5, 6), 1).redeliver(updated("a", "u1", 5, 6), 2).settled().passes();
+    panicked().redeliver(updated("a", "u1", 5, 6), 1).settled().assert_passes();
+    panicked()
+        .deliver_and_panic(updated("a", "u1", 5, 6), 1)
+        .redeliver(updated("a", "u1", 5, 6), 2)
+        .settled()
+        .assert_passes();
     // A started call counts as delivered, so a newer state may follow at once.
-    panicked().set(7, "a", "u1").deliver(updated("a", "u1", 6, 7)).settled().passes();
+    panicked().set(7, "a", "u1").deliver(updated("a", "u1", 6, 7)).settled().assert_passes();
 
     panicked()
         .redeliver(updated("a", "u1", 5, 6), 0)
-        .breaks(&[steadfast_contract::Clause::C3, steadfast_contract::Clause::C5]);
-    panicked().redeliver(updated("a", "u1", 5, 6), 2).breaks(&[C3]);
-    let mut unprovoked = Scenario::of_a();
-    unprovoked.redeliver(added("a", "u1", 5), 1).breaks(&[C3]);
+        .assert_violates(&[steadfast_contract::Clause::C3, steadfast_contract::Clause::C5]);
+    panicked().redeliver(updated("a", "u1", 5, 6), 2).assert_violates(&[C3]);
+    let mut unprovoked = Scenario::with_object_a();
+    unprovoked.redeliver(added("a", "u1", 5), 1).assert_violates(&[C3]);
 }
 
 #[test]
 fn c3_panic_is_retried_or_skipped() {
     let panicked = || {
-        let mut scenario = Scenario::of_a();
+        let mut scenario = Scenario::with_object_a();
         scenario.delete(6, "a", "u1").deliver_and_panic(deleted("a", "u1", 5, 6), 0);
         scenario
     };
     let skipped = || Record::Skipped { handler: "h".into(), object: object("a", "u1", 5) };
     let mut scenario = panicked();
-    scenario.record(skipped()).settled().passes();
+    scenario.record(skipped()).settled().assert_passes();
     assert_eq!(scenario.report().verdict.total().skipped, 1);
-    panicked().settled().breaks(&[C3]);
-    Scenario::of_a().record(skipped()).breaks(&[C3]);
+    panicked().settled().assert_violates(&[C3]);
+    Scenario::with_object_a().record(skipped()).assert_violates(&[C3]);
 }

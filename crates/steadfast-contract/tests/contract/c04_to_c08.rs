@@ -6,55 +6,58 @@ use serde_json::json;
 use steadfast_contract::Clause::{C4, C5, C6, C7, C8};
 use steadfast_contract::{HandlerEvent, Reason, Record, Scope, StoreContent};
 
-use crate::scenario::{Scenario, added, deleted, held, inferred, object, updated, with_reason};
+use crate::scenario::{Scenario, added, deleted, inferred, object, stored, updated, with_reason};
 
 #[test]
 fn c4_store_never_goes_back() {
     let changed = || {
-        let mut scenario = Scenario::of_a();
-        scenario.set(6, "a", "u1").set(7, "a", "u1").read("a", held("u1", 6));
+        let mut scenario = Scenario::with_object_a();
+        scenario.set(6, "a", "u1").set(7, "a", "u1").read("a", stored("u1", 6));
         scenario
     };
-    changed().read("a", held("u1", 6)).read("a", held("u1", 7)).passes();
-    changed().read("a", held("u1", 5)).breaks(&[C4]);
-    changed().snapshot(&[("a", "u1", 5)]).breaks(&[C4]);
-    changed().deliver_with_store(updated("a", "u1", 5, 7), held("u1", 7)).read("a", held("u1", 6)).breaks(&[C4]);
+    changed().read("a", stored("u1", 6)).read("a", stored("u1", 7)).assert_passes();
+    changed().read("a", stored("u1", 5)).assert_violates(&[C4]);
+    changed().snapshot(&[("a", "u1", 5)]).assert_violates(&[C4]);
+    changed()
+        .deliver_with_store(updated("a", "u1", 5, 7), stored("u1", 7))
+        .read("a", stored("u1", 6))
+        .assert_violates(&[C4]);
     // The object is reported as absent, although it was already created and never deleted.
-    changed().read("a", StoreContent::Absent).breaks(&[C4]);
-    changed().snapshot(&[]).breaks(&[C4]);
+    changed().read("a", StoreContent::Absent).assert_violates(&[C4]);
+    changed().snapshot(&[]).assert_violates(&[C4]);
 }
 
 #[test]
 fn c4_store_never_restores_deleted_objects() {
-    let mut scenario = Scenario::of_a();
-    scenario.read("a", held("u1", 5)).delete(6, "a", "u1").read("a", held("u1", 5)).read("a", StoreContent::Absent);
-    scenario.passes();
-    scenario.read("a", held("u1", 5)).breaks(&[C4]);
+    let mut scenario = Scenario::with_object_a();
+    scenario.read("a", stored("u1", 5)).delete(6, "a", "u1").read("a", stored("u1", 5)).read("a", StoreContent::Absent);
+    scenario.assert_passes();
+    scenario.read("a", stored("u1", 5)).assert_violates(&[C4]);
 }
 
 #[test]
 fn c4_store_never_holds_unknown_states() {
-    Scenario::of_a().read("a", held("u1", 6)).breaks(&[C4]);
-    Scenario::of_a().read("b", held("u2", 6)).breaks(&[C4]);
+    Scenario::with_object_a().read("a", stored("u1", 6)).assert_violates(&[C4]);
+    Scenario::with_object_a().read("b", stored("u2", 6)).assert_violates(&[C4]);
     let mut scenario = Scenario::new(Scope::all().labels("app=web"));
-    scenario.set_app(5, "a", "u1", "db").read("a", held("u1", 5)).breaks(&[C4]);
+    scenario.set_app(5, "a", "u1", "db").read("a", stored("u1", 5)).assert_violates(&[C4]);
 }
 
 #[test]
 fn c4_uids_continue_across_announced_epoch() {
     let restored = || {
-        let mut scenario = Scenario::of_a();
-        scenario.set(8, "a", "u1").deliver(updated("a", "u1", 5, 8)).read("a", held("u1", 8));
+        let mut scenario = Scenario::with_object_a();
+        scenario.set(8, "a", "u1").deliver(updated("a", "u1", 5, 8)).read("a", stored("u1", 8));
         scenario.set(9, "b", "u2").deliver(added("b", "u2", 9)).restore(6);
         scenario
     };
     let mut scenario = restored();
-    scenario.epoch().relisted(Some(9), 6).read("a", held("u1", 5)).deliver(updated("a", "u1", 8, 5));
+    scenario.epoch().relisted(Some(9), 6).read("a", stored("u1", 5)).deliver(updated("a", "u1", 8, 5));
     scenario.deliver(inferred("b", "u2", 9)).set(7, "a", "u1").deliver(updated("a", "u1", 5, 7));
-    scenario.settled().snapshot(&[("a", "u1", 7)]).passes();
+    scenario.settled().snapshot(&[("a", "u1", 7)]).assert_passes();
 
-    restored().read("a", held("u1", 5)).breaks(&[C4]);
-    restored().deliver(updated("a", "u1", 8, 5)).breaks(&[C4]);
+    restored().read("a", stored("u1", 5)).assert_violates(&[C4]);
+    restored().deliver(updated("a", "u1", 8, 5)).assert_violates(&[C4]);
 }
 
 #[test]
@@ -65,31 +68,35 @@ fn c4_opaque_versions_have_no_order() {
     scenario.record(Record::Informer { informer: "pods".into(), scope: Scope::all(), ordered: false });
     scenario.record(Record::registered("h", "pods"));
     scenario.write(1, "a", "u1", opaque("x")).write(2, "a", "u1", opaque("m"));
-    let state = |version: &str| steadfast_contract::Ref { version: version.into(), ..object("a", "u1", 0) };
+    let state =
+        |version: &str| steadfast_contract::ObjectVersionRef { version: version.into(), ..object("a", "u1", 0) };
     let opaquely_held = |version: &str| StoreContent::Present { uid: "u1".into(), version: version.into() };
     scenario.deliver(HandlerEvent::Added { object: state("m"), initial: false }).read("a", opaquely_held("m"));
-    scenario.deliver(HandlerEvent::Updated { old: state("m"), new: state("x") }).read("a", opaquely_held("x")).passes();
+    scenario
+        .deliver(HandlerEvent::Updated { old: state("m"), new: state("x") })
+        .read("a", opaquely_held("x"))
+        .assert_passes();
     // Opaque versions are still distinguished.
     scenario
         .deliver(HandlerEvent::Updated { old: state("x"), new: state("x") })
-        .breaks(&[steadfast_contract::Clause::C3]);
+        .assert_violates(&[steadfast_contract::Clause::C3]);
 }
 
 #[test]
 fn c5_old_is_the_last_delivered_object() {
     let changed = || {
-        let mut scenario = Scenario::of_a();
+        let mut scenario = Scenario::with_object_a();
         scenario.set(6, "a", "u1").set(7, "a", "u1");
         scenario
     };
-    changed().deliver(updated("a", "u1", 5, 7)).passes();
+    changed().deliver(updated("a", "u1", 5, 7)).assert_passes();
     // The handler did not see the state that the store held in between.
-    changed().deliver(updated("a", "u1", 6, 7)).breaks(&[C5]);
+    changed().deliver(updated("a", "u1", 6, 7)).assert_violates(&[C5]);
 
     let mut panicked = changed();
-    panicked.deliver_and_panic(updated("a", "u1", 5, 6), 0).deliver(updated("a", "u1", 6, 7)).passes();
+    panicked.deliver_and_panic(updated("a", "u1", 5, 6), 0).deliver(updated("a", "u1", 6, 7)).assert_passes();
     let mut panicked = changed();
-    panicked.deliver_and_panic(updated("a", "u1", 5, 6), 0).deliver(updated("a", "u1", 5, 7)).breaks(&[C5]);
+    panicked.deliver_and_panic(updated("a", "u1", 5, 6), 0).deliver(updated("a", "u1", 5, 7)).assert_violates(&[C5]);
 }
 
 #[test]
@@ -105,40 +112,44 @@ fn c5_old_has_the_delivered_content() {
         scenario.deliver(HandlerEvent::Updated { old, new });
         scenario
     };
-    delivered(json!({ "x": 1 })).passes();
-    delivered(json!({ "x": 2 })).breaks(&[C5]);
+    delivered(json!({ "x": 1 })).assert_passes();
+    delivered(json!({ "x": 2 })).assert_violates(&[C5]);
 }
 
 #[test]
 fn c6_store_has_the_change_first() {
     let changed = || {
-        let mut scenario = Scenario::of_a();
+        let mut scenario = Scenario::with_object_a();
         scenario.set(6, "a", "u1").set(7, "a", "u1");
         scenario
     };
-    changed().deliver_with_store(updated("a", "u1", 5, 6), held("u1", 6)).passes();
-    changed().deliver_with_store(updated("a", "u1", 5, 6), held("u1", 7)).passes();
-    changed().deliver_with_store(updated("a", "u1", 5, 6), StoreContent::Undecodable { version: "7".into() }).passes();
-    changed().deliver_with_store(updated("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
-    changed().deliver_with_store(updated("a", "u1", 5, 6), StoreContent::Absent).breaks(&[C6]);
-    changed().delete(8, "a", "u1").deliver_with_store(updated("a", "u1", 5, 7), StoreContent::Absent).passes();
+    changed().deliver_with_store(updated("a", "u1", 5, 6), stored("u1", 6)).assert_passes();
+    changed().deliver_with_store(updated("a", "u1", 5, 6), stored("u1", 7)).assert_passes();
+    changed()
+        .deliver_with_store(updated("a", "u1", 5, 6), StoreContent::Undecodable { version: "7".into() })
+        .assert_passes();
+    changed().deliver_with_store(updated("a", "u1", 5, 6), stored("u1", 5)).assert_violates(&[C6]);
+    changed().deliver_with_store(updated("a", "u1", 5, 6), StoreContent::Absent).assert_violates(&[C6]);
+    changed().delete(8, "a", "u1").deliver_with_store(updated("a", "u1", 5, 7), StoreContent::Absent).assert_passes();
 }
 
 #[test]
 fn c6_store_has_the_deletion_first() {
     let removed = || {
-        let mut scenario = Scenario::of_a();
+        let mut scenario = Scenario::with_object_a();
         scenario.delete(6, "a", "u1");
         scenario
     };
-    removed().deliver_with_store(deleted("a", "u1", 5, 6), StoreContent::Absent).passes();
-    removed().set(7, "a", "u2").deliver_with_store(deleted("a", "u1", 5, 6), held("u2", 7)).passes();
-    removed().deliver_with_store(deleted("a", "u1", 5, 6), held("u1", 5)).breaks(&[C6]);
+    removed().deliver_with_store(deleted("a", "u1", 5, 6), StoreContent::Absent).assert_passes();
+    removed().set(7, "a", "u2").deliver_with_store(deleted("a", "u1", 5, 6), stored("u2", 7)).assert_passes();
+    removed().deliver_with_store(deleted("a", "u1", 5, 6), stored("u1", 5)).assert_violates(&[C6]);
 
     let mut again = Scenario::new(Scope::all().labels("app=web"));
     again.set_app(5, "a", "u1", "web").deliver(added("a", "u1", 5));
     again.set_app(6, "a", "u1", "db").set_app(7, "a", "u1", "web");
-    again.deliver_with_store(with_reason(Reason::DeletedOrLeft, deleted("a", "u1", 5, 6)), held("u1", 7)).passes();
+    again
+        .deliver_with_store(with_reason(Reason::DeletedOrLeft, deleted("a", "u1", 5, 6)), stored("u1", 7))
+        .assert_passes();
 }
 
 #[test]
@@ -148,11 +159,11 @@ fn c7_calls_for_one_name_never_overlap() {
     scenario.set(5, "a", "u1").set(6, "a", "u1").set(7, "b", "u2").set(8, "c", "u3");
     let first = scenario.enter("h", added("a", "u1", 5), 0, StoreContent::NotRead);
     let other = scenario.enter("h", added("b", "u2", 7), 0, StoreContent::NotRead);
-    scenario.passes();
+    scenario.assert_passes();
 
     scenario.record(Record::returned("h", other));
     scenario.enter("h", updated("a", "u1", 5, 6), 0, StoreContent::NotRead);
-    scenario.breaks(&[C7]);
+    scenario.assert_violates(&[C7]);
     scenario.record(Record::returned("h", first));
 }
 
@@ -162,23 +173,23 @@ fn c7_concurrent_calls_stay_within_declaration() {
     scenario.set(5, "a", "u1").set(6, "b", "u2");
     scenario.enter("h", added("a", "u1", 5), 0, StoreContent::NotRead);
     scenario.enter("h", added("b", "u2", 6), 0, StoreContent::NotRead);
-    scenario.breaks(&[C7]);
+    scenario.assert_violates(&[C7]);
 }
 
 #[test]
 fn c8_queue_is_bounded_by_objects() {
     let sampled = |entries: usize, stored: usize, undeleted: usize| {
-        let mut scenario = Scenario::of_a();
+        let mut scenario = Scenario::with_object_a();
         scenario.set(6, "b", "u2");
         scenario.record(Record::QueueDepth { handler: "h".into(), entries, stored, undeleted });
         scenario
     };
-    sampled(3, 2, 1).passes();
-    sampled(4, 2, 1).breaks(&[C8]);
+    sampled(3, 2, 1).assert_passes();
+    sampled(4, 2, 1).assert_violates(&[C8]);
     // A false count must not raise the bound.
-    sampled(4, 3, 1).breaks(&[C8]);
-    sampled(4, 2, 2).passes(); // A call may be about to start.
-    sampled(5, 2, 3).breaks(&[C8]);
+    sampled(4, 3, 1).assert_violates(&[C8]);
+    sampled(4, 2, 2).assert_passes(); // A call may be about to start.
+    sampled(5, 2, 3).assert_violates(&[C8]);
 }
 
 #[test]
@@ -189,6 +200,6 @@ fn c8_stuck_handler_excuses_no_other_handler() {
     scenario.enter("h", added("a", "u1", 5), 0, StoreContent::NotRead);
     let call = scenario.enter("healthy", added("a", "u1", 5), 0, StoreContent::NotRead);
     scenario.record(Record::returned("healthy", call)).wait(Duration::from_secs(1)).settled();
-    scenario.breaks(&[steadfast_contract::Clause::C2]);
+    scenario.assert_violates(&[steadfast_contract::Clause::C2]);
     assert_eq!(scenario.report().violations[0].handler.as_deref(), Some("healthy"));
 }

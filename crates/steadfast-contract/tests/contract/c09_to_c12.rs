@@ -5,7 +5,7 @@ use std::time::Duration;
 use steadfast_contract::Clause::{C9, C10, C11, C12};
 use steadfast_contract::{Freshness, Record, Scope, StoreContent, Target};
 
-use crate::scenario::{STEP, Scenario, added, deleted, held, initial, key, object, updated};
+use crate::scenario::{STEP, Scenario, added, deleted, initial, key, object, stored, updated};
 
 /// A scenario in which `a` and `b` exist before the informer's handler is registered.
 fn with_a_and_b() -> Scenario {
@@ -20,21 +20,21 @@ fn c9_sync_follows_list_and_delivery() {
     let mut scenario = with_a_and_b();
     scenario.relisted(None, 6).synced();
     scenario
-        .deliver_with_store(initial("a", "u1", 5), held("u1", 5))
+        .deliver_with_store(initial("a", "u1", 5), stored("u1", 5))
         .deliver(initial("b", "u2", 6))
         .registration_synced();
-    scenario.set(7, "c", "u3").deliver(added("c", "u3", 7)).settled().passes();
+    scenario.set(7, "c", "u3").deliver(added("c", "u3", 7)).settled().assert_passes();
     assert_eq!(scenario.report().verdict.total().initial, 2);
 }
 
 #[test]
 fn c9_informer_syncs_after_its_first_list() {
-    with_a_and_b().synced().relisted(None, 6).breaks(&[C9]);
-    with_a_and_b().relisted(None, 6).synced().read("a", StoreContent::Absent).breaks(&[C9]);
+    with_a_and_b().synced().relisted(None, 6).assert_violates(&[C9]);
+    with_a_and_b().relisted(None, 6).synced().read("a", StoreContent::Absent).assert_violates(&[C9]);
     // The list must contain objects that existed long before, even if the version of the list is unknown.
     let mut old = Scenario::before_registration(Scope::all());
     old.trace = steadfast_contract::Trace::new();
-    old.set(5, "a", "u1").record(Record::informer("pods", Scope::all())).synced().snapshot(&[]).breaks(&[C9]);
+    old.set(5, "a", "u1").record(Record::informer("pods", Scope::all())).synced().snapshot(&[]).assert_violates(&[C9]);
 }
 
 #[test]
@@ -44,22 +44,22 @@ fn c9_registration_syncs_after_its_handler_returns() {
         scenario.relisted(None, 6).synced().deliver(initial("a", "u1", 5));
         scenario
     };
-    listed().registration_synced().breaks(&[C9]);
+    listed().registration_synced().assert_violates(&[C9]);
 
     let mut running = listed();
     let call = running.enter("h", initial("b", "u2", 6), 0, StoreContent::NotRead);
-    running.registration_synced().record(Record::returned("h", call)).breaks(&[C9]);
+    running.registration_synced().record(Record::returned("h", call)).assert_violates(&[C9]);
 
     let mut panicked = listed();
-    panicked.deliver_and_panic(initial("b", "u2", 6), 0).registration_synced().breaks(&[C9]);
+    panicked.deliver_and_panic(initial("b", "u2", 6), 0).registration_synced().assert_violates(&[C9]);
     let mut panicked_out = listed();
     panicked_out.deliver_and_panic(initial("b", "u2", 6), 0);
     panicked_out.record(Record::Skipped { handler: "h".into(), object: object("b", "u2", 6) });
-    panicked_out.registration_synced().settled().passes();
+    panicked_out.registration_synced().settled().assert_passes();
     let mut overtaken = listed();
-    overtaken.delete(7, "b", "u2").registration_synced().settled().passes();
+    overtaken.delete(7, "b", "u2").registration_synced().settled().assert_passes();
 
-    with_a_and_b().registration_synced().breaks(&[C9]);
+    with_a_and_b().registration_synced().assert_violates(&[C9]);
 }
 
 #[test]
@@ -69,14 +69,14 @@ fn c9_initial_marks_only_listed_objects() {
         scenario.relisted(None, 6).synced();
         scenario
     };
-    listed().deliver(added("a", "u1", 5)).breaks(&[C9]);
-    listed().set(7, "c", "u3").deliver(initial("c", "u3", 7)).breaks(&[C9]);
+    listed().deliver(added("a", "u1", 5)).assert_violates(&[C9]);
+    listed().set(7, "c", "u3").deliver(initial("c", "u3", 7)).assert_violates(&[C9]);
     // A newer state of a listed object still counts as part of the list.
-    listed().set(7, "a", "u1").deliver(initial("a", "u1", 7)).passes();
+    listed().set(7, "a", "u1").deliver(initial("a", "u1", 7)).assert_passes();
 
     let mut after = listed();
     after.deliver(initial("a", "u1", 5)).deliver(initial("b", "u2", 6)).registration_synced();
-    after.set(7, "c", "u3").deliver(initial("c", "u3", 7)).breaks(&[C9]);
+    after.set(7, "c", "u3").deliver(initial("c", "u3", 7)).assert_violates(&[C9]);
 }
 
 #[test]
@@ -88,178 +88,227 @@ fn c9_late_handler_has_an_initial_list() {
         scenario
     };
     let mut scenario = late();
-    scenario.deliver(initial("a", "u1", 5)).deliver(initial("b", "u2", 6)).registration_synced().settled().passes();
-    late().registration_synced().breaks(&[C9]);
-    late().deliver(added("a", "u1", 5)).breaks(&[C9]);
-    late().set(7, "c", "u3").deliver(initial("c", "u3", 7)).breaks(&[C9]);
+    scenario
+        .deliver(initial("a", "u1", 5))
+        .deliver(initial("b", "u2", 6))
+        .registration_synced()
+        .settled()
+        .assert_passes();
+    late().registration_synced().assert_violates(&[C9]);
+    late().deliver(added("a", "u1", 5)).assert_violates(&[C9]);
+    late().set(7, "c", "u3").deliver(initial("c", "u3", 7)).assert_violates(&[C9]);
 }
 
 #[test]
 fn c10_fresh_age_stays_below_two_periods() {
-    Scenario::of_a().wait(Duration::from_secs(4)).fresh(5, Duration::from_secs(2)).passes();
-    Scenario::of_a().wait(Duration::from_secs(4)).fresh(5, Duration::from_millis(2001)).breaks(&[C10]);
+    Scenario::with_object_a().wait(Duration::from_secs(4)).fresh(5, Duration::from_secs(2)).assert_passes();
+    Scenario::with_object_a()
+        .wait(Duration::from_secs(4))
+        .fresh(5, Duration::from_millis(2001))
+        .assert_violates(&[C10]);
 }
 
 #[test]
 fn c10_fresh_version_matches_its_age() {
     let changed = || {
-        let mut scenario = Scenario::of_a();
+        let mut scenario = Scenario::with_object_a();
         scenario.set(6, "a", "u1").wait(Duration::from_secs(1));
         scenario
     };
-    changed().fresh(6, Duration::ZERO).passes();
-    changed().fresh(5, Duration::from_secs(1) + 2 * STEP).passes();
-    changed().fresh(5, Duration::from_millis(500)).breaks(&[C10]);
+    changed().fresh(6, Duration::ZERO).assert_passes();
+    changed().fresh(5, Duration::from_secs(1) + 2 * STEP).assert_passes();
+    changed().fresh(5, Duration::from_millis(500)).assert_violates(&[C10]);
 
     let mut lagging = changed();
-    lagging.terms.lag = Duration::from_secs(2);
-    lagging.fresh(5, Duration::from_millis(500)).passes();
+    lagging.bounds.lag = Duration::from_secs(2);
+    lagging.fresh(5, Duration::from_millis(500)).assert_passes();
 
     // Freshness does not cover changes outside of the scope.
     let mut elsewhere = Scenario::new(Scope::all().labels("app=web"));
-    elsewhere.set_app(5, "a", "u1", "db").wait(Duration::from_secs(1)).fresh(4, Duration::ZERO).passes();
+    elsewhere.set_app(5, "a", "u1", "db").wait(Duration::from_secs(1)).fresh(4, Duration::ZERO).assert_passes();
 }
 
 #[test]
 fn c10_store_holds_the_version_of_fresh() {
-    let mut scenario = Scenario::of_a();
-    scenario.set(6, "a", "u1").fresh(6, Duration::ZERO).read("a", held("u1", 6)).passes();
-    let mut scenario = Scenario::of_a();
-    scenario.set(6, "a", "u1").fresh(6, Duration::ZERO).read("a", held("u1", 5)).breaks(&[C10]);
-    let mut doubtful = Scenario::of_a();
-    doubtful.set(6, "a", "u1").freshness(Freshness::Suspect).read("a", held("u1", 5)).passes();
+    let mut scenario = Scenario::with_object_a();
+    scenario.set(6, "a", "u1").fresh(6, Duration::ZERO).read("a", stored("u1", 6)).assert_passes();
+    let mut scenario = Scenario::with_object_a();
+    scenario.set(6, "a", "u1").fresh(6, Duration::ZERO).read("a", stored("u1", 5)).assert_violates(&[C10]);
+    let mut doubtful = Scenario::with_object_a();
+    doubtful.set(6, "a", "u1").freshness(Freshness::Suspect).read("a", stored("u1", 5)).assert_passes();
 }
 
 #[test]
 fn c10_stalled_store_does_not_stay_fresh() {
-    let mut scenario = Scenario::of_a();
-    scenario.fresh(5, Duration::ZERO).set(6, "a", "u1").wait(Duration::from_millis(1500)).read("a", held("u1", 5));
-    scenario.passes();
-    scenario.wait(Duration::from_secs(1)).read("a", held("u1", 5)).breaks(&[C10]);
+    let mut scenario = Scenario::with_object_a();
+    scenario.fresh(5, Duration::ZERO).set(6, "a", "u1").wait(Duration::from_millis(1500)).read("a", stored("u1", 5));
+    scenario.assert_passes();
+    scenario.wait(Duration::from_secs(1)).read("a", stored("u1", 5)).assert_violates(&[C10]);
 }
 
 #[test]
 fn c10_fresh_refers_to_the_announced_epoch() {
-    let mut scenario = Scenario::of_a();
+    let mut scenario = Scenario::with_object_a();
     scenario.set(8, "a", "u1").restore(6).set(7, "b", "u2").epoch().relisted(Some(8), 7);
-    scenario.wait(Duration::from_secs(1)).fresh(7, Duration::ZERO).snapshot(&[("a", "u1", 5), ("b", "u2", 7)]).passes();
-    scenario.set(8, "b", "u2").wait(Duration::from_secs(1)).fresh(7, Duration::ZERO).breaks(&[C10]);
+    scenario
+        .wait(Duration::from_secs(1))
+        .fresh(7, Duration::ZERO)
+        .snapshot(&[("a", "u1", 5), ("b", "u2", 7)])
+        .assert_passes();
+    scenario.set(8, "b", "u2").wait(Duration::from_secs(1)).fresh(7, Duration::ZERO).assert_violates(&[C10]);
 }
 
 #[test]
 fn c10_resuming_ends_with_a_new_proof() {
     let resumed = |states: &[Freshness]| {
-        let mut scenario = Scenario::of_a();
+        let mut scenario = Scenario::with_object_a();
         scenario.fresh(5, Duration::ZERO).wait(Duration::from_millis(500));
         for state in states {
             scenario.freshness(state.clone()).wait(Duration::from_millis(100));
         }
         scenario
     };
-    resumed(&[Freshness::Resuming]).fresh(5, Duration::from_millis(50)).passes();
-    resumed(&[Freshness::Resuming]).fresh(5, Duration::from_millis(600)).breaks(&[C10]);
-    resumed(&[Freshness::Resuming, Freshness::Stale]).fresh(5, Duration::from_millis(150)).passes();
-    resumed(&[Freshness::Resuming, Freshness::Stale]).fresh(5, Duration::from_millis(700)).breaks(&[C10]);
-    resumed(&[Freshness::Suspect]).fresh(5, Duration::from_millis(600)).passes();
-    resumed(&[]).fresh(5, Duration::from_millis(500)).passes();
+    resumed(&[Freshness::Resuming]).fresh(5, Duration::from_millis(50)).assert_passes();
+    resumed(&[Freshness::Resuming]).fresh(5, Duration::from_millis(600)).assert_violates(&[C10]);
+    resumed(&[Freshness::Resuming, Freshness::Stale]).fresh(5, Duration::from_millis(150)).assert_passes();
+    resumed(&[Freshness::Resuming, Freshness::Stale]).fresh(5, Duration::from_millis(700)).assert_violates(&[C10]);
+    resumed(&[Freshness::Suspect]).fresh(5, Duration::from_millis(600)).assert_passes();
+    resumed(&[]).fresh(5, Duration::from_millis(500)).assert_passes();
     let mut again = resumed(&[Freshness::Resuming]);
-    again.fresh(5, Duration::ZERO).wait(Duration::from_millis(500)).fresh(5, Duration::from_millis(500)).passes();
+    again
+        .fresh(5, Duration::ZERO)
+        .wait(Duration::from_millis(500))
+        .fresh(5, Duration::from_millis(500))
+        .assert_passes();
 }
 
 #[test]
 fn c10_stopped_is_final() {
-    Scenario::of_a().freshness(Freshness::Stopped).freshness(Freshness::Starting).breaks(&[C10]);
+    Scenario::with_object_a().freshness(Freshness::Stopped).freshness(Freshness::Starting).assert_violates(&[C10]);
 }
 
 #[test]
 fn c11_store_finally_equals_the_history() {
     let quiet = || {
-        let mut scenario = Scenario::of_a();
+        let mut scenario = Scenario::with_object_a();
         scenario.set(6, "b", "u2").deliver(added("b", "u2", 6)).settled();
         scenario
     };
-    quiet().snapshot(&[("a", "u1", 5), ("b", "u2", 6)]).passes();
-    quiet().snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
+    quiet().snapshot(&[("a", "u1", 5), ("b", "u2", 6)]).assert_passes();
+    quiet().snapshot(&[("a", "u1", 5)]).assert_violates(&[C11]);
 
-    let mut scenario = Scenario::of_a();
-    scenario.set(6, "a", "u1").deliver(updated("a", "u1", 5, 6)).settled().snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
-    let mut scenario = Scenario::of_a();
+    let mut scenario = Scenario::with_object_a();
+    scenario
+        .set(6, "a", "u1")
+        .deliver(updated("a", "u1", 5, 6))
+        .settled()
+        .snapshot(&[("a", "u1", 5)])
+        .assert_violates(&[C11]);
+    let mut scenario = Scenario::with_object_a();
     scenario
         .delete(6, "a", "u1")
         .deliver(deleted("a", "u1", 5, 6))
         .settled()
         .snapshot(&[("a", "u1", 5)])
-        .breaks(&[C11]);
+        .assert_violates(&[C11]);
 }
 
 #[test]
 fn c11_present_undecodable_object_is_excused() {
     let undecodable = || Record::Snapshot { informer: "pods".into(), objects: Vec::new(), tainted: vec![key("a")] };
     let mut scenario = Scenario::new(Scope::all());
-    scenario.set(5, "a", "u1").settled().record(undecodable()).passes();
+    scenario.set(5, "a", "u1").settled().record(undecodable()).assert_passes();
     let mut scenario = Scenario::new(Scope::all());
-    scenario.set(5, "a", "u1").delete(6, "a", "u1").settled().record(undecodable()).breaks(&[C11]);
+    scenario.set(5, "a", "u1").delete(6, "a", "u1").settled().record(undecodable()).assert_violates(&[C11]);
 }
 
 #[test]
 fn c11_freshness_is_finally_fresh() {
-    Scenario::of_a().fresh(5, Duration::ZERO).settled().passes();
-    Scenario::of_a().freshness(Freshness::Stale).settled().breaks(&[C11]);
-    Scenario::of_a().freshness(Freshness::Stale).settled().fresh(5, Duration::ZERO).breaks(&[C11]);
+    Scenario::with_object_a().fresh(5, Duration::ZERO).settled().assert_passes();
+    Scenario::with_object_a().freshness(Freshness::Stale).settled().assert_violates(&[C11]);
+    Scenario::with_object_a().freshness(Freshness::Stale).settled().fresh(5, Duration::ZERO).assert_violates(&[C11]);
 }
 
 #[test]
 fn c11_only_reports_before_settled_count() {
     let reported = |state| Record::Freshness { informer: "pods".into(), state, tainted: Vec::new() };
     // The server is cut off, or the informer is stopped, in the instant in which the trace settled.
-    Scenario::of_a().fresh(5, Duration::ZERO).settled().record_at_same_instant(reported(Freshness::Resuming)).passes();
-    let mut stale = Scenario::of_a();
+    Scenario::with_object_a()
+        .fresh(5, Duration::ZERO)
+        .settled()
+        .record_at_same_instant(reported(Freshness::Resuming))
+        .assert_passes();
+    let mut stale = Scenario::with_object_a();
     stale.record(Record::Quiet).fresh(5, Duration::ZERO);
-    stale.record_at_same_instant(reported(Freshness::Stale)).record_at_same_instant(Record::Settled).breaks(&[C11]);
+    stale
+        .record_at_same_instant(reported(Freshness::Stale))
+        .record_at_same_instant(Record::Settled)
+        .assert_violates(&[C11]);
     // The informer was still running when the trace settled; the later stop excuses nothing.
-    let mut stopped = Scenario::of_a();
-    stopped.freshness(Freshness::Stale).settled().record_at_same_instant(reported(Freshness::Stopped)).breaks(&[C11]);
+    let mut stopped = Scenario::with_object_a();
+    stopped
+        .freshness(Freshness::Stale)
+        .settled()
+        .record_at_same_instant(reported(Freshness::Stopped))
+        .assert_violates(&[C11]);
 }
 
 #[test]
 fn c11_is_judged_after_the_convergence_time() {
-    let mut scenario = Scenario::of_a();
-    scenario.set(6, "a", "u1").record(Record::Quiet).snapshot(&[("a", "u1", 5)]).passes();
-    scenario.deliver(updated("a", "u1", 5, 6)).wait(Duration::from_secs(1)).snapshot(&[("a", "u1", 5)]).breaks(&[C11]);
-    scenario.terms.audit = Some(Duration::from_secs(10));
-    scenario.passes();
+    let mut scenario = Scenario::with_object_a();
+    scenario.set(6, "a", "u1").record(Record::Quiet).snapshot(&[("a", "u1", 5)]).assert_passes();
+    scenario
+        .deliver(updated("a", "u1", 5, 6))
+        .wait(Duration::from_secs(1))
+        .snapshot(&[("a", "u1", 5)])
+        .assert_violates(&[C11]);
+    scenario.bounds.audit = Some(Duration::from_secs(10));
+    scenario.assert_passes();
 }
 
 #[test]
 fn c12_version_wait_succeeds_once_reached() {
     let written = || {
-        let mut scenario = Scenario::of_a();
+        let mut scenario = Scenario::with_object_a();
         scenario.set(6, "a", "u1");
         scenario
     };
     let six = || Target::Version("6".into());
-    written().waited(six(), Some(6)).read("a", held("u1", 6)).passes();
-    written().waited(six(), Some(5)).breaks(&[C12]);
-    written().waited(six(), None).read("a", held("u1", 5)).breaks(&[C12]);
-    written().read("a", held("u1", 5)).waited(six(), None).passes();
+    written().waited(six(), Some(6)).read("a", stored("u1", 6)).assert_passes();
+    written().waited(six(), Some(5)).assert_violates(&[C12]);
+    written().waited(six(), None).read("a", stored("u1", 5)).assert_violates(&[C12]);
+    written().read("a", stored("u1", 5)).waited(six(), None).assert_passes();
     // A wait can also target a write without an event in the scope.
-    written().waited(Target::Version("9".into()), Some(9)).read("a", held("u1", 6)).passes();
+    written().waited(Target::Version("9".into()), Some(9)).read("a", stored("u1", 6)).assert_passes();
 }
 
 #[test]
 fn c12_failed_wait_guarantees_nothing() {
-    let mut scenario = Scenario::of_a();
+    let mut scenario = Scenario::with_object_a();
     let (informer, target) = ("pods".to_owned(), Target::Version("6".into()));
     let outcome = steadfast_contract::Outcome::Err;
     scenario.set(6, "a", "u1").record(Record::WaitedFor { informer, target, outcome, store_version: Some("5".into()) });
-    scenario.read("a", held("u1", 5)).passes();
+    scenario.read("a", stored("u1", 5)).assert_passes();
 }
 
 #[test]
 fn c12_deletion_wait_succeeds_once_removed() {
     let removed = || Target::Deleted("u1".into());
-    Scenario::of_a().delete(6, "a", "u1").waited(removed(), None).read("a", StoreContent::Absent).passes();
-    Scenario::of_a().delete(6, "a", "u1").set(7, "a", "u2").waited(removed(), None).read("a", held("u2", 7)).passes();
-    Scenario::of_a().waited(removed(), None).breaks(&[C12]);
-    Scenario::of_a().delete(6, "a", "u1").waited(removed(), None).read("a", held("u1", 5)).breaks(&[C12]);
+    Scenario::with_object_a()
+        .delete(6, "a", "u1")
+        .waited(removed(), None)
+        .read("a", StoreContent::Absent)
+        .assert_passes();
+    Scenario::with_object_a()
+        .delete(6, "a", "u1")
+        .set(7, "a", "u2")
+        .waited(removed(), None)
+        .read("a", stored("u2", 7))
+        .assert_passes();
+    Scenario::with_object_a().waited(removed(), None).assert_violates(&[C12]);
+    Scenario::with_object_a()
+        .delete(6, "a", "u1")
+        .waited(removed(), None)
+        .read("a", stored("u1", 5))
+        .assert_violates(&[C12]);
 }

@@ -8,9 +8,9 @@ use crate::scenario::{Scenario, added, deleted, updated};
 
 #[test]
 fn violation_names_clause_object_and_times() {
-    let mut scenario = Scenario::of_a();
+    let mut scenario = Scenario::with_object_a();
     scenario.set(6, "a", "u1").deliver(updated("a", "u1", 6, 6));
-    let error = scenario.terms.check(&scenario.history, &scenario.trace).unwrap_err();
+    let error = scenario.bounds.check(&scenario.history, &scenario.trace).unwrap_err();
     let violation = error.of(Clause::C5).next().unwrap();
     assert_eq!(
         violation.to_string(),
@@ -23,7 +23,7 @@ fn violation_names_clause_object_and_times() {
 
 #[test]
 fn stored_recordings_can_be_judged_later() {
-    let mut scenario = Scenario::of_a();
+    let mut scenario = Scenario::with_object_a();
     scenario.delete(6, "a", "u1").deliver(deleted("a", "u1", 5, 6)).settled().restore(5);
     let history: History = serde_json::from_str(&serde_json::to_string(&scenario.history).unwrap()).unwrap();
     let trace: Trace = serde_json::from_str(&serde_json::to_string(&scenario.trace).unwrap()).unwrap();
@@ -32,19 +32,19 @@ fn stored_recordings_can_be_judged_later() {
 
 #[test]
 fn trace_of_several_types_is_judged_separately() {
-    let mut scenario = Scenario::of_a();
+    let mut scenario = Scenario::with_object_a();
     scenario.record(Record::informer("nodes", Scope::all())).record(Record::registered("n", "nodes"));
     let call = scenario.enter("n", added("node-1", "u9", 3), 0, StoreContent::NotRead);
     scenario.record(Record::returned("n", call)).settled();
-    assert!(scenario.terms.check(&scenario.history, &scenario.trace).is_err());
+    assert!(scenario.bounds.check(&scenario.history, &scenario.trace).is_err());
     let pods = scenario.trace.for_informers(|informer| informer == "pods");
-    scenario.terms.check(&scenario.history, &pods).unwrap();
+    scenario.bounds.check(&scenario.history, &pods).unwrap();
     assert_eq!(pods.entries().len(), 6);
 }
 
 #[test]
 fn state_before_a_change_is_derived() {
-    let mut scenario = Scenario::of_a();
+    let mut scenario = Scenario::with_object_a();
     scenario.set(6, "b", "u2").delete(7, "a", "u1");
     assert_eq!(scenario.history.previous(0), None);
     assert_eq!(scenario.history.previous(2), scenario.history.changes()[0].object.as_ref());
@@ -73,7 +73,7 @@ fn contradictory_recordings_never_pass() {
         let error = check(&History::new(), &trace).unwrap_err();
         assert!(!error.malformed.is_empty(), "{trace:?}");
     }
-    let mut backwards = Scenario::of_a();
+    let mut backwards = Scenario::with_object_a();
     backwards.set(4, "b", "u2");
     assert!(!backwards.report().malformed.is_empty());
 }
@@ -90,7 +90,7 @@ fn missing_evidence(scenario: &Scenario) -> String {
 
 #[test]
 fn only_settled_traces_with_changes_pass() {
-    let mut scenario = Scenario::of_a();
+    let mut scenario = Scenario::with_object_a();
     assert!(missing_evidence(&scenario).contains("has not settled"));
     scenario.record(Record::Settled);
     assert!(missing_evidence(&scenario).contains("has not settled"), "a trace without a quiet phase is unsettled too");
@@ -98,7 +98,7 @@ fn only_settled_traces_with_changes_pass() {
     assert!(scenario.report().passed(), "{:#?}", scenario.report());
 
     // A misspelt resource name has the same effect: no change ever happens to that resource.
-    let mut nothing = Scenario::of_a();
+    let mut nothing = Scenario::with_object_a();
     (nothing.history, nothing.trace) = (History::new(), Trace::new());
     assert!(missing_evidence(&nothing).contains("no informer was recorded"));
     nothing.record(Record::informer("pods", Scope::all())).record(Record::registered("h", "pods")).settled();
@@ -107,13 +107,13 @@ fn only_settled_traces_with_changes_pass() {
 
 #[test]
 fn informer_without_records_is_named() {
-    let mut scenario = Scenario::of_a();
+    let mut scenario = Scenario::with_object_a();
     scenario.record(Record::informer("others", Scope::all())).settled();
     assert!(missing_evidence(&scenario).contains("informer others: no content of its store"));
     scenario.record(Record::Snapshot { informer: "others".into(), objects: Vec::new(), tainted: Vec::new() });
     assert!(scenario.report().inconclusive.is_empty());
 
-    let mut stopped = Scenario::of_a();
+    let mut stopped = Scenario::with_object_a();
     stopped.freshness(steadfast_contract::Freshness::Stopped).settled();
     assert!(missing_evidence(&stopped).contains("every informer was stopped"));
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use steadfast_contract::{
-    Bounds, Certainty, Change, Freshness, HandlerEvent, History, Outcome, Reason, Record, Ref, Scope, StoreContent,
-    Target, Trace,
+    Bounds, Certainty, Change, Freshness, HandlerEvent, History, ObjectVersionRef, Outcome, Reason, Record, Scope,
+    StoreContent, Target, Trace,
 };
 
 use crate::scenario::{STEP, key, object};
@@ -99,7 +99,7 @@ struct Handler {
     /// Pending events by name; at most a deletion and an addition each.
     queue: BTreeMap<usize, VecDeque<HandlerEvent>>,
     /// Delivered states, by name.
-    delivered: BTreeMap<usize, Ref>,
+    delivered: BTreeMap<usize, ObjectVersionRef>,
     /// Names of the initial list with pending additions.
     initial: BTreeSet<usize>,
     listed: bool,
@@ -389,6 +389,6 @@ fn content(held: &ObjectState) -> Value {
     json!({ "metadata": { "labels": { "app": app } }, "written": held.written })
 }
 
-fn state_of(name: usize, held: &ObjectState) -> Ref {
+fn state_of(name: usize, held: &ObjectState) -> ObjectVersionRef {
     object(NAMES[name], &held.uid, held.version).with_content(&content(held))
 }

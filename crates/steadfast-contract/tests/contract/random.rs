@@ -32,8 +32,8 @@ proptest! {
 
     #[test]
     fn reference_informer_keeps_the_contract(steps in script()) {
-        let (history, trace, terms) = run(&steps);
-        let report = terms.report(&history, &trace);
+        let (history, trace, bounds) = run(&steps);
+        let report = bounds.report(&history, &trace);
         prop_assert!(report.has_no_violation(), "{:#?}", report);
         // A script may contain no write.
         prop_assert_eq!(report.passed(), !history.changes().is_empty());
@@ -41,8 +41,8 @@ proptest! {
 
     #[test]
     fn counts_of_settled_trace_add_up(steps in script()) {
-        let (history, trace, terms) = run(&steps);
-        let report = terms.report(&history, &trace);
+        let (history, trace, bounds) = run(&steps);
+        let report = bounds.report(&history, &trace);
         prop_assert!(report.verdict.settled);
         for tally in report.verdict.handlers.values() {
             prop_assert_eq!(tally.changes, tally.seen + tally.coalesced + tally.lost);
@@ -124,7 +124,7 @@ proptest! {
             calls(entries).filter(|(_, seen)| matches!(seen, HandlerEvent::Updated { .. })).map(|(at, _)| at).collect()
         }, |entries, at| {
             let Some(HandlerEvent::Updated { old, new }) = event(&entries[at]).cloned() else { unreachable!("an update") };
-            let old = steadfast_contract::Ref { version: format!("{}0", old.version), ..old };
+            let old = steadfast_contract::ObjectVersionRef { version: format!("{}0", old.version), ..old };
             replace(&mut entries[at], HandlerEvent::Updated { old, new });
         });
         if let Some(report) = stale {
@@ -182,14 +182,14 @@ fn corrupted(
     places: impl Fn(&[Entry]) -> Vec<usize>,
     spoil: impl Fn(&mut Vec<Entry>, usize),
 ) -> Option<Report> {
-    let (history, trace, terms) = run(steps);
+    let (history, trace, bounds) = run(steps);
     let mut entries = trace.entries().to_vec();
     let places = places(&entries);
     if places.is_empty() {
         return None;
     }
     spoil(&mut entries, *which.get(&places));
-    let report = terms.report(&history, &entries.into_iter().collect::<Trace>());
+    let report = bounds.report(&history, &entries.into_iter().collect::<Trace>());
     assert_eq!(report.malformed, [], "the corrupted trace can be judged");
     Some(report)
 }
@@ -227,7 +227,7 @@ fn returned(entries: &[Entry], at: usize) -> Option<usize> {
     })
 }
 
-fn replace(entry: &mut Entry, seen: HandlerEvent) {
+fn replace(entry: &mut Entry, event: HandlerEvent) {
     if let Record::Entered { event, .. } = &mut entry.record {
         *event = seen;
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use steadfast_contract::{
-    Bounds, Certainty, Change, Clause, Freshness, HandlerEvent, History, Key, Outcome, Reason, Record, Ref, Report,
-    Scope, StoreContent, Target, Trace,
+    Bounds, Certainty, Change, Clause, Freshness, HandlerEvent, History, Key, ObjectVersionRef, Outcome, Reason,
+    Record, Report, Scope, StoreContent, Target, Trace,
 };
 
 pub(crate) const STEP: Duration = Duration::from_millis(10);
@@ -14,7 +14,7 @@ pub(crate) const STEP: Duration = Duration::from_millis(10);
 pub(crate) struct Scenario {
     pub(crate) history: History,
     pub(crate) trace: Trace,
-    pub(crate) terms: Bounds,
+    pub(crate) bounds: Bounds,
     now: Duration,
     calls: u64,
 }
@@ -27,7 +27,7 @@ impl Scenario {
     }
 
     pub(crate) fn before_registration(scope: Scope) -> Self {
-        let terms = Bounds {
+        let bounds = Bounds {
             period: Duration::from_secs(1),
             slack: Duration::ZERO,
             lag: Duration::ZERO,
@@ -35,13 +35,13 @@ impl Scenario {
             audit: None,
         };
         let (history, trace) = (History::new(), Trace::new());
-        let mut scenario = Self { history, trace, terms, now: Duration::ZERO, calls: 0 };
+        let mut scenario = Self { history, trace, bounds, now: Duration::ZERO, calls: 0 };
         scenario.record(Record::informer("pods", scope));
         scenario
     }
 
     /// Creates a scenario without a selector in which `a` (u1, v5) was created and delivered.
-    pub(crate) fn of_a() -> Self {
+    pub(crate) fn with_object_a() -> Self {
         let mut scenario = Self::new(Scope::all());
         scenario.set(5, "a", "u1").deliver(added("a", "u1", 5));
         scenario
@@ -98,25 +98,25 @@ impl Scenario {
     }
 
     /// Delivers an event; the handler returns.
-    pub(crate) fn deliver(&mut self, seen: HandlerEvent) -> &mut Self {
-        self.deliver_with_store(seen, StoreContent::NotRead)
+    pub(crate) fn deliver(&mut self, event: HandlerEvent) -> &mut Self {
+        self.deliver_with_store(event, StoreContent::NotRead)
     }
 
     /// Delivers an event while the store holds `store`; the handler returns.
-    pub(crate) fn deliver_with_store(&mut self, seen: HandlerEvent, store: StoreContent) -> &mut Self {
-        let call = self.enter("h", seen, 0, store);
+    pub(crate) fn deliver_with_store(&mut self, event: HandlerEvent, store: StoreContent) -> &mut Self {
+        let call = self.enter("h", event, 0, store);
         self.record(Record::returned("h", call))
     }
 
     /// Delivers an event; the handler panics.
-    pub(crate) fn deliver_and_panic(&mut self, seen: HandlerEvent, retry: u32) -> &mut Self {
-        let call = self.enter("h", seen, retry, StoreContent::NotRead);
+    pub(crate) fn deliver_and_panic(&mut self, event: HandlerEvent, retry: u32) -> &mut Self {
+        let call = self.enter("h", event, retry, StoreContent::NotRead);
         self.record(Record::Panicked { handler: "h".into(), call })
     }
 
     /// Delivers an event again after a panic; the handler returns.
-    pub(crate) fn redeliver(&mut self, seen: HandlerEvent, retry: u32) -> &mut Self {
-        let call = self.enter("h", seen, retry, StoreContent::NotRead);
+    pub(crate) fn redeliver(&mut self, event: HandlerEvent, retry: u32) -> &mut Self {
+        let call = self.enter("h", event, retry, StoreContent::NotRead);
         self.record(Record::returned("h", call))
     }
 
@@ -172,22 +172,22 @@ impl Scenario {
     }
 
     pub(crate) fn report(&self) -> Report {
-        self.terms.report(&self.history, &self.trace)
+        self.bounds.report(&self.history, &self.trace)
     }
 
-    pub(crate) fn passes(&self) {
+    pub(crate) fn assert_passes(&self) {
         let report = self.report();
         assert!(report.has_no_violation(), "{report:#?}");
     }
 
     /// Asserts that the trace violates exactly these clauses.
-    pub(crate) fn breaks(&self, clauses: &[Clause]) {
+    pub(crate) fn assert_violates(&self, clauses: &[Clause]) {
         let report = self.report();
         assert_eq!(report.malformed, []);
-        let mut broken: Vec<_> = report.violations.iter().map(|violation| violation.clause).collect();
-        broken.sort();
-        broken.dedup();
-        assert_eq!(broken, clauses, "{:#?}", report.violations);
+        let mut violated: Vec<_> = report.violations.iter().map(|violation| violation.clause).collect();
+        violated.sort();
+        violated.dedup();
+        assert_eq!(violated, clauses, "{:#?}", report.violations);
     }
 }
 
@@ -195,11 +195,11 @@ pub(crate) fn key(name: &str) -> Key {
     Key::new(Some("default"), name)
 }
 
-pub(crate) fn object(name: &str, uid: &str, version: u64) -> Ref {
-    Ref::new(Some("default"), name, uid, &version.to_string())
+pub(crate) fn object(name: &str, uid: &str, version: u64) -> ObjectVersionRef {
+    ObjectVersionRef::new(Some("default"), name, uid, &version.to_string())
 }
 
-pub(crate) fn held(uid: &str, version: u64) -> StoreContent {
+pub(crate) fn stored(uid: &str, version: u64) -> StoreContent {
     StoreContent::Present { uid: uid.into(), version: version.to_string() }
 }
 
@@ -232,8 +232,8 @@ pub(crate) fn inferred(name: &str, uid: &str, last: u64) -> HandlerEvent {
 }
 
 /// Replaces the reason of a deletion.
-pub(crate) fn with_reason(reason: Reason, seen: HandlerEvent) -> HandlerEvent {
-    match seen {
+pub(crate) fn with_reason(reason: Reason, event: HandlerEvent) -> HandlerEvent {
+    match event {
         HandlerEvent::Deleted { last, version, certainty, .. } => {
             HandlerEvent::Deleted { last, version, certainty, reason }
         }

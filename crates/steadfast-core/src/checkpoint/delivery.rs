@@ -7,7 +7,7 @@ use crate::event::{Certainty, DeleteReason};
 use crate::key::ObjectKey;
 use crate::lazy::Lazy;
 use crate::object::{Entry, Object};
-use crate::outbox::{DueEvent, End, PendingDelivery};
+use crate::outbox::{DueEvent, PendingDelivery, StayEnd};
 use crate::version::ResourceVersion;
 
 /// Pending delivery from a checkpoint, without its latest state.
@@ -106,7 +106,7 @@ impl<K> Writing<'_, K> {
         Ok(())
     }
 
-    fn end(&mut self, end: &End<Object<Lazy<K>>>) -> Result<(), UnsupportedMessageType> {
+    fn end(&mut self, end: &StayEnd<Object<Lazy<K>>>) -> Result<(), UnsupportedMessageType> {
         self.out.extend([letter(&CERTAINTIES, end.certainty), letter(&REASONS, end.reason)]);
         write_text(end.version.as_ref().map_or("", ResourceVersion::as_str), self.out);
         self.state(&end.last)
@@ -145,12 +145,12 @@ impl Reading<'_> {
         }
     }
 
-    fn end(&mut self) -> Option<End<SavedState>> {
+    fn end(&mut self) -> Option<StayEnd<SavedState>> {
         let (certainty, reason) = (value(&CERTAINTIES, self.letter()?)?, value(&REASONS, self.letter()?)?);
         let (version, rest) = text(self.rest)?;
         self.rest = rest;
         let version = Some(version).filter(|version| !version.is_empty()).map(ResourceVersion::from);
-        Some(End { last: self.state()?, version, certainty, reason })
+        Some(StayEnd { last: self.state()?, version, certainty, reason })
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Encoding;
 use super::limits::MAX_IDENTIFIER_BYTES;
-use crate::protobuf::{self, ListMarks, MessageId, list_marks};
+use crate::protobuf::{self, ListMetaFields, MessageId, list_meta_fields};
 use crate::record::{ListMeta, Status};
 use crate::version::ResourceVersion;
 
@@ -71,14 +71,14 @@ pub(crate) fn status_of(value: &Value) -> Status {
 
 /// Decodes list metadata from the protobuf `message`; `None` for a malformed message or an overlong version.
 pub(crate) fn list_meta_of_message(message: &[u8]) -> Option<ListMeta> {
-    let ListMarks { version, token } = list_marks(message).ok()?;
-    let given = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned).filter(|text| !text.is_empty());
-    let version = given(version);
+    let ListMetaFields { version, token } = list_meta_fields(message).ok()?;
+    let non_empty = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned).filter(|text| !text.is_empty());
+    let version = non_empty(version);
     if version.as_ref().is_some_and(|version| version.len() > MAX_IDENTIFIER_BYTES) {
         return None;
     }
     let version = version.map(|version| ResourceVersion::from(version.as_str()));
-    Some(ListMeta { version, continue_token: given(token) })
+    Some(ListMeta { version, continue_token: non_empty(token) })
 }
 
 /// Decodes list metadata from the JSON `written`. Returns `None` for invalid JSON or an overlong version.

@@ -138,7 +138,7 @@ impl Problem {
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { key, version, offset, path, problem } = &*self.0;
-        write!(f, "{key} at version {version} cannot be decoded, at byte {offset} of it")?;
+        write!(f, "{key} at version {version} cannot be decoded, at byte {offset} of the object")?;
         if !path.is_empty() {
             write!(f, ", in {path}")?;
         }
@@ -148,8 +148,8 @@ impl fmt::Display for DecodeError {
             Problem::UnknownKind => f.write_str("protobuf of a kind that is not built in"),
             Problem::TooDeep => f.write_str("nested deeper than 128 levels"),
             Problem::MissingField(field) => write!(f, "no field {field:?}"),
-            Problem::UnexpectedType(type_name) => write!(f, "the type does not take this {type_name}"),
-            Problem::Other => f.write_str("a value that the type does not take"),
+            Problem::UnexpectedType(type_name) => write!(f, "the type does not accept this {type_name}"),
+            Problem::Other => f.write_str("a value that the type does not accept"),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::encoding::Encoding;
 use super::identity::PartialIdentity;
 use crate::protobuf::wire;
 use crate::record::RecordKind;
-use crate::scan::Fault;
+use crate::scan::ScanError;
 
 /// Error for a record that cannot be understood, with its recognized parts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,15 +62,15 @@ pub enum RecordProblem {
     },
 }
 
-impl From<Fault> for RecordProblem {
-    fn from(fault: Fault) -> Self {
-        let Fault::Malformed { at } = fault;
+impl From<ScanError> for RecordProblem {
+    fn from(fault: ScanError) -> Self {
+        let ScanError::Malformed { at } = fault;
         Self::Malformed { encoding: Encoding::Json, offset: at }
     }
 }
 
-impl From<wire::Fault> for RecordProblem {
-    fn from(fault: wire::Fault) -> Self {
+impl From<wire::WireError> for RecordProblem {
+    fn from(fault: wire::WireError) -> Self {
         Self::Malformed { encoding: Encoding::Protobuf, offset: fault.at }
     }
 }

@@ -176,11 +176,9 @@ fn read_object(
         return Err(RecordError { kind, identity: Box::new(known(&scan.metadata, &problem)), problem });
     }
     // The hash covers all bytes, since any change in them is another state.
-    let made = || ResourceVersion::substitute_for(&text[range.clone()]);
-    let identity = PartialIdentity::of(&scan.metadata, made).whole().map_err(|(identity, missing)| RecordError {
-        kind,
-        identity,
-        problem: RecordProblem::NoIdentity { missing },
+    let substitute = || ResourceVersion::substitute_for(&text[range.clone()]);
+    let identity = PartialIdentity::of(&scan.metadata, substitute).whole().map_err(|(identity, missing)| {
+        RecordError { kind, identity, problem: RecordProblem::NoIdentity { missing } }
     })?;
     let cut = scan.metadata.managed_fields.as_ref();
     Ok(RawObject {

@@ -29,7 +29,7 @@ use crate::footprint::{sequence, tree};
 pub(super) struct SizeCounting<'h, T> {
     inner: T,
     counter: &'h ByteCount<'h>,
-    kept: Text,
+    string_use: StringUse,
 }
 
 /// Counter of the memory so far.
@@ -43,7 +43,7 @@ pub(super) struct ByteCount<'t> {
 
 /// Use of a string.
 #[derive(Clone, Copy, PartialEq)]
-enum Text {
+enum StringUse {
     Kept,
     /// The string is parsed: a time, a number, bytes in base64.
     Read,
@@ -108,20 +108,20 @@ impl<'t> ByteCount<'t> {
 impl<'h, T> SizeCounting<'h, T> {
     /// Creates a wrapper that adds to `counter`.
     pub(super) fn new(inner: T, counter: &'h ByteCount<'h>) -> Self {
-        Self { inner, counter, kept: Text::Kept }
+        Self { inner, counter, string_use: StringUse::Kept }
     }
 
     #[inline]
     fn of<U>(&self, inner: U) -> SizeCounting<'h, U> {
-        SizeCounting { inner, counter: self.counter, kept: self.kept }
+        SizeCounting { inner, counter: self.counter, string_use: self.string_use }
     }
 
     #[inline]
     fn text(&self, text: &str) {
-        self.counter.add(match self.kept {
-            Text::Kept => text.len(),
-            Text::Read if text.len() > MAX_SCALAR_LENGTH => text.len() / 4 * 3,
-            Text::Read | Text::Name => 0,
+        self.counter.add(match self.string_use {
+            StringUse::Kept => text.len(),
+            StringUse::Read if text.len() > MAX_SCALAR_LENGTH => text.len() / 4 * 3,
+            StringUse::Read | StringUse::Name => 0,
         });
     }
 }
@@ -130,7 +130,7 @@ macro_rules! deserialize {
     ($($method:ident: $kept:ident,)*) => {$(
         #[inline]
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
-            self.inner.$method(SizeCounting { inner: visitor, counter: self.counter, kept: Text::$kept })
+            self.inner.$method(SizeCounting { inner: visitor, counter: self.counter, string_use: StringUse::$kept })
         }
     )*};
 }
@@ -168,13 +168,19 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
     #[inline]
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         self.counter.skip();
-        self.inner.deserialize_ignored_any(SizeCounting { inner: visitor, counter: self.counter, kept: Text::Name })
+        self.inner.deserialize_ignored_any(SizeCounting {
+            inner: visitor,
+            counter: self.counter,
+            string_use: StringUse::Name,
+        })
     }
 
     #[inline]
     fn deserialize_unit_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner
-            .deserialize_unit_struct(name, SizeCounting { inner: visitor, counter: self.counter, kept: Text::Read })
+        self.inner.deserialize_unit_struct(
+            name,
+            SizeCounting { inner: visitor, counter: self.counter, string_use: StringUse::Read },
+        )
     }
 
     #[inline]
@@ -182,14 +188,18 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
         if name == RAW {
             self.counter.skip();
         }
-        self.inner
-            .deserialize_newtype_struct(name, SizeCounting { inner: visitor, counter: self.counter, kept: Text::Kept })
+        self.inner.deserialize_newtype_struct(
+            name,
+            SizeCounting { inner: visitor, counter: self.counter, string_use: StringUse::Kept },
+        )
     }
 
     #[inline]
     fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner
-            .deserialize_tuple(len, Inline(SizeCounting { inner: visitor, counter: self.counter, kept: Text::Kept }))
+        self.inner.deserialize_tuple(
+            len,
+            Inline(SizeCounting { inner: visitor, counter: self.counter, string_use: StringUse::Kept }),
+        )
     }
 
     #[inline]
@@ -199,7 +209,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
         len: usize,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, kept: Text::Kept });
+        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, string_use: StringUse::Kept });
         self.inner.deserialize_tuple_struct(name, len, visitor)
     }
 
@@ -210,7 +220,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, kept: Text::Kept });
+        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, string_use: StringUse::Kept });
         self.inner.deserialize_struct(name, fields, visitor)
     }
 
@@ -221,7 +231,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SizeCounting<'_, D> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, kept: Text::Kept });
+        let visitor = Inline(SizeCounting { inner: visitor, counter: self.counter, string_use: StringUse::Kept });
         self.inner.deserialize_enum(name, variants, visitor)
     }
 
@@ -327,7 +337,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for SizeCounting<'_, V> {
         let (counter, elements) = (self.counter, self.of(elements));
         let value = counter.sequence(|array| {
             let is_buffer = type_name::<V::Value>().contains(BUFFER);
-            self.inner.visit_seq(Elements { inner: elements, array, is_buffer, stats: &mut stats })
+            self.inner.visit_seq(CountedElements { inner: elements, array, is_buffer, stats: &mut stats })
         })?;
         counter.add(sequence(stats.count, stats.size, stats.hint.get()));
         Ok(value)
@@ -335,8 +345,8 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for SizeCounting<'_, V> {
 
     #[inline]
     fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<V::Value, A::Error> {
-        let mut map = Map::default();
-        let entries = Entries { inner: self.of(entries), map: &mut map };
+        let mut map = MapStats::default();
+        let entries = CountedEntries { inner: self.of(entries), map: &mut map };
         let value = self.inner.visit_map(entries)?;
         self.counter.add(map.nodes());
         Ok(value)
@@ -459,7 +469,7 @@ struct ElementStats {
 }
 
 /// Counting access to the elements of a sequence.
-struct Elements<'h, 'c, A> {
+struct CountedElements<'h, 'c, A> {
     inner: SizeCounting<'h, A>,
     /// Number of the sequence in the text.
     array: Option<usize>,
@@ -469,7 +479,7 @@ struct Elements<'h, 'c, A> {
     stats: &'c mut ElementStats,
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for CountedElements<'_, '_, A> {
     type Error = A::Error;
 
     #[inline]
@@ -498,7 +508,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
 
 /// Counters of a map.
 #[derive(Default)]
-struct Map {
+struct MapStats {
     count: usize,
     key: usize,
     value: Option<usize>,
@@ -506,7 +516,7 @@ struct Map {
     is_struct: bool,
 }
 
-impl Map {
+impl MapStats {
     /// Returns the memory of the nodes that a `BTreeMap` allocates.
     fn nodes(&self) -> usize {
         let entry = self.key + self.value.unwrap_or_default();
@@ -515,12 +525,12 @@ impl Map {
 }
 
 /// Counting access to the entries of a map.
-struct Entries<'h, 'm, A> {
+struct CountedEntries<'h, 'm, A> {
     inner: SizeCounting<'h, A>,
-    map: &'m mut Map,
+    map: &'m mut MapStats,
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, '_, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for CountedEntries<'_, '_, A> {
     type Error = A::Error;
 
     #[inline]
@@ -552,7 +562,7 @@ impl<'de, 'h, A: EnumAccess<'de>> EnumAccess<'de> for SizeCounting<'h, A> {
     #[inline]
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
         let counter = self.counter;
-        let seed = SizeCounting { inner: seed, counter, kept: Text::Name };
+        let seed = SizeCounting { inner: seed, counter, string_use: StringUse::Name };
         let (value, variant) = self.inner.variant_seed(seed)?;
         Ok((value, SizeCounting::new(variant, counter)))
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::FrameError;
 use super::lengths::LengthFramer;
-use super::lines::{Line, LineFramer};
+use super::lines::{LineFramer, StreamRecord};
 use super::list::{ListFramer, ListPart};
 use super::messages::MessageFramer;
 use crate::decode::Encoding;
@@ -62,8 +62,11 @@ impl StreamFramer {
     }
 
     /// Returns the next record; `None` if the chunk has no more.
-    #[expect(clippy::should_implement_trait, reason = "it yields again once it is fed again: no iterator does")]
-    pub fn next(&mut self) -> Option<Line> {
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "unlike an iterator, it returns items again after the next `feed`"
+    )]
+    pub fn next(&mut self) -> Option<StreamRecord> {
         match self {
             Self::Json(framer) => framer.next(),
             Self::Protobuf(framer) => framer.next(),
@@ -122,7 +125,10 @@ impl ItemFramer {
     }
 
     /// Returns the next part; `None` if the chunk has no more.
-    #[expect(clippy::should_implement_trait, reason = "it yields again once it is fed again: no iterator does")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "unlike an iterator, it returns items again after the next `feed`"
+    )]
     pub fn next(&mut self) -> Option<Result<ListPart, FrameError>> {
         match self {
             Self::Json(framer) => framer.next(),
@@ -142,7 +148,7 @@ impl ItemFramer {
     ///
     /// # Errors
     ///
-    /// Returns an earlier error again, or [`FrameError::Truncated`] if the list has no end.
+    /// Returns an earlier error again, or [`FrameError::Truncated`] if the list does not end.
     pub fn finish(self) -> Result<(), FrameError> {
         match self {
             Self::Json(framer) => framer.finish(),

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use bytes::Bytes;
 
 use crate::protobuf::MessageId;
-use crate::scan::{Fault, ObjectScan, ObjectSpans};
+use crate::scan::{ObjectScan, ObjectSpans, ScanError};
 
 /// Item of a list.
 ///
@@ -42,7 +42,7 @@ impl Item {
     }
 
     /// Returns the known parts of the identity, and the fault, if any.
-    pub(crate) fn scan(&self) -> (ObjectScan<'_>, Result<(), Fault>) {
+    pub(crate) fn scan(&self) -> (ObjectScan<'_>, Result<(), ScanError>) {
         if let Some(known) = &self.known {
             return (known.read(&self.bytes), Ok(()));
         }

@@ -4,9 +4,9 @@
 use bytes::{Buf, Bytes};
 
 use super::FrameError;
-use super::lines::Line;
+use super::lines::StreamRecord;
 use super::overlong::SkippedRecord;
-use crate::protobuf::IdentityScanner;
+use crate::protobuf::MessageIdentityScanner;
 
 /// Size of a length in bytes.
 const PREFIX: usize = 4;
@@ -20,7 +20,7 @@ pub struct LengthFramer {
     /// Unread rest of the current chunk.
     chunk: Bytes,
     /// Bytes of the current length or record from earlier chunks.
-    begun: Vec<u8>,
+    partial: Vec<u8>,
     /// Length of the current record.
     length: Option<u64>,
     /// The current record, if it exceeds the limit.
@@ -30,7 +30,7 @@ pub struct LengthFramer {
 impl LengthFramer {
     /// Creates a framer that holds records of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { limit, chunk: Bytes::new(), begun: Vec::new(), length: None, skipped: None }
+        Self { limit, chunk: Bytes::new(), partial: Vec::new(), length: None, skipped: None }
     }
 
     /// Adds the next chunk of the body.
@@ -39,13 +39,16 @@ impl LengthFramer {
     ///
     /// Panics if the previous chunk has not been read to its end, since chunks are not queued.
     pub fn feed(&mut self, chunk: Bytes) {
-        assert!(self.chunk.is_empty(), "a chunk was fed before the one before it was used up");
+        assert!(self.chunk.is_empty(), "a chunk was fed before the previous chunk was read to its end");
         self.chunk = chunk;
     }
 
     /// Returns the next record; `None` if the chunk has no more.
-    #[expect(clippy::should_implement_trait, reason = "it yields again once it is fed again: no iterator does")]
-    pub fn next(&mut self) -> Option<Line> {
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "unlike an iterator, it returns items again after the next `feed`"
+    )]
+    pub fn next(&mut self) -> Option<StreamRecord> {
         let length = match self.length {
             Some(length) => length,
             None => self.begin()?,
@@ -57,37 +60,38 @@ impl LengthFramer {
                 return None;
             }
             self.length = None;
-            return self.skipped.take().map(|skipped| Line::Overlong(skipped.end()));
+            return self.skipped.take().map(|skipped| StreamRecord::Overlong(skipped.end()));
         }
         // The record is within the limit, so its length fits into memory.
-        let left = length as usize - self.begun.len();
-        let whole = self.chunk.len() >= left;
+        let left = length as usize - self.partial.len();
+        let is_complete = self.chunk.len() >= left;
         let piece = self.chunk.split_to(left.min(self.chunk.len()));
         // A record within a single chunk needs no copy.
-        if whole && self.begun.is_empty() {
+        if is_complete && self.partial.is_empty() {
             self.length = None;
-            return Some(Line::Whole(piece));
+            return Some(StreamRecord::Complete(piece));
         }
-        self.begun.extend_from_slice(&piece);
-        if !whole {
+        self.partial.extend_from_slice(&piece);
+        if !is_complete {
             return None;
         }
         self.length = None;
-        Some(Line::Whole(Bytes::from(std::mem::take(&mut self.begun))))
+        Some(StreamRecord::Complete(Bytes::from(std::mem::take(&mut self.partial))))
     }
 
     /// Reads the length of the next record; `None` if it is incomplete.
     fn begin(&mut self) -> Option<u64> {
-        let taken = (PREFIX - self.begun.len()).min(self.chunk.len());
-        self.begun.extend_from_slice(&self.chunk[..taken]);
+        let taken = (PREFIX - self.partial.len()).min(self.chunk.len());
+        self.partial.extend_from_slice(&self.chunk[..taken]);
         self.chunk.advance(taken);
         // Kubernetes frames watch events in protobuf with a big-endian `u32` length.
-        let length = u64::from(u32::from_be_bytes(*self.begun.first_chunk::<PREFIX>()?));
-        self.begun.clear();
+        let length = u64::from(u32::from_be_bytes(*self.partial.first_chunk::<PREFIX>()?));
+        self.partial.clear();
         self.length = Some(length);
         // An overlong record is scanned for its identity and never kept in memory.
         if length > self.limit as u64 {
-            self.skipped = Some(Box::new(SkippedRecord::new(self.limit, IdentityScanner::of_record(length), &[])));
+            self.skipped =
+                Some(Box::new(SkippedRecord::new(self.limit, MessageIdentityScanner::of_record(length), &[])));
         }
         Some(length)
     }
@@ -107,8 +111,8 @@ impl LengthFramer {
         match self.skipped {
             Some(skipped) => Err(FrameError::Truncated { bytes: skipped.bytes() }),
             // A stream may only end between two records.
-            None if self.begun.is_empty() && self.length.is_none() => Ok(()),
-            None => Err(FrameError::Truncated { bytes: self.begun.len() as u64 }),
+            None if self.partial.is_empty() && self.length.is_none() => Ok(()),
+            None => Err(FrameError::Truncated { bytes: self.partial.len() as u64 }),
         }
     }
 }

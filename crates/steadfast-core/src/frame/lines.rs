@@ -5,13 +5,13 @@ use memchr::memchr;
 
 use super::FrameError;
 use super::overlong::{Overlong, SkippedRecord};
-use crate::scan::IdentityScanner;
+use crate::scan::JsonIdentityScanner;
 
 /// Record of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum StreamRecord {
     /// Complete record without its line end.
-    Whole(Bytes),
+    Complete(Bytes),
     /// Record above the limit.
     Overlong(Overlong),
 }
@@ -25,7 +25,7 @@ pub struct LineFramer {
     /// Unread rest of the current chunk.
     chunk: Bytes,
     /// Bytes of the current record from earlier chunks.
-    begun: Vec<u8>,
+    partial: Vec<u8>,
     /// The current record, if it exceeds the limit.
     skipped: Option<Box<SkippedRecord>>,
 }
@@ -33,7 +33,7 @@ pub struct LineFramer {
 impl LineFramer {
     /// Creates a framer that holds records of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { limit, chunk: Bytes::new(), begun: Vec::new(), skipped: None }
+        Self { limit, chunk: Bytes::new(), partial: Vec::new(), skipped: None }
     }
 
     /// Adds the next chunk of the body.
@@ -42,23 +42,26 @@ impl LineFramer {
     ///
     /// Panics if the previous chunk has not been read to its end, since chunks are not queued.
     pub fn feed(&mut self, chunk: Bytes) {
-        assert!(self.chunk.is_empty(), "a chunk was fed before the one before it was used up");
+        assert!(self.chunk.is_empty(), "a chunk was fed before the previous chunk was read to its end");
         self.chunk = chunk;
     }
 
     /// Returns the next record; `None` if the chunk has no more.
-    #[expect(clippy::should_implement_trait, reason = "it yields again once it is fed again: no iterator does")]
-    pub fn next(&mut self) -> Option<Line> {
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "unlike an iterator, it returns items again after the next `feed`"
+    )]
+    pub fn next(&mut self) -> Option<StreamRecord> {
         while let Some(end) = memchr(b'\n', &self.chunk) {
             let mut record = self.chunk.split_to(end);
             self.chunk.advance(1);
             // This is the end of an overlong record. Its bytes were scanned and not kept.
             if self.passes(&record) {
-                return self.skipped.take().map(|skipped| Line::Overlong(skipped.end()));
+                return self.skipped.take().map(|skipped| StreamRecord::Overlong(skipped.end()));
             }
-            if !self.begun.is_empty() {
-                self.begun.extend_from_slice(&record);
-                record = Bytes::from(std::mem::take(&mut self.begun));
+            if !self.partial.is_empty() {
+                self.partial.extend_from_slice(&record);
+                record = Bytes::from(std::mem::take(&mut self.partial));
             }
             // Line ends may be CRLF.
             if record.last() == Some(&b'\r') {
@@ -66,12 +69,12 @@ impl LineFramer {
             }
             // An empty line is not a record.
             if !record.is_empty() {
-                return Some(Line::Whole(record));
+                return Some(StreamRecord::Complete(record));
             }
         }
         let rest = std::mem::take(&mut self.chunk);
         if !self.passes(&rest) {
-            self.begun.extend_from_slice(&rest);
+            self.partial.extend_from_slice(&rest);
         }
         None
     }
@@ -79,9 +82,9 @@ impl LineFramer {
     /// Skips `piece`, the next part of the current record, if the record exceeds the limit. Returns whether `piece` was
     /// skipped.
     fn passes(&mut self, piece: &[u8]) -> bool {
-        if self.skipped.is_none() && self.begun.len() + piece.len() > self.limit {
-            let begun = std::mem::take(&mut self.begun);
-            self.skipped = Some(Box::new(SkippedRecord::new(self.limit, IdentityScanner::of_record(), &begun)));
+        if self.skipped.is_none() && self.partial.len() + piece.len() > self.limit {
+            let partial = std::mem::take(&mut self.partial);
+            self.skipped = Some(Box::new(SkippedRecord::new(self.limit, JsonIdentityScanner::of_record(), &partial)));
         }
         let Some(skipped) = &mut self.skipped else { return false };
         skipped.pass(piece);
@@ -102,8 +105,8 @@ impl LineFramer {
     pub fn finish(self) -> Result<(), FrameError> {
         match self.skipped {
             Some(skipped) => Err(FrameError::Truncated { bytes: skipped.bytes() }),
-            None if self.begun.trim_ascii().is_empty() => Ok(()),
-            None => Err(FrameError::Truncated { bytes: self.begun.len() as u64 }),
+            None if self.partial.trim_ascii().is_empty() => Ok(()),
+            None => Err(FrameError::Truncated { bytes: self.partial.len() as u64 }),
         }
     }
 }

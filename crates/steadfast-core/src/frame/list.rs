@@ -10,7 +10,7 @@ use super::item::Item;
 use super::overlong::{Overlong, SkippedRecord};
 use crate::decode;
 use crate::record::{ListMeta, Status};
-use crate::scan::{IdentityScanner, ValueSkipper};
+use crate::scan::{JsonIdentityScanner, ValueSkipper};
 
 /// Part of a list, in the server's order.
 #[derive(Clone, PartialEq, Eq)]
@@ -56,18 +56,18 @@ pub struct ListFramer {
     /// Read position in the chunk.
     at: usize,
     /// Length of the body before the chunk.
-    before: u64,
+    chunk_offset: u64,
     state: State,
     /// Scanner of the current or last value.
-    skim: ValueSkipper,
+    skipper: ValueSkipper,
     /// Number of bytes from the read position on that the scanner has already processed.
-    skimmed: usize,
+    scanned: usize,
     /// Bytes of the current value from earlier chunks.
-    begun: Vec<u8>,
+    partial: Vec<u8>,
     /// The current item, if it exceeds the limit.
     skipped: Option<Box<SkippedRecord>>,
     /// Name of the current member.
-    member: Name,
+    member: ListMember,
     seen_items: bool,
     kind: Option<String>,
     /// Members of a `Status`, in case the document is one.
@@ -102,29 +102,29 @@ enum State {
     /// A comma, or the end of the items.
     ItemEnd,
     /// Rest of a value.
-    Inside(Place),
+    Inside(ValueRole),
     /// No further token.
     Done,
 }
 
 /// Role of a value in the list.
 #[derive(Clone, Copy)]
-enum Place {
+enum ValueRole {
     Name,
     Value,
     Item,
 }
 
 /// Complete value.
-enum Value {
-    Whole(Bytes),
+enum CompleteValue {
+    Complete(Bytes),
     /// Item above the limit.
     Overlong(Overlong),
 }
 
 /// Names of the relevant members.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Name {
+enum ListMember {
     Items,
     Kind,
     Metadata,
@@ -133,7 +133,7 @@ enum Name {
     Other,
 }
 
-impl Name {
+impl ListMember {
     fn of(written: &[u8]) -> Self {
         // Even with every character escaped as `\u0000`, a relevant name stays below this length.
         if written.len() > 64 {
@@ -160,13 +160,13 @@ impl ListFramer {
             limit,
             chunk: Bytes::new(),
             at: 0,
-            before: 0,
+            chunk_offset: 0,
             state: State::Document,
-            skim: ValueSkipper::Scalar,
-            skimmed: 0,
-            begun: Vec::new(),
+            skipper: ValueSkipper::Scalar,
+            scanned: 0,
+            partial: Vec::new(),
             skipped: None,
-            member: Name::Other,
+            member: ListMember::Other,
             seen_items: false,
             kind: None,
             status: Map::new(),
@@ -180,16 +180,19 @@ impl ListFramer {
     ///
     /// Panics if the previous chunk has not been read to its end, since chunks are not queued.
     pub fn feed(&mut self, chunk: Bytes) {
-        assert!(self.at == self.chunk.len(), "a chunk was fed before the one before it was used up");
+        assert!(self.at == self.chunk.len(), "a chunk was fed before the previous chunk was read to its end");
         if self.failed.is_none() {
-            self.before += self.chunk.len() as u64;
+            self.chunk_offset += self.chunk.len() as u64;
             self.chunk = chunk;
             self.at = 0;
         }
     }
 
     /// Returns the next part; `None` if the chunk has no more.
-    #[expect(clippy::should_implement_trait, reason = "it yields again once it is fed again: no iterator does")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "unlike an iterator, it returns items again after the next `feed`"
+    )]
     pub fn next(&mut self) -> Option<Result<ListPart, FrameError>> {
         if self.failed.is_some() {
             return None;
@@ -200,7 +203,7 @@ impl ListFramer {
             self.failed = Some(error);
             self.chunk = Bytes::new();
             self.at = 0;
-            self.begun = Vec::new();
+            self.partial = Vec::new();
         }
         part.transpose()
     }
@@ -209,13 +212,13 @@ impl ListFramer {
     ///
     /// # Errors
     ///
-    /// Returns an earlier error again, or [`FrameError::Truncated`] if the list has no end.
+    /// Returns an earlier error again, or [`FrameError::Truncated`] if the list does not end.
     pub fn finish(self) -> Result<(), FrameError> {
         match (self.failed, self.state) {
             (Some(error), _) => Err(error),
             (None, State::Done) => Ok(()),
             (None, _) => {
-                let bytes = self.skipped.map_or(self.begun.len() as u64, |skipped| skipped.bytes());
+                let bytes = self.skipped.map_or(self.partial.len() as u64, |skipped| skipped.bytes());
                 Err(FrameError::Truncated { bytes })
             }
         }
@@ -229,8 +232,8 @@ impl ListFramer {
     fn step(&mut self) -> Result<Option<ListPart>, FrameError> {
         while self.at < self.chunk.len() {
             let part = match self.state {
-                State::Inside(place) => match self.rest_of_value()? {
-                    Some(value) => self.complete(place, value)?,
+                State::Inside(role) => match self.rest_of_value()? {
+                    Some(value) => self.complete(role, value)?,
                     None => None,
                 },
                 _ => self.token()?,
@@ -256,15 +259,17 @@ impl ListFramer {
                 self.state = State::Done;
                 return Ok(Some(self.end()));
             }
-            (State::FirstMember | State::Member, b'"') => return self.begin(Place::Name),
+            (State::FirstMember | State::Member, b'"') => return self.begin(ValueRole::Name),
             (State::Colon, b':') => State::Value,
-            (State::Value, b'[') if self.member == Name::Items => State::FirstItem,
+            (State::Value, b'[') if self.member == ListMember::Items => State::FirstItem,
             // Go encodes a nil slice as `null`, which is an empty list.
-            (State::Value, _) if self.member != Name::Items || byte == b'n' => return self.begin(Place::Value),
+            (State::Value, _) if self.member != ListMember::Items || byte == b'n' => {
+                return self.begin(ValueRole::Value);
+            }
             (State::MemberEnd, b',') => State::Member,
             (State::FirstItem | State::ItemEnd, b']') => State::MemberEnd,
             (State::FirstItem | State::Item, b'{') => return self.object(),
-            (State::FirstItem | State::Item, _) => return self.begin(Place::Item),
+            (State::FirstItem | State::Item, _) => return self.begin(ValueRole::Item),
             (State::ItemEnd, b',') => State::Item,
             _ => return Err(self.malformed()),
         };
@@ -277,74 +282,74 @@ impl ListFramer {
     fn object(&mut self) -> Result<Option<ListPart>, FrameError> {
         // Fast path: the item ends within the chunk, so a single pass finds its end and its
         // identity.
-        let Some(item) = Item::object(&self.chunk, self.at, self.limit) else { return self.begin(Place::Item) };
+        let Some(item) = Item::object(&self.chunk, self.at, self.limit) else { return self.begin(ValueRole::Item) };
         self.at += item.len();
         self.state = State::ItemEnd;
         Ok(Some(ListPart::Item(item)))
     }
 
     /// Starts a value with the current byte.
-    fn begin(&mut self, place: Place) -> Result<Option<ListPart>, FrameError> {
-        self.skim = ValueSkipper::begin(self.chunk[self.at]).ok_or_else(|| self.malformed())?;
-        self.skimmed = 1;
-        self.state = State::Inside(place);
+    fn begin(&mut self, role: ValueRole) -> Result<Option<ListPart>, FrameError> {
+        self.skipper = ValueSkipper::begin(self.chunk[self.at]).ok_or_else(|| self.malformed())?;
+        self.scanned = 1;
+        self.state = State::Inside(role);
         Ok(None)
     }
 
     /// Reads the rest of the current value; `None` if the chunk ends before the value.
-    fn rest_of_value(&mut self) -> Result<Option<Value>, FrameError> {
-        let from = self.at + std::mem::take(&mut self.skimmed);
-        let ends = self.skim.feed(&self.chunk[from..]);
-        let length = ends.map_err(|fault| FrameError::of(fault, self.before + from as u64))?;
+    fn rest_of_value(&mut self) -> Result<Option<CompleteValue>, FrameError> {
+        let from = self.at + std::mem::take(&mut self.scanned);
+        let ends = self.skipper.feed(&self.chunk[from..]);
+        let length = ends.map_err(|fault| FrameError::of(fault, self.chunk_offset + from as u64))?;
         let end = length.map_or(self.chunk.len(), |length| from + length);
-        let here = self.at..end;
-        let item = matches!(self.state, State::Inside(Place::Item));
-        let limit = if item { self.limit } else { self.limit.min(MEMBER_LIMIT) };
+        let range = self.at..end;
+        let is_item = matches!(self.state, State::Inside(ValueRole::Item));
+        let limit = if is_item { self.limit } else { self.limit.min(MEMBER_LIMIT) };
         // An overlong item is skipped. An overlong member fails the list.
-        if self.skipped.is_none() && self.begun.len() + here.len() > limit {
-            if !item {
+        if self.skipped.is_none() && self.partial.len() + range.len() > limit {
+            if !is_item {
                 return Err(FrameError::TooLarge { limit });
             }
-            let begun = std::mem::take(&mut self.begun);
-            self.skipped = Some(Box::new(SkippedRecord::new(limit, IdentityScanner::of_object(), &begun)));
+            let partial = std::mem::take(&mut self.partial);
+            self.skipped = Some(Box::new(SkippedRecord::new(limit, JsonIdentityScanner::of_object(), &partial)));
         }
         self.at = end;
         if let Some(skipped) = &mut self.skipped {
-            skipped.pass(&self.chunk[here]);
-            let ended = length.and_then(|_| self.skipped.take());
-            return Ok(ended.map(|skipped| Value::Overlong(skipped.end())));
+            skipped.pass(&self.chunk[range]);
+            let ended_record = length.and_then(|_| self.skipped.take());
+            return Ok(ended_record.map(|skipped| CompleteValue::Overlong(skipped.end())));
         }
         // A value within a single chunk needs no copy.
-        if length.is_some() && self.begun.is_empty() {
-            return Ok(Some(Value::Whole(self.chunk.slice(here))));
+        if length.is_some() && self.partial.is_empty() {
+            return Ok(Some(CompleteValue::Complete(self.chunk.slice(range))));
         }
-        self.begun.extend_from_slice(&self.chunk[here]);
-        Ok(length.map(|_| Value::Whole(Bytes::from(std::mem::take(&mut self.begun)))))
+        self.partial.extend_from_slice(&self.chunk[range]);
+        Ok(length.map(|_| CompleteValue::Complete(Bytes::from(std::mem::take(&mut self.partial)))))
     }
 
-    fn complete(&mut self, place: Place, value: Value) -> Result<Option<ListPart>, FrameError> {
+    fn complete(&mut self, role: ValueRole, value: CompleteValue) -> Result<Option<ListPart>, FrameError> {
         let value = match value {
-            Value::Whole(value) => value,
-            Value::Overlong(item) => {
+            CompleteValue::Complete(value) => value,
+            CompleteValue::Overlong(item) => {
                 self.state = State::ItemEnd;
                 return Ok(Some(ListPart::Overlong(item)));
             }
         };
-        match place {
-            Place::Name => {
-                self.member = Name::of(&value);
+        match role {
+            ValueRole::Name => {
+                self.member = ListMember::of(&value);
                 // Returned items cannot be revoked in favour of a second member of this name.
-                if self.member == Name::Items && std::mem::replace(&mut self.seen_items, true) {
+                if self.member == ListMember::Items && std::mem::replace(&mut self.seen_items, true) {
                     return Err(self.malformed());
                 }
                 self.state = State::Colon;
                 Ok(None)
             }
-            Place::Value => {
+            ValueRole::Value => {
                 self.state = State::MemberEnd;
                 self.member(&value)
             }
-            Place::Item => {
+            ValueRole::Item => {
                 self.state = State::ItemEnd;
                 Ok(Some(ListPart::Item(value.into())))
             }
@@ -353,15 +358,15 @@ impl ListFramer {
 
     fn member(&mut self, value: &[u8]) -> Result<Option<ListPart>, FrameError> {
         match self.member {
-            Name::Items if value != b"null" => return Err(self.malformed()),
-            Name::Items | Name::Other => {}
-            Name::Kind => self.kind = serde_json::from_slice(value).ok(),
-            Name::Metadata => {
+            ListMember::Items if value != b"null" => return Err(self.malformed()),
+            ListMember::Items | ListMember::Other => {}
+            ListMember::Kind => self.kind = serde_json::from_slice(value).ok(),
+            ListMember::Metadata => {
                 let meta = decode::list_meta(value).ok_or_else(|| self.malformed())?;
                 // The metadata of a `Status` does not describe a list.
                 return Ok((self.kind.as_deref() != Some(STATUS)).then_some(ListPart::Meta(meta)));
             }
-            Name::Status(name) => {
+            ListMember::Status(name) => {
                 // A `Status` without the unreadable members is more useful than none.
                 if let Ok(value) = serde_json::from_slice(value) {
                     self.status.insert(name.to_owned(), value);
@@ -379,6 +384,6 @@ impl ListFramer {
     }
 
     fn malformed(&self) -> FrameError {
-        FrameError::Malformed { encoding: decode::Encoding::Json, offset: self.before + self.at as u64 }
+        FrameError::Malformed { encoding: decode::Encoding::Json, offset: self.chunk_offset + self.at as u64 }
     }
 }

@@ -7,7 +7,9 @@ use super::item::Item;
 use super::list::ListPart;
 use super::overlong::SkippedRecord;
 use crate::decode::{Encoding, list_meta_of_message, status_of_message};
-use crate::protobuf::{Head, Heads, IdentityScanner, MAGIC_PREFIX, MessageId, Wire, types as read_types};
+use crate::protobuf::{
+    FieldHeader, FieldHeaderReader, MAGIC_PREFIX, MessageId, MessageIdentityScanner, Wire, types as read_types,
+};
 
 /// Splits a list into its items.
 ///
@@ -20,11 +22,11 @@ pub struct MessageFramer {
     /// Read position in the chunk.
     at: usize,
     /// Length of the body before the chunk.
-    before: u64,
+    chunk_offset: u64,
     state: State,
-    heads: Heads,
+    headers: FieldHeaderReader,
     /// Bytes of the current value from earlier chunks.
-    begun: Vec<u8>,
+    partial: Vec<u8>,
     /// The current item, if it exceeds the limit.
     skipped: Option<Box<SkippedRecord>>,
     kind: Option<String>,
@@ -40,7 +42,7 @@ const MEMBER_LIMIT: u64 = 1 << 20;
 #[derive(Clone, Copy)]
 enum State {
     /// The magic prefix.
-    Mark,
+    MagicPrefix,
     /// A field of the envelope.
     Envelope,
     /// The kind in the envelope, which ends at `end`.
@@ -48,7 +50,7 @@ enum State {
     /// A field of the list, which ends at `end`.
     List { end: u64 },
     /// A value within the list that ends at `list`.
-    Value { end: u64, list: u64, place: Place },
+    Value { end: u64, list: u64, role: FieldRole },
     /// A `Status` instead of the list.
     Status { end: u64 },
     /// A field of the envelope after the list.
@@ -59,7 +61,7 @@ enum State {
 
 /// Role of a value in the list.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum FieldRole {
     Meta,
     Item,
 }
@@ -79,10 +81,10 @@ impl MessageFramer {
             limit,
             chunk: Bytes::new(),
             at: 0,
-            before: 0,
-            state: State::Mark,
-            heads: Heads::default(),
-            begun: Vec::new(),
+            chunk_offset: 0,
+            state: State::MagicPrefix,
+            headers: FieldHeaderReader::default(),
+            partial: Vec::new(),
             skipped: None,
             kind: None,
             items: None,
@@ -96,16 +98,19 @@ impl MessageFramer {
     ///
     /// Panics if the previous chunk has not been read to its end, since chunks are not queued.
     pub fn feed(&mut self, chunk: Bytes) {
-        assert!(self.at == self.chunk.len(), "a chunk was fed before the one before it was used up");
+        assert!(self.at == self.chunk.len(), "a chunk was fed before the previous chunk was read to its end");
         if self.failed.is_none() {
-            self.before += self.chunk.len() as u64;
+            self.chunk_offset += self.chunk.len() as u64;
             self.chunk = chunk;
             self.at = 0;
         }
     }
 
     /// Returns the next part; `None` if the chunk has no more.
-    #[expect(clippy::should_implement_trait, reason = "it yields again once it is fed again: no iterator does")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "unlike an iterator, it returns items again after the next `feed`"
+    )]
     pub fn next(&mut self) -> Option<Result<ListPart, FrameError>> {
         if self.failed.is_some() {
             return None;
@@ -115,7 +120,7 @@ impl MessageFramer {
             self.failed = Some(error);
             self.chunk = Bytes::new();
             self.at = 0;
-            self.begun = Vec::new();
+            self.partial = Vec::new();
         }
         part.transpose()
     }
@@ -124,13 +129,13 @@ impl MessageFramer {
     ///
     /// # Errors
     ///
-    /// Returns an earlier error again, or [`FrameError::Truncated`] if the list has no end.
+    /// Returns an earlier error again, or [`FrameError::Truncated`] if the list does not end.
     pub fn finish(self) -> Result<(), FrameError> {
         match (self.failed, self.state) {
             (Some(error), _) => Err(error),
-            (None, State::After) if self.heads.count() == 0 => Ok(()),
+            (None, State::After) if self.headers.count() == 0 => Ok(()),
             (None, _) => {
-                let held = (self.begun.len() + self.heads.count()) as u64;
+                let held = (self.partial.len() + self.headers.count()) as u64;
                 Err(FrameError::Truncated { bytes: self.skipped.map_or(held, |skipped| skipped.bytes()) })
             }
         }
@@ -142,21 +147,21 @@ impl MessageFramer {
     }
 
     /// Returns the read position in the body.
-    fn place(&self) -> u64 {
-        self.before + self.at as u64
+    fn offset(&self) -> u64 {
+        self.chunk_offset + self.at as u64
     }
 
     fn step(&mut self) -> Result<Option<ListPart>, FrameError> {
         loop {
             match self.state {
                 // Protobuf has no end marker, so a list ends by its length.
-                State::List { end } if end == self.place() && self.heads.count() == 0 => {
+                State::List { end } if end == self.offset() && self.headers.count() == 0 => {
                     self.state = State::After;
                     return Ok(Some(ListPart::End { kind: self.kind.take(), items: self.items.is_some() }));
                 }
                 State::Skipped { end, then } => {
                     self.skip_to(end, |_| ());
-                    if end != self.place() {
+                    if end != self.offset() {
                         return Ok(None);
                     }
                     self.state = match then {
@@ -176,63 +181,63 @@ impl MessageFramer {
                     let status = status_of_message(&message).ok_or_else(|| self.malformed())?;
                     return Ok(Some(ListPart::Status(status)));
                 }
-                State::Value { end, list, place } => {
-                    let part = self.value(end, place)?;
+                State::Value { end, list, role } => {
+                    let part = self.value(end, role)?;
                     if part.is_some() {
                         self.state = State::List { end: list };
                     }
                     return Ok(part);
                 }
                 _ if self.at == self.chunk.len() => return Ok(None),
-                State::Mark => {
-                    if self.chunk[self.at] != MAGIC_PREFIX[self.place() as usize] {
+                State::MagicPrefix => {
+                    if self.chunk[self.at] != MAGIC_PREFIX[self.offset() as usize] {
                         return Err(self.malformed());
                     }
                     self.at += 1;
-                    if self.place() == MAGIC_PREFIX.len() as u64 {
+                    if self.offset() == MAGIC_PREFIX.len() as u64 {
                         self.state = State::Envelope;
                     }
                 }
                 State::Envelope | State::After => {
-                    if let Some(head) = self.head(u64::MAX)? {
-                        self.envelope(head)?;
+                    if let Some(header) = self.header(u64::MAX)? {
+                        self.envelope(header)?;
                     }
                 }
                 State::List { end } => {
-                    if let Some(head) = self.head(end)? {
-                        self.field(head, end)?;
+                    if let Some(header) = self.header(end)? {
+                        self.field(header, end)?;
                     }
                 }
             }
         }
     }
 
-    /// Reads the next field head within a message that ends at `end`; `None` if it is incomplete.
-    fn head(&mut self, end: u64) -> Result<Option<Head>, FrameError> {
-        // The buffered bytes of an incomplete head belong to the same message.
-        let remaining = end - self.place() + self.heads.count() as u64;
-        let (head, taken) = self.heads.next(&self.chunk[self.at..], remaining).map_err(|_| self.malformed())?;
+    /// Reads the next field header within a message that ends at `end`; `None` if it is incomplete.
+    fn header(&mut self, end: u64) -> Result<Option<FieldHeader>, FrameError> {
+        // The buffered bytes of an incomplete header belong to the same message.
+        let remaining = end - self.offset() + self.headers.count() as u64;
+        let (header, taken) = self.headers.next(&self.chunk[self.at..], remaining).map_err(|_| self.malformed())?;
         self.at += taken;
-        Ok(head)
+        Ok(header)
     }
 
     /// Starts a field of the envelope.
-    fn envelope(&mut self, head: Head) -> Result<(), FrameError> {
+    fn envelope(&mut self, header: FieldHeader) -> Result<(), FrameError> {
         let after = matches!(self.state, State::After);
-        let end = self.place().checked_add(head.length).ok_or_else(|| self.malformed())?;
-        self.state = match head.number {
+        let end = self.offset().checked_add(header.length).ok_or_else(|| self.malformed())?;
+        self.state = match header.number {
             // The kind must precede the content, and occur once.
-            1 | 2 if after || head.wire != Wire::Delimited => return Err(self.malformed()),
-            1 if head.length > MEMBER_LIMIT => return Err(too_large()),
+            1 | 2 if after || header.wire != Wire::Delimited => return Err(self.malformed()),
+            1 if header.length > MEMBER_LIMIT => return Err(too_large()),
             1 => State::Types { end },
             2 => match self.kind.as_deref() {
                 None => return Err(self.malformed()),
-                Some("Status") if head.length > MEMBER_LIMIT => return Err(too_large()),
+                Some("Status") if header.length > MEMBER_LIMIT => return Err(too_large()),
                 Some("Status") => State::Status { end },
                 Some(_) => State::List { end },
             },
             // Content encoding, such as gzip; no server sets it.
-            3 if head.length > 0 => return Err(self.malformed()),
+            3 if header.length > 0 => return Err(self.malformed()),
             _ => State::Skipped { end, then: if after { NextElement::After } else { NextElement::Envelope } },
         };
         Ok(())
@@ -247,40 +252,41 @@ impl MessageFramer {
     }
 
     /// Starts a field of the list that ends at `list`.
-    fn field(&mut self, head: Head, list: u64) -> Result<(), FrameError> {
-        let end = self.place() + head.length;
-        let place = match (head.number, self.items) {
-            (1 | 2, Some(_)) if head.wire != Wire::Delimited => return Err(self.malformed()),
-            (1, Some(_)) => Place::Meta,
-            (2, Some(_)) => Place::Item,
+    fn field(&mut self, header: FieldHeader, list: u64) -> Result<(), FrameError> {
+        let end = self.offset() + header.length;
+        let role = match (header.number, self.items) {
+            (1 | 2, Some(_)) if header.wire != Wire::Delimited => return Err(self.malformed()),
+            (1, Some(_)) => FieldRole::Meta,
+            (2, Some(_)) => FieldRole::Item,
             // A list of an unknown kind has no known fields. The caller checks the kind.
             _ => {
                 self.state = State::Skipped { end, then: NextElement::List { end: list } };
                 return Ok(());
             }
         };
-        if place == Place::Meta && head.length > MEMBER_LIMIT {
+        if role == FieldRole::Meta && header.length > MEMBER_LIMIT {
             return Err(too_large());
         }
-        if place == Place::Item && head.length > self.limit as u64 {
-            self.skipped = Some(Box::new(SkippedRecord::new(self.limit, IdentityScanner::of_object(head.length), &[])));
+        if role == FieldRole::Item && header.length > self.limit as u64 {
+            self.skipped =
+                Some(Box::new(SkippedRecord::new(self.limit, MessageIdentityScanner::of_object(header.length), &[])));
         }
-        self.state = State::Value { end, list, place };
+        self.state = State::Value { end, list, role };
         Ok(())
     }
 
     /// Reads the current value and processes it by role; `None` if incomplete.
-    fn value(&mut self, end: u64, place: Place) -> Result<Option<ListPart>, FrameError> {
+    fn value(&mut self, end: u64, role: FieldRole) -> Result<Option<ListPart>, FrameError> {
         if let Some(mut skipped) = self.skipped.take() {
             self.skip_to(end, |piece| skipped.pass(piece));
-            if end == self.place() {
+            if end == self.offset() {
                 return Ok(Some(ListPart::Overlong(skipped.end())));
             }
             self.skipped = Some(skipped);
             return Ok(None);
         }
         let Some(message) = self.take(end) else { return Ok(None) };
-        if let (Place::Item, Some(id)) = (place, self.items) {
+        if let (FieldRole::Item, Some(id)) = (role, self.items) {
             return Ok(Some(ListPart::Item(Item::of_message(message, id))));
         }
         let meta = list_meta_of_message(&message).ok_or_else(|| self.malformed())?;
@@ -289,31 +295,31 @@ impl MessageFramer {
 
     /// Returns the range of the chunk up to `end`.
     fn within(&self, end: u64) -> std::ops::Range<usize> {
-        let left = usize::try_from(end - self.place()).unwrap_or(usize::MAX);
+        let left = usize::try_from(end - self.offset()).unwrap_or(usize::MAX);
         self.at..self.at + left.min(self.chunk.len() - self.at)
     }
 
     /// Skips the bytes up to `end`, and passes them to `visit`.
     fn skip_to(&mut self, end: u64, visit: impl FnOnce(&[u8])) {
-        let here = self.within(end);
-        visit(&self.chunk[here.clone()]);
-        self.at = here.end;
+        let range = self.within(end);
+        visit(&self.chunk[range.clone()]);
+        self.at = range.end;
     }
 
     /// Returns the current value if complete: a slice of the chunk, for a value within a single chunk.
     fn take(&mut self, end: u64) -> Option<Bytes> {
-        let here = self.within(end);
-        self.at = here.end;
+        let range = self.within(end);
+        self.at = range.end;
         // A value within a single chunk needs no copy.
-        if self.place() == end && self.begun.is_empty() {
-            return Some(self.chunk.slice(here));
+        if self.offset() == end && self.partial.is_empty() {
+            return Some(self.chunk.slice(range));
         }
-        self.begun.extend_from_slice(&self.chunk[here]);
-        (self.place() == end).then(|| Bytes::from(std::mem::take(&mut self.begun)))
+        self.partial.extend_from_slice(&self.chunk[range]);
+        (self.offset() == end).then(|| Bytes::from(std::mem::take(&mut self.partial)))
     }
 
     fn malformed(&self) -> FrameError {
-        FrameError::Malformed { encoding: Encoding::Protobuf, offset: self.place() }
+        FrameError::Malformed { encoding: Encoding::Protobuf, offset: self.offset() }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::protobuf;
-use crate::scan::{IdentityScanner, RecordScan};
+use crate::protobuf::MessageIdentityScanner;
+use crate::scan::{JsonIdentityScanner, RecordScan};
 
 /// Multiple of the limit at which an unfinished record is reported.
 const REPORT_FACTOR: u64 = 16;
@@ -41,18 +41,18 @@ impl fmt::Debug for Overlong {
 
 /// Identity scanner, by encoding.
 pub(super) enum IdentityReader {
-    Json(IdentityScanner),
-    Protobuf(protobuf::IdentityScanner),
+    Json(JsonIdentityScanner),
+    Protobuf(MessageIdentityScanner),
 }
 
-impl From<IdentityScanner> for IdentityReader {
-    fn from(scanner: IdentityScanner) -> Self {
+impl From<JsonIdentityScanner> for IdentityReader {
+    fn from(scanner: JsonIdentityScanner) -> Self {
         Self::Json(scanner)
     }
 }
 
-impl From<protobuf::IdentityScanner> for IdentityReader {
-    fn from(scanner: protobuf::IdentityScanner) -> Self {
+impl From<MessageIdentityScanner> for IdentityReader {
+    fn from(scanner: MessageIdentityScanner) -> Self {
         Self::Protobuf(scanner)
     }
 }
@@ -82,10 +82,10 @@ pub(super) struct SkippedRecord {
 }
 
 impl SkippedRecord {
-    /// Creates the state for a record from its first bytes, `begun`. `scanner` finds the identity of the record.
-    pub(super) fn new(limit: usize, scanner: impl Into<IdentityReader>, begun: &[u8]) -> Self {
+    /// Creates the state for a record from its first bytes, `partial`. `scanner` finds the identity of the record.
+    pub(super) fn new(limit: usize, scanner: impl Into<IdentityReader>, partial: &[u8]) -> Self {
         let mut skipped = Self { limit, bytes: 0, scanner: scanner.into(), reported: false };
-        skipped.pass(begun);
+        skipped.pass(partial);
         skipped
     }
 

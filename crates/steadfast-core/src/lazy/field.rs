@@ -5,14 +5,14 @@ use std::fmt;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Path of a field, and the decoded value.
-pub(super) struct Field<'a, T> {
+pub(super) struct FieldSeed<'a, T> {
     /// Names of the path, the outermost first.
     pub(super) names: &'a [Box<str>],
     /// Decoded value; `None` if the field is missing or null.
     pub(super) found: &'a mut Option<T>,
 }
 
-impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Field<'_, T> {
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for FieldSeed<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -48,7 +48,7 @@ impl Visitor<'_> for NameEquals<'_> {
 }
 
 /// A value that is not an object has no members.
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Field<'_, T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for FieldSeed<'_, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,7 +60,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Field<'_, T> {
         while let Some(is_wanted) = members.next_key_seed(NameEquals(name))? {
             if is_wanted {
                 *self.found = None;
-                members.next_value_seed(Field { names: inner, found: &mut *self.found })?;
+                members.next_value_seed(FieldSeed { names: inner, found: &mut *self.found })?;
             } else {
                 members.next_value::<IgnoredAny>()?;
             }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::protobuf::MessageId;
 
-/// Number, encoding and error flag of an object.
-// The lowest bits contain the message's index plus one, or 0 for JSON; then the flag and the number follow.
+/// Identifier, encoding and error flag of an object.
+// The lowest bits contain the message's index plus one, or 0 for JSON; then the flag and the identifier follow.
 pub(super) struct PackedState(AtomicU64);
 
 /// Encoding of the object's bytes.
@@ -18,29 +18,29 @@ pub(super) enum StoredEncoding {
 /// Bit of objects already reported as undecodable.
 const REPORTED: u64 = 1 << 16;
 
-/// Position of the lowest bit of the number. The number wraps around after 140 million million objects: 90 years at
+/// Position of the lowest bit of the identifier. The identifier wraps around after 140 million million objects: 90 years at
 /// 50,000 objects per second.
-const NUMBER: u32 = 17;
+const ID_SHIFT: u32 = 17;
 
 impl PackedState {
-    pub(super) fn new(number: u64, encoding: StoredEncoding) -> Self {
+    pub(super) fn new(id: u64, encoding: StoredEncoding) -> Self {
         let encoding = match encoding {
             StoredEncoding::Json => 0,
             // The table has about a thousand messages, so the index cannot reach 65,535.
-            StoredEncoding::Protobuf(message) => u64::from(message.place()) + 1,
+            StoredEncoding::Protobuf(message) => u64::from(message.index()) + 1,
         };
-        Self(AtomicU64::new(number << NUMBER | encoding))
+        Self(AtomicU64::new(id << ID_SHIFT | encoding))
     }
 
-    /// Returns the number, which is unique within the cache.
-    pub(super) fn number(&self) -> u64 {
-        self.0.load(Ordering::Relaxed) >> NUMBER
+    /// Returns the identifier, which is unique within the cache.
+    pub(super) fn id(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) >> ID_SHIFT
     }
 
     pub(super) fn encoding(&self) -> StoredEncoding {
         match self.0.load(Ordering::Relaxed) as u16 {
             0 => StoredEncoding::Json,
-            place => StoredEncoding::Protobuf(MessageId::at(place - 1)),
+            index => StoredEncoding::Protobuf(MessageId::at(index - 1)),
         }
     }
 
@@ -62,13 +62,13 @@ mod tests {
         for encoding in
             [StoredEncoding::Json, StoredEncoding::Protobuf(pod), StoredEncoding::Protobuf(MessageId::at(u16::MAX - 2))]
         {
-            for number in [0, 1, 77, (1 << 47) - 1] {
-                let state = PackedState::new(number, encoding);
+            for id in [0, 1, 77, (1 << 47) - 1] {
+                let state = PackedState::new(id, encoding);
                 for is_first in [true, false, false] {
-                    assert_eq!((state.number(), state.encoding()), (number, encoding));
+                    assert_eq!((state.id(), state.encoding()), (id, encoding));
                     assert_eq!(state.mark_reported(), is_first);
                 }
-                assert_eq!((state.number(), state.encoding()), (number, encoding));
+                assert_eq!((state.id(), state.encoding()), (id, encoding));
             }
         }
     }

@@ -10,13 +10,13 @@ use super::content::Content;
 use super::embedded::embedded;
 use super::error::{Error, Reason, Step};
 use super::id::MessageId;
-use super::message::{Count, Field, Message, Shape, UNNAMED, Value};
+use super::json_view::{AsJson, JsonView, MemberName, Presence};
+use super::message::{Cardinality, Message, MessageField, Shape, UNNAMED, ValueType};
 use super::numbers::{double, integer};
-use super::presented::{AsJson, Name, Presence, Presented};
-use super::special::{UnionValue, choice, int_or_string, nanos, only};
+use super::special::{UnionValue, int_or_string, nanos, only_field, read_union};
 use super::table::table;
 use super::text::{Timestamp, base64, duration, text};
-use super::wire::{Fault, Reader, Tag, Wire};
+use super::wire::{Reader, Tag, Wire, WireError};
 
 /// Maximum nesting depth, counted as in `serde_json`, which rejects the 128th level.
 pub(super) const DEPTH: u8 = 128;
@@ -35,7 +35,7 @@ pub(super) struct Members<'de> {
     /// Set if `managedFields` are omitted from the metadata in this message.
     pub(super) trims: bool,
     /// Member whose value follows.
-    field: &'static Field,
+    field: &'static MessageField,
     content: Content<'de>,
 }
 
@@ -43,7 +43,8 @@ pub(super) struct Members<'de> {
 type Outer<'de> = (Reader<'de>, &'static Message, u64);
 
 /// Placeholder before the first field.
-static NO_FIELD: Field = Field { name: UNNAMED, number: 0, count: Count::Maybe, value: Value::Text, omit: true };
+static NO_FIELD: MessageField =
+    MessageField { name: UNNAMED, number: 0, cardinality: Cardinality::Optional, value: ValueType::Text, omit: true };
 
 impl<'de> Members<'de> {
     #[inline]
@@ -64,7 +65,7 @@ impl<'de> Members<'de> {
     /// Advances to the next member; returns whether one exists.
     fn advance(&mut self) -> Result<bool, Error> {
         loop {
-            let before = self.reader.at();
+            let offset = self.reader.at();
             let Some(tag) = self.reader.tag()? else {
                 match self.advance_to_absent() {
                     Some(is_one) => return Ok(is_one),
@@ -78,25 +79,25 @@ impl<'de> Members<'de> {
             let bit = 1 << tag.number;
             if self.seen & bit != 0 {
                 // No server writes a field twice, or a list in separate parts.
-                return Err(Fault { at: before }.into());
+                return Err(WireError { at: offset }.into());
             }
             self.seen |= bit;
             self.field = field;
-            match field.count {
-                Count::One | Count::Maybe => {
+            match field.cardinality {
+                Cardinality::Single | Cardinality::Optional => {
                     let content = Content::read(&mut self.reader, tag.wire, field.value)?;
                     // Go omits zero values of these fields in JSON.
-                    if field.count == Count::One && field.omit && content.is_empty(field.value)? {
+                    if field.cardinality == Cardinality::Single && field.omit && content.is_empty(field.value)? {
                         continue;
                     }
                     self.content = content;
                 }
-                Count::List | Count::Map => {
+                Cardinality::List | Cardinality::Map => {
                     // The elements stay unread until the visitor requests the value.
-                    self.reader.seek(before);
-                    self.content = Content::Next;
+                    self.reader.seek(offset);
+                    self.content = Content::Deferred;
                 }
-                Count::Inline => {
+                Cardinality::Inline => {
                     let inner = self.reader.delimited(tag.wire)?;
                     self.enter(field, inner);
                     continue;
@@ -119,21 +120,21 @@ impl<'de> Members<'de> {
         // The lowest bit first: absent fields follow in the order of their numbers.
         self.seen |= absent & absent.wrapping_neg();
         let field = self.message.field(absent.trailing_zeros())?;
-        if field.count == Count::Inline {
+        if field.cardinality == Cardinality::Inline {
             self.enter(field, self.reader.empty());
             return None;
         }
         self.field = field;
-        self.content = match (field.count, field.value) {
-            (Count::One, value) if value != Value::Bytes => Content::zero(&self.reader, value),
+        self.content = match (field.cardinality, field.value) {
+            (Cardinality::Single, value) if value != ValueType::Bytes => Content::zero(&self.reader, value),
             _ => Content::Null,
         };
         Some(true)
     }
 
     /// Enters an inline message.
-    fn enter(&mut self, field: &Field, inner: Reader<'de>) {
-        if let Value::Message(id) = field.value {
+    fn enter(&mut self, field: &MessageField, inner: Reader<'de>) {
+        if let ValueType::Message(id) = field.value {
             // Inline messages rarely nest, so the first level needs no allocation.
             self.further.extend(self.outer.replace((self.reader, self.message, self.seen)));
             (self.reader, self.message, self.seen) = (inner, id.message(), 0);
@@ -149,18 +150,19 @@ impl<'de> MapAccess<'de> for Members<'de> {
         if !self.advance()? {
             return Ok(None);
         }
-        seed.deserialize(AsJson(Name(self.field.name))).map(Some)
+        seed.deserialize(AsJson(MemberName(self.field.name))).map(Some)
     }
 
     #[inline]
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
         let (field, at) = (self.field, self.reader.at());
         let mut value = field.value;
-        if self.trims && value == Value::Message(table().metadata) {
-            value = Value::Message(table().trimmed);
+        if self.trims && value == ValueType::Message(table().metadata) {
+            value = ValueType::Message(table().trimmed);
         }
-        let given = FieldValue { reader: &mut self.reader, field, value, content: self.content, depth: self.depth };
-        let mut value = seed.deserialize(AsJson(given));
+        let field_value =
+            FieldValue { reader: &mut self.reader, field, value, content: self.content, depth: self.depth };
+        let mut value = seed.deserialize(AsJson(field_value));
         step_out(&mut value, Step::Field(field.name), at);
         value
     }
@@ -169,8 +171,8 @@ impl<'de> MapAccess<'de> for Members<'de> {
 /// Value of a field: a single one, or all consecutive ones.
 pub(super) struct FieldValue<'a, 'de> {
     pub(super) reader: &'a mut Reader<'de>,
-    pub(super) field: &'static Field,
-    pub(super) value: Value,
+    pub(super) field: &'static MessageField,
+    pub(super) value: ValueType,
     pub(super) content: Content<'de>,
     pub(super) depth: u8,
 }
@@ -182,37 +184,37 @@ impl<'de> FieldValue<'_, 'de> {
     }
 }
 
-impl<'de> Presented<'de> for FieldValue<'_, 'de> {
+impl<'de> JsonView<'de> for FieldValue<'_, 'de> {
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let Self { reader, field, value, content, depth } = self;
-        if !matches!(content, Content::Next) {
+        if !matches!(content, Content::Deferred) {
             return SingleValue { value, content, depth }.any(visitor);
         }
-        if field.count == Count::Map {
-            return Entries::visit(reader, field, depth, visitor);
+        if field.cardinality == Cardinality::Map {
+            return MapEntries::visit(reader, field, depth, visitor);
         }
-        Elements::new(reader, field.number, value, false, depth).visit(visitor)
+        ListElements::new(reader, field.number, value, false, depth).visit(visitor)
     }
 
     #[inline]
     fn text<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if matches!(self.content, Content::Next) { self.any(visitor) } else { self.one().text(visitor) }
+        if matches!(self.content, Content::Deferred) { self.any(visitor) } else { self.one().text(visitor) }
     }
 
     #[inline]
     fn object<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if matches!(self.content, Content::Next) { self.any(visitor) } else { self.one().object(visitor) }
+        if matches!(self.content, Content::Deferred) { self.any(visitor) } else { self.one().object(visitor) }
     }
 
     #[inline]
     fn presence(&self) -> Result<Presence<'de>, Error> {
-        if matches!(self.content, Content::Next) { Ok(Presence::Present) } else { self.one().presence() }
+        if matches!(self.content, Content::Deferred) { Ok(Presence::Present) } else { self.one().presence() }
     }
 
     #[inline]
     fn pass(self) -> Result<(), Error> {
         match self.content {
-            Content::Next => Ok(self.reader.skip_all(self.field.number)?),
+            Content::Deferred => Ok(self.reader.skip_all(self.field.number)?),
             _ => Ok(()),
         }
     }
@@ -221,71 +223,73 @@ impl<'de> Presented<'de> for FieldValue<'_, 'de> {
 /// Single value.
 #[derive(Clone, Copy)]
 pub(super) struct SingleValue<'de> {
-    pub(super) value: Value,
+    pub(super) value: ValueType,
     pub(super) content: Content<'de>,
     pub(super) depth: u8,
 }
 
 impl<'de> SingleValue<'de> {
-    fn visit_choice<V: Visitor<'de>>(self, mut reader: Reader<'de>, visitor: V) -> Result<V::Value, Error> {
+    fn visit_union<V: Visitor<'de>>(self, mut reader: Reader<'de>, visitor: V) -> Result<V::Value, Error> {
         let depth = self.depth;
-        match choice(self.value, reader)? {
+        match read_union(self.value, reader)? {
             UnionValue::Null => visitor.visit_unit(),
             UnionValue::Bool(allows) => visitor.visit_bool(allows),
             UnionValue::Schema(schema) => visitor.visit_map(Members::new(table().schema, schema, depth)?),
-            UnionValue::Several(value) => Elements::new(&mut reader, 2, value, true, depth).visit(visitor),
+            UnionValue::Several(value) => ListElements::new(&mut reader, 2, value, true, depth).visit(visitor),
         }
     }
 
     fn visit_number<V: Visitor<'de>>(self, number: u64, visitor: V) -> Result<V::Value, Error> {
         match self.value {
-            Value::Bool => visitor.visit_bool(number != 0),
-            Value::Int32 => integer(i64::from(number as i32), visitor),
-            Value::Double => double(f64::from_bits(number), visitor),
+            ValueType::Bool => visitor.visit_bool(number != 0),
+            ValueType::Int32 => integer(i64::from(number as i32), visitor),
+            ValueType::Double => double(f64::from_bits(number), visitor),
             _ => integer(number.cast_signed(), visitor),
         }
     }
 }
 
-impl<'de> Presented<'de> for SingleValue<'de> {
+impl<'de> JsonView<'de> for SingleValue<'de> {
     #[inline]
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let mut reader = match self.content {
             Content::Inside(reader) => reader,
             Content::Number(number) => return self.visit_number(number, visitor),
-            Content::Null | Content::Next => return visitor.visit_unit(),
+            Content::Null | Content::Deferred => return visitor.visit_unit(),
         };
         match self.value {
-            Value::Text => text(reader.rest(), visitor),
-            Value::Message(id) if id.message().shape == Shape::Object => {
+            ValueType::Text => text(reader.rest(), visitor),
+            ValueType::Message(id) if id.message().shape == Shape::Object => {
                 visitor.visit_map(Members::new(id, reader, self.depth)?)
             }
-            Value::Message(id) => {
-                Elements::new(&mut reader, 1, id.message().fields[0].value, true, self.depth).visit(visitor)
+            ValueType::Message(id) => {
+                ListElements::new(&mut reader, 1, id.message().fields[0].value, true, self.depth).visit(visitor)
             }
-            Value::Time | Value::MicroTime => match Timestamp::read(reader, self.value == Value::MicroTime)? {
-                Some(moment) => moment.visit(visitor),
-                None => visitor.visit_unit(),
-            },
-            Value::Bytes => base64(reader.rest(), visitor),
-            Value::Quantity => match only(reader)? {
+            ValueType::Time | ValueType::MicroTime => {
+                match Timestamp::read(reader, self.value == ValueType::MicroTime)? {
+                    Some(timestamp) => timestamp.visit(visitor),
+                    None => visitor.visit_unit(),
+                }
+            }
+            ValueType::Bytes => base64(reader.rest(), visitor),
+            ValueType::Quantity => match only_field(reader)? {
                 Some(written) => text(written.rest(), visitor),
                 None => visitor.visit_borrowed_str("0"),
             },
-            Value::Raw => match json(reader)? {
+            ValueType::Raw => match json(reader)? {
                 Some(json) => embedded(json, |json| json.deserialize_any(visitor)),
                 None => visitor.visit_unit(),
             },
-            Value::IntOrString => int_or_string(reader, visitor),
-            Value::Duration => visitor.visit_string(duration(nanos(reader)?)),
-            _ => self.visit_choice(reader, visitor),
+            ValueType::IntOrString => int_or_string(reader, visitor),
+            ValueType::Duration => visitor.visit_string(duration(nanos(reader)?)),
+            _ => self.visit_union(reader, visitor),
         }
     }
 
     #[inline]
     fn text<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.content {
-            Content::Inside(reader) if self.value == Value::Text => text(reader.rest(), visitor),
+            Content::Inside(reader) if self.value == ValueType::Text => text(reader.rest(), visitor),
             _ => self.any(visitor),
         }
     }
@@ -293,7 +297,7 @@ impl<'de> Presented<'de> for SingleValue<'de> {
     #[inline]
     fn object<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match (self.value, self.content) {
-            (Value::Message(id), Content::Inside(reader)) if id.message().shape == Shape::Object => {
+            (ValueType::Message(id), Content::Inside(reader)) if id.message().shape == Shape::Object => {
                 visitor.visit_map(Members::new(id, reader, self.depth)?)
             }
             _ => self.any(visitor),
@@ -311,14 +315,14 @@ impl<'de> Presented<'de> for SingleValue<'de> {
 }
 
 /// Determines the presence of a value that may be null although it is on the wire.
-fn presence(value: Value, reader: Reader<'_>) -> Result<Presence<'_>, Error> {
+fn presence(value: ValueType, reader: Reader<'_>) -> Result<Presence<'_>, Error> {
     let is_null = match value {
-        Value::Time | Value::MicroTime => Timestamp::is_null(reader, value == Value::MicroTime)?,
-        Value::Raw => match json(reader)? {
+        ValueType::Time | ValueType::MicroTime => Timestamp::is_null(reader, value == ValueType::MicroTime)?,
+        ValueType::Raw => match json(reader)? {
             Some(json) => return Ok(Presence::Json(json)),
             None => true,
         },
-        Value::SchemaOrArray | Value::SchemaOrTexts => matches!(choice(value, reader)?, UnionValue::Null),
+        ValueType::SchemaOrArray | ValueType::SchemaOrTexts => matches!(read_union(value, reader)?, UnionValue::Null),
         _ => false,
     };
     Ok(if is_null { Presence::Null } else { Presence::Present })
@@ -326,7 +330,7 @@ fn presence(value: Value, reader: Reader<'_>) -> Result<Presence<'_>, Error> {
 
 /// Returns the JSON in the only field of a message, unless the message is empty.
 fn json(message: Reader<'_>) -> Result<Option<Reader<'_>>, Error> {
-    Ok(only(message)?.filter(|json| !json.rest().is_empty()))
+    Ok(only_field(message)?.filter(|json| !json.rest().is_empty()))
 }
 
 /// Adds `step` to the path of an error in `result`. The result is modified in place, since a value may have thousands
@@ -346,11 +350,11 @@ pub(super) fn deeper(depth: u8, reader: &Reader<'_>) -> Result<u8, Error> {
     }
 }
 
-/// Elements of a list.
-struct Elements<'a, 'de> {
+/// ListElements of a list.
+struct ListElements<'a, 'de> {
     reader: &'a mut Reader<'de>,
     number: u32,
-    value: Value,
+    value: ValueType,
     /// Set if the elements may be interleaved with other fields, up to the end of the message.
     is_interleaved: bool,
     /// Packed numbers.
@@ -361,9 +365,9 @@ struct Elements<'a, 'de> {
     depth: u8,
 }
 
-impl<'a, 'de> Elements<'a, 'de> {
+impl<'a, 'de> ListElements<'a, 'de> {
     #[inline]
-    fn new(reader: &'a mut Reader<'de>, number: u32, value: Value, is_interleaved: bool, depth: u8) -> Self {
+    fn new(reader: &'a mut Reader<'de>, number: u32, value: ValueType, is_interleaved: bool, depth: u8) -> Self {
         Self { reader, number, value, is_interleaved, packed: None, index: 0, ended: false, depth }
     }
 
@@ -380,10 +384,10 @@ impl<'a, 'de> Elements<'a, 'de> {
     /// Returns whether the elements are numbers, which may be packed.
     #[inline]
     fn packs(&self) -> bool {
-        matches!(self.value, Value::Bool | Value::Int32 | Value::Int64)
+        matches!(self.value, ValueType::Bool | ValueType::Int32 | ValueType::Int64)
     }
 
-    fn next(&mut self) -> Result<Option<Content<'de>>, Fault> {
+    fn next(&mut self) -> Result<Option<Content<'de>>, WireError> {
         loop {
             if let Some(packed) = &mut self.packed {
                 if !packed.rest().is_empty() {
@@ -391,7 +395,7 @@ impl<'a, 'de> Elements<'a, 'de> {
                 }
                 self.packed = None;
             }
-            let before = self.reader.at();
+            let offset = self.reader.at();
             match self.reader.tag()? {
                 Some(Tag { number, wire }) if number == self.number => {
                     // Scalars may be packed or separate, and a decoder must accept both.
@@ -403,7 +407,7 @@ impl<'a, 'de> Elements<'a, 'de> {
                 }
                 Some(Tag { wire, .. }) if self.is_interleaved => self.reader.skip(wire)?,
                 _ => {
-                    self.reader.seek(before);
+                    self.reader.seek(offset);
                     self.ended = true;
                     return Ok(None);
                 }
@@ -412,7 +416,7 @@ impl<'a, 'de> Elements<'a, 'de> {
     }
 }
 
-impl<'de> SeqAccess<'de> for &mut Elements<'_, 'de> {
+impl<'de> SeqAccess<'de> for &mut ListElements<'_, 'de> {
     type Error = Error;
 
     #[inline]
@@ -439,9 +443,9 @@ impl<'de> SeqAccess<'de> for &mut Elements<'_, 'de> {
 }
 
 /// Entries of a map.
-struct Entries<'a, 'de> {
+struct MapEntries<'a, 'de> {
     reader: &'a mut Reader<'de>,
-    field: &'static Field,
+    field: &'static MessageField,
     /// Value of the entry whose key was read.
     content: Content<'de>,
     /// Set after the last entry.
@@ -449,10 +453,10 @@ struct Entries<'a, 'de> {
     depth: u8,
 }
 
-impl<'a, 'de> Entries<'a, 'de> {
+impl<'a, 'de> MapEntries<'a, 'de> {
     fn visit<V: Visitor<'de>>(
         reader: &'a mut Reader<'de>,
-        field: &'static Field,
+        field: &'static MessageField,
         depth: u8,
         visitor: V,
     ) -> Result<V::Value, Error> {
@@ -466,10 +470,10 @@ impl<'a, 'de> Entries<'a, 'de> {
     }
 
     /// Returns the key of the next entry.
-    fn next(&mut self) -> Result<Option<Reader<'de>>, Fault> {
-        let before = self.reader.at();
+    fn next(&mut self) -> Result<Option<Reader<'de>>, WireError> {
+        let offset = self.reader.at();
         let Some(tag) = self.reader.tag()?.filter(|tag| tag.number == self.field.number) else {
-            self.reader.seek(before);
+            self.reader.seek(offset);
             self.ended = true;
             return Ok(None);
         };
@@ -488,14 +492,18 @@ impl<'a, 'de> Entries<'a, 'de> {
     }
 }
 
-impl<'de> MapAccess<'de> for &mut Entries<'_, 'de> {
+impl<'de> MapAccess<'de> for &mut MapEntries<'_, 'de> {
     type Error = Error;
 
     #[inline]
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
         let Some(key) = self.next()? else { return Ok(None) };
-        seed.deserialize(AsJson(SingleValue { value: Value::Text, content: Content::Inside(key), depth: self.depth }))
-            .map(Some)
+        seed.deserialize(AsJson(SingleValue {
+            value: ValueType::Text,
+            content: Content::Inside(key),
+            depth: self.depth,
+        }))
+        .map(Some)
     }
 
     #[inline]

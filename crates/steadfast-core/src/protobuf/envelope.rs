@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::text::plain;
-use super::wire::{Fault, Reader};
+use super::wire::{Reader, WireError};
 
 /// Magic prefix of every standalone object. No Kubernetes message starts with these bytes, which would denote a group.
 pub(crate) const MAGIC_PREFIX: &[u8] = b"k8s\0";
@@ -16,7 +16,7 @@ pub(crate) struct TypeMeta<'a> {
 }
 
 /// Opens an optional envelope. Returns the type in the envelope, if one exists, and the message.
-pub(crate) fn open(reader: Reader<'_>) -> Result<(Option<TypeMeta<'_>>, Reader<'_>), Fault> {
+pub(crate) fn open_envelope(reader: Reader<'_>) -> Result<(Option<TypeMeta<'_>>, Reader<'_>), WireError> {
     if !reader.rest().starts_with(MAGIC_PREFIX) {
         return Ok((None, reader));
     }
@@ -29,11 +29,11 @@ pub(crate) fn open(reader: Reader<'_>) -> Result<(Option<TypeMeta<'_>>, Reader<'
             1 => types = type_meta(envelope.delimited(tag.wire)?)?,
             2 => message = envelope.delimited(tag.wire)?,
             // Content encoding, such as gzip; no server sets it.
-            3 if !envelope.delimited(tag.wire)?.rest().is_empty() => return Err(Fault { at }),
+            3 if !envelope.delimited(tag.wire)?.rest().is_empty() => return Err(WireError { at }),
             4 => {
                 let content_type = envelope.delimited(tag.wire)?.rest();
                 if !matches!(content_type, b"" | b"application/vnd.kubernetes.protobuf") {
-                    return Err(Fault { at });
+                    return Err(WireError { at });
                 }
             }
             3 => {}
@@ -44,12 +44,12 @@ pub(crate) fn open(reader: Reader<'_>) -> Result<(Option<TypeMeta<'_>>, Reader<'
 }
 
 /// Reads `apiVersion` and `kind` of a `runtime.TypeMeta`.
-pub(crate) fn types(message: &[u8]) -> Result<(Cow<'_, str>, Cow<'_, str>), Fault> {
+pub(crate) fn types(message: &[u8]) -> Result<(Cow<'_, str>, Cow<'_, str>), WireError> {
     let TypeMeta { api_version, kind } = type_meta(Reader::new(message))?;
     Ok((plain(api_version), plain(kind)))
 }
 
-fn type_meta(mut message: Reader<'_>) -> Result<TypeMeta<'_>, Fault> {
+fn type_meta(mut message: Reader<'_>) -> Result<TypeMeta<'_>, WireError> {
     let mut types = TypeMeta::default();
     while let Some(tag) = message.tag()? {
         match tag.number {

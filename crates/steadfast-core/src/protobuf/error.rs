@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::wire::Fault;
+use super::wire::WireError;
 
 /// Error for a message that cannot be decoded into the requested type.
 pub struct Error(Box<Inner>);
@@ -72,8 +72,8 @@ impl Error {
     }
 }
 
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
+impl From<WireError> for Error {
+    fn from(fault: WireError) -> Self {
         Self::new(Reason::Malformed, fault.at)
     }
 }
@@ -89,7 +89,7 @@ impl fmt::Display for Error {
         match self.reason() {
             Reason::Malformed => f.write_str("malformed protobuf")?,
             Reason::TooDeep => f.write_str("nested too deep")?,
-            Reason::InvalidValue(_) => f.write_str("a value that the type does not take")?,
+            Reason::InvalidValue(_) => f.write_str("a value that the type does not accept")?,
         }
         write!(f, " at {:?}, byte {}", self.path(), self.offset())
     }

@@ -5,13 +5,13 @@
 pub struct MessageId(pub(super) u16);
 
 impl MessageId {
-    /// Returns the message type at an index of the table ([`place`](Self::place)).
-    pub(crate) fn at(place: u16) -> Self {
-        Self(place)
+    /// Returns the message type at an index of the table ([`index`](Self::index)).
+    pub(crate) fn at(index: u16) -> Self {
+        Self(index)
     }
 
     /// Returns the index in the table.
-    pub(crate) fn place(self) -> u16 {
+    pub(crate) fn index(self) -> u16 {
         self.0
     }
 }

@@ -3,22 +3,22 @@
 use std::borrow::Cow;
 
 use super::envelope::MAGIC_PREFIX;
-use super::heads::{Head, Heads};
+use super::field_header::{FieldHeader, FieldHeaderReader};
 use super::scan::{METADATA, numbers};
 use super::text::plain;
-use super::wire::{Fault, Wire};
+use super::wire::{Wire, WireError};
 use crate::scan::{Metadata, ObjectScan, RecordScan};
 
 /// Maximum length of a kept text, in bytes.
 const MAX_KEPT_BYTES: u64 = 8 * 1024;
 
 /// Scanner for pieces of any size, with bounded memory.
-pub(crate) struct IdentityScanner {
+pub(crate) struct MessageIdentityScanner {
     /// Open messages, each with its end.
-    open: Vec<(Level, u64)>,
+    open: Vec<(MessageLevel, u64)>,
     /// Number of processed bytes.
     at: u64,
-    heads: Heads,
+    headers: FieldHeaderReader,
     state: State,
     text: Vec<u8>,
     metadata: Metadata<'static>,
@@ -29,7 +29,7 @@ pub(crate) struct IdentityScanner {
 
 /// Role of an open message in the record.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
+enum MessageLevel {
     Record,
     Extension,
     /// The magic prefix and the envelope.
@@ -42,10 +42,10 @@ enum Level {
 
 #[derive(Clone, Copy)]
 enum State {
-    /// A field head follows.
-    Head,
+    /// A field header follows.
+    FieldHeader,
     /// A text that ends at the offset.
-    Text(Member, u64),
+    Text(IdentityText, u64),
     /// Irrelevant bytes up to the offset.
     Skipped(u64),
     /// No further relevant bytes.
@@ -54,7 +54,7 @@ enum State {
 
 /// Relevant texts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Member {
+enum IdentityText {
     Type,
     MagicPrefix,
     ApiVersion,
@@ -65,23 +65,23 @@ enum Member {
     Version,
 }
 
-impl IdentityScanner {
+impl MessageIdentityScanner {
     /// Creates a scanner for a watch record of `length` bytes.
     pub(crate) fn of_record(length: u64) -> Self {
-        Self::new(Level::Record, length)
+        Self::new(MessageLevel::Record, length)
     }
 
     /// Creates a scanner for a list item of `length` bytes.
     pub(crate) fn of_object(length: u64) -> Self {
-        Self::new(Level::Object, length)
+        Self::new(MessageLevel::Object, length)
     }
 
-    fn new(level: Level, length: u64) -> Self {
+    fn new(level: MessageLevel, length: u64) -> Self {
         Self {
             open: vec![(level, length)],
             at: 0,
-            heads: Heads::default(),
-            state: State::Head,
+            headers: FieldHeaderReader::default(),
+            state: State::FieldHeader,
             text: Vec::new(),
             metadata: Metadata::default(),
             is_namespace_lost: false,
@@ -116,10 +116,10 @@ impl IdentityScanner {
     fn close(&mut self) {
         match self.state {
             State::Text(member, end) if end == self.at => self.keep(member),
-            State::Skipped(end) if end == self.at => self.state = State::Head,
+            State::Skipped(end) if end == self.at => self.state = State::FieldHeader,
             _ => {}
         }
-        while matches!(self.state, State::Head) && self.heads.count() == 0 {
+        while matches!(self.state, State::FieldHeader) && self.headers.count() == 0 {
             let Some(&(level, end)) = self.open.last() else {
                 self.state = State::Done;
                 return;
@@ -129,21 +129,21 @@ impl IdentityScanner {
             }
             self.open.pop();
             match level {
-                Level::Metadata => {
+                MessageLevel::Metadata => {
                     let mut metadata = std::mem::take(&mut self.metadata);
                     // A name without its namespace would denote another object.
                     metadata.name = metadata.name.filter(|_| !self.is_namespace_lost);
                     self.found.object.metadata = metadata;
                 }
                 // Only the end of the object matters, not its position.
-                Level::Object => self.found.object.span = Some(0..0),
+                MessageLevel::Object => self.found.object.span = Some(0..0),
                 _ => {}
             }
         }
     }
 
     /// Processes the start of `piece`; returns the number of processed bytes.
-    fn step(&mut self, piece: &[u8]) -> Result<usize, Fault> {
+    fn step(&mut self, piece: &[u8]) -> Result<usize, WireError> {
         let within = |end: u64| usize::try_from(end - self.at).unwrap_or(usize::MAX).min(piece.len());
         match self.state {
             State::Text(_, end) => {
@@ -153,16 +153,16 @@ impl IdentityScanner {
             }
             State::Skipped(end) => Ok(within(end)),
             State::Done => Ok(piece.len()),
-            State::Head => {
+            State::FieldHeader => {
                 let Some(&(level, end)) = self.open.last() else { return Ok(piece.len()) };
-                if level == Level::Prefixed {
-                    self.begin(Member::MagicPrefix, MAGIC_PREFIX.len() as u64, end)?;
+                if level == MessageLevel::Prefixed {
+                    self.begin(IdentityText::MagicPrefix, MAGIC_PREFIX.len() as u64, end)?;
                     return Ok(0);
                 }
-                let remaining = end - self.at + self.heads.count() as u64;
-                let (head, taken) = self.heads.next(piece, remaining)?;
-                if let Some(head) = head {
-                    self.field(level, head, self.at + taken as u64)?;
+                let remaining = end - self.at + self.headers.count() as u64;
+                let (header, taken) = self.headers.next(piece, remaining)?;
+                if let Some(header) = header {
+                    self.field(level, header, self.at + taken as u64)?;
                 }
                 Ok(taken)
             }
@@ -170,36 +170,36 @@ impl IdentityScanner {
     }
 
     /// Starts the value of a field at the offset `at`.
-    fn field(&mut self, level: Level, head: Head, at: u64) -> Result<(), Fault> {
-        let Head { number, wire, length } = head;
+    fn field(&mut self, level: MessageLevel, header: FieldHeader, at: u64) -> Result<(), WireError> {
+        let FieldHeader { number, wire, length } = header;
         let end = at + length;
         let inner = match (level, number) {
-            (Level::Record, 2) => Some(Level::Extension),
-            (Level::Extension, 1) => Some(Level::Prefixed),
-            (Level::Envelope, 1) => Some(Level::TypeMeta),
-            (Level::Envelope, 2) => Some(Level::Object),
-            (Level::Object, METADATA) => Some(Level::Metadata),
+            (MessageLevel::Record, 2) => Some(MessageLevel::Extension),
+            (MessageLevel::Extension, 1) => Some(MessageLevel::Prefixed),
+            (MessageLevel::Envelope, 1) => Some(MessageLevel::TypeMeta),
+            (MessageLevel::Envelope, 2) => Some(MessageLevel::Object),
+            (MessageLevel::Object, METADATA) => Some(MessageLevel::Metadata),
             _ => None,
         };
         let member = match (level, number) {
-            (Level::Record, 1) => Some(Member::Type),
-            (Level::TypeMeta, 1) => Some(Member::ApiVersion),
-            (Level::TypeMeta, 2) => Some(Member::Kind),
-            (Level::Metadata, numbers::NAME) => Some(Member::Name),
-            (Level::Metadata, numbers::NAMESPACE) => Some(Member::Namespace),
-            (Level::Metadata, numbers::UID) => Some(Member::Uid),
-            (Level::Metadata, numbers::VERSION) => Some(Member::Version),
+            (MessageLevel::Record, 1) => Some(IdentityText::Type),
+            (MessageLevel::TypeMeta, 1) => Some(IdentityText::ApiVersion),
+            (MessageLevel::TypeMeta, 2) => Some(IdentityText::Kind),
+            (MessageLevel::Metadata, numbers::NAME) => Some(IdentityText::Name),
+            (MessageLevel::Metadata, numbers::NAMESPACE) => Some(IdentityText::Namespace),
+            (MessageLevel::Metadata, numbers::UID) => Some(IdentityText::Uid),
+            (MessageLevel::Metadata, numbers::VERSION) => Some(IdentityText::Version),
             _ => None,
         };
         if (inner.is_some() || member.is_some()) && wire != Wire::Delimited {
-            return Err(Fault { at: 0 });
+            return Err(WireError { at: 0 });
         }
         if let Some(inner) = inner {
             // For repeated metadata, the last occurrence counts.
-            if inner == Level::Metadata {
+            if inner == MessageLevel::Metadata {
                 (self.metadata, self.is_namespace_lost) = (Metadata::default(), false);
             }
-            if inner == Level::Extension {
+            if inner == MessageLevel::Extension {
                 self.found.object = ObjectScan::default();
             }
             self.open.push((inner, end));
@@ -211,7 +211,7 @@ impl IdentityScanner {
                 self.state = State::Text(member, end);
             }
             _ => {
-                self.is_namespace_lost |= member == Some(Member::Namespace);
+                self.is_namespace_lost |= member == Some(IdentityText::Namespace);
                 self.state = State::Skipped(end);
             }
         }
@@ -219,9 +219,9 @@ impl IdentityScanner {
     }
 
     /// Starts a text of `length` bytes, which must end before `end`.
-    fn begin(&mut self, member: Member, length: u64, end: u64) -> Result<(), Fault> {
+    fn begin(&mut self, member: IdentityText, length: u64, end: u64) -> Result<(), WireError> {
         if length > end - self.at {
-            return Err(Fault { at: 0 });
+            return Err(WireError { at: 0 });
         }
         self.text.clear();
         self.state = State::Text(member, self.at + length);
@@ -229,23 +229,23 @@ impl IdentityScanner {
     }
 
     /// Stores the complete text of `member`.
-    fn keep(&mut self, member: Member) {
-        self.state = State::Head;
+    fn keep(&mut self, member: IdentityText) {
+        self.state = State::FieldHeader;
         let text = Some(Cow::Owned(plain(&self.text).into_owned()));
         match member {
-            Member::MagicPrefix if self.text != MAGIC_PREFIX => self.state = State::Done,
-            Member::MagicPrefix => {
+            IdentityText::MagicPrefix if self.text != MAGIC_PREFIX => self.state = State::Done,
+            IdentityText::MagicPrefix => {
                 if let Some((level, _)) = self.open.last_mut() {
-                    *level = Level::Envelope;
+                    *level = MessageLevel::Envelope;
                 }
             }
-            Member::Type => self.found.kind = text,
-            Member::ApiVersion => self.found.object.api_version = text,
-            Member::Kind => self.found.object.kind = text,
-            Member::Name => self.metadata.name = text,
-            Member::Namespace => self.metadata.namespace = text,
-            Member::Uid => self.metadata.uid = text,
-            Member::Version => self.metadata.version = text,
+            IdentityText::Type => self.found.kind = text,
+            IdentityText::ApiVersion => self.found.object.api_version = text,
+            IdentityText::Kind => self.found.object.kind = text,
+            IdentityText::Name => self.metadata.name = text,
+            IdentityText::Namespace => self.metadata.namespace = text,
+            IdentityText::Uid => self.metadata.uid = text,
+            IdentityText::Version => self.metadata.version = text,
         }
     }
 }

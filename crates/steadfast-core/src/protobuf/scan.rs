@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::envelope::open;
+use super::envelope::open_envelope;
 use super::text::plain;
-use super::wire::{Fault, Reader, Tag};
+use super::wire::{Reader, Tag, WireError};
 use crate::scan::{Metadata, ObjectScan, RecordScan};
 
 /// Field number of `metadata` in every object and list.
@@ -22,14 +22,14 @@ pub(crate) mod numbers {
 }
 
 /// Scans the object `bytes`, with or without its envelope. Results before a fault are kept.
-pub(crate) fn object(bytes: &[u8]) -> (ObjectScan<'_>, Result<(), Fault>) {
+pub(crate) fn object(bytes: &[u8]) -> (ObjectScan<'_>, Result<(), WireError>) {
     let mut found = ObjectScan::default();
     let scanned = scan_object(Reader::new(bytes), &mut found);
     (found, scanned)
 }
 
-fn scan_object<'a>(lies: Reader<'a>, found: &mut ObjectScan<'a>) -> Result<(), Fault> {
-    let (types, mut message) = open(lies)?;
+fn scan_object<'a>(encoded: Reader<'a>, found: &mut ObjectScan<'a>) -> Result<(), WireError> {
+    let (types, mut message) = open_envelope(encoded)?;
     if let Some(types) = types {
         found.api_version = Some(plain(types.api_version));
         found.kind = Some(plain(types.kind));
@@ -42,61 +42,61 @@ fn scan_object<'a>(lies: Reader<'a>, found: &mut ObjectScan<'a>) -> Result<(), F
         }
         if std::mem::replace(&mut seen, true) {
             // The decoder rejects such a field, too.
-            return Err(Fault { at: message.at() });
+            return Err(WireError { at: message.at() });
         }
         found.metadata = metadata(message.delimited(tag.wire)?)?;
     }
-    found.span = Some(lies.at()..lies.at() + lies.rest().len());
+    found.span = Some(encoded.at()..encoded.at() + encoded.rest().len());
     Ok(())
 }
 
-fn metadata(mut message: Reader<'_>) -> Result<Metadata<'_>, Fault> {
+fn metadata(mut message: Reader<'_>) -> Result<Metadata<'_>, WireError> {
     let mut found = Metadata::default();
     loop {
-        let before = message.at();
+        let offset = message.at();
         let Some(Tag { number, wire }) = message.tag()? else { return Ok(found) };
         match number {
             numbers::NAME => set(&mut found.name, message.delimited(wire)?)?,
             numbers::NAMESPACE => set(&mut found.namespace, message.delimited(wire)?)?,
             numbers::UID => set(&mut found.uid, message.delimited(wire)?)?,
             numbers::VERSION => set(&mut found.version, message.delimited(wire)?)?,
-            numbers::ANNOTATIONS => pass_all(&mut found.annotations, before, &mut message, number)?,
-            numbers::MANAGED_FIELDS => pass_all(&mut found.managed_fields, before, &mut message, number)?,
+            numbers::ANNOTATIONS => skip_repeated(&mut found.annotations, offset, &mut message, number)?,
+            numbers::MANAGED_FIELDS => skip_repeated(&mut found.managed_fields, offset, &mut message, number)?,
             _ => message.skip(wire)?,
         }
     }
 }
 
-fn set<'a>(text: &mut Option<Cow<'a, str>>, found: Reader<'a>) -> Result<(), Fault> {
+fn set<'a>(text: &mut Option<Cow<'a, str>>, found: Reader<'a>) -> Result<(), WireError> {
     match text.replace(plain(found.rest())) {
         None => Ok(()),
-        Some(_) => Err(Fault { at: found.at() }),
+        Some(_) => Err(WireError { at: found.at() }),
     }
 }
 
 /// Skips all fields with the number `number`. These fields must be adjacent.
-fn pass_all(
-    span: &mut Option<Range<usize>>,
-    before: usize,
+fn skip_repeated(
+    range: &mut Option<Range<usize>>,
+    offset: usize,
     message: &mut Reader<'_>,
     number: u32,
-) -> Result<(), Fault> {
-    message.seek(before);
+) -> Result<(), WireError> {
+    message.seek(offset);
     message.skip_all(number)?;
-    match span.replace(before..message.at()) {
+    match range.replace(offset..message.at()) {
         None => Ok(()),
-        Some(_) => Err(Fault { at: before }),
+        Some(_) => Err(WireError { at: offset }),
     }
 }
 
 /// Scans the watch record `frame`, a `meta.v1.WatchEvent`. Results before a fault are kept.
-pub(crate) fn record(frame: &[u8]) -> (RecordScan<'_>, Result<(), Fault>) {
+pub(crate) fn record(frame: &[u8]) -> (RecordScan<'_>, Result<(), WireError>) {
     let mut found = RecordScan::default();
     let scanned = scan_record(frame, &mut found);
     (found, scanned)
 }
 
-fn scan_record<'a>(frame: &'a [u8], found: &mut RecordScan<'a>) -> Result<(), Fault> {
+fn scan_record<'a>(frame: &'a [u8], found: &mut RecordScan<'a>) -> Result<(), WireError> {
     let (mut event, mut object) = (Reader::new(frame), None);
     while let Some(tag) = event.tag()? {
         match tag.number {
@@ -115,14 +115,14 @@ fn scan_record<'a>(frame: &'a [u8], found: &mut RecordScan<'a>) -> Result<(), Fa
         }
     }
     match object {
-        Some(lies) => scan_object(lies, &mut found.object),
+        Some(encoded) => scan_object(encoded, &mut found.object),
         None => Ok(()),
     }
 }
 
 /// Returns whether the annotations, entries of a map, contain `name` with the value `value`. If a name occurs several
 /// times, the last counts.
-pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Result<bool, Fault> {
+pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Result<bool, WireError> {
     let (mut reader, mut has) = (Reader::new(annotations), false);
     while let Some(tag) = reader.tag()? {
         let mut entry = reader.delimited(tag.wire)?;
@@ -144,7 +144,7 @@ pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Res
 
 /// Content of a `meta.v1.ListMeta`.
 #[derive(Default)]
-pub(crate) struct ListMarks<'a> {
+pub(crate) struct ListMetaFields<'a> {
     /// `resourceVersion` of the list.
     pub(crate) version: Option<Cow<'a, str>>,
     /// `continue` token of the list.
@@ -152,8 +152,8 @@ pub(crate) struct ListMarks<'a> {
 }
 
 /// Reads the `meta.v1.ListMeta` in `message`.
-pub(crate) fn list_marks(message: &[u8]) -> Result<ListMarks<'_>, Fault> {
-    let (mut reader, mut found) = (Reader::new(message), ListMarks::default());
+pub(crate) fn list_meta_fields(message: &[u8]) -> Result<ListMetaFields<'_>, WireError> {
+    let (mut reader, mut found) = (Reader::new(message), ListMetaFields::default());
     while let Some(tag) = reader.tag()? {
         match tag.number {
             2 => set(&mut found.version, reader.delimited(tag.wire)?)?,

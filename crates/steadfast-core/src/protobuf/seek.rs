@@ -4,10 +4,10 @@ use serde::Deserialize;
 
 use super::content::Content;
 use super::deserialize::{DEPTH, FieldValue, deeper};
-use super::envelope::open;
+use super::envelope::open_envelope;
 use super::id::MessageId;
-use super::message::{Count, Field, Message, Shape, Value};
-use super::presented::AsJson;
+use super::json_view::AsJson;
+use super::message::{Cardinality, Message, MessageField, Shape, ValueType};
 use super::wire::Reader;
 
 /// Value at the end of a path; `None` if it is missing or null.
@@ -22,62 +22,69 @@ pub(crate) fn decode_field<'de, T: Deserialize<'de>>(
     bytes: &'de [u8],
     names: &[Box<str>],
 ) -> Option<Found<T>> {
-    let (last, way) = names.split_last()?;
-    let (_, mut reader) = open(Reader::new(bytes)).ok()?;
+    let (last, parents) = names.split_last()?;
+    let (_, mut reader) = open_envelope(Reader::new(bytes)).ok()?;
     let (mut message, mut depth) = (id.message(), DEPTH);
-    for name in way {
+    for name in parents {
         depth = deeper(depth, &reader).ok()?;
-        let (field, before) = seek(message, reader, name)?;
-        let (Value::Message(id), Count::One | Count::Maybe) = (field.value, field.count) else { return None };
+        let (field, offset) = seek(message, reader, name)?;
+        let (ValueType::Message(id), Cardinality::Single | Cardinality::Optional) = (field.value, field.cardinality)
+        else {
+            return None;
+        };
         if id.message().shape != Shape::Object {
             return None;
         }
-        reader.seek(before?);
+        reader.seek(offset?);
         let tag = reader.tag().ok()??;
         (reader, message) = (reader.delimited(tag.wire).ok()?, id.message());
     }
     depth = deeper(depth, &reader).ok()?;
-    let (field, before) = seek(message, reader, last)?;
-    let Some(before) = before else {
+    let (field, offset) = seek(message, reader, last)?;
+    let Some(offset) = offset else {
         // Some fields exist in JSON even if the encoded message lacks them. Only the full decoder creates such fields.
         return (message.present_when_missing & (1 << field.number) == 0).then_some(Found(None));
     };
-    reader.seek(before);
-    let content = match field.count {
-        Count::List | Count::Map => Content::Next,
-        Count::Inline => return None,
-        Count::One | Count::Maybe => {
+    reader.seek(offset);
+    let content = match field.cardinality {
+        Cardinality::List | Cardinality::Map => Content::Deferred,
+        Cardinality::Inline => return None,
+        Cardinality::Single | Cardinality::Optional => {
             let tag = reader.tag().ok()??;
             Content::read(&mut reader, tag.wire, field.value).ok()?
         }
     };
-    if field.count == Count::One && field.omit && content.is_empty(field.value).ok()? {
+    if field.cardinality == Cardinality::Single && field.omit && content.is_empty(field.value).ok()? {
         return Some(Found(None));
     }
-    let given = FieldValue { reader: &mut reader, field, value: field.value, content, depth };
+    let field_value = FieldValue { reader: &mut reader, field, value: field.value, content, depth };
     // After any error, the caller decodes the whole object and reports the precise position.
-    Option::deserialize(AsJson(given)).ok().map(Found)
+    Option::deserialize(AsJson(field_value)).ok().map(Found)
 }
 
 /// Finds the field `name` of a `message` and its offset, if it is present. Returns `None` if the message has no such
 /// direct field, if the field occurs twice, or if the bytes are malformed.
-fn seek(message: &'static Message, mut reader: Reader<'_>, name: &str) -> Option<(&'static Field, Option<usize>)> {
+fn seek(
+    message: &'static Message,
+    mut reader: Reader<'_>,
+    name: &str,
+) -> Option<(&'static MessageField, Option<usize>)> {
     let field = message.fields.iter().find(|field| field.name == name)?;
     let mut found = None;
     loop {
-        let before = reader.at();
+        let offset = reader.at();
         let Some(tag) = reader.tag().ok()? else { return Some((field, found)) };
         if tag.number != field.number {
             reader.skip(tag.wire).ok()?;
             continue;
         }
         // A repeated field is invalid. The full decoder reports the error.
-        if found.replace(before).is_some() {
+        if found.replace(offset).is_some() {
             return None;
         }
-        reader.seek(before);
-        match field.count {
-            Count::List | Count::Map => reader.skip_all(tag.number).ok()?,
+        reader.seek(offset);
+        match field.cardinality {
+            Cardinality::List | Cardinality::Map => reader.skip_all(tag.number).ok()?,
             _ => reader.tag().and_then(|_| reader.skip(tag.wire)).ok()?,
         }
     }

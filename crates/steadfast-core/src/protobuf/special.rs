@@ -3,11 +3,11 @@
 use serde::de::Visitor;
 
 use super::error::Error;
-use super::message::Value;
+use super::message::ValueType;
 use super::numbers::integer;
 use super::table::table;
 use super::text::text;
-use super::wire::{Fault, Reader};
+use super::wire::{Reader, WireError};
 
 /// Value of one of several types.
 pub(crate) enum UnionValue<'de> {
@@ -15,24 +15,24 @@ pub(crate) enum UnionValue<'de> {
     Bool(bool),
     Schema(Reader<'de>),
     /// All elements with the number 2.
-    Several(Value),
+    Several(ValueType),
 }
 
 /// Reads a schema or its alternative.
-pub(crate) fn choice(value: Value, mut reader: Reader<'_>) -> Result<UnionValue<'_>, Error> {
+pub(crate) fn read_union(value: ValueType, mut reader: Reader<'_>) -> Result<UnionValue<'_>, Error> {
     let (mut choice, mut several) = (UnionValue::Null, None);
     while let Some(tag) = reader.tag()? {
         match (value, tag.number) {
-            (Value::SchemaOrBool, 1) => {
+            (ValueType::SchemaOrBool, 1) => {
                 let allows = reader.number(tag.wire)? != 0;
                 // A schema takes precedence, independent of the order of the fields.
                 if !matches!(choice, UnionValue::Schema(_)) {
                     choice = UnionValue::Bool(allows);
                 }
             }
-            (Value::SchemaOrBool, 2) | (_, 1) => choice = UnionValue::Schema(reader.delimited(tag.wire)?),
-            (Value::SchemaOrArray, 2) => several = Some(Value::Message(table().schema)),
-            (Value::SchemaOrTexts, 2) => several = Some(Value::Text),
+            (ValueType::SchemaOrBool, 2) | (_, 1) => choice = UnionValue::Schema(reader.delimited(tag.wire)?),
+            (ValueType::SchemaOrArray, 2) => several = Some(ValueType::Message(table().schema)),
+            (ValueType::SchemaOrTexts, 2) => several = Some(ValueType::Text),
             _ => {}
         }
         // The elements stay unread for the caller.
@@ -46,13 +46,13 @@ pub(crate) fn choice(value: Value, mut reader: Reader<'_>) -> Result<UnionValue<
     Ok(match (several, choice) {
         (Some(elements), _) => UnionValue::Several(elements),
         // An empty message denotes `false`.
-        (None, UnionValue::Null) if value == Value::SchemaOrBool => UnionValue::Bool(false),
+        (None, UnionValue::Null) if value == ValueType::SchemaOrBool => UnionValue::Bool(false),
         (None, choice) => choice,
     })
 }
 
 /// Returns the first field of a message, which must be its only one.
-pub(crate) fn only(mut message: Reader<'_>) -> Result<Option<Reader<'_>>, Fault> {
+pub(crate) fn only_field(mut message: Reader<'_>) -> Result<Option<Reader<'_>>, WireError> {
     let mut found = None;
     while let Some(tag) = message.tag()? {
         match tag.number {
@@ -64,7 +64,7 @@ pub(crate) fn only(mut message: Reader<'_>) -> Result<Option<Reader<'_>>, Fault>
 }
 
 /// Reads a duration in nanoseconds.
-pub(crate) fn nanos(mut message: Reader<'_>) -> Result<i64, Fault> {
+pub(crate) fn nanos(mut message: Reader<'_>) -> Result<i64, WireError> {
     let mut nanos = 0;
     while let Some(tag) = message.tag()? {
         match tag.number {
@@ -90,7 +90,7 @@ enum IntOrString<'de> {
 }
 
 /// Reads an `IntOrString`. Not generic, so that it is compiled once instead of once per visitor.
-fn read_int_or_string(mut message: Reader<'_>) -> Result<IntOrString<'_>, Fault> {
+fn read_int_or_string(mut message: Reader<'_>) -> Result<IntOrString<'_>, WireError> {
     let (mut kind, mut number, mut written) = (0, 0, message.empty());
     let at = message.at();
     while let Some(tag) = message.tag()? {
@@ -104,6 +104,6 @@ fn read_int_or_string(mut message: Reader<'_>) -> Result<IntOrString<'_>, Fault>
     match kind {
         0 => Ok(IntOrString::Int(number)),
         1 => Ok(IntOrString::String(written.rest())),
-        _ => Err(Fault { at }),
+        _ => Err(WireError { at }),
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::id::MessageId;
-use super::message::{Count, Field, Message, Value};
+use super::message::{Cardinality, Message, MessageField, ValueType};
 
 /// Definitions of all messages.
 pub(crate) struct Table {
@@ -48,9 +48,13 @@ impl MessageId {
 
     /// Returns the message type of a list's elements: the type of the field `items`.
     pub fn items(self) -> Option<Self> {
-        let items = self.message().fields.iter().find(|field| field.name == "items" && field.count == Count::List)?;
+        let items = self
+            .message()
+            .fields
+            .iter()
+            .find(|field| field.name == "items" && field.cardinality == Cardinality::List)?;
         match items.value {
-            Value::Message(id) => Some(id),
+            ValueType::Message(id) => Some(id),
             _ => None,
         }
     }
@@ -59,15 +63,15 @@ impl MessageId {
 impl Table {
     fn read(text: &'static str) -> Self {
         let lines = || text.lines().filter(|line| !line.starts_with('#'));
-        let heads = || lines().filter(|line| !line.starts_with(' '));
+        let message_lines = || lines().filter(|line| !line.starts_with(' '));
         let (mut ids, mut kinds) = (HashMap::new(), HashMap::new());
-        for (place, head) in heads().enumerate() {
-            let mut words = head.split(' ');
-            let id = MessageId(place as u16);
+        for (index, line) in message_lines().enumerate() {
+            let mut words = line.split(' ');
+            let id = MessageId(index as u16);
             ids.insert(words.next().unwrap_or_default(), id);
             kinds.extend(words.filter_map(|kind| Some((kind.rsplit_once('/')?, id))));
         }
-        let mut messages: Vec<Vec<Field>> = Vec::with_capacity(ids.len() + 1);
+        let mut messages: Vec<Vec<MessageField>> = Vec::with_capacity(ids.len() + 1);
         for line in lines() {
             match (line.strip_prefix(' '), messages.last_mut()) {
                 (Some(field), Some(fields)) => fields.extend(read_field(field, &ids)),
@@ -87,46 +91,46 @@ impl Table {
     }
 }
 
-fn read_field(line: &'static str, ids: &HashMap<&str, MessageId>) -> Option<Field> {
+fn read_field(line: &'static str, ids: &HashMap<&str, MessageId>) -> Option<MessageField> {
     let mut words = line.split(' ');
     let number = words.next()?.parse().ok()?;
     let name = words.next()?;
     let written = words.next()?;
-    let (mut count, kind) = match written.split_at_checked(1)? {
-        ("?", kind) => (Count::Maybe, kind),
-        ("[", kind) => (Count::List, kind.strip_prefix(']')?),
-        ("{", kind) => (Count::Map, kind.strip_prefix('}')?),
-        _ => (Count::One, written),
+    let (mut cardinality, kind) = match written.split_at_checked(1)? {
+        ("?", kind) => (Cardinality::Optional, kind),
+        ("[", kind) => (Cardinality::List, kind.strip_prefix(']')?),
+        ("{", kind) => (Cardinality::Map, kind.strip_prefix('}')?),
+        _ => (Cardinality::Single, written),
     };
     let value = match kind {
-        "string" => Value::Text,
-        "bool" => Value::Bool,
-        "int32" => Value::Int32,
-        "int64" => Value::Int64,
-        "double" => Value::Double,
-        "bytes" => Value::Bytes,
-        "time" => Value::Time,
-        "microtime" => Value::MicroTime,
-        "duration" => Value::Duration,
-        "quantity" => Value::Quantity,
-        "intorstring" => Value::IntOrString,
-        "raw" => Value::Raw,
-        "orbool" => Value::SchemaOrBool,
-        "orarray" => Value::SchemaOrArray,
-        "orstrings" => Value::SchemaOrTexts,
-        name => Value::Message(*ids.get(name)?),
+        "string" => ValueType::Text,
+        "bool" => ValueType::Bool,
+        "int32" => ValueType::Int32,
+        "int64" => ValueType::Int64,
+        "double" => ValueType::Double,
+        "bytes" => ValueType::Bytes,
+        "time" => ValueType::Time,
+        "microtime" => ValueType::MicroTime,
+        "duration" => ValueType::Duration,
+        "quantity" => ValueType::Quantity,
+        "intorstring" => ValueType::IntOrString,
+        "raw" => ValueType::Raw,
+        "orbool" => ValueType::SchemaOrBool,
+        "orarray" => ValueType::SchemaOrArray,
+        "orstrings" => ValueType::SchemaOrTexts,
+        name => ValueType::Message(*ids.get(name)?),
     };
     let options = words.next().unwrap_or_default();
     // `omitempty` has no effect on a Go struct, such as a time; `omitzero` has.
-    let (omit, inline) = if count == Count::One && value == Value::Time {
+    let (omit, inline) = if cardinality == Cardinality::Single && value == ValueType::Time {
         (line.ends_with(" z"), false)
     } else {
-        (options == "o", name == "-" && count == Count::One)
+        (options == "o", name == "-" && cardinality == Cardinality::Single)
     };
     if inline {
-        count = Count::Inline;
+        cardinality = Cardinality::Inline;
     }
-    Some(Field { name, number, count, value, omit })
+    Some(MessageField { name, number, cardinality, value, omit })
 }
 
 #[cfg(test)]
@@ -147,12 +151,12 @@ mod tests {
         let lists: Vec<_> = table().kinds.values().filter(|id| id.items().is_some()).collect();
         assert!(lists.len() > 100);
         for list in &lists {
-            let names = [1, 2].map(|number| list.message().field(number).map(|field| (field.name, field.count)));
-            assert_eq!(names, [Some(("metadata", Count::One)), Some(("items", Count::List))]);
+            let names = [1, 2].map(|number| list.message().field(number).map(|field| (field.name, field.cardinality)));
+            assert_eq!(names, [Some(("metadata", Cardinality::Single)), Some(("items", Cardinality::List))]);
         }
         for id in lists.into_iter().filter_map(|list| list.items()) {
             let field = id.message().field(1).expect("a first field");
-            assert_eq!((field.name, field.value), ("metadata", Value::Message(table().metadata)));
+            assert_eq!((field.name, field.value), ("metadata", ValueType::Message(table().metadata)));
         }
     }
 }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::Visitor;
 
 use super::error::Error;
-use super::wire::{Fault, Reader};
+use super::wire::{Reader, WireError};
 
 /// Presents a text. As in Go's JSON, each byte of invalid UTF-8 becomes a `�`.
 #[inline]
@@ -58,7 +58,7 @@ const ZERO_LENGTH: usize = 11;
 
 impl Timestamp {
     /// Reads an instant; `None` for Go's zero, which is null in JSON.
-    pub(crate) fn read(mut message: Reader<'_>, has_micros: bool) -> Result<Option<Self>, Fault> {
+    pub(crate) fn read(mut message: Reader<'_>, has_micros: bool) -> Result<Option<Self>, WireError> {
         if message.rest().is_empty() {
             return Ok(None);
         }
@@ -82,7 +82,7 @@ impl Timestamp {
     }
 
     /// Returns whether a message is Go's zero, which is null in JSON.
-    pub(crate) fn is_null(message: Reader<'_>, has_micros: bool) -> Result<bool, Fault> {
+    pub(crate) fn is_null(message: Reader<'_>, has_micros: bool) -> Result<bool, WireError> {
         // The seconds of Go's zero are negative, and a negative varint always has the maximum length.
         if (1..ZERO_LENGTH).contains(&message.rest().len()) {
             return Ok(false);

@@ -20,9 +20,9 @@ pub(crate) struct Tag {
     pub(crate) wire: Wire,
 }
 
-/// Fault of an invalid message. It states the offset, not the content.
+/// Error of an invalid message. It states the offset, not the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct WireError {
     /// Offset in the outermost message.
     pub(crate) at: usize,
 }
@@ -64,18 +64,18 @@ impl<'a> Reader<'a> {
         &self.bytes[self.at..]
     }
 
-    fn fault<T>(&self) -> Result<T, Fault> {
-        Err(Fault { at: self.at })
+    fn fault<T>(&self) -> Result<T, WireError> {
+        Err(WireError { at: self.at })
     }
 
     /// Reads the next tag; `None` at the end of the message.
     #[inline]
-    pub(crate) fn tag(&mut self) -> Result<Option<Tag>, Fault> {
+    pub(crate) fn tag(&mut self) -> Result<Option<Tag>, WireError> {
         let begin = self.at;
         if begin == self.bytes.len() {
             return Ok(None);
         }
-        let fault = Err(Fault { at: begin });
+        let fault = Err(WireError { at: begin });
         let Ok(tag) = u32::try_from(self.varint()?) else { return fault };
         let wire = match tag & 7 {
             0 => Wire::Varint,
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
 
     /// Reads a varint. Bits beyond the 64th are dropped, as in Go.
     #[inline]
-    pub(crate) fn varint(&mut self) -> Result<u64, Fault> {
+    pub(crate) fn varint(&mut self) -> Result<u64, WireError> {
         // Fast path: most tags and lengths have a single byte.
         match self.bytes.get(self.at) {
             Some(&byte) if byte < 0x80 => {
@@ -103,17 +103,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn long_varint(&mut self) -> Result<u64, Fault> {
+    fn long_varint(&mut self) -> Result<u64, WireError> {
         // Nearly all numbers and lengths that exceed one byte have two.
         if let [low, high @ ..0x80, ..] = *self.rest() {
             self.at += 2;
             return Ok(u64::from(low & 0x7f) | u64::from(high) << 7);
         }
         let mut value = 0;
-        for (place, byte) in self.rest().iter().take(MAX_VARINT_BYTES).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * place);
+        for (index, byte) in self.rest().iter().take(MAX_VARINT_BYTES).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * index);
             if *byte < 0x80 {
-                self.at += place + 1;
+                self.at += index + 1;
                 return Ok(value);
             }
         }
@@ -122,12 +122,12 @@ impl<'a> Reader<'a> {
 
     /// Reads a number that must be a varint.
     #[inline]
-    pub(crate) fn number(&mut self, wire: Wire) -> Result<u64, Fault> {
+    pub(crate) fn number(&mut self, wire: Wire) -> Result<u64, WireError> {
         if wire == Wire::Varint { self.varint() } else { self.fault() }
     }
 
     /// Reads eight bytes in little-endian order.
-    pub(crate) fn fixed64(&mut self) -> Result<u64, Fault> {
+    pub(crate) fn fixed64(&mut self) -> Result<u64, WireError> {
         let Some((bytes, _)) = self.rest().split_first_chunk::<8>() else { return self.fault() };
         self.at += bytes.len();
         Ok(u64::from_le_bytes(*bytes))
@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
     /// Reads a value with a length. Returns a fault for another wire type, or if the length exceeds the rest of the
     /// message.
     #[inline]
-    pub(crate) fn delimited(&mut self, wire: Wire) -> Result<Self, Fault> {
+    pub(crate) fn delimited(&mut self, wire: Wire) -> Result<Self, WireError> {
         if wire != Wire::Delimited {
             return self.fault();
         }
@@ -150,7 +150,7 @@ impl<'a> Reader<'a> {
 
     /// Skips a value. Groups, which Kubernetes does not use, are skipped to their end.
     #[inline]
-    pub(crate) fn skip(&mut self, wire: Wire) -> Result<(), Fault> {
+    pub(crate) fn skip(&mut self, wire: Wire) -> Result<(), WireError> {
         match wire {
             Wire::Delimited => self.delimited(wire).map(drop),
             Wire::Varint => self.varint().map(drop),
@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn skip_rare(&mut self, wire: Wire) -> Result<(), Fault> {
+    fn skip_rare(&mut self, wire: Wire) -> Result<(), WireError> {
         let mut open = 0_usize;
         let mut wire = wire;
         loop {
@@ -181,13 +181,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips the following fields with the number `number`.
-    pub(crate) fn skip_all(&mut self, number: u32) -> Result<(), Fault> {
+    pub(crate) fn skip_all(&mut self, number: u32) -> Result<(), WireError> {
         loop {
-            let before = self.at;
+            let tag_offset = self.at;
             match self.tag()? {
                 Some(tag) if tag.number == number => self.skip(tag.wire)?,
                 _ => {
-                    self.at = before;
+                    self.at = tag_offset;
                     return Ok(());
                 }
             }
@@ -195,7 +195,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Counts the following fields with the number `number`, or all of them if they are interleaved with other fields (`is_interleaved`).
-    pub(crate) fn count(mut self, number: u32, is_interleaved: bool) -> Result<usize, Fault> {
+    pub(crate) fn count(mut self, number: u32, is_interleaved: bool) -> Result<usize, WireError> {
         let mut count = 0;
         while let Some(tag) = self.tag()? {
             if tag.number == number {

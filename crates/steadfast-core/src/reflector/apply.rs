@@ -24,7 +24,7 @@ use crate::version::ResourceVersion;
 
 /// Cause of a suspect watch that is silent although its connection is alive.
 const SILENT_WATCH: &str =
-    "the server answers nothing on this connection, though something on the way may answer its pings";
+    "the API server does not respond on this connection, although a proxy may respond to its pings";
 
 /// Cause of a suspect watch without a response head on a connection that is alive.
 const NO_RESPONSE_HEAD: &str = "the server answers nothing on this connection, not even the watch that was requested there, though \
@@ -354,7 +354,7 @@ impl Reflector {
         if older && !plan.new_epoch && !inject!(self.cache.faults(), OlderList) {
             // The cache never goes back within an epoch. A lower version means that the server lags (C4).
             let version = version.as_ref().map_or("no version", ResourceVersion::as_str);
-            let why = format!("a list came at {version}, older than the cache");
+            let why = format!("the server returned a list at {version}, older than the cache");
             let effects = match &self.phase {
                 Phase::DeltaListing(list) => list.list_all(why.into()),
                 _ => Effect::ListFailed(Failure::of(FailureKind::TooLarge, why)).into(),

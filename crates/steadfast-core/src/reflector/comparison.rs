@@ -35,7 +35,7 @@ const IDENTITIES_PER_PAGE: u32 = 500;
 
 /// Cause of a doubt between two lists of a server without bookmarks.
 pub(super) const WITHOUT_BOOKMARKS: &str =
-    "the server sends no bookmarks, so only a list proves that nothing is missing, once in five periods at most";
+    "the server sends no bookmarks, so only a list proves that nothing is missing, at most once in five periods";
 
 /// Cause of a doubt between two lists of a server with opaque versions.
 const OPAQUE_VERSIONS: &str = "the server's versions cannot be ordered, so only a list proves that nothing is missing";
@@ -267,7 +267,7 @@ impl Comparison {
             (Some(first), Some(version)) => first == version,
         };
         if !same {
-            let failure = Failure::unreadable("a list of versions is not of one version that can be compared");
+            let failure = Failure::unreadable("the pages of a version list have no common version");
             self.fail(now, &failure, alongside, cache, requester, &mut effects);
             return effects;
         }
@@ -352,7 +352,7 @@ impl Comparison {
             // another connection decides.
             ComparisonState::Waiting { .. } if cache.bookmark_interval.is_without_bookmarks() => {
                 self.wait(now + cache.settings.period / 2 + DELIVERY_GRACE, true);
-                let suspect = || Effect::Suspect(Arc::from("a list has what our watch has not"));
+                let suspect = || Effect::Suspect(Arc::from("a list contains changes that the watch has not delivered"));
                 alongside.is_quiet.then(suspect).map(Effects::from).unwrap_or_default()
             }
             // With bookmarks, the requests for proofs decide about the watch. The audit is only repeated earlier.

@@ -33,7 +33,7 @@ use crate::version::ResourceVersion;
 const MAX_FETCHES: usize = 4;
 
 /// Cause of a rejected list of metadata.
-const NOT_OF_ONE_VERSION: &str = "a list of metadata is not of one version that can be compared";
+const NO_COMMON_VERSION: &str = "the pages of a metadata list have no common version";
 
 /// Relist by difference in progress.
 #[derive(Clone, Debug)]
@@ -56,9 +56,9 @@ pub(super) struct DeltaList {
     /// Number of objects that differ, and its limit. The same limit applies to objects that are missing from the
     /// metadata.
     count: usize,
-    most: usize,
+    max_differences: usize,
     /// Number of cached objects at the start, and number of listed objects.
-    held: usize,
+    cached_count: usize,
     listed: usize,
     /// Deadline of the whole list.
     deadline: Instant,
@@ -96,8 +96,8 @@ impl DeltaList {
             different: Vec::new(),
             requested: Vec::new(),
             count: 0,
-            most: policy.most(),
-            held: policy.held(),
+            max_differences: policy.max_differences(),
+            cached_count: policy.cached_objects(),
             listed: 0,
             deadline: now + settings.delta_timeout,
             not_before: None,
@@ -110,7 +110,7 @@ impl DeltaList {
 
     /// Returns true if `id` belongs to a request of this relist.
     pub(super) fn has(&self, id: RequestId) -> bool {
-        self.requests().any(|own| own == id)
+        self.requests().any(|request| request == id)
     }
 
     /// Returns the requests in flight.
@@ -133,13 +133,13 @@ impl DeltaList {
     /// `list_stall_timeout`.
     pub(super) fn due(&self, settings: &ReflectorSettings) -> Instant {
         let stalled = self.progress + settings.list_stall_timeout;
-        let again = match self.not_before {
+        let next_action = match self.not_before {
             // A request in flight may stall while another object is delayed.
             Some(until) if self.requests().next().is_some() => until.min(stalled),
             Some(until) => until,
             None => stalled,
         };
-        self.deadline.min(again)
+        self.deadline.min(next_action)
     }
 
     fn send_metadata(
@@ -165,7 +165,7 @@ impl DeltaList {
             if identity.uid.is_given() && identity.version.is_ordered() {
                 return Ok(Verdict::StageUnchanged);
             }
-            return Err(format!("{} came without a UID and a version to compare", identity.key));
+            return Err(format!("{} has no UID or no comparable version in the metadata", identity.key));
         }
         let Some(fetch) = self.requested.iter_mut().find(|fetch| fetch.id == id) else { return Ok(Verdict::Skip) };
         // Exactly the listed state counts, and only once. A list by name must not contain a second
@@ -173,7 +173,7 @@ impl DeltaList {
         if fetch.wanted == *identity && !std::mem::replace(&mut fetch.received, true) {
             return Ok(Verdict::Stage);
         }
-        Err(format!("{} was requested as it was at a version, and came as another state", fetch.wanted.key))
+        Err(format!("{} was returned in another state than requested", fetch.wanted.key))
     }
 
     /// Processes [`super::Input::Differs`]: the listed object differs from the cached one.
@@ -184,12 +184,12 @@ impl DeltaList {
         self.count += 1;
         // Field selectors treat `,`, `=` and `!` as syntax, so a name with these characters needs a
         // full list.
-        let odd = !is_plain(identity.key.name()) || !identity.key.namespace().is_none_or(is_plain);
+        let is_unselectable = !is_plain(identity.key.name()) || !identity.key.namespace().is_none_or(is_plain);
         self.different.push(identity);
-        if self.count > self.most {
-            self.list_all(format!("more than {} objects differ from the cache", self.most).into())
-        } else if odd {
-            self.list_all("an object has a name that no field selector takes".into())
+        if self.count > self.max_differences {
+            self.list_all(format!("more than {} objects differ from the cache", self.max_differences).into())
+        } else if is_unselectable {
+            self.list_all("the name of an object cannot be used in a field selector".into())
         } else {
             Effects::default()
         }
@@ -209,14 +209,14 @@ impl DeltaList {
             self.page = None;
             return self.page_ended(meta, cache, requester);
         }
-        let Some(place) = self.requested.iter().position(|fetch| fetch.id == id) else { return Effects::default() };
-        let Fetch { wanted, received, .. } = self.requested.swap_remove(place);
+        let Some(index) = self.requested.iter().position(|fetch| fetch.id == id) else { return Effects::default() };
+        let Fetch { wanted, received, .. } = self.requested.swap_remove(index);
         if received {
             self.fetch(requester)
         } else {
             // An exact read at the listed version must contain the object. An empty response
             // contradicts the metadata.
-            self.list_all(format!("{} was listed, and was not to be had as it was then", wanted.key).into())
+            self.list_all(format!("{} was listed, but could not be read at the listed version", wanted.key).into())
         }
     }
 
@@ -226,7 +226,7 @@ impl DeltaList {
         // Metadata below the cached version could revive deleted objects.
         let older = |version: &ResourceVersion| cache.reached().is_some_and(|held| version.is_older_than(held));
         let Some(version) = version.filter(|version| same && !older(version)) else {
-            return self.list_all(NOT_OF_ONE_VERSION.into());
+            return self.list_all(NO_COMMON_VERSION.into());
         };
         self.version = Some(version);
         let Some(token) = meta.continue_token else { return self.metadata_complete(requester) };
@@ -243,8 +243,10 @@ impl DeltaList {
     /// Handles complete metadata. If many cached objects are missing, a full list must confirm this. A server that
     /// returns only a version instead of metadata would otherwise end all cached objects.
     fn metadata_complete(&mut self, requester: &mut Requester) -> Effects {
-        if self.held.saturating_sub(self.listed) > self.most {
-            self.list_all(format!("more than {} objects that are held are not among the metadata", self.most).into())
+        if self.cached_count.saturating_sub(self.listed) > self.max_differences {
+            self.list_all(
+                format!("more than {} cached objects are missing from the metadata", self.max_differences).into(),
+            )
         } else {
             self.fetch(requester)
         }
@@ -298,8 +300,8 @@ impl DeltaList {
         settings: &ReflectorSettings,
         requester: &mut Requester,
     ) -> Effects {
-        let place = self.requested.iter().position(|fetch| fetch.id == id);
-        let fetch = place.map(|place| self.requested.swap_remove(place));
+        let index = self.requested.iter().position(|fetch| fetch.id == id);
+        let fetch = index.map(|index| self.requested.swap_remove(index));
         if fetch.is_none() {
             self.page = None;
         }
@@ -356,11 +358,11 @@ impl DeltaList {
 
     /// Handles the timer: sends delayed requests again, or cancels a stalled list.
     pub(super) fn timer(&mut self, now: Instant, settings: &ReflectorSettings, requester: &mut Requester) -> Effects {
-        let again = self.not_before.take_if(|until| now >= *until).is_some();
+        let is_delay_over = self.not_before.take_if(|until| now >= *until).is_some();
         if now >= self.deadline {
             let seconds = settings.delta_timeout.as_secs();
-            self.list_all(format!("the differing objects did not all arrive within {seconds} s").into())
-        } else if again {
+            self.list_all(format!("not all differing objects arrived within {seconds} s").into())
+        } else if is_delay_over {
             // No request was in flight during the delay, so the stall timer restarts here.
             if self.requests().next().is_none() {
                 self.progress = now;
@@ -377,10 +379,10 @@ impl DeltaList {
     /// independent of the differences.
     fn leave(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
         // Without a response head, the failure is no evidence against the method.
-        let unheard = failure.kind == FailureKind::Unreachable && !self.opened;
-        let again = (failure.requests_delay() || unheard) && self.put_off_since.is_none();
+        let is_unanswered = failure.kind == FailureKind::Unreachable && !self.opened;
+        let keeps_method = (failure.requests_delay() || is_unanswered) && self.put_off_since.is_none();
         let delay = failure.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER) + settings.list_stall_timeout;
-        let until = self.plan.by_difference.filter(|_| again).map(|until| until.min(now + delay));
+        let until = self.plan.by_difference.filter(|_| keeps_method).map(|until| until.min(now + delay));
         // A delay that the server requested for one object applies to all.
         let retry_after = self.not_before.map(|until| until.since(now));
         let failure = Failure { retry_after: failure.retry_after.max(retry_after), ..failure.clone() };

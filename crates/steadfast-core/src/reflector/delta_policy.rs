@@ -22,7 +22,7 @@ use crate::time::Instant;
 const MAX_DIFFERENCES: usize = 200;
 
 /// Expected number of changes per differing object: several changes may concern one object.
-const CHANGES_EACH: f64 = 2.0;
+const CHANGES_PER_DIFFERENCE: f64 = 2.0;
 
 /// Time after which half of the counted changes are forgotten.
 const CHANGE_HALF_LIFE: Duration = Duration::from_secs(600);
@@ -31,11 +31,11 @@ const CHANGE_HALF_LIFE: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct DeltaPolicy {
     /// The setting, if it forces or disables relists by difference.
-    wanted: Option<bool>,
+    setting: Option<bool>,
     /// Minimum number of cached objects.
-    least: usize,
+    min_objects: usize,
     /// At most one object in this number may differ.
-    one_in: usize,
+    objects_per_difference: usize,
     hints: ListHints,
     /// Time until which lists are full, because differences were unavailable or too many.
     pub(super) full_until: Option<Instant>,
@@ -47,9 +47,9 @@ pub(super) struct DeltaPolicy {
 impl DeltaPolicy {
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
         Self {
-            wanted: settings.delta_relists,
-            least: settings.delta_min_objects,
-            one_in: settings.delta_one_in.max(1),
+            setting: settings.delta_relists,
+            min_objects: settings.delta_min_objects,
+            objects_per_difference: settings.delta_one_in.max(1),
             hints: ListHints::default(),
             full_until: None,
             changes: 0,
@@ -84,8 +84,8 @@ impl DeltaPolicy {
 
     /// Returns the expected number of changes since `proven`, the last instant at which the cache was complete.
     fn expected(&self, now: Instant, proven: Instant) -> f64 {
-        let seen = proven.since(self.since).max(Duration::from_secs(1));
-        self.changes as f64 / seen.as_secs_f64() * now.since(proven).as_secs_f64()
+        let window = proven.since(self.since).max(Duration::from_secs(1));
+        self.changes as f64 / window.as_secs_f64() * now.since(proven).as_secs_f64()
     }
 
     /// Returns whether the list `plan` should be made by difference. Opaque versions rule the method out: metadata
@@ -100,23 +100,26 @@ impl DeltaPolicy {
     /// Returns whether a list at `now` should be made by difference. `proven` is the last instant at which the cache
     /// was complete.
     fn is_worth_it(&self, now: Instant, proven: Option<Instant>) -> bool {
-        let ListHints { protobuf, doubted, held, metadata_only } = self.hints;
+        let ListHints { protobuf, protobuf_failed, cached_objects, metadata_only } = self.hints;
         // Protobuf makes full lists cheap, so the default prefers full lists there.
-        let wanted = self.wanted.unwrap_or(!protobuf) && !doubted && !metadata_only && held >= self.least;
-        let bearable = self.most() as f64 * CHANGES_EACH;
+        let wanted = self.setting.unwrap_or(!protobuf)
+            && !protobuf_failed
+            && !metadata_only
+            && cached_objects >= self.min_objects;
+        let max_changes = self.max_differences() as f64 * CHANGES_PER_DIFFERENCE;
         wanted
             && self.full_until.is_none_or(|until| now >= until)
-            && proven.is_some_and(|proven| self.expected(now, proven) <= bearable)
+            && proven.is_some_and(|proven| self.expected(now, proven) <= max_changes)
     }
 
     /// Returns the maximum number of objects that may differ.
-    pub(super) fn most(&self) -> usize {
-        (self.hints.held / self.one_in).min(MAX_DIFFERENCES)
+    pub(super) fn max_differences(&self) -> usize {
+        (self.hints.cached_objects / self.objects_per_difference).min(MAX_DIFFERENCES)
     }
 
     /// Returns the number of cached objects at the start of the list.
-    pub(super) fn held(&self) -> usize {
-        self.hints.held
+    pub(super) fn cached_objects(&self) -> usize {
+        self.hints.cached_objects
     }
 }
 
@@ -128,24 +131,26 @@ mod tests {
         Instant::from_zero(Duration::from_secs(seconds))
     }
 
-    fn delta_policy(held: usize, protobuf: bool, wanted: Option<bool>) -> DeltaPolicy {
+    fn delta_policy(cached_objects: usize, protobuf: bool, wanted: Option<bool>) -> DeltaPolicy {
         let settings = ReflectorSettings { delta_relists: wanted, ..ReflectorSettings::default() };
         let mut delta_policy = DeltaPolicy::new(&settings);
-        delta_policy.set_list_hints(ListHints { protobuf, held, ..ListHints::default() });
+        delta_policy.set_list_hints(ListHints { protobuf, cached_objects, ..ListHints::default() });
         delta_policy.begin(at(0));
         delta_policy
     }
 
     #[test]
     fn delta_relists_need_large_json_caches() {
-        let worth = |held, protobuf, wanted| delta_policy(held, protobuf, wanted).is_worth_it(at(60), Some(at(50)));
+        let worth = |cached_objects, protobuf, wanted| {
+            delta_policy(cached_objects, protobuf, wanted).is_worth_it(at(60), Some(at(50)))
+        };
         assert_eq!((worth(1599, false, None), worth(1600, false, None)), (false, true));
         assert_eq!((worth(1600, true, None), worth(1600, true, Some(true))), (false, true));
         assert_eq!((worth(1600, false, Some(false)), worth(10, false, Some(true))), (false, false));
         let mut partial = delta_policy(1600, false, Some(true));
         partial.set_list_hints(ListHints { metadata_only: true, ..partial.hints });
         assert!(!partial.is_worth_it(at(60), Some(at(50))), "a full list contains only metadata anyway");
-        partial.set_list_hints(ListHints { doubted: true, metadata_only: false, ..partial.hints });
+        partial.set_list_hints(ListHints { protobuf_failed: true, metadata_only: false, ..partial.hints });
         assert!(!partial.is_worth_it(at(60), Some(at(50))), "corrupt protobuf objects must be read again");
     }
 
@@ -193,7 +198,10 @@ mod tests {
 
     #[test]
     fn difference_limit_grows_with_cache_size() {
-        let most = |held| delta_policy(held, false, None).most();
-        assert_eq!([most(10), most(1600), most(10_000), most(1_000_000)], [0, 8, 50, 200]);
+        let max_differences = |cached_objects| delta_policy(cached_objects, false, None).max_differences();
+        assert_eq!(
+            [max_differences(10), max_differences(1600), max_differences(10_000), max_differences(1_000_000)],
+            [0, 8, 50, 200]
+        );
     }
 }

@@ -237,7 +237,7 @@ impl fmt::Display for Diagnostic {
         match self {
             Self::Synced { version } => f.write_str("synced").and_then(|()| at(f, version)),
             Self::Restored { version, objects } => write!(f, "restored {objects} objects at {version}"),
-            Self::NotRestored { why } => write!(f, "{why}; listing it all"),
+            Self::NotRestored { why } => write!(f, "{why}; listing all objects"),
             Self::CheckpointNotWritten { why } => {
                 write!(
                     f,
@@ -258,13 +258,13 @@ impl fmt::Display for Diagnostic {
             Self::Relisted { version, fetched, .. } => {
                 f.write_str("listed again")?;
                 at(f, version)?;
-                fetched.map_or(Ok(()), |fetched| write!(f, " by metadata, objects in full: {fetched}"))
+                fetched.map_or(Ok(()), |fetched| write!(f, " by metadata, objects read in full: {fetched}"))
             }
-            Self::ListingAll { why } => write!(f, "{why}; listing all of it in full"),
-            Self::FellBackToPages { why } => write!(f, "no streamed list ({why}); listing in pages for a while"),
-            Self::FellBackToJson { why } => write!(f, "no protobuf ({why}); asking for JSON for a while"),
+            Self::ListingAll { why } => write!(f, "{why}; reading the full list"),
+            Self::FellBackToPages { why } => write!(f, "no streamed list ({why}); using paged lists temporarily"),
+            Self::FellBackToJson { why } => write!(f, "no protobuf ({why}); requesting JSON temporarily"),
             Self::Polling { why, every } => {
-                write!(f, "no watch ({why}); listing every {} s in its place", every.as_secs())
+                write!(f, "no watch ({why}); listing every {} s instead", every.as_secs())
             }
             Self::NewEpoch { held, proof } => {
                 write!(
@@ -274,32 +274,33 @@ impl fmt::Display for Diagnostic {
                 )
             }
             Self::Lagging { why } => write!(f, "the server lags behind the cache ({why}); waiting for it"),
-            Self::SeekingProof => f.write_str("no proof of freshness for a period; seeking one"),
+            Self::SeekingProof => f.write_str("no proof of freshness for a period; requesting one"),
             Self::Suspect { why } => write!(f, "freshness in doubt: {why}; opening another watch"),
             Self::Proven => f.write_str("freshness proven"),
             Self::Audited { version } => f.write_str("compared with a list").and_then(|()| at(f, version)),
             Self::Lost { key, uid, held, listed } => {
-                let version = |version: &Option<ResourceVersion>, none: &'static str| {
-                    version.as_ref().map_or_else(|| none.to_owned(), |version| format!("at version {version}"))
+                let state = |participle: &str, version: &Option<ResourceVersion>| match version {
+                    Some(version) => format!("{participle} at version {version}"),
+                    None => format!("not {participle}"),
                 };
-                let (held, listed) = (version(held, "not at all"), version(listed, "not at all"));
-                write!(f, "a change of {key} ({uid}) was lost by the server's watch: held {held}, listed {listed}")
+                let (cached, listed) = (state("cached", held), state("listed", listed));
+                write!(f, "the server's watch did not deliver a change of {key} ({uid}): {cached}, {listed}")
             }
             Self::Undecodable { why, .. } => write!(f, "{why}; reads return unknown until a later version can be decoded"),
-            Self::Contradicted { why } => write!(f, "{why}; listing to see"),
+            Self::Contradicted { why } => write!(f, "{why}; checking with a list"),
             Self::Disordered => f.write_str(
-                "the server's versions do not come from one counter: they are taken for opaque, so changes follow the order \
-                 of the stream and only lists prove that nothing is missing",
+                "the server's versions do not come from one counter; the cache treats the versions as opaque: changes follow \
+                 the order of the stream, and only lists prove that nothing is missing",
             ),
             Self::Endless { bytes, limit } => {
-                write!(f, "a record has {bytes} bytes and no end yet; it is longer than the limit of {limit} bytes")
+                write!(f, "an unfinished record already has {bytes} bytes; the limit is {limit} bytes")
             }
             Self::IdentifiedByName { key } => write!(
                 f,
-                "objects come without a UID, as {key}: they are known by their names, and one that is recreated between two \
-                 lists looks changed"
+                "the server sends objects without a UID, such as {key}; the cache identifies them by name, and reports an object \
+                 that was recreated between two lists as changed"
             ),
-            Self::Unidentified { why } => write!(f, "a record belongs to no object that can be named: {why}"),
+            Self::Unidentified { why } => write!(f, "the object of a record cannot be identified: {why}"),
         }
     }
 }

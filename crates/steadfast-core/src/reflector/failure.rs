@@ -107,10 +107,12 @@ impl Failure {
         let reason_field = (!printable_reason.is_empty()).then(|| Arc::from(&*printable_reason));
         let reason = match (status.code, printable_reason) {
             (code @ 300..400, _) => {
-                format!("the server answered {code}, a redirect, and none is followed; give the API server's own URL")
+                format!(
+                    "the server responded with {code}, a redirect, which is not followed; use the URL of the API server itself"
+                )
             }
             (0, reason) if reason.is_empty() => String::new(),
-            (code, reason) if reason.is_empty() => format!("the server answered {code}"),
+            (code, reason) if reason.is_empty() => format!("the server responded with {code}"),
             (0, reason) => reason.into_owned(),
             (code, reason) => format!("{code} {reason}"),
         };
@@ -179,7 +181,7 @@ mod tests {
         let status =
             Status { code: 500, message: format!("a\nb\u{1b}[31m{}", "x".repeat(1 << 20)), ..Status::default() };
         let why = Failure::from_status(&status, None).why;
-        assert!(why.len() < 1200 && why.starts_with("the server answered 500: a\\nb\\u{1b}[31mxxx"), "{why}");
+        assert!(why.len() < 1200 && why.starts_with("the server responded with 500: a\\nb\\u{1b}[31mxxx"), "{why}");
     }
 
     #[test]
@@ -193,7 +195,7 @@ mod tests {
     #[test]
     fn redirect_error_names_the_remedy() {
         let status = Status { code: 302, ..Status::default() };
-        assert!(Failure::from_status(&status, None).why.contains("302, a redirect, and none is followed"));
+        assert!(Failure::from_status(&status, None).why.contains("302, a redirect, which is not followed"));
     }
 
     #[test]

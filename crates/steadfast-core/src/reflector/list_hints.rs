@@ -8,9 +8,9 @@ pub struct ListHints {
     pub protobuf: bool,
     /// Set if JSON is requested because protobuf could not be decoded. A full list then reads the affected objects
     /// again.
-    pub doubted: bool,
+    pub protobuf_failed: bool,
     /// Number of cached objects.
-    pub held: usize,
+    pub cached_objects: usize,
     /// Set if the informer requests only metadata in any case.
     pub metadata_only: bool,
 }

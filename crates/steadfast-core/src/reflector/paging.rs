@@ -44,16 +44,16 @@ impl Paging {
     pub(super) fn next_page(&mut self, token: &str) -> Result<(), String> {
         if token.len() > MAX_TOKEN_BYTES {
             let bytes = token.len();
-            return Err(format!("a continue token of {bytes} bytes; none above {MAX_TOKEN_BYTES} is sent back"));
+            return Err(format!("the continue token has {bytes} bytes, above the limit of {MAX_TOKEN_BYTES} bytes"));
         }
         // An equal token would request the same page forever.
         if self.token == token {
-            return Err("the list has no end: a page's continue token is the one that it was requested with".to_owned());
+            return Err("the list does not end: a page returned the continue token of its own request".to_owned());
         }
         token.clone_into(&mut self.token);
         self.empty_pages = if std::mem::take(&mut self.has_objects) { 0 } else { self.empty_pages + 1 };
         if self.empty_pages > MAX_EMPTY_PAGES {
-            return Err(format!("the list has no end: {} pages in a row without an object", self.empty_pages));
+            return Err(format!("the list does not end: {} consecutive pages have no object", self.empty_pages));
         }
         Ok(())
     }

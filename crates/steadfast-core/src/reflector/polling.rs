@@ -30,7 +30,7 @@ const POLLS_BETWEEN_WATCHES: u32 = 5;
 const EARLY_POLL_DIVISOR: u32 = 12;
 
 /// Cause of polling for a resource without versions.
-const NO_VERSION: &str = "the server gives no version to watch from";
+const NO_VERSION: &str = "the server returns no version from which a watch can start";
 
 /// State of failing watches.
 #[derive(Debug)]

@@ -236,7 +236,11 @@ impl Probe {
         let older = *since <= sent && version.as_ref().is_some_and(|version| version.is_older_than(held));
         self.state = State::Quiet;
         let Some(version) = version.filter(|version| version.is_ordered() && cache.version.is_some()) else {
-            self.unproven("no proof of freshness: a probe gave no version that can be compared", cache, &mut effects);
+            self.unproven(
+                "no proof of freshness: the response to a probe has no comparable version",
+                cache,
+                &mut effects,
+            );
             return effects;
         };
         if older {
@@ -328,9 +332,9 @@ impl Probe {
             _ => return,
         };
         if shown.ahead.is_some_and(|ahead| cache.is_new_version(&ahead)) {
-            self.unproven("another watch has events that ours has not", cache, effects);
+            self.unproven("another watch has delivered events that this watch has not", cache, effects);
         } else if !shown.complete {
-            self.unproven("no proof of freshness: a short watch did not show all there is", cache, effects);
+            self.unproven("no proof of freshness: a short watch did not deliver all changes", cache, effects);
         } else {
             // Our own watch stays at its version. The proven version is kept separately.
             if !cache.has_shown(&shown.target.version) {

@@ -29,7 +29,7 @@ pub(super) struct Watch {
 
 /// Meaning of a watch's record.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum WatchRecord<'a> {
+pub(super) enum RecordMeaning<'a> {
     /// A change after the cached version.
     Change(&'a ResourceVersion),
     /// A state that is not above the cached version. `reached_higher` is set if the watch has delivered a higher version.
@@ -84,17 +84,17 @@ impl Watch {
     }
 
     /// Interprets a record. A record not above the cached version carries no news (C3, C4).
-    pub(super) fn record<'a>(&self, record: Record<'a>, cache: &CacheState) -> WatchRecord<'a> {
+    pub(super) fn record<'a>(&self, record: Record<'a>, cache: &CacheState) -> RecordMeaning<'a> {
         match record {
             Record::Object(_, identity) if cache.is_new_version(&identity.version) => {
-                WatchRecord::Change(&identity.version)
+                RecordMeaning::Change(&identity.version)
             }
-            Record::Object(..) => WatchRecord::Repeated { reached_higher: self.proven || self.follows_list },
-            Record::Bookmark(bookmark) => WatchRecord::Bookmark {
+            Record::Object(..) => RecordMeaning::Repeated { reached_higher: self.proven || self.follows_list },
+            Record::Bookmark(bookmark) => RecordMeaning::Bookmark {
                 version: &bookmark.version,
                 is_new_version: cache.is_new_version(&bookmark.version),
             },
-            Record::Error(_) => WatchRecord::Ignored,
+            Record::Error(_) => RecordMeaning::Ignored,
         }
     }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::block::{BLOCK, Marker, Marks};
-use super::value_skipper::{Fault, ValueKind, scalar_end};
+use super::value_skipper::{ScanError, ValueKind, scalar_end};
 
 /// Position in a JSON text.
 pub(crate) struct Cursor<'a> {
@@ -20,7 +20,7 @@ pub(crate) struct Cursor<'a> {
 /// Member of an object, read up to its value.
 pub(crate) struct Member<'a> {
     /// Name of the member.
-    pub(crate) name: Text<'a>,
+    pub(crate) name: RawString<'a>,
     /// Offset of the name.
     pub(crate) start: usize,
     /// Offset of the preceding comma; `None` for the first member.
@@ -29,9 +29,9 @@ pub(crate) struct Member<'a> {
 
 /// String with its quotes, verbatim.
 #[derive(Clone, Copy)]
-pub(crate) struct Text<'a>(&'a [u8]);
+pub(crate) struct RawString<'a>(&'a [u8]);
 
-impl<'a> Text<'a> {
+impl<'a> RawString<'a> {
     /// Creates a text from `written`, including its quotes.
     pub(crate) fn new(written: &'a [u8]) -> Self {
         Self(written)
@@ -69,7 +69,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips white space and returns the offset of the next byte.
-    pub(crate) fn place(&mut self) -> usize {
+    pub(crate) fn next_offset(&mut self) -> usize {
         while matches!(self.bytes.get(self.at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
             self.at += 1;
         }
@@ -78,15 +78,15 @@ impl<'a> Cursor<'a> {
 
     /// Returns the next byte after white space.
     pub(crate) fn peek(&mut self) -> Option<u8> {
-        let at = self.place();
+        let at = self.next_offset();
         self.bytes.get(at).copied()
     }
 
-    fn malformed<T>(&self) -> Result<T, Fault> {
-        Err(Fault::Malformed { at: self.at })
+    fn malformed<T>(&self) -> Result<T, ScanError> {
+        Err(ScanError::Malformed { at: self.at })
     }
 
-    fn take(&mut self, byte: u8) -> Result<(), Fault> {
+    fn take(&mut self, byte: u8) -> Result<(), ScanError> {
         if self.peek() != Some(byte) {
             return self.malformed();
         }
@@ -95,7 +95,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Checks that the text has ended.
-    pub(crate) fn end(&mut self) -> Result<(), Fault> {
+    pub(crate) fn end(&mut self) -> Result<(), ScanError> {
         if self.peek().is_some() { self.malformed() } else { Ok(()) }
     }
 
@@ -105,8 +105,8 @@ impl<'a> Cursor<'a> {
     /// Returns the range of the value.
     pub(crate) fn members(
         &mut self,
-        mut visit: impl FnMut(&mut Self, Member<'a>) -> Result<(), Fault>,
-    ) -> Result<Range<usize>, Fault> {
+        mut visit: impl FnMut(&mut Self, Member<'a>) -> Result<(), ScanError>,
+    ) -> Result<Range<usize>, ScanError> {
         if self.peek() != Some(b'{') {
             return self.skip();
         }
@@ -124,7 +124,7 @@ impl<'a> Cursor<'a> {
             let start = self.at;
             let end = self.text_end(start);
             self.at = self.ended(end)?;
-            let name = Text(&self.bytes[start..self.at]);
+            let name = RawString(&self.bytes[start..self.at]);
             self.take(b':')?;
             visit(self, Member { name, start, comma })?;
             match self.peek() {
@@ -140,7 +140,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips the value at the position and returns its range.
-    pub(crate) fn skip(&mut self) -> Result<Range<usize>, Fault> {
+    pub(crate) fn skip(&mut self) -> Result<Range<usize>, ScanError> {
         let Some(first) = self.peek() else { return self.malformed() };
         let begin = self.at;
         let end = match ValueKind::of(first) {
@@ -158,8 +158,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns the end of a value, or the fault of an unterminated one.
-    fn ended(&self, end: Option<usize>) -> Result<usize, Fault> {
-        end.ok_or(Fault::Malformed { at: self.bytes.len() })
+    fn ended(&self, end: Option<usize>) -> Result<usize, ScanError> {
+        end.ok_or(ScanError::Malformed { at: self.bytes.len() })
     }
 
     /// Returns the end of the string that starts at `quote`.
@@ -175,10 +175,10 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns the end of the object or array that starts at `bracket`.
-    fn nested_end(&mut self, bracket: usize) -> Result<Option<usize>, Fault> {
+    fn nested_end(&mut self, bracket: usize) -> Result<Option<usize>, ScanError> {
         let mut depth = 0;
-        let here = self.marks(bracket).and_then(|marks| marks.from(bracket % BLOCK).end(&mut depth));
-        let end = if let Some(bit) = here {
+        let end_in_block = self.marks(bracket).and_then(|marks| marks.from(bracket % BLOCK).end(&mut depth));
+        let end = if let Some(bit) = end_in_block {
             bracket / BLOCK * BLOCK + bit
         } else {
             let rest = self.bytes.get(self.marked..).unwrap_or_default();
@@ -190,7 +190,7 @@ impl<'a> Cursor<'a> {
         };
         // A single bit distinguishes the brackets of an object from those of an array.
         let matches = self.bytes[end] & 0x20 == self.bytes[bracket] & 0x20;
-        if matches { Ok(Some(end + 1)) } else { Err(Fault::Malformed { at: end }) }
+        if matches { Ok(Some(end + 1)) } else { Err(ScanError::Malformed { at: end }) }
     }
 
     /// Returns the marks of the block that contains `at`; `None` after the end of the text.
@@ -205,7 +205,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the string at the position and returns its range. Any other value is skipped, and the range is empty.
-    pub(crate) fn string(&mut self) -> Result<Range<usize>, Fault> {
+    pub(crate) fn string(&mut self) -> Result<Range<usize>, ScanError> {
         let span = self.skip()?;
         Ok(if self.bytes[span.start] == b'"' { span } else { 0..0 })
     }

@@ -6,23 +6,23 @@
 use std::borrow::Cow;
 
 use super::object::{Metadata, ObjectScan, RecordScan};
-use super::value_skipper::{Fault, ValueSkipper};
+use super::value_skipper::{ScanError, ValueSkipper};
 
 /// Maximum length of a kept string, in encoded bytes. A longer one counts as missing. Names and UIDs have a few hundred
 /// bytes.
 const MAX_KEPT_BYTES: usize = 8 * 1024;
 
 /// Scanner of a text that arrives in pieces.
-pub(crate) struct IdentityScanner {
+pub(crate) struct JsonIdentityScanner {
     /// Open relevant objects, the outermost first: at most a record, its object and its metadata.
-    open: Vec<Level>,
+    open: Vec<ObjectLevel>,
     state: State,
     /// Scanner of the current or last value.
     skipper: ValueSkipper,
     /// Kept bytes of the current value, if it is a string.
     text: Vec<u8>,
     /// Current member.
-    member: Member,
+    member: IdentityMember,
     /// Current metadata.
     metadata: Metadata<'static>,
     /// Set if the namespace cannot be read. A key without the namespace would denote another object.
@@ -32,7 +32,7 @@ pub(crate) struct IdentityScanner {
 
 /// Role of an open object in the text.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
+enum ObjectLevel {
     Record,
     Object,
     Metadata,
@@ -42,7 +42,7 @@ enum Level {
 #[derive(Clone, Copy)]
 enum State {
     /// Opening brace of the text.
-    Begin(Level),
+    Begin(ObjectLevel),
     /// A member, or the end of the object.
     FirstMember,
     /// A member.
@@ -54,14 +54,14 @@ enum State {
     /// A comma, or the end of the object.
     MemberEnd,
     /// Rest of a value.
-    Inside(Place),
+    Inside(TextRole),
     /// No further relevant token.
     Done,
 }
 
 /// Role of a value in its object.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum TextRole {
     Name,
     Kept,
     Skipped,
@@ -69,7 +69,7 @@ enum Place {
 
 /// Relevant members.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Member {
+enum IdentityMember {
     Type,
     Object,
     ApiVersion,
@@ -82,24 +82,24 @@ enum Member {
     Other,
 }
 
-impl IdentityScanner {
+impl JsonIdentityScanner {
     /// Creates a scanner for a record of a watch.
     pub(crate) fn of_record() -> Self {
-        Self::new(Level::Record)
+        Self::new(ObjectLevel::Record)
     }
 
     /// Creates a scanner for an object.
     pub(crate) fn of_object() -> Self {
-        Self::new(Level::Object)
+        Self::new(ObjectLevel::Object)
     }
 
-    fn new(level: Level) -> Self {
+    fn new(level: ObjectLevel) -> Self {
         Self {
             open: Vec::with_capacity(3),
             state: State::Begin(level),
             skipper: ValueSkipper::Scalar,
             text: Vec::new(),
-            member: Member::Other,
+            member: IdentityMember::Other,
             metadata: Metadata::default(),
             is_namespace_lost: false,
             found: RecordScan::default(),
@@ -110,7 +110,7 @@ impl IdentityScanner {
     pub(crate) fn feed(&mut self, mut piece: &[u8]) {
         while !piece.is_empty() && !matches!(self.state, State::Done) {
             let taken = match self.state {
-                State::Inside(place) => self.rest_of_value(place, piece),
+                State::Inside(role) => self.rest_of_value(role, piece),
                 _ => self.token(piece[0]).map(|()| 1),
             };
             let Ok(taken) = taken else {
@@ -127,69 +127,69 @@ impl IdentityScanner {
     }
 
     /// Processes the byte between two values, or the first byte of a value.
-    fn token(&mut self, byte: u8) -> Result<(), Fault> {
+    fn token(&mut self, byte: u8) -> Result<(), ScanError> {
         self.state = match (self.state, byte) {
             (state, b' ' | b'\t' | b'\r' | b'\n') => state,
             (State::Begin(level), b'{') => self.enter(level),
             (State::FirstMember | State::MemberEnd, b'}') => self.leave(),
-            (State::FirstMember | State::Name, b'"') => self.begin(byte, Place::Name)?,
+            (State::FirstMember | State::Name, b'"') => self.begin(byte, TextRole::Name)?,
             (State::Colon, b':') => State::Value,
-            (State::Value, b'{') if self.member == Member::Object => self.enter(Level::Object),
-            (State::Value, b'{') if self.member == Member::Metadata => self.enter(Level::Metadata),
-            (State::Value, b'"') if self.member != Member::Other => self.begin(byte, Place::Kept)?,
-            (State::Value, _) => self.begin(byte, Place::Skipped)?,
+            (State::Value, b'{') if self.member == IdentityMember::Object => self.enter(ObjectLevel::Object),
+            (State::Value, b'{') if self.member == IdentityMember::Metadata => self.enter(ObjectLevel::Metadata),
+            (State::Value, b'"') if self.member != IdentityMember::Other => self.begin(byte, TextRole::Kept)?,
+            (State::Value, _) => self.begin(byte, TextRole::Skipped)?,
             (State::MemberEnd, b',') => State::Name,
-            _ => return Err(Fault::Malformed { at: 0 }),
+            _ => return Err(ScanError::Malformed { at: 0 }),
         };
         Ok(())
     }
 
-    fn enter(&mut self, level: Level) -> State {
+    fn enter(&mut self, level: ObjectLevel) -> State {
         self.open.push(level);
         State::FirstMember
     }
 
     fn leave(&mut self) -> State {
         match self.open.pop() {
-            Some(Level::Metadata) => {
+            Some(ObjectLevel::Metadata) => {
                 let mut metadata = std::mem::take(&mut self.metadata);
                 metadata.name = metadata.name.filter(|_| !self.is_namespace_lost);
                 self.found.object.metadata = metadata;
             }
             // Only the end of the object matters, not its position.
-            Some(Level::Object) => self.found.object.span = Some(0..0),
-            Some(Level::Record) | None => {}
+            Some(ObjectLevel::Object) => self.found.object.span = Some(0..0),
+            Some(ObjectLevel::Record) | None => {}
         }
         if self.open.is_empty() { State::Done } else { State::MemberEnd }
     }
 
-    fn begin(&mut self, first: u8, place: Place) -> Result<State, Fault> {
-        self.skipper = ValueSkipper::begin(first).ok_or(Fault::Malformed { at: 0 })?;
+    fn begin(&mut self, first: u8, role: TextRole) -> Result<State, ScanError> {
+        self.skipper = ValueSkipper::begin(first).ok_or(ScanError::Malformed { at: 0 })?;
         self.text.clear();
         self.text.push(first);
-        Ok(State::Inside(place))
+        Ok(State::Inside(role))
     }
 
     /// Processes the part of the current value in `piece`; returns its length.
-    fn rest_of_value(&mut self, place: Place, piece: &[u8]) -> Result<usize, Fault> {
+    fn rest_of_value(&mut self, role: TextRole, piece: &[u8]) -> Result<usize, ScanError> {
         let end = self.skipper.feed(piece)?;
         let taken = end.unwrap_or(piece.len());
-        if place != Place::Skipped {
+        if role != TextRole::Skipped {
             // A longer text is cut and then fails to parse, so the value counts as missing.
             let remaining = MAX_KEPT_BYTES.saturating_sub(self.text.len());
             self.text.extend_from_slice(&piece[..taken.min(remaining)]);
         }
         if end.is_some() {
-            self.state = match place {
-                Place::Name => {
+            self.state = match role {
+                TextRole::Name => {
                     self.name();
                     State::Colon
                 }
-                Place::Kept => {
+                TextRole::Kept => {
                     self.kept();
                     State::MemberEnd
                 }
-                Place::Skipped => State::MemberEnd,
+                TextRole::Skipped => State::MemberEnd,
             };
         }
         Ok(taken)
@@ -204,24 +204,24 @@ impl IdentityScanner {
     fn name(&mut self) {
         let (level, name) = (self.open.last().copied(), self.string());
         self.member = match (level, name.as_deref().unwrap_or_default()) {
-            (Some(Level::Record), "type") => Member::Type,
-            (Some(Level::Record), "object") => Member::Object,
-            (Some(Level::Object), "apiVersion") => Member::ApiVersion,
-            (Some(Level::Object), "kind") => Member::Kind,
-            (Some(Level::Object), "metadata") => Member::Metadata,
-            (Some(Level::Metadata), "namespace") => Member::Namespace,
-            (Some(Level::Metadata), "name") => Member::Name,
-            (Some(Level::Metadata), "uid") => Member::Uid,
-            (Some(Level::Metadata), "resourceVersion") => Member::Version,
-            _ => Member::Other,
+            (Some(ObjectLevel::Record), "type") => IdentityMember::Type,
+            (Some(ObjectLevel::Record), "object") => IdentityMember::Object,
+            (Some(ObjectLevel::Object), "apiVersion") => IdentityMember::ApiVersion,
+            (Some(ObjectLevel::Object), "kind") => IdentityMember::Kind,
+            (Some(ObjectLevel::Object), "metadata") => IdentityMember::Metadata,
+            (Some(ObjectLevel::Metadata), "namespace") => IdentityMember::Namespace,
+            (Some(ObjectLevel::Metadata), "name") => IdentityMember::Name,
+            (Some(ObjectLevel::Metadata), "uid") => IdentityMember::Uid,
+            (Some(ObjectLevel::Metadata), "resourceVersion") => IdentityMember::Version,
+            _ => IdentityMember::Other,
         };
         match self.member {
-            Member::Object => self.found.object = ObjectScan::default(),
-            Member::Metadata => {
+            IdentityMember::Object => self.found.object = ObjectScan::default(),
+            IdentityMember::Metadata => {
                 self.found.object.metadata = Metadata::default();
                 (self.metadata, self.is_namespace_lost) = (Metadata::default(), false);
             }
-            Member::Namespace => {
+            IdentityMember::Namespace => {
                 self.is_namespace_lost = false;
                 self.set(None);
             }
@@ -231,20 +231,20 @@ impl IdentityScanner {
 
     fn kept(&mut self) {
         let read = self.string();
-        self.is_namespace_lost |= self.member == Member::Namespace && read.is_none();
+        self.is_namespace_lost |= self.member == IdentityMember::Namespace && read.is_none();
         self.set(read.map(Cow::Owned));
     }
 
     fn set(&mut self, text: Option<Cow<'static, str>>) {
         match self.member {
-            Member::Type => self.found.kind = text,
-            Member::ApiVersion => self.found.object.api_version = text,
-            Member::Kind => self.found.object.kind = text,
-            Member::Namespace => self.metadata.namespace = text,
-            Member::Name => self.metadata.name = text,
-            Member::Uid => self.metadata.uid = text,
-            Member::Version => self.metadata.version = text,
-            Member::Object | Member::Metadata | Member::Other => {}
+            IdentityMember::Type => self.found.kind = text,
+            IdentityMember::ApiVersion => self.found.object.api_version = text,
+            IdentityMember::Kind => self.found.object.kind = text,
+            IdentityMember::Namespace => self.metadata.namespace = text,
+            IdentityMember::Name => self.metadata.name = text,
+            IdentityMember::Uid => self.metadata.uid = text,
+            IdentityMember::Version => self.metadata.version = text,
+            IdentityMember::Object | IdentityMember::Metadata | IdentityMember::Other => {}
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::cursor::{Cursor, Text};
+use super::cursor::{Cursor, RawString};
 use super::object::{Metadata, ObjectScan, RecordScan};
-use super::value_skipper::Fault;
+use super::value_skipper::ScanError;
 
 /// Range of a string with its quotes; empty if the string is missing or another value.
 type Written = Range<usize>;
@@ -55,7 +55,7 @@ enum MetadataMember {
 
 impl RecordSpans {
     /// Scans the watch record `bytes`.
-    pub(crate) fn scan(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn scan(&mut self, bytes: &[u8]) -> Result<(), ScanError> {
         let mut cursor = Cursor::new(bytes);
         cursor.members(|cursor, member| {
             let is_object = member.name.find(|name| match name {
@@ -85,7 +85,7 @@ impl RecordSpans {
 
 impl ObjectSpans {
     /// Scans the object `bytes`.
-    pub(crate) fn scan(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn scan(&mut self, bytes: &[u8]) -> Result<(), ScanError> {
         let mut cursor = Cursor::new(bytes);
         self.walk(&mut cursor)?;
         cursor.end()
@@ -108,7 +108,7 @@ impl ObjectSpans {
         }
     }
 
-    fn walk(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+    fn walk(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ScanError> {
         let span = cursor.members(|cursor, member| {
             match member.name.find(ObjectMember::of) {
                 Some(ObjectMember::Metadata) => {
@@ -127,7 +127,7 @@ impl ObjectSpans {
 }
 
 impl MetadataSpans {
-    fn walk(cursor: &mut Cursor<'_>) -> Result<Self, Fault> {
+    fn walk(cursor: &mut Cursor<'_>) -> Result<Self, ScanError> {
         let mut found = Self::default();
         cursor.members(|cursor, member| {
             match member.name.find(MetadataMember::of) {
@@ -140,7 +140,7 @@ impl MetadataSpans {
                     // The cut includes an adjacent comma, so that the rest stays valid JSON.
                     found.managed_fields = Some(match member.comma {
                         Some(comma) => comma..value.end,
-                        None if cursor.peek() == Some(b',') => member.start..cursor.place() + 1,
+                        None if cursor.peek() == Some(b',') => member.start..cursor.next_offset() + 1,
                         None => member.start..value.end,
                     });
                 }
@@ -191,11 +191,11 @@ impl MetadataMember {
 
 /// Returns the value of the string at `written` in `bytes`.
 fn read<'a>(bytes: &'a [u8], written: &Written) -> Option<Cow<'a, str>> {
-    if written.is_empty() { None } else { Text::new(&bytes[written.clone()]).read() }
+    if written.is_empty() { None } else { RawString::new(&bytes[written.clone()]).read() }
 }
 
 /// Returns whether `annotations`, an object in JSON, contains `name` with the value `value`.
-pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Result<bool, Fault> {
+pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Result<bool, ScanError> {
     let mut has = 0..0;
     Cursor::new(annotations).members(|cursor, member| {
         match member.name.find(|text| (text == name.as_bytes()).then_some(())) {

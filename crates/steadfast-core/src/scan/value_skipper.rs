@@ -9,9 +9,9 @@ use memchr::memchr2;
 
 use super::block::Marker;
 
-/// Fault of an invalid JSON text.
+/// Error of an invalid JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum ScanError {
     /// Unexpected byte at the offset, or an unexpected end of the text.
     Malformed {
         /// Offset in bytes.
@@ -19,7 +19,7 @@ pub(crate) enum Fault {
     },
 }
 
-impl Fault {
+impl ScanError {
     /// Returns the fault for a text with `before` additional bytes at its start.
     pub(crate) fn after(self, before: usize) -> Self {
         match self {
@@ -79,7 +79,7 @@ impl ValueSkipper {
     /// known yet.
     ///
     /// The end of a scalar is known at the byte after it.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Option<usize>, ScanError> {
         match self {
             Self::Scalar => scalar_end(bytes),
             Self::Text { escaped } => Ok(text(escaped, bytes)),
@@ -89,10 +89,10 @@ impl ValueSkipper {
 }
 
 /// Returns the end of the scalar in `bytes`, its next bytes; `None` if the scalar may continue after them.
-pub(super) fn scalar_end(bytes: &[u8]) -> Result<Option<usize>, Fault> {
+pub(super) fn scalar_end(bytes: &[u8]) -> Result<Option<usize>, ScanError> {
     match bytes.iter().position(|byte| !scalar(*byte)) {
         Some(at) if matches!(bytes[at], b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n') => Ok(Some(at)),
-        Some(at) => Err(Fault::Malformed { at }),
+        Some(at) => Err(ScanError::Malformed { at }),
         // The scalar may continue in the next chunk.
         None => Ok(None),
     }
@@ -139,10 +139,10 @@ impl Nested {
         Self { end, depth: 1, marker: Marker::new() }
     }
 
-    fn feed(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
+    fn feed(&mut self, bytes: &[u8]) -> Result<Option<usize>, ScanError> {
         match self.marker.skip(bytes, &mut self.depth) {
             Some((at, _)) if bytes[at] == self.end => Ok(Some(at + 1)),
-            Some((at, _)) => Err(Fault::Malformed { at }),
+            Some((at, _)) => Err(ScanError::Malformed { at }),
             None => Ok(None),
         }
     }

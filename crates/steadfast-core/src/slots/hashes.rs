@@ -23,24 +23,24 @@ const MAX_LEAF_SLOTS: usize = 64;
 /// Slots by hash, cheap to clone.
 #[derive(Clone, Default)]
 pub struct Hashes {
-    root: Node,
+    root: HashNode,
 }
 
 #[derive(Clone, Default)]
-enum Node {
+enum HashNode {
     #[default]
     Empty,
     /// Slots in the order of their hashes.
     Leaf(Arc<[Hashed]>),
-    Inner(Arc<Inner>),
+    Inner(Arc<HashInner>),
     /// All slots of this hash, in the order of their keys.
     Collisions(u32, Sequence),
 }
 
 #[derive(Clone)]
-struct Inner {
+struct HashInner {
     len: usize,
-    children: [Node; CHILDREN],
+    children: [HashNode; CHILDREN],
 }
 
 /// Slot with its hash, combined into one number that is ordered by hash.
@@ -67,15 +67,15 @@ fn child(hash: u32, bits: u32) -> usize {
 }
 
 /// Creates the node for `hashed`, which are in order and equal in all but the remaining `bits` bits.
-fn build(hashed: &[Hashed], bits: u32, compare: &mut impl FnMut(Slot, Slot) -> Ordering) -> Node {
+fn build(hashed: &[Hashed], bits: u32, compare: &mut impl FnMut(Slot, Slot) -> Ordering) -> HashNode {
     match hashed {
-        [] => Node::Empty,
-        few if few.len() <= MAX_LEAF_SLOTS => Node::Leaf(few.into()),
+        [] => HashNode::Empty,
+        few if few.len() <= MAX_LEAF_SLOTS => HashNode::Leaf(few.into()),
         // All bits of the hash are equal, so the slots are ordered by their keys.
         many if bits == 0 => {
             let mut slots: Vec<Slot> = many.iter().map(|hashed| hashed.slot()).collect();
             slots.sort_by(|a, b| compare(*a, *b));
-            Node::Collisions(many[0].hash(), Sequence::from_sorted(&slots))
+            HashNode::Collisions(many[0].hash(), Sequence::from_sorted(&slots))
         }
         many => {
             let mut rest = many;
@@ -84,12 +84,12 @@ fn build(hashed: &[Hashed], bits: u32, compare: &mut impl FnMut(Slot, Slot) -> O
                 rest = behind;
                 build(here, bits - BITS_PER_LEVEL, compare)
             });
-            Node::Inner(Arc::new(Inner { len: many.len(), children }))
+            HashNode::Inner(Arc::new(HashInner { len: many.len(), children }))
         }
     }
 }
 
-impl Node {
+impl HashNode {
     fn insert(&mut self, new: Hashed, bits: u32, compare: &mut impl FnMut(Slot, Slot) -> Ordering) {
         match self {
             Self::Empty => *self = Self::Leaf(Arc::new([new])),
@@ -156,7 +156,7 @@ impl Node {
             Self::Empty => 0,
             Self::Leaf(leaf) => shared(size_of_val(&**leaf)),
             Self::Inner(inner) => {
-                shared(size_of::<Inner>()) + inner.children.iter().map(Self::footprint).sum::<usize>()
+                shared(size_of::<HashInner>()) + inner.children.iter().map(Self::footprint).sum::<usize>()
             }
             Self::Collisions(_, slots) => slots.footprint(),
         }
@@ -178,17 +178,17 @@ impl Hashes {
         let (mut node, mut bits) = (&self.root, u32::BITS);
         loop {
             match node {
-                Node::Inner(inner) => {
+                HashNode::Inner(inner) => {
                     node = &inner.children[child(hash, bits)];
                     bits -= BITS_PER_LEVEL;
                 }
-                Node::Leaf(leaf) => {
+                HashNode::Leaf(leaf) => {
                     let from = leaf.partition_point(|held| held.hash() < hash);
                     let same = leaf[from..].iter().take_while(|held| held.hash() == hash);
                     return same.map(|held| held.slot()).find(|slot| position(*slot).is_eq());
                 }
-                Node::Collisions(held, slots) => return if *held == hash { slots.find(position) } else { None },
-                Node::Empty => return None,
+                HashNode::Collisions(held, slots) => return if *held == hash { slots.find(position) } else { None },
+                HashNode::Empty => return None,
             }
         }
     }

@@ -20,10 +20,10 @@ pub struct PagedVec<T> {
 }
 
 /// Tree of fixed depth: every slot is four steps away.
-type Chunk<T> = Page<Page<Page<Leaf<T>>>>;
+type Chunk<T> = Page<Page<Page<LeafPage<T>>>>;
 
 #[derive(Clone)]
-struct Leaf<T>([Option<T>; LEAF_VALUES]);
+struct LeafPage<T>([Option<T>; LEAF_VALUES]);
 
 struct Page<N>([Option<Arc<N>>; CHILDREN]);
 
@@ -56,7 +56,7 @@ trait Edited<T>: Part<T> + Clone {
     fn set(&mut self, at: usize, value: Option<T>) -> Option<T>;
 }
 
-impl<T> Part<T> for Leaf<T> {
+impl<T> Part<T> for LeafPage<T> {
     const SPAN: usize = LEAF_VALUES;
 
     fn empty() -> Self {
@@ -95,7 +95,7 @@ impl<T> Part<T> for Leaf<T> {
     }
 }
 
-impl<T: Clone> Edited<T> for Leaf<T> {
+impl<T: Clone> Edited<T> for LeafPage<T> {
     fn set(&mut self, at: usize, value: Option<T>) -> Option<T> {
         std::mem::replace(&mut self.0[at % LEAF_VALUES], value)
     }
@@ -174,12 +174,12 @@ fn part_differences<'a, T: 'a, N: Part<T>>(
 fn set_part<T, N: Edited<T>>(part: &mut Option<Arc<N>>, at: usize, value: Option<T>) -> Option<T> {
     let removes = value.is_none();
     // A part that a snapshot shares is copied. An unshared part is edited in place.
-    let own = Arc::make_mut(part.get_or_insert_with(|| Arc::new(N::empty())));
-    let before = own.set(at, value);
-    if removes && own.is_empty() {
+    let part_mut = Arc::make_mut(part.get_or_insert_with(|| Arc::new(N::empty())));
+    let previous = part_mut.set(at, value);
+    if removes && part_mut.is_empty() {
         *part = None;
     }
-    before
+    previous
 }
 
 impl<T> PagedVec<T> {

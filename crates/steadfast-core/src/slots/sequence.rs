@@ -21,30 +21,30 @@ const MIN_FILL_DIVISOR: usize = 4;
 /// A search uses a *position*: a function that returns whether a slot is before, at or after the searched one.
 #[derive(Clone)]
 pub struct Sequence {
-    root: Node,
+    root: SequenceNode,
 }
 
 #[derive(Clone)]
-enum Node {
+enum SequenceNode {
     /// Sequence with a single slot. This frequent case needs no allocation.
     One(Slot),
     Leaf(Arc<[Slot]>),
-    Inner(Arc<Inner>),
+    Inner(Arc<SequenceInner>),
 }
 
 /// Node above others, which all have the same depth.
 #[derive(Clone, Default)]
-struct Inner {
+struct SequenceInner {
     len: usize,
     /// First slot of each child. A removed slot must not remain here, since its number may be reused.
     firsts: Vec<Slot>,
-    children: Vec<Node>,
+    children: Vec<SequenceNode>,
 }
 
-impl Inner {
-    fn of(children: Vec<Node>) -> Self {
-        let firsts = children.iter().map(Node::first).collect();
-        Self { len: children.iter().map(Node::len).sum(), firsts, children }
+impl SequenceInner {
+    fn of(children: Vec<SequenceNode>) -> Self {
+        let firsts = children.iter().map(SequenceNode::first).collect();
+        Self { len: children.iter().map(SequenceNode::len).sum(), firsts, children }
     }
 
     /// Returns the child that contains the searched slot, if any child does.
@@ -53,7 +53,7 @@ impl Inner {
     }
 
     /// Returns the upper half, if the node is too large.
-    fn split(&mut self) -> Option<Node> {
+    fn split(&mut self) -> Option<SequenceNode> {
         if self.children.len() <= MAX_CHILDREN {
             return None;
         }
@@ -61,7 +61,7 @@ impl Inner {
         self.firsts.truncate(half);
         let right = Self::of(self.children.split_off(half));
         self.len -= right.len;
-        Some(Node::Inner(Arc::new(right)))
+        Some(SequenceNode::Inner(Arc::new(right)))
     }
 
     /// Fills the child at `at`, which has become small, from a neighbour.
@@ -78,7 +78,7 @@ impl Inner {
     }
 }
 
-impl Node {
+impl SequenceNode {
     fn leaf(slots: &[Slot]) -> Self {
         match slots {
             [one] => Self::One(*one),
@@ -191,7 +191,7 @@ impl Node {
             Self::One(_) => 0,
             Self::Leaf(slots) => shared(size_of_val(&**slots)),
             Self::Inner(inner) => {
-                shared(size_of::<Inner>())
+                shared(size_of::<SequenceInner>())
                     + inner.firsts.capacity() * size_of::<Slot>()
                     + inner.children.capacity() * size_of::<Self>()
                     + inner.children.iter().map(Self::footprint).sum::<usize>()
@@ -209,13 +209,14 @@ fn group_size(len: usize, most: usize) -> usize {
 impl Sequence {
     /// Creates the sequence of `slots`, which must be in order.
     pub fn from_sorted(slots: &[Slot]) -> Self {
-        let mut level: Vec<Node> = slots.chunks(group_size(slots.len(), MAX_LEAF_SLOTS)).map(Node::leaf).collect();
+        let mut level: Vec<SequenceNode> =
+            slots.chunks(group_size(slots.len(), MAX_LEAF_SLOTS)).map(SequenceNode::leaf).collect();
         while level.len() > 1 {
             let size = group_size(level.len(), MAX_CHILDREN);
             let mut nodes = level.into_iter();
             level = std::iter::from_fn(|| {
-                let children: Vec<Node> = nodes.by_ref().take(size).collect();
-                (!children.is_empty()).then(|| Node::Inner(Arc::new(Inner::of(children))))
+                let children: Vec<SequenceNode> = nodes.by_ref().take(size).collect();
+                (!children.is_empty()).then(|| SequenceNode::Inner(Arc::new(SequenceInner::of(children))))
             })
             .collect();
         }
@@ -236,8 +237,8 @@ impl Sequence {
     pub fn insert(&mut self, slot: Slot, mut position: impl FnMut(Slot) -> Ordering) {
         let Some(right) = self.root.insert(slot, &mut position) else { return };
         // The root was split, so the tree grows by a level.
-        let left = std::mem::replace(&mut self.root, Node::One(slot));
-        self.root = Node::Inner(Arc::new(Inner::of(vec![left, right])));
+        let left = std::mem::replace(&mut self.root, SequenceNode::One(slot));
+        self.root = SequenceNode::Inner(Arc::new(SequenceInner::of(vec![left, right])));
     }
 
     /// Removes the slot at `position`; returns whether one existed.
@@ -247,7 +248,7 @@ impl Sequence {
             return false;
         }
         self.root.remove(&mut position);
-        while let Node::Inner(inner) = &self.root
+        while let SequenceNode::Inner(inner) = &self.root
             && let [only] = inner.children.as_slice()
         {
             self.root = only.clone();
@@ -272,10 +273,10 @@ impl Sequence {
         self.starting_at(position).take_while(move |slot| Some(*slot) != behind)
     }
 
-    fn starting_at(&self, mut position: impl FnMut(Slot) -> Ordering) -> Iter<'_> {
-        let mut iter = Iter { ahead: Vec::new(), slots: [].iter() };
+    fn starting_at(&self, mut position: impl FnMut(Slot) -> Ordering) -> SequenceIter<'_> {
+        let mut iter = SequenceIter { ahead: Vec::new(), slots: [].iter() };
         let mut node = &self.root;
-        while let Node::Inner(inner) = node {
+        while let SequenceNode::Inner(inner) = node {
             // The range may start in the middle of a child, whose first slot is then before the range. The iteration
             // therefore starts at the last such child.
             let at = inner.firsts[1..].partition_point(|first| position(*first).is_lt());
@@ -295,18 +296,18 @@ impl Sequence {
 
 impl Default for Sequence {
     fn default() -> Self {
-        Self { root: Node::Leaf(Arc::new([])) }
+        Self { root: SequenceNode::Leaf(Arc::new([])) }
     }
 }
 
 /// Iterator over the slots of a sequence, in order.
-struct Iter<'a> {
+struct SequenceIter<'a> {
     /// Remaining nodes on each level above the leaf.
-    ahead: Vec<slice::Iter<'a, Node>>,
+    ahead: Vec<slice::Iter<'a, SequenceNode>>,
     slots: slice::Iter<'a, Slot>,
 }
 
-impl Iterator for Iter<'_> {
+impl Iterator for SequenceIter<'_> {
     type Item = Slot;
 
     fn next(&mut self) -> Option<Slot> {
@@ -318,7 +319,7 @@ impl Iterator for Iter<'_> {
                 self.ahead.pop();
                 continue;
             };
-            while let Node::Inner(inner) = node {
+            while let SequenceNode::Inner(inner) = node {
                 let mut children = inner.children.iter();
                 let Some(first) = children.next() else { break };
                 self.ahead.push(children);

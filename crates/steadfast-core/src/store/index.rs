@@ -19,11 +19,11 @@ type Extract<K, I> = dyn Fn(&K, &mut dyn FnMut(I)) + Send + Sync;
 pub(super) type SlotsByValue<I> = OrdMap<Arc<I>, Sequence>;
 
 /// Index of a store, by values of the type `I`.
-pub struct Index<K, I> {
+pub struct StoreIndex<K, I> {
     extract: Arc<Extract<K, I>>,
 }
 
-impl<K: 'static, I: 'static> Index<K, I> {
+impl<K: 'static, I: 'static> StoreIndex<K, I> {
     pub(super) fn of<V: IntoIterator<Item = I>>(extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Self {
         Self { extract: Arc::new(move |object, each| extract(object).into_iter().for_each(each)) }
     }
@@ -46,7 +46,7 @@ impl<K: 'static, I: 'static> Index<K, I> {
 }
 
 // Not derived: a derive would require clonable objects and values.
-impl<K, I> Clone for Index<K, I> {
+impl<K, I> Clone for StoreIndex<K, I> {
     fn clone(&self) -> Self {
         Self { extract: self.extract.clone() }
     }
@@ -85,14 +85,14 @@ pub(super) fn group_by_value<K, I: Ord>(
 
 /// Published index: the slots of each value. The snapshot contains the entries of the slots.
 pub(super) struct Published<K, I> {
-    pub(super) index: Index<K, I>,
+    pub(super) index: StoreIndex<K, I>,
     pub(super) slots_by_value: SlotsByValue<I>,
     /// Additional memory of the writer, in bytes.
     pub(super) writer_bytes: usize,
 }
 
 impl<K, I> Published<K, I> {
-    pub(super) fn is_of(&self, index: &Index<K, I>) -> bool {
+    pub(super) fn is_of(&self, index: &StoreIndex<K, I>) -> bool {
         // Closures have no identity. The address of the shared allocation identifies the index;
         // `addr_eq` ignores the vtable.
         std::ptr::addr_eq(Arc::as_ptr(&self.index.extract), Arc::as_ptr(&index.extract))
@@ -101,7 +101,7 @@ impl<K, I> Published<K, I> {
 
 impl<K, I: Ord> Published<K, I> {
     /// Builds the index of `objects`.
-    pub(super) fn build(index: &Index<K, I>, objects: &Objects<K>) -> Self
+    pub(super) fn build(index: &StoreIndex<K, I>, objects: &Objects<K>) -> Self
     where
         K: 'static,
         I: 'static,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::entries::Replacement;
-use super::index::{AnyPublished, Index, Published, SlotsByValue, group_by_value};
+use super::index::{AnyPublished, Published, SlotsByValue, StoreIndex, group_by_value};
 use super::objects::Objects;
 use crate::ordmap::OrdMap;
 use crate::slots::{Sequence, Slot};
@@ -34,7 +34,7 @@ const KEPT_CAPACITY: usize = 64;
 
 /// Index by values of the type `I`.
 pub(super) struct Indexed<K, I> {
-    index: Index<K, I>,
+    index: StoreIndex<K, I>,
     slots_by_value: SlotsByValue<I>,
     values: SlotValues<I>,
     changes: Vec<Changed>,
@@ -105,7 +105,7 @@ impl<I> SlotValues<I> {
 
 impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Indexed<K, I> {
     /// Creates an empty index.
-    pub(super) fn new(index: Index<K, I>) -> Self {
+    pub(super) fn new(index: StoreIndex<K, I>) -> Self {
         Self {
             index,
             slots_by_value: OrdMap::default(),

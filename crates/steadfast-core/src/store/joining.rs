@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::entries::Replacement;
-use super::index::Index;
+use super::index::StoreIndex;
 use super::indexed::{Indexed, Maintained};
 use super::objects::Objects;
 use super::snapshot::Snapshot;
@@ -25,7 +25,7 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     ///
     /// Readers can use the index at once: snapshots without it check every object.
     #[doc(hidden)]
-    pub fn index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> (Index<K, I>, Joining<K>)
+    pub fn index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> (StoreIndex<K, I>, Joining<K>)
     where
         I: Ord + Clone + Send + Sync + 'static,
         V: IntoIterator<Item = I>,
@@ -39,12 +39,12 @@ impl<K: Send + Sync + 'static> Joining<K> {
     pub(super) fn new<I, V>(
         snapshot: &Snapshot<K>,
         extract: impl Fn(&K) -> V + Send + Sync + 'static,
-    ) -> (Index<K, I>, Self)
+    ) -> (StoreIndex<K, I>, Self)
     where
         I: Ord + Clone + Send + Sync + 'static,
         V: IntoIterator<Item = I>,
     {
-        let index = Index::of(extract);
+        let index = StoreIndex::of(extract);
         let indexed = Box::new(Indexed::new(index.clone()));
         let mut joining = Self { indexed, objects: snapshot.objects.new_empty(), rounds: 0 };
         joining.follow(snapshot);

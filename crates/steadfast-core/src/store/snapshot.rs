@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use kube::core::{Selector, SelectorExt};
 
-use super::index::{AnyPublished, Index, IndexSnapshot, Published};
+use super::index::{AnyPublished, IndexSnapshot, Published, StoreIndex};
 use super::objects::Objects;
 use crate::decode::Cacheable;
 use crate::hash::Fnv1a;
@@ -184,7 +184,7 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     /// A tainted object is indexed by its last decodable state: the object exists, and handlers received no later
     /// state. A snapshot from before the index checks every object instead.
     #[doc(hidden)]
-    pub fn by_index<'a, I>(&'a self, index: &'a Index<K, I>, value: &'a I) -> impl Iterator<Item = &'a Object<K>>
+    pub fn by_index<'a, I>(&'a self, index: &'a StoreIndex<K, I>, value: &'a I) -> impl Iterator<Item = &'a Object<K>>
     where
         I: Ord + Clone + Send + Sync + 'static,
     {
@@ -201,7 +201,7 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     ///
     /// A snapshot from before the index checks every object.
     #[doc(hidden)]
-    pub fn index_snapshot<I>(&self, index: &Index<K, I>) -> Arc<IndexSnapshot<K, I>>
+    pub fn index_snapshot<I>(&self, index: &StoreIndex<K, I>) -> Arc<IndexSnapshot<K, I>>
     where
         I: Ord + Clone + Send + Sync + 'static,
     {
@@ -214,7 +214,7 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
         Arc::new(IndexSnapshot::new(published, self.objects.clone()))
     }
 
-    fn published<I: Send + Sync + 'static>(&self, index: &Index<K, I>) -> Option<&Published<K, I>> {
+    fn published<I: Send + Sync + 'static>(&self, index: &StoreIndex<K, I>) -> Option<&Published<K, I>> {
         let mut all = self.indexes.iter().filter_map(|published| {
             let any: &dyn Any = &**published;
             any.downcast_ref::<Published<K, I>>()

@@ -11,7 +11,7 @@ use crate::version::ResourceVersion;
 
 /// Error for a list that is older than the store in the same epoch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the list is of version {listed}, the store is at {held} already")]
+#[error("the list has version {listed}, but the store is already at {held}")]
 pub struct OlderList {
     /// Version of the list.
     pub listed: ResourceVersion,

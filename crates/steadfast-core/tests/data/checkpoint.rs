@@ -147,7 +147,7 @@ proptest! {
 }
 
 #[test]
-fn misfit_entry_is_written_in_original_encoding() {
+fn undecodable_entry_is_written_in_original_encoding() {
     let identity =
         |version: &str| Identity { key: ObjectKey::namespaced("shop", "a"), uid: "u".into(), version: version.into() };
     let raw = |version: &str| RawObject {

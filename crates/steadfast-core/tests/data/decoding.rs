@@ -71,8 +71,8 @@ proptest! {
         let wanted: f64 = number.parse()?;
         prop_assume!(wanted.is_finite());
         let written = format!(r#"{{"metadata": {{"name": "a", "uid": "u", "resourceVersion": "1"}}, "spec": {{"share": {number}}}}}"#);
-        let thing: DynamicObject = decode(&item(&written)?)?;
-        prop_assert_eq!(thing.data["spec"]["share"].as_f64(), Some(wanted), "{}", number);
+        let object: DynamicObject = decode(&item(&written)?)?;
+        prop_assert_eq!(object.data["spec"]["share"].as_f64(), Some(wanted), "{}", number);
     }
 }
 
@@ -296,7 +296,7 @@ fn missing_field_is_named() {
     let raw = item(r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"},"spec":{}}"#)
         .expect("the item has an identity");
     let error = decode::<Slim>(&raw).expect_err("no node");
-    assert_eq!(error.to_string(), "a at version 1 cannot be decoded, at byte 66 of it: no field \"nodeName\"");
+    assert_eq!(error.to_string(), "a at version 1 cannot be decoded, at byte 66 of the object: no field \"nodeName\"");
 }
 
 #[test]

@@ -5,13 +5,13 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::Value;
 use steadfast_core::decode::{PartialIdentity, WatchRecord, overlong, watch_record};
-use steadfast_core::frame::{FrameError, Line, LineFramer, ListFramer, ListPart, Overlong};
+use steadfast_core::frame::{FrameError, LineFramer, ListFramer, ListPart, Overlong, StreamRecord};
 use steadfast_core::record::{Identity, ListMeta, Status};
 use steadfast_core::{Encoding, RawObject, ResourceVersion};
 
 const LIMIT: usize = 1 << 20;
 
-fn cut_lines(limit: usize, chunks: &[Bytes]) -> (Vec<Line>, Result<(), FrameError>) {
+fn cut_lines(limit: usize, chunks: &[Bytes]) -> (Vec<StreamRecord>, Result<(), FrameError>) {
     let mut framer = LineFramer::new(limit);
     let mut records = Vec::new();
     for chunk in chunks {
@@ -25,8 +25,8 @@ fn cut_lines(limit: usize, chunks: &[Bytes]) -> (Vec<Line>, Result<(), FrameErro
 fn lines(limit: usize, chunks: &[Bytes]) -> (Vec<Bytes>, Result<(), FrameError>) {
     let (records, ended) = cut_lines(limit, chunks);
     let whole = |line| match line {
-        Line::Whole(record) => record,
-        Line::Overlong(record) => panic!("{record:?}"),
+        StreamRecord::Complete(record) => record,
+        StreamRecord::Overlong(record) => panic!("{record:?}"),
     };
     (records.into_iter().map(whole).collect(), ended)
 }
@@ -143,7 +143,7 @@ proptest! {
         let body = Bytes::from(record.trim().to_owned() + "\n");
         prop_assume!(body.len() > 2);
         let (records, _) = cut_lines(1, &chunks(&body, &cuts));
-        let [Line::Overlong(passed)] = &records[..] else { panic!("{records:?}") };
+        let [StreamRecord::Overlong(passed)] = &records[..] else { panic!("{records:?}") };
         let (kind, identity) = match watch_record(Encoding::Json, &body.slice(..body.len() - 1), None) {
             Ok(WatchRecord::Object { kind, object: RawObject { identity: Identity { key, uid, version }, .. } }) => {
                 (Some(kind), PartialIdentity { key: Some(key), uid: Some(uid), version: Some(version) })
@@ -186,7 +186,9 @@ fn record_after_overlong_one_is_read() {
     assert_eq!(lines(10, std::slice::from_ref(&body)).0, [&body[..10], b"{}"]);
     for length in [1, 3, 11, 100] {
         let (records, ended) = cut_lines(9, &chunks(&body, &[length]));
-        let [Line::Overlong(record), Line::Whole(next)] = &records[..] else { panic!("{records:?}") };
+        let [StreamRecord::Overlong(record), StreamRecord::Complete(next)] = &records[..] else {
+            panic!("{records:?}")
+        };
         assert_eq!(
             (record.bytes(), record.limit(), &next[..], ended),
             (10, 9, &b"{}"[..], Ok(())),
@@ -239,7 +241,7 @@ fn endless_record_is_reported_once() {
 }
 
 /// Returns the identity in the error of a record above the limit.
-fn described(record: &Overlong) -> String {
+fn describe(record: &Overlong) -> String {
     let error = overlong(record, None);
     format!("{:?} {:?} {error}", error.kind, error.identity.uid)
 }
@@ -260,9 +262,9 @@ fn overlong_record_identity_is_found_anywhere() {
             let body = Bytes::from(record + "\n");
             for cut in [1, 7, 1 << 20] {
                 let (records, _) = cut_lines(64, &chunks(&body, &[cut]));
-                let [Line::Overlong(record)] = &records[..] else { panic!("{records:?}") };
+                let [StreamRecord::Overlong(record)] = &records[..] else { panic!("{records:?}") };
                 let reported = format!("{length} bytes, longer than the limit of 64 bytes");
-                assert_eq!(described(record), format!(r#"Some(Deleted) Some("u") n/a at version 7: {reported}"#));
+                assert_eq!(describe(record), format!(r#"Some(Deleted) Some("u") n/a at version 7: {reported}"#));
             }
         }
         let body = Bytes::from(format!(r#"{{"items":[{object}]}}"#));
@@ -270,7 +272,7 @@ fn overlong_record_identity_is_found_anywhere() {
             let (parts, ended) = list(64, &chunks(&body, &[cut]));
             let [ListPart::Overlong(item), _] = &parts[..] else { panic!("{parts:?}") };
             assert_eq!(ended, Ok(()));
-            assert!(described(item).starts_with(r#"None Some("u") n/a at version 7"#), "{}", described(item));
+            assert!(describe(item).starts_with(r#"None Some("u") n/a at version 7"#), "{}", describe(item));
         }
     }
 }
@@ -286,8 +288,8 @@ fn overlong_namespace_discards_the_key() {
     ] {
         let body = Bytes::from(format!("{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{metadata}}}}}\n"));
         let (records, _) = cut_lines(64, &chunks(&body, &[1000]));
-        let [Line::Overlong(record)] = &records[..] else { panic!("{records:?}") };
-        assert!(described(record).contains("an object without a known name"), "{}", described(record));
+        let [StreamRecord::Overlong(record)] = &records[..] else { panic!("{records:?}") };
+        assert!(describe(record).contains("an object without a known name"), "{}", describe(record));
     }
 }
 

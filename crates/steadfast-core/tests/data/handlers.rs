@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::things::{Thing, at, described, thing};
+use crate::test_objects::{TestObject, describe, resource_version, test_object};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use steadfast_core::event::{Change, Path, Rules};
@@ -19,12 +19,12 @@ const WANTED: u8 = 0;
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// A thing is created or changed, and may change its group.
+    /// An object is created or changed, and may change its group.
     Write {
         name: u8,
         group: u8,
     },
-    /// A thing is deleted and another takes its name, with or without a record of the deletion.
+    /// An object is deleted and another takes its name, with or without a record of the deletion.
     Recreate {
         name: u8,
         group: u8,
@@ -59,7 +59,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Thing on the server: number, version and group.
+/// TestObject on the server: number, version and group.
 type ServerObject = (u32, u64, u8);
 
 /// Source of a change.
@@ -76,15 +76,15 @@ struct World {
     clock: u64,
     cut: bool,
     listed: bool,
-    store: Store<Thing>,
+    store: Store<TestObject>,
     filter: Option<Filter>,
-    queue: DeliveryQueue<Thing>,
+    queue: DeliveryQueue<TestObject>,
     /// Events that entered the queue, and events that were delivered.
     pushed: Vec<String>,
     delivered: Vec<String>,
     missed: u64,
-    /// State of each thing that the handler has seen in its current stay.
-    shown: BTreeMap<ObjectKey, Object<Thing>>,
+    /// State of each object that the handler has seen in its current stay.
+    shown: BTreeMap<ObjectKey, Object<TestObject>>,
     running: Vec<ObjectKey>,
 }
 
@@ -93,7 +93,7 @@ fn key(name: u8) -> ObjectKey {
 }
 
 impl World {
-    fn new(filter: Option<Filter>, queue: DeliveryQueue<Thing>) -> Self {
+    fn new(filter: Option<Filter>, queue: DeliveryQueue<TestObject>) -> Self {
         Self {
             server: BTreeMap::new(),
             uids: 0,
@@ -111,27 +111,28 @@ impl World {
         }
     }
 
-    fn wants(&self, thing: &Thing) -> bool {
-        self.filter.is_none() || thing.group == WANTED
+    fn wants(&self, object: &TestObject) -> bool {
+        self.filter.is_none() || object.group == WANTED
     }
 
     /// Returns the content of the store.
-    fn held(&self) -> BTreeMap<ObjectKey, Object<Thing>> {
+    fn held(&self) -> BTreeMap<ObjectKey, Object<TestObject>> {
         let held = self.store.working().iter();
         held.filter_map(|entry| Some((entry.key().clone(), entry.last()?.clone()))).collect()
     }
 
     /// Returns the expected events of the handler for the step from `before` to the current state.
-    fn expected(&self, before: &BTreeMap<ObjectKey, Object<Thing>>, known: Known) -> Vec<String> {
+    fn expected(&self, before: &BTreeMap<ObjectKey, Object<TestObject>>, known: Known) -> Vec<String> {
         let after = self.held();
-        let state = |thing: &Thing| format!("{}@{}", thing.uid, thing.version);
+        let state = |object: &TestObject| format!("{}@{}", object.uid, object.version);
         let mut expected = Vec::new();
         for key in (0..NAMES).map(key) {
             let (old, new) = (before.get(&key), after.get(&key));
-            let (saw, sees) = (old.filter(|thing| self.wants(thing)), new.filter(|thing| self.wants(thing)));
+            let (last_seen, visible) =
+                (old.filter(|object| self.wants(object)), new.filter(|object| self.wants(object)));
             let same = matches!((old, new), (Some(old), Some(new)) if old.uid == new.uid);
-            if let Some(saw) = saw
-                && (sees.is_none() || !same)
+            if let Some(last_seen) = last_seen
+                && (visible.is_none() || !same)
             {
                 let how = match (known, new) {
                     (Known::Deleted(version), _) => format!(" at {version}, observed"),
@@ -143,17 +144,17 @@ impl World {
                     Some(_) if same => "left the handler's filter",
                     Some(_) => "replaced",
                 };
-                expected.push(format!("{key}: Deleted {}{how}, {why}", state(saw)));
+                expected.push(format!("{key}: Deleted {}{how}, {why}", state(last_seen)));
             }
-            match (saw, sees) {
-                (Some(saw), Some(sees)) if same => {
-                    if saw.version != sees.version {
-                        expected.push(format!("{key}: Updated {} to {}", state(saw), state(sees)));
+            match (last_seen, visible) {
+                (Some(last_seen), Some(visible)) if same => {
+                    if last_seen.version != visible.version {
+                        expected.push(format!("{key}: Updated {} to {}", state(last_seen), state(visible)));
                     }
                 }
-                (_, Some(sees)) => {
+                (_, Some(visible)) => {
                     let first = matches!(known, Known::Listed { initial: true });
-                    expected.push(format!("{key}: Added {}{}", state(sees), if first { " initial" } else { "" }));
+                    expected.push(format!("{key}: Added {}{}", state(visible), if first { " initial" } else { "" }));
                 }
                 (_, None) => {}
             }
@@ -168,21 +169,22 @@ impl World {
     }
 
     /// Applies `edit` to the store, passes the changes through the handler's filter and queue, and checks them.
-    fn edit(&mut self, known: Known, edit: impl FnOnce(&mut Store<Thing>, &mut Vec<Change<Thing>>)) {
+    fn edit(&mut self, known: Known, edit: impl FnOnce(&mut Store<TestObject>, &mut Vec<Change<TestObject>>)) {
         let before = self.held();
         let mut changes = Vec::new();
         edit(&mut self.store, &mut changes);
         if let Some(filter) = &mut self.filter {
-            changes = changes.iter().filter_map(|change| filter.pass(change, |thing| thing.group == WANTED)).collect();
+            changes =
+                changes.iter().filter_map(|change| filter.pass(change, |object| object.group == WANTED)).collect();
             Filter::deletions_first(&mut changes);
         }
-        let seen: Vec<String> = changes.iter().map(described).collect();
+        let seen: Vec<String> = changes.iter().map(describe).collect();
         assert_eq!(seen, self.expected(&before, known));
         self.push(changes);
     }
 
-    fn push(&mut self, changes: Vec<Change<Thing>>) {
-        self.pushed.extend(changes.iter().map(described));
+    fn push(&mut self, changes: Vec<Change<TestObject>>) {
+        self.pushed.extend(changes.iter().map(describe));
         for change in changes {
             self.queue.push(change, Instant::ZERO);
         }
@@ -222,9 +224,10 @@ impl World {
         if !self.cut && shown {
             let uid = uid.to_string();
             self.edit(Known::Watched, |store, changes| {
-                let identity = Identity { key: key(name), uid: uid.as_str().into(), version: at(version) };
+                let identity =
+                    Identity { key: key(name), uid: uid.as_str().into(), version: resource_version(version) };
                 let path = Path::Watched { deletion: None };
-                store.apply(identity, thing(&uid, version, group), &path, |change| changes.push(change));
+                store.apply(identity, test_object(&uid, version, group), &path, |change| changes.push(change));
             });
         }
     }
@@ -235,7 +238,7 @@ impl World {
         let version = self.clock;
         if !self.cut {
             self.edit(Known::Deleted(version), |store, changes| {
-                let path = Path::Watched { deletion: Some(at(version)) };
+                let path = Path::Watched { deletion: Some(resource_version(version)) };
                 store.remove(&key(name), &uid.to_string().as_str().into(), &path, |change| changes.push(change));
             });
         }
@@ -249,14 +252,15 @@ impl World {
             let mut staging = store.begin_relist();
             for (name, (uid, version, group)) in server {
                 let uid = uid.to_string();
-                let identity = Identity { key: key(name), uid: uid.as_str().into(), version: at(version) };
+                let identity =
+                    Identity { key: key(name), uid: uid.as_str().into(), version: resource_version(version) };
                 if staging.offer(&identity) == OfferResult::Requested {
-                    staging.put(identity, thing(&uid, version, group));
+                    staging.put(identity, test_object(&uid, version, group));
                 }
             }
             let path = Path::Listed { initial };
             store
-                .commit(staging, Some(at(version)), &path, false, |change| changes.push(change))
+                .commit(staging, Some(resource_version(version)), &path, false, |change| changes.push(change))
                 .expect("the list is newer");
         });
     }
@@ -285,17 +289,17 @@ impl World {
                 assert!(self.shown.insert(key.clone(), object.clone()).is_none(), "the previous stay has not ended");
             }
             Event::Updated { old, new } => {
-                let saw = self.shown.insert(key.clone(), new.clone()).expect("the object was added before");
-                assert!(saw.is(old) && old.uid == new.uid, "`old` must be the last delivered state");
+                let last_seen = self.shown.insert(key.clone(), new.clone()).expect("the object was added before");
+                assert!(last_seen.is(old) && old.uid == new.uid, "`old` must be the last delivered state");
                 assert!(new.version > old.version);
             }
             Event::Deleted { last, .. } => {
-                let saw = self.shown.remove(&key).expect("the object was added before");
-                assert!(saw.uid == last.uid && saw.version <= last.version);
+                let last_seen = self.shown.remove(&key).expect("the object was added before");
+                assert!(last_seen.uid == last.uid && last_seen.version <= last.version);
             }
             Event::Resynced { object } => assert!(self.shown[&key].is(object)),
         }
-        self.delivered.push(described(&Change::of_list(event)));
+        self.delivered.push(describe(&Change::of_list(event)));
         self.running.push(key);
     }
 
@@ -313,7 +317,7 @@ impl World {
             self.take();
             self.finish();
         }
-        let held: BTreeMap<_, _> = self.held().into_iter().filter(|(_, thing)| self.wants(thing)).collect();
+        let held: BTreeMap<_, _> = self.held().into_iter().filter(|(_, object)| self.wants(object)).collect();
         assert_eq!(self.shown, held);
         assert_eq!(self.queue.initial_left(), 0);
     }

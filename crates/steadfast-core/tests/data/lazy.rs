@@ -33,15 +33,15 @@ fn pod() -> serde_json::Value {
 }
 
 /// Creates the handle of an object, as a cache does.
-fn held<K: Cacheable>(decoder: &mut Decoder, raw: &RawObject) -> Object<K> {
+fn decode_object<K: Cacheable>(decoder: &mut Decoder, raw: &RawObject) -> Object<K> {
     Object::new(raw.identity.clone(), Arc::new(K::decode(raw, decoder).expect("the cache keeps the object")))
 }
 
 #[test]
 fn lazy_object_equals_eager_one_without_managed_fields() {
     let raw = raw(&pod());
-    let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default(), &raw);
-    let pod: Object<Pod> = held(&mut Decoder::default(), &raw);
+    let lazy: Object<Lazy<Pod>> = decode_object(&mut Decoder::default(), &raw);
+    let pod: Object<Pod> = decode_object(&mut Decoder::default(), &raw);
     assert_eq!(*lazy.get().unwrap(), *pod);
     assert_eq!(pod.metadata.managed_fields, None);
     assert_eq!(lazy.decoded().unwrap(), pod);
@@ -50,14 +50,14 @@ fn lazy_object_equals_eager_one_without_managed_fields() {
     assert!(lazy.bytes().len() < raw.bytes.len());
 
     let keep_all = DecodeOptions { keep_managed_fields: true };
-    let whole: Object<Lazy<Pod>> = held(&mut Decoder::new(keep_all), &raw);
-    assert_eq!(*whole.bytes(), *raw.bytes);
+    let complete: Object<Lazy<Pod>> = decode_object(&mut Decoder::new(keep_all), &raw);
+    assert_eq!(*complete.bytes(), *raw.bytes);
 }
 
 #[test]
 fn decoded_object_is_shared_while_held() {
     let mut decoder = Decoder::default();
-    let lazy: Object<Lazy<Pod>> = held(&mut decoder, &raw(&pod()));
+    let lazy: Object<Lazy<Pod>> = decode_object(&mut decoder, &raw(&pod()));
     let first = lazy.get().unwrap();
     assert!(Arc::ptr_eq(&first, &lazy.get().unwrap()));
     let weak = Arc::downgrade(&first);
@@ -65,7 +65,7 @@ fn decoded_object_is_shared_while_held() {
     assert!(weak.upgrade().is_none(), "no other owner keeps the decoded object");
 
     let (one, other): (Object<Lazy<Pod>>, Object<Lazy<Pod>>) =
-        (held(&mut decoder, &raw(&pod())), held(&mut decoder, &raw(&pod())));
+        (decode_object(&mut decoder, &raw(&pod())), decode_object(&mut decoder, &raw(&pod())));
     assert!(!Arc::ptr_eq(&one.get().unwrap(), &other.get().unwrap()));
 }
 
@@ -80,17 +80,17 @@ fn packed_object_reads_like_unpacked_one() {
         pod["spec"]["hostname"] = "a line that all of them have, as siblings do: ".repeat(20).into();
         pod["status"]["podIP"] = format!("10.0.0.{number}").into();
         let raw = raw(&pod);
-        let (packed, beyond) = decoder.decode_with_size::<Lazy<Pod>>(&raw).expect("the cache keeps the object");
-        let packed = (Object::new(raw.identity.clone(), Arc::new(packed)), beyond);
-        let whole: Object<Lazy<Pod>> = held(&mut plain, &raw);
-        assert_eq!(packed.0.bytes(), whole.bytes());
-        assert_eq!(packed.0.get().unwrap(), whole.get().unwrap());
+        let (packed, extra_bytes) = decoder.decode_with_size::<Lazy<Pod>>(&raw).expect("the cache keeps the object");
+        let packed = (Object::new(raw.identity.clone(), Arc::new(packed)), extra_bytes);
+        let unpacked: Object<Lazy<Pod>> = decode_object(&mut plain, &raw);
+        assert_eq!(packed.0.bytes(), unpacked.bytes());
+        assert_eq!(packed.0.get().unwrap(), unpacked.get().unwrap());
         let path = FieldPath::new("status.podIP");
-        assert_eq!(packed.0.read::<String>(&path).unwrap(), whole.read::<String>(&path).unwrap());
-        assert_eq!(packed.0.labels().unwrap(), whole.labels().unwrap());
+        assert_eq!(packed.0.read::<String>(&path).unwrap(), unpacked.read::<String>(&path).unwrap());
+        assert_eq!(packed.0.labels().unwrap(), unpacked.labels().unwrap());
         if number > 0 {
-            let (packed, whole) = (packed.1, whole.bytes().len());
-            assert!(packed > 0 && packed < whole / 2, "{packed} bytes of {whole}");
+            let (packed, unpacked) = (packed.1, unpacked.bytes().len());
+            assert!(packed > 0 && packed < unpacked / 2, "{packed} bytes of {unpacked}");
         }
         // The first object stays alive, so that it can serve as the dictionary of the others.
         siblings.push(packed.0);
@@ -99,7 +99,7 @@ fn packed_object_reads_like_unpacked_one() {
 
 #[test]
 fn fields_are_read_by_path() {
-    let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default(), &raw(&pod()));
+    let lazy: Object<Lazy<Pod>> = decode_object(&mut Decoder::default(), &raw(&pod()));
     let text = |path: FieldPath| lazy.read::<String>(&path).unwrap();
     assert_eq!(text("spec.nodeName".into()), Some("node-1".to_owned()));
     assert_eq!(text(FieldPath::new("metadata.annotations").then("example.com/team")), Some("blue".to_owned()));
@@ -122,20 +122,20 @@ fn last_duplicate_member_counts_like_serde() {
     // `\u0065` is `e`: both members have the name `spec`, so the names must be compared after decoding.
     let text = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"},"spec":{"nodeName":"n-1"},"sp\u0065c":{"hostname":"h"}}"#;
     let raw = list_item(Encoding::Json, &Bytes::from(text).into(), None).unwrap();
-    let lazy: Object<Lazy<kube::core::DynamicObject>> = held(&mut Decoder::default(), &raw);
+    let lazy: Object<Lazy<kube::core::DynamicObject>> = decode_object(&mut Decoder::default(), &raw);
     assert_eq!(lazy.read::<String>(&"spec.nodeName".into()).unwrap(), None);
     assert_eq!(lazy.read::<String>(&"spec.hostname".into()).unwrap(), Some("h".to_owned()));
     assert_eq!(lazy.get().unwrap().data["spec"], json!({ "hostname": "h" }));
 }
 
 #[test]
-fn misfit_is_reported_on_read_without_content() {
+fn type_mismatch_is_reported_on_read_without_content() {
     let mut object = pod();
     object["spec"]["containers"] = json!("s3cr3t");
-    let (own, errors) = mpsc::channel();
-    let unread = move |error: &DecodeError| own.send(error.clone()).unwrap();
+    let (sender, errors) = mpsc::channel();
+    let on_undecodable = move |error: &DecodeError| sender.send(error.clone()).unwrap();
     let raw = raw(&object);
-    let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default().on_undecodable(Arc::new(unread)), &raw);
+    let lazy: Object<Lazy<Pod>> = decode_object(&mut Decoder::default().on_undecodable(Arc::new(on_undecodable)), &raw);
     assert_eq!(lazy.read::<String>(&"spec.nodeName".into()).unwrap(), Some("node-1".to_owned()));
     assert!(errors.try_recv().is_err(), "reading one field must not decode the object");
 
@@ -151,18 +151,19 @@ fn misfit_is_reported_on_read_without_content() {
 }
 
 #[test]
-fn misfit_error_contains_original_identity() {
+fn type_mismatch_error_contains_original_identity() {
     let mut object = pod();
     object["metadata"]["creationTimestamp"] = json!(7);
     let named = raw(&object);
-    let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default(), &named);
+    let lazy: Object<Lazy<Pod>> = decode_object(&mut Decoder::default(), &named);
     let error = lazy.get().unwrap_err();
     assert_eq!((error.key(), error.version()), (&named.identity.key, &named.identity.version));
 
     object["metadata"]["labels"] = json!(7);
-    let (own, errors) = mpsc::channel();
-    let unread = move |error: &DecodeError| own.send(error.clone()).unwrap();
-    let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default().on_undecodable(Arc::new(unread)), &raw(&object));
+    let (sender, errors) = mpsc::channel();
+    let on_undecodable = move |error: &DecodeError| sender.send(error.clone()).unwrap();
+    let lazy: Object<Lazy<Pod>> =
+        decode_object(&mut Decoder::default().on_undecodable(Arc::new(on_undecodable)), &raw(&object));
     assert!(
         lazy.read::<u32>(&"spec.nodeName".into()).is_err() && errors.try_recv().is_err(),
         "a wrong type in a query is not a decode error"
@@ -171,11 +172,14 @@ fn misfit_error_contains_original_identity() {
 }
 
 #[test]
-fn fitting_state_after_misfit_is_added() {
+fn decodable_state_after_type_mismatch_is_added() {
     let mut decoder = Decoder::default();
     let mut broken = pod();
     broken["spec"]["containers"] = json!(7);
-    let (old, new) = (held::<Lazy<Pod>>(&mut decoder, &raw(&broken)), held::<Lazy<Pod>>(&mut decoder, &raw(&pod())));
+    let (old, new) = (
+        decode_object::<Lazy<Pod>>(&mut decoder, &raw(&broken)),
+        decode_object::<Lazy<Pod>>(&mut decoder, &raw(&pod())),
+    );
     let event = Event::Updated { old: old.clone(), new: new.clone() }.decoded().unwrap();
     assert_eq!(format!("{event:?}"), "Added { object: Pod shop/web-0 v12, initial: false }");
     assert!(Event::Updated { old: new, new: old }.decoded().is_err());
@@ -186,7 +190,10 @@ fn decoded_event_contains_all_states() {
     let mut decoder = Decoder::default();
     let mut later = pod();
     later["metadata"]["resourceVersion"] = json!("13");
-    let (old, new) = (held::<Lazy<Pod>>(&mut decoder, &raw(&pod())), held::<Lazy<Pod>>(&mut decoder, &raw(&later)));
+    let (old, new) = (
+        decode_object::<Lazy<Pod>>(&mut decoder, &raw(&pod())),
+        decode_object::<Lazy<Pod>>(&mut decoder, &raw(&later)),
+    );
     let event = Event::Updated { old, new };
     assert_eq!(format!("{event:?}"), "Updated { object: Lazy<Pod> shop/web-0 v13, from: v12 }");
     let Event::Updated { old, new } = event.decoded().unwrap() else { panic!("the event must be an update") };

@@ -13,5 +13,5 @@ mod protobuf;
 mod queue;
 mod slots;
 mod store;
-mod store_world;
-mod things;
+mod store_model;
+mod test_objects;

@@ -8,17 +8,17 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use steadfast_core::event::{Path, Rules};
 use steadfast_core::record::Identity;
-use steadfast_core::store::{Index, IndexSnapshot, Lookup, OfferResult, Snapshot, Store};
+use steadfast_core::store::{IndexSnapshot, Lookup, OfferResult, Snapshot, Store, StoreIndex};
 use steadfast_core::{Object, ObjectKey, ResourceVersion, Uid};
 
 /// Object: its identity and version, and the group of its index.
-struct Thing {
+struct TestObject {
     uid: String,
     version: u64,
     group: u8,
 }
 
-fn at(version: u64) -> ResourceVersion {
+fn resource_version(version: u64) -> ResourceVersion {
     ResourceVersion::from(version.to_string().as_str())
 }
 
@@ -65,7 +65,7 @@ fn key(number: u16) -> ObjectKey {
     }
 }
 
-/// Returns the values of a thing in the multi-value index: none, one or two.
+/// Returns the values of an object in the multi-value index: none, one or two.
 fn factors(group: u8) -> Vec<u8> {
     (2..=4).filter(|factor| group.is_multiple_of(*factor)).collect()
 }
@@ -73,28 +73,28 @@ fn factors(group: u8) -> Vec<u8> {
 /// Expected content: group and version by key.
 type Model = BTreeMap<ObjectKey, (u8, u64)>;
 
-struct Tried {
-    store: Store<Thing>,
-    groups: Index<Thing, u8>,
-    factors: Index<Thing, u8>,
+struct StoreFixture {
+    store: Store<TestObject>,
+    groups: StoreIndex<TestObject, u8>,
+    factors: StoreIndex<TestObject, u8>,
     model: Model,
     version: u64,
-    kept: Vec<(Arc<Snapshot<Thing>>, Model)>,
+    kept: Vec<(Arc<Snapshot<TestObject>>, Model)>,
 }
 
-impl Tried {
+impl StoreFixture {
     fn new(mask: u32) -> Self {
         let mut store = Store::with_hash_bits(Rules::default(), mask);
-        let groups = store.add_index(|thing: &Thing| Some(thing.group));
-        let factors = store.add_index(|thing: &Thing| factors(thing.group));
+        let groups = store.add_index(|object: &TestObject| Some(object.group));
+        let factors = store.add_index(|object: &TestObject| factors(object.group));
         Self { store, groups, factors, model: Model::new(), version: 0, kept: Vec::new() }
     }
 
     /// Creates the object at `key`. The UID contains the key, so that an object in a wrong slot is detected.
-    fn state(key: &ObjectKey, group: u8, version: u64) -> (Identity, Arc<Thing>) {
+    fn state(key: &ObjectKey, group: u8, version: u64) -> (Identity, Arc<TestObject>) {
         let uid = format!("u-{key}");
-        let identity = Identity { key: key.clone(), uid: Uid::from(uid.as_str()), version: at(version) };
-        (identity, Arc::new(Thing { uid, version, group }))
+        let identity = Identity { key: key.clone(), uid: Uid::from(uid.as_str()), version: resource_version(version) };
+        (identity, Arc::new(TestObject { uid, version, group }))
     }
 
     fn remove(&mut self, number: u16) {
@@ -109,8 +109,8 @@ impl Tried {
         match *edit {
             Edit::Put(number, group) => {
                 let key = key(number);
-                let (identity, thing) = Self::state(&key, group, self.version);
-                assert!(self.store.apply(identity, Ok(thing), &LIVE, drop));
+                let (identity, object) = Self::state(&key, group, self.version);
+                assert!(self.store.apply(identity, Ok(object), &LIVE, drop));
                 self.model.insert(key, (group, self.version));
             }
             Edit::Remove(number) => self.remove(number),
@@ -122,25 +122,25 @@ impl Tried {
                 self.model.extend((from..to).map(|number| (key(number), (group, self.version))));
                 let mut staging = if new_epoch { self.store.begin_new_epoch() } else { self.store.begin_relist() };
                 for (key, (group, version)) in &self.model {
-                    let (identity, thing) = Self::state(key, *group, *version);
+                    let (identity, object) = Self::state(key, *group, *version);
                     if staging.offer(&identity) == OfferResult::Requested {
-                        staging.put(identity, Ok(thing));
+                        staging.put(identity, Ok(object));
                     }
                 }
                 let path = Path::Listed { initial: false };
-                self.store.commit(staging, Some(at(self.version)), &path, new_epoch, drop).unwrap();
+                self.store.commit(staging, Some(resource_version(self.version)), &path, new_epoch, drop).unwrap();
             }
             Edit::Publish => self.publish(),
         }
     }
 
     fn publish(&mut self) {
-        self.store.advance(at(self.version));
+        self.store.advance(resource_version(self.version));
         self.store.publish();
         self.kept.push((self.store.reader().snapshot(), self.model.clone()));
     }
 
-    fn check(&self, snapshot: &Snapshot<Thing>, model: &Model, probes: &[u16]) {
+    fn check(&self, snapshot: &Snapshot<TestObject>, model: &Model, probes: &[u16]) {
         assert_eq!(snapshot.len(), model.len());
         let held = snapshot.iter().map(|entry| (entry.key().clone(), seen(entry.object().unwrap())));
         assert!(held.eq(model.iter().map(|(key, state)| (key.clone(), *state))));
@@ -164,18 +164,18 @@ impl Tried {
             assert_eq!(indexed(snapshot, &self.factors, value), of(&|group| factors(group).contains(&value)));
         }
         let groups: BTreeSet<u8> = model.values().map(|(group, _)| *group).collect();
-        let counts: Arc<IndexSnapshot<Thing, u8>> = snapshot.index_snapshot(&self.groups);
+        let counts: Arc<IndexSnapshot<TestObject, u8>> = snapshot.index_snapshot(&self.groups);
         assert!(counts.counts().map(|(group, _)| *group).eq(groups));
         assert_eq!(counts.counts().map(|(_, count)| count).sum::<usize>(), model.len());
     }
 }
 
-fn seen(object: &Object<Thing>) -> (u8, u64) {
+fn seen(object: &Object<TestObject>) -> (u8, u64) {
     assert_eq!(object.uid, format!("u-{}", object.key()), "the slot contains an object of another name");
     (object.group, object.version)
 }
 
-fn indexed(snapshot: &Snapshot<Thing>, index: &Index<Thing, u8>, value: u8) -> Vec<ObjectKey> {
+fn indexed(snapshot: &Snapshot<TestObject>, index: &StoreIndex<TestObject, u8>, value: u8) -> Vec<ObjectKey> {
     let found: Vec<ObjectKey> = snapshot.by_index(index, &value).map(|object| object.key().clone()).collect();
     assert_eq!(snapshot.index_snapshot(index).count(&value), found.len());
     found
@@ -186,48 +186,48 @@ proptest! {
     fn edits_match_btree_map_and_snapshots_persist(
         mask in masks(), edits in vec(edit(), 0..300), probes in vec(0..620_u16, 30)
     ) {
-        let mut tried = Tried::new(mask);
+        let mut fixture = StoreFixture::new(mask);
         for edit in &edits {
-            tried.edit(edit);
+            fixture.edit(edit);
         }
-        tried.publish();
+        fixture.publish();
         // The snapshots are checked last, after all edits that could modify them.
-        for (snapshot, model) in &tried.kept {
-            tried.check(snapshot, model, &probes);
+        for (snapshot, model) in &fixture.kept {
+            fixture.check(snapshot, model, &probes);
         }
     }
 }
 
 #[test]
 fn reused_slot_stays_hidden_from_older_snapshots() {
-    let mut tried = Tried::new(u32::MAX);
-    tried.edit(&Edit::Put(1, 5));
-    tried.edit(&Edit::Publish);
-    tried.edit(&Edit::Remove(1));
+    let mut fixture = StoreFixture::new(u32::MAX);
+    fixture.edit(&Edit::Put(1, 5));
+    fixture.edit(&Edit::Publish);
+    fixture.edit(&Edit::Remove(1));
     // No other slot is vacant, so this object reuses the slot of the removed one. Group and position in the order are
     // equal.
-    tried.edit(&Edit::Put(0, 5));
-    tried.edit(&Edit::Publish);
-    for (snapshot, model) in &tried.kept {
-        tried.check(snapshot, model, &[0, 1]);
+    fixture.edit(&Edit::Put(0, 5));
+    fixture.edit(&Edit::Publish);
+    for (snapshot, model) in &fixture.kept {
+        fixture.check(snapshot, model, &[0, 1]);
     }
 }
 
 #[test]
 fn keys_with_equal_hashes_are_found_and_removed() {
     const OBJECTS: u16 = 3_000;
-    let mut tried = Tried::new(0);
+    let mut fixture = StoreFixture::new(0);
     for number in 0..OBJECTS {
-        tried.edit(&Edit::Put(number * 7 % OBJECTS, 1));
+        fixture.edit(&Edit::Put(number * 7 % OBJECTS, 1));
     }
-    tried.edit(&Edit::Publish);
+    fixture.edit(&Edit::Publish);
     for number in 0..OBJECTS {
-        tried.edit(&Edit::Remove(number * 11 % OBJECTS));
+        fixture.edit(&Edit::Remove(number * 11 % OBJECTS));
     }
-    tried.edit(&Edit::Publish);
+    fixture.edit(&Edit::Publish);
     let all: Vec<u16> = (0..OBJECTS + 10).collect();
-    for (snapshot, model) in &tried.kept {
-        tried.check(snapshot, model, &all);
+    for (snapshot, model) in &fixture.kept {
+        fixture.check(snapshot, model, &all);
     }
-    assert_eq!(tried.kept.iter().map(|(_, model)| model.len()).collect::<Vec<_>>(), [usize::from(OBJECTS), 0]);
+    assert_eq!(fixture.kept.iter().map(|(_, model)| model.len()).collect::<Vec<_>>(), [usize::from(OBJECTS), 0]);
 }

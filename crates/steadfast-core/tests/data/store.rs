@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::things::{Thing, at, described, thing};
+use crate::test_objects::{TestObject, describe, resource_version, test_object};
 use steadfast_core::event::{Path, Rules};
 use steadfast_core::record::Identity;
 use steadfast_core::store::{Lookup, OfferResult, Store, StoreReader, Tainted};
@@ -18,12 +18,12 @@ fn key(name: &str) -> ObjectKey {
 }
 
 fn identity(name: &str, uid: &str, version: u64) -> Identity {
-    Identity { key: key(name), uid: uid.into(), version: at(version) }
+    Identity { key: key(name), uid: uid.into(), version: resource_version(version) }
 }
 
 /// Store with the reported changes.
 struct Delivered {
-    store: Store<Thing>,
+    store: Store<TestObject>,
     delivered: Vec<String>,
 }
 
@@ -32,29 +32,29 @@ impl Delivered {
         Self { store: Store::new(Rules::default()), delivered: Vec::new() }
     }
 
-    fn apply(&mut self, name: &str, uid: &str, version: u64, object: Result<Arc<Thing>, Tainted>) -> bool {
-        self.store.apply(identity(name, uid, version), object, &LIVE, |change| self.delivered.push(described(&change)))
+    fn apply(&mut self, name: &str, uid: &str, version: u64, object: Result<Arc<TestObject>, Tainted>) -> bool {
+        self.store.apply(identity(name, uid, version), object, &LIVE, |change| self.delivered.push(describe(&change)))
     }
 
-    fn thing(&mut self, name: &str, uid: &str, version: u64) -> bool {
-        self.apply(name, uid, version, thing(uid, version, 0))
+    fn apply_object(&mut self, name: &str, uid: &str, version: u64) -> bool {
+        self.apply(name, uid, version, test_object(uid, version, 0))
     }
 
     fn remove(&mut self, name: &str, uid: &str, version: u64) -> bool {
-        let path = Path::Watched { deletion: Some(at(version)) };
-        self.store.remove(&key(name), &uid.into(), &path, |change| self.delivered.push(described(&change)))
+        let path = Path::Watched { deletion: Some(resource_version(version)) };
+        self.store.remove(&key(name), &uid.into(), &path, |change| self.delivered.push(describe(&change)))
     }
 
-    fn list(&mut self, things: &[(&str, &str, u64)], version: u64) {
+    fn list(&mut self, objects: &[(&str, &str, u64)], version: u64) {
         let mut staging = self.store.begin_relist();
-        for (name, uid, version) in things {
+        for (name, uid, version) in objects {
             let identity = identity(name, uid, *version);
             if staging.offer(&identity) == OfferResult::Requested {
-                staging.put(identity, thing(uid, *version, 0));
+                staging.put(identity, test_object(uid, *version, 0));
             }
         }
-        let on_change = |change| self.delivered.push(described(&change));
-        self.store.commit(staging, Some(at(version)), &RELIST, false, on_change).unwrap();
+        let on_change = |change| self.delivered.push(describe(&change));
+        self.store.commit(staging, Some(resource_version(version)), &RELIST, false, on_change).unwrap();
         self.store.publish();
     }
 
@@ -67,15 +67,15 @@ impl Delivered {
 fn edits_are_invisible_until_published() {
     let mut a = Delivered::new();
     let reader = a.store.reader();
-    a.thing("a", "u", 1);
-    a.thing("b", "v", 2);
-    a.store.advance(at(2));
+    a.apply_object("a", "u", 1);
+    a.apply_object("b", "v", 2);
+    a.store.advance(resource_version(2));
     assert!(matches!(reader.get(Some("shop"), "a"), Lookup::Absent));
     assert_eq!(reader.snapshot().version(), None);
 
     a.store.publish();
-    assert!(matches!(reader.get(Some("shop"), "a"), Lookup::Found(thing) if thing.version == 1));
-    assert_eq!((reader.snapshot().len(), reader.snapshot().version()), (2, Some(&at(2))));
+    assert!(matches!(reader.get(Some("shop"), "a"), Lookup::Found(object) if object.version == 1));
+    assert_eq!((reader.snapshot().len(), reader.snapshot().version()), (2, Some(&resource_version(2))));
     assert!(matches!(reader.get(None, "a"), Lookup::Absent));
     assert!(matches!(reader.get(Some("sho"), "a"), Lookup::Absent));
 }
@@ -88,7 +88,7 @@ fn namespace_read_excludes_neighbours() {
         let name = format!("n{number}");
         let key =
             namespace.map_or_else(|| ObjectKey::cluster(name.as_str()), |ns| ObjectKey::namespaced(ns, name.as_str()));
-        let identity = Identity { key, uid: name.as_str().into(), version: at(1) };
+        let identity = Identity { key, uid: name.as_str().into(), version: resource_version(1) };
         store.apply(identity, Ok(Arc::new(())), &LIVE, |_| ());
     }
     let of = |namespace| store.working().namespace(namespace).map(|entry| entry.key().to_string()).collect::<Vec<_>>();
@@ -101,19 +101,19 @@ fn namespace_read_excludes_neighbours() {
 #[test]
 fn watch_state_not_newer_is_rejected() {
     let mut a = Delivered::new();
-    assert!(a.thing("a", "u", 5));
-    assert!(!a.thing("a", "u", 5));
-    assert!(!a.thing("a", "u", 4));
+    assert!(a.apply_object("a", "u", 5));
+    assert!(!a.apply_object("a", "u", 5));
+    assert!(!a.apply_object("a", "u", 4));
     // An unknown UID with a lower version belongs to a predecessor.
-    assert!(!a.thing("a", "an earlier object", 3));
+    assert!(!a.apply_object("a", "an earlier object", 3));
     assert_eq!(a.delivered(), ["shop/a: Added u@5"]);
 }
 
 #[test]
 fn deletion_of_predecessor_keeps_current_object() {
     let mut a = Delivered::new();
-    a.thing("a", "u", 1);
-    a.thing("a", "v", 5);
+    a.apply_object("a", "u", 1);
+    a.apply_object("a", "v", 5);
     // The deletion of the predecessor `u` arrives late, and must not remove its successor `v`.
     assert!(!a.remove("a", "u", 4));
     assert!(!a.remove("a", "v", 3), "the object has re-entered the scope since that deletion");
@@ -132,15 +132,15 @@ fn deletion_of_predecessor_keeps_current_object() {
 #[test]
 fn tainted_object_is_unknown_until_decodable() {
     let mut a = Delivered::new();
-    a.thing("a", "u", 1);
+    a.apply_object("a", "u", 1);
     a.apply("a", "u", 2, Err(Tainted));
     let unknown = a.store.working().get(Some("shop"), "a");
-    assert!(matches!(unknown, Lookup::Unknown { version } if version == at(2)));
+    assert!(matches!(unknown, Lookup::Unknown { version } if version == resource_version(2)));
     assert_eq!(a.store.working().tainted().iter().collect::<Vec<_>>(), [&key("a")]);
     assert_eq!(a.store.working().decodable().count(), 0);
     assert_eq!(a.store.working().entry(Some("shop"), "a").unwrap().last().unwrap().version, 1);
 
-    a.thing("a", "u", 3);
+    a.apply_object("a", "u", 3);
     assert_eq!(a.store.working().tainted().len(), 0);
     assert_eq!(a.delivered(), ["shop/a: Added u@1", "shop/a: Updated u@1 to u@3"]);
 }
@@ -150,9 +150,11 @@ fn unfit_object_stays_unknown_until_it_changes() {
     let mut a = Delivered::new();
     a.list(&[("a", "u", 5), ("b", "v", 2)], 5);
     a.delivered();
-    assert!(a.store.taint(&key("a"), &at(5)));
+    assert!(a.store.taint(&key("a"), &resource_version(5)));
     assert!(
-        !a.store.taint(&key("a"), &at(5)) && !a.store.taint(&key("b"), &at(1)) && !a.store.taint(&key("c"), &at(1))
+        !a.store.taint(&key("a"), &resource_version(5))
+            && !a.store.taint(&key("b"), &resource_version(1))
+            && !a.store.taint(&key("c"), &resource_version(1))
     );
     a.store.publish();
     let unknown = |a: &Delivered| matches!(a.store.working().get(Some("shop"), "a"), Lookup::Unknown { .. });
@@ -163,15 +165,19 @@ fn unfit_object_stays_unknown_until_it_changes() {
         "the deletion is reported with the last known state"
     );
 
-    assert!(!a.thing("a", "u", 5), "a repeated event changes nothing");
+    assert!(!a.apply_object("a", "u", 5), "a repeated event changes nothing");
 
     let mut a = Delivered::new();
     a.list(&[("a", "u", 5)], 5);
     a.delivered();
     let mut early = a.store.begin_relist();
     assert_eq!(early.offer(&identity("a", "u", 5)), OfferResult::Unchanged);
-    assert!(a.store.taint(&key("a"), &at(5)));
-    a.store.commit(early, Some(at(6)), &RELIST, false, |_| panic!("an unchanged object must not be reported")).unwrap();
+    assert!(a.store.taint(&key("a"), &resource_version(5)));
+    a.store
+        .commit(early, Some(resource_version(6)), &RELIST, false, |_| {
+            panic!("an unchanged object must not be reported")
+        })
+        .unwrap();
     assert!(unknown(&a));
     a.list(&[("a", "u", 5)], 7);
     assert!(unknown(&a));
@@ -180,7 +186,7 @@ fn unfit_object_stays_unknown_until_it_changes() {
     a.list(&[("a", "u", 8)], 8);
     assert!(!unknown(&a));
     assert_eq!(a.delivered(), ["shop/a: Updated u@5 to u@8"]);
-    assert!(a.store.taint(&key("a"), &at(8)));
+    assert!(a.store.taint(&key("a"), &resource_version(8)));
     a.remove("a", "u", 9);
     assert_eq!(a.delivered(), ["shop/a: Deleted u@8 at 9, observed, deleted"]);
 }
@@ -188,7 +194,7 @@ fn unfit_object_stays_unknown_until_it_changes() {
 #[test]
 fn tainted_object_ends_stay_of_predecessor() {
     let mut a = Delivered::new();
-    a.thing("a", "u", 1);
+    a.apply_object("a", "u", 1);
     a.apply("a", "v", 2, Err(Tainted));
     assert!(a.store.working().entry(Some("shop"), "a").unwrap().last().is_none());
     a.remove("a", "v", 3);
@@ -198,22 +204,24 @@ fn tainted_object_ends_stay_of_predecessor() {
 #[test]
 fn unchanged_list_reports_nothing_and_keeps_objects() {
     let mut a = Delivered::new();
-    let things = [("a", "u", 1), ("b", "v", 2), ("c", "w", 3)];
-    a.list(&things, 3);
+    let test_objects = [("a", "u", 1), ("b", "v", 2), ("c", "w", 3)];
+    a.list(&test_objects, 3);
     a.delivered();
     let before = a.store.reader().snapshot();
 
     let mut staging = a.store.begin_relist();
-    for (name, uid, version) in things.iter().rev() {
+    for (name, uid, version) in test_objects.iter().rev() {
         // A list has no guaranteed order.
         assert_eq!(staging.offer(&identity(name, uid, *version)), OfferResult::Unchanged);
     }
     a.store
-        .commit(staging, Some(at(9)), &RELIST, false, |_| panic!("an unchanged object must not be reported"))
+        .commit(staging, Some(resource_version(9)), &RELIST, false, |_| {
+            panic!("an unchanged object must not be reported")
+        })
         .unwrap();
     a.store.publish();
     let after = a.store.reader().snapshot();
-    assert_eq!(after.version(), Some(&at(9)));
+    assert_eq!(after.version(), Some(&resource_version(9)));
     assert!(before.iter().zip(after.iter()).all(|(before, after)| before.last().unwrap().is(after.last().unwrap())));
     // The checksum covers the objects, not the version of the store.
     assert_eq!(before.checksum(), after.checksum());
@@ -254,9 +262,11 @@ fn equal_version_in_new_epoch_is_updated() {
     for (name, uid, version) in [("a", "u", 1), ("b", "v", 2)] {
         let identity = identity(name, uid, version);
         assert_eq!(staging.offer(&identity), OfferResult::Requested);
-        staging.put(identity, thing(uid, version, 1));
+        staging.put(identity, test_object(uid, version, 1));
     }
-    a.store.commit(staging, Some(at(2)), &Path::NewEpoch, true, |change| a.delivered.push(described(&change))).unwrap();
+    a.store
+        .commit(staging, Some(resource_version(2)), &Path::NewEpoch, true, |change| a.delivered.push(describe(&change)))
+        .unwrap();
     assert_eq!(a.delivered(), ["shop/a: Updated u@1 to u@1", "shop/b: Updated v@2 to v@2"]);
 }
 
@@ -266,16 +276,16 @@ fn by_name(name: &str, version: u64) -> Identity {
 }
 
 impl Delivered {
-    fn list_by_name(&mut self, things: &[(&str, u64)]) {
+    fn list_by_name(&mut self, test_objects: &[(&str, u64)]) {
         let mut staging = self.store.begin_relist();
-        for (name, content) in things {
+        for (name, content) in objects {
             let version = ResourceVersion::substitute_for(&content.to_be_bytes());
             let identity = Identity { version, ..by_name(name, 0) };
             if staging.offer(&identity) == OfferResult::Requested {
-                staging.put(identity, thing("none", *content, 0));
+                staging.put(identity, test_object("none", *content, 0));
             }
         }
-        self.store.commit(staging, None, &RELIST, false, |change| self.delivered.push(described(&change))).unwrap();
+        self.store.commit(staging, None, &RELIST, false, |change| self.delivered.push(describe(&change))).unwrap();
     }
 }
 
@@ -295,14 +305,14 @@ fn objects_without_uid_follow_content_and_name() {
 #[test]
 fn watch_deletes_and_adds_without_uid() {
     let mut a = Delivered::new();
-    let on_change = |store: &mut Store<Thing>, delivered: &mut Vec<String>, version| {
-        store.apply(by_name("a", version), thing("none", version, 0), &LIVE, |change| {
-            delivered.push(described(&change));
+    let on_change = |store: &mut Store<TestObject>, delivered: &mut Vec<String>, version| {
+        store.apply(by_name("a", version), test_object("none", version, 0), &LIVE, |change| {
+            delivered.push(describe(&change));
         });
     };
     on_change(&mut a.store, &mut a.delivered, 1);
-    let path = Path::Watched { deletion: Some(at(2)) };
-    a.store.remove(&key("a"), &by_name("a", 2).uid, &path, |change| a.delivered.push(described(&change)));
+    let path = Path::Watched { deletion: Some(resource_version(2)) };
+    a.store.remove(&key("a"), &by_name("a", 2).uid, &path, |change| a.delivered.push(describe(&change)));
     on_change(&mut a.store, &mut a.delivered, 3);
     assert_eq!(
         a.delivered(),
@@ -313,25 +323,26 @@ fn watch_deletes_and_adds_without_uid() {
 #[test]
 fn state_without_uid_belongs_to_cached_object() {
     let mut a = Delivered::new();
-    a.thing("a", "u", 1);
+    a.apply_object("a", "u", 1);
     a.delivered();
-    a.store.apply(by_name("a", 2), thing("none", 2, 0), &LIVE, |change| a.delivered.push(described(&change)));
+    a.store.apply(by_name("a", 2), test_object("none", 2, 0), &LIVE, |change| a.delivered.push(describe(&change)));
     assert_eq!(a.delivered(), ["shop/a: Updated u@1 to none@2"]);
-    assert!(a.thing("a", "u", 3), "the stay must continue with the earlier UID");
+    assert!(a.apply_object("a", "u", 3), "the stay must continue with the earlier UID");
     assert_eq!(a.delivered(), ["shop/a: Updated none@2 to u@3"]);
     assert!(
-        !a.store
-            .apply(by_name("a", 2), thing("none", 2, 0), &LIVE, |_| panic!("an older version must not be reported"))
+        !a.store.apply(by_name("a", 2), test_object("none", 2, 0), &LIVE, |_| panic!(
+            "an older version must not be reported"
+        ))
     );
     // The next object of that name is visible.
-    assert!(a.thing("a", "v", 4));
+    assert!(a.apply_object("a", "v", 4));
     assert_eq!(a.delivered(), ["shop/a: Deleted u@3, inferred, replaced", "shop/a: Added v@4"]);
 }
 
 #[test]
 fn object_that_gains_uid_keeps_its_stay() {
     let mut a = Delivered::new();
-    a.store.apply(by_name("a", 1), thing("none", 1, 0), &LIVE, |change| a.delivered.push(described(&change)));
+    a.store.apply(by_name("a", 1), test_object("none", 1, 0), &LIVE, |change| a.delivered.push(describe(&change)));
     a.delivered();
     // The version is unchanged, but the UID is now known.
     a.list(&[("a", "u", 1)], 1);
@@ -352,8 +363,10 @@ fn object_deleted_during_list_is_not_listed() {
     // The watch continues during the list, and its deletions are newer than the listed states.
     staging.remove(&identity("a", "u", 3));
     staging.remove(&identity("b", "v", 4));
-    staging.put(identity("b", "w", 5), thing("w", 5, 0));
-    a.store.commit(staging, Some(at(5)), &RELIST, false, |change| a.delivered.push(described(&change))).unwrap();
+    staging.put(identity("b", "w", 5), test_object("w", 5, 0));
+    a.store
+        .commit(staging, Some(resource_version(5)), &RELIST, false, |change| a.delivered.push(describe(&change)))
+        .unwrap();
     let expected =
         ["shop/a: Deleted u@1, inferred, deleted", "shop/b: Deleted v@2, inferred, replaced", "shop/b: Added w@5"];
     assert_eq!(a.delivered(), expected);
@@ -364,7 +377,7 @@ fn staged_list_is_invisible_to_readers() {
     let mut a = Delivered::new();
     a.list(&[("a", "u", 1)], 1);
     let mut staging = a.store.begin_relist();
-    staging.put(identity("b", "v", 2), thing("v", 2, 0));
+    staging.put(identity("b", "v", 2), test_object("v", 2, 0));
     a.store.publish();
     assert_eq!(a.store.reader().snapshot().len(), 1);
 }
@@ -372,12 +385,12 @@ fn staged_list_is_invisible_to_readers() {
 #[test]
 fn list_never_reverts_object_within_epoch() {
     let mut a = Delivered::new();
-    a.thing("a", "u", 5);
-    a.thing("b", "v", 6);
+    a.apply_object("a", "u", 5);
+    a.apply_object("b", "v", 6);
     a.delivered();
     a.list(&[("a", "u", 4), ("b", "before v", 3)], 7);
     assert!(a.delivered().is_empty());
-    assert_eq!(a.store.working().entry(Some("shop"), "a").unwrap().version(), &at(5));
+    assert_eq!(a.store.working().entry(Some("shop"), "a").unwrap().version(), &resource_version(5));
 }
 
 #[test]
@@ -385,23 +398,26 @@ fn older_list_needs_a_new_epoch() {
     let mut a = Delivered::new();
     a.list(&[("a", "u", 5), ("b", "v", 6)], 10);
     a.delivered();
-    let listed = |store: &Store<Thing>| {
+    let listed = |store: &Store<TestObject>| {
         let mut staging = store.begin_relist();
-        staging.put(identity("a", "u", 4), thing("u", 4, 0));
+        staging.put(identity("a", "u", 4), test_object("u", 4, 0));
         staging
     };
     let staging = listed(&a.store);
-    let refused =
-        a.store.commit(staging, Some(at(9)), &RELIST, false, |_| panic!("a rejected list must not be reported"));
-    assert_eq!(refused.unwrap_err().to_string(), "the list is of version 9, the store is at 10 already");
+    let refused = a
+        .store
+        .commit(staging, Some(resource_version(9)), &RELIST, false, |_| panic!("a rejected list must not be reported"));
+    assert_eq!(refused.unwrap_err().to_string(), "the list has version 9, but the store is already at 10");
     assert_eq!(a.store.working().len(), 2);
 
     let staging = listed(&a.store);
-    a.store.commit(staging, Some(at(4)), &RELIST, true, |change| a.delivered.push(described(&change))).unwrap();
+    a.store
+        .commit(staging, Some(resource_version(4)), &RELIST, true, |change| a.delivered.push(describe(&change)))
+        .unwrap();
     assert_eq!(a.delivered(), ["shop/b: Deleted v@6, inferred, deleted", "shop/a: Updated u@5 to u@4"]);
     a.store.publish();
     let snapshot = a.store.reader().snapshot();
-    assert_eq!((snapshot.version(), snapshot.epoch()), (Some(&at(4)), 1));
+    assert_eq!((snapshot.version(), snapshot.epoch()), (Some(&resource_version(4)), 1));
 }
 
 #[test]
@@ -409,7 +425,7 @@ fn opaque_versions_follow_delivery_order() {
     let mut a = Delivered::new();
     let opaque = |version: &str| Identity { version: version.into(), ..identity("a", "u", 0) };
     for (version, number, changes) in [("x", 1, true), ("x", 1, false), ("b", 2, true), ("x", 3, true)] {
-        let changed = a.store.apply(opaque(version), thing("u", number, 0), &LIVE, |_| ());
+        let changed = a.store.apply(opaque(version), test_object("u", number, 0), &LIVE, |_| ());
         assert_eq!(changed, changes);
         a.store.advance(version.into());
     }
@@ -418,31 +434,31 @@ fn opaque_versions_follow_delivery_order() {
 
 #[test]
 fn store_version_only_advances() {
-    let mut store = Store::<Thing>::new(Rules::default());
+    let mut store = Store::<TestObject>::new(Rules::default());
     for (given, reached) in [(5, 5), (3, 5), (5, 5), (10, 10)] {
-        store.advance(at(given));
-        assert_eq!(store.working().version(), Some(&at(reached)));
+        store.advance(resource_version(given));
+        assert_eq!(store.working().version(), Some(&resource_version(reached)));
     }
 }
 
 #[test]
 fn index_follows_objects_with_any_value_count() {
     let mut a = Delivered::new();
-    a.apply("early", "u", 1, thing("u", 1, 6));
+    a.apply("early", "u", 1, test_object("u", 1, 6));
     let before = a.store.reader().snapshot();
-    let factors = a
-        .store
-        .add_index(|thing: &Thing| (2..=thing.group).filter(|f| thing.group.is_multiple_of(*f)).collect::<Vec<_>>());
-    let found = |store: &Store<Thing>, value: u8| -> Vec<String> {
-        store.reader().snapshot().by_index(&factors, &value).map(|thing| thing.uid.clone()).collect()
+    let factors = a.store.add_index(|object: &TestObject| {
+        (2..=object.group).filter(|f| object.group.is_multiple_of(*f)).collect::<Vec<_>>()
+    });
+    let found = |store: &Store<TestObject>, value: u8| -> Vec<String> {
+        store.reader().snapshot().by_index(&factors, &value).map(|object| object.uid.clone()).collect()
     };
     assert_eq!(found(&a.store, 3), ["u"], "a new index contains the existing objects");
     assert_eq!(before.by_index(&factors, &3).count(), 0, "an unpublished object is not in an older snapshot");
 
-    a.apply("late", "v", 2, thing("v", 2, 4));
+    a.apply("late", "v", 2, test_object("v", 2, 4));
     a.store.publish();
     assert_eq!(found(&a.store, 2), ["u", "v"]);
-    a.apply("early", "u", 3, thing("u", 3, 1));
+    a.apply("early", "u", 3, test_object("u", 3, 1));
     a.store.publish();
     assert_eq!(found(&a.store, 2), ["v"]);
     assert!(found(&a.store, 3).is_empty());
@@ -457,10 +473,10 @@ fn index_follows_objects_with_any_value_count() {
 #[test]
 fn snapshot_before_index_serves_its_queries() {
     let mut a = Delivered::new();
-    a.apply("a", "u", 1, thing("u", 1, 6));
+    a.apply("a", "u", 1, test_object("u", 1, 6));
     a.store.publish();
     let before = a.store.reader().snapshot();
-    let groups = a.store.add_index(|thing: &Thing| Some(thing.group));
+    let groups = a.store.add_index(|object: &TestObject| Some(object.group));
     assert_eq!(before.by_index(&groups, &6).count(), 1);
     assert_eq!(before.by_index(&groups, &7).count(), 0);
 }
@@ -468,9 +484,9 @@ fn snapshot_before_index_serves_its_queries() {
 #[test]
 fn indexes_of_one_type_are_distinguished() {
     let mut a = Delivered::new();
-    let groups = a.store.add_index(|thing: &Thing| Some(thing.group));
-    let none = a.store.add_index(|_: &Thing| None::<u8>);
-    a.apply("a", "u", 1, thing("u", 1, 6));
+    let groups = a.store.add_index(|object: &TestObject| Some(object.group));
+    let none = a.store.add_index(|_: &TestObject| None::<u8>);
+    a.apply("a", "u", 1, test_object("u", 1, 6));
     a.store.publish();
     let snapshot = a.store.reader().snapshot();
     assert_eq!(snapshot.by_index(&groups, &6).count(), 1);
@@ -481,24 +497,24 @@ fn indexes_of_one_type_are_distinguished() {
 fn joining_index_evaluates_each_state_once() {
     let mut a = Delivered::new();
     for (name, uid, version) in [("a", "u", 1), ("b", "v", 2), ("c", "w", 3)] {
-        a.thing(name, uid, version);
+        a.apply_object(name, uid, version);
     }
     a.store.publish();
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
-    let (by_uid, mut joining) = a.store.reader().snapshot().index(move |thing: &Thing| {
+    let (by_uid, mut joining) = a.store.reader().snapshot().index(move |object: &TestObject| {
         counted.fetch_add(1, Ordering::Relaxed);
-        Some(thing.uid.clone())
+        Some(object.uid.clone())
     });
     assert_eq!(calls.swap(0, Ordering::Relaxed), 3);
     assert!(joining.is_at(a.store.working()));
 
-    a.thing("b", "v", 4);
+    a.apply_object("b", "v", 4);
     a.remove("c", "w", 5);
-    a.thing("d", "x", 6);
+    a.apply_object("d", "x", 6);
     a.store.publish();
-    let found = |store: &Store<Thing>, uid: &str| -> Vec<u64> {
-        store.reader().snapshot().by_index(&by_uid, &uid.to_owned()).map(|thing| thing.version).collect()
+    let found = |store: &Store<TestObject>, uid: &str| -> Vec<u64> {
+        store.reader().snapshot().by_index(&by_uid, &uid.to_owned()).map(|object| object.version).collect()
     };
     assert_eq!(found(&a.store, "v"), [4], "before the index is admitted, a lookup scans all objects");
     calls.store(0, Ordering::Relaxed);
@@ -514,7 +530,7 @@ fn joining_index_evaluates_each_state_once() {
         assert_eq!(found(&a.store, uid), versions);
     }
     assert_eq!(calls.load(Ordering::Relaxed), 0, "a lookup must not call the index function");
-    a.thing("a", "u", 7);
+    a.apply_object("a", "u", 7);
     a.store.publish();
     assert_eq!(found(&a.store, "u"), [7]);
 }
@@ -522,46 +538,46 @@ fn joining_index_evaluates_each_state_once() {
 #[test]
 fn panicking_index_leaves_store_unchanged() {
     let mut a = Delivered::new();
-    let groups = a.store.add_index(|thing: &Thing| Some(thing.group));
-    a.store.add_index(|thing: &Thing| {
-        assert!(thing.group != 13, "unlucky");
+    let groups = a.store.add_index(|object: &TestObject| Some(object.group));
+    a.store.add_index(|object: &TestObject| {
+        assert!(object.group != 13, "unlucky");
         Some(())
     });
-    a.apply("a", "u", 1, thing("u", 1, 1));
-    let panicked = catch_unwind(AssertUnwindSafe(|| a.apply("a", "u", 2, thing("u", 2, 13))));
+    a.apply("a", "u", 1, test_object("u", 1, 1));
+    let panicked = catch_unwind(AssertUnwindSafe(|| a.apply("a", "u", 2, test_object("u", 2, 13))));
     assert!(panicked.is_err());
-    a.apply("b", "v", 3, thing("v", 3, 3));
+    a.apply("b", "v", 3, test_object("v", 3, 3));
     a.store.publish();
     let snapshot = a.store.reader().snapshot();
-    let found = |group| snapshot.by_index(&groups, &group).map(|thing| thing.version).collect::<Vec<_>>();
+    let found = |group| snapshot.by_index(&groups, &group).map(|object| object.version).collect::<Vec<_>>();
     assert_eq!((found(1), found(13), found(3)), (vec![1], vec![], vec![3]));
-    assert_eq!(snapshot.entry(Some("shop"), "a").unwrap().version(), &at(1));
+    assert_eq!(snapshot.entry(Some("shop"), "a").unwrap().version(), &resource_version(1));
     assert_eq!(a.delivered(), ["shop/a: Added u@1", "shop/b: Added v@3"]);
 }
 
 #[test]
 fn stores_with_equal_content_have_equal_checksums() {
     let (mut a, mut b) = (Delivered::new(), Delivered::new());
-    a.thing("a", "u", 1);
-    a.thing("b", "v", 2);
+    a.apply_object("a", "u", 1);
+    a.apply_object("b", "v", 2);
     b.list(&[("b", "v", 2), ("a", "u", 1)], 2);
     assert_eq!(a.store.working().checksum(), b.store.working().checksum());
-    b.thing("b", "v", 3);
+    b.apply_object("b", "v", 3);
     assert_ne!(a.store.working().checksum(), b.store.working().checksum());
 }
 
 #[test]
 fn readers_see_only_consistent_states() {
     let mut store = Store::new(Rules::default());
-    let groups = store.add_index(|thing: &Thing| Some(thing.group));
-    let reader: StoreReader<Thing> = store.reader();
+    let groups = store.add_index(|object: &TestObject| Some(object.group));
+    let reader: StoreReader<TestObject> = store.reader();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watching = scope.spawn(|| {
             let mut last = 0;
             while !done.load(Ordering::Relaxed) {
                 let snapshot = reader.snapshot();
-                let versions: Vec<u64> = snapshot.decodable().map(|thing| thing.version).collect();
+                let versions: Vec<u64> = snapshot.decodable().map(|object| object.version).collect();
                 assert!(versions.windows(2).all(|pair| pair[0] == pair[1]), "each publication writes all objects");
                 let version = versions.first().copied().unwrap_or(0);
                 assert!(version >= last, "a reader must not see an earlier version");
@@ -572,7 +588,7 @@ fn readers_see_only_consistent_states() {
         for version in 1..=500 {
             for name in 0..60 {
                 let uid = format!("u{name}");
-                let object = thing(&uid, version, version as u8);
+                let object = test_object(&uid, version, version as u8);
                 store.apply(identity(&format!("n{name}"), &uid, version), object, &LIVE, |_| ());
             }
             store.publish();

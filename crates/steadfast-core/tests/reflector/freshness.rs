@@ -29,15 +29,15 @@ fn evidence(condition: Condition) -> Evidence {
     }
 }
 
-fn described(evidence: &Evidence, seconds: u64) -> String {
+fn describe(evidence: &Evidence, seconds: u64) -> String {
     evidence.at(at(seconds)).to_string()
 }
 
 #[test]
 fn stream_without_proof_turns_stale_after_two_periods() {
     let evidence = evidence(Condition::Streaming);
-    assert_eq!(described(&evidence, 100), "fresh, proven 10 s ago");
-    assert_eq!(described(&evidence, 210), "fresh, proven 120 s ago");
+    assert_eq!(describe(&evidence, 100), "fresh, proven 10 s ago");
+    assert_eq!(describe(&evidence, 210), "fresh, proven 120 s ago");
     let late = evidence.at(at(215));
     assert_eq!(late.name(), "stale");
     assert_eq!(late.doubt().map(|doubt| doubt.lasting), Some(Duration::from_secs(5)));
@@ -53,7 +53,7 @@ fn stream_without_any_proof_is_suspect() {
 fn resuming_turns_stale_at_the_earlier_bound() {
     let mut evidence = evidence(Condition::Resuming);
     assert_eq!(
-        described(&evidence, 103),
+        describe(&evidence, 103),
         "resuming for 3.0 s: connection refused, proven 13 s ago, 2 attempts, next in 1.0 s"
     );
     assert_eq!(evidence.at(at(110)).name(), "resuming");
@@ -111,9 +111,9 @@ fn failed_and_stopped_never_change_state() {
 fn freshness_contains_undecodable_keys() {
     let mut evidence = evidence(Condition::Streaming);
     evidence.tainted = KeySet::from_iter([ObjectKey::namespaced("shop", "web")]);
-    assert_eq!(described(&evidence, 92), "fresh, proven 2.0 s ago, but shop/web cannot be decoded");
+    assert_eq!(describe(&evidence, 92), "fresh, proven 2.0 s ago, but shop/web cannot be decoded");
     evidence.tainted = ["web", "db"].map(|name| ObjectKey::namespaced("shop", name)).into_iter().collect();
-    assert_eq!(described(&evidence, 92), "fresh, proven 2.0 s ago, but shop/db and 1 more cannot be decoded");
+    assert_eq!(describe(&evidence, 92), "fresh, proven 2.0 s ago, but shop/db and 1 more cannot be decoded");
 }
 
 #[test]

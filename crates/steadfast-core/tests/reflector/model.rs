@@ -42,8 +42,8 @@ fn reflector_is_never_wrong_and_recovers() {
         client.server.end_trouble(client.now);
         client.run_until(client.now + client.recovery());
         client.must_be_whole();
-        let begun = client.now;
-        while client.now < begun + QUIET {
+        let start = client.now;
+        while client.now < start + QUIET {
             client.run_until(client.now + Duration::from_secs(7));
             client.must_be_whole();
         }
@@ -161,12 +161,12 @@ impl Client {
         };
         let settings = ReflectorSettings {
             page_size: Some(3),
-            streamed_lists: Some(random.share() < 0.7),
-            audit_every: (kind == Kind::Losing || random.share() < 0.3).then_some(AUDIT),
-            delta_relists: Some(random.share() < 0.5),
+            streamed_lists: Some(random.fraction() < 0.7),
+            audit_every: (kind == Kind::Losing || random.fraction() < 0.3).then_some(AUDIT),
+            delta_relists: Some(random.fraction() < 0.5),
             delta_min_objects: 1,
             delta_one_in: 1,
-            pages_for: Duration::from_secs(if random.share() < 0.5 { 60 } else { 1800 }),
+            pages_for: Duration::from_secs(if random.fraction() < 0.5 { 60 } else { 1800 }),
             max_period: (kind == Kind::WithoutBookmarks).then(|| Duration::from_secs(300)),
             ..Default::default()
         };
@@ -218,13 +218,13 @@ impl Client {
             self.grant_at = None;
             self.monitor.transfer_granted();
             // The hints must precede the grant, because the grant selects the kind of list.
-            self.reflector.set_list_hints(ListHints { held: self.store.len(), ..ListHints::default() });
+            self.reflector.set_list_hints(ListHints { cached_objects: self.store.len(), ..ListHints::default() });
             self.step(Input::TransferGranted);
         }
         if self.server.take_recovered() {
             self.step(Input::Reachable);
         }
-        if self.random.share() < 0.01 {
+        if self.random.fraction() < 0.01 {
             self.step(Input::SeekProof);
         }
         if self.reflector.wake_at().is_some_and(|at| self.now >= at) {

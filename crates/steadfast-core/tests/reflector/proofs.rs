@@ -120,7 +120,7 @@ fn repeatedly_rejected_watches_are_one_doubt() {
     let (mut reflector, mut watch) = watching();
     let broken = Status { code: 500, reason: "InternalError".into(), ..Status::default() };
     let mut now = at(10);
-    let begun = now;
+    let start = now;
     reflector.record(now, watch, Record::Error(&broken));
     let mut opened = 0;
     while now < at(30) {
@@ -138,7 +138,7 @@ fn repeatedly_rejected_watches_are_one_doubt() {
                 reflector.step(now, Input::Opened(watch));
                 let state = reflector.evidence().at(now);
                 let doubt = state.doubt().unwrap_or_else(|| panic!("{state} without a proof"));
-                assert_eq!((doubt.lasting, doubt.age), (now.since(begun), Some(now.since(at(0)))), "{state}");
+                assert_eq!((doubt.lasting, doubt.age), (now.since(start), Some(now.since(at(0)))), "{state}");
                 let verdict = reflector.record(now, watch, Record::Error(&broken));
                 assert!(matches!(verdict, Verdict::Perform(_)));
             }

@@ -96,12 +96,12 @@ fn settings_of(header: &str) -> (ReflectorSettings, ListHints) {
     let words = header.split_once(':').expect("a scenario has a title").0;
     let settings = ReflectorSettings::default();
     // The default is a small cache, which is always relisted in full.
-    let held = match words.trim() {
+    let cached_objects = match words.trim() {
         "by difference" => 16,
         "by difference from many" => 3200,
         _ => 3,
     };
-    let hints = ListHints { protobuf: words.trim() != "in JSON", held, ..ListHints::default() };
+    let hints = ListHints { protobuf: words.trim() != "in JSON", cached_objects, ..ListHints::default() };
     let settings = match words.trim() {
         "" | "in JSON" => settings,
         "in pages" => ReflectorSettings { streamed_lists: Some(false), ..settings },
@@ -294,7 +294,7 @@ impl Fixture {
             }
         }
         Monitor::check(&self.reflector, self.now, self.period);
-        outputs.iter().map(described).collect()
+        outputs.iter().map(describe).collect()
     }
 
     /// Advances to the next timer. Returns an error if it is not within the bounds.
@@ -384,7 +384,7 @@ fn status(text: &str) -> Status {
     Status { code: code.parse().expect("a code"), reason: reason.to_owned(), causes, ..Status::default() }
 }
 
-fn described(output: &Output) -> String {
+fn describe(output: &Output) -> String {
     match output {
         Output::Send(id, request) => format!("send {}: {}", id.0, described_request(request)),
         Output::Cancel(id) => format!("cancel {}", id.0),
@@ -405,7 +405,7 @@ fn described(output: &Output) -> String {
         Output::ReportDifferences => "name what was lost".to_owned(),
         Output::EndComparison => "end the comparison".to_owned(),
         Output::RememberPages { .. } => "remember pages".to_owned(),
-        Output::RememberFull { .. } => "remember that metadata are not to be had".to_owned(),
+        Output::RememberFull { .. } => "remember to list in full".to_owned(),
         // The delay is random and therefore omitted.
         Output::Diagnostic(Diagnostic::Failed { why, attempts, .. }) => {
             format!("note: {why}; attempt {attempts} failed")

@@ -32,8 +32,8 @@ pub(super) fn list(kind: &str, version: &str, items: &[Vec<u8>]) -> Vec<u8> {
 
 /// Encodes a record of a watch, with its length in front: `meta/v1`'s `WatchEvent`, with the object in a
 /// `RawExtension`.
-pub(super) fn event(what: &str, kind: &str, message: &[u8]) -> Vec<u8> {
-    let event = [field(1, what.as_bytes()), field(2, &field(1, &object(kind, message)))].concat();
+pub(super) fn event(event_type: &str, kind: &str, message: &[u8]) -> Vec<u8> {
+    let event = [field(1, event_type.as_bytes()), field(2, &field(1, &object(kind, message)))].concat();
     // Four bytes in big-endian order precede each event of a stream. They are not part of protobuf.
     [&(event.len() as u32).to_be_bytes()[..], &event].concat()
 }

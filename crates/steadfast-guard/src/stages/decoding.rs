@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
 use steadfast_core::decode::{self, Cacheable, DecodeOptions, Decoder, Encoding, ExpectedKind, WatchRecord};
-use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
+use steadfast_core::frame::{ItemFramer, ListPart, StreamFramer, StreamRecord};
 
 use crate::meter::Meter;
 use crate::sample;
@@ -71,7 +71,7 @@ pub(super) fn frame_watch(meter: &mut Meter, encoding: Encoding, count: usize) {
         for chunk in chunks {
             framer.feed(chunk);
             while let Some(line) = framer.next() {
-                found += usize::from(matches!(line, Line::Whole(_)));
+                found += usize::from(matches!(line, StreamRecord::Complete(_)));
             }
         }
         framer.finish().map(|()| found)
@@ -93,7 +93,7 @@ pub(super) fn scan_event(meter: &mut Meter, encoding: Encoding, count: usize) {
     let mut framer = StreamFramer::new(encoding, MAX_OBJECT_BYTES);
     for event in sample::events(encoding, count) {
         framer.feed(event);
-        let Some(Line::Whole(line)) = framer.next() else { panic!("an event") };
+        let Some(StreamRecord::Complete(line)) = framer.next() else { panic!("an event") };
         let scanned = meter.count(|| decode::watch_record(encoding, &line, Some(&wanted)));
         assert!(matches!(scanned, Ok(WatchRecord::Object { .. })), "{scanned:?}");
     }

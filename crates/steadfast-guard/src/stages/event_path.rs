@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use steadfast_core::decode::{self, Cacheable, DecodeOptions, Decoder, Encoding, WatchRecord};
-use steadfast_core::frame::{Line, StreamFramer};
+use steadfast_core::frame::{StreamFramer, StreamRecord};
 use steadfast_core::queue::DeliveryQueue;
 use steadfast_core::reflector::{Record, Verdict};
 use steadfast_core::time::Instant;
@@ -28,7 +28,7 @@ pub(super) fn event(meter: &mut Meter, encoding: Encoding, count: usize) {
     for (turn, chunk) in sample::events(encoding, warmup + count).into_iter().enumerate() {
         let handle = || {
             framer.feed(chunk);
-            let Some(Line::Whole(line)) = framer.next() else { return None };
+            let Some(StreamRecord::Complete(line)) = framer.next() else { return None };
             let Ok(WatchRecord::Object { kind, object: raw }) = decode::watch_record(encoding, &line, Some(&wanted))
             else {
                 return None;

@@ -1,7 +1,7 @@
 //! Static checks of an expression: unknown names, and values with incompatible types.
 
 use steadfast_cel::Type;
-use steadfast_cel::ast::{Comprehension, ComprehensionKind, Entry, Expr, ExprKind, Link, Literal, Operator};
+use steadfast_cel::ast::{Comprehension, ComprehensionKind, Expr, ExprKind, Link, Literal, MapEntry, Operator};
 
 use super::flaw::{ExpressionError, Purpose, letters_before};
 use super::known::{EVENT, FUNCTIONS, Kind, NAMES};
@@ -87,9 +87,9 @@ impl<'e> Checker<'e> {
         }
     }
 
-    fn entry(&mut self, at: &Expr, entries: &[Entry], shape: Shape) {
+    fn entry(&mut self, expr: &Expr, entries: &[MapEntry], shape: Shape) {
         let mut found = Vec::new();
-        for Entry { optional, key, value } in entries {
+        for MapEntry { optional, key, value } in entries {
             // A computed key can be any field, so required fields cannot be checked.
             let ExprKind::Literal(Literal::String(name)) = &key.kind else { return };
             let Some(field) = shape.iter().find(|field| *field.name == **name) else {
@@ -110,16 +110,16 @@ impl<'e> Checker<'e> {
             }
         }
         if let Some(missing) = shape.iter().find(|field| field.is_needed && !found.contains(&field.name)) {
-            self.flaw(at, format!("an entry needs `{}`; it has {}", missing.name, names(shape)));
+            self.flaw(expr, format!("an entry needs `{}`; it has {}", missing.name, names(shape)));
         }
     }
 
-    fn flaw(&mut self, at: &Expr, description: String) {
-        self.flaw_at(at.at, description);
+    fn flaw(&mut self, expr: &Expr, description: String) {
+        self.flaw_at(expr.offset, description);
     }
 
-    fn flaw_at(&mut self, at: u32, description: String) {
-        let flaw = ExpressionError { offset: letters_before(self.text, at as usize), description };
+    fn flaw_at(&mut self, offset: u32, description: String) {
+        let flaw = ExpressionError { offset: letters_before(self.text, offset as usize), description };
         if !self.flaws.contains(&flaw) {
             self.flaws.push(flaw);
         }
@@ -213,7 +213,7 @@ impl<'e> Checker<'e> {
         self.bound.contains(&name)
     }
 
-    fn name(&mut self, at: &Expr, name: &str) -> Kind {
+    fn name(&mut self, expr: &Expr, name: &str) -> Kind {
         if self.is_bound(name) {
             return Kind::Any;
         }
@@ -227,14 +227,14 @@ impl<'e> Checker<'e> {
         }
         if !self.names.contains(&name) && Type::named(name).is_none() {
             self.flaw(
-                at,
+                expr,
                 format!("unknown variable `{name}`; available: {}; write text in quotes", self.names.join(", ")),
             );
         }
         Kind::Any
     }
 
-    fn field(&mut self, at: &Expr, of: &'e Expr, field: &str) -> Kind {
+    fn field(&mut self, expr: &Expr, of: &'e Expr, field: &str) -> Kind {
         let kind = self.kind(of);
         if self.names.contains(&"event")
             && matches!(&of.kind, ExprKind::Name(name) if name == "event")
@@ -244,11 +244,11 @@ impl<'e> Checker<'e> {
                 return *kind;
             }
             let fields: Vec<&str> = EVENT.iter().map(|(field, _)| *field).collect();
-            self.flaw(at, format!("`event` has no `{field}`; it has {}", fields.join(", ")));
+            self.flaw(expr, format!("`event` has no `{field}`; it has {}", fields.join(", ")));
             return Kind::Any;
         }
         if !kind.may_be(Kind::Map) {
-            self.flaw(at, format!("{} has no `{field}`", kind.name()));
+            self.flaw(expr, format!("{} has no `{field}`", kind.name()));
         }
         Kind::Any
     }
@@ -289,12 +289,12 @@ impl<'e> Checker<'e> {
     }
 
     fn chain(&mut self, first: &'e Expr, rest: &'e [Link]) -> Kind {
-        let (mut left_at, mut left) = (first.at, self.kind(first));
-        for Link { operator, at, right } in rest {
+        let (mut left_offset, mut left) = (first.offset, self.kind(first));
+        for Link { operator, offset, right } in rest {
             let kind = self.kind(right);
             let differ = !left.may_be(kind);
             let are_times = left.is_time_or_duration() && kind.is_time_or_duration();
-            let mut never = |word: &str| self.flaw_at(*at, format!("{} {word} {}", left.name(), kind.name()));
+            let mut never = |word: &str| self.flaw_at(*offset, format!("{} {word} {}", left.name(), kind.name()));
             left = match operator {
                 Operator::Equal | Operator::NotEqual => {
                     // A comparison with null is a common check for absence.
@@ -319,9 +319,9 @@ impl<'e> Checker<'e> {
                 }
                 Operator::Subtract if left.may_subtract_times(kind) => Kind::Any,
                 Operator::Subtract | Operator::Multiply | Operator::Divide | Operator::Modulo => {
-                    for (at, kind) in [(left_at, left), (right.at, kind)] {
+                    for (offset, kind) in [(left_offset, left), (right.offset, kind)] {
                         if !kind.may_be(Kind::Number) {
-                            self.flaw_at(at, format!("the value is {}, expected a number", kind.name()));
+                            self.flaw_at(offset, format!("the value is {}, expected a number", kind.name()));
                         }
                     }
                     // Times can be subtracted too, so two operands of unknown kind give an unknown kind.
@@ -332,17 +332,17 @@ impl<'e> Checker<'e> {
                     }
                 }
             };
-            left_at = *at;
+            left_offset = *offset;
         }
         left
     }
 
-    fn call(&mut self, at: &Expr, target: Option<&'e Expr>, name: &str, arguments: &'e [Expr]) -> Kind {
+    fn call(&mut self, expr: &Expr, target: Option<&'e Expr>, name: &str, arguments: &'e [Expr]) -> Kind {
         if name == "changed" && target.is_none() {
-            return self.changed(at, arguments);
+            return self.changed(expr, arguments);
         }
         if name == "get" && target.is_none() {
-            return self.get(at, arguments);
+            return self.get(expr, arguments);
         }
         target.into_iter().chain(arguments).for_each(|argument| {
             self.kind(argument);
@@ -351,25 +351,25 @@ impl<'e> Checker<'e> {
         // Reported before the first event. At runtime the mistake would appear for each object.
         if found.is_none() {
             let description = "available are CEL's standard functions, the string functions, `changed` and `get`";
-            self.flaw(at, format!("unknown function `{name}`; {description}"));
+            self.flaw(expr, format!("unknown function `{name}`; {description}"));
         }
         found.map_or(Kind::Any, |(_, kind)| *kind)
     }
 
-    fn get(&mut self, at: &Expr, arguments: &'e [Expr]) -> Kind {
+    fn get(&mut self, expr: &Expr, arguments: &'e [Expr]) -> Kind {
         // Bodies of requests and groups of entries have no cluster for lookups.
         if !self.names.contains(&"old") {
-            self.flaw(at, "`get` is only available in `when` and `send` of a rule".to_owned());
+            self.flaw(expr, "`get` is only available in `when` and `send` of a rule".to_owned());
             return Kind::Any;
         }
         let takes = "`get` needs a resource in quotes, a namespace and a name: get('services', object.metadata.namespace, \
                      'web'); for a resource without namespaces only the name: get('nodes', object.spec.nodeName)";
         match arguments {
-            [Expr { kind: ExprKind::Literal(Literal::String(resource)), at }, rest @ ..]
+            [Expr { kind: ExprKind::Literal(Literal::String(resource)), offset }, rest @ ..]
                 if matches!(rest.len(), 1 | 2) =>
             {
                 if !self.lookups.iter().any(|(known, _)| **known == **resource) {
-                    self.lookups.push((resource.to_string(), letters_before(self.text, *at as usize)));
+                    self.lookups.push((resource.to_string(), letters_before(self.text, *offset as usize)));
                 }
                 for argument in rest {
                     let kind = self.kind(argument);
@@ -378,12 +378,12 @@ impl<'e> Checker<'e> {
                     }
                 }
             }
-            _ => self.flaw(at, takes.to_owned()),
+            _ => self.flaw(expr, takes.to_owned()),
         }
         Kind::Any
     }
 
-    fn changed(&mut self, at: &Expr, arguments: &[Expr]) -> Kind {
+    fn changed(&mut self, expr: &Expr, arguments: &[Expr]) -> Kind {
         let path = match arguments {
             [Expr { kind: ExprKind::Literal(Literal::String(path)), .. }] => Some(path.to_string()),
             _ => None,
@@ -392,7 +392,7 @@ impl<'e> Checker<'e> {
             Some(Ok(_)) => self.paths.extend(path),
             Some(Err(reason)) => self.flaw(&arguments[0], reason),
             None => {
-                self.flaw(at, "`changed` needs the path to a field, in quotes: changed('spec.replicas')".to_owned());
+                self.flaw(expr, "`changed` needs the path to a field, in quotes: changed('spec.replicas')".to_owned());
             }
         }
         Kind::Bool

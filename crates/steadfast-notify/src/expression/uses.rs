@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use steadfast_cel::Program;
-use steadfast_cel::ast::{Comprehension, ComprehensionKind, Entry, Expr, ExprKind, Literal};
+use steadfast_cel::ast::{Comprehension, ComprehensionKind, Expr, ExprKind, Literal, MapEntry};
 
 use crate::path::FieldOf;
 
@@ -127,7 +127,7 @@ impl Walk {
         }
     }
 
-    fn variable(&self, at: &Expr, name: &str) -> Option<Chain> {
+    fn variable(&self, expr: &Expr, name: &str) -> Option<Chain> {
         // The innermost binding of a name wins.
         let bound = self.bound.iter().rev().find(|(bound, _)| bound == name);
         let (root, steps) = match bound {
@@ -135,16 +135,16 @@ impl Walk {
             None if self.roots.contains(&name) => (name.to_owned(), Vec::new()),
             None => return None,
         };
-        Some(Chain { root, inherited: steps.len(), steps, offset: at.at as usize })
+        Some(Chain { root, inherited: steps.len(), steps, offset: expr.offset as usize })
     }
 
     fn call(&mut self, target: Option<&Expr>, name: &str, arguments: &[Expr]) -> Option<Chain> {
         match (target, name, arguments) {
-            (None, "changed", [Expr { at, kind: ExprKind::Literal(Literal::String(text)) }]) => {
+            (None, "changed", [Expr { offset, kind: ExprKind::Literal(Literal::String(text)) }]) => {
                 if let Ok(path) = text.parse::<FieldOf>() {
                     let steps = path.names().map(|name| name.map_or(Step::Item, |name| Step::Field(name.to_owned())));
                     let (root, steps) = ("object".to_owned(), steps.collect());
-                    self.add(Chain { root, steps, inherited: 0, offset: *at as usize });
+                    self.add(Chain { root, steps, inherited: 0, offset: *offset as usize });
                 }
                 None
             }
@@ -162,13 +162,13 @@ impl Walk {
         }
     }
 
-    fn map(&mut self, entries: &[Entry]) {
+    fn map(&mut self, entries: &[MapEntry]) {
         let mut constants = Vec::new();
-        for Entry { key, value, .. } in entries {
+        for MapEntry { key, value, .. } in entries {
             self.visit(key);
             self.visit(value);
             if let (ExprKind::Literal(Literal::String(field)), Some(constant)) = (&key.kind, constant(value)) {
-                constants.push(Constant { field: field.to_string(), value: constant, offset: value.at as usize });
+                constants.push(Constant { field: field.to_string(), value: constant, offset: value.offset as usize });
             }
         }
         self.uses.maps.push(constants);

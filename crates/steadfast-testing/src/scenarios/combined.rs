@@ -102,7 +102,7 @@ async fn run_in_form<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> R
     let filtered = target.seed.is_multiple_of(2);
     // This choice does not use the generator either. It must not depend on the remainders of the seed, which select
     // forms and faults.
-    let by_difference = Random::new(!target.seed).share() < 0.75;
+    let by_difference = Random::new(!target.seed).fraction() < 0.75;
     // Unread responses are large and cost time, so they are rare.
     let leaves_unread = run.leaves_unread && run.chance(4);
     if leaves_unread {

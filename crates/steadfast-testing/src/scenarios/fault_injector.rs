@@ -132,7 +132,7 @@ pub(super) fn inject(fault: Fault, server: &ApiServer, replica: usize, on: bool,
             respond_also(&faults, on, rule().verb(any_read(random)), response);
             "a busy server"
         }
-        Fault::ResourceRefused if on && random.share() < 0.5 => hang_lists(&faults, random),
+        Fault::ResourceRefused if on && random.fraction() < 0.5 => hang_lists(&faults, random),
         Fault::ResourceRefused if on => refuse_watches(&faults, random),
         Fault::ResourceRefused | Fault::PermissionRemoved => {
             respond_also(&faults, on, rule().verb(any_read(random)), InjectedResponse::Forbidden);
@@ -186,10 +186,10 @@ fn hang_lists(faults: &Faults, random: &mut Random) -> &'static str {
 fn refuse_watches(faults: &Faults, random: &mut Random) -> &'static str {
     let code = [403, 404, 405, 500, 501][random.draw() as usize % 5];
     let rule = RequestRule::any().verb(Verb::Watch).times(8);
-    let streams = random.share() < 0.5;
+    let streams = random.fraction() < 0.5;
     let rule = if streams { rule.verb(Verb::StreamedList) } else { rule };
     let in_stream = InjectedResponse::InStream(Status::of_code(500).with_reason("StoreReadError"));
-    faults.respond(rule, if random.share() < 0.3 { in_stream } else { InjectedResponse::code(code) });
+    faults.respond(rule, if random.fraction() < 0.3 { in_stream } else { InjectedResponse::code(code) });
     "rejected watches"
 }
 

@@ -115,7 +115,7 @@ async fn relist_transfers_only_three_changed_objects() -> Result<(), WorldError>
     assert_eq!(states, [("/api/v1/namespaces/default/configmaps", Some(200)); 3]);
     let (bytes, full) = (relist.bytes(), (OBJECTS * VALUE) as u64);
     assert!(bytes < full / 10, "received {bytes} bytes, and all objects have {full}");
-    assert_eq!(relist.notes_of("by metadata, objects in full: 3"), 1, "{:?}", relist.notes);
+    assert_eq!(relist.notes_of("by metadata, objects read in full: 3"), 1, "{:?}", relist.notes);
     Ok(())
 }
 
@@ -241,7 +241,7 @@ async fn deferred_difference_is_retried_without_list() -> Result<(), WorldError>
         let (_, relist) = relisted(&world, builder, busy(verb, code)).await?;
         let what = format!("{verb:?} {code}: {:?}", relist.notes);
         assert_eq!(relist.names, names(|_| true), "{what}");
-        assert_eq!(relist.notes_of("by metadata, objects in full: 3"), 1, "{what}");
+        assert_eq!(relist.notes_of("by metadata, objects read in full: 3"), 1, "{what}");
         let (lists, states) = if verb == Verb::List { (3, 3) } else { (1, 5) };
         assert_eq!((relist.count(Verb::List), relist.count(Verb::State)), (lists, states), "{what}");
         let first = relist.of(verb).next().map(|request| request.at);
@@ -261,7 +261,7 @@ async fn unchanged_undecodable_objects_do_not_differ() -> Result<(), WorldError>
     let builder = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
     let (informer, relist) = relisted(&world, builder, |_| {}).await?;
     assert_eq!((relist.count(Verb::List), relist.count(Verb::State)), (1, 3));
-    assert_eq!(relist.notes_of("by metadata, objects in full: 3"), 1, "{:?}", relist.notes);
+    assert_eq!(relist.notes_of("by metadata, objects read in full: 3"), 1, "{:?}", relist.notes);
     assert_eq!((informer.snapshot().len(), informer.snapshot().tainted().len()), (OBJECTS, 100));
 
     world.server.faults().corrupt_object("default", &named(150), None);

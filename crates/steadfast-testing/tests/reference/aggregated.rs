@@ -38,7 +38,7 @@ pub(crate) async fn list_only_api(reference: &Reference) -> Result<(), WorldErro
     let informer = factory.builder_with::<DynamicObject>(&kind, Scope::all()).poll_every(POLL_INTERVAL).start()?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let polled = until_polled(&informer).await?;
-    assert!(polled.contains("no version to watch from"), "{polled}");
+    assert!(polled.contains("no version from which a watch can start"), "{polled}");
     behind.create(&node("b"))?;
     let lister = informer.lister()?;
     until("the object is listed", || lister.get_cluster("b").is_ok_and(|found| found.is_some())).await?;

@@ -8,7 +8,7 @@ use http::{HeaderValue, Version};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use steadfast_core::decode::{self, Cacheable, Encoding, ExpectedKind, WatchRecord};
-use steadfast_core::frame::{ItemFramer, Line, ListPart, StreamFramer};
+use steadfast_core::frame::{ItemFramer, StreamRecord, ListPart, StreamFramer};
 use steadfast_core::protobuf::MessageId;
 use steadfast_core::record::ListMeta;
 use steadfast_core::reflector::{Failure, FailureKind, ProbeMethod, Request};
@@ -376,7 +376,7 @@ async fn read_end_of_nothing(encoding: Encoding, mut body: ResponseBody) -> Resu
         let Ok(chunk) = frame.into_data() else { continue };
         framer.feed(chunk);
         if let Some(record) = framer.next() {
-            let Line::Whole(record) = record else {
+            let StreamRecord::Complete(record) = record else {
                 return Err(Failure::unreadable("initial events of nothing are long"));
             };
             match decode::watch_record(encoding, &record, None) {

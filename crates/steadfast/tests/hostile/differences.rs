@@ -120,25 +120,25 @@ async fn invalid_metadata_list_is_not_compared() {
 #[tokio::test(start_paused = true)]
 async fn incomparable_metadata_is_abandoned() {
     let older = metadata_of("PartialObjectMetadataList", "3", &held().join(","));
-    let version = "not of one version that can be compared";
+    let version = "have no common version";
     is_abandoned("an older list", [Attack { only: METADATA, ..list(&older) }], version, false).await;
     let opaque = metadata_of("PartialObjectMetadataList", "x", "");
     is_abandoned("an opaque version", [Attack { only: METADATA, ..list(&opaque) }], version, false).await;
     let without = |part: &str| metadata(&[item("a", "default", "a").replace(part, "")]);
-    let incomplete = "default/a came without a UID and a version to compare";
+    let incomplete = "default/a has no UID or no comparable version in the metadata";
     is_abandoned("no UID", [without(r#","uid":"a""#)], incomplete, false).await;
     is_abandoned("no version", [without(r#","resourceVersion":"5""#)], incomplete, false).await;
     is_abandoned("no name", [without(r#""name":"a","#)], "metadata.name", false).await;
     let elsewhere = metadata(&[item("a", "kube-system", "a")]);
     is_abandoned("another namespace", [elsewhere], "kube-system/a is not in the namespace default", false).await;
     let terms = metadata(&[changed("a,metadata.namespace=b", "c")]);
-    is_abandoned("a name that is a selector", [terms], "a name that no field selector takes", false).await;
+    is_abandoned("a name that is a selector", [terms], "cannot be used in a field selector", false).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn empty_metadata_list_deletes_no_object() {
     // The server responds to each metadata request with only the collection's version.
-    let missing = "objects that are held are not among the metadata";
+    let missing = "cached objects are missing from the metadata";
     for protobuf in [false, true] {
         is_abandoned_with(one_may_differ_in(2), "no objects", [metadata(&[])], missing, protobuf).await;
     }
@@ -147,7 +147,7 @@ async fn empty_metadata_list_deletes_no_object() {
 #[tokio::test(start_paused = true)]
 async fn endless_metadata_list_is_abandoned() {
     let same = r#"{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"12","continue":"x"},"items":[]}"#;
-    is_abandoned("the same token", [Attack { only: METADATA, ..list(same) }], "the list has no end", false).await;
+    is_abandoned("the same token", [Attack { only: METADATA, ..list(same) }], "the list does not end", false).await;
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000000\r\n\r\n";
     let begin =
         format!(r#"{head}{{"kind":"PartialObjectMetadataList","metadata":{{"resourceVersion":"12"}},"items":["#);
@@ -171,7 +171,7 @@ async fn corrupt_protobuf_metadata_keep_protobuf_enabled() {
     is_abandoned("an item of 2^64 bytes", [huge], "malformed protobuf", true).await;
     let anonymous = [field(1, b"a"), field(3, b"default"), field(6, b"5")].concat();
     let without = of(&field(2, &field(1, &anonymous)));
-    is_abandoned("no UID", [without], "default/a came without a UID and a version to compare", true).await;
+    is_abandoned("no UID", [without], "default/a has no UID or no comparable version in the metadata", true).await;
     let refused = Attack { only: METADATA, ..answer("406 Not Acceptable", "") };
     is_abandoned("406", [refused], "406", true).await;
 }
@@ -179,12 +179,12 @@ async fn corrupt_protobuf_metadata_keep_protobuf_enabled() {
 #[tokio::test(start_paused = true)]
 async fn fetched_object_must_match_listed_metadata() {
     let listed = || metadata(&[changed("a", "a"), item("b", "default", "b")]);
-    let other = "default/a was requested as it was at a version, and came as another state";
+    let other = "default/a was returned in another state than requested";
     is_abandoned("another UID", [listed(), state(&[changed("a", "c")])], other, false).await;
     is_abandoned("another version", [listed(), state(&[item("a", "default", "a")])], other, false).await;
     is_abandoned("another object", [listed(), state(&[changed("c", "c")])], other, false).await;
     is_abandoned("twice", [listed(), state(&[changed("a", "a"), changed("a", "a")])], other, false).await;
-    let missing_state = "default/a was listed, and was not to be had as it was then";
+    let missing_state = "default/a was listed, but could not be read at the listed version";
     is_abandoned("nothing", [listed(), state(&[])], missing_state, false).await;
     let node = Attack { only: STATE, ..list(r#"{"kind":"NodeList","metadata":{},"items":[]}"#) };
     is_abandoned("another list", [listed(), node], "\"NodeList\"", false).await;
@@ -225,7 +225,7 @@ async fn custom_resources_use_protobuf_for_metadata_only() {
         let builder = factory.builder_with::<DynamicObject>(&kind, Scope::namespace("default"));
         let informer = builder.protobuf(protobuf).start().expect("the informer starts");
         let notes = Notes::of(&informer);
-        let relisted = notes.wait_for("listed again at 12 by metadata, objects in full: 0");
+        let relisted = notes.wait_for("listed again at 12 by metadata, objects read in full: 0");
         let relisted = tokio::time::timeout(REPORT_TIMEOUT, relisted).await;
         assert!(relisted.is_ok(), "{}\n{}", notes.text(), informer.freshness());
         let requests = server.requests();

@@ -148,7 +148,7 @@ async fn compressed_list_is_decoded() {
 async fn redirects_are_named_and_not_followed() {
     for head in ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"] {
         let attack = answer(&format!("{head}\r\nlocation: http://elsewhere/configmaps"), "");
-        survives(head, attack, "a redirect, and none is followed").await;
+        survives(head, attack, "a redirect, which is not followed").await;
     }
 }
 

@@ -154,7 +154,7 @@ async fn unreadable_protobuf_falls_back_to_json() {
     let builder = factory.builder::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
     let informer = builder.start().expect("the informer starts");
     let notes = Notes::of(&informer);
-    let reported = notes.wait_for("asking for JSON for a while");
+    let reported = notes.wait_for("requesting JSON temporarily");
     tokio::time::timeout(Duration::from_secs(60), reported).await.expect("the problem is reported");
     let before = server.requests().len();
     server.attack(None);

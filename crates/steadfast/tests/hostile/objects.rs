@@ -222,7 +222,7 @@ async fn oversized_object_without_uid_is_unknown() {
         let objects = [object("a", 5, "", ""), huge("big", 6).replace(r#""uid":"u-big","#, ""), object("c", 7, "", "")];
         let world = world::<ConfigMap>(&(), way, &objects).await;
         assert_eq!(world.names(), (vec!["a".to_owned(), "c".to_owned()], vec!["big".to_owned()]), "{way:?}");
-        assert_eq!(world.notes.text().matches("objects come without a UID, as default/big").count(), 1, "{way:?}");
+        assert_eq!(world.notes.text().matches("objects without a UID, such as default/big").count(), 1, "{way:?}");
         world.assert_well();
     }
 }
@@ -316,7 +316,7 @@ async fn unordered_changes_are_detected_by_a_list() {
     let reported = own.clone();
     informer.on_diagnostic(move |note| {
         let note = note.to_string();
-        if note.contains("listing to see") {
+        if note.contains("checking with a list") {
             let items = [plain("c", 20), plain("d", 3)].join(",");
             let body = format!(r#"{{"kind":"ConfigMapList","metadata":{{"resourceVersion":"30"}},"items":[{items}]}}"#);
             scripted.attack(Some(list(&body)));

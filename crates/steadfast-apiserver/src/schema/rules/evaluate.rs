@@ -3,7 +3,7 @@
 //! Conditions, order and messages equal those of the real server. The cost is that of `steadfast-cel`, which differs.
 
 use serde_json::Value as Json;
-use steadfast_cel::{Budget, Context, Error, Fault, Value};
+use steadfast_cel::{Budget, CelError, CelErrorKind, CelValue, Context};
 
 use super::rule::{Compiled, Reason, Rule};
 use super::typed;
@@ -169,20 +169,20 @@ impl RuleEvaluator {
             context.variable("self", own.clone());
             match (&old, rule.optional_old) {
                 (Some(old), false) => context.variable("oldSelf", old.clone()),
-                (Some(old), true) => context.variable("oldSelf", Value::some(old.clone())),
-                (None, true) => context.variable("oldSelf", Value::Optional(None)),
+                (Some(old), true) => context.variable("oldSelf", CelValue::some(old.clone())),
+                (None, true) => context.variable("oldSelf", CelValue::Optional(None)),
                 (None, false) => {}
             }
             let kind = schema.kind.map_or("", Type::as_str);
             let holds = match self.evaluate(&rule.program, &context) {
                 Evaluated::Skipped => true,
-                Evaluated::Value(Value::Bool(holds)) => holds,
+                Evaluated::Value(CelValue::Bool(holds)) => holds,
                 Evaluated::Value(_) => {
                     self.reject(path, kind, "rule compile error: the rule must evaluate to a bool");
                     continue;
                 }
                 Evaluated::Failed(error) => {
-                    self.reject(path, kind, &evaluation_error(&error.fault, rule));
+                    self.reject(path, kind, &evaluation_error(&error.kind, rule));
                     continue;
                 }
                 Evaluated::Exhausted(is_request) => {
@@ -227,7 +227,9 @@ impl RuleEvaluator {
         self.left -= budget.spent().min(self.left);
         match outcome {
             Ok(outcome) => Evaluated::Value(outcome.value),
-            Err(error) if matches!(error.fault, Fault::BudgetExceeded(_)) => Evaluated::Exhausted(limit < RULE_COST),
+            Err(error) if matches!(error.kind, CelErrorKind::BudgetExceeded(_)) => {
+                Evaluated::Exhausted(limit < RULE_COST)
+            }
             Err(error) => Evaluated::Failed(error),
         }
     }
@@ -236,7 +238,7 @@ impl RuleEvaluator {
     fn message(&mut self, rule: &Rule, context: &Context<'_>) -> String {
         let computed = rule.message_program.as_ref().map(|program| self.evaluate(program, context));
         // An unusable message expression falls back to the plain message, as on the real server.
-        if let Some(Evaluated::Value(Value::String(text))) = computed {
+        if let Some(Evaluated::Value(CelValue::String(text))) = computed {
             let text = text.trim();
             if !text.is_empty() && text.len() <= MAX_MESSAGE_BYTES && !text.contains('\n') {
                 return text.to_owned();
@@ -249,8 +251,8 @@ impl RuleEvaluator {
 enum Evaluated<'a> {
     /// The expression is not evaluated; the author of the definition received a warning.
     Skipped,
-    Value(Value<'a>),
-    Failed(Error),
+    Value(CelValue<'a>),
+    Failed(CelError),
     /// The cost limit is exceeded: that of the request if true, otherwise that of the rule.
     Exhausted(bool),
 }
@@ -282,19 +284,19 @@ fn failed(rule: &Rule, path: &str, value: &Json, schema: &Schema, message: &str)
 }
 
 /// Returns the message of the real server for a failed evaluation.
-fn evaluation_error(fault: &Fault, rule: &Rule) -> String {
+fn evaluation_error(kind: &CelErrorKind, rule: &Rule) -> String {
     let name = rule.name();
-    let why = match fault {
-        Fault::NoSuchOverload { .. } => {
+    let why = match kind {
+        CelErrorKind::NoSuchOverload { .. } => {
             return format!(
                 "'no such overload': call arguments did not match a supported operator, function or macro signature for \
                  rule: {name}"
             );
         }
-        Fault::NoSuchField(field) | Fault::UnknownName(field) => format!("no such key: {field}"),
-        Fault::NoSuchKey => "no such key".to_owned(),
-        Fault::IndexOutOfRange => "index out of bounds".to_owned(),
-        Fault::Overflow => "integer overflow".to_owned(),
+        CelErrorKind::NoSuchField(field) | CelErrorKind::UnknownName(field) => format!("no such key: {field}"),
+        CelErrorKind::NoSuchKey => "no such key".to_owned(),
+        CelErrorKind::IndexOutOfRange => "index out of bounds".to_owned(),
+        CelErrorKind::Overflow => "integer overflow".to_owned(),
         other => other.to_string(),
     };
     format!("{why} evaluating rule: {name}")

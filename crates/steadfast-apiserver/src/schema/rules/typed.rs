@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value as Json};
-use steadfast_cel::{RESERVED, Text, Value};
+use steadfast_cel::{CelValue, RESERVED, Text};
 
 use crate::schema::{Additional, ListType, Schema, Type};
 
@@ -16,40 +16,40 @@ const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
 pub(super) const METADATA: [&str; 2] = ["name", "generateName"];
 
 /// Converts a field. `is_object` is true for the root, which is an object of the API.
-pub(super) fn value<'a>(json: &'a Json, schema: &'a Schema, is_object: bool) -> Value<'a> {
+pub(super) fn value<'a>(json: &'a Json, schema: &'a Schema, is_object: bool) -> CelValue<'a> {
     match (schema.kind, json) {
-        (Some(Type::Number), Json::Number(number)) => Value::Double(number.as_f64().unwrap_or_default()),
+        (Some(Type::Number), Json::Number(number)) => CelValue::Double(number.as_f64().unwrap_or_default()),
         // A real server reads numbers with a fraction, an exponent or more than 64 bits as floats.
         (Some(Type::Integer), Json::Number(number)) if !number.is_i64() => {
-            Value::Invalid("invalid data, expected int, got float64")
+            CelValue::Invalid("invalid data, expected int, got float64")
         }
         (None, Json::Number(number)) if schema.int_or_string && !number.is_i64() => {
-            Value::Invalid("invalid data, expected XIntOrString value to be either a string or integer")
+            CelValue::Invalid("invalid data, expected XIntOrString value to be either a string or integer")
         }
         (Some(Type::String), Json::String(text)) => string(text, &schema.format),
         (Some(Type::Array), Json::Array(items)) => list(items, schema),
         (Some(Type::Object), Json::Object(fields)) => object(fields, schema, is_object || schema.embedded_resource),
-        _ => Value::from(json),
+        _ => CelValue::from(json),
     }
 }
 
-fn string<'a>(text: &'a str, format: &str) -> Value<'a> {
+fn string<'a>(text: &'a str, format: &str) -> CelValue<'a> {
     let converted = match format {
-        "date-time" | "datetime" => Value::timestamp(text),
-        "date" => Value::timestamp(&format!("{text}T00:00:00Z")),
-        "duration" => Value::duration(&text.replace(' ', "")),
-        "byte" => STANDARD.decode(text).ok().map(|bytes| Value::Bytes(bytes.into())),
+        "date-time" | "datetime" => CelValue::timestamp(text),
+        "date" => CelValue::timestamp(&format!("{text}T00:00:00Z")),
+        "duration" => CelValue::duration(&text.replace(' ', "")),
+        "byte" => STANDARD.decode(text).ok().map(|bytes| CelValue::Bytes(bytes.into())),
         _ => None,
     };
-    converted.unwrap_or(Value::String(Text::Borrowed(text)))
+    converted.unwrap_or(CelValue::String(Text::Borrowed(text)))
 }
 
-fn list<'a>(items: &'a [Json], schema: &'a Schema) -> Value<'a> {
-    let Some(of) = schema.items.as_deref() else { return items.iter().map(Value::from).collect::<Vec<_>>().into() };
-    let items: Vec<Value<'a>> = items.iter().map(|item| value(item, of, false)).collect();
+fn list<'a>(items: &'a [Json], schema: &'a Schema) -> CelValue<'a> {
+    let Some(of) = schema.items.as_deref() else { return items.iter().map(CelValue::from).collect::<Vec<_>>().into() };
+    let items: Vec<CelValue<'a>> = items.iter().map(|item| value(item, of, false)).collect();
     match schema.list_type {
-        Some(ListType::Set) => Value::set(items),
-        Some(ListType::Map) => Value::keyed(items, &escaped_names(&schema.list_map_keys)),
+        Some(ListType::Set) => CelValue::set(items),
+        Some(ListType::Map) => CelValue::keyed(items, &escaped_names(&schema.list_map_keys)),
         _ => items.into(),
     }
 }
@@ -58,12 +58,14 @@ fn escaped_names(names: &[String]) -> Vec<String> {
     names.iter().filter_map(|name| escaped(name).map(Cow::into_owned)).collect()
 }
 
-fn object<'a>(fields: &'a Map<String, Json>, schema: &'a Schema, has_identity: bool) -> Value<'a> {
+fn object<'a>(fields: &'a Map<String, Json>, schema: &'a Schema, has_identity: bool) -> CelValue<'a> {
     if let (Some(Additional::Of(of)), true) = (&schema.additional, schema.properties.is_empty()) {
-        return Value::object(fields.iter().map(|(name, json)| (Text::Borrowed(name), value(json, of, false))));
+        return CelValue::object(fields.iter().map(|(name, json)| (Text::Borrowed(name), value(json, of, false))));
     }
     if let (Some(Additional::Any), true) = (&schema.additional, schema.properties.is_empty()) {
-        return Value::object(fields.iter().map(|(name, json)| (Text::Borrowed(name.as_str()), Value::from(json))));
+        return CelValue::object(
+            fields.iter().map(|(name, json)| (Text::Borrowed(name.as_str()), CelValue::from(json))),
+        );
     }
     // Fields outside the schema do not belong to the type, even if preserved.
     let is_identity = |name: &str| has_identity && matches!(name, "apiVersion" | "kind" | "metadata");
@@ -78,14 +80,14 @@ fn object<'a>(fields: &'a Map<String, Json>, schema: &'a Schema, has_identity: b
     });
     let identity = ["apiVersion", "kind"].into_iter().filter(|_| has_identity).filter_map(|name| {
         let json = fields.get(name)?;
-        Some((Text::Borrowed(name), Value::from(json)))
+        Some((Text::Borrowed(name), CelValue::from(json)))
     });
     let metadata = fields.get("metadata").filter(|_| has_identity).and_then(Json::as_object).map(|metadata| {
         let readable =
-            METADATA.into_iter().filter_map(|name| Some((Text::Borrowed(name), Value::from(metadata.get(name)?))));
-        (Text::Borrowed("metadata"), Value::object(readable))
+            METADATA.into_iter().filter_map(|name| Some((Text::Borrowed(name), CelValue::from(metadata.get(name)?))));
+        (Text::Borrowed("metadata"), CelValue::object(readable))
     });
-    Value::object(known.chain(identity).chain(metadata))
+    CelValue::object(known.chain(identity).chain(metadata))
 }
 
 /// Returns the name of a field in expressions; `None` if expressions cannot name the field.

@@ -104,7 +104,7 @@ const MAX_SNIPPET_BYTES: usize = 16_384;
 /// Returns the type errors of an expression as the implementation in Go writes errors.
 fn compilation(text: &str, errors: &[TypeError]) -> String {
     let mut lines: Vec<String> =
-        errors.iter().take(MAX_ERRORS).map(|error| located(text, error.at, &error.message)).collect();
+        errors.iter().take(MAX_ERRORS).map(|error| located(text, error.offset, &error.message)).collect();
     if let Some(more) = errors.len().checked_sub(MAX_ERRORS).filter(|more| *more > 0) {
         lines.push(format!("{more} more errors were truncated"));
     }
@@ -112,8 +112,8 @@ fn compilation(text: &str, errors: &[TypeError]) -> String {
 }
 
 /// Returns an error with its line and a mark below the position.
-fn located(text: &str, at: usize, message: &str) -> String {
-    let before = text.get(..at).unwrap_or(text);
+fn located(text: &str, offset: usize, message: &str) -> String {
+    let before = text.get(..offset).unwrap_or(text);
     let (line, start) = (before.matches('\n').count() + 1, before.rfind('\n').map_or(0, |end| end + 1));
     let column = before.get(start..).unwrap_or_default().chars().count();
     let shown = text.get(start..).unwrap_or_default().split('\n').next().unwrap_or_default().replace('\t', " ");
@@ -167,7 +167,7 @@ pub(crate) fn violations<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cau
             let program = Program::compile(words);
             let error = match (&program, &mut types) {
                 (Err(error), _) => {
-                    let why = located(words, error.at, &format!("Syntax error: {error}"));
+                    let why = located(words, error.offset, &format!("Syntax error: {error}"));
                     Some(format!("compilation failed: {why}"))
                 }
                 (Ok(program), Some(types)) => types.error(program, words, key, rule, found.of),

@@ -29,8 +29,8 @@ pub(crate) fn enveloped(api_version: &str, kind: &str, object: &[u8]) -> Vec<u8>
 }
 
 /// Creates a record of a watch with its length.
-pub(crate) fn event(what: &str, object: &[u8]) -> Vec<u8> {
-    let event = [text(1, what), delimited(2, &delimited(1, object))].concat();
+pub(crate) fn event(event_type: &str, object: &[u8]) -> Vec<u8> {
+    let event = [text(1, event_type), delimited(2, &delimited(1, object))].concat();
     [&(event.len() as u32).to_be_bytes()[..], &event].concat()
 }
 

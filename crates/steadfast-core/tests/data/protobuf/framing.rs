@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::Value;
 use steadfast_core::decode::{Decoder, PartialIdentity, list_item, overlong, watch_record};
-use steadfast_core::frame::{FrameError, Item, ItemFramer, Line, ListPart, Overlong, StreamFramer};
+use steadfast_core::frame::{FrameError, Item, ItemFramer, ListPart, Overlong, StreamFramer, StreamRecord};
 use steadfast_core::record::{ListMeta, RecordKind};
 use steadfast_core::{Encoding, RawObject};
 
@@ -42,7 +42,7 @@ fn list(limit: usize, body: &Bytes, sizes: &[usize]) -> Cut<ListPart> {
     (parts, framer.finish())
 }
 
-fn lines(limit: usize, body: &Bytes, sizes: &[usize]) -> Cut<Line> {
+fn lines(limit: usize, body: &Bytes, sizes: &[usize]) -> Cut<StreamRecord> {
     let (mut framer, mut records) = (StreamFramer::new(Encoding::Protobuf, limit), Vec::new());
     for chunk in chunks(body, sizes) {
         framer.feed(chunk);
@@ -224,7 +224,9 @@ fn overlong_event_keeps_its_identity() {
     };
     for size in [1, 2, 3, 5, 64, 1000, body.len()] {
         let (records, ended) = lines(1000, &body, &[size]);
-        let [Line::Whole(_), Line::Overlong(long), Line::Whole(_)] = &records[..] else { panic!("{records:?}") };
+        let [StreamRecord::Complete(_), StreamRecord::Overlong(long), StreamRecord::Complete(_)] = &records[..] else {
+            panic!("{records:?}")
+        };
         assert_eq!(ended, Ok(()));
         assert_eq!(reported(long), (Some(RecordKind::Modified), wanted.clone()));
     }
@@ -322,7 +324,7 @@ proptest! {
         let body = Bytes::from(body);
         let whole = lines(limit, &body, &[body.len()]);
         for record in &whole.0 {
-            if let Line::Whole(record) = record {
+            if let StreamRecord::Complete(record) = record {
                 prop_assert!(record.len() <= limit);
                 drop(watch_record(Encoding::Protobuf, record, None));
             }

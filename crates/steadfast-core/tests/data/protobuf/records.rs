@@ -36,8 +36,8 @@ fn pod(message: &[u8]) -> Result<RawObject, RecordError> {
     list_item(Encoding::Protobuf, &Item::of_message(Bytes::copy_from_slice(message), id("v1", "Pod")), None)
 }
 
-fn record(object: &[u8], what: &str) -> Result<WatchRecord, RecordError> {
-    watch_record(Encoding::Protobuf, &Bytes::from(event(what, object)).slice(4..), None)
+fn record(object: &[u8], event_type: &str) -> Result<WatchRecord, RecordError> {
+    watch_record(Encoding::Protobuf, &Bytes::from(event(event_type, object)).slice(4..), None)
 }
 
 /// Creates an object with metadata of these fields.
@@ -100,10 +100,10 @@ fn kept_object_matches_json() {
 fn every_watch_event_is_decoded() {
     for (api_version, kind, protobuf, json) in objects() {
         let Ok(raw) = list_item(Encoding::Json, &Bytes::from_static(json.as_bytes()).into(), None) else { continue };
-        for (what, wanted) in
+        for (event_type, wanted) in
             [("ADDED", RecordKind::Added), ("MODIFIED", RecordKind::Modified), ("DELETED", RecordKind::Deleted)]
         {
-            let Ok(WatchRecord::Object { kind: found, object }) = record(&protobuf, what) else {
+            let Ok(WatchRecord::Object { kind: found, object }) = record(&protobuf, event_type) else {
                 panic!("{kind} has a name");
             };
             assert_eq!((found, &object.identity.key), (wanted, &raw.identity.key));
@@ -190,7 +190,7 @@ fn duplicate_metadata_fields_are_malformed() {
 }
 
 #[test]
-fn misfit_error_contains_path_without_content() {
+fn type_mismatch_error_contains_path_without_content() {
     let message =
         [of_metadata(&[text(1, "a"), text(5, "u"), text(6, "1")]), delimited(2, &text(10, "hidden"))].concat();
     let raw = pod(&message).expect("the object has a name");

@@ -142,7 +142,7 @@ impl Server {
             serial: 0,
             trouble: None,
             troubled: true,
-            behaviour: Behaviour { streams_lists: random.share() < 0.8, careless: random.share() < 0.2, kind },
+            behaviour: Behaviour { streams_lists: random.fraction() < 0.8, careless: random.fraction() < 0.2, kind },
             probed: None,
             recovered: false,
             random,
@@ -194,7 +194,7 @@ impl Server {
         let new_connection = matches!(request, Request::Watch { new_connection: true, .. });
         let cache = match self.requests.values().next() {
             Some(other) if new_connection => 1 - other.cache,
-            _ => usize::from(self.random.share() < 0.5),
+            _ => usize::from(self.random.fraction() < 0.5),
         };
         let pending =
             PendingRequest { request: request.clone(), cache, since: now, delivered: 0, open: false, stalled: false };
@@ -302,11 +302,11 @@ impl Server {
             return;
         }
         self.version = version;
-        if self.troubled && self.random.share() < 0.7 {
+        if self.troubled && self.random.fraction() < 0.7 {
             let key = (self.random.draw() % KEYS) as u8;
             let alive = self.content().contains_key(&key);
-            let lives = !alive || self.random.share() < 0.6;
-            let lost = self.behaviour.kind == Kind::Losing && self.random.share() < 0.1;
+            let lives = !alive || self.random.fraction() < 0.6;
+            let lost = self.behaviour.kind == Kind::Losing && self.random.fraction() < 0.1;
             self.log.push(Change { at: now, version, key, lives, lost });
         }
         for cache in 0..self.caches.len() {
@@ -381,12 +381,12 @@ impl Server {
         }
         match request {
             Request::Probe { since: accepted } => {
-                let shared = self.probed.filter(|(sent, _)| *sent >= accepted && self.random.share() < 0.5);
+                let shared = self.probed.filter(|(sent, _)| *sent >= accepted && self.random.fraction() < 0.5);
                 if let Some((sent, version)) = shared {
                     return self.schedule(now, ScheduledAction::Probed(id, version, sent));
                 }
-                let way = self.random.between(Duration::ZERO, Duration::from_millis(500));
-                self.schedule(now + way, ScheduledAction::Probed(id, self.version, since));
+                let delay = self.random.between(Duration::ZERO, Duration::from_millis(500));
+                self.schedule(now + delay, ScheduledAction::Probed(id, self.version, since));
             }
             Request::StreamedList { .. } | Request::ShortWatch { method: ProbeMethod::Streamed, .. }
                 if !self.behaviour.streams_lists =>
@@ -480,7 +480,7 @@ impl Server {
 
     fn stream_list(&mut self, now: Instant, id: RequestId, version: u64, out: &mut Arrivals) {
         let content = self.content_at(version);
-        let stalled = self.troubled && self.random.share() < 0.05;
+        let stalled = self.troubled && self.random.fraction() < 0.05;
         let delivered = if stalled { content.len() / 2 } else { content.len() };
         out.push((id, Arrival::Opened));
         // The order differs from that of the versions.
@@ -494,7 +494,7 @@ impl Server {
 
     fn watch(&mut self, now: Instant, id: RequestId, from: u64, cache: Cache, out: &mut Arrivals) {
         if from < cache.window {
-            if self.random.share() < 0.5 {
+            if self.random.fraction() < 0.5 {
                 return self.reject(id, status(410, "Expired", false), None, out);
             }
             self.requests.remove(&id);

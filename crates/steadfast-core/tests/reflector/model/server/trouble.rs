@@ -41,7 +41,7 @@ impl Server {
         self.schedule(now + pause, ScheduledAction::Trouble);
         let all: Vec<RequestId> = self.requests.keys().copied().collect();
         let one = all.first().copied();
-        let cache = usize::from(self.random.share() < 0.5);
+        let cache = usize::from(self.random.fraction() < 0.5);
         match self.random.draw() % 22 {
             0 => self.cut(&all, out),
             1..=3 => self.cut(one.as_slice(), out),
@@ -62,7 +62,7 @@ impl Server {
             }
             10..=12 => {
                 self.caches[cache].frozen = true;
-                let dead = self.random.share() < 0.3;
+                let dead = self.random.fraction() < 0.3;
                 self.caches[cache].dead |= dead;
                 let longest = if dead { MAX_FREEZE * 8 } else { MAX_FREEZE };
                 let until = now + self.random.between(Duration::ZERO, longest);
@@ -71,7 +71,7 @@ impl Server {
             13 => self.restore(now, held, out),
             14 | 15 => self.fail_over(now, cache, held, epoch, out),
             kind => {
-                let after = (self.random.share() < 0.7).then(|| (self.random.draw() % 9).saturating_sub(2));
+                let after = (self.random.fraction() < 0.7).then(|| (self.random.draw() % 9).saturating_sub(2));
                 let kinds = [
                     Trouble::Down,
                     Trouble::Hole,

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::things::{Thing, at, described, thing};
+use crate::test_objects::{TestObject, describe, resource_version, test_object};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use steadfast_core::event::{Change, Path, Rules};
 use steadfast_core::record::Identity;
-use steadfast_core::store::{Index, OfferResult, Snapshot, Store, Tainted};
+use steadfast_core::store::{OfferResult, Snapshot, Store, StoreIndex, Tainted};
 use steadfast_core::{Entry, Event, Object, ObjectKey, Uid};
 
 const LIVE: Path = Path::Watched { deletion: None };
@@ -83,28 +83,29 @@ type Server = BTreeMap<ObjectKey, ServerObject>;
 type Belief = BTreeMap<ObjectKey, (String, u64, bool)>;
 
 /// Server, a store that follows it, and an observer that computes the expected events.
-struct World {
+struct StoreModel {
     server: Server,
     backup: Server,
     clock: u64,
     cut: bool,
     restored: bool,
     listed: bool,
-    store: Store<Thing>,
-    index: Option<Index<Thing, u8>>,
-    delivered: Vec<Change<Thing>>,
+    store: Store<TestObject>,
+    index: Option<StoreIndex<TestObject, u8>>,
+    delivered: Vec<Change<TestObject>>,
     belief: Belief,
     /// Snapshots with their content at the time of creation.
-    kept: Vec<(Arc<Snapshot<Thing>>, Vec<String>)>,
+    kept: Vec<(Arc<Snapshot<TestObject>>, Vec<String>)>,
 }
 
-fn content(snapshot: &Snapshot<Thing>) -> Vec<String> {
-    let entry =
-        |entry: &Entry<Thing>| format!("{} {} {} {}", entry.key(), entry.uid(), entry.version(), entry.is_tainted());
+fn content(snapshot: &Snapshot<TestObject>) -> Vec<String> {
+    let entry = |entry: &Entry<TestObject>| {
+        format!("{} {} {} {}", entry.key(), entry.uid(), entry.version(), entry.is_tainted())
+    };
     snapshot.iter().map(entry).collect()
 }
 
-impl World {
+impl StoreModel {
     fn new() -> Self {
         Self {
             server: Server::new(),
@@ -122,11 +123,11 @@ impl World {
     }
 
     fn identity(key: &ObjectKey, object: &ServerObject) -> Identity {
-        Identity { key: key.clone(), uid: object.uid.as_str().into(), version: at(object.version) }
+        Identity { key: key.clone(), uid: object.uid.as_str().into(), version: resource_version(object.version) }
     }
 
-    fn decoded(object: &ServerObject) -> Result<Arc<Thing>, Tainted> {
-        if object.broken { Err(Tainted) } else { thing(&object.uid, object.version, object.group) }
+    fn decoded(object: &ServerObject) -> Result<Arc<TestObject>, Tainted> {
+        if object.broken { Err(Tainted) } else { test_object(&object.uid, object.version, object.group) }
     }
 
     fn tick(&mut self) -> u64 {
@@ -180,8 +181,8 @@ impl World {
             .store
             .apply(Self::identity(key, &object), Self::decoded(&object), &LIVE, |change| delivered.push(change));
         assert!(changed);
-        assert_eq!(self.delivered[from..].iter().map(described).collect::<Vec<_>>(), expected);
-        self.store.advance(at(self.clock));
+        assert_eq!(self.delivered[from..].iter().map(describe).collect::<Vec<_>>(), expected);
+        self.store.advance(resource_version(self.clock));
     }
 
     fn delete(&mut self, key: &ObjectKey, delivered: bool) {
@@ -191,12 +192,12 @@ impl World {
             return;
         }
         let expected = self.expected(key, Some(version), false);
-        let path = Path::Watched { deletion: Some(at(version)) };
+        let path = Path::Watched { deletion: Some(resource_version(version)) };
         let from = self.delivered.len();
         self.store.remove(key, &Uid::from(&*object.uid), &path, |change| self.delivered.push(change));
-        assert_eq!(self.delivered[from..].iter().map(described).collect::<Vec<_>>(), expected);
+        assert_eq!(self.delivered[from..].iter().map(describe).collect::<Vec<_>>(), expected);
         assert!(!self.store.remove(key, &Uid::from(&*object.uid), &path, |_| panic!("the object was already removed")));
-        self.store.advance(at(version));
+        self.store.advance(resource_version(version));
     }
 
     fn list(&mut self, order: u64, repeats: bool) {
@@ -228,9 +229,9 @@ impl World {
         expected.sort_by_key(|line| !line.contains(": Deleted "));
         let from = self.delivered.len();
         let path = if initial { FIRST_LIST } else { RELIST };
-        let version = Some(at(self.clock.max(1)));
+        let version = Some(resource_version(self.clock.max(1)));
         self.store.commit(staging, version, &path, restored, |change| self.delivered.push(change)).unwrap();
-        assert_eq!(self.delivered[from..].iter().map(described).collect::<Vec<_>>(), expected);
+        assert_eq!(self.delivered[from..].iter().map(describe).collect::<Vec<_>>(), expected);
         (self.cut, self.listed) = (false, true);
         self.backup = self.server.clone();
     }
@@ -256,9 +257,12 @@ impl World {
                 let key = key_of(name);
                 if let Some(held) = self.store.working().entry(key.namespace(), key.name()).cloned() {
                     let version: u64 = held.version().as_str().parse().unwrap();
-                    let older =
-                        Identity { key, uid: held.uid().clone(), version: at(version.saturating_sub(1).max(1)) };
-                    let changed = self.store.apply(older, Err::<Arc<Thing>, _>(Tainted), &LIVE, |_| {
+                    let older = Identity {
+                        key,
+                        uid: held.uid().clone(),
+                        version: resource_version(version.saturating_sub(1).max(1)),
+                    };
+                    let changed = self.store.apply(older, Err::<Arc<TestObject>, _>(Tainted), &LIVE, |_| {
                         panic!("an old record must not be reported")
                     });
                     assert!(!changed || version == 1);
@@ -277,7 +281,7 @@ impl World {
                 self.kept.push((snapshot, content));
             }
             Action::AddIndex => {
-                self.index.get_or_insert_with(|| self.store.add_index(|thing: &Thing| Some(thing.group)));
+                self.index.get_or_insert_with(|| self.store.add_index(|object: &TestObject| Some(object.group)));
             }
         }
     }
@@ -298,7 +302,7 @@ impl World {
             let Some(index) = &self.index else { break };
             let found = snapshot.by_index(index, &group);
             let all = snapshot.iter().filter_map(Entry::last);
-            assert!(found.eq(all.filter(|thing| thing.group == group)), "the index equals a scan");
+            assert!(found.eq(all.filter(|object| object.group == group)), "the index equals a scan");
         }
     }
 
@@ -308,7 +312,7 @@ impl World {
             assert_eq!(&content(snapshot), content_then, "a snapshot never changes");
         }
         // C1 and C5: per stay Added, Updated*, Deleted, each with the previously delivered state.
-        let mut delivered: BTreeMap<ObjectKey, Object<Thing>> = BTreeMap::new();
+        let mut delivered: BTreeMap<ObjectKey, Object<TestObject>> = BTreeMap::new();
         for change in self.delivered {
             let (key, event) = (change.key().clone(), change.event);
             assert_eq!(event.object().uid, *event.object().identity().uid);
@@ -331,18 +335,18 @@ impl World {
 proptest! {
     #[test]
     fn store_follows_server_like_naive_observer(
-        happenings in vec(action(), 0..250)
+        actions in vec(action(), 0..250)
     ) {
-        let mut world = World::new();
-        for (number, action) in happenings.iter().enumerate() {
-            world.apply(action);
+        let mut model = StoreModel::new();
+        for (number, action) in actions.iter().enumerate() {
+            model.apply(action);
             // Not after every step, so that several edits share a publication.
             if number % 7 == 0 {
-                world.check();
+                model.check();
             }
         }
-        world.list(1, false);
-        world.check();
-        world.conclude();
+        model.list(1, false);
+        model.check();
+        model.conclude();
     }
 }

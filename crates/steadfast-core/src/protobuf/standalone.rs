@@ -7,11 +7,11 @@ use serde::de::{DeserializeSeed, MapAccess, Visitor};
 
 use super::content::Content;
 use super::deserialize::{DEPTH, Members, SingleValue, step_out};
-use super::envelope::{TypeMeta, open};
+use super::envelope::{TypeMeta, open_envelope};
 use super::error::{Error, Step};
 use super::id::MessageId;
-use super::message::Value;
-use super::presented::{AsJson, Name, Presented};
+use super::json_view::{AsJson, JsonView, MemberName};
+use super::message::ValueType;
 use super::table::table;
 use super::wire::Reader;
 
@@ -40,19 +40,19 @@ pub(crate) fn decode_seed<'de, S: DeserializeSeed<'de>>(
     bytes: &'de [u8],
     keep_managed_fields: bool,
 ) -> Result<S::Value, Error> {
-    let (types, reader) = open(Reader::new(bytes))?;
-    seed.deserialize(AsJson(Whole { types, id, reader, keep_managed_fields }))
+    let (types, reader) = open_envelope(Reader::new(bytes))?;
+    seed.deserialize(AsJson(StandaloneObject { types, id, reader, keep_managed_fields }))
 }
 
 /// Standalone object.
-struct Whole<'de> {
+struct StandaloneObject<'de> {
     types: Option<TypeMeta<'de>>,
     id: MessageId,
     reader: Reader<'de>,
     keep_managed_fields: bool,
 }
 
-impl<'de> Presented<'de> for Whole<'de> {
+impl<'de> JsonView<'de> for StandaloneObject<'de> {
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let mut members = Members::new(self.id, self.reader, DEPTH)?;
         members.trims = !self.keep_managed_fields;
@@ -60,18 +60,22 @@ impl<'de> Presented<'de> for Whole<'de> {
         let partial = TypeMeta { api_version: b"meta.k8s.io/v1", kind: b"PartialObjectMetadata" };
         let implied_type = if self.id == table().partial { partial } else { TypeMeta::default() };
         let TypeMeta { api_version, kind } = self.types.unwrap_or(implied_type);
-        visitor.visit_map(Object { types: [("apiVersion", api_version), ("kind", kind)], yielded: 0, members })
+        visitor.visit_map(StandaloneMembers {
+            types: [("apiVersion", api_version), ("kind", kind)],
+            yielded: 0,
+            members,
+        })
     }
 }
 
 /// Members of a standalone object: those of the envelope, and those of the message.
-struct Object<'de> {
+struct StandaloneMembers<'de> {
     types: [(&'static str, &'de [u8]); 2],
     yielded: usize,
     members: Members<'de>,
 }
 
-impl<'de> MapAccess<'de> for Object<'de> {
+impl<'de> MapAccess<'de> for StandaloneMembers<'de> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
@@ -79,7 +83,7 @@ impl<'de> MapAccess<'de> for Object<'de> {
             self.yielded += 1;
             // Empty types are omitted, as in JSON.
             if !text.is_empty() {
-                return seed.deserialize(AsJson(Name(name))).map(Some);
+                return seed.deserialize(AsJson(MemberName(name))).map(Some);
             }
         }
         self.yielded = self.types.len() + 1;
@@ -90,7 +94,7 @@ impl<'de> MapAccess<'de> for Object<'de> {
         match self.yielded.checked_sub(1).and_then(|yielded| self.types.get(yielded)) {
             Some((name, text)) => {
                 let text =
-                    SingleValue { value: Value::Text, content: Content::Inside(Reader::new(text)), depth: DEPTH };
+                    SingleValue { value: ValueType::Text, content: Content::Inside(Reader::new(text)), depth: DEPTH };
                 let mut value = seed.deserialize(AsJson(text));
                 step_out(&mut value, Step::Field(name), 0);
                 value

@@ -9,7 +9,7 @@ use super::error::Error;
 use super::wire::Reader;
 
 /// Value as it appears in JSON.
-pub(crate) trait Presented<'de>: Sized {
+pub(crate) trait JsonView<'de>: Sized {
     /// Presents the value to any visitor.
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error>;
 
@@ -50,7 +50,7 @@ pub(crate) enum Presence<'de> {
 /// Deserializer that behaves like `serde_json` for the value.
 pub(crate) struct AsJson<P>(pub(crate) P);
 
-impl<'de, P: Presented<'de>> Deserializer<'de> for AsJson<P> {
+impl<'de, P: JsonView<'de>> Deserializer<'de> for AsJson<P> {
     type Error = Error;
 
     #[inline]
@@ -117,9 +117,9 @@ impl<'de, P: Presented<'de>> Deserializer<'de> for AsJson<P> {
 }
 
 /// Name of a member.
-pub(crate) struct Name(pub(crate) &'static str);
+pub(crate) struct MemberName(pub(crate) &'static str);
 
-impl<'de> Presented<'de> for Name {
+impl<'de> JsonView<'de> for MemberName {
     #[inline]
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         visitor.visit_borrowed_str(self.0)

@@ -8,23 +8,23 @@ use steadfast_core::{Event, ResourceVersion};
 
 /// Object with an identity, a version, and the value by which an index groups objects.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Thing {
+pub(crate) struct TestObject {
     pub(crate) uid: String,
     pub(crate) version: u64,
     pub(crate) group: u8,
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "as the store takes it")]
-pub(crate) fn thing(uid: &str, version: u64, group: u8) -> Result<Arc<Thing>, Tainted> {
-    Ok(Arc::new(Thing { uid: uid.to_owned(), version, group }))
+pub(crate) fn test_object(uid: &str, version: u64, group: u8) -> Result<Arc<TestObject>, Tainted> {
+    Ok(Arc::new(TestObject { uid: uid.to_owned(), version, group }))
 }
 
-pub(crate) fn at(version: u64) -> ResourceVersion {
+pub(crate) fn resource_version(version: u64) -> ResourceVersion {
     ResourceVersion::from(version.to_string().as_str())
 }
 
-pub(crate) fn described(change: &Change<Thing>) -> String {
-    let state = |thing: &Thing| format!("{}@{}", thing.uid, thing.version);
+pub(crate) fn describe(change: &Change<TestObject>) -> String {
+    let state = |object: &TestObject| format!("{}@{}", object.uid, object.version);
     let event = match &change.event {
         Event::Added { object, initial } => {
             format!("Added {}{}", state(object), if *initial { " initial" } else { "" })
