@@ -461,7 +461,7 @@ fn combine(
     let error = match result {
         Ok(CelValue::Bool(value)) => return Ok(if value == decisive { Combined::Decided } else { Combined::Open }),
         Ok(other) => CelErrorKind::overload(function, vec![other.type_of().name()]).at(offset),
-        // A later operand may still decide. Exhausted limits end the evaluation at once.
+        // A later operand may still decide. Exhausted limits end the evaluation immediately.
         Err(error) if error.kind.is_absorbable() => error,
         Err(error) => return Err(error),
     };

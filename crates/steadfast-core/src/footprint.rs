@@ -1,35 +1,35 @@
 //! Memory of collections in bytes, as requested from the allocator.
 
 /// The two counters of a shared allocation.
-const COUNTS: usize = 2 * size_of::<usize>();
+const ARC_HEADER_BYTES: usize = 2 * size_of::<usize>();
 
 /// Maximum number of entries in a node of a `BTreeMap`.
-const NODE: usize = 11;
+const NODE_CAPACITY: usize = 11;
 
 /// Number of entries that remain in a node after a split, if the entries are inserted in ascending order.
-const SPLIT: usize = 7;
+const ENTRIES_AFTER_SPLIT: usize = 7;
 
 /// Memory of a node besides its entries.
-const NODE_HEAD: usize = 16;
+const NODE_HEADER_BYTES: usize = 16;
 
 /// Maximum memory that serde allocates in advance for a reported number of elements.
 const MAX_PREALLOCATED_BYTES: usize = 1 << 20;
 
 /// Returns the memory of an `Arc` around a value of `bytes` bytes.
 pub(crate) const fn shared(bytes: usize) -> usize {
-    COUNTS + bytes.next_multiple_of(size_of::<usize>())
+    ARC_HEADER_BYTES + bytes.next_multiple_of(size_of::<usize>())
 }
 
 /// Returns the memory that a `BTreeMap` allocates for `entries` entries of `size` bytes.
 pub(crate) fn tree(entries: usize, size: usize) -> usize {
-    let nodes = if entries <= NODE { usize::from(entries > 0) } else { entries.div_ceil(SPLIT) };
-    nodes * (NODE * size + NODE_HEAD)
+    let nodes = if entries <= NODE_CAPACITY { usize::from(entries > 0) } else { entries.div_ceil(ENTRIES_AFTER_SPLIT) };
+    nodes * (NODE_CAPACITY * size + NODE_HEADER_BYTES)
 }
 
 /// Returns the memory that a `Vec` allocates for `elements` elements of `size` bytes, if `reported` elements were
 /// announced to serde in advance. The capacity starts at the reported number and doubles when it is exhausted.
 pub(crate) fn sequence(elements: usize, size: usize, reported: usize) -> usize {
-    let least = match size {
+    let min_capacity = match size {
         0 => return 0,
         1 => 8,
         2..=1024 => 4,
@@ -38,7 +38,7 @@ pub(crate) fn sequence(elements: usize, size: usize, reported: usize) -> usize {
     // serde trusts a size hint only up to a limit.
     let mut capacity = reported.min(MAX_PREALLOCATED_BYTES / size);
     while capacity < elements {
-        capacity = (2 * capacity).max(least);
+        capacity = (2 * capacity).max(min_capacity);
     }
     capacity * size
 }

@@ -12,11 +12,11 @@ use crate::short::ShortText;
 /// ([KEP-5504](https://github.com/kubernetes/enhancements/issues/5504)). All others are opaque: they can be
 /// distinguished but not ordered. The substitute version of an object without a version is opaque, too.
 #[derive(Clone)]
-pub struct ResourceVersion(ShortText<LENGTH>);
+pub struct ResourceVersion(ShortText<INLINE_BYTES>);
 
 /// Inline length in bytes. Kubernetes versions are revisions of etcd, which counts writes; no cluster has had a hundred
 /// million million.
-const LENGTH: usize = 14;
+const INLINE_BYTES: usize = 14;
 
 /// Prefix of a version that looks like a number and must not be ordered. The prefix is not part of the version.
 const UNORDERED: char = '\0';
@@ -86,8 +86,9 @@ impl ResourceVersion {
     /// Compares the version with `other`. Returns `None` for different versions, if at least one of the two is opaque.
     pub fn order(&self, other: &Self) -> Option<Ordering> {
         if self.is_ordered() && other.is_ordered() {
-            let (own, others) = (self.0.as_bytes(), other.0.as_bytes());
-            return Some(own.len().cmp(&others.len()).then_with(|| own.cmp(others)));
+            let (digits, other_digits) = (self.0.as_bytes(), other.0.as_bytes());
+            // Without leading zeros, the longer number is the larger one.
+            return Some(digits.len().cmp(&other_digits.len()).then_with(|| digits.cmp(other_digits)));
         }
         (self == other).then_some(Ordering::Equal)
     }
@@ -103,7 +104,7 @@ impl ResourceVersion {
     }
 }
 
-// Not derived: the mark of an unordered version is not part of its value.
+// Not derived: the prefix of an unordered version is not part of its value.
 impl PartialEq for ResourceVersion {
     fn eq(&self, other: &Self) -> bool {
         self.unique_bytes() == other.unique_bytes() && self.is_given() == other.is_given()
@@ -160,16 +161,20 @@ mod tests {
 
     #[test]
     fn substitute_version_is_opaque_and_never_sent() {
-        let (made, other) = (ResourceVersion::substitute_for(b"1"), ResourceVersion::substitute_for(b"2"));
-        assert_eq!((made.as_str(), made.is_given(), made.is_ordered()), ("", false, false));
+        let (substitute, other) = (ResourceVersion::substitute_for(b"1"), ResourceVersion::substitute_for(b"2"));
+        assert_eq!((substitute.as_str(), substitute.is_given(), substitute.is_ordered()), ("", false, false));
         assert_eq!(
-            (made.order(&other), made.order(&ResourceVersion::substitute_for(b"1"))),
+            (substitute.order(&other), substitute.order(&ResourceVersion::substitute_for(b"1"))),
             (None, Some(Ordering::Equal))
         );
-        assert_eq!(made.unordered().as_str(), "");
-        assert_eq!(format!("{made} {made:?}"), "none vnone", "not even a hash of a Secret is shown");
-        let odd = ResourceVersion::from(made.unique_text());
-        assert_eq!((odd.is_given(), odd.as_str(), odd == made), (true, made.unique_text(), false), "a server's own");
+        assert_eq!(substitute.unordered().as_str(), "");
+        assert_eq!(format!("{substitute} {substitute:?}"), "none vnone", "not even a hash of a Secret is shown");
+        let given = ResourceVersion::from(substitute.unique_text());
+        // A server may send any text, even that of a substitute.
+        assert_eq!(
+            (given.is_given(), given.as_str(), given == substitute),
+            (true, substitute.unique_text(), false)
+        );
     }
 
     #[test]

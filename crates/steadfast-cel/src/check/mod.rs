@@ -128,7 +128,7 @@ impl<'e> Checker<'e> {
         self.errors.push(TypeError::new(offset, format!("undeclared reference to '{name}' (in container '')")));
     }
 
-    /// Returns the result type of an operator, which is reported at `at`.
+    /// Returns the result type of an operator, which is reported at `offset`.
     fn operator(&mut self, offset: usize, name: &str, operands: &[Kind]) -> Kind {
         match resolve(name, None, operands) {
             Resolution::Found(kind) => kind,

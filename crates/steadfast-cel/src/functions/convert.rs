@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::CallResult;
-use super::{kubernetes, number};
+use super::{CallResult, kubernetes, number};
 use crate::error::CelErrorKind;
 use crate::meter::Meter;
 use crate::operators::exact_integer;
 use crate::time::{CelDuration, CelTimestamp};
 use crate::value::CelValue;
 
-/// Converts by the function of this name. The outer `None`: unknown function. The inner `None`: not for these types.
+/// Converts a value by the function `name`. Returns `None` for an unknown function, and `Ok(None)` if the function has
+/// no definition for the types of the arguments.
 pub(super) fn convert<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Meter) -> Option<CallResult<'a>> {
     let conversion: fn(&CelValue<'a>, &mut Meter) -> CallResult<'a> = match name {
         "dyn" => |value, _| Ok(Some(value.clone())),
@@ -100,7 +100,7 @@ fn uint<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
             if !(0.0..LIMIT).contains(&number) {
                 return Err(CelErrorKind::Overflow);
             }
-            #[expect(clippy::cast_sign_loss, reason = "checked before")]
+            #[expect(clippy::cast_sign_loss, reason = "the range check excludes negative numbers")]
             let number = number as u64;
             number
         }
@@ -160,6 +160,6 @@ fn duration<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
 
 /// Returns the nanoseconds to the next second of a timestamp that moves with time.
 fn next_second(timestamp: &CelTimestamp) -> Option<i128> {
-    let within = timestamp.instant.as_nanosecond().rem_euclid(1_000_000_000);
-    (timestamp.rate != 0).then_some(1_000_000_000 - within)
+    let elapsed = timestamp.instant.as_nanosecond().rem_euclid(1_000_000_000);
+    (timestamp.rate != 0).then_some(1_000_000_000 - elapsed)
 }

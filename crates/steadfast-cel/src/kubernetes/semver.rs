@@ -28,7 +28,7 @@ impl Semver {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '.');
         let (major, minor, rest) = (number(parts.next()?)?, number(parts.next()?)?, parts.next()?);
-        // Build metadata is split off first: it may contain dashes, which are no pre-release.
+        // Build metadata is split off first: it may contain dashes, which do not start a pre-release.
         let (rest, build) = match rest.split_once('+') {
             Some((rest, build)) => (rest, Some(build)),
             None => (rest, None),

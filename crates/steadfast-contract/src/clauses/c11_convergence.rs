@@ -23,9 +23,9 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
 /// Detects names whose content in the store differs from the history.
 fn check_snapshot(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, violations: &mut Vec<Violation>) {
     let Snapshot { position, objects, tainted } = snapshot;
-    let lines = &case.view(informer).timelines;
+    let timelines = &case.view(informer).timelines;
     // Names of all three sources: each may contain a name that the others lack.
-    let names: BTreeSet<_> = lines.keys().chain(objects.keys().copied()).chain(tainted.iter().copied()).collect();
+    let names: BTreeSet<_> = timelines.keys().chain(objects.keys().copied()).chain(tainted.iter().copied()).collect();
     for key in names {
         let last = case.timeline(informer, key).last();
         let description = match (objects.get(key), last.stay) {

@@ -143,11 +143,11 @@ mod tests {
     fn longest_of_three_intervals_is_the_period() {
         let settings = ReflectorSettings::default();
         assert_eq!(bookmark_interval(&settings, &[]), 60);
-        assert_eq!(bookmark_interval(&settings, &[20, 20]), 60, "two are not enough");
+        assert_eq!(bookmark_interval(&settings, &[20, 20]), 60, "two intervals are too few");
         assert_eq!(bookmark_interval(&settings, &[20, 21, 20]), 21);
-        assert_eq!(bookmark_interval(&settings, &[20, 20, 20, 1, 1]), 20, "a burst shortens nothing");
+        assert_eq!(bookmark_interval(&settings, &[20, 20, 20, 1, 1]), 20, "a burst does not shorten the period");
         assert_eq!(bookmark_interval(&settings, &[20, 20, 20, 50]), 50);
-        assert_eq!(bookmark_interval(&settings, &[20, 20, 20, 50, 20, 20, 20]), 20, "nor does a hole last");
+        assert_eq!(bookmark_interval(&settings, &[20, 20, 20, 50, 20, 20, 20]), 20, "a single long interval does not extend the period");
     }
 
     #[test]
@@ -201,9 +201,9 @@ mod tests {
         bookmark_interval.without_bookmarks();
         assert_eq!(bookmark_interval.period(), SECOND * 300);
         bookmark_interval.begin();
-        assert_eq!(bookmark_interval.period(), SECOND * 300, "a resumed watch is no reason to think otherwise");
+        assert_eq!(bookmark_interval.period(), SECOND * 300, "a resumed watch does not shorten the period");
         bookmark_interval.bookmark(Instant::ZERO, &ResourceVersion::from("1"));
-        assert_eq!(bookmark_interval.period(), SECOND * 60, "but a bookmark is");
+        assert_eq!(bookmark_interval.period(), SECOND * 60, "a bookmark shortens the period");
         assert!(!bookmark_interval.is_without_bookmarks());
     }
 }

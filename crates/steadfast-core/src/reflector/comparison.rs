@@ -231,7 +231,7 @@ impl Comparison {
             Some(Running { id, stage: ComparisonState::Listing { .. }, .. }) => {
                 effects.cancel(*id);
                 let seconds = cache.settings.list_stall_timeout.as_secs();
-                let failure = Failure::unreachable(format!("no progress of a list of versions for {seconds} s"));
+                let failure = Failure::unreachable(format!("the version list made no progress for {seconds} s"));
                 self.fail(now, &failure, alongside, cache, requester, &mut effects);
             }
             Some(Running { stage: ComparisonState::Waiting { .. } | ComparisonState::Complete, .. }) => {

@@ -32,16 +32,16 @@ impl Reflector {
         self.proven(now, now);
     }
 
-    /// Records a proof that the cache has all changes up to `then`, which is also a sign of health (R6).
-    pub(super) fn proven(&mut self, now: Instant, then: Instant) {
+    /// Records a proof that the cache has all changes up to `proven_at`, which is also a sign of health (R6).
+    pub(super) fn proven(&mut self, now: Instant, proven_at: Instant) {
         // Proofs may arrive out of order. The newest state counts.
-        let then = self.cache.evidence.proven.map_or(then, |before| before.max(then));
-        self.cache.evidence.proven = Some(then);
-        self.delta_policy.age(now);
+        let proven_at = self.cache.evidence.proven.map_or(proven_at, |earlier| earlier.max(proven_at));
+        self.cache.evidence.proven = Some(proven_at);
+        self.delta_policy.decay(now);
         self.cache.evidence.bound = self.cache.bookmark_interval.period() * 2;
         self.retry.failures.reset();
         self.cache.evidence.attempts = self.retry.attempts();
-        self.probe.proven(then, &self.cache.bookmark_interval, &mut self.requester);
+        self.probe.proven(proven_at, &self.cache.bookmark_interval, &mut self.requester);
         // A proof alone does not end `Resuming`: without an open stream, later changes would be
         // missed.
         match self.cache.evidence.condition {
@@ -51,17 +51,17 @@ impl Reflector {
         }
     }
 
-    /// Handles a proof of the state at `then` from the activity alongside the watch.
-    pub(super) fn proof_found(&mut self, now: Instant, then: Instant, out: &mut Vec<Output>) {
-        let late = inject!(self.cache.faults(), LateProof);
+    /// Handles a proof of the state at `proven_at` from the activity alongside the watch.
+    pub(super) fn proof_found(&mut self, now: Instant, proven_at: Instant, out: &mut Vec<Output>) {
+        let is_late = inject!(self.cache.faults(), LateProof);
         if self.probe.proof_found(&self.cache) {
             self.cache.bookmark_interval.confirm_silence();
         }
         self.polling.forget_failures();
-        let doubted = self.cache.is_suspect();
-        self.proven(now, if late { now } else { then });
+        let was_suspect = self.cache.is_suspect();
+        self.proven(now, if is_late { now } else { proven_at });
         // Routine proofs stay silent; the end of a doubt is logged.
-        if doubted && !self.cache.is_suspect() {
+        if was_suspect && !self.cache.is_suspect() {
             out.push(Output::Diagnostic(Diagnostic::Proven));
         }
     }
@@ -84,7 +84,7 @@ impl Reflector {
         }
     }
 
-    /// Ends polling: a watch works, or lists do not work either.
+    /// Ends polling, because a watch works or because lists fail too.
     pub(super) fn end_polling(&mut self) {
         self.polling.end();
         self.cache.evidence.polled = None;

@@ -370,7 +370,7 @@ impl DeltaList {
             self.fetch(requester)
         } else {
             let seconds = settings.list_stall_timeout.as_secs();
-            let failure = Failure::unreachable(format!("no progress of the list for {seconds} s"));
+            let failure = Failure::unreachable(format!("the list made no progress for {seconds} s"));
             self.leave(now, &failure, settings)
         }
     }

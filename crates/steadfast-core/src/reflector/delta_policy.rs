@@ -73,7 +73,7 @@ impl DeltaPolicy {
     }
 
     /// Decays the count, so that old changes weigh less.
-    pub(super) fn age(&mut self, now: Instant) {
+    pub(super) fn decay(&mut self, now: Instant) {
         let counted = now.since(self.since);
         if counted > CHANGE_HALF_LIFE {
             // Halving count and window keeps the rate, and newer changes gain weight.
@@ -184,11 +184,11 @@ mod tests {
     fn old_changes_are_forgotten() {
         let mut delta_policy = delta_policy(2000, false, None);
         delta_policy.changed(600);
-        delta_policy.age(at(600));
+        delta_policy.decay(at(600));
         assert!(!delta_policy.is_worth_it(at(660), Some(at(600))));
         for hour in 1..20 {
             delta_policy.changed(1);
-            delta_policy.age(at(hour * 3600));
+            delta_policy.decay(at(hour * 3600));
         }
         assert!(
             delta_policy.is_worth_it(at(20 * 3600 + 60), Some(at(20 * 3600))),

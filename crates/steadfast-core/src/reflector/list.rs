@@ -29,7 +29,7 @@ pub(super) struct List {
     sent: Instant,
     paging: Paging,
     /// Highest version of the initial events so far.
-    highest: Option<ResourceVersion>,
+    highest_version: Option<ResourceVersion>,
 }
 
 /// Meaning of a streamed list's record.
@@ -62,8 +62,8 @@ impl List {
             let limit = settings.page_size.filter(|_| !plan.is_unpaged);
             Request::Page { from: plan.from.clone(), limit, continue_token: None }
         };
-        let (opened, paging, highest) = (false, Paging::default(), None);
-        (Self { id, plan, streamed, opened, progress: now, sent: now, paging, highest }, request)
+        let (opened, paging, highest_version) = (false, Paging::default(), None);
+        (Self { id, plan, streamed, opened, progress: now, sent: now, paging, highest_version }, request)
     }
 
     /// Records the head of a response, which counts as progress.
@@ -86,8 +86,8 @@ impl List {
     pub(super) fn record(&mut self, now: Instant, record: Record<'_>) -> ListRecord {
         match record {
             Record::Object(kind, identity) => {
-                // Initial events are all `ADDED`. Other events are later changes. They never end if the server does not
-                // mark the end of a list. They therefore do not count as progress (R3).
+                // Initial events are all `ADDED`. All other events are later changes, which do not count as progress:
+                // a server that does not mark the end of a list sends such events without end (R3).
                 if kind == RecordKind::Added && self.is_progress(&identity.version) {
                     self.progress = now;
                 }
@@ -99,18 +99,18 @@ impl List {
         }
     }
 
-    /// Returns whether an `ADDED` event is progress of a list. The objects of a list have their own order. Objects
-    /// created later arrive in the order of versions. They arrive without end if the server treats the list as a plain
-    /// watch.
+    /// Returns whether an `ADDED` event is progress of a list. The objects of a list arrive in an order of their
+    /// own, and objects that are created later in the order of versions. A server that treats the list as a plain watch
+    /// sends created objects without end.
     fn is_progress(&mut self, version: &ResourceVersion) -> bool {
         // Changes arrive with rising versions, so a version that does not rise belongs to a list.
         // The first event always counts.
-        match &self.highest {
+        match &self.highest_version {
             Some(highest) if !version.is_newer_than(highest) => true,
-            before => {
-                let first = before.is_none();
-                self.highest = Some(version.clone());
-                first
+            lower => {
+                let is_first = lower.is_none();
+                self.highest_version = Some(version.clone());
+                is_first
             }
         }
     }
@@ -157,10 +157,10 @@ impl List {
             let why = format!("the initial events did not end within {seconds} s");
             effects.push(Effect::PagesInstead(why.into()));
         } else if self.streamed && self.opened {
-            let why = format!("no progress of the initial events for {seconds} s");
+            let why = format!("the initial events made no progress for {seconds} s");
             effects.push(Effect::PagesInstead(why.into()));
         } else {
-            let failure = Failure::unreachable(format!("no progress of the list for {seconds} s"));
+            let failure = Failure::unreachable(format!("the list made no progress for {seconds} s"));
             if self.streamed {
                 // Silence before the response head is weak evidence against streaming, unless it repeats.
                 effects.push(Effect::DoubtStreams(failure.why.clone()));

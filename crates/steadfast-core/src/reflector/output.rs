@@ -28,7 +28,7 @@ pub enum Output {
         version: Option<ResourceVersion>,
         /// Set for the first list.
         initial: bool,
-        /// Set if the versions restart, so that lower ones are no step back.
+        /// Set if the versions restart, so that lower versions are not a step back.
         new_epoch: bool,
     },
     /// Advance the store: it contains all changes up to this version.

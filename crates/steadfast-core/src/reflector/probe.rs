@@ -201,7 +201,7 @@ impl Probe {
             return self.prove(now, target, reasons.is_awaited, cache, requester, effects);
         }
         let since = match self.schedule.broken() {
-            // For a caller that waits for a write, a probe from before this request is no help.
+            // A probe from before this request does not help a caller that waits for a write.
             _ if reasons.wanted => now,
             // After a broken connection, neither a probe from before the break helps nor one from long before the new
             // connection.

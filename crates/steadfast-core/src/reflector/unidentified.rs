@@ -46,7 +46,7 @@ impl Unidentified {
             self.failed_lists = 0;
             return;
         }
-        // Each list in vain doubles the interval, up to 80 periods.
+        // Each list that does not end the doubt doubles the interval, up to 80 periods.
         self.due = Some(now + period * (5 << self.failed_lists.min(4)));
         self.failed_lists += 1;
     }

@@ -77,8 +77,8 @@ impl Watch {
         self.opened = Some(now);
     }
 
-    /// Records a record that is above the cached version. Such a record proves that the watch works, so a short
-    /// lifetime is no failure.
+    /// Records that a record was above the cached version. Such a record proves that the watch works, so a short
+    /// lifetime does not count as a failure.
     pub(super) fn proven(&mut self) {
         self.proven = true;
     }

@@ -6,9 +6,9 @@
 //! | line | input |
 //! |---|---|
 //! | `> start`, `granted`, `stop`, `reachable`, `seek proof` | the inputs of these names |
-//! | `> opened 1`, `ended 1`, `unnamed 1` | request 1 receives a response head, its stream ends, a record in it names no object |
+//! | `> opened 1`, `ended 1`, `unidentified 1` | request 1 receives a response head, its stream ends, the object of a record cannot be identified |
 //! | `> unsettled 1`, `settled 1` | the connection of stream 1 will end or may be dead; it is healthy after all |
-//! | `> unanswered 1`, `answered 1` | the server does not respond to other requests on the connection of stream 1; it responds again |
+//! | `> unresponsive 1`, `responsive 1` | the server does not respond to other requests on the connection of stream 1; it responds again |
 //! | `> failed 1 unreachable`, `failed 1 503, retry after 20s` | request 1 fails |
 //! | `> error 1 410 Expired` | the server sends an error within the stream |
 //! | `> added 1 a@5`, `modified …`, `deleted …` | a record of a stream: object `a` in version 5 |
@@ -18,7 +18,7 @@
 //! | `> complete 1 at 9`, `complete 1 at 9, more` | the end of a list, the end of a page; also the response to a probe |
 //! | `> complete 1 at 9, sent 2s ago` | the response to a probe that another informer sent at that time |
 //! | `> found 2` | a committed list differed from the cache in this number of objects |
-//! | `> judged 2`, `judged 1, 9 became 7` | the cache differs from a list in this number of objects, one of them backwards |
+//! | `> compared 2`, `compared 1, 9 became 7` | the cache differs from a list in this number of objects, one of them backwards |
 //! | `> due 60s..66s` | the next timer is due within these bounds from now, and the time advances to it |
 //! | `> pass 10s` | the time advances, and no timer is due before |
 //! | `> freshness` | readers request the freshness |
@@ -159,9 +159,9 @@ impl Fixture {
         let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
         match verb {
             "due" | "pass" => {
-                let timely = if verb == "due" { self.due(rest) } else { self.pass(duration(rest)) };
-                if let Err(wrong) = timely {
-                    return vec![wrong];
+                let in_bounds = if verb == "due" { self.due(rest) } else { self.pass(duration(rest)) };
+                if let Err(error) = in_bounds {
+                    return vec![error];
                 }
             }
             "freshness" => return vec![self.freshness()],
@@ -172,7 +172,7 @@ impl Fixture {
             "item" => {
                 let (id, rest) = request(rest);
                 let verdict = self.reflector.list_item(self.now, id, &identity(rest));
-                return self.judged(verdict);
+                return self.describe_verdict(verdict);
             }
             "added" | "modified" | "deleted" | "bookmark" | "error" => return self.record(verb, rest),
             _ => {}
@@ -187,7 +187,7 @@ impl Fixture {
             }
             "restart" => Input::Restart(match rest {
                 "on the same cluster" => ClusterMatch::Same,
-                "on who knows which cluster" => ClusterMatch::Unsure("no word of the cluster".into()),
+                "on an unknown cluster" => ClusterMatch::Unsure("the cluster is unknown".into()),
                 "on another cluster" => ClusterMatch::Other("another cluster".into()),
                 _ => panic!("unknown outcome `{rest}`"),
             }),
@@ -208,13 +208,13 @@ impl Fixture {
             }
             "unsettled" => Input::Unsettled(request(rest).0),
             "settled" => Input::Settled(request(rest).0),
-            "unanswered" => Input::Responsive(request(rest).0, false),
-            "answered" => Input::Responsive(request(rest).0, true),
+            "unresponsive" => Input::Responsive(request(rest).0, false),
+            "responsive" => Input::Responsive(request(rest).0, true),
             "differs" => {
                 let (id, rest) = request(rest);
                 Input::Differs(id, identity(rest))
             }
-            "unnamed" => Input::Unidentified(request(rest).0, "it has no name".into()),
+            "unidentified" => Input::Unidentified(request(rest).0, "it has no name".into()),
             "complete" => {
                 let (id, rest) = request(rest);
                 let (version, more) = rest.split_once(", ").unwrap_or((rest, ""));
@@ -230,7 +230,7 @@ impl Fixture {
                     Input::ListEnded(id, ListMeta { version, continue_token })
                 }
             }
-            "judged" => {
+            "compared" => {
                 let (count, backwards) =
                     rest.split_once(", ").map_or((rest, None), |(count, rest)| (count, Some(rest)));
                 let backwards = backwards.and_then(|text| text.split_once(" became "));
@@ -272,10 +272,10 @@ impl Fixture {
                 self.reflector.record(self.now, id, Record::Object(kind, &identity(rest)))
             }
         };
-        self.judged(verdict)
+        self.describe_verdict(verdict)
     }
 
-    fn judged(&mut self, verdict: Verdict) -> Vec<String> {
+    fn describe_verdict(&mut self, verdict: Verdict) -> Vec<String> {
         match verdict {
             Verdict::Apply => vec!["apply".to_owned()],
             Verdict::Stage => vec!["stage".to_owned()],
@@ -299,10 +299,10 @@ impl Fixture {
 
     /// Advances to the next timer. Returns an error if it is not within the bounds.
     fn due(&mut self, bounds: &str) -> Result<(), String> {
-        let (least, most) = bounds.split_once("..").expect("two bounds");
+        let (min, max) = bounds.split_once("..").expect("two bounds");
         let due = self.reflector.wake_at().ok_or("nothing is due")?;
         let wait = due.since(self.now);
-        if !(duration(least)..=duration(most)).contains(&wait) {
+        if !(duration(min)..=duration(max)).contains(&wait) {
             return Err(format!("due in {wait:?}"));
         }
         self.now = due;
@@ -311,11 +311,11 @@ impl Fixture {
 
     /// Advances the time. Returns an error if a timer is due before.
     fn pass(&mut self, time: Duration) -> Result<(), String> {
-        let then = self.now + time;
-        if let Some(due) = self.reflector.wake_at().filter(|due| *due <= then) {
+        let end = self.now + time;
+        if let Some(due) = self.reflector.wake_at().filter(|due| *due <= end) {
             return Err(format!("due in {:?}", due.since(self.now)));
         }
-        self.now = then;
+        self.now = end;
         Monitor::check(&self.reflector, self.now, self.period);
         Ok(())
     }
@@ -408,9 +408,9 @@ fn describe(output: &Output) -> String {
         Output::RememberFull { .. } => "remember to list in full".to_owned(),
         // The delay is random and therefore omitted.
         Output::Diagnostic(Diagnostic::Failed { why, attempts, .. }) => {
-            format!("note: {why}; attempt {attempts} failed")
+            format!("diagnostic: {why}; attempt {attempts} failed")
         }
-        Output::Diagnostic(note) => format!("note: {note}"),
+        Output::Diagnostic(diagnostic) => format!("diagnostic: {diagnostic}"),
     }
 }
 

@@ -154,7 +154,7 @@ async fn endless_metadata_list_is_abandoned() {
     let others = Attack { only: METADATA, ..endless(&begin, &format!("{},", changed("c", "c"))) };
     is_abandoned("objects for ever", [others], "more than 2 objects differ", false).await;
     let spaces = Attack { only: METADATA, ..endless(&begin, &" ".repeat(100)) };
-    is_abandoned("spaces for ever", [spaces], "no progress of the list for 30 s", false).await;
+    is_abandoned("spaces for ever", [spaces], "the list made no progress for 30 s", false).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,9 +51,9 @@ async fn endless_continuations_end_with_the_connection() {
 #[tokio::test(start_paused = true)]
 async fn endless_head_times_out() {
     let slow = Attack { pause: Duration::from_secs(1), ..endless(GOOD, "x") };
-    survives("a byte a second", slow, "no progress of the list for 30 s").await;
+    survives("a byte a second", slow, "the list made no progress for 30 s").await;
     let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(40);
-    survives("interim responses without an end", endless("", &interim), "no progress of the list for 30 s").await;
+    survives("interim responses without an end", endless("", &interim), "the list made no progress for 30 s").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +158,7 @@ async fn wrong_content_length_is_reported() {
     let attack = Attack { bytes: head.clone().into(), close: true, ..Attack::default() };
     survives("a huge length and few bytes", attack, "end of file before message length reached").await;
     let attack = Attack { bytes: head.into(), ..Attack::default() };
-    survives("a huge length and silence", attack, "no progress of the list for 30 s").await;
+    survives("a huge length and silence", attack, "the list made no progress for 30 s").await;
     let mut short = list(r#"{"kind":"ConfigMapList","#);
     short.close = true;
     survives("a list cut off in peace", short, "ended early").await;
