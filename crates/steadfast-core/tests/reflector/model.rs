@@ -22,13 +22,13 @@ use steadfast_core::reflector::{
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
 const SEEDS: Range<u64> = 0..1500;
-const TROUBLE: Duration = Duration::from_secs(420);
+const FAULT_DURATION: Duration = Duration::from_secs(420);
 /// Maximum recovery time: requested delays, a period until a silence is noticed, and its timeout.
-const RECOVERY: Duration = Duration::from_secs(240);
+const MAX_RECOVERY: Duration = Duration::from_secs(240);
 /// Maximum recovery time if only a list is a proof, once in five periods.
-const RECOVERY_BY_LISTS: Duration = Duration::from_secs(900);
-const AUDIT: Duration = Duration::from_secs(150);
-const QUIET: Duration = Duration::from_secs(300);
+const MAX_RECOVERY_BY_LISTS: Duration = Duration::from_secs(900);
+const AUDIT_INTERVAL: Duration = Duration::from_secs(150);
+const QUIET_DURATION: Duration = Duration::from_secs(300);
 const MAX_SENDS_PER_MINUTE: usize = 120;
 
 #[test]
@@ -38,18 +38,18 @@ fn reflector_is_never_wrong_and_recovers() {
     for seed in seeds.clone() {
         // A run starts with faults. The recovery follows, and then a quiet time in which each check must hold.
         let mut client = Client::new(seed);
-        client.run_until(Instant::ZERO + TROUBLE);
-        client.server.end_trouble(client.now);
+        client.run_until(Instant::ZERO + FAULT_DURATION);
+        client.server.end_faults(client.now);
         client.run_until(client.now + client.recovery());
-        client.must_be_whole();
+        client.assert_equals_server();
         let start = client.now;
-        while client.now < start + QUIET {
+        while client.now < start + QUIET_DURATION {
             client.run_until(client.now + Duration::from_secs(7));
-            client.must_be_whole();
+            client.assert_equals_server();
         }
         client.step(Input::Stop);
-        for (what, times) in std::mem::take(&mut client.seen) {
-            *seen.entry(what).or_insert(0) += times;
+        for (name, times) in std::mem::take(&mut client.seen) {
+            *seen.entry(name).or_insert(0) += times;
         }
     }
     // A selected range of seeds need not cover every event.
@@ -57,10 +57,10 @@ fn reflector_is_never_wrong_and_recovers() {
         return;
     }
     // Each event must occur in some run; otherwise the model does not cover it.
-    let often = [
-        "fell back",
+    let required = [
+        "fell back to pages",
         "lagging",
-        "gave differences up",
+        "listing all",
         "listed again",
         "listed by difference",
         "listed by metadata",
@@ -68,14 +68,14 @@ fn reflector_is_never_wrong_and_recovers() {
         "new epoch",
         "proven",
         "resumed",
-        "sought a proof",
+        "seeking proof",
         "suspect",
         "short watch",
         "compared",
         "lost",
     ];
-    for what in often {
-        assert!(seen.get(what).is_some_and(|times| *times > 20), "{what} occurred too seldom: {seen:?}");
+    for name in required {
+        assert!(seen.get(name).is_some_and(|times| *times > 20), "{name} occurred too rarely: {seen:?}");
     }
 }
 
@@ -85,36 +85,36 @@ fn seeds() -> Range<u64> {
     first.parse().expect("a seed")..end.parse().expect("a seed")
 }
 
-fn name_of(note: &Diagnostic) -> &'static str {
-    match note {
+fn name_of(diagnostic: &Diagnostic) -> &'static str {
+    match diagnostic {
         Diagnostic::Synced { .. } => "synced",
         Diagnostic::Restored { .. } => "restored",
         Diagnostic::NotRestored { .. } => "not restored",
-        Diagnostic::CheckpointNotWritten { .. } => "not kept",
-        Diagnostic::DeliveredUnrecorded { .. } => "told unwritten",
+        Diagnostic::CheckpointNotWritten { .. } => "checkpoint not written",
+        Diagnostic::DeliveredUnrecorded { .. } => "delivered unrecorded",
         Diagnostic::Resumed { .. } => "resumed",
         Diagnostic::Moved { .. } => "moved",
         Diagnostic::Ended => "ended",
         Diagnostic::Failed { .. } => "failed",
-        Diagnostic::Relisting { .. } => "had to list again",
+        Diagnostic::Relisting { .. } => "relisting",
         Diagnostic::Relisted { fetched: None, .. } => "listed again",
         Diagnostic::Relisted { fetched: Some(0), .. } => "listed by metadata",
         Diagnostic::Relisted { fetched: Some(_), .. } => "listed by difference",
-        Diagnostic::ListingAll { .. } => "gave differences up",
-        Diagnostic::FellBackToPages { .. } => "fell back",
+        Diagnostic::ListingAll { .. } => "listing all",
+        Diagnostic::FellBackToPages { .. } => "fell back to pages",
         Diagnostic::FellBackToJson { .. } => "fell back to JSON",
         Diagnostic::Polling { .. } => "polled",
         Diagnostic::NewEpoch { .. } => "new epoch",
         Diagnostic::Lagging { .. } => "lagging",
-        Diagnostic::SeekingProof => "sought a proof",
+        Diagnostic::SeekingProof => "seeking proof",
         Diagnostic::Suspect { .. } => "suspect",
         Diagnostic::Proven => "proven",
         Diagnostic::Undecodable { .. } => "undecodable",
         Diagnostic::Contradicted { .. } => "contradicted",
         Diagnostic::Disordered => "disordered",
-        Diagnostic::IdentifiedByName { .. } => "known by name",
+        Diagnostic::IdentifiedByName { .. } => "identified by name",
         Diagnostic::Endless { .. } => "endless",
-        Diagnostic::Unidentified { .. } => "unnamed",
+        Diagnostic::Unidentified { .. } => "unidentified",
         Diagnostic::Audited { .. } => "compared",
         Diagnostic::Lost { .. } => "lost",
         _ => "other",
@@ -162,7 +162,7 @@ impl Client {
         let settings = ReflectorSettings {
             page_size: Some(3),
             streamed_lists: Some(random.fraction() < 0.7),
-            audit_every: (kind == Kind::Losing || random.fraction() < 0.3).then_some(AUDIT),
+            audit_every: (kind == Kind::Losing || random.fraction() < 0.3).then_some(AUDIT_INTERVAL),
             delta_relists: Some(random.fraction() < 0.5),
             delta_min_objects: 1,
             delta_one_in: 1,
@@ -192,18 +192,18 @@ impl Client {
     }
 
     fn run_until(&mut self, end: Instant) {
-        let mut at_once = 0;
+        let mut steps_at_instant = 0;
         loop {
             let next = [self.reflector.wake_at(), self.server.next(), self.grant_at].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= end) else { break };
-            at_once = if next > self.now { 0 } else { at_once + 1 };
-            assert!(at_once < 200, "200 steps without an advance of the time");
+            steps_at_instant = if next > self.now { 0 } else { steps_at_instant + 1 };
+            assert!(steps_at_instant < 200, "200 steps without an advance of the time");
             self.now = self.now.max(next);
             self.advance();
-            self.judge();
+            self.check_invariants();
         }
         self.now = end;
-        self.judge();
+        self.check_invariants();
     }
 
     /// Performs all due actions: of the server, of grants, and of the reflector's timer.
@@ -282,7 +282,7 @@ impl Client {
                 self.monitor.response_ended(id);
                 self.step(Input::Ended(id));
             }
-            Arrival::Refused(status, after) => {
+            Arrival::Rejected(status, after) => {
                 self.monitor.response_ended(id);
                 self.step(Input::Failed(id, Failure::from_status(&status, after)));
             }
@@ -375,7 +375,7 @@ impl Client {
                 }
                 Output::BeginComparison => self.compared = Default::default(),
                 Output::ReportDifferences => *self.seen.entry("lost").or_default() += 1,
-                Output::Diagnostic(note) => *self.seen.entry(name_of(note)).or_default() += 1,
+                Output::Diagnostic(diagnostic) => *self.seen.entry(name_of(diagnostic)).or_default() += 1,
                 // The monitor checks these outputs.
                 _ => {}
             }
@@ -390,7 +390,7 @@ impl Client {
     }
 
     /// Checks the invariants that hold after every step.
-    fn judge(&mut self) {
+    fn check_invariants(&mut self) {
         Monitor::check(&self.reflector, self.now, self.period);
         while self.sends.front().is_some_and(|sent| self.now.since(*sent) > Duration::from_secs(60)) {
             self.sends.pop_front();
@@ -398,18 +398,18 @@ impl Client {
         assert!(self.sends.len() <= MAX_SENDS_PER_MINUTE, "{} requests in a minute", self.sends.len());
         if self.reflector.evidence().at(self.now).is_fresh() {
             // A replica that resumes after a freeze delivers old changes as new ones, which no client can detect.
-            let audit = if self.kind == Kind::Losing { AUDIT * 3 } else { Duration::ZERO };
-            let known = self.period * 2 + server::MAX_FREEZE + audit + Duration::from_secs(5);
-            self.server.must_be_known(self.now - known, &self.store, self.epoch);
+            let audit = if self.kind == Kind::Losing { AUDIT_INTERVAL * 3 } else { Duration::ZERO };
+            let max_lag = self.period * 2 + server::MAX_FREEZE + audit + Duration::from_secs(5);
+            self.server.assert_known(self.now - max_lag, &self.store, self.epoch);
         }
     }
 
     /// Returns the maximum recovery time.
     fn recovery(&self) -> Duration {
-        if self.kind == Kind::WithoutBookmarks { RECOVERY_BY_LISTS } else { RECOVERY.max(AUDIT * 2) }
+        if self.kind == Kind::WithoutBookmarks { MAX_RECOVERY_BY_LISTS } else { MAX_RECOVERY.max(AUDIT_INTERVAL * 2) }
     }
 
-    fn must_be_whole(&self) {
+    fn assert_equals_server(&self) {
         assert_eq!(self.store, self.server.content(), "the cache must equal the content of the server");
         let freshness = self.reflector.evidence().at(self.now);
         assert!(freshness.is_fresh(), "{freshness}");

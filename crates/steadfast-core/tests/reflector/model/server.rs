@@ -1,6 +1,6 @@
 //! Model of an API server: one history behind two caches, with all possible faults.
 
-mod trouble;
+mod faults;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use steadfast_core::record::{ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{ListFrom, ProbeMethod, Request, RequestId};
 use steadfast_core::{Instant, ResourceVersion};
 
-use trouble::Trouble;
+use faults::ServerFault;
 
 /// Maximum duration of a freeze. After a longer freeze, the client would accept old events of the cache as a proof.
 pub(crate) const MAX_FREEZE: Duration = Duration::from_secs(40);
 
 const KEYS: u64 = 8;
-const BOOKMARKS: Duration = Duration::from_secs(60);
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Part of a response, or event of its connection, as the client receives it.
 pub(crate) enum Arrival {
@@ -29,7 +29,7 @@ pub(crate) enum Arrival {
     /// Response to a probe, and the time at which the probe was sent.
     Probed(u64, Instant),
     Ended,
-    Refused(Status, Option<Duration>),
+    Rejected(Status, Option<Duration>),
     Broke,
     Unsettled,
     Settled,
@@ -47,10 +47,10 @@ pub(crate) struct Server {
     compacted: u64,
     caches: [Cache; 2],
     requests: BTreeMap<RequestId, PendingRequest>,
-    agenda: BTreeMap<(Instant, u64), ScheduledAction>,
+    schedule: BTreeMap<(Instant, u64), ScheduledAction>,
     serial: u64,
-    trouble: Option<Trouble>,
-    troubled: bool,
+    fault: Option<ServerFault>,
+    injects_faults: bool,
     behaviour: Behaviour,
     recovered: bool,
     /// Last probe with a response: its time and version.
@@ -61,7 +61,7 @@ pub(crate) struct Server {
 struct Behaviour {
     streams_lists: bool,
     /// Set if lists are as old as the cache, independent of the requested version.
-    careless: bool,
+    ignores_version: bool,
     kind: Kind,
 }
 
@@ -109,21 +109,21 @@ struct PendingRequest {
 
 #[derive(Clone, Copy)]
 enum ScheduledAction {
-    Answer(RequestId),
+    Respond(RequestId),
     /// Response in flight to a probe that was sent at that time.
     Probed(RequestId, u64, Instant),
-    Tell(RequestId),
+    Deliver(RequestId),
     Bookmark(RequestId),
     LastBookmark(RequestId),
     End(RequestId),
     Write,
-    Trouble,
+    StartFault,
     Recover,
     Thaw(usize),
     /// A connection with streams drains, or does not respond to a ping.
     Unsettle,
     Settle(RequestId),
-    Heed(RequestId),
+    Responsive(RequestId),
     Break(RequestId),
 }
 
@@ -138,23 +138,23 @@ impl Server {
             compacted: 0,
             caches: [Cache { seen: 10, ..Cache::default() }; 2],
             requests: BTreeMap::new(),
-            agenda: BTreeMap::new(),
+            schedule: BTreeMap::new(),
             serial: 0,
-            trouble: None,
-            troubled: true,
-            behaviour: Behaviour { streams_lists: random.fraction() < 0.8, careless: random.fraction() < 0.2, kind },
+            fault: None,
+            injects_faults: true,
+            behaviour: Behaviour { streams_lists: random.fraction() < 0.8, ignores_version: random.fraction() < 0.2, kind },
             probed: None,
             recovered: false,
             random,
         };
         server.schedule(Instant::ZERO, ScheduledAction::Write);
-        server.schedule(Instant::ZERO, ScheduledAction::Trouble);
+        server.schedule(Instant::ZERO, ScheduledAction::StartFault);
         server.schedule(Instant::ZERO, ScheduledAction::Unsettle);
         server
     }
 
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.agenda.keys().next().map(|(at, _)| *at)
+        self.schedule.keys().next().map(|(at, _)| *at)
     }
 
     pub(crate) fn epoch(&self) -> u32 {
@@ -170,7 +170,7 @@ impl Server {
     }
 
     /// Asserts that `store` contains all writes before `then`.
-    pub(crate) fn must_be_known(&self, then: Instant, store: &BTreeMap<u8, u64>, epoch: u32) {
+    pub(crate) fn assert_known(&self, then: Instant, store: &BTreeMap<u8, u64>, epoch: u32) {
         if epoch != self.epoch {
             // A client detects a restore only with its next proof, so only a restore before `then` must be known.
             assert!(self.restored.is_none_or(|at| at > then), "fresh in a history that was replaced");
@@ -199,7 +199,7 @@ impl Server {
         let pending =
             PendingRequest { request: request.clone(), cache, since: now, delivered: 0, open: false, stalled: false };
         self.requests.insert(id, pending);
-        self.schedule_soon(now, ScheduledAction::Answer(id));
+        self.schedule_soon(now, ScheduledAction::Respond(id));
     }
 
     pub(crate) fn forget(&mut self, id: RequestId) {
@@ -210,21 +210,21 @@ impl Server {
     pub(crate) fn advance(&mut self, now: Instant, held: Option<&ResourceVersion>, epoch: u32) -> Arrivals {
         let held = held.and_then(|version| version.as_str().parse().ok());
         let mut out = Arrivals::new();
-        while let Some(entry) = self.agenda.first_entry() {
+        while let Some(entry) = self.schedule.first_entry() {
             if entry.key().0 > now {
                 break;
             }
             match entry.remove() {
-                ScheduledAction::Answer(id) => self.respond(now, id, &mut out),
+                ScheduledAction::Respond(id) => self.respond(now, id, &mut out),
                 ScheduledAction::Probed(id, version, sent) => {
                     if self.requests.remove(&id).is_some() {
                         self.probed = Some((sent, version));
                         out.push((id, Arrival::Probed(version, sent)));
                     }
                 }
-                ScheduledAction::Tell(id) => self.deliver(id, &mut out),
+                ScheduledAction::Deliver(id) => self.deliver(id, &mut out),
                 ScheduledAction::Bookmark(id) => {
-                    self.schedule(now + BOOKMARKS, ScheduledAction::Bookmark(id));
+                    self.schedule(now + BOOKMARK_INTERVAL, ScheduledAction::Bookmark(id));
                     self.bookmark(id, &mut out);
                 }
                 ScheduledAction::LastBookmark(id) => self.bookmark(id, &mut out),
@@ -238,15 +238,15 @@ impl Server {
                     self.schedule(now + pause, ScheduledAction::Write);
                     self.write(now, held, epoch);
                 }
-                ScheduledAction::Trouble => self.begin_trouble(now, held, epoch, &mut out),
+                ScheduledAction::StartFault => self.start_fault(now, held, epoch, &mut out),
                 ScheduledAction::Recover => {
-                    self.trouble = None;
+                    self.fault = None;
                     self.recovered = true;
                 }
                 ScheduledAction::Thaw(cache) => self.thaw(now, cache),
                 ScheduledAction::Unsettle => self.unsettle(now, &mut out),
                 ScheduledAction::Settle(id) => out.push((id, Arrival::Settled)),
-                ScheduledAction::Heed(id) => out.push((id, Arrival::Responsive(true))),
+                ScheduledAction::Responsive(id) => out.push((id, Arrival::Responsive(true))),
                 ScheduledAction::Break(id) => self.cut(&[id], &mut out),
             }
         }
@@ -259,25 +259,25 @@ impl Server {
         let open: Vec<RequestId> =
             self.requests.iter().filter(|(_, pending)| pending.open).map(|(id, _)| *id).collect();
         let awaited = |pending: &PendingRequest| {
-            self.troubled && !pending.open && matches!(pending.request, Request::Watch { .. })
+            self.injects_faults && !pending.open && matches!(pending.request, Request::Watch { .. })
         };
         let awaited: Vec<RequestId> =
             self.requests.iter().filter(|(_, pending)| awaited(pending)).map(|(id, _)| *id).collect();
         for id in awaited {
             out.push((id, Arrival::Responsive(false)));
             let then = now + self.random.between(Duration::ZERO, Duration::from_secs(3));
-            self.schedule(then, ScheduledAction::Heed(id));
+            self.schedule(then, ScheduledAction::Responsive(id));
         }
         for id in open {
             out.push((id, Arrival::Unsettled));
             let then = now + self.random.between(Duration::ZERO, Duration::from_secs(3));
             match self.random.draw() % 4 {
-                2 if self.troubled => {
+                2 if self.injects_faults => {
                     out.push((id, Arrival::Responsive(false)));
-                    self.schedule(then, ScheduledAction::Heed(id));
+                    self.schedule(then, ScheduledAction::Responsive(id));
                 }
                 0 => self.schedule(then, ScheduledAction::Settle(id)),
-                1 if self.troubled => self.schedule(then, ScheduledAction::Break(id)),
+                1 if self.injects_faults => self.schedule(then, ScheduledAction::Break(id)),
                 _ => {}
             }
         }
@@ -285,7 +285,7 @@ impl Server {
 
     fn schedule(&mut self, at: Instant, action: ScheduledAction) {
         self.serial += 1;
-        self.agenda.insert((at, self.serial), action);
+        self.schedule.insert((at, self.serial), action);
     }
 
     fn schedule_soon(&mut self, now: Instant, action: ScheduledAction) {
@@ -298,11 +298,11 @@ impl Server {
         // A restored history beyond the cached version cannot be distinguished from the old one. Only the audit detects
         // it (R12).
         let unseen = epoch != self.epoch && held.is_some_and(|held| version >= held);
-        if unseen || self.trouble == Some(Trouble::Etcd) {
+        if unseen || self.fault == Some(ServerFault::Etcd) {
             return;
         }
         self.version = version;
-        if self.troubled && self.random.fraction() < 0.7 {
+        if self.injects_faults && self.random.fraction() < 0.7 {
             let key = (self.random.draw() % KEYS) as u8;
             let alive = self.content().contains_key(&key);
             let lives = !alive || self.random.fraction() < 0.6;
@@ -311,13 +311,13 @@ impl Server {
         }
         for cache in 0..self.caches.len() {
             if !self.caches[cache].frozen {
-                self.see(now, cache);
+                self.advance_cache(now, cache);
             }
         }
     }
 
     /// Advances a cache and delivers the events to its streams.
-    fn see(&mut self, now: Instant, cache: usize) {
+    fn advance_cache(&mut self, now: Instant, cache: usize) {
         self.caches[cache].seen = self.version;
         let streams: Vec<RequestId> = self
             .requests
@@ -326,13 +326,13 @@ impl Server {
             .map(|(id, _)| *id)
             .collect();
         for id in streams {
-            self.schedule_soon(now, ScheduledAction::Tell(id));
+            self.schedule_soon(now, ScheduledAction::Deliver(id));
         }
     }
 
     fn thaw(&mut self, now: Instant, cache: usize) {
         (self.caches[cache].frozen, self.caches[cache].dead) = (false, false);
-        self.see(now, cache);
+        self.advance_cache(now, cache);
     }
 
     fn content_at(&self, version: u64) -> BTreeMap<u8, u64> {
@@ -358,20 +358,20 @@ impl Server {
             _ => false,
         };
         let streamed = request.is_stream();
-        match self.trouble {
-            Some(Trouble::Hole) => return,
-            Some(Trouble::Down) => return self.cut(&[id], out),
-            Some(Trouble::Busy(after)) => {
+        match self.fault {
+            Some(ServerFault::NoResponse) => return,
+            Some(ServerFault::Down) => return self.cut(&[id], out),
+            Some(ServerFault::Busy(after)) => {
                 let after = after.map(Duration::from_secs);
                 return self.reject(id, status(429, "TooManyRequests", false), after, out);
             }
-            Some(Trouble::Closing) if streamed => {
+            Some(ServerFault::Closing) if streamed => {
                 self.requests.remove(&id);
                 out.extend([(id, Arrival::Opened), (id, Arrival::Ended)]);
                 return;
             }
-            Some(Trouble::Etcd) if consistent => return self.reject(id, status(504, "Timeout", false), None, out),
-            Some(Trouble::Gone) if !matches!(request, Request::Probe { .. } | Request::Versions { .. }) => {
+            Some(ServerFault::Etcd) if consistent => return self.reject(id, status(504, "Timeout", false), None, out),
+            Some(ServerFault::Gone) if !matches!(request, Request::Probe { .. } | Request::Versions { .. }) => {
                 return self.reject(id, status(410, "Gone", false), None, out);
             }
             _ => {}
@@ -396,15 +396,15 @@ impl Server {
             Request::StreamedList { from, .. }
             | Request::Page { from, continue_token: None, .. }
             | Request::Metadata { from, continue_token: None, .. } => {
-                let least = match from {
+                let min_version = match from {
                     ListFrom::Consistent if streamed => self.version,
                     ListFrom::Consistent => 0,
-                    ListFrom::NotOlderThan(_) if self.behaviour.careless => 0,
+                    ListFrom::NotOlderThan(_) if self.behaviour.ignores_version => 0,
                     ListFrom::NotOlderThan(version) => number(&version),
                 };
-                if cache.seen < least {
+                if cache.seen < min_version {
                     if now.since(since) < Duration::from_secs(3) {
-                        self.schedule(now + Duration::from_secs(3), ScheduledAction::Answer(id));
+                        self.schedule(now + Duration::from_secs(3), ScheduledAction::Respond(id));
                     } else {
                         self.reject(id, status(504, "Timeout", true), Some(Duration::from_secs(1)), out);
                     }
@@ -435,7 +435,7 @@ impl Server {
             }
             Request::ShortWatch { target, .. } if cache.seen < number(&target) => {
                 if now.since(since) < Duration::from_secs(3) {
-                    self.schedule(now + Duration::from_secs(3), ScheduledAction::Answer(id));
+                    self.schedule(now + Duration::from_secs(3), ScheduledAction::Respond(id));
                 } else {
                     self.reject(id, status(504, "Timeout", true), Some(Duration::from_secs(1)), out);
                 }
@@ -448,7 +448,7 @@ impl Server {
 
     fn reject(&mut self, id: RequestId, status: Status, after: Option<Duration>, out: &mut Arrivals) {
         self.requests.remove(&id);
-        out.push((id, Arrival::Refused(status, after)));
+        out.push((id, Arrival::Rejected(status, after)));
     }
 
     fn page(&mut self, id: RequestId, version: u64, offset: usize, out: &mut Arrivals) {
@@ -464,7 +464,7 @@ impl Server {
         out.extend(content.iter().skip(offset).take(limit).map(|(key, state)| (id, Arrival::Item(*key, *state))));
         let next = offset.saturating_add(limit);
         let continue_token = (next < content.len()).then(|| format!("{version}+{next}"));
-        out.push((id, Arrival::ListEnded(ListMeta { version: Some(written(version)), continue_token })));
+        out.push((id, Arrival::ListEnded(ListMeta { version: Some(resource_version(version)), continue_token })));
     }
 
     /// Returns one object at a version, or sometimes its current state: not every server supports the request.
@@ -472,15 +472,15 @@ impl Server {
         if self.requests.remove(&id).is_none() {
             return;
         }
-        let version = if self.behaviour.careless { self.version } else { version };
+        let version = if self.behaviour.ignores_version { self.version } else { version };
         out.push((id, Arrival::Opened));
         out.extend(self.content_at(version).get(&key).map(|state| (id, Arrival::Item(key, *state))));
-        out.push((id, Arrival::ListEnded(ListMeta { version: Some(written(version)), continue_token: None })));
+        out.push((id, Arrival::ListEnded(ListMeta { version: Some(resource_version(version)), continue_token: None })));
     }
 
     fn stream_list(&mut self, now: Instant, id: RequestId, version: u64, out: &mut Arrivals) {
         let content = self.content_at(version);
-        let stalled = self.troubled && self.random.fraction() < 0.05;
+        let stalled = self.injects_faults && self.random.fraction() < 0.05;
         let delivered = if stalled { content.len() / 2 } else { content.len() };
         out.push((id, Arrival::Opened));
         // The order differs from that of the versions.
@@ -513,13 +513,13 @@ impl Server {
     fn open(&mut self, now: Instant, id: RequestId, delivered: u64, stalled: bool) {
         let pending = self.requests.get_mut(&id).expect("the request is in flight");
         (pending.open, pending.delivered, pending.stalled) = (true, delivered, stalled);
-        self.schedule(now + BOOKMARKS, ScheduledAction::Bookmark(id));
+        self.schedule(now + BOOKMARK_INTERVAL, ScheduledAction::Bookmark(id));
         let seconds = match self.requests[&id].request {
             Request::StreamedList { timeout_seconds, .. } | Request::Watch { timeout_seconds, .. } => timeout_seconds,
             _ => 4,
         };
         self.schedule(now + Duration::from_secs(seconds.into()), ScheduledAction::End(id));
-        self.schedule_soon(now, ScheduledAction::Tell(id));
+        self.schedule_soon(now, ScheduledAction::Deliver(id));
     }
 
     fn deliver(&mut self, id: RequestId, out: &mut Arrivals) {
@@ -561,7 +561,7 @@ fn status(code: u16, reason: &str, too_large: bool) -> Status {
     Status { code, reason: reason.to_owned(), causes, ..Status::default() }
 }
 
-fn written(version: u64) -> ResourceVersion {
+fn resource_version(version: u64) -> ResourceVersion {
     ResourceVersion::from(version.to_string().as_str())
 }
 

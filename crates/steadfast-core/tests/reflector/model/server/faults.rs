@@ -9,10 +9,10 @@ use super::{Arrival, Arrivals, Cache, MAX_FREEZE, ScheduledAction, Server};
 
 /// Fault that affects every request.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Trouble {
+pub(super) enum ServerFault {
     Down,
     /// No request receives a response.
-    Hole,
+    NoResponse,
     /// The server rejects requests temporarily, with or without `Retry-After`.
     Busy(Option<u64>),
     /// The server accepts connections and closes them at once.
@@ -24,48 +24,48 @@ pub(super) enum Trouble {
 
 impl Server {
     /// Ends all faults. From here on, writes outside the scope of the client continue.
-    pub(crate) fn end_trouble(&mut self, now: Instant) {
-        self.troubled = false;
-        self.trouble = None;
+    pub(crate) fn end_faults(&mut self, now: Instant) {
+        self.injects_faults = false;
+        self.fault = None;
         self.recovered = true;
         for cache in 0..self.caches.len() {
             self.thaw(now, cache);
         }
     }
 
-    pub(super) fn begin_trouble(&mut self, now: Instant, held: Option<u64>, epoch: u32, out: &mut Arrivals) {
-        if !self.troubled {
+    pub(super) fn start_fault(&mut self, now: Instant, held: Option<u64>, epoch: u32, out: &mut Arrivals) {
+        if !self.injects_faults {
             return;
         }
         let pause = self.random.between(Duration::from_millis(100), Duration::from_secs(45));
-        self.schedule(now + pause, ScheduledAction::Trouble);
+        self.schedule(now + pause, ScheduledAction::StartFault);
         let all: Vec<RequestId> = self.requests.keys().copied().collect();
-        let one = all.first().copied();
+        let first = all.first().copied();
         let cache = usize::from(self.random.fraction() < 0.5);
         match self.random.draw() % 22 {
             0 => self.cut(&all, out),
-            1..=3 => self.cut(one.as_slice(), out),
+            1..=3 => self.cut(first.as_slice(), out),
             4 => {
-                if let Some(id) = one.filter(|id| self.requests[id].open) {
+                if let Some(id) = first.filter(|id| self.requests[id].open) {
                     self.schedule_soon(now, ScheduledAction::End(id));
                 }
             }
-            5 => one.into_iter().for_each(|id| self.requests.get_mut(&id).unwrap().stalled = true),
+            5 => first.into_iter().for_each(|id| self.requests.get_mut(&id).unwrap().stalled = true),
             6 => {
                 self.compacted = self.version;
                 self.caches.iter_mut().for_each(|cache| cache.window = cache.seen);
             }
             7..=9 => {
                 self.caches[cache].window = self.caches[cache].seen;
-                let its = all.into_iter().filter(|id| self.requests[id].cache == cache).collect::<Vec<_>>();
-                self.cut(&its, out);
+                let affected = all.into_iter().filter(|id| self.requests[id].cache == cache).collect::<Vec<_>>();
+                self.cut(&affected, out);
             }
             10..=12 => {
                 self.caches[cache].frozen = true;
                 let dead = self.random.fraction() < 0.3;
                 self.caches[cache].dead |= dead;
-                let longest = if dead { MAX_FREEZE * 8 } else { MAX_FREEZE };
-                let until = now + self.random.between(Duration::ZERO, longest);
+                let max_freeze = if dead { MAX_FREEZE * 8 } else { MAX_FREEZE };
+                let until = now + self.random.between(Duration::ZERO, max_freeze);
                 self.schedule(until, ScheduledAction::Thaw(cache));
             }
             13 => self.restore(now, held, out),
@@ -73,14 +73,14 @@ impl Server {
             kind => {
                 let after = (self.random.fraction() < 0.7).then(|| (self.random.draw() % 9).saturating_sub(2));
                 let kinds = [
-                    Trouble::Down,
-                    Trouble::Hole,
-                    Trouble::Busy(after),
-                    Trouble::Closing,
-                    Trouble::Etcd,
-                    Trouble::Gone,
+                    ServerFault::Down,
+                    ServerFault::NoResponse,
+                    ServerFault::Busy(after),
+                    ServerFault::Closing,
+                    ServerFault::Etcd,
+                    ServerFault::Gone,
                 ];
-                self.trouble = kinds.get(kind as usize - 16).copied();
+                self.fault = kinds.get(kind as usize - 16).copied();
                 if kind == 16 {
                     self.cut(&all, out);
                 }
