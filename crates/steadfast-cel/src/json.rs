@@ -139,7 +139,7 @@ impl Conversion<'_> {
         Ok(Json::Object(built))
     }
 
-    fn entries(&mut self, map: &crate::value::Map, depth: usize) -> Result<Json, CelErrorKind> {
+    fn entries(&mut self, map: &crate::value::CelMap, depth: usize) -> Result<Json, CelErrorKind> {
         let mut built = Map::new();
         for (key, value) in map.entries() {
             let name = match key {

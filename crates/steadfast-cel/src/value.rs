@@ -60,7 +60,7 @@ pub(crate) enum ItemIdentity {
     /// The positions of the items: an ordinary list.
     Position,
     /// The values of the items: a list that is a set.
-    CelValue,
+    Value,
     /// The values of these fields of the items: a list that is a map.
     Fields(Arc<[String]>),
 }

@@ -11,7 +11,7 @@ const RESULTS: &str = include_str!("kubernetes.txt");
 
 /// Returns the text of a result as in [`RESULTS`]; `error` for a failed evaluation.
 fn result(text: &str) -> String {
-    let program = Program::compile(text).unwrap_or_else(|error| panic!("{text}: {error} at {}", error.at));
+    let program = Program::compile(text).unwrap_or_else(|error| panic!("{text}: {error} at {}", error.offset));
     let outcome = program.evaluate(&Context::new(), &mut Budget::new(1_000_000));
     outcome.map_or_else(|_| "error".to_owned(), |outcome| shown(&outcome.value))
 }

@@ -167,7 +167,7 @@ fn values_become_the_json_of_their_type() {
 
 #[test]
 fn errors_carry_the_failed_position() {
-    for (text, at) in
+    for (text, offset) in
         [("1 + object.x", 11), ("true && [1].map(x, x / 0) == []", 21), ("size(1)", 0), ("'a'.unknown()", 4)]
     {
         let program = Program::compile(text).expect(text);
@@ -175,7 +175,7 @@ fn errors_carry_the_failed_position() {
         let mut context = Context::new();
         context.variable("object", CelValue::from(&object));
         let error = program.evaluate(&context, &mut Budget::new(AMPLE_BUDGET)).expect_err(text);
-        assert_eq!(error.at, at, "{text}: {error}");
+        assert_eq!(error.offset, offset, "{text}: {error}");
     }
 }
 

@@ -158,5 +158,5 @@ fn overlong_expressions_are_rejected() {
 fn exceeded_budget_reports_limit_and_position() {
     let program = Program::compile("true && [1, 2, 3].all(x, x > 0)").expect("valid");
     let error = program.evaluate(&Context::new(), &mut Budget::new(8)).expect_err("too little");
-    assert_eq!((error.to_string().as_str(), error.at), ("cost budget of 8 exceeded", 27));
+    assert_eq!((error.to_string().as_str(), error.offset), ("cost budget of 8 exceeded", 27));
 }

@@ -25,7 +25,7 @@ fn object() -> Json {
 
 /// Returns the JSON of the value of `text` with `object` bound.
 fn json_of(text: &str, object: &Json) -> Result<Json, CelErrorKind> {
-    let program = Program::compile(text).unwrap_or_else(|error| panic!("{text}: {error} at {}", error.at));
+    let program = Program::compile(text).unwrap_or_else(|error| panic!("{text}: {error} at {}", error.offset));
     let mut context = Context::new();
     context.variable("object", CelValue::from(object));
     let mut budget = Budget::new(AMPLE_BUDGET);

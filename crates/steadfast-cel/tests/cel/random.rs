@@ -85,7 +85,7 @@ proptest! {
     #[test]
     fn random_text_never_panics(text in "\\PC{0,40}") {
         if let Err(error) = Program::compile(&text) {
-            prop_assert!(error.at <= text.len() && text.is_char_boundary(error.at), "{text:?}: {error:?}");
+            prop_assert!(error.offset <= text.len() && text.is_char_boundary(error.offset), "{text:?}: {error:?}");
         }
     }
 

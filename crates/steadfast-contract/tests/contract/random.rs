@@ -227,9 +227,9 @@ fn returned(entries: &[Entry], at: usize) -> Option<usize> {
     })
 }
 
-fn replace(entry: &mut Entry, event: HandlerEvent) {
+fn replace(entry: &mut Entry, replacement: HandlerEvent) {
     if let Record::Entered { event, .. } = &mut entry.record {
-        *event = seen;
+        *event = replacement;
     }
 }
 

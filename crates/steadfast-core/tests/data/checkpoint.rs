@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
 use steadfast_core::checkpoint::{DeliveryKey, RestoredEntry, RowEncodings, SavedState, key_of, write_key};
 use steadfast_core::decode::{Cacheable, Decoder, RawObject};
-use steadfast_core::outbox::{DueEvent, End, PendingDelivery};
+use steadfast_core::outbox::{DueEvent, StayEnd, PendingDelivery};
 use steadfast_core::protobuf::MessageId;
 use steadfast_core::record::Identity;
 use steadfast_core::{Certainty, DeleteReason, Encoding, Entry, Lazy, Object, ObjectKey, Uid};
@@ -114,7 +114,7 @@ proptest! {
         let cached = entry(&raw("7"));
         let held = cached.object().cloned().expect("the entry has an object");
         let own = |is_held: bool, version: &str| if is_held { held.clone() } else { state(version) };
-        let end = |last| End {
+        let end = |last| StayEnd {
             last,
             version: deleted_at.as_deref().map(Into::into),
             certainty: if deleted_at.is_some() { Certainty::Observed } else { Certainty::Inferred },

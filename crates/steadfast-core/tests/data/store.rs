@@ -276,7 +276,7 @@ fn by_name(name: &str, version: u64) -> Identity {
 }
 
 impl Delivered {
-    fn list_by_name(&mut self, test_objects: &[(&str, u64)]) {
+    fn list_by_name(&mut self, objects: &[(&str, u64)]) {
         let mut staging = self.store.begin_relist();
         for (name, content) in objects {
             let version = ResourceVersion::substitute_for(&content.to_be_bytes());
