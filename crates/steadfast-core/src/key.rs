@@ -19,9 +19,9 @@ const MAX_PRINTED_BYTES: usize = 300;
 pub struct ObjectKey {
     /// Namespace, directly followed by the name. The text is inline, so that a comparison needs no further memory
     /// access.
-    text: ShortText<LENGTH>,
+    text: ShortText<INLINE_BYTES>,
     /// Length of the namespace; [`CLUSTER`] for a cluster-scoped object.
-    namespace: u32,
+    namespace_length: u32,
     /// Hash of both parts, computed once since keys are looked up repeatedly.
     hash: u32,
 }
@@ -30,7 +30,7 @@ pub struct ObjectKey {
 const CLUSTER: u32 = u32::MAX;
 
 /// Length that a namespace and the name of a Deployment's pod almost never exceed, in bytes.
-const LENGTH: usize = 54;
+const INLINE_BYTES: usize = 54;
 
 impl ObjectKey {
     /// Creates the key of `name` in `namespace`.
@@ -41,13 +41,13 @@ impl ObjectKey {
         let length = u32::try_from(namespace.len()).unwrap_or(CLUSTER).min(CLUSTER - 1);
         let text = ShortText::joined(namespace, name);
         let hash = KeyBytes::of(text.as_bytes(), length).hash();
-        Self { text, namespace: length, hash }
+        Self { text, namespace_length: length, hash }
     }
 
     /// Creates the key of the cluster-scoped `name`.
     pub fn cluster(name: impl AsRef<str>) -> Self {
         let name = name.as_ref();
-        Self { text: name.into(), namespace: CLUSTER, hash: KeyBytes::new(None, name).hash() }
+        Self { text: name.into(), namespace_length: CLUSTER, hash: KeyBytes::new(None, name).hash() }
     }
 
     /// Returns the namespace; `None` for a cluster-scoped object.
@@ -62,7 +62,7 @@ impl ObjectKey {
 
     fn parts(&self) -> (Option<&str>, &str) {
         let text = self.text.as_str();
-        match self.namespace {
+        match self.namespace_length {
             CLUSTER => (None, text),
             length => {
                 let (namespace, name) = text.split_at(length as usize);
@@ -84,7 +84,7 @@ impl ObjectKey {
 
     /// Returns the key as bytes, in the same order as its text.
     pub(crate) fn bytes(&self) -> KeyBytes<'_> {
-        KeyBytes::of(self.text.as_bytes(), self.namespace)
+        KeyBytes::of(self.text.as_bytes(), self.namespace_length)
     }
 
     /// Returns the memory of the text beyond the key itself, in bytes.
@@ -96,7 +96,7 @@ impl ObjectKey {
 impl PartialEq for ObjectKey {
     fn eq(&self, other: &Self) -> bool {
         // Hashes of different keys almost always differ, so texts are rarely compared.
-        (self.hash, self.namespace) == (other.hash, other.namespace) && self.text == other.text
+        (self.hash, self.namespace_length) == (other.hash, other.namespace_length) && self.text == other.text
     }
 }
 
@@ -117,7 +117,7 @@ impl Ord for ObjectKey {
 
 impl Hash for ObjectKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.namespace, &self.text).hash(state);
+        (self.namespace_length, &self.text).hash(state);
     }
 }
 
@@ -135,8 +135,8 @@ impl<'a> KeyBytes<'a> {
 
     /// Splits the text of a key.
     #[inline]
-    fn of(text: &'a [u8], namespace: u32) -> Self {
-        match namespace {
+    fn of(text: &'a [u8], namespace_length: u32) -> Self {
+        match namespace_length {
             CLUSTER => Self { namespace: None, name: text },
             length => {
                 let (namespace, name) = text.split_at(length as usize);
@@ -148,31 +148,31 @@ impl<'a> KeyBytes<'a> {
     /// Returns the value of [`ObjectKey::hash`].
     pub(crate) fn hash(&self) -> u32 {
         // The start value distinguishes a missing namespace from an empty one.
-        let namespace_hash = self.namespace.map_or(1, |namespace| hashed(0, namespace));
-        (hashed(namespace_hash, self.name) >> 32) as u32
+        let namespace_hash = self.namespace.map_or(1, |namespace| add_to_hash(0, namespace));
+        (add_to_hash(namespace_hash, self.name) >> 32) as u32
     }
 }
 
 /// Multiplies and folds both halves of the product, so that each result bit depends on all bits of both factors. This
 /// is the function of wyhash, without a seed.
-fn mixed(a: u64, b: u64) -> u64 {
+fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     (product >> 64) as u64 ^ product as u64
 }
 
 /// Adds a text to a hash, eight bytes at a time. The last eight bytes overlap the previous ones.
-fn hashed(mut hash: u64, text: &[u8]) -> u64 {
+fn add_to_hash(mut hash: u64, text: &[u8]) -> u64 {
     // Odd constants without a pattern: the golden ratio, and a constant of xxHash.
-    const WORD: u64 = 0x9e37_79b9_7f4a_7c15;
-    const LAST: u64 = 0xc2b2_ae3d_27d4_eb4f;
+    const WORD_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    const LAST_WORD_FACTOR: u64 = 0xc2b2_ae3d_27d4_eb4f;
     if let Some(last) = text.last_chunk::<8>() {
         for word in text[..text.len() - 1].as_chunks::<8>().0 {
-            hash = mixed(hash ^ u64::from_le_bytes(*word), WORD);
+            hash = mix(hash ^ u64::from_le_bytes(*word), WORD_FACTOR);
         }
-        return mixed(hash ^ u64::from_le_bytes(*last), LAST ^ text.len() as u64);
+        return mix(hash ^ u64::from_le_bytes(*last), LAST_WORD_FACTOR ^ text.len() as u64);
     }
     let short = text.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    mixed(hash ^ short, LAST ^ text.len() as u64)
+    mix(hash ^ short, LAST_WORD_FACTOR ^ text.len() as u64)
 }
 
 /// Error for a text that is not the key of an object.
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn overlong_name_is_kept_complete() {
-        for length in [LENGTH / 2 - 1, LENGTH / 2, 253] {
+        for length in [INLINE_BYTES / 2 - 1, INLINE_BYTES / 2, 253] {
             let long = "ü".repeat(length);
             let key = ObjectKey::namespaced("n", &long);
             assert_eq!((key.namespace(), key.name()), (Some("n"), long.as_str()));

@@ -171,10 +171,7 @@ mod tests {
         assert_eq!(format!("{substitute} {substitute:?}"), "none vnone", "not even a hash of a Secret is shown");
         let given = ResourceVersion::from(substitute.unique_text());
         // A server may send any text, even that of a substitute.
-        assert_eq!(
-            (given.is_given(), given.as_str(), given == substitute),
-            (true, substitute.unique_text(), false)
-        );
+        assert_eq!((given.is_given(), given.as_str(), given == substitute), (true, substitute.unique_text(), false));
     }
 
     #[test]

@@ -21,7 +21,8 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
             running.push(call);
             if running.len() > handler.concurrency {
                 let since = running[0].entered.at;
-                let description = format!("{} calls ran concurrently, {} were declared", running.len(), handler.concurrency);
+                let description =
+                    format!("{} calls ran concurrently, {} were declared", running.len(), handler.concurrency);
                 violations.push(overlap(case, handler, call, since, description));
             }
         }

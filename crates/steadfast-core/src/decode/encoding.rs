@@ -40,14 +40,14 @@ impl Encoding {
         let media_type = parts.next().unwrap_or_default();
         let encodings = [("application/json", Self::Json), ("application/vnd.kubernetes.protobuf", Self::Protobuf)];
         let named = encodings.into_iter().find(|(name, _)| media_type.eq_ignore_ascii_case(name));
-        if let Some((_, encoding)) = named.filter(|_| parts.all(is_fine)) {
+        if let Some((_, encoding)) = named.filter(|_| parts.all(is_supported_parameter)) {
             return Ok(encoding);
         }
         Err(UnsupportedContentType { content_type: content_type.chars().take(128).collect() })
     }
 }
 
-fn is_fine(parameter: &str) -> bool {
+fn is_supported_parameter(parameter: &str) -> bool {
     let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
     let value = value.trim_matches('"');
     match name.to_ascii_lowercase().as_str() {

@@ -14,19 +14,19 @@ pub(super) struct Lengths<'t> {
     text: &'t [u8],
     arrays: OnceCell<Vec<Array>>,
     /// Number of arrays that have started; `None` if unknown, after a skipped value that may have contained arrays.
-    begun: Cell<Option<usize>>,
+    started: Cell<Option<usize>>,
 }
 
 impl<'t> Lengths<'t> {
     /// Creates the state for an unread `text`.
     pub(super) fn new(text: &'t [u8]) -> Self {
-        Self { text, arrays: OnceCell::new(), begun: Cell::new(Some(0)) }
+        Self { text, arrays: OnceCell::new(), started: Cell::new(Some(0)) }
     }
 
     /// Records the start of an array. Returns its number, if the number is known.
     pub(super) fn begin(&self) -> Option<usize> {
-        let number = self.begun.get()?;
-        self.begun.set(number.checked_add(1));
+        let number = self.started.get()?;
+        self.started.set(number.checked_add(1));
         Some(number)
     }
 
@@ -39,14 +39,14 @@ impl<'t> Lengths<'t> {
     /// Records the end of an array. Skipped values within it no longer matter.
     pub(super) fn end(&self, array: usize) {
         if let Some(array) = self.arrays.get().and_then(|arrays| arrays.get(array)) {
-            self.begun.set(Some(array.end as usize));
+            self.started.set(Some(array.end as usize));
         }
     }
 
     /// Records a skipped value, which may contain arrays. Later numbers are unknown up to the end of an enclosing array
     /// whose length was requested.
     pub(super) fn skip(&self) {
-        self.begun.set(None);
+        self.started.set(None);
     }
 }
 

@@ -147,7 +147,11 @@ mod tests {
         assert_eq!(bookmark_interval(&settings, &[20, 21, 20]), 21);
         assert_eq!(bookmark_interval(&settings, &[20, 20, 20, 1, 1]), 20, "a burst does not shorten the period");
         assert_eq!(bookmark_interval(&settings, &[20, 20, 20, 50]), 50);
-        assert_eq!(bookmark_interval(&settings, &[20, 20, 20, 50, 20, 20, 20]), 20, "a single long interval does not extend the period");
+        assert_eq!(
+            bookmark_interval(&settings, &[20, 20, 20, 50, 20, 20, 20]),
+            20,
+            "a single long interval does not extend the period"
+        );
     }
 
     #[test]

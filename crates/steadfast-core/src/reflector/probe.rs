@@ -106,7 +106,7 @@ impl Probe {
 
     /// Returns whether a stream broke and no proof has arrived since.
     pub(super) fn is_unproven_since_break(&self, cache: &CacheState) -> bool {
-        self.schedule.broken().is_some() && !inject!(cache.faults(), UnprovenResume)
+        self.schedule.broken_at().is_some() && !inject!(cache.faults(), UnprovenResume)
     }
 
     /// Resets the method. Another server may support a form that one server rejected, or the rejection may have been
@@ -132,7 +132,7 @@ impl Probe {
     pub(super) fn proof_found(&mut self, cache: &CacheState) -> bool {
         self.state = State::Quiet;
         let proven = cache.evidence.proven;
-        self.schedule.was_overdue() && proven.is_none_or(|proven| proven < self.schedule.begun())
+        self.schedule.was_overdue() && proven.is_none_or(|proven| proven < self.schedule.started())
     }
 
     /// Returns the time of the next request, or the deadline of the current activity.
@@ -200,7 +200,7 @@ impl Probe {
         if let Some(target) = lagging_target {
             return self.prove(now, target, reasons.is_awaited, cache, requester, effects);
         }
-        let since = match self.schedule.broken() {
+        let since = match self.schedule.broken_at() {
             // A probe from before this request does not help a caller that waits for a write.
             _ if reasons.wanted => now,
             // After a broken connection, neither a probe from before the break helps nor one from long before the new
@@ -483,7 +483,7 @@ impl Probe {
             self.forget_rejections();
         }
         // A bookmark of our own watch may have delivered the proof since the request.
-        if cache.evidence.proven.is_none_or(|proven| proven <= self.schedule.begun()) {
+        if cache.evidence.proven.is_none_or(|proven| proven <= self.schedule.started()) {
             effects.push(Effect::Suspect(Arc::from(why)));
         }
     }

@@ -11,7 +11,7 @@ use crate::time::Instant;
 #[derive(Debug)]
 pub(super) struct ProbeSchedule {
     /// Time at which the silence exceeds the period.
-    at: Instant,
+    due_at: Instant,
     /// Set if a caller needs a proof earlier.
     wanted: bool,
     /// Set if `wanted` comes from a caller and not from a comparison.
@@ -19,11 +19,11 @@ pub(super) struct ProbeSchedule {
     /// Earliest time of the next request, even if a caller needs a proof.
     earliest: Instant,
     /// Start of the last request.
-    begun: Instant,
+    started: Instant,
     /// Set if a period of silence had passed at that start.
-    overdue: bool,
+    was_overdue: bool,
     /// Time at which a stream broke. A proof after it is required before the cache is fresh again (C10).
-    broken: Option<Instant>,
+    broken_at: Option<Instant>,
     /// Backoff after requests without a proof.
     backoff: Backoff,
 }
@@ -50,13 +50,13 @@ impl ProbeSchedule {
         let delays =
             BackoffSettings { first: MIN_REQUEST_INTERVAL, second: MIN_REQUEST_INTERVAL * 2, ceiling: period / 2 };
         Self {
-            at: Instant::ZERO,
+            due_at: Instant::ZERO,
             wanted: false,
             is_awaited: false,
             earliest: Instant::ZERO,
-            begun: Instant::ZERO,
-            overdue: false,
-            broken: None,
+            started: Instant::ZERO,
+            was_overdue: false,
+            broken_at: None,
             backoff: Backoff::new(delays),
         }
     }
@@ -75,74 +75,74 @@ impl ProbeSchedule {
 
     /// Returns the time of the next request.
     pub(super) fn due(&self) -> Instant {
-        if self.wanted { self.earliest.min(self.at) } else { self.at }
+        if self.wanted { self.earliest.min(self.due_at) } else { self.due_at }
     }
 
     /// Returns the start of the last request.
-    pub(super) fn begun(&self) -> Instant {
-        self.begun
+    pub(super) fn started(&self) -> Instant {
+        self.started
     }
 
     /// Returns whether a period of silence had passed at the start of the last request.
     pub(super) fn was_overdue(&self) -> bool {
-        self.overdue
+        self.was_overdue
     }
 
     /// Returns the time of the last break of a stream, if no proof has arrived since.
-    pub(super) fn broken(&self) -> Option<Instant> {
-        self.broken
+    pub(super) fn broken_at(&self) -> Option<Instant> {
+        self.broken_at
     }
 
     /// Records a broken stream: earlier proofs do not cover the server's current state.
     pub(super) fn set_broken(&mut self, now: Instant) {
-        self.broken = Some(now);
+        self.broken_at = Some(now);
     }
 
     /// Records the start of a request, and returns its reasons.
     pub(super) fn begin(&mut self, now: Instant) -> Reasons {
         let reasons = Reasons { wanted: self.wanted, is_awaited: self.is_awaited };
-        // This is recorded before `at` changes: only a request after a full period of silence may lengthen the
+        // This is recorded before `due_at` changes: only a request after a full period of silence may lengthen the
         // interval.
-        self.overdue = now >= self.at;
+        self.was_overdue = now >= self.due_at;
         (self.wanted, self.is_awaited) = (false, false);
         self.earliest = now + MIN_REQUEST_INTERVAL;
-        self.begun = now;
+        self.started = now;
         reasons
     }
 
-    /// Schedules the next request after a proof of the state at `then`. Bookmarks may be late, so a twentieth of the
+    /// Schedules the next request after a proof of the state at `proven_at`. Bookmarks may be late, so a twentieth of the
     /// period is added. Another twentieth is jitter, so that informers that became silent at the same time do not send
     /// requests at the same time.
-    pub(super) fn proven(&mut self, then: Instant, period: Duration, requester: &mut Requester) {
+    pub(super) fn proven(&mut self, proven_at: Instant, period: Duration, requester: &mut Requester) {
         self.backoff.reset();
         // A proof of a state before the break does not cover the time after the break (C10).
-        self.broken = self.broken.filter(|broken| then < *broken);
-        self.at = then + requester.between(period + period / 20, period + period / 10);
+        self.broken_at = self.broken_at.filter(|broken_at| proven_at < *broken_at);
+        self.due_at = proven_at + requester.between(period + period / 20, period + period / 10);
     }
 
     /// Schedules the next request for `at`.
     pub(super) fn set_due(&mut self, at: Instant) {
-        self.at = at;
+        self.due_at = at;
     }
 
     /// Schedules an early request after a new stream replaced a broken one.
     pub(super) fn hasten(&mut self, now: Instant, requester: &mut Requester) {
         let latest = now + requester.between(Duration::ZERO, MAX_PROOF_DELAY);
         // A request that is scheduled within this time keeps its time. Only an overdue or a later one moves.
-        if self.at <= now || self.at > latest {
-            self.at = latest;
+        if self.due_at <= now || self.due_at > latest {
+            self.due_at = latest;
         }
     }
 
     /// Schedules the next request after a missing proof, with a growing delay.
     pub(super) fn retry_later(&mut self, now: Instant, requester: &mut Requester) {
-        self.at = now + self.backoff.fail(&mut requester.random).max(MIN_REQUEST_INTERVAL / 5);
+        self.due_at = now + self.backoff.fail(&mut requester.random).max(MIN_REQUEST_INTERVAL / 5);
     }
 
     /// Schedules the next request after the delay that the server requested.
     pub(super) fn delay_by(&mut self, now: Instant, retry_after: Duration, requester: &mut Requester) {
         self.retry_later(now, requester);
-        self.at = self.at.max(now + retry_after.min(MAX_RETRY_AFTER));
-        self.earliest = self.at;
+        self.due_at = self.due_at.max(now + retry_after.min(MAX_RETRY_AFTER));
+        self.earliest = self.due_at;
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
 use steadfast_core::checkpoint::{DeliveryKey, RestoredEntry, RowEncodings, SavedState, key_of, write_key};
 use steadfast_core::decode::{Cacheable, Decoder, RawObject};
-use steadfast_core::outbox::{DueEvent, StayEnd, PendingDelivery};
+use steadfast_core::outbox::{DueEvent, PendingDelivery, StayEnd};
 use steadfast_core::protobuf::MessageId;
 use steadfast_core::record::Identity;
 use steadfast_core::{Certainty, DeleteReason, Encoding, Entry, Lazy, Object, ObjectKey, Uid};

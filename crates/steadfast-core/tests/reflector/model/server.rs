@@ -142,7 +142,11 @@ impl Server {
             serial: 0,
             fault: None,
             injects_faults: true,
-            behaviour: Behaviour { streams_lists: random.fraction() < 0.8, ignores_version: random.fraction() < 0.2, kind },
+            behaviour: Behaviour {
+                streams_lists: random.fraction() < 0.8,
+                ignores_version: random.fraction() < 0.2,
+                kind,
+            },
             probed: None,
             recovered: false,
             random,
