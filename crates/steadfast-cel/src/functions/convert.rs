@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{CallResult, kubernetes, number};
+use super::call_result::CallResult;
+use super::{kubernetes, number};
 use crate::error::CelErrorKind;
 use crate::meter::Meter;
 use crate::operators::exact_integer;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::CallResult;
+use super::call_result::CallResult;
 use super::number;
 use crate::error::CelErrorKind;
 use crate::meter::Meter;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::CallResult;
+use super::call_result::CallResult;
 use crate::error::CelErrorKind;
 use crate::kubernetes::{
     ADDRESS_SYNTAX, Content, Extension, NETWORK_SYNTAX, NamedFormat, Network, QUANTITY_SYNTAX, Quantity, SEMVER_SYNTAX,

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::CallResult;
+use super::call_result::CallResult;
 use crate::ast::Operator;
 use crate::compare::{MAX_VALUE_DEPTH, equal, ordered};
 use crate::error::CelErrorKind;

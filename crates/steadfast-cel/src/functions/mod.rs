@@ -3,6 +3,7 @@
 //! The modules contain the standard functions, the extensions for strings, lists, sets and optional values, and the
 //! functions of the Kubernetes API.
 
+mod call_result;
 mod convert;
 mod format;
 mod kubernetes;
@@ -19,9 +20,6 @@ use crate::budget::Budget;
 use crate::error::CelErrorKind;
 use crate::meter::{Meter, Patterns};
 use crate::value::CelValue;
-
-/// Result of a function; `Ok(None)` if the function has no definition for the types of the arguments.
-type CallResult<'a> = Result<Option<CelValue<'a>>, CelErrorKind>;
 
 /// Calls the function `name`. In a member call, the receiver is the first argument. Returns `None` for an unknown
 /// function.

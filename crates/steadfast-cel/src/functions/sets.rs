@@ -1,6 +1,6 @@
 //! Relations of lists that represent sets.
 
-use super::CallResult;
+use super::call_result::CallResult;
 use crate::compare::equal;
 use crate::error::CelErrorKind;
 use crate::meter::Meter;

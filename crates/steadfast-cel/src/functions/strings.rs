@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::CallResult;
+use super::call_result::CallResult;
 use crate::error::CelErrorKind;
 use crate::meter::Meter;
 use crate::text::Text;

@@ -1,6 +1,6 @@
 //! Parts of timestamps and durations.
 
-use super::CallResult;
+use super::call_result::CallResult;
 use crate::error::CelErrorKind;
 use crate::meter::Meter;
 use crate::time::{CelDuration, CelTimestamp};
