@@ -68,7 +68,7 @@ impl fmt::Display for Scope {
 
 /// Possible ends of a stay in a scope, apart from the object's deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaving {
+pub(crate) enum ExitRule {
     /// No change can end a stay: the scope has no selector, or a selector of `metadata.name` only.
     Never,
     /// In practice no change can end a stay, but the contract does not specify if this selector counts:
@@ -95,13 +95,13 @@ impl Filter {
         self.matches_namespace(namespace) && self.labels.matches(object) && self.fields.matches(namespace, name, object)
     }
 
-    pub(crate) fn leaving(&self) -> Leaving {
+    pub(crate) fn exit_rule(&self) -> ExitRule {
         // Names and namespaces of an object never change, so that a selector on them cannot make the object leave.
         let identity = |path: &str| matches!(path, "metadata.name" | "metadata.namespace");
         let mut paths = self.fields.paths();
         if !self.labels.is_empty() || !paths.clone().all(identity) {
-            return Leaving::ByChange;
+            return ExitRule::ByChange;
         }
-        if paths.any(|path| path == "metadata.namespace") { Leaving::NeverInFact } else { Leaving::Never }
+        if paths.any(|path| path == "metadata.namespace") { ExitRule::NeverInFact } else { ExitRule::Never }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::history::{Change, History};
 use crate::objects::{Key, ObjectVersionRef, StoreContent, digest};
-use crate::scope::{Filter, Leaving};
+use crate::scope::{ExitRule, Filter};
 
 /// A state of a name, from its change until the next one.
 #[derive(Clone, Debug)]
@@ -29,19 +29,19 @@ pub(crate) struct State<'h> {
 }
 
 impl State<'_> {
-    fn nothing() -> Self {
+    fn empty() -> Self {
         let (version, at) = (0, Duration::ZERO);
         Self { uid: "", epoch: 0, version, text: "".into(), object: None, at, restored: false, stay: None }
     }
 
-    pub(crate) fn is(&self, uid: &str, version: &str) -> bool {
+    pub(crate) fn has_identity(&self, uid: &str, version: &str) -> bool {
         self.text == version && self.uid == uid
     }
 
     /// Returns whether this is the delivered state. Compares the content too, if known.
     pub(crate) fn matches(&self, delivered: &ObjectVersionRef) -> bool {
         let content = |delivered| self.object.is_some_and(|object| digest(object) == delivered);
-        self.is(&delivered.uid, &delivered.version) && delivered.digest.is_none_or(content)
+        self.has_identity(&delivered.uid, &delivered.version) && delivered.digest.is_none_or(content)
     }
 }
 
@@ -137,7 +137,7 @@ impl<'h> Timeline<'h> {
     pub(crate) fn find(&self, delivered: &ObjectVersionRef, from: usize, latest: Duration) -> TimelinePosition {
         match self.search(from, latest, |state| state.matches(delivered), true) {
             TimelinePosition::Never => {
-                self.search(from, latest, |state| state.is(&delivered.uid, &delivered.version), true)
+                self.search(from, latest, |state| state.has_identity(&delivered.uid, &delivered.version), true)
             }
             place => place,
         }
@@ -154,7 +154,9 @@ impl<'h> Timeline<'h> {
         Some(match content {
             StoreContent::NotRead => return None,
             StoreContent::Absent => self.search(from, latest, |state| state.stay.is_none(), false),
-            StoreContent::Present { uid, version } => self.search(from, latest, |state| state.is(uid, version), true),
+            StoreContent::Present { uid, version } => {
+                self.search(from, latest, |state| state.has_identity(uid, version), true)
+            }
             StoreContent::Undecodable { version } => self.search(from, latest, |state| state.text == *version, true),
         })
     }
@@ -195,7 +197,7 @@ impl<'h> Timeline<'h> {
 
 /// A change that is visible in the scope: an entry, a change within the scope, or an exit.
 #[derive(Debug)]
-pub(crate) struct Visible {
+pub(crate) struct VisibleChange {
     pub(crate) at: Duration,
     pub(crate) epoch: u32,
     pub(crate) version: u64,
@@ -207,13 +209,13 @@ pub(crate) struct Visible {
 pub(crate) struct View<'h> {
     pub(crate) timelines: BTreeMap<Key, Timeline<'h>>,
     /// All changes visible in the scope, in order.
-    pub(crate) visible: Vec<Visible>,
-    pub(crate) leaving: Leaving,
-    nothing: Timeline<'h>,
+    pub(crate) visible: Vec<VisibleChange>,
+    pub(crate) exit_rule: ExitRule,
+    empty: Timeline<'h>,
 }
 
 impl<'h> View<'h> {
-    pub(crate) fn new(names: &Names<'h>, filter: &Filter) -> Self {
+    pub(crate) fn new(names: &StatesByName<'h>, filter: &Filter) -> Self {
         let mut timelines = BTreeMap::new();
         let mut visible = Vec::new();
         for (key, states) in &names.0 {
@@ -226,7 +228,7 @@ impl<'h> View<'h> {
                 // An exit is visible as a deletion event, although the state itself is out of scope.
                 if state.stay.is_some() || timeline.states[index - 1].stay.is_some() {
                     let State { at, epoch, version, .. } = *state;
-                    visible.push(Visible { at, epoch, version, key: key.clone() });
+                    visible.push(VisibleChange { at, epoch, version, key: key.clone() });
                 }
             }
             timelines.insert(key.clone(), timeline);
@@ -235,22 +237,22 @@ impl<'h> View<'h> {
         Self {
             timelines,
             visible,
-            leaving: filter.leaving(),
-            nothing: Timeline::new(vec![State::nothing()], |_| false),
+            exit_rule: filter.exit_rule(),
+            empty: Timeline::new(vec![State::empty()], |_| false),
         }
     }
 
     /// Returns the timeline of `key`; an empty one if the history does not contain the key.
     pub(crate) fn timeline(&self, key: &Key) -> &Timeline<'h> {
-        self.timelines.get(key).unwrap_or(&self.nothing)
+        self.timelines.get(key).unwrap_or(&self.empty)
     }
 }
 
 /// States of all names, independent of the scope.
 #[derive(Debug)]
-pub(crate) struct Names<'h>(BTreeMap<Key, Vec<State<'h>>>);
+pub(crate) struct StatesByName<'h>(BTreeMap<Key, Vec<State<'h>>>);
 
-impl<'h> Names<'h> {
+impl<'h> StatesByName<'h> {
     pub(crate) fn new(history: &'h History) -> Self {
         let mut names = Self(BTreeMap::new());
         let mut restores = history.restores().iter().peekable();
@@ -259,7 +261,7 @@ impl<'h> Names<'h> {
             while let Some(restore) = restores.next_if(|restore| restore.epoch <= change.epoch) {
                 names.restore(restore.epoch, restore.to, restore.at);
             }
-            names.0.entry(change.key()).or_insert_with(|| vec![State::nothing()]).push(change.into());
+            names.0.entry(change.key()).or_insert_with(|| vec![State::empty()]).push(change.into());
         }
         for restore in restores {
             names.restore(restore.epoch, restore.to, restore.at);
@@ -271,12 +273,12 @@ impl<'h> Names<'h> {
         for states in self.0.values_mut() {
             // States of an earlier epoch that a restore discarded are before the restored state in the list. The last
             // state up to `to` is therefore the restored one.
-            let then = states.iter().rposition(|state| state.version <= to).unwrap_or(0);
-            if then + 1 < states.len() {
-                let then = states[then].clone();
+            let index = states.iter().rposition(|state| state.version <= to).unwrap_or(0);
+            if index + 1 < states.len() {
+                let restored = states[index].clone();
                 // A state that a restore removes has no version of its own: it ends at the start of the epoch.
-                let version = if then.object.is_some() { then.version } else { to };
-                states.push(State { epoch, version, at, restored: true, ..then });
+                let version = if restored.object.is_some() { restored.version } else { to };
+                states.push(State { epoch, version, at, restored: true, ..restored });
             }
         }
     }

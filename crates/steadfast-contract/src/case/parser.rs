@@ -13,7 +13,7 @@ use crate::history::History;
 use crate::objects::{HandlerEvent, Key, StoreContent};
 use crate::scope::Scope;
 use crate::trace::{Record, Trace};
-use crate::view::{Names, View};
+use crate::view::{StatesByName, View};
 use crate::violation::Malformed;
 
 impl<'a> Case<'a> {
@@ -26,7 +26,7 @@ impl<'a> Case<'a> {
 /// State of the parser.
 struct TraceParser<'a> {
     case: Case<'a>,
-    names: Names<'a>,
+    names: StatesByName<'a>,
     scopes: BTreeMap<&'a Scope, usize>,
     informers: BTreeMap<&'a str, usize>,
     handlers: BTreeMap<&'a str, usize>,
@@ -51,7 +51,7 @@ impl<'a> TraceParser<'a> {
         };
         Self {
             case,
-            names: Names::new(history),
+            names: StatesByName::new(history),
             scopes: BTreeMap::new(),
             informers: BTreeMap::new(),
             handlers: BTreeMap::new(),

@@ -9,7 +9,7 @@
 use crate::case::{Call, Case, Handler, LossKind};
 use crate::clause::Clause;
 use crate::objects::{Certainty, HandlerEvent, ObjectVersionRef, Reason};
-use crate::scope::Leaving;
+use crate::scope::ExitRule;
 use crate::view::{Timeline, TimelinePosition};
 use crate::violation::Violation;
 
@@ -56,18 +56,18 @@ fn check_end(
     };
     // Versions that are not numbers are opaque, so that only numeric ones are compared.
     let numbered = version.filter(|version| version.parse::<u64>().is_ok());
-    let elsewhere = numbered.filter(|version| certainty == Certainty::Observed && *version != end.text)?;
+    let reported_version = numbered.filter(|version| certainty == Certainty::Observed && *version != end.text)?;
     // The object may have left the filter in an undecodable state. The stay then continues until the next decodable
     // state, or until the deletion.
     let informer = case.informer_of(handler);
     if informer.filtered && informer.ever_tainted.contains(call.key()) {
         let later = timeline.states.iter().skip(call.exit? + 1).take_while(|state| state.stay.is_none());
         let mut same_object = later.take_while(|state| state.uid == end.uid);
-        if same_object.any(|state| state.text == elsewhere && state.at <= case.known_by(call.entered.at)) {
+        if same_object.any(|state| state.text == reported_version && state.at <= case.known_by(call.entered.at)) {
             return None;
         }
     }
-    Some(format!("the stay ended at v{}, not at v{elsewhere}", end.text))
+    Some(format!("the stay ended at v{}, not at v{reported_version}", end.text))
 }
 
 /// Detects a `last` that is not the last object that matched.
@@ -85,8 +85,8 @@ fn check_last_object(
         TimelinePosition::Never => None,
         TimelinePosition::At(_) => {
             // No client knows a state that a list skipped, that did not decode, or that a lossy server never sent.
-            let hidden = case.loses_events() || case.informer_of(handler).ever_tainted.contains(call.key());
-            if certainty == Certainty::Inferred || hidden {
+            let is_unknown = case.loses_events() || case.informer_of(handler).ever_tainted.contains(call.key());
+            if certainty == Certainty::Inferred || is_unknown {
                 return None;
             }
             // The state before the end is the last one that matched.
@@ -104,17 +104,17 @@ fn check_reason(
     call: &Call<'_>,
     reason: Reason,
 ) -> Option<String> {
-    match (reason, case.view(case.informer_of(handler)).leaving) {
-        (Reason::Deleted, Leaving::ByChange) => Some("with a selector, the object may have left instead".to_owned()),
-        (Reason::DeletedOrLeft, Leaving::Never) => Some("without a selector, an object cannot leave".to_owned()),
+    match (reason, case.view(case.informer_of(handler)).exit_rule) {
+        (Reason::Deleted, ExitRule::ByChange) => Some("with a selector, the object may have left instead".to_owned()),
+        (Reason::DeletedOrLeft, ExitRule::Never) => Some("without a selector, an object cannot leave".to_owned()),
         (Reason::Replaced, _) => {
             // Another object may have taken the name at any time between the end of the stay and the call.
             let end = call.exit?;
             let known_by = case.known_by(call.entered.at);
-            let another = timeline.states[end..]
+            let is_replaced = timeline.states[end..]
                 .iter()
                 .any(|state| state.object.is_some() && state.uid != call.event.object().uid && state.at <= known_by);
-            (!another).then(|| "no other object had taken the name".to_owned())
+            (!is_replaced).then(|| "no other object had taken the name".to_owned())
         }
         _ => None,
     }

@@ -34,9 +34,9 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
 
 /// Returns the times at which each name first entered the scope, in order.
 fn entry_times(case: &Case<'_>, handler: &Handler<'_>) -> Vec<Duration> {
-    let lines = case.view(case.informer_of(handler)).timelines.values();
+    let timelines = case.view(case.informer_of(handler)).timelines.values();
     let mut entry_times: Vec<_> =
-        lines.filter_map(|timeline| Some(timeline.states[timeline.stays.first()?.first].at)).collect();
+        timelines.filter_map(|timeline| Some(timeline.states[timeline.stays.first()?.first].at)).collect();
     entry_times.sort();
     entry_times
 }

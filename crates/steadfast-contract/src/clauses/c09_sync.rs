@@ -89,7 +89,7 @@ fn check_initial(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
     let stay = timeline.states[index].stay?;
     let first = informer.first_list().map(|first| first.position).or(informer.synced);
     // A handler that was registered after the list has the store's content as its initial list.
-    let late = first.is_some_and(|first| first < handler.registered);
+    let is_late = first.is_some_and(|first| first < handler.registered);
     let list = first_list(case, informer);
     if !initial {
         // A state that returns with a restore is not part of the list, even if it equals a listed state.
@@ -101,9 +101,9 @@ fn check_initial(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
             format!("{}: the object was in the list at v{version}, but is not marked as initial", call.event)
         });
     }
-    let in_time = |entry: &State<'_>| match list.filter(|_| !late) {
+    let in_time = |entry: &State<'_>| match list.filter(|_| !is_late) {
         Some(list) => (entry.epoch, entry.version) <= list || entry.restored,
-        None => !late || entry.at <= case.known_by(handler.registered.at),
+        None => !is_late || entry.at <= case.known_by(handler.registered.at),
     };
     // If a relist merged two stays, the start of the earlier stay counts.
     let is_merged = |earlier: &&Stay| {
@@ -125,15 +125,15 @@ fn check_registration(case: &Case<'_>, handler: &Handler<'_>, synced: TracePosit
         violations.push(case.at_handler(Clause::C9, handler, None, times, description));
     }
     // The calls are sorted by their start.
-    let before: Vec<_> = handler.calls.iter().take_while(|call| call.entered < synced).collect();
-    for call in &before {
-        if matches!(call.event, HandlerEvent::Added { initial: true, .. }) && !done(handler, call, synced) {
+    let calls_before_sync: Vec<_> = handler.calls.iter().take_while(|call| call.entered < synced).collect();
+    for call in &calls_before_sync {
+        if matches!(call.event, HandlerEvent::Added { initial: true, .. }) && !is_finished(handler, call, synced) {
             let description = format!("the registration was reported as synced while {} was still running", call.event);
             let times = (call.entered.at, synced.at);
             violations.push(case.at_handler(Clause::C9, handler, Some(call.key()), times, description));
         }
     }
-    let delivered: BTreeSet<&Key> = before.iter().map(|call| call.key()).collect();
+    let delivered: BTreeSet<&Key> = calls_before_sync.iter().map(|call| call.key()).collect();
     let Some((epoch, version)) = first_list(case, informer) else { return };
     for (key, timeline) in &case.view(informer).timelines {
         let Some(stay) = timeline.stay_at(timeline.index_at_version(epoch, version)) else { continue };
@@ -148,7 +148,7 @@ fn check_registration(case: &Case<'_>, handler: &Handler<'_>, synced: TracePosit
 }
 
 /// Returns whether the event was finished before `synced`: returned, skipped or followed by another call.
-fn done(handler: &Handler<'_>, call: &Call<'_>, synced: TracePosition) -> bool {
+fn is_finished(handler: &Handler<'_>, call: &Call<'_>, synced: TracePosition) -> bool {
     let Some(end) = call.end.filter(|end| end.position < synced) else { return false };
     // The next call is checked on its own.
     let followed = call.next.is_some_and(|next| handler.calls[next].entered < synced);

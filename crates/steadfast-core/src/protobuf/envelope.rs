@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::text::plain;
+use super::text::lossy_text;
 use super::wire::{Reader, WireError};
 
 /// Magic prefix of every standalone object. No Kubernetes message starts with these bytes, which would denote a group.
@@ -46,7 +46,7 @@ pub(crate) fn open_envelope(reader: Reader<'_>) -> Result<(Option<TypeMeta<'_>>,
 /// Reads `apiVersion` and `kind` of a `runtime.TypeMeta`.
 pub(crate) fn types(message: &[u8]) -> Result<(Cow<'_, str>, Cow<'_, str>), WireError> {
     let TypeMeta { api_version, kind } = type_meta(Reader::new(message))?;
-    Ok((plain(api_version), plain(kind)))
+    Ok((lossy_text(api_version), lossy_text(kind)))
 }
 
 fn type_meta(mut message: Reader<'_>) -> Result<TypeMeta<'_>, WireError> {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::envelope::MAGIC_PREFIX;
 use super::field_header::{FieldHeader, FieldHeaderReader};
 use super::scan::{METADATA, numbers};
-use super::text::plain;
+use super::text::lossy_text;
 use super::wire::{Wire, WireError};
 use crate::scan::{Metadata, ObjectScan, RecordScan};
 
@@ -231,7 +231,7 @@ impl MessageIdentityScanner {
     /// Stores the complete text of `member`.
     fn keep(&mut self, member: IdentityText) {
         self.state = State::FieldHeader;
-        let text = Some(Cow::Owned(plain(&self.text).into_owned()));
+        let text = Some(Cow::Owned(lossy_text(&self.text).into_owned()));
         match member {
             IdentityText::MagicPrefix if self.text != MAGIC_PREFIX => self.state = State::Done,
             IdentityText::MagicPrefix => {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::envelope::open_envelope;
-use super::text::plain;
+use super::text::lossy_text;
 use super::wire::{Reader, Tag, WireError};
 use crate::scan::{Metadata, ObjectScan, RecordScan};
 
@@ -31,8 +31,8 @@ pub(crate) fn object(bytes: &[u8]) -> (ObjectScan<'_>, Result<(), WireError>) {
 fn scan_object<'a>(encoded: Reader<'a>, found: &mut ObjectScan<'a>) -> Result<(), WireError> {
     let (types, mut message) = open_envelope(encoded)?;
     if let Some(types) = types {
-        found.api_version = Some(plain(types.api_version));
-        found.kind = Some(plain(types.kind));
+        found.api_version = Some(lossy_text(types.api_version));
+        found.kind = Some(lossy_text(types.kind));
     }
     let mut seen = false;
     while let Some(tag) = message.tag()? {
@@ -68,7 +68,7 @@ fn metadata(mut message: Reader<'_>) -> Result<Metadata<'_>, WireError> {
 }
 
 fn set<'a>(text: &mut Option<Cow<'a, str>>, found: Reader<'a>) -> Result<(), WireError> {
-    match text.replace(plain(found.rest())) {
+    match text.replace(lossy_text(found.rest())) {
         None => Ok(()),
         Some(_) => Err(WireError { at: found.at() }),
     }

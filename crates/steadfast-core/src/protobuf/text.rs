@@ -15,16 +15,16 @@ use super::wire::{Reader, WireError};
 pub(crate) fn text<'de, V: Visitor<'de>>(bytes: &'de [u8], visitor: V) -> Result<V::Value, Error> {
     match std::str::from_utf8(bytes) {
         Ok(text) => visitor.visit_borrowed_str(text),
-        Err(_) => visitor.visit_string(replaced(bytes)),
+        Err(_) => visitor.visit_string(replace_invalid_bytes(bytes)),
     }
 }
 
 /// Returns the text of `bytes`.
-pub(crate) fn plain(bytes: &[u8]) -> Cow<'_, str> {
-    std::str::from_utf8(bytes).map_or_else(|_| Cow::Owned(replaced(bytes)), Cow::Borrowed)
+pub(crate) fn lossy_text(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| Cow::Owned(replace_invalid_bytes(bytes)), Cow::Borrowed)
 }
 
-fn replaced(bytes: &[u8]) -> String {
+fn replace_invalid_bytes(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     // Go replaces each invalid byte separately.
     for chunk in bytes.utf8_chunks() {
@@ -48,13 +48,13 @@ pub(crate) struct Timestamp {
 }
 
 /// Form of an instant in RFC 3339, with microseconds.
-const FORM: &[u8; 27] = b"0000-00-00T00:00:00.000000Z";
+const TEMPLATE: &[u8; 27] = b"0000-00-00T00:00:00.000000Z";
 
 /// Zero of Go's time, the year 1, in seconds relative to 1970.
-const ZERO: i64 = -62_135_596_800;
+const GO_ZERO_SECONDS: i64 = -62_135_596_800;
 
 /// Minimum length of Go's zero time in bytes: a tag, and the seconds as a varint of 64 bits.
-const ZERO_LENGTH: usize = 11;
+const MIN_GO_ZERO_BYTES: usize = 11;
 
 impl Timestamp {
     /// Reads an instant; `None` for Go's zero, which is null in JSON.
@@ -72,19 +72,19 @@ impl Timestamp {
         }
         // Go's zero time is `null` in JSON.
         if !has_micros {
-            return Ok((seconds != ZERO).then_some(Self { seconds, micros: None }));
+            return Ok((seconds != GO_ZERO_SECONDS).then_some(Self { seconds, micros: None }));
         }
         // Go rounds towards zero first, then carries.
         let micros = nanos / 1000;
         seconds = seconds.wrapping_add(micros.div_euclid(1_000_000));
         let micros = micros.rem_euclid(1_000_000) as u32;
-        Ok((seconds != ZERO || micros != 0).then_some(Self { seconds, micros: Some(micros) }))
+        Ok((seconds != GO_ZERO_SECONDS || micros != 0).then_some(Self { seconds, micros: Some(micros) }))
     }
 
     /// Returns whether a message is Go's zero, which is null in JSON.
     pub(crate) fn is_null(message: Reader<'_>, has_micros: bool) -> Result<bool, WireError> {
         // The seconds of Go's zero are negative, and a negative varint always has the maximum length.
-        if (1..ZERO_LENGTH).contains(&message.rest().len()) {
+        if (1..MIN_GO_ZERO_BYTES).contains(&message.rest().len()) {
             return Ok(false);
         }
         Ok(Self::read(message, has_micros)?.is_none())
@@ -92,7 +92,7 @@ impl Timestamp {
 
     /// Presents the instant in RFC 3339.
     pub(crate) fn visit<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.written(&mut [0; FORM.len()]) {
+        match self.format(&mut [0; TEMPLATE.len()]) {
             Cow::Borrowed(text) => visitor.visit_str(text),
             Cow::Owned(text) => visitor.visit_string(text),
         }
@@ -102,20 +102,20 @@ impl Timestamp {
     /// result is a separate text.
     ///
     /// Not generic, so that it is compiled once instead of once per visitor.
-    fn written(self, text: &mut [u8; FORM.len()]) -> Cow<'_, str> {
+    fn format(self, text: &mut [u8; TEMPLATE.len()]) -> Cow<'_, str> {
         let (days, second) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
         let (year, month, day) = date(days);
-        *text = *FORM;
-        let mut write = |at: usize, number: i64| {
+        *text = *TEMPLATE;
+        let mut write = |offset: usize, number: i64| {
             let number = number.unsigned_abs() as u8;
-            (text[at], text[at + 1]) = (b'0' + number / 10, b'0' + number % 10);
+            (text[offset], text[offset + 1]) = (b'0' + number / 10, b'0' + number % 10);
         };
-        for (at, number) in [(5, month), (8, day), (11, second / 3600), (14, second / 60 % 60), (17, second % 60)] {
-            write(at, number);
+        for (offset, number) in [(5, month), (8, day), (11, second / 3600), (14, second / 60 % 60), (17, second % 60)] {
+            write(offset, number);
         }
         if let Some(micros) = self.micros.map(i64::from) {
-            for (at, number) in [(20, micros / 10_000), (22, micros / 100 % 100), (24, micros % 100)] {
-                write(at, number);
+            for (offset, number) in [(20, micros / 10_000), (22, micros / 100 % 100), (24, micros % 100)] {
+                write(offset, number);
             }
         }
         let is_usual = (0..10_000).contains(&year);
@@ -233,7 +233,7 @@ mod tests {
             (0, "1970-01-01T00:00:00Z"),
             (1_795_391_999, "2026-11-22T23:59:59Z"),
             (-1, "1969-12-31T23:59:59Z"),
-            (ZERO + 1, "0001-01-01T00:00:01Z"),
+            (GO_ZERO_SECONDS + 1, "0001-01-01T00:00:01Z"),
             (253_402_300_799, "9999-12-31T23:59:59Z"),
             (253_402_300_800, "10000-01-01T00:00:00Z"),
             (-62_167_219_201, "-0001-12-31T23:59:59Z"),
@@ -254,7 +254,9 @@ mod tests {
             bytes.push(value as u8);
             bytes
         };
-        for seconds in [ZERO - 1, ZERO, ZERO + 1, -1, 0, 1, 1_795_391_999, i64::MAX, i64::MIN] {
+        for seconds in
+            [GO_ZERO_SECONDS - 1, GO_ZERO_SECONDS, GO_ZERO_SECONDS + 1, -1, 0, 1, 1_795_391_999, i64::MAX, i64::MIN]
+        {
             for nanos in [None, Some(-1_000_000_000), Some(-1), Some(0), Some(999), Some(1_000), Some(1_000_000_000)] {
                 let mut message = [vec![8], varint(seconds.cast_unsigned())].concat();
                 if let Some(nanos) = nanos.map(i64::cast_unsigned) {
@@ -289,7 +291,7 @@ mod tests {
 
     #[test]
     fn invalid_utf8_bytes_are_replaced() {
-        assert_eq!(plain(b"cut \xe2\x82 off \xff"), "cut \u{fffd}\u{fffd} off \u{fffd}");
-        assert_eq!(plain("zwölf".as_bytes()), "zwölf");
+        assert_eq!(lossy_text(b"cut \xe2\x82 off \xff"), "cut \u{fffd}\u{fffd} off \u{fffd}");
+        assert_eq!(lossy_text("zwölf".as_bytes()), "zwölf");
     }
 }

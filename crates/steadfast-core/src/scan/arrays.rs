@@ -14,7 +14,7 @@ pub(crate) struct Array {
 }
 
 /// Maximum nesting depth, equal to that of a decoder.
-const DEPTH: usize = 128;
+const MAX_DEPTH: usize = 128;
 
 /// Maximum number of recorded arrays, which take half a megabyte.
 const MAX_ARRAYS: usize = 1 << 16;
@@ -35,7 +35,7 @@ pub(crate) fn arrays(text: &[u8]) -> Vec<Array> {
                 }
             }
             // Beyond these limits, the remaining arrays stay unknown.
-            b'[' | b'{' if open.len() == DEPTH => return ControlFlow::Break(()),
+            b'[' | b'{' if open.len() == MAX_DEPTH => return ControlFlow::Break(()),
             b'[' if arrays.len() == MAX_ARRAYS => return ControlFlow::Break(()),
             b'{' => open.push(None),
             b'[' => {
@@ -76,7 +76,7 @@ mod tests {
     fn invalid_json_yields_bounded_result() {
         assert_eq!(counted("]]["), [(1, u32::MAX)]);
         assert_eq!(counted("[,,"), [(3, u32::MAX)]);
-        assert_eq!(arrays(&[b'['; 1000]).len(), DEPTH);
+        assert_eq!(arrays(&[b'['; 1000]).len(), MAX_DEPTH);
         assert_eq!(arrays(&b"[],".repeat(MAX_ARRAYS + 1)).len(), MAX_ARRAYS);
     }
 }

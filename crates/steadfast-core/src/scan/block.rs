@@ -35,9 +35,9 @@ impl Marks {
             // The end can only be in this block, so the closing brackets are checked one by one.
             let (mut rest, mut count) = (self.closes, 0);
             while rest != 0 {
-                let before = (rest & rest.wrapping_neg()) - 1;
+                let lower_bits = (rest & rest.wrapping_neg()) - 1;
                 count += 1;
-                if *depth + u64::from((self.opens & before).count_ones()) == count {
+                if *depth + u64::from((self.opens & lower_bits).count_ones()) == count {
                     return Some(rest.trailing_zeros() as usize);
                 }
                 rest &= rest - 1;
@@ -60,7 +60,7 @@ impl Marks {
 pub(super) struct Marker {
     level: Level,
     /// All bits set within a string, none outside.
-    text: u64,
+    in_string: u64,
     /// Lowest bit set if the previous byte escapes the next one.
     escaped: u64,
 }
@@ -68,7 +68,7 @@ pub(super) struct Marker {
 impl Marker {
     /// Creates the state for a text that starts outside of a string.
     pub(super) fn new() -> Self {
-        Self { level: Level::new(), text: 0, escaped: 0 }
+        Self { level: Level::new(), in_string: 0, escaped: 0 }
     }
 
     /// Marks the next block, at the start of `rest`.
@@ -114,11 +114,11 @@ impl Marker {
         self.block(simd, &padded, rest.len())
     }
 
-    #[expect(clippy::inline_always, reason = "else it could not use the instructions that were chosen")]
+    #[expect(clippy::inline_always, reason = "only an inlined function can use the selected instruction set")]
     #[inline(always)]
     fn block<S: Simd>(&mut self, simd: S, block: &Block, length: usize) -> Marks {
         let bytes = u8x64::load_array_ref(simd, block);
-        let (quotes, text) = self.texts(simd, bytes, length);
+        let (quotes, text) = self.string_masks(simd, bytes, length);
         // A single bit distinguishes `[` from `{` and `]` from `}`.
         let brackets = bytes | 0x20;
         let opens = brackets.simd_eq(b'{').to_bitmask() & !text;
@@ -129,7 +129,7 @@ impl Marker {
     /// Returns the quotes of the next block, and the bytes that are within strings.
     #[expect(clippy::inline_always, reason = "as `block`")]
     #[inline(always)]
-    fn texts<S: Simd>(&mut self, _: S, bytes: u8x64<S>, length: usize) -> (u64, u64) {
+    fn string_masks<S: Simd>(&mut self, _: S, bytes: u8x64<S>, length: usize) -> (u64, u64) {
         let backslashes = bytes.simd_eq(b'\\').to_bitmask();
         let mut quotes = bytes.simd_eq(b'"').to_bitmask();
         // Most blocks contain no backslash.
@@ -140,9 +140,9 @@ impl Marker {
             self.escaped = escaping >> (length - 1) & 1;
         }
         // Bits are set from each opening quote up to the closing quote.
-        let text = parity(quotes) ^ self.text;
+        let text = parity(quotes) ^ self.in_string;
         // A string may continue in the next block.
-        self.text = if text >> (BLOCK - 1) == 1 { u64::MAX } else { 0 };
+        self.in_string = if text >> (BLOCK - 1) == 1 { u64::MAX } else { 0 };
         (quotes, text)
     }
 
@@ -164,7 +164,7 @@ impl Marker {
         padded[..last.len()].copy_from_slice(last);
         for (index, block) in blocks.iter().chain([&padded]).enumerate() {
             let bytes = u8x64::load_array_ref(simd, block);
-            let (_, inside) = self.texts(simd, bytes, BLOCK);
+            let (_, inside) = self.string_masks(simd, bytes, BLOCK);
             let brackets = bytes | 0x20;
             let marks = brackets.simd_eq(b'{') | brackets.simd_eq(b'}') | bytes.simd_eq(b',');
             let mut marks = marks.to_bitmask() & !inside;
@@ -247,7 +247,7 @@ mod tests {
     }
 
     /// Generates texts with many relevant bytes.
-    fn texts() -> impl Strategy<Value = Vec<u8>> {
+    fn string_masks() -> impl Strategy<Value = Vec<u8>> {
         let byte = prop_oneof![
             3 => prop::sample::select(b"\"\"\\\\\\\\{}[], ;[|z".to_vec()),
             1 => any::<u8>(),
@@ -257,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_instruction_set_yields_equal_marks(text in texts()) {
+        fn every_instruction_set_yields_equal_marks(text in string_masks()) {
             let wanted = plainly(&text);
             for level in levels() {
                 prop_assert_eq!(&marked(level, &text), &wanted, "{:?}", level);
@@ -265,7 +265,7 @@ mod tests {
         }
 
         #[test]
-        fn structure_matches_bytewise_scan(text in texts()) {
+        fn structure_matches_bytewise_scan(text in string_masks()) {
             let (mut inside, mut escaped) = (false, false);
             let mut wanted = Vec::new();
             for (at, byte) in text.iter().enumerate() {
@@ -287,7 +287,7 @@ mod tests {
         }
 
         #[test]
-        fn block_bracket_count_matches_bytewise_scan(text in texts(), depth in 1_u64..20, first in 0..BLOCK) {
+        fn block_bracket_count_matches_bytewise_scan(text in string_masks(), depth in 1_u64..20, first in 0..BLOCK) {
             let mut open = depth;
             let mut end = None;
             let marks = plainly(&text);

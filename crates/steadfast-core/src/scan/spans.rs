@@ -8,12 +8,12 @@ use super::object::{Metadata, ObjectScan, RecordScan};
 use super::value_skipper::ScanError;
 
 /// Range of a string with its quotes; empty if the string is missing or another value.
-type Written = Range<usize>;
+type StringRange = Range<usize>;
 
 /// Positions in a watch record. Results before a fault are kept.
 #[derive(Clone, Default)]
 pub(crate) struct RecordSpans {
-    kind: Written,
+    kind: StringRange,
     object: ObjectSpans,
 }
 
@@ -21,17 +21,17 @@ pub(crate) struct RecordSpans {
 #[derive(Clone, Default)]
 pub(crate) struct ObjectSpans {
     span: Option<Range<usize>>,
-    api_version: Written,
-    kind: Written,
+    api_version: StringRange,
+    kind: StringRange,
     metadata: MetadataSpans,
 }
 
 #[derive(Clone, Default)]
 struct MetadataSpans {
-    namespace: Written,
-    name: Written,
-    uid: Written,
-    version: Written,
+    namespace: StringRange,
+    name: StringRange,
+    uid: StringRange,
+    version: StringRange,
     managed_fields: Option<Range<usize>>,
     annotations: Option<Range<usize>>,
 }
@@ -77,7 +77,7 @@ impl RecordSpans {
         cursor.end()
     }
 
-    /// Returns the values at these positions. `bytes` must be the scanned ones.
+    /// Returns the values at these positions. `bytes` must be the scanned bytes.
     pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> RecordScan<'a> {
         RecordScan { kind: read(bytes, &self.kind), object: self.object.read(bytes) }
     }
@@ -98,7 +98,7 @@ impl ObjectSpans {
         found.span.as_ref().map(|span| span.end).map(|length| (length, found))
     }
 
-    /// Returns the values at these positions. `bytes` must be the scanned ones.
+    /// Returns the values at these positions. `bytes` must be the scanned bytes.
     pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> ObjectScan<'a> {
         ObjectScan {
             span: self.span.clone(),
@@ -190,19 +190,19 @@ impl MetadataMember {
 }
 
 /// Returns the value of the string at `written` in `bytes`.
-fn read<'a>(bytes: &'a [u8], written: &Written) -> Option<Cow<'a, str>> {
+fn read<'a>(bytes: &'a [u8], written: &StringRange) -> Option<Cow<'a, str>> {
     if written.is_empty() { None } else { RawString::new(&bytes[written.clone()]).read() }
 }
 
 /// Returns whether `annotations`, an object in JSON, contains `name` with the value `value`.
 pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Result<bool, ScanError> {
-    let mut has = 0..0;
+    let mut found = 0..0;
     Cursor::new(annotations).members(|cursor, member| {
         match member.name.find(|text| (text == name.as_bytes()).then_some(())) {
-            Some(()) => has = cursor.string()?,
+            Some(()) => found = cursor.string()?,
             None => _ = cursor.skip()?,
         }
         Ok(())
     })?;
-    Ok(read(annotations, &has).is_some_and(|read| read == value))
+    Ok(read(annotations, &found).is_some_and(|read| read == value))
 }
