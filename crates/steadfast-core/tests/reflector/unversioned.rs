@@ -78,7 +78,7 @@ fn record_without_version_triggers_list() {
         panic!("a deletion without a version has no place in the order of events");
     };
     let is_reported = |output: &Output| match output {
-        Output::Diagnostic(Diagnostic::Unidentified { why }) => why.contains("a came without a version"),
+        Output::Diagnostic(Diagnostic::Unidentified { why }) => why.contains("a has no version"),
         _ => false,
     };
     assert!(outputs.iter().any(is_reported), "{outputs:?}");
