@@ -1,7 +1,6 @@
 //! Matches of regular expressions.
 
 use super::call_result::CallResult;
-use crate::error::CelErrorKind;
 use crate::meter::Meter;
 use crate::value::CelValue;
 
