@@ -36,7 +36,10 @@ fn allocated(region: &Region<'_, System>) -> usize {
 
 fn assert_close(reported: usize, allocated: usize, description: &str) {
     let share = reported as f64 / allocated as f64;
-    assert!((share - 1.0).abs() <= TOLERANCE, "{description}: {reported} bytes are reported, but {allocated} are allocated");
+    assert!(
+        (share - 1.0).abs() <= TOLERANCE,
+        "{description}: {reported} bytes are reported, but {allocated} are allocated"
+    );
 }
 
 fn sum(Footprint { objects: _, entries, layout, indexes }: Footprint) -> usize {

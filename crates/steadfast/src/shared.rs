@@ -15,7 +15,7 @@ use steadfast_core::event::{Change, Event};
 use steadfast_core::fault_injection::{FaultInjection, inject};
 use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::reflector::Diagnostic;
-use steadfast_core::store::{Footprint, StoreIndex, Joining, Snapshot, Store, StoreReader};
+use steadfast_core::store::{Footprint, Joining, Snapshot, Store, StoreIndex, StoreReader};
 use steadfast_core::{Freshness, Instant, Object, ResourceVersion};
 use tokio::sync::watch;
 

@@ -261,7 +261,10 @@ async fn objects_without_uids_are_polled_by_name() -> Result<(), WorldError> {
     let texts = record_events(&informer);
     informer.wait_for_sync(SHORT_TIME).await?;
     until(SHORT_TIME, || polling_reason(&informer).is_some()).await?;
-    assert!(polling_reason(&informer).is_some_and(|texts| texts.contains("returns no version from which a watch can start")));
+    assert!(
+        polling_reason(&informer)
+            .is_some_and(|texts| texts.contains("returns no version from which a watch can start"))
+    );
     assert!(is_cached(&informer, "a") && is_cached(&informer, "b"));
     until(SHORT_TIME, || texts.lock().len() == 2).await?;
     assert_eq!(take(&texts), ["Added a", "Added b"]);

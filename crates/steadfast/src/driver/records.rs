@@ -1,7 +1,7 @@
 //! Watch records and list items: their identity, and the decision to keep them.
 
 use steadfast_core::decode::{self, Cacheable, ExpectedKind, PartialIdentity, RecordError, RecordProblem, WatchRecord};
-use steadfast_core::frame::{ItemFramer, StreamRecord, ListPart, StreamFramer};
+use steadfast_core::frame::{ItemFramer, ListPart, StreamFramer, StreamRecord};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
 use steadfast_core::reflector::{Diagnostic, Failure, FailureKind, Input, Record, RequestId, Verdict};
 use steadfast_core::store::Tainted;
@@ -20,7 +20,9 @@ impl<K: Cacheable> Driver<K> {
         let encoding = framer.encoding();
         while let Some(line) = framer.next() {
             let record = match &line {
-                StreamRecord::Complete(record) => decode::watch_record(encoding, record, Some(&self.request_builder.wanted)),
+                StreamRecord::Complete(record) => {
+                    decode::watch_record(encoding, record, Some(&self.request_builder.wanted))
+                }
                 StreamRecord::Overlong(record) => decode::overlong_record(record, Some(&self.request_builder.wanted)),
             };
             let (verdict, object) = match self.counted(record) {

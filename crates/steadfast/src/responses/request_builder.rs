@@ -8,7 +8,7 @@ use http::{HeaderValue, Version};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use steadfast_core::decode::{self, Cacheable, Encoding, ExpectedKind, WatchRecord};
-use steadfast_core::frame::{ItemFramer, StreamRecord, ListPart, StreamFramer};
+use steadfast_core::frame::{ItemFramer, ListPart, StreamFramer, StreamRecord};
 use steadfast_core::protobuf::MessageId;
 use steadfast_core::record::ListMeta;
 use steadfast_core::reflector::{Failure, FailureKind, ProbeMethod, Request};

@@ -13,7 +13,7 @@ use futures::{Stream, stream};
 use http_body_util::BodyExt;
 use steadfast_core::decode::{self, Cacheable, Encoding, WatchRecord};
 use steadfast_core::fault_injection::FaultInjection;
-use steadfast_core::frame::{StreamRecord, StreamFramer};
+use steadfast_core::frame::{StreamFramer, StreamRecord};
 use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::record::RecordKind;
 use steadfast_core::reflector::{Failure, FailureKind, Request};
@@ -324,7 +324,11 @@ impl Reading {
     }
 
     /// Processes one line of a watch.
-    async fn line<K: Cacheable>(&mut self, encoding: Encoding, line: &StreamRecord) -> Option<Result<Change<K>, StreamError>> {
+    async fn line<K: Cacheable>(
+        &mut self,
+        encoding: Encoding,
+        line: &StreamRecord,
+    ) -> Option<Result<Change<K>, StreamError>> {
         let wanted = Some(&self.source.request_builder.wanted);
         let record = match line {
             StreamRecord::Complete(record) => decode::watch_record(encoding, record, wanted),
