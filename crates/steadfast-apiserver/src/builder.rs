@@ -13,20 +13,22 @@ use tokio::runtime::Handle;
 use crate::backend::{Backend, HistoryBackend};
 use crate::clock::Clock;
 use crate::cluster::{Cluster, Replica, Settings};
+use crate::connections::accept;
 use crate::documents::DocumentCache;
 use crate::error::StartError;
 use crate::faults::{Conditions, FaultLog, Interception, Rules};
 use crate::issued::IssuedTokens;
 use crate::namespaces;
-use crate::net::{Port, ServerTls, TaskGroup, accept};
+use crate::net::{Port, ServerTls, TaskGroup};
 use crate::random::Random;
 use crate::records::RequestLog;
 use crate::resources::{Registry, ResourceDeclaration};
 use crate::server::ApiServer;
 use crate::signal::Signal;
 use crate::status::Status;
-use crate::storage::{Cache, Part, RequestProperties, State, Store, TerminatingNamespaces, WriteTarget};
+use crate::storage::{Cache, RequestProperties, State, Store, TerminatingNamespaces, WriteTarget};
 use crate::streams::Streams;
+use crate::write_scope::Part;
 
 /// Start of the calendar of servers in memory, so that their runs are reproducible.
 const MEMORY_EPOCH: Timestamp = Timestamp::constant(1_767_225_600, 0);

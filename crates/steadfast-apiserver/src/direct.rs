@@ -6,11 +6,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
+use crate::metadata;
 use crate::resources::{DEFINITIONS, ServedResource, missing_feature, version_of};
 use crate::status::Status;
-use crate::storage::{
-    Deletion, ObjectKey, Outcome, Part, Patch, RequestProperties, State, Update, WriteTarget, metadata,
-};
+use crate::storage::{Deletion, ObjectKey, Outcome, Patch, RequestProperties, State, Update, WriteTarget};
+use crate::write_scope::Part;
 
 /// Creates an object. Returns the object and the API's warnings.
 pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<(Value, Vec<String>), Status> {

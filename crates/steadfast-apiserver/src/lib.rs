@@ -98,18 +98,22 @@ mod builder;
 mod cause;
 mod clock;
 mod cluster;
+mod connections;
 mod direct;
 mod documents;
 mod encode;
 mod error;
+mod fault_handle;
 mod faults;
 mod go;
+mod group_resource;
 mod http;
 mod issued;
 #[cfg(feature = "crd")]
 mod jsonpath;
 mod kubeconfig;
 mod merging;
+mod metadata;
 mod namespaces;
 mod naming;
 mod net;
@@ -128,19 +132,23 @@ mod status;
 mod storage;
 mod streams;
 mod types;
+mod write_scope;
 
 #[cfg(not(feature = "apply"))]
 use no_apply as apply;
 
 pub use builder::ApiServerBuilder;
+pub use connections::{Dialer, MemoryStream};
 pub use error::StartError;
+pub use fault_handle::Faults;
 pub use faults::{
-    BodyCorruption, FaultRecord, Faults, InjectedResponse, InterceptAction, ObjectCorruption, RequestRule,
-    RequestStage, TooLargeVersionForm,
+    BodyCorruption, FaultRecord, InjectedResponse, InterceptAction, ObjectCorruption, RequestRule, RequestStage,
+    TooLargeVersionForm,
 };
-pub use net::{ClientIdentity, Dialer, LinkEnd, MemoryStream, Port};
+pub use group_resource::GroupResource;
+pub use net::{ClientIdentity, LinkEnd, Port};
 pub use records::{RequestCounts, RequestRecord, Verb};
-pub use resources::{GroupResource, ResourceDeclaration};
+pub use resources::ResourceDeclaration;
 pub use server::{ApiServer, ConnectionRecord};
 pub use status::Status;
 pub use storage::{Change, History};

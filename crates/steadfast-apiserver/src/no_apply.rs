@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use crate::merging;
+use crate::metadata;
 use crate::resources::ServedResource;
 use crate::status::Status;
-use crate::storage::{WriteTarget, metadata};
+use crate::write_scope::{FieldManager, Part};
 
 /// Normalization of one write to one object, without its managers.
 pub(crate) struct Tracking<'a> {
@@ -14,10 +15,9 @@ pub(crate) struct Tracking<'a> {
 }
 
 impl<'a> Tracking<'a> {
-    /// Creates the normalization of a write; `None` for writes that bypass the API.
-    pub(crate) fn of(target: &'a WriteTarget, _: &str) -> Option<Self> {
-        target.request.manager.as_ref()?;
-        Some(Self { resource: &target.resource, version: target.version() })
+    /// Creates the normalization of a write.
+    pub(crate) fn new(resource: &'a ServedResource, _: Part, version: &'a str, _: &FieldManager, _: &str) -> Self {
+        Self { resource, version }
     }
 
     /// Removes the managers of a new object.

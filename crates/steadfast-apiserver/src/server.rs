@@ -8,11 +8,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
+use crate::connections::{Dialer, MemoryStream};
 use crate::direct;
 use crate::error::StartError;
-use crate::faults::{FaultRecord, Faults};
+use crate::fault_handle::Faults;
+use crate::faults::FaultRecord;
 use crate::kubeconfig;
-use crate::net::{ClientIdentity, Dialer, LinkEnd, MemoryStream, Port, TaskGroup};
+use crate::net::{ClientIdentity, LinkEnd, Port, TaskGroup};
 use crate::records::{RequestCounts, RequestRecord};
 use crate::resources::GroupResource;
 use crate::status::Status;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::cause::Cause;
-use crate::resources::GroupResource;
+use crate::group_resource::GroupResource;
 
 /// Error of the Kubernetes API.
 ///

@@ -23,10 +23,10 @@ mod tests;
 use serde_json::{Value, json};
 
 use crate::merging::{self, Type};
+use crate::metadata::{self, MANAGED_FIELDS};
 use crate::resources::ServedResource;
 use crate::status::Status;
-use crate::storage::metadata::MANAGED_FIELDS;
-use crate::storage::{FieldManager, Part, WriteTarget, metadata};
+use crate::write_scope::{FieldManager, Part};
 use compare::Difference;
 use managed::{Manager, Managers, Operation};
 use set::Set;
@@ -41,20 +41,25 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Field management of one write to one object.
 pub(crate) struct Tracking<'a> {
-    pub(crate) resource: &'a ServedResource,
-    pub(crate) part: Part,
+    resource: &'a ServedResource,
+    part: Part,
     /// Version of the write.
-    pub(crate) version: &'a str,
-    pub(crate) manager: &'a FieldManager,
+    version: &'a str,
+    manager: &'a FieldManager,
     /// Current time as a timestamp.
-    pub(crate) now: &'a str,
+    now: &'a str,
 }
 
 impl<'a> Tracking<'a> {
-    /// Creates the field management of a write; `None` if this part of the object has no managers.
-    pub(crate) fn of(target: &'a WriteTarget, now: &'a str) -> Option<Self> {
-        let manager = target.request.manager.as_ref()?;
-        Some(Self { resource: &target.resource, part: target.part, version: target.version(), manager, now })
+    /// Creates the field management of a write.
+    pub(crate) fn new(
+        resource: &'a ServedResource,
+        part: Part,
+        version: &'a str,
+        manager: &'a FieldManager,
+        now: &'a str,
+    ) -> Self {
+        Self { resource, part, version, manager, now }
     }
 
     /// Sets the managers of a new object.

@@ -2,7 +2,7 @@
 
 use super::set::Set;
 use crate::resources::ServedResource;
-use crate::storage::Part;
+use crate::write_scope::Part;
 
 /// Returns the fields that a write to this part of an object keeps unchanged.
 pub(super) fn fields(resource: &ServedResource, version: &str, part: Part) -> Set {

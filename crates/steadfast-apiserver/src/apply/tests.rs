@@ -11,10 +11,10 @@ use super::set::Set;
 use super::{Tracking, validate, yaml};
 use crate::merging::types::Type;
 use crate::merging::{as_struct, trim};
+use crate::metadata::MANAGED_FIELDS;
 use crate::resources::{Registry, ServedResource};
 use crate::status::Status;
-use crate::storage::metadata::MANAGED_FIELDS;
-use crate::storage::{FieldManager, Part};
+use crate::write_scope::{FieldManager, Part};
 
 fn set(fields: &Value) -> Set {
     Set::decode(fields).expect("a valid field set")
@@ -41,8 +41,7 @@ fn apply(live: Option<&Value>, name: &str, force: bool, second: u8, fields: &Val
     applied["kind"] = "ConfigMap".into();
     let (resource, manager) = (config_maps(), manager(name, force));
     let now = format!("2026-01-01T00:00:{second:02}Z");
-    Tracking { resource: &resource, part: Part::Main, version: "v1", manager: &manager, now: &now }
-        .apply(live, &applied)
+    Tracking::new(&resource, Part::Main, "v1", &manager, &now).apply(live, &applied)
 }
 
 fn managers(object: &Value) -> Vec<(String, Value)> {
@@ -241,7 +240,7 @@ fn oldest_updating_managers_are_merged() {
         object["data"][format!("k{number:02}")] = "v".into();
         let manager = manager(&format!("m{number:02}"), false);
         let now = format!("2026-01-01T00:00:{number:02}Z");
-        let tracking = Tracking { resource: &resource, part: Part::Main, version: "v1", manager: &manager, now: &now };
+        let tracking = Tracking::new(&resource, Part::Main, "v1", &manager, &now);
         if number == 0 {
             tracking.create(None, &mut object);
         } else {

@@ -1,13 +1,11 @@
 //! Injected faults.
 
 mod conditions;
-mod handle;
 mod interception;
 mod log;
 mod rules;
 
 pub(crate) use conditions::{Condition, Conditions};
-pub use handle::Faults;
 pub(crate) use interception::Interception;
 pub use interception::{InterceptAction, RequestStage};
 pub(crate) use log::FaultLog;

@@ -20,7 +20,7 @@ use crate::records::Verb;
 use crate::resources;
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::storage::Part;
+use crate::write_scope::Part;
 
 /// Responds to a request. `request` has the body; all other parts are read from `context`.
 pub(super) async fn respond(

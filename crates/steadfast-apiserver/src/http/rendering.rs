@@ -12,9 +12,10 @@ use super::tables;
 use crate::clock::Clock;
 use crate::encode;
 use crate::faults::ObjectCorruption;
+use crate::metadata;
 use crate::protobuf;
 use crate::resources::ServedResource;
-use crate::storage::{Change, metadata};
+use crate::storage::Change;
 
 /// Rendering of objects: their form, their version, and the effects of faults.
 #[derive(Clone, Debug)]

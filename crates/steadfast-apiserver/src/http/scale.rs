@@ -10,10 +10,11 @@ use super::rendering::ObjectState;
 use super::rendering::Rendering;
 use super::response::ApiResponse;
 use super::write::Write;
+use crate::metadata;
 use crate::records::Verb;
 use crate::resources::GroupResource;
 use crate::status::Status;
-use crate::storage::{ObjectKey, Patch, Update, WriteTarget, metadata, scale_of};
+use crate::storage::{ObjectKey, Patch, Update, WriteTarget, scale_of};
 
 /// Reads or changes the number of replicas of an object.
 pub(super) async fn respond(

@@ -15,7 +15,8 @@ use super::route::ResourcePath;
 use super::target::Target;
 use crate::clock::Clock;
 use crate::status::Status;
-use crate::storage::{Deletion, ObjectKey, Part, Patch, RequestProperties, Update, WriteTarget};
+use crate::storage::{Deletion, ObjectKey, Patch, RequestProperties, Update, WriteTarget};
+use crate::write_scope::Part;
 
 /// Lifetime of a token without `expirationSeconds`, as on a real server.
 const TOKEN_SECONDS: i64 = 3600;

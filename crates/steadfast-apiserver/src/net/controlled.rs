@@ -14,7 +14,7 @@ use super::Link;
 use crate::clock::Clock;
 
 /// Transport that can be aborted instead of closed gracefully.
-pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Makes the next drop abort the connection.
     fn abort_on_drop(&mut self);
 }
@@ -28,7 +28,7 @@ impl Transport for TcpStream {
 
 /// Transport under a link's control. Dropping it after a reset of the link aborts the connection.
 #[derive(Debug)]
-pub(super) struct ControlledStream<T: Transport> {
+pub(crate) struct ControlledStream<T: Transport> {
     transport: T,
     link: Arc<Link>,
     clock: Clock,
@@ -37,12 +37,12 @@ pub(super) struct ControlledStream<T: Transport> {
 }
 
 impl<T: Transport> ControlledStream<T> {
-    pub(super) fn new(transport: T, link: Arc<Link>, clock: Clock) -> Self {
+    pub(crate) fn new(transport: T, link: Arc<Link>, clock: Clock) -> Self {
         Self { transport, link, clock, ahead: Bytes::new() }
     }
 
     /// Puts back bytes that were read ahead.
-    pub(super) fn put_back(&mut self, bytes: Bytes) {
+    pub(crate) fn put_back(&mut self, bytes: Bytes) {
         self.ahead = bytes;
     }
 

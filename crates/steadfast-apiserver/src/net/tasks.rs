@@ -63,7 +63,7 @@ impl Drop for TaskGroup {
 
 /// Executor for hyper's tasks of a connection, which end with the connection.
 #[derive(Clone, Debug)]
-pub(super) struct ConnectionExecutor(pub(super) Arc<TaskGroup>);
+pub(crate) struct ConnectionExecutor(pub(crate) Arc<TaskGroup>);
 
 impl<F> hyper::rt::Executor<F> for ConnectionExecutor
 where

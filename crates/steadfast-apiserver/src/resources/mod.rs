@@ -17,9 +17,6 @@ mod registry;
 mod scale_paths;
 mod served;
 
-use std::fmt;
-use std::sync::Arc;
-
 use serde_json::Value;
 
 pub(crate) use collections::{DEFINITIONS, NAMESPACES};
@@ -36,41 +33,7 @@ pub(crate) use registry::Registry;
 pub(crate) use scale_paths::ScalePaths;
 pub(crate) use served::ServedResource;
 
-/// Resource by its API group and plural name, independent of the version. Key of a history.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupResource {
-    group: Arc<str>,
-    resource: Arc<str>,
-}
-
-impl GroupResource {
-    /// Creates the name of a resource. The core group is the empty string.
-    pub fn new(group: &str, resource: &str) -> Self {
-        Self { group: group.into(), resource: resource.into() }
-    }
-
-    /// Returns the API group; empty for the core group.
-    pub fn group(&self) -> &str {
-        &self.group
-    }
-
-    /// Returns the plural name.
-    pub fn resource(&self) -> &str {
-        &self.resource
-    }
-}
-
-impl fmt::Display for GroupResource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.group.is_empty() { f.write_str(&self.resource) } else { write!(f, "{}.{}", self.resource, self.group) }
-    }
-}
-
-impl fmt::Debug for GroupResource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
+pub(crate) use crate::group_resource::GroupResource;
 
 /// Custom resource that is served from the start, without a `CustomResourceDefinition`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::metadata;
 use crate::encode;
+use crate::metadata;
 use crate::protobuf;
 use crate::resources::{Definition, GroupResource};
 

@@ -2,7 +2,6 @@
 
 mod cache;
 mod change;
-pub(crate) mod metadata;
 mod patch;
 mod state;
 mod terminating;
@@ -17,8 +16,7 @@ pub(crate) use patch::Patch;
 pub(crate) use state::{ObjectKey, State};
 pub(crate) use terminating::TerminatingNamespaces;
 pub(crate) use writes::{
-    Deletion, Dependents, FieldManager, Outcome, Part, RequestProperties, Strictness, Update, Verdicts, Warnings,
-    WriteTarget, scale_of,
+    Deletion, Dependents, Outcome, RequestProperties, Strictness, Update, Verdicts, Warnings, WriteTarget, scale_of,
 };
 
 use crate::signal::Signal;

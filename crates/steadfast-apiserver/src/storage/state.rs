@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::metadata;
 use super::{Cache, Change, History, TerminatingNamespaces};
 use crate::clock::Clock;
+use crate::metadata;
 use crate::random::Random;
 use crate::resources::{DEFINITIONS, Definition, GroupResource, NAMESPACES, Registry};
 

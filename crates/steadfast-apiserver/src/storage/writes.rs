@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ObjectKey, Patch, State, metadata};
-use crate::apply::Tracking;
+use super::{ObjectKey, Patch, State};
+use crate::metadata;
 use crate::resources::{DEFINITIONS, NAMESPACES};
 use crate::status::Status;
+use crate::write_scope::Part;
 
 mod defaults;
 #[cfg(feature = "crd")]
@@ -46,7 +47,7 @@ use no_verdicts as verdicts;
 
 pub(crate) use deletion::Deletion;
 pub(crate) use dependents::Dependents;
-pub(crate) use request::{FieldManager, Outcome, Part, RequestProperties, Strictness, Update, Warnings, WriteTarget};
+pub(crate) use request::{Outcome, RequestProperties, Strictness, Update, Warnings, WriteTarget};
 pub(crate) use scale::scale_of;
 pub(crate) use verdicts::Verdicts;
 
@@ -111,7 +112,7 @@ impl State {
             return Err(status);
         }
         defaults::on_write(target.group_resource(), &name, &mut object);
-        if let Some(tracking) = Tracking::of(target, &self.clock.timestamp()).filter(|_| !is_applied) {
+        if let Some(tracking) = target.tracking(&self.clock.timestamp()).filter(|_| !is_applied) {
             tracking.trim(&mut object);
             tracking.create(status, &mut object);
         }
@@ -190,7 +191,7 @@ impl State {
         // The stored version may differ from the version of the request.
         let existing = existing.map(|stored| target.resource.view(&stored, target.version()));
         let now = &self.clock.timestamp();
-        let Some(tracking) = Tracking::of(target, now) else {
+        let Some(tracking) = target.tracking(now) else {
             return Err(Status::bad_request("an apply requires a field manager; set fieldManager"));
         };
         let object = tracking.apply(existing.as_deref(), applied)?;
@@ -272,7 +273,7 @@ impl State {
         defaults::on_write(&resource, &target.name, &mut object);
         if let Update::Applied(_) = update {
             metadata::set(&mut object, "managedFields", managed);
-        } else if let Some(tracking) = Tracking::of(target, &self.clock.timestamp()) {
+        } else if let Some(tracking) = target.tracking(&self.clock.timestamp()) {
             // Field management compares the object as sent, with the metadata after normalization.
             let sent = sent.map(|mut sent| {
                 sent["metadata"] = object["metadata"].clone();

@@ -10,6 +10,7 @@ mod commands;
 mod errors;
 mod import_cycles;
 mod imports;
+mod layers;
 mod links;
 mod listing;
 mod methods;

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::clock::Clock;
 use crate::jsonpath::Found;
+use crate::metadata;
 use crate::resources::{PrinterColumn, ServedResource};
-use crate::storage::metadata;
 
 /// Returns the column definitions of a version's table, if its definition declares columns.
 pub(super) fn definitions(resource: &ServedResource, version: &str) -> Option<Vec<Value>> {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::clock::Clock;
-use crate::storage::metadata;
+use crate::metadata;
 
 /// An object and the current time.
 pub(super) struct Row<'a> {

@@ -8,7 +8,8 @@ use crate::http::options::Query;
 use crate::http::payload;
 use crate::http::target::Target;
 use crate::status::Status;
-use crate::storage::{FieldManager, Part, RequestProperties, Strictness, Verdicts, Warnings, WriteTarget};
+use crate::storage::{RequestProperties, Strictness, Verdicts, Warnings, WriteTarget};
+use crate::write_scope::{FieldManager, Part};
 
 /// Maximum length of a field manager's name in bytes.
 const MANAGER_BYTES: usize = 128;

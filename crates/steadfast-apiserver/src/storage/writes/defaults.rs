@@ -4,8 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::super::metadata;
 use super::kinds::is_namespace;
+use crate::metadata;
 use crate::resources::GroupResource;
 
 /// Sets the defaults of an object that is created at the time `now`.

@@ -3,10 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::kinds::{CLEANUP, is_definition};
-use super::request::{Part, WriteTarget};
+use super::request::WriteTarget;
 use crate::cause::Cause;
 use crate::jsonpath::JsonPath;
 use crate::schema::{self, no_label};
+use crate::write_scope::Part;
 
 /// Sets the default names and the default conversion of a definition.
 pub(super) fn fill_in(object: &mut Value) {

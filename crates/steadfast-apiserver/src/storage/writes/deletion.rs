@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::super::{ObjectKey, State, metadata};
+use super::super::{ObjectKey, State};
 use super::definitions;
 use super::dependents::Dependents;
 use super::kinds::{has_user_finalizers, holds_contents, is_definition, is_namespace, is_undeletable};
 use super::request::{Outcome, WriteTarget};
+use crate::metadata;
 use crate::resources::{DEFINITIONS, GroupResource, NAMESPACES, defined_name};
 use crate::status::Status;
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::metadata;
+use crate::metadata;
 use crate::resources::GroupResource;
 
 const ORPHAN: &str = "orphan";

@@ -5,10 +5,12 @@
 
 use serde_json::{Value, json};
 
-use super::super::{ObjectKey, Patch, State, metadata};
-use super::request::{Part, RequestProperties, Update, WriteTarget};
+use super::super::{ObjectKey, Patch, State};
+use super::request::{RequestProperties, Update, WriteTarget};
+use crate::metadata;
 use crate::resources::GroupResource;
 use crate::status::Status;
+use crate::write_scope::Part;
 
 /// Message of the real server for an eviction that violates a budget.
 const VIOLATED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";

@@ -3,12 +3,13 @@
 
 use serde_json::Value;
 
-use super::super::metadata;
-use super::request::{Part, WriteTarget};
+use super::request::WriteTarget;
 use super::{defaults, schemas, services, validation};
 use crate::cause::Cause;
+use crate::metadata;
 use crate::status::Status;
 use crate::types;
+use crate::write_scope::Part;
 
 /// Returns the message for a field with a wrong type. For custom resources, only the metadata is checked here.
 fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {

@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use super::super::{ObjectKey, Patch};
 use super::verdicts::Verdicts;
+use crate::apply::Tracking;
 use crate::resources::{Definition, GroupResource, ServedResource};
+use crate::write_scope::{FieldManager, Part};
 
 /// Target of a write.
 #[derive(Clone, Debug)]
@@ -43,21 +45,17 @@ impl WriteTarget {
         if self.request.version.is_empty() { self.resource.storage_version() } else { &self.request.version }
     }
 
+    /// Returns the field management of the write at the timestamp `now`; `None` for writes that bypass the API, which have
+    /// no manager.
+    pub(super) fn tracking<'a>(&'a self, now: &'a str) -> Option<Tracking<'a>> {
+        let manager = self.request.manager.as_ref()?;
+        Some(Tracking::new(&self.resource, self.part, self.version(), manager, now))
+    }
+
     /// Returns the definition of a custom resource.
     pub(super) fn definition(&self) -> Option<&Definition> {
         self.resource.definition.as_deref()
     }
-}
-
-/// Part of an object that a write can change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// The whole object, for writes that bypass the API.
-    Whole,
-    /// The object without its status, if the status is a subresource.
-    Main,
-    /// Only the status.
-    Status,
 }
 
 /// Properties of a request. The default is a write that bypasses the API and is not checked.
@@ -100,16 +98,6 @@ pub(crate) enum Strictness {
     Warn,
     /// The write is rejected.
     Strict,
-}
-
-/// Manager of a write.
-#[derive(Clone, Debug)]
-pub(crate) struct FieldManager {
-    pub(crate) name: String,
-    /// Subresource of the write, if the part of the object does not determine it.
-    pub(crate) subresource: &'static str,
-    /// True if conflicts transfer the fields instead of rejecting the apply.
-    pub(crate) force: bool,
 }
 
 /// Change of an object.

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::super::metadata;
 use super::request::WriteTarget;
 use crate::cause::Cause;
+use crate::metadata;
 use crate::naming;
 
 /// Maximum total size of an object's annotations in bytes.

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::super::{State, metadata};
-use super::request::{Part, Update, WriteTarget};
+use super::super::State;
+use super::request::{Update, WriteTarget};
 use super::scale_fields::{at, steps, whole};
 use super::{unknown, validation};
 use crate::cause::Cause;
 use crate::go;
+use crate::metadata;
 use crate::resources::{ScalePaths, ServedResource};
 use crate::selector;
 use crate::status::Status;
 use crate::types;
+use crate::write_scope::Part;
 
 const API_VERSION: &str = "autoscaling/v1";
 /// Representation of an absent number of replicas, so that a patch without a number can be detected.

@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
-use super::request::{Part, WriteTarget};
+use super::request::WriteTarget;
 use super::scale_fields;
 use crate::cause::Cause;
 use crate::resources::DefinedVersion;
 use crate::schema;
+use crate::write_scope::Part;
 
 fn version(target: &WriteTarget) -> Option<&DefinedVersion> {
     target.definition()?.version(target.version())

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::super::metadata;
 use super::request::WriteTarget;
 use super::validation;
+use crate::metadata;
 use crate::status::Status;
 
 /// Type of a metadata field.

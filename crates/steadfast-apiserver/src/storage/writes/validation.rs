@@ -5,11 +5,12 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::super::metadata;
-use super::request::{Part, WriteTarget};
+use super::request::WriteTarget;
 use crate::cause::Cause;
 use crate::go;
+use crate::metadata;
 use crate::status::Status;
+use crate::write_scope::Part;
 
 /// Checks the kind, the namespace and the name of an object against its request, and sets absent ones.
 pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), Status> {

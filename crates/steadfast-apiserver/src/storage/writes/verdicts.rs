@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
-use super::super::metadata;
+use crate::metadata;
 use crate::resources::Definition;
 use crate::schema::Verdict;
 

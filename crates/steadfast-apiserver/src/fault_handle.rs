@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::conditions::Condition;
-use super::interception::{InterceptAction, RequestStage};
-use super::log::FaultRecord;
-use super::rules::{BodyCorruption, InjectedResponse, ObjectCorruption, RequestRule, RuleEffect};
 use crate::cluster::Cluster;
+use crate::faults::{
+    BodyCorruption, Condition, FaultRecord, InjectedResponse, InterceptAction, ObjectCorruption, RequestRule,
+    RequestStage, RuleEffect,
+};
 use crate::records::RequestRecord;
 use crate::storage::Change;
 use crate::streams::StreamControl;

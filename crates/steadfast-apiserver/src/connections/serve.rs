@@ -13,11 +13,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::runtime::Handle;
 
-use super::controlled::{ControlledStream, Transport};
-use super::tasks::ConnectionExecutor;
-use super::{Link, TaskGroup};
 use crate::cluster::Cluster;
 use crate::http;
+use crate::net::{ConnectionExecutor, ControlledStream, Link, TaskGroup, Transport};
 
 /// First bytes of a client with prior knowledge of HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
-use super::controlled::Transport;
-use super::{TaskGroup, serve};
+use super::serve;
 use crate::cluster::Cluster;
+use crate::net::{TaskGroup, Transport};
 
 /// Capacity of a pipe in each direction in bytes, similar to a socket's buffers.
 const PIPE_BYTES: usize = 256 * 1024;

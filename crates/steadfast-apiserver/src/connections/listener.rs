@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{TaskGroup, serve};
+use super::serve;
 use crate::cluster::Cluster;
+use crate::net::TaskGroup;
 
 /// Accepts connections at the replica's port, if it has one.
 pub(crate) async fn accept(cluster: Arc<Cluster>, replica: usize, tasks: Arc<TaskGroup>) {
