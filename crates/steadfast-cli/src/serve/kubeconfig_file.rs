@@ -75,6 +75,7 @@ impl Drop for KubeconfigFile {
 
 /// Creates a new folder, readable by its owner only, under the temporary folder.
 fn own_folder() -> Result<PathBuf, Failure> {
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has modes"))]
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
