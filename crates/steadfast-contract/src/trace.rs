@@ -314,7 +314,7 @@ impl Trace {
     #[must_use]
     pub fn for_informers(&self, wanted: impl Fn(&str) -> bool) -> Self {
         let mut handlers = std::collections::BTreeSet::new();
-        let about = |entry: &&Entry| match (entry.record.informer_name(), entry.record.handler_name()) {
+        let is_selected = |entry: &&Entry| match (entry.record.informer_name(), entry.record.handler_name()) {
             (Some(informer), handler) => {
                 let keep = wanted(informer);
                 if let (true, Some(handler)) = (keep, handler) {
@@ -325,7 +325,7 @@ impl Trace {
             (None, Some(handler)) => handlers.contains(handler),
             (None, None) => true,
         };
-        self.entries.iter().filter(about).cloned().collect()
+        self.entries.iter().filter(is_selected).cloned().collect()
     }
 }
 

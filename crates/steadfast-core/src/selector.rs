@@ -19,14 +19,14 @@ const MAX_PREFIX_BYTES: usize = 253;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectorError {
     text: String,
-    at: usize,
+    offset: usize,
     problem: String,
 }
 
 impl SelectorError {
     /// Returns the byte offset of the error in the text; the text's length if something is missing.
-    pub fn at(&self) -> usize {
-        self.at
+    pub fn offset(&self) -> usize {
+        self.offset
     }
 }
 
@@ -34,7 +34,7 @@ impl std::error::Error for SelectorError {}
 
 impl fmt::Display for SelectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "label selector {:?}, byte {}: {}", self.text, self.at, self.problem)
+        write!(f, "label selector {:?}, byte {}: {}", self.text, self.offset, self.problem)
     }
 }
 
@@ -99,36 +99,36 @@ impl<'a> Parser<'a> {
     }
 
     fn advance(&mut self) {
-        let (at, token) = self.next;
+        let (offset, token) = self.next;
         match token {
-            Token::Word(text) | Token::Symbol(text) => self.read(at + text.len()),
+            Token::Word(text) | Token::Symbol(text) => self.read(offset + text.len()),
             Token::End => {}
         }
     }
 
     fn read(&mut self, from: usize) {
         let rest = self.text[from..].trim_start();
-        let at = self.text.len() - rest.len();
+        let offset = self.text.len() - rest.len();
         // `SYMBOLS` contains longer symbols before their prefixes.
         let token = match SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol)) {
             Some(symbol) => Token::Symbol(symbol),
             None if rest.is_empty() => Token::End,
             None => Token::Word(&rest[..word_end(rest.char_indices()).unwrap_or(rest.len())]),
         };
-        self.next = (at, token);
+        self.next = (offset, token);
     }
 
     fn requirement(&mut self) -> Result<Expression, SelectorError> {
-        let absent = self.peek() == Token::Symbol("!");
-        if absent {
+        let is_absent = self.peek() == Token::Symbol("!");
+        if is_absent {
             self.advance();
         }
-        let expected = if absent { "a label's key" } else { "a label's key or \"!\"" };
+        let expected = if is_absent { "a label key" } else { "a label key or \"!\"" };
         let key = self.word(expected, key_problem)?;
-        if absent {
+        if is_absent {
             return Ok(Expression::DoesNotExist(key));
         }
-        let (at, operator) = self.next;
+        let (offset, operator) = self.next;
         match operator {
             Token::End | Token::Symbol(",") => Ok(Expression::Exists(key)),
             Token::Symbol("=" | "==") => {
@@ -150,7 +150,7 @@ impl<'a> Parser<'a> {
             Token::Symbol(comparison @ (">" | "<")) => {
                 // The API server supports these operators; kube's selector, which selects here, does not.
                 let problem = format!("{comparison:?} compares numbers, which a selector of cached objects cannot do");
-                Err(self.error(at, problem))
+                Err(self.error(offset, problem))
             }
             _ => Err(self.unexpected("\"=\", \"==\", \"!=\", \"in\", \"notin\", \",\" or the end")),
         }
@@ -187,9 +187,9 @@ impl<'a> Parser<'a> {
     }
 
     fn word(&mut self, expected: &str, problem: fn(&str) -> Option<String>) -> Result<String, SelectorError> {
-        let (at, Token::Word(word)) = self.next else { return Err(self.unexpected(expected)) };
+        let (offset, Token::Word(word)) = self.next else { return Err(self.unexpected(expected)) };
         if let Some(problem) = problem(word) {
-            return Err(self.error(at, problem));
+            return Err(self.error(offset, problem));
         }
         self.advance();
         Ok(word.to_owned())
@@ -211,13 +211,13 @@ impl<'a> Parser<'a> {
         self.error(self.next.0, problem)
     }
 
-    fn error(&self, at: usize, problem: String) -> SelectorError {
-        SelectorError { text: self.text.to_owned(), at, problem }
+    fn error(&self, offset: usize, problem: String) -> SelectorError {
+        SelectorError { text: self.text.to_owned(), offset, problem }
     }
 }
 
 fn word_end(mut letters: CharIndices<'_>) -> Option<usize> {
-    letters.find(|(_, letter)| letter.is_whitespace() || "=!(),<>".contains(*letter)).map(|(at, _)| at)
+    letters.find(|(_, letter)| letter.is_whitespace() || "=!(),<>".contains(*letter)).map(|(offset, _)| offset)
 }
 
 /// Checks a label's key, `name` or `prefix/name` with a DNS subdomain as prefix. Returns the problem, if any.
@@ -231,7 +231,7 @@ fn key_problem(key: &str) -> Option<String> {
     (!is_name(name)).then(|| {
         format!(
             "{key:?} is not a valid label key: its name has 1 to {MAX_NAME_BYTES} letters, digits, \"-\", \"_\" and \".\", and \
-             begins and ends with a letter or digit"
+             starts and ends with a letter or digit"
         )
     })
 }
@@ -241,7 +241,7 @@ fn value_problem(value: &str) -> Option<String> {
     (!is_name(value)).then(|| {
         format!(
             "{value:?} is not a valid label value: it has at most {MAX_NAME_BYTES} letters, digits, \"-\", \"_\" and \".\", and \
-             begins and ends with a letter or digit"
+             starts and ends with a letter or digit"
         )
     })
 }
@@ -296,12 +296,12 @@ mod tests {
 
     #[test]
     fn selector_error_contains_offset() {
-        for (text, at, problem) in [
-            (",", 0, "\",\" where a label's key or \"!\" is expected"),
-            ("app,", 4, "the end where a label's key or \"!\" is expected"),
+        for (text, offset, problem) in [
+            (",", 0, "\",\" where a label key or \"!\" is expected"),
+            ("app,", 4, "the end where a label key or \"!\" is expected"),
             ("app=web tier", 8, "\"tier\" where \",\" or the end is expected"),
             ("!app=web", 4, "\"=\" where \",\" or the end is expected"),
-            ("!!app", 1, "\"!\" where a label's key is expected"),
+            ("!!app", 1, "\"!\" where a label key is expected"),
             ("app=!web", 4, "\"!\" where a value is expected"),
             ("app=(web)", 4, "\"(\" where a value is expected"),
             ("app=web)", 7, "\")\" where \",\" or the end is expected"),
@@ -319,11 +319,11 @@ mod tests {
             ("a/b/c", 0, "is not a valid label key"),
         ] {
             let error = parse_selector(text).expect_err(text);
-            assert_eq!(error.at(), at, "{error}");
+            assert_eq!(error.offset(), offset, "{error}");
             assert!(error.to_string().contains(problem), "{error}");
         }
         let long = "x".repeat(64);
-        assert_eq!(parse_selector(&format!("app={long}")).expect_err("too long").at(), 4);
-        assert_eq!(parse_selector(&format!("app,{long}")).expect_err("too long").at(), 4);
+        assert_eq!(parse_selector(&format!("app={long}")).expect_err("too long").offset(), 4);
+        assert_eq!(parse_selector(&format!("app,{long}")).expect_err("too long").offset(), 4);
     }
 }

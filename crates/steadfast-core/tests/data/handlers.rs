@@ -15,7 +15,7 @@ use steadfast_core::{Event, Instant, Object, ObjectKey};
 
 const NAMES: u8 = 6;
 /// Group that passes the filter.
-const WANTED: u8 = 0;
+const ACCEPTED_GROUP: u8 = 0;
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -59,18 +59,18 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// TestObject on the server: number, version and group.
+/// Object on the server: UID, version and group.
 type ServerObject = (u32, u64, u8);
 
 /// Source of a change.
 #[derive(Clone, Copy)]
-enum Known {
+enum ChangeSource {
     Watched,
     Deleted(u64),
     Listed { initial: bool },
 }
 
-struct World {
+struct HandlerFixture {
     server: BTreeMap<u8, ServerObject>,
     uids: u32,
     clock: u64,
@@ -92,7 +92,7 @@ fn key(name: u8) -> ObjectKey {
     ObjectKey::namespaced("shop", format!("n{name}").as_str())
 }
 
-impl World {
+impl HandlerFixture {
     fn new(filter: Option<Filter>, queue: DeliveryQueue<TestObject>) -> Self {
         Self {
             server: BTreeMap::new(),
@@ -111,32 +111,32 @@ impl World {
         }
     }
 
-    fn wants(&self, object: &TestObject) -> bool {
-        self.filter.is_none() || object.group == WANTED
+    fn accepts(&self, object: &TestObject) -> bool {
+        self.filter.is_none() || object.group == ACCEPTED_GROUP
     }
 
     /// Returns the content of the store.
-    fn held(&self) -> BTreeMap<ObjectKey, Object<TestObject>> {
+    fn stored(&self) -> BTreeMap<ObjectKey, Object<TestObject>> {
         let held = self.store.working().iter();
         held.filter_map(|entry| Some((entry.key().clone(), entry.last()?.clone()))).collect()
     }
 
     /// Returns the expected events of the handler for the step from `before` to the current state.
-    fn expected(&self, before: &BTreeMap<ObjectKey, Object<TestObject>>, known: Known) -> Vec<String> {
-        let after = self.held();
+    fn expected(&self, before: &BTreeMap<ObjectKey, Object<TestObject>>, source: ChangeSource) -> Vec<String> {
+        let after = self.stored();
         let state = |object: &TestObject| format!("{}@{}", object.uid, object.version);
         let mut expected = Vec::new();
         for key in (0..NAMES).map(key) {
             let (old, new) = (before.get(&key), after.get(&key));
             let (last_seen, visible) =
-                (old.filter(|object| self.wants(object)), new.filter(|object| self.wants(object)));
+                (old.filter(|object| self.accepts(object)), new.filter(|object| self.accepts(object)));
             let same = matches!((old, new), (Some(old), Some(new)) if old.uid == new.uid);
             if let Some(last_seen) = last_seen
                 && (visible.is_none() || !same)
             {
-                let how = match (known, new) {
-                    (Known::Deleted(version), _) => format!(" at {version}, observed"),
-                    (Known::Watched, Some(new)) if same => format!(" at {}, observed", new.version),
+                let how = match (source, new) {
+                    (ChangeSource::Deleted(version), _) => format!(" at {version}, observed"),
+                    (ChangeSource::Watched, Some(new)) if same => format!(" at {}, observed", new.version),
                     _ => ", inferred".to_owned(),
                 };
                 let why = match new {
@@ -153,13 +153,13 @@ impl World {
                     }
                 }
                 (_, Some(visible)) => {
-                    let first = matches!(known, Known::Listed { initial: true });
+                    let first = matches!(source, ChangeSource::Listed { initial: true });
                     expected.push(format!("{key}: Added {}{}", state(visible), if first { " initial" } else { "" }));
                 }
                 (_, None) => {}
             }
         }
-        if let Known::Listed { .. } = known {
+        if let ChangeSource::Listed { .. } = source {
             // A list delivers its deletions before its other changes.
             expected.sort_by_key(|line| {
                 if line.contains(": Deleted ") { usize::from(line.ends_with("left the handler's filter")) } else { 2 }
@@ -169,17 +169,19 @@ impl World {
     }
 
     /// Applies `edit` to the store, passes the changes through the handler's filter and queue, and checks them.
-    fn edit(&mut self, known: Known, edit: impl FnOnce(&mut Store<TestObject>, &mut Vec<Change<TestObject>>)) {
-        let before = self.held();
+    fn edit(&mut self, source: ChangeSource, edit: impl FnOnce(&mut Store<TestObject>, &mut Vec<Change<TestObject>>)) {
+        let before = self.stored();
         let mut changes = Vec::new();
         edit(&mut self.store, &mut changes);
         if let Some(filter) = &mut self.filter {
-            changes =
-                changes.iter().filter_map(|change| filter.pass(change, |object| object.group == WANTED)).collect();
+            changes = changes
+                .iter()
+                .filter_map(|change| filter.pass(change, |object| object.group == ACCEPTED_GROUP))
+                .collect();
             Filter::deletions_first(&mut changes);
         }
         let seen: Vec<String> = changes.iter().map(describe).collect();
-        assert_eq!(seen, self.expected(&before, known));
+        assert_eq!(seen, self.expected(&before, source));
         self.push(changes);
     }
 
@@ -223,7 +225,7 @@ impl World {
         self.server.insert(name, (uid, version, group));
         if !self.cut && shown {
             let uid = uid.to_string();
-            self.edit(Known::Watched, |store, changes| {
+            self.edit(ChangeSource::Watched, |store, changes| {
                 let identity =
                     Identity { key: key(name), uid: uid.as_str().into(), version: resource_version(version) };
                 let path = Path::Watched { deletion: None };
@@ -237,7 +239,7 @@ impl World {
         self.clock += 1;
         let version = self.clock;
         if !self.cut {
-            self.edit(Known::Deleted(version), |store, changes| {
+            self.edit(ChangeSource::Deleted(version), |store, changes| {
                 let path = Path::Watched { deletion: Some(resource_version(version)) };
                 store.remove(&key(name), &uid.to_string().as_str().into(), &path, |change| changes.push(change));
             });
@@ -248,7 +250,7 @@ impl World {
         let initial = !std::mem::replace(&mut self.listed, true);
         (self.cut, self.clock) = (false, self.clock + 1);
         let (server, version) = (self.server.clone(), self.clock);
-        self.edit(Known::Listed { initial }, |store, changes| {
+        self.edit(ChangeSource::Listed { initial }, |store, changes| {
             let mut staging = store.begin_relist();
             for (name, (uid, version, group)) in server {
                 let uid = uid.to_string();
@@ -266,14 +268,14 @@ impl World {
     }
 
     fn resync(&mut self) {
-        let mut again = Vec::new();
-        for (key, object) in self.held() {
+        let mut resyncs = Vec::new();
+        for (key, object) in self.stored() {
             if self.filter.as_ref().is_none_or(|filter| filter.has(&key)) {
-                assert!(self.wants(&object));
-                again.push(Change::of_list(Event::Resynced { object }));
+                assert!(self.accepts(&object));
+                resyncs.push(Change::of_list(Event::Resynced { object }));
             }
         }
-        self.push(again);
+        self.push(resyncs);
     }
 
     fn take(&mut self) {
@@ -281,7 +283,7 @@ impl World {
         assert!(!self.running.contains(&key), "two concurrent calls for one key");
         self.missed += missed;
         assert!(
-            self.wants(event.object()),
+            self.accepts(event.object()),
             "an object outside the filter must not be delivered, not even as the last state"
         );
         match &event {
@@ -317,7 +319,7 @@ impl World {
             self.take();
             self.finish();
         }
-        let held: BTreeMap<_, _> = self.held().into_iter().filter(|(_, object)| self.wants(object)).collect();
+        let held: BTreeMap<_, _> = self.stored().into_iter().filter(|(_, object)| self.accepts(object)).collect();
         assert_eq!(self.shown, held);
         assert_eq!(self.queue.initial_left(), 0);
     }
@@ -328,43 +330,43 @@ proptest! {
 
     #[test]
     fn filtered_handler_sees_stays_within_filter(
-        happenings in vec(action(), 0..200)
+        actions in vec(action(), 0..200)
     ) {
-        let mut world = World::new(Some(Filter::default()), DeliveryQueue::new());
-        for action in &happenings {
-            world.apply(action);
+        let mut fixture = HandlerFixture::new(Some(Filter::default()), DeliveryQueue::new());
+        for action in &actions {
+            fixture.apply(action);
         }
-        world.conclude();
-        prop_assert_eq!(world.missed, 0, "a handler of latest states must not report missed events");
+        fixture.conclude();
+        prop_assert_eq!(fixture.missed, 0, "a handler of latest states must not report missed events");
     }
 
     #[test]
     fn each_event_is_delivered_in_order_or_counted(
-        happenings in vec(action(), 0..200),
+        actions in vec(action(), 0..200),
         bound in prop_oneof![Just(0_usize), 1..8_usize, Just(10_000)],
         filtered in any::<bool>(),
     ) {
         let queue = DeliveryQueue::each(bound);
-        let mut world = World::new(filtered.then(Filter::default), queue);
-        for action in &happenings {
-            world.apply(action);
-            let waiting = world.queue.undelivered();
-            prop_assert!(waiting <= bound + usize::from(NAMES), "{waiting} wait, beyond a bound of {bound}");
+        let mut fixture = HandlerFixture::new(filtered.then(Filter::default), queue);
+        for action in &actions {
+            fixture.apply(action);
+            let undelivered = fixture.queue.undelivered();
+            prop_assert!(undelivered <= bound + usize::from(NAMES), "{undelivered} events are pending, above the bound of {bound}");
         }
-        world.conclude();
+        fixture.conclude();
         let changes = |all: &[String]| all.iter().filter(|event| !event.contains("Resynced")).count() as u64;
         // A stay without any delivery is counted with the next one.
-        let missed = world.missed + world.queue.missed();
-        prop_assert_eq!(changes(&world.delivered) + missed, changes(&world.pushed), "each is seen, or counted");
+        let missed = fixture.missed + fixture.queue.missed();
+        prop_assert_eq!(changes(&fixture.delivered) + missed, changes(&fixture.pushed), "each event is delivered or counted");
         if bound == 10_000 {
             // Calls for one name do not overlap, so the calls for all names follow the order of the events.
-            prop_assert_eq!(&world.delivered.len(), &world.pushed.len());
+            prop_assert_eq!(&fixture.delivered.len(), &fixture.pushed.len());
             let of = |all: &[String], name: &str| -> Vec<String> {
                 all.iter().filter(|event| event.starts_with(name)).cloned().collect()
             };
             for name in 0..NAMES {
                 let name = format!("{}:", key(name));
-                prop_assert_eq!(of(&world.delivered, &name), of(&world.pushed, &name));
+                prop_assert_eq!(of(&fixture.delivered, &name), of(&fixture.pushed, &name));
             }
         }
     }
@@ -372,13 +374,13 @@ proptest! {
 
 #[test]
 fn sequential_calls_keep_order_across_names() {
-    let mut world = World::new(None, DeliveryQueue::each(100));
-    world.list();
+    let mut fixture = HandlerFixture::new(None, DeliveryQueue::each(100));
+    fixture.list();
     for (name, group) in [(1, 0), (2, 0), (1, 1), (3, 0), (2, 1), (1, 0)] {
-        world.apply(&Action::Write { name, group });
+        fixture.apply(&Action::Write { name, group });
     }
-    world.apply(&Action::Delete { name: 1 });
-    world.conclude();
-    assert_eq!(world.delivered, world.pushed);
-    assert_eq!(world.delivered.len(), 7);
+    fixture.apply(&Action::Delete { name: 1 });
+    fixture.conclude();
+    assert_eq!(fixture.delivered, fixture.pushed);
+    assert_eq!(fixture.delivered.len(), 7);
 }

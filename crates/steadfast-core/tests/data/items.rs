@@ -28,19 +28,20 @@ fn items(chunks: &[Bytes]) -> (Vec<Item>, Result<(), FrameError>) {
 
 /// Generates objects with complete identities, and any other members.
 fn objects() -> impl Strategy<Value = Json> {
-    let ours = || {
-        let who = ["namespace", "name", "uid", "resourceVersion", "managedFields", "annotations", "labels"];
+    let identity_members = || {
+        let names = ["namespace", "name", "uid", "resourceVersion", "managedFields", "annotations", "labels"];
         let value = prop_oneof![4 => texts().prop_map(Json::Text), 1 => values()];
-        prop::collection::vec((prop::sample::select(who.to_vec()).prop_map(str::to_owned), value), 0..10)
+        prop::collection::vec((prop::sample::select(names.to_vec()).prop_map(str::to_owned), value), 0..10)
     };
-    let metadata = (ours(), members()).prop_flat_map(|(ours, others)| Just([ours, others].concat()).prop_shuffle());
+    let metadata = (identity_members(), members())
+        .prop_flat_map(|(relevant, others)| Just([relevant, others].concat()).prop_shuffle());
     let top = || prop::sample::select(vec!["metadata", "metadata", "spec", "kind"]).prop_map(str::to_owned);
-    let whole = (prop::collection::vec((top(), metadata.prop_map(Json::Object)), 0..3), members());
-    whole.prop_flat_map(|(ours, others)| Just([ours, others].concat()).prop_shuffle()).prop_map(Json::Object)
+    let object = (prop::collection::vec((top(), metadata.prop_map(Json::Object)), 0..3), members());
+    object.prop_flat_map(|(relevant, others)| Just([relevant, others].concat()).prop_shuffle()).prop_map(Json::Object)
 }
 
 /// Writes a list of `items`, and returns the range of each.
-fn written(items: &[(Json, Style)]) -> (String, Vec<std::ops::Range<usize>>) {
+fn write_list(items: &[(Json, Style)]) -> (String, Vec<std::ops::Range<usize>>) {
     let mut body = r#"{"kind":"PodList","items":["#.to_owned();
     let mut spans = Vec::new();
     for (item, style) in items {
@@ -54,7 +55,7 @@ fn written(items: &[(Json, Style)]) -> (String, Vec<std::ops::Range<usize>>) {
     (body, spans)
 }
 
-fn given<'a>(object: &'a Value, field: &str) -> &'a str {
+fn metadata_field<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
@@ -62,12 +63,12 @@ fn given<'a>(object: &'a Value, field: &str) -> &'a str {
 fn brackets(text: &[u8]) -> Vec<usize> {
     let (mut inside, mut escaped) = (false, false);
     let mut found = Vec::new();
-    for (at, byte) in text.iter().enumerate() {
+    for (offset, byte) in text.iter().enumerate() {
         match byte {
             _ if escaped => escaped = false,
             b'\\' => escaped = true,
             b'"' => inside = !inside,
-            b'{' | b'}' | b'[' | b']' if !inside => found.push(at),
+            b'{' | b'}' | b'[' | b']' if !inside => found.push(offset),
             _ => {}
         }
     }
@@ -80,11 +81,11 @@ proptest! {
 
     #[test]
     fn framed_item_matches_serde(
-        all in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), whole: bool,
+        objects in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), in_one_chunk: bool,
     ) {
-        let (body, spans) = written(&all);
+        let (body, spans) = write_list(&objects);
         let body = Bytes::from(body);
-        let cuts = if whole { vec![body.len()] } else { cuts };
+        let cuts = if in_one_chunk { vec![body.len()] } else { cuts };
         let (found, ended) = items(&chunks(&body, &cuts));
         prop_assert_eq!(ended, Ok(()));
         prop_assert_eq!(found.len(), spans.len());
@@ -95,15 +96,15 @@ proptest! {
 
             let value = read(item);
             let Ok(raw) = scanned else {
-                let long = ["uid", "resourceVersion"].iter().any(|field| given(&value, field).len() > 1024);
-                prop_assert!(given(&value, "name").is_empty() || long, "{scanned:?}");
+                let long = ["uid", "resourceVersion"].iter().any(|field| metadata_field(&value, field).len() > 1024);
+                prop_assert!(metadata_field(&value, "name").is_empty() || long, "{scanned:?}");
                 continue;
             };
             let identity = &raw.identity;
-            prop_assert_eq!(identity.key.name(), given(&value, "name"));
-            prop_assert_eq!(identity.key.namespace().unwrap_or_default(), given(&value, "namespace"));
-            prop_assert_eq!(identity.uid.as_str(), given(&value, "uid"));
-            prop_assert_eq!(identity.version.as_str(), given(&value, "resourceVersion"));
+            prop_assert_eq!(identity.key.name(), metadata_field(&value, "name"));
+            prop_assert_eq!(identity.key.namespace().unwrap_or_default(), metadata_field(&value, "namespace"));
+            prop_assert_eq!(identity.uid.as_str(), metadata_field(&value, "uid"));
+            prop_assert_eq!(identity.version.as_str(), metadata_field(&value, "resourceVersion"));
             prop_assert_eq!(raw.managed_fields.is_some(), value["metadata"].get("managedFields").is_some());
             let cut = serde_json::from_slice::<Value>(raw.compact(DecodeOptions::default(), &mut Vec::new()));
             prop_assert!(cut.is_ok(), "{cut:?}");
@@ -112,69 +113,69 @@ proptest! {
 
     #[test]
     fn damaged_item_matches_its_scan(
-        all in prop::collection::vec((objects(), Style::any()), 1..4), at: prop::sample::Index, bytes in prop::collection::vec(
+        objects in prop::collection::vec((objects(), Style::any()), 1..4), position: prop::sample::Index, bytes in prop::collection::vec(
             prop_oneof![prop::sample::select(b"\"\\{}[],: \n0n".to_vec()), any::<u8>()], 1..3,
         ),
     ) {
-        let mut body = written(&all).0.into_bytes();
-        let at = at.index(body.len());
-        body.splice(at..(at + 1).min(body.len()), bytes);
+        let mut body = write_list(&objects).0.into_bytes();
+        let position = position.index(body.len());
+        body.splice(position..(position + 1).min(body.len()), bytes);
         let body = Bytes::from(body);
         for item in items(std::slice::from_ref(&body)).0 {
-            let again = list_item(Encoding::Json, &item.bytes().clone().into(), None);
-            prop_assert_eq!(list_item(Encoding::Json, &item, None), again);
+            let rescanned = list_item(Encoding::Json, &item.bytes().clone().into(), None);
+            prop_assert_eq!(list_item(Encoding::Json, &item, None), rescanned);
         }
     }
 
     #[test]
     fn unbalanced_bracket_is_reported_at_any_position(
-        all in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), whole: bool, at: prop::sample::Index,
-        more in prop::option::of(prop::sample::select(b"{}[]".to_vec())),
+        objects in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), in_one_chunk: bool, position: prop::sample::Index,
+        extra in prop::option::of(prop::sample::select(b"{}[]".to_vec())),
     ) {
-        let mut body = written(&all).0.into_bytes();
-        let places = brackets(&body);
-        let at = places[at.index(places.len())];
-        match more {
-            Some(bracket) => body.insert(at, bracket),
-            None => _ = body.remove(at),
+        let mut body = write_list(&objects).0.into_bytes();
+        let positions = brackets(&body);
+        let position = positions[position.index(positions.len())];
+        match extra {
+            Some(bracket) => body.insert(position, bracket),
+            None => _ = body.remove(position),
         }
         let body = Bytes::from(body);
-        let cuts = if whole { vec![body.len()] } else { cuts };
+        let cuts = if in_one_chunk { vec![body.len()] } else { cuts };
         prop_assert!(items(&chunks(&body, &cuts)).1.is_err());
     }
 
     #[test]
     fn mismatched_bracket_affects_only_its_item(
-        all in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), whole: bool,
-        which: prop::sample::Index, at: prop::sample::Index,
+        objects in prop::collection::vec((objects(), Style::any()), 1..4), cuts in cuts(), in_one_chunk: bool,
+        damaged: prop::sample::Index, position: prop::sample::Index,
     ) {
-        let (body, spans) = written(&all);
-        let which = which.index(spans.len());
-        let span = spans[which].clone();
+        let (body, spans) = write_list(&objects);
+        let damaged = damaged.index(spans.len());
+        let span = spans[damaged].clone();
         let mut body = body.into_bytes();
         let inner = brackets(&body[span.start + 1..span.end - 1]);
         prop_assume!(!inner.is_empty());
-        let at = span.start + 1 + inner[at.index(inner.len())];
+        let position = span.start + 1 + inner[position.index(inner.len())];
         // The two sorts of brackets differ in a single bit.
-        body[at] ^= 0x20;
+        body[position] ^= 0x20;
         let body = Bytes::from(body);
-        let cuts = if whole { vec![body.len()] } else { cuts };
+        let cuts = if in_one_chunk { vec![body.len()] } else { cuts };
         let (found, ended) = items(&chunks(&body, &cuts));
         prop_assert_eq!(ended, Ok(()));
         prop_assert_eq!(found.len(), spans.len());
         for (index, (item, span)) in found.iter().zip(spans).enumerate() {
             prop_assert_eq!(item.bytes(), &body.slice(span));
-            if index != which {
+            if index != damaged {
                 continue;
             }
             match list_item(Encoding::Json, item, None) {
                 Ok(raw) => {
-                    let mut whole = Decoder::new(DecodeOptions { keep_managed_fields: true });
-                    prop_assert!(whole.decode::<Value>(&raw).is_err());
+                    let mut decoder = Decoder::new(DecodeOptions { keep_managed_fields: true });
+                    prop_assert!(decoder.decode::<Value>(&raw).is_err());
                 }
                 Err(error) => {
-                    let fine = matches!(error.problem, RecordProblem::Malformed { .. } | RecordProblem::NoIdentity { .. });
-                    prop_assert!(fine, "{error:?}");
+                    let is_expected = matches!(error.problem, RecordProblem::Malformed { .. } | RecordProblem::NoIdentity { .. });
+                    prop_assert!(is_expected, "{error:?}");
                 }
             }
         }

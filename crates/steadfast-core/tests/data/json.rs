@@ -131,7 +131,7 @@ pub(crate) fn texts() -> impl Strategy<Value = String> {
 
 /// Generates member names, including the relevant ones.
 pub(crate) fn names() -> impl Strategy<Value = String> {
-    let ours = prop::sample::select(vec![
+    let relevant = prop::sample::select(vec![
         "items",
         "kind",
         "metadata",
@@ -143,7 +143,7 @@ pub(crate) fn names() -> impl Strategy<Value = String> {
         "type",
         "object",
     ]);
-    prop_oneof![ours.prop_map(str::to_owned), texts()]
+    prop_oneof![relevant.prop_map(str::to_owned), texts()]
 }
 
 /// Generates any value.
@@ -172,17 +172,17 @@ pub(crate) fn read(written: &[u8]) -> Value {
     serde_json::from_slice(written).expect("valid JSON")
 }
 
-/// Splits `whole` into chunks of the lengths `cuts`, repeated.
-pub(crate) fn chunks(whole: &Bytes, cuts: &[usize]) -> Vec<Bytes> {
+/// Splits `body` into chunks of the lengths `cuts`, repeated.
+pub(crate) fn chunks(body: &Bytes, cuts: &[usize]) -> Vec<Bytes> {
     let mut chunks = Vec::new();
-    let mut at = 0;
+    let mut start = 0;
     for cut in cuts.iter().cycle() {
-        if at == whole.len() {
+        if start == body.len() {
             break;
         }
-        let end = (at + cut).min(whole.len());
-        chunks.push(whole.slice(at..end));
-        at = end;
+        let end = (start + cut).min(body.len());
+        chunks.push(body.slice(start..end));
+        start = end;
     }
     chunks
 }
