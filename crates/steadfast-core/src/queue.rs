@@ -30,9 +30,9 @@ pub struct DeliveryQueue<K> {
     /// Number of initial objects of the handler's first view whose calls have not returned.
     initial: usize,
     /// Maximum number of changes that stay separate; `None` if all changes are merged.
-    bound: Option<usize>,
+    max_separate: Option<usize>,
     /// Number of separate pending changes.
-    singles: usize,
+    separate_count: usize,
     /// Number of events since the last delivery that were merged although each should be delivered.
     missed: u64,
     /// Memory in bytes of the earlier states in pending events. The store may have dropped these states.
@@ -58,25 +58,25 @@ pub struct Delivery<K> {
 
 /// Pending events of one key, and its running call.
 struct KeyState<K> {
-    calling: Option<Calling>,
+    running_call: Option<RunningCall>,
     /// Position in `ready`.
     position: Option<u64>,
     /// Separate changes, which are delivered before the merged ones.
-    singles: VecDeque<Single<K>>,
+    separate: VecDeque<SeparateChange<K>>,
     pending: Option<Pending<K>>,
     /// Time at which the merged event became pending.
     since: Instant,
 }
 
 /// Change that is delivered unmerged.
-struct Single<K> {
+struct SeparateChange<K> {
     event: Event<K>,
     position: u64,
     since: Instant,
 }
 
 /// Call that has not returned.
-struct Calling {
+struct RunningCall {
     initial: bool,
 }
 
@@ -120,9 +120,9 @@ impl<K> DeliveryQueue<K> {
         Self::bounded(None)
     }
 
-    /// Creates an empty queue that delivers each change, in order, while at most `bound` changes are pending.
-    pub fn each(bound: usize) -> Self {
-        Self::bounded(Some(bound))
+    /// Creates an empty queue that delivers each change, in order, while at most `max_separate` changes are pending.
+    pub fn each(max_separate: usize) -> Self {
+        Self::bounded(Some(max_separate))
     }
 
     /// Sets the faults that a test injects.
@@ -132,14 +132,14 @@ impl<K> DeliveryQueue<K> {
         self
     }
 
-    fn bounded(bound: Option<usize>) -> Self {
+    fn bounded(max_separate: Option<usize>) -> Self {
         Self {
             keys: SlotMap::default(),
             ready: BTreeMap::new(),
             last_position: 0,
             initial: 0,
-            bound,
-            singles: 0,
+            max_separate,
+            separate_count: 0,
             missed: 0,
             earlier_bytes: 0,
             faults: FaultInjection::NONE,
@@ -159,9 +159,9 @@ impl<K> DeliveryQueue<K> {
             return None;
         }
         let slot = self.keys.find_or_insert(change.key(), || KeyState {
-            calling: None,
+            running_call: None,
             position: None,
-            singles: VecDeque::new(),
+            separate: VecDeque::new(),
             pending: None,
             since: now,
         });
@@ -169,12 +169,12 @@ impl<K> DeliveryQueue<K> {
         let state = self.keys.get_mut(slot)?;
         // A change stays separate only without a pending merged event of the same key: the order
         // per key must hold.
-        if self.bound.is_some_and(|bound| self.singles < bound) && state.pending.is_none() {
+        if self.max_separate.is_some_and(|max_separate| self.separate_count < max_separate) && state.pending.is_none() {
             self.last_position += 1;
-            self.singles += 1;
+            self.separate_count += 1;
             self.initial += usize::from(is_initial(&event));
             self.earlier_bytes += earlier_bytes(&event);
-            state.singles.push_back(Single { event, position: self.last_position, since: now });
+            state.separate.push_back(SeparateChange { event, position: self.last_position, since: now });
             self.settle(slot);
             return None;
         }
@@ -197,7 +197,7 @@ impl<K> DeliveryQueue<K> {
         state.pending = Pending::merge(state.pending.take(), event, self.faults);
         let events_after = state.pending.as_ref().map_or(0, Pending::events);
         self.earlier_bytes += state.pending.as_ref().map_or(0, Pending::earlier_bytes);
-        if self.bound.is_some() {
+        if self.max_separate.is_some() {
             // A resync that is replaced by a change does not count as merged.
             self.missed += (events_before + change_count).saturating_sub(events_after);
         }
@@ -217,8 +217,9 @@ impl<K> DeliveryQueue<K> {
             let Some(state) = self.keys.get_mut(slot) else { continue };
             state.position = None;
             // Separate changes are older than the merged event of the same key.
-            let (event, changes, since) = if let Some(Single { event, since, .. }) = state.singles.pop_front() {
-                self.singles -= 1;
+            let (event, changes, since) = if let Some(SeparateChange { event, since, .. }) = state.separate.pop_front()
+            {
+                self.separate_count -= 1;
                 let changes = change_count(&event);
                 (event, changes, since)
             } else {
@@ -232,10 +233,10 @@ impl<K> DeliveryQueue<K> {
             };
             self.earlier_bytes -= earlier_bytes(&event);
             let initial = is_initial(&event);
-            state.calling = Some(Calling { initial });
+            state.running_call = Some(RunningCall { initial });
             // Injected fault: the key counts as idle, so a second call can overlap.
             if inject!(self.faults, OverlappingCalls) {
-                state.calling = None;
+                state.running_call = None;
                 self.initial -= usize::from(initial);
                 self.settle(slot);
             }
@@ -247,7 +248,7 @@ impl<K> DeliveryQueue<K> {
     /// Marks the call for `key` as finished, after its return or its last retry.
     pub fn done(&mut self, key: &ObjectKey) {
         let Some(slot) = self.keys.find(key) else { return };
-        if let Some(call) = self.keys.get_mut(slot).and_then(|state| state.calling.take()) {
+        if let Some(call) = self.keys.get_mut(slot).and_then(|state| state.running_call.take()) {
             self.initial -= usize::from(call.initial);
         }
         self.settle(slot);
@@ -257,12 +258,12 @@ impl<K> DeliveryQueue<K> {
     pub fn len(&self) -> usize {
         // Without separate changes, every key counts once: `settle` removes keys without events
         // and calls.
-        let keys = if self.singles == 0 {
+        let keys = if self.separate_count == 0 {
             self.keys.len()
         } else {
-            self.keys.values().filter(|state| state.calling.is_some() || state.pending.is_some()).count()
+            self.keys.values().filter(|state| state.running_call.is_some() || state.pending.is_some()).count()
         };
-        keys + self.singles + self.unbounded.len()
+        keys + self.separate_count + self.unbounded.len()
     }
 
     /// Returns whether no event is pending and no call is running.
@@ -278,20 +279,20 @@ impl<K> DeliveryQueue<K> {
     /// Returns the number of pending entries.
     pub fn undelivered(&self) -> usize {
         let pending = self.keys.values().filter(|state| state.pending.is_some()).count();
-        pending + self.singles + self.unbounded.len()
+        pending + self.separate_count + self.unbounded.len()
     }
 
     /// Returns the memory of the pending events in bytes: an entry for each key, and the states that the store may have
     /// dropped.
     pub fn footprint(&self) -> usize {
         let ready = tree(self.ready.len(), size_of::<(u64, Slot)>());
-        self.keys.footprint() + ready + self.singles * size_of::<Single<K>>() + self.earlier_bytes
+        self.keys.footprint() + ready + self.separate_count * size_of::<SeparateChange<K>>() + self.earlier_bytes
     }
 
     /// Returns the time since which the next event has been pending. Events of keys with a running call do not count.
     pub fn waiting_since(&self) -> Option<Instant> {
         let (_, next) = self.ready.first_key_value()?;
-        self.keys.get(*next).map(|state| state.singles.front().map_or(state.since, |single| single.since))
+        self.keys.get(*next).map(|state| state.separate.front().map_or(state.since, |change| change.since))
     }
 
     /// Returns the number of initial objects whose calls have not returned.
@@ -303,18 +304,18 @@ impl<K> DeliveryQueue<K> {
     fn settle(&mut self, slot: Slot) {
         let Some(state) = self.keys.get_mut(slot) else { return };
         // A running call keeps the slot. `done` settles the slot again.
-        if state.calling.is_some() {
+        if state.running_call.is_some() {
             return;
         }
-        let waits = state.pending.is_some() || !state.singles.is_empty();
-        if !waits {
+        let is_pending = state.pending.is_some() || !state.separate.is_empty();
+        if !is_pending {
             if let Some(position) = state.position {
                 self.ready.remove(&position);
             }
             self.keys.remove(slot);
         } else if state.position.is_none() {
             // A separate change keeps the position of its arrival; a merged event queues at the end.
-            let position = state.singles.front().map_or(self.last_position + 1, |single| single.position);
+            let position = state.separate.front().map_or(self.last_position + 1, |change| change.position);
             self.last_position = self.last_position.max(position);
             state.position = Some(position);
             self.ready.insert(position, slot);

@@ -269,7 +269,8 @@ impl Reflector {
         }
         // If this full list fails, the next list must be full as well.
         plan.by_difference = None;
-        let streamed = matches!(plan.form, ListForm::StreamedIfSupported) && self.cache.streaming.is_next(now);
+        let streamed =
+            matches!(plan.form, ListForm::StreamedIfSupported) && self.cache.streaming.should_be_streamed(now);
         let new_epoch = plan.new_epoch;
         let (list, request) = List::begin(now, plan, streamed, settings, requester);
         self.unidentified.list_begins();

@@ -20,34 +20,34 @@ pub(super) const PERIODS_BETWEEN_LISTS: u32 = 5;
 #[derive(Debug)]
 pub(super) struct BookmarkInterval {
     /// Period before enough intervals are known.
-    assumed: Duration,
-    shortest: Duration,
-    longest: Duration,
+    default_period: Duration,
+    min_period: Duration,
+    max_period: Duration,
     period: Duration,
     /// Last intervals, the newest at the end.
     intervals: [Duration; INTERVALS],
-    known: usize,
+    known_intervals: usize,
     /// Last bookmark whose version rose, with the time of its arrival.
     last: Option<(Instant, ResourceVersion)>,
     /// Set after a bookmark on any stream of this server. The end of initial events does not count.
     has_seen_bookmark: bool,
     /// Number of short watches that received no bookmark.
-    without: u8,
+    watches_without_bookmark: u8,
 }
 
 impl BookmarkInterval {
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
-        let assumed = settings.period;
+        let default_period = settings.period;
         Self {
-            assumed,
-            shortest: settings.min_period.min(assumed),
-            longest: settings.max_period.unwrap_or(assumed).max(assumed),
-            period: assumed,
+            default_period,
+            min_period: settings.min_period.min(default_period),
+            max_period: settings.max_period.unwrap_or(default_period).max(default_period),
+            period: default_period,
             intervals: [Duration::ZERO; INTERVALS],
-            known: 0,
+            known_intervals: 0,
             last: None,
             has_seen_bookmark: false,
-            without: 0,
+            watches_without_bookmark: 0,
         }
     }
 
@@ -60,7 +60,7 @@ impl BookmarkInterval {
     pub(super) fn begin(&mut self) {
         // The period only grows here: short intervals of the old stream may not hold for the new
         // stream.
-        (self.period, self.known, self.last) = (self.period.max(self.assumed), 0, None);
+        (self.period, self.known_intervals, self.last) = (self.period.max(self.default_period), 0, None);
     }
 
     /// Records a bookmark. A bookmark whose version does not rise is no evidence about the server's store, and does not
@@ -73,13 +73,13 @@ impl BookmarkInterval {
             }
             self.intervals.rotate_left(1);
             self.intervals[INTERVALS - 1] = now.since(*at);
-            self.known = (self.known + 1).min(INTERVALS);
+            self.known_intervals = (self.known_intervals + 1).min(INTERVALS);
         }
         self.last = Some((now, version.clone()));
-        if self.known == INTERVALS
+        if self.known_intervals == INTERVALS
             && let Some(longest) = self.intervals.iter().max()
         {
-            self.period = (*longest).clamp(self.shortest, self.longest);
+            self.period = (*longest).clamp(self.min_period, self.max_period);
         }
     }
 
@@ -87,16 +87,16 @@ impl BookmarkInterval {
     pub(super) fn record_any_bookmark(&mut self) {
         self.has_seen_bookmark = true;
         // A bookmark disproves the earlier observation, so the configured period applies again.
-        if std::mem::take(&mut self.without) > 0 {
-            self.period = self.assumed;
+        if std::mem::take(&mut self.watches_without_bookmark) > 0 {
+            self.period = self.default_period;
         }
     }
 
     /// Records that a silence longer than the period was correct, since nothing had changed. The period must be
     /// measured again.
     pub(super) fn confirm_silence(&mut self) {
-        self.known = 0;
-        self.period = (self.period * 2).min(self.longest);
+        self.known_intervals = 0;
+        self.period = (self.period * 2).min(self.max_period);
     }
 
     /// Returns whether the server has ever sent a bookmark.
@@ -107,19 +107,19 @@ impl BookmarkInterval {
     /// Records that the server sends no bookmarks. Only lists are proofs then, and the period follows their interval
     /// within its bounds.
     pub(super) fn without_bookmarks(&mut self) {
-        self.without = self.without.saturating_add(1);
-        self.period = (self.assumed * PERIODS_BETWEEN_LISTS).min(self.longest);
+        self.watches_without_bookmark = self.watches_without_bookmark.saturating_add(1);
+        self.period = (self.default_period * PERIODS_BETWEEN_LISTS).min(self.max_period);
     }
 
     /// Returns whether the server is known to send no bookmarks.
     pub(super) fn is_without_bookmarks(&self) -> bool {
-        self.without > 0
+        self.watches_without_bookmark > 0
     }
 
     /// Returns whether enough short watches received no bookmark. Another short watch before the next list is then
     /// useless.
     pub(super) fn is_certainly_without_bookmarks(&self) -> bool {
-        self.without >= 3
+        self.watches_without_bookmark >= 3
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
         let allowed = ReflectorSettings { max_period: Some(SECOND * 150), ..settings };
         assert_eq!(bookmark_interval(&allowed, &[120, 120, 120]), 120);
         let short = ReflectorSettings { period: SECOND * 4, ..ReflectorSettings::default() };
-        assert_eq!(bookmark_interval(&short, &[1, 1, 1]), 4, "the assumed period is never below the shortest");
+        assert_eq!(bookmark_interval(&short, &[1, 1, 1]), 4, "the default period is never below the minimum");
     }
 
     #[test]

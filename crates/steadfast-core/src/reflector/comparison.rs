@@ -47,9 +47,9 @@ const DELIVERY_GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     /// Time of the last complete list.
-    listed: Instant,
+    listed_at: Instant,
     /// Time of the last complete list of identities.
-    compared: Option<Instant>,
+    compared_at: Option<Instant>,
     /// Time of the next audit.
     audit_at: Option<Instant>,
     running: Option<Running>,
@@ -64,7 +64,7 @@ struct Running {
     sent: Instant,
     /// Version of the first page.
     version: Option<ResourceVersion>,
-    stage: ComparisonState,
+    state: ComparisonState,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +102,7 @@ impl Running {
 impl Comparison {
     /// Returns the time of the running list's last progress. The list is cancelled after `timeout` without progress.
     pub(super) fn progress_at(&self, timeout: Duration) -> Option<Instant> {
-        match self.running.as_ref()?.stage {
+        match self.running.as_ref()?.state {
             ComparisonState::Listing { deadline } => Some(deadline - timeout),
             ComparisonState::Complete | ComparisonState::Waiting { .. } => None,
         }
@@ -121,7 +121,7 @@ impl Comparison {
         requester: &mut Requester,
     ) -> Effects {
         let effects = self.cancel();
-        self.listed = now;
+        self.listed_at = now;
         self.audit_later(now, None, settings, requester);
         effects
     }
@@ -144,21 +144,21 @@ impl Comparison {
     pub(super) fn prove(&mut self, now: Instant, cache: &CacheState, requester: &mut Requester) -> Effects {
         let mut effects = Effects::default();
         // A cache without a version counts as opaque: nothing can be compared with it.
-        let opaque = cache.version.as_ref().is_none_or(|version| !version.is_ordered());
-        let why = if opaque { OPAQUE_VERSIONS } else { WITHOUT_BOOKMARKS };
+        let is_opaque = cache.version.as_ref().is_none_or(|version| !version.is_ordered());
+        let why = if is_opaque { OPAQUE_VERSIONS } else { WITHOUT_BOOKMARKS };
         let pause = cache.settings.period * PERIODS_BETWEEN_LISTS;
-        let due = if opaque { self.listed + pause } else { self.proof_due(&cache.settings) };
+        let due = if is_opaque { self.listed_at + pause } else { self.proof_due(&cache.settings) };
         if self.running.is_some() || now < due {
             // While bookmarks may still appear, the next request for a proof follows after a period. Otherwise it
             // follows only with the list.
             let retry_at = now + cache.settings.period;
-            let sleeps = opaque || cache.bookmark_interval.is_certainly_without_bookmarks();
-            effects.push(Effect::SeekAt(if sleeps { due.max(retry_at) } else { retry_at }));
+            let waits_for_list = is_opaque || cache.bookmark_interval.is_certainly_without_bookmarks();
+            effects.push(Effect::SeekAt(if waits_for_list { due.max(retry_at) } else { retry_at }));
             // Only the reason changes here. An existing doubt keeps its own reason.
             if cache.evidence.condition == Condition::Streaming {
                 effects.push(Effect::Condition(Condition::Streaming, Arc::from(why)));
             }
-        } else if opaque {
+        } else if is_opaque {
             // Identities with opaque versions cannot be compared, so a full list replaces the
             // watch.
             effects.push(Effect::LeaveWatch);
@@ -172,7 +172,7 @@ impl Comparison {
 
     /// Returns the earliest time of the next list of identities as a proof.
     fn proof_due(&self, settings: &ReflectorSettings) -> Instant {
-        self.compared.map_or(Instant::ZERO, |then| then + settings.period * PERIODS_BETWEEN_LISTS)
+        self.compared_at.map_or(Instant::ZERO, |then| then + settings.period * PERIODS_BETWEEN_LISTS)
     }
 
     /// Returns whether a list of identities may be requested now as a proof.
@@ -190,22 +190,22 @@ impl Comparison {
     ) {
         effects.perform(Output::BeginComparison);
         let id = send_identities(None, settings, requester, effects);
-        let stage = ComparisonState::Listing { deadline: now + settings.list_stall_timeout };
-        self.running = Some(Running { id, audit, sent: now, version: None, stage });
+        let state = ComparisonState::Listing { deadline: now + settings.list_stall_timeout };
+        self.running = Some(Running { id, audit, sent: now, version: None, state });
     }
 
     /// Returns the next audit, the deadline of a page, or the next comparison.
     pub(super) fn due(&self, stream: Option<Stream>, cache: &CacheState) -> Option<Instant> {
         match &self.running {
             // The page timeout applies even after the watch breaks.
-            Some(Running { stage: ComparisonState::Listing { deadline }, .. }) => Some(*deadline),
+            Some(Running { state: ComparisonState::Listing { deadline }, .. }) => Some(*deadline),
             // Differences can only be judged against an open watch.
             _ if !is_open(stream) => None,
             // The watch has reached the list's version. The comparison is due immediately, since this time lies in the
             // past.
             Some(running) if running.has_reached(cache) => Some(cache.held_since),
-            Some(Running { stage: ComparisonState::Waiting { until, .. }, .. }) => Some(*until),
-            Some(Running { stage: ComparisonState::Complete, .. }) => None,
+            Some(Running { state: ComparisonState::Waiting { until, .. }, .. }) => Some(*until),
+            Some(Running { state: ComparisonState::Complete, .. }) => None,
             None => self.audit_at,
         }
     }
@@ -228,13 +228,13 @@ impl Comparison {
             }
             // A collection with opaque versions is listed again periodically in any case.
             None => self.audit_later(now, None, &cache.settings, requester),
-            Some(Running { id, stage: ComparisonState::Listing { .. }, .. }) => {
+            Some(Running { id, state: ComparisonState::Listing { .. }, .. }) => {
                 effects.cancel(*id);
                 let seconds = cache.settings.list_stall_timeout.as_secs();
                 let failure = Failure::unreachable(format!("the version list made no progress for {seconds} s"));
                 self.fail(now, &failure, alongside, cache, requester, &mut effects);
             }
-            Some(Running { stage: ComparisonState::Waiting { .. } | ComparisonState::Complete, .. }) => {
+            Some(Running { state: ComparisonState::Waiting { .. } | ComparisonState::Complete, .. }) => {
                 effects.perform(Output::JudgeComparison);
             }
         }
@@ -243,7 +243,7 @@ impl Comparison {
 
     /// Records progress of the list.
     pub(super) fn progress(&mut self, now: Instant, cache: &CacheState) {
-        if let Some(Running { stage: ComparisonState::Listing { deadline }, .. }) = &mut self.running {
+        if let Some(Running { state: ComparisonState::Listing { deadline }, .. }) = &mut self.running {
             *deadline = now + cache.settings.list_stall_timeout;
         }
     }
@@ -261,12 +261,12 @@ impl Comparison {
         self.progress(now, cache);
         let Some(running) = &mut self.running else { return effects };
         // Only pages of one version can be compared.
-        let same = match (&running.version, &meta.version) {
+        let is_same_version = match (&running.version, &meta.version) {
             (_, None) => false,
             (None, Some(version)) => version.is_ordered(),
             (Some(first), Some(version)) => first == version,
         };
-        if !same {
+        if !is_same_version {
             let failure = Failure::unreadable("the pages of a version list have no common version");
             self.fail(now, &failure, alongside, cache, requester, &mut effects);
             return effects;
@@ -277,9 +277,9 @@ impl Comparison {
             running.id = send_identities(meta.continue_token, &cache.settings, requester, &mut effects);
             return effects;
         }
-        running.stage = ComparisonState::Complete;
+        running.state = ComparisonState::Complete;
         // The interval between proofs counts from complete lists, independent of their result.
-        self.compared = Some(now);
+        self.compared_at = Some(now);
         effects.perform(Output::JudgeComparison);
         effects
     }
@@ -335,12 +335,12 @@ impl Comparison {
         requester: &mut Requester,
     ) -> Effects {
         let Some(running) = &self.running else { return Effects::default() };
-        let (reached, stage) = (running.has_reached(cache), running.stage);
+        let (reached, state) = (running.has_reached(cache), running.state);
         let watching = alongside.stream.is_some();
         if found.count == 0 || inject!(cache.faults(), BlindAudit) {
             return self.found_equal(now, alongside, cache, requester);
         }
-        match stage {
+        match state {
             // The watch delivered everything up to the list's version, so the difference is final.
             _ if watching && reached => self.repair(found),
             ComparisonState::Listing { .. } | ComparisonState::Complete => self.await_differences(now, cache),
@@ -379,13 +379,13 @@ impl Comparison {
 
     fn wait(&mut self, until: Instant, replaced: bool) {
         if let Some(running) = &mut self.running {
-            running.stage = ComparisonState::Waiting { until, replaced };
+            running.state = ComparisonState::Waiting { until, replaced };
         }
     }
 
     /// Gives the replacement of a suspect watch a short time to deliver the listed changes.
     pub(super) fn watch_replaced(&mut self, now: Instant) {
-        if let Some(Running { stage: ComparisonState::Waiting { replaced: true, .. }, .. }) = &self.running {
+        if let Some(Running { state: ComparisonState::Waiting { replaced: true, .. }, .. }) = &self.running {
             self.wait(now + DELIVERY_GRACE, true);
         }
     }
@@ -431,7 +431,7 @@ impl Comparison {
     pub(super) fn cancel(&mut self) -> Effects {
         let mut effects = Effects::default();
         if let Some(running) = self.running.take() {
-            if let ComparisonState::Listing { .. } = running.stage {
+            if let ComparisonState::Listing { .. } = running.state {
                 effects.cancel(running.id);
             }
             effects.perform(Output::EndComparison);

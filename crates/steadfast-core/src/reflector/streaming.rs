@@ -19,9 +19,9 @@ const MAX_STREAM_FAILURES: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Streaming {
     /// The setting, if it forces or disables streams.
-    wanted: Option<bool>,
+    setting: Option<bool>,
     /// Set if streams are the cheaper method here.
-    cheap: bool,
+    is_cheaper: bool,
     /// End of the time during which pages replace streams.
     pages_until: Option<Instant>,
     /// Set if pages were rejected too, so that neither form is requested without a delay.
@@ -31,29 +31,29 @@ pub(super) struct Streaming {
 }
 
 impl Streaming {
-    pub(super) fn new(wanted: Option<bool>) -> Self {
-        Self { wanted, cheap: false, pages_until: None, both_rejected: false, failures: 0 }
+    pub(super) fn new(setting: Option<bool>) -> Self {
+        Self { setting, is_cheaper: false, pages_until: None, both_rejected: false, failures: 0 }
     }
 
     /// Sets the hints for the next list.
     pub(super) fn set_list_hints(&mut self, hints: ListHints) {
-        self.cheap = hints.protobuf;
+        self.is_cheaper = hints.protobuf;
     }
 
     /// Returns whether the next list should be streamed.
-    pub(super) fn is_next(&self, now: Instant) -> bool {
+    pub(super) fn should_be_streamed(&self, now: Instant) -> bool {
         self.is_preferred() && self.is_expected_to_work(now)
     }
 
     /// Returns whether streams are the preferred method, if they work.
     fn is_preferred(&self) -> bool {
-        self.wanted.unwrap_or(self.cheap)
+        self.setting.unwrap_or(self.is_cheaper)
     }
 
     /// Returns whether streamed lists are enabled and no evidence against them exists. A streamed list that matches
     /// nothing costs nothing in any encoding.
     pub(super) fn is_expected_to_work(&self, now: Instant) -> bool {
-        self.wanted != Some(false) && self.pages_until.is_none_or(|until| now >= until)
+        self.setting != Some(false) && self.pages_until.is_none_or(|until| now >= until)
     }
 
     /// Records a complete streamed list.
@@ -82,7 +82,7 @@ impl Streaming {
     /// Handles a failed streamed list. Returns whether pages should be requested immediately because the stream was
     /// rejected. `plan` receives the form of the next list.
     pub(super) fn failed(&mut self, failure: &Failure, opened: bool, plan: &mut ListPlan) -> bool {
-        let doubtful = match failure.kind {
+        let is_evidence = match failure.kind {
             // Without a response head, an unreachable server is no evidence against streams.
             FailureKind::Unreachable => opened,
             FailureKind::Busy => !failure.requests_delay(),
@@ -98,7 +98,7 @@ impl Streaming {
             // again.
             return !self.both_rejected;
         }
-        if doubtful {
+        if is_evidence {
             self.doubt(failure.why.clone(), plan);
         }
         false
@@ -137,10 +137,10 @@ mod tests {
     #[test]
     fn setting_overrides_cost_and_failure_overrides_both() {
         let later = Instant::ZERO + std::time::Duration::from_secs(1);
-        let streams = |wanted: Option<bool>, protobuf: bool, until: Option<Instant>| {
-            let mut streaming = Streaming { pages_until: until, ..Streaming::new(wanted) };
+        let streams = |setting: Option<bool>, protobuf: bool, until: Option<Instant>| {
+            let mut streaming = Streaming { pages_until: until, ..Streaming::new(setting) };
             streaming.set_list_hints(ListHints { protobuf, ..ListHints::default() });
-            (streaming.is_next(Instant::ZERO), streaming.is_expected_to_work(Instant::ZERO))
+            (streaming.should_be_streamed(Instant::ZERO), streaming.is_expected_to_work(Instant::ZERO))
         };
         assert_eq!((streams(None, true, None), streams(None, false, None)), ((true, true), (false, true)));
         assert_eq!(
