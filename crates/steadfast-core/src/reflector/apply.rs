@@ -27,8 +27,8 @@ const SILENT_WATCH: &str =
     "the API server does not respond on this connection, although a proxy may respond to its pings";
 
 /// Cause of a suspect watch without a response head on a connection that is alive.
-const NO_RESPONSE_HEAD: &str = "the server answers nothing on this connection, not even the watch that was requested there, though \
-                        something on the way may answer its pings";
+const NO_RESPONSE_HEAD: &str = "the API server does not respond on this connection, not even to the watch request, \
+                                although a proxy may respond to its pings";
 
 impl Reflector {
     /// Applies the effects of a step, in order. An effect may cause another machine's step, whose effects are applied

@@ -24,9 +24,9 @@ use crate::version::ResourceVersion;
 pub(super) struct Handover {
     state: State,
     /// Set if the successor's connection will also end, so that another move follows.
-    onward: bool,
+    moves_again: bool,
     /// Time of the last move.
-    moved: Option<Instant>,
+    moved_at: Option<Instant>,
     backoff: Backoff,
 }
 
@@ -58,12 +58,12 @@ impl Handover {
     /// Creates the machine without a planned move.
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
         let delays = BackoffSettings { ceiling: settings.period / 2, ..settings.backoff };
-        Self { state: State::Settled, onward: false, moved: None, backoff: Backoff::new(delays) }
+        Self { state: State::Settled, moves_again: false, moved_at: None, backoff: Backoff::new(delays) }
     }
 
     /// Returns whether `id` is the successor of the watch.
     pub(super) fn is_successor(&self, id: RequestId) -> bool {
-        matches!(self.state, State::Opening { id: own, .. } | State::Open { id: own, .. } if own == id)
+        matches!(self.state, State::Opening { id: successor, .. } | State::Open { id: successor, .. } if successor == id)
     }
 
     /// Plans a move after a short random delay, so that not all watches move at the same time. `is_watch` is set if
@@ -77,8 +77,8 @@ impl Handover {
         requester: &mut Requester,
     ) {
         if self.is_successor(id) {
-            // The successor takes over first; `onward` keeps the request for the next move.
-            self.onward = true;
+            // The successor takes over first; `moves_again` keeps the request for the next move.
+            self.moves_again = true;
         } else if is_watch && matches!(self.state, State::Settled | State::Planned { .. }) {
             self.plan(now, id, &cache.settings, requester);
         }
@@ -87,14 +87,14 @@ impl Handover {
     /// Cancels a planned move: the connection is healthy after all.
     pub(super) fn settled(&mut self, id: RequestId, is_watch: bool) -> Option<Output> {
         if self.is_successor(id) {
-            self.onward = false;
+            self.moves_again = false;
             return None;
         }
         if is_watch { self.cancel() } else { None }
     }
 
     fn plan(&mut self, now: Instant, from: RequestId, settings: &ReflectorSettings, requester: &mut Requester) {
-        let moved_recently = self.moved.is_some_and(|moved| now.since(moved) < settings.healthy_after);
+        let moved_recently = self.moved_at.is_some_and(|moved_at| now.since(moved_at) < settings.healthy_after);
         let delay = if moved_recently {
             // The backoff limits connections to a server that ends each connection immediately (R6).
             self.backoff.fail(&mut requester.random)
@@ -163,13 +163,13 @@ impl Handover {
         let Some(from) = from.filter(|_| !inject!(cache.faults(), BreakBeforeMake)) else {
             // Changes with opaque versions from two streams could not be ordered (C12), so only one stream may exist at
             // a time.
-            self.moved = Some(now);
+            self.moved_at = Some(now);
             effects.push(Effect::LeaveWatch);
             effects.push(Effect::Watch);
             return;
         };
         let id = requester.next_id();
-        self.onward = false;
+        self.moves_again = false;
         self.state = State::Opening { id, deadline: now + cache.settings.list_stall_timeout };
         let timeout_seconds = requester.watch_seconds();
         effects.send(id, Request::Watch { from, timeout_seconds, new_connection: false });
@@ -196,8 +196,8 @@ impl Handover {
     /// Records that the watch now is the request `id`. Another move follows if its connection will also end.
     pub(super) fn complete(&mut self, now: Instant, id: RequestId, cache: &CacheState, requester: &mut Requester) {
         self.state = State::Settled;
-        self.moved = Some(now);
-        if std::mem::take(&mut self.onward) {
+        self.moved_at = Some(now);
+        if std::mem::take(&mut self.moves_again) {
             self.plan(now, id, &cache.settings, requester);
         }
     }

@@ -11,7 +11,7 @@ use steadfast_core::{Encoding, RawObject, ResourceVersion};
 
 const LIMIT: usize = 1 << 20;
 
-fn cut_lines(limit: usize, chunks: &[Bytes]) -> (Vec<StreamRecord>, Result<(), FrameError>) {
+fn frame_lines(limit: usize, chunks: &[Bytes]) -> (Vec<StreamRecord>, Result<(), FrameError>) {
     let mut framer = LineFramer::new(limit);
     let mut records = Vec::new();
     for chunk in chunks {
@@ -22,13 +22,13 @@ fn cut_lines(limit: usize, chunks: &[Bytes]) -> (Vec<StreamRecord>, Result<(), F
 }
 
 /// Returns the records of a body without records above the limit.
-fn lines(limit: usize, chunks: &[Bytes]) -> (Vec<Bytes>, Result<(), FrameError>) {
-    let (records, ended) = cut_lines(limit, chunks);
-    let whole = |line| match line {
+fn complete_lines(limit: usize, chunks: &[Bytes]) -> (Vec<Bytes>, Result<(), FrameError>) {
+    let (records, ended) = frame_lines(limit, chunks);
+    let complete = |record| match record {
         StreamRecord::Complete(record) => record,
         StreamRecord::Overlong(record) => panic!("{record:?}"),
     };
-    (records.into_iter().map(whole).collect(), ended)
+    (records.into_iter().map(complete).collect(), ended)
 }
 
 fn list(limit: usize, chunks: &[Bytes]) -> (Vec<ListPart>, Result<(), FrameError>) {
@@ -50,7 +50,7 @@ fn list(limit: usize, chunks: &[Bytes]) -> (Vec<ListPart>, Result<(), FrameError
     (parts, framer.finish())
 }
 
-fn whole_list(body: &str) -> (Vec<ListPart>, Result<(), FrameError>) {
+fn unsplit_list(body: &str) -> (Vec<ListPart>, Result<(), FrameError>) {
     list(LIMIT, &[Bytes::copy_from_slice(body.as_bytes())])
 }
 
@@ -85,65 +85,65 @@ proptest! {
     ) {
         let written: Vec<_> = records.iter().map(|(value, style)| value.write(&mut style.clone())).collect();
         let body = Bytes::from(written.join(ends) + ends);
-        let (found, ended) = lines(LIMIT, &chunks(&body, &cuts));
+        let (found, ended) = complete_lines(LIMIT, &chunks(&body, &cuts));
         prop_assert_eq!(ended, Ok(()));
         prop_assert_eq!(found, written);
     }
 
     #[test]
-    fn list_matches_serde_for_any_chunks(list_ in lists(), style in Style::any(), cuts in cuts(), at: prop::sample::Index) {
+    fn list_matches_serde_for_any_chunks(list_ in lists(), style in Style::any(), cuts in cuts(), position: prop::sample::Index) {
         let body = Bytes::from(list_.write(&mut style.clone()));
         let (parts, ended) = list(LIMIT, &chunks(&body, &cuts));
         prop_assert_eq!(ended, Ok(()));
 
-        let whole = read(&body);
-        let wanted = whole["items"].as_array().cloned().unwrap_or_default();
+        let document = read(&body);
+        let wanted = document["items"].as_array().cloned().unwrap_or_default();
         let items: Vec<Value> =
             parts.iter().filter_map(|part| if let ListPart::Item(item) = part { Some(read(item)) } else { None }).collect();
         prop_assert_eq!(items, wanted);
         let meta = ListMeta { version: Some("4711".into()), continue_token: Some("to\"ken".to_owned()) };
         prop_assert!(parts.contains(&ListPart::Meta(meta)));
-        let items = whole.get("items").is_some();
-        prop_assert_eq!(parts.last(), Some(&ListPart::End { kind: Some("PodList".to_owned()), items }));
+        let has_items = document.get("items").is_some();
+        prop_assert_eq!(parts.last(), Some(&ListPart::End { kind: Some("PodList".to_owned()), items: has_items }));
 
-        let early = body.slice(..at.index(body.trim_ascii_end().len()));
-        let (_, ended) = list(LIMIT, &[early]);
+        let truncated = body.slice(..position.index(body.trim_ascii_end().len()));
+        let (_, ended) = list(LIMIT, &[truncated]);
         prop_assert!(matches!(ended, Err(FrameError::Truncated { .. })), "{ended:?}");
     }
 
     #[test]
     fn list_errors_are_independent_of_chunks(
-        list_ in lists(), style in Style::any(), cuts in cuts(), at: prop::sample::Index, byte: u8,
+        list_ in lists(), style in Style::any(), cuts in cuts(), position: prop::sample::Index, byte: u8,
     ) {
         let mut body = list_.write(&mut style.clone()).into_bytes();
-        let at = at.index(body.len());
-        body[at] = byte;
+        let position = position.index(body.len());
+        body[position] = byte;
         let body = Bytes::from(body);
-        let whole = list(LIMIT, std::slice::from_ref(&body));
-        let cut = list(LIMIT, &chunks(&body, &cuts));
-        if let (Ok(()), Err(error)) | (Err(error), Ok(())) = (whole.1, cut.1) {
-            prop_assert!(false, "{error} depends on the cuts");
+        let unsplit = list(LIMIT, std::slice::from_ref(&body));
+        let split = list(LIMIT, &chunks(&body, &cuts));
+        if let (Ok(()), Err(error)) | (Err(error), Ok(())) = (unsplit.1, split.1) {
+            prop_assert!(false, "{error} depends on the chunks");
         }
-        if !matches!(whole.1, Err(FrameError::Truncated { .. })) {
-            prop_assert_eq!(&cut, &whole);
+        if !matches!(unsplit.1, Err(FrameError::Truncated { .. })) {
+            prop_assert_eq!(&split, &unsplit);
         }
         // Every list that serde accepts is accepted, unless `items` occurs twice.
         if serde_json::from_slice::<Value>(&body).is_ok_and(|value| value["items"].is_array()) {
-            prop_assert!(whole.1.is_ok() || whole.0.iter().any(|part| matches!(part, ListPart::Item(_))), "{whole:?}");
+            prop_assert!(unsplit.1.is_ok() || unsplit.0.iter().any(|part| matches!(part, ListPart::Item(_))), "{unsplit:?}");
         }
     }
 
     #[test]
-    fn overlong_record_identity_matches_held_record(
+    fn overlong_record_identity_matches_complete_record(
         value in members(), metadata in members(), style in Style::line(), cuts in cuts(), kind in prop::sample::select(vec!["ADDED", "DELETED", "OTHER"]),
     ) {
         let metadata = ("metadata".to_owned(), Json::Object(metadata));
-        let whole = Json::Object([value, vec![metadata]].concat());
-        let record = object([("type", text(kind)), ("object", whole)]).write(&mut style.clone());
+        let object_json = Json::Object([value, vec![metadata]].concat());
+        let record = object([("type", text(kind)), ("object", object_json)]).write(&mut style.clone());
         let body = Bytes::from(record.trim().to_owned() + "\n");
         prop_assume!(body.len() > 2);
-        let (records, _) = cut_lines(1, &chunks(&body, &cuts));
-        let [StreamRecord::Overlong(passed)] = &records[..] else { panic!("{records:?}") };
+        let (records, _) = frame_lines(1, &chunks(&body, &cuts));
+        let [StreamRecord::Overlong(record)] = &records[..] else { panic!("{records:?}") };
         let (kind, identity) = match watch_record(Encoding::Json, &body.slice(..body.len() - 1), None) {
             Ok(WatchRecord::Object { kind, object: RawObject { identity: Identity { key, uid, version }, .. } }) => {
                 (Some(kind), PartialIdentity { key: Some(key), uid: Some(uid), version: Some(version) })
@@ -151,19 +151,19 @@ proptest! {
             Ok(_) => return Ok(()),
             Err(error) => (error.kind, *error.identity),
         };
-        let error = overlong(passed, None);
+        let error = overlong(record, None);
         // The substitute for a missing version is derived from the buffered bytes, so it is not compared.
-        let reported = |identity: PartialIdentity| {
+        let comparable = |identity: PartialIdentity| {
             let version = identity.version.filter(ResourceVersion::is_given);
             PartialIdentity { version, ..identity }
         };
-        prop_assert_eq!((error.kind, reported(*error.identity)), (kind, reported(identity)));
+        prop_assert_eq!((error.kind, comparable(*error.identity)), (kind, comparable(identity)));
     }
 
     #[test]
     fn arbitrary_bytes_never_panic(body: Vec<u8>, cuts in cuts(), limit in 0_usize..40) {
         let body = Bytes::from(body);
-        let _ = cut_lines(limit, &chunks(&body, &cuts));
+        let _ = frame_lines(limit, &chunks(&body, &cuts));
         let _ = list(limit, &chunks(&body, &cuts));
     }
 }
@@ -171,7 +171,7 @@ proptest! {
 #[test]
 fn record_within_chunk_is_a_slice() {
     let body = Bytes::from_static(b"{\"a\":1}\n{\"b\":2}\n");
-    let (records, _) = lines(LIMIT, std::slice::from_ref(&body));
+    let (records, _) = complete_lines(LIMIT, std::slice::from_ref(&body));
     assert_eq!(records[1].as_ptr(), body[8..].as_ptr());
 
     let body = Bytes::from_static(br#"{"items":[{"a":1},{"b":2}]}"#);
@@ -183,9 +183,9 @@ fn record_within_chunk_is_a_slice() {
 #[test]
 fn record_after_overlong_one_is_read() {
     let body = Bytes::from_static(b"0123456789\n{}\n");
-    assert_eq!(lines(10, std::slice::from_ref(&body)).0, [&body[..10], b"{}"]);
+    assert_eq!(complete_lines(10, std::slice::from_ref(&body)).0, [&body[..10], b"{}"]);
     for length in [1, 3, 11, 100] {
-        let (records, ended) = cut_lines(9, &chunks(&body, &[length]));
+        let (records, ended) = frame_lines(9, &chunks(&body, &[length]));
         let [StreamRecord::Overlong(record), StreamRecord::Complete(next)] = &records[..] else {
             panic!("{records:?}")
         };
@@ -195,7 +195,7 @@ fn record_after_overlong_one_is_read() {
             "chunks of {length}"
         );
     }
-    let (records, ended) = cut_lines(9, &vec![Bytes::from_static(b"xxxx"); 3]);
+    let (records, ended) = frame_lines(9, &vec![Bytes::from_static(b"xxxx"); 3]);
     assert_eq!((records.len(), ended), (0, Err(FrameError::Truncated { bytes: 12 })));
 }
 
@@ -261,7 +261,7 @@ fn overlong_record_identity_is_found_anywhere() {
             let length = record.len();
             let body = Bytes::from(record + "\n");
             for cut in [1, 7, 1 << 20] {
-                let (records, _) = cut_lines(64, &chunks(&body, &[cut]));
+                let (records, _) = frame_lines(64, &chunks(&body, &[cut]));
                 let [StreamRecord::Overlong(record)] = &records[..] else { panic!("{records:?}") };
                 let reported = format!("{length} bytes, longer than the limit of 64 bytes");
                 assert_eq!(describe(record), format!(r#"Some(Deleted) Some("u") n/a at version 7: {reported}"#));
@@ -287,7 +287,7 @@ fn overlong_namespace_discards_the_key() {
         format!(r#"{{"name":"a","uid":"u","resourceVersion":"7","x":"{long}"#),
     ] {
         let body = Bytes::from(format!("{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{metadata}}}}}\n"));
-        let (records, _) = cut_lines(64, &chunks(&body, &[1000]));
+        let (records, _) = frame_lines(64, &chunks(&body, &[1000]));
         let [StreamRecord::Overlong(record)] = &records[..] else { panic!("{records:?}") };
         assert!(describe(record).contains("an object without a known name"), "{}", describe(record));
     }
@@ -295,14 +295,14 @@ fn overlong_namespace_discards_the_key() {
 
 #[test]
 fn line_without_end_is_truncated() {
-    let (records, ended) = lines(LIMIT, &[Bytes::from_static(b"{}\n{\"a\"")]);
+    let (records, ended) = complete_lines(LIMIT, &[Bytes::from_static(b"{}\n{\"a\"")]);
     assert_eq!((records.len(), ended), (1, Err(FrameError::Truncated { bytes: 4 })));
-    assert_eq!(lines(LIMIT, &[Bytes::from_static(b"\r\n ")]).1, Ok(()));
+    assert_eq!(complete_lines(LIMIT, &[Bytes::from_static(b"\r\n ")]).1, Ok(()));
 }
 
 #[test]
 fn items_before_metadata_are_read() {
-    let (parts, ended) = whole_list(
+    let (parts, ended) = unsplit_list(
         r#"{"apiVersion":"x/v1","items":[{"items":["]"]},[1],"a",-1.5e3,null],"kind":"FooList","metadata":{"continue":"","resourceVersion":"7"}}
 "#,
     );
@@ -316,11 +316,11 @@ fn items_before_metadata_are_read() {
 #[test]
 fn null_items_are_an_empty_list() {
     for body in [r#"{"items":null,"kind":"PodList"}"#, r#"{"items":[],"kind":"PodList"}"#] {
-        assert_eq!(whole_list(body), (vec![end("PodList")], Ok(())), "{body}");
+        assert_eq!(unsplit_list(body), (vec![end("PodList")], Ok(())), "{body}");
     }
     let object = ListPart::End { kind: Some("Pod".to_owned()), items: false };
-    assert_eq!(whole_list(r#"{"kind":"Pod"}"#), (vec![object], Ok(())), "an object must differ from an empty list");
-    let (parts, _) = whole_list(r#"{"\u0069tems":[1]}"#);
+    assert_eq!(unsplit_list(r#"{"kind":"Pod"}"#), (vec![object], Ok(())), "an object must differ from an empty list");
+    let (parts, _) = unsplit_list(r#"{"\u0069tems":[1]}"#);
     assert_eq!(parts.first(), Some(&ListPart::Item(Bytes::from_static(b"1").into())));
 }
 
@@ -333,7 +333,7 @@ fn status_instead_of_list_is_returned() {
         causes: vec!["A".to_owned()],
         retry_after_seconds: Some(3),
     };
-    let (parts, ended) = whole_list(
+    let (parts, ended) = unsplit_list(
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","reason":"Expired",
             "details":{"causes":[{"reason":"A"}],"retryAfterSeconds":3},"code":410}"#,
     );
@@ -354,10 +354,10 @@ fn invalid_json_is_reported_with_offset() {
         (r#"{"kind" "x"}"#, 8),
         (r#"{"items":[]} x"#, 13),
     ] {
-        assert_eq!(whole_list(body).1, Err(FrameError::Malformed { encoding: Encoding::Json, offset }), "{body}");
+        assert_eq!(unsplit_list(body).1, Err(FrameError::Malformed { encoding: Encoding::Json, offset }), "{body}");
     }
     // Returned items cannot be revoked.
-    assert!(matches!(whole_list(r#"{"items":[1],"items":[2]}"#).1, Err(FrameError::Malformed { .. })));
+    assert!(matches!(unsplit_list(r#"{"items":[1],"items":[2]}"#).1, Err(FrameError::Malformed { .. })));
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn deeply_nested_value_ends_at_its_brackets() {
 fn many_small_chunks_take_linear_time() {
     // Three megabytes in small chunks: quadratic work would take minutes.
     let body = Bytes::from(format!("{{\"items\":[\"{}\"]}}\n", "é{".repeat(1 << 20)));
-    let (records, _) = lines(usize::MAX, &chunks(&body, &[7]));
+    let (records, _) = complete_lines(usize::MAX, &chunks(&body, &[7]));
     assert_eq!(records.len(), 1);
     let (parts, _) = list(usize::MAX, &chunks(&body, &[7]));
     assert_eq!(parts.len(), 2);
@@ -386,6 +386,6 @@ fn many_small_chunks_take_linear_time() {
 
 #[test]
 fn item_debug_omits_content() {
-    let (parts, _) = whole_list(r#"{"items":["s3cr3t"]}"#);
+    let (parts, _) = unsplit_list(r#"{"items":["s3cr3t"]}"#);
     assert!(!format!("{parts:?}").contains("s3cr3t"));
 }

@@ -24,7 +24,7 @@ fn chunks(body: &Bytes, sizes: &[usize]) -> Vec<Bytes> {
     chunks
 }
 
-fn list(limit: usize, body: &Bytes, sizes: &[usize]) -> Cut<ListPart> {
+fn list(limit: usize, body: &Bytes, sizes: &[usize]) -> Framed<ListPart> {
     let (mut framer, mut parts) = (ItemFramer::new(Encoding::Protobuf, limit), Vec::new());
     for chunk in chunks(body, sizes) {
         framer.feed(chunk);
@@ -42,7 +42,7 @@ fn list(limit: usize, body: &Bytes, sizes: &[usize]) -> Cut<ListPart> {
     (parts, framer.finish())
 }
 
-fn lines(limit: usize, body: &Bytes, sizes: &[usize]) -> Cut<StreamRecord> {
+fn lines(limit: usize, body: &Bytes, sizes: &[usize]) -> Framed<StreamRecord> {
     let (mut framer, mut records) = (StreamFramer::new(Encoding::Protobuf, limit), Vec::new());
     for chunk in chunks(body, sizes) {
         framer.feed(chunk);
@@ -164,7 +164,7 @@ fn non_list_is_reported() {
 #[test]
 fn wrong_lengths_end_the_list() {
     let types = delimited(1, &[text(1, "v1"), text(2, "PodList")].concat());
-    let begun = [b"k8s\0".to_vec(), types.clone()].concat();
+    let prefix = [b"k8s\0".to_vec(), types.clone()].concat();
     for (rest, malformed) in [
         // An item beyond the end of its list.
         (delimited(2, &[0x12, 0x05, 0, 0]), true),
@@ -180,7 +180,7 @@ fn wrong_lengths_end_the_list() {
         // A length beyond the end of the body.
         (vec![0x12, 0x7f, 0x0a], false),
     ] {
-        let body = Bytes::from([begun.clone(), rest.clone()].concat());
+        let body = Bytes::from([prefix.clone(), rest.clone()].concat());
         for size in [1, 2, body.len()] {
             let ended = list(LIMIT, &body, &[size]).1;
             let found = matches!(ended, Err(FrameError::Malformed { encoding: Encoding::Protobuf, .. }));
@@ -233,7 +233,7 @@ fn overlong_event_keeps_its_identity() {
 }
 
 #[test]
-fn overlong_item_is_not_mistaken() {
+fn overlong_namespace_discards_the_key() {
     // An overlong namespace follows the name. The name alone would be the key of another object.
     let metadata = [text(1, "a"), text(3, &"n".repeat(100_000)), text(5, "u"), text(6, "7")].concat();
     let body = pod_list(&[delimited(1, &metadata)]);
@@ -265,10 +265,10 @@ fn endless_record_is_reported_once() {
 #[test]
 fn truncated_body_is_an_error() {
     let body = pod_list(&[pod("a", 10), pod("b", 300)]);
-    let whole = body.len() - 4;
+    let list_end = body.len() - 4;
     for end in 0..body.len() {
         let (parts, ended) = list(LIMIT, &body.slice(..end), &[50]);
-        if end == whole || end == whole + 2 {
+        if end == list_end || end == list_end + 2 {
             assert_eq!((ended, parts.last()), (Ok(()), Some(&self::end())));
         } else {
             assert!(matches!(ended, Err(FrameError::Truncated { .. })), "{end}: {ended:?}");
@@ -281,11 +281,11 @@ fn truncated_body_is_an_error() {
 }
 
 /// Results of a framer, and the end of its body.
-type Cut<T> = (Vec<T>, Result<(), FrameError>);
+type Framed<T> = (Vec<T>, Result<(), FrameError>);
 
 /// Asserts equal records and an equal end. The number of held bytes of a truncated body and the offset within an
 /// invalid tag may differ.
-fn same<T: PartialEq + std::fmt::Debug>(one: &Cut<T>, other: &Cut<T>) {
+fn assert_same<T: PartialEq + std::fmt::Debug>(one: &Framed<T>, other: &Framed<T>) {
     match (one.1, other.1) {
         (Err(FrameError::Truncated { .. }), Err(FrameError::Truncated { .. }))
         | (Err(FrameError::Malformed { .. }), Err(FrameError::Malformed { .. })) => {}
@@ -302,12 +302,12 @@ proptest! {
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
     ) {
         let mut body = pod_list(&[pod("a", 10), pod("b", 700), pods()[2].0.clone()]).to_vec();
-        for (at, byte) in damage {
-            let at = at.index(body.len());
-            body[at] ^= byte;
+        for (position, byte) in damage {
+            let position = position.index(body.len());
+            body[position] ^= byte;
         }
         let body = Bytes::from(body);
-        same(&list(limit, &body, &sizes), &list(limit, &body, &[body.len()]));
+        assert_same(&list(limit, &body, &sizes), &list(limit, &body, &[body.len()]));
     }
 
     #[test]
@@ -317,32 +317,32 @@ proptest! {
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
     ) {
         let mut body = [event("ADDED", &enveloped("v1", "Pod", &pod("a", 900))), event("BOOKMARK", &[]), event("DELETED", &pod("b", 3))].concat();
-        for (at, byte) in damage {
-            let at = at.index(body.len());
-            body[at] ^= byte;
+        for (position, byte) in damage {
+            let position = position.index(body.len());
+            body[position] ^= byte;
         }
         let body = Bytes::from(body);
-        let whole = lines(limit, &body, &[body.len()]);
-        for record in &whole.0 {
+        let unsplit = lines(limit, &body, &[body.len()]);
+        for record in &unsplit.0 {
             if let StreamRecord::Complete(record) = record {
                 prop_assert!(record.len() <= limit);
                 drop(watch_record(Encoding::Protobuf, record, None));
             }
         }
-        same(&lines(limit, &body, &sizes), &whole);
+        assert_same(&lines(limit, &body, &sizes), &unsplit);
     }
 
     #[test]
     fn arbitrary_bytes_are_framed_or_fail(
         body in prop::collection::vec(any::<u8>(), 0..300),
         sizes in prop::collection::vec(1_usize..50, 1..8),
-        begins: bool,
+        has_valid_start: bool,
     ) {
         let types = delimited(1, &[text(1, "v1"), text(2, "PodList")].concat());
-        let head = if begins { [b"k8s\0".to_vec(), types, vec![0x12, 0xf0, 0x01]].concat() } else { Vec::new() };
-        let body = Bytes::from([head, body].concat());
-        same(&list(64, &body, &sizes), &list(64, &body, &[body.len().max(1)]));
-        same(&lines(64, &body, &sizes), &lines(64, &body, &[body.len().max(1)]));
+        let start = if has_valid_start { [b"k8s\0".to_vec(), types, vec![0x12, 0xf0, 0x01]].concat() } else { Vec::new() };
+        let body = Bytes::from([start, body].concat());
+        assert_same(&list(64, &body, &sizes), &list(64, &body, &[body.len().max(1)]));
+        assert_same(&lines(64, &body, &sizes), &lines(64, &body, &[body.len().max(1)]));
         drop(watch_record(Encoding::Protobuf, &body, None));
     }
 }

@@ -213,7 +213,7 @@ async fn without_watches<K: CachedConfigMap>(target: &Target, response: Injected
         replaced,
         MAX_RETRY_INTERVAL * 2,
     );
-    run.checks.contains("the freshness", &polled().unwrap_or_default(), &["listed every 3 s for want of a watch"]);
+    run.checks.contains("the freshness", &polled().unwrap_or_default(), &["listed every 3 s without a watch"]);
     let changed = Instant::now();
     run.change("a", "2")?;
     run.delete("b")?;

@@ -54,7 +54,7 @@ async fn doubt(
     let suspect = || informers.iter().all(|informer| matches!(informer.freshness(), Freshness::Suspect(_)));
     let took = until(Duration::from_secs(100), "both are suspect", suspect).await?;
     let text = informers[0].freshness().to_string();
-    ensure(text.contains("the server answers nothing"), || text)?;
+    ensure(text.contains("the API server does not respond on this connection"), || text)?;
     Ok(took)
 }
 
@@ -142,7 +142,7 @@ async fn doubt_of_a_head(informer: &Informer<ConfigMapInForm>) -> Result<(), Wor
     let suspect = || matches!(informer.freshness(), Freshness::Suspect(_));
     let took = until(Duration::from_secs(100), "it is suspect", suspect).await?;
     let text = informer.freshness().to_string();
-    ensure(text.contains("answers nothing on this connection, not even the watch"), || text)?;
+    ensure(text.contains("does not respond on this connection, not even to the watch request"), || text)?;
     ensure(took <= Duration::from_secs(15), || format!("reported after {took:?}"))
 }
 
