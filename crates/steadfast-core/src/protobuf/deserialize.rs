@@ -350,7 +350,7 @@ pub(super) fn deeper(depth: u8, reader: &Reader<'_>) -> Result<u8, Error> {
     }
 }
 
-/// ListElements of a list.
+/// Elements of a list.
 struct ListElements<'a, 'de> {
     reader: &'a mut Reader<'de>,
     number: u32,
