@@ -42,20 +42,20 @@ pub(crate) enum Step {
 
 /// Runs a script, and then waits until the trace has settled.
 pub(crate) fn run(steps: &[Step]) -> (History, Trace, Bounds) {
-    let mut world = World::default();
+    let mut model_run = ModelRun::default();
     for scope in [Scope::all(), Scope::all().labels("app=web")] {
-        let name = format!("pods-{}", world.informers.len());
-        world.record(Record::informer(&name, scope));
-        world.informers.push(Informer { name, ..Informer::default() });
-        world.register(world.informers.len() - 1);
+        let name = format!("pods-{}", model_run.informers.len());
+        model_run.record(Record::informer(&name, scope));
+        model_run.informers.push(Informer { name, ..Informer::default() });
+        model_run.register(model_run.informers.len() - 1);
     }
     for step in steps {
-        world.step(step);
+        model_run.step(step);
     }
-    world.settle();
+    model_run.settle();
     // A step may delay deliveries for any time, so the checker must accept any lag.
     let lag = Duration::from_secs(3600);
-    (world.history, world.trace, Bounds { slack: Duration::ZERO, lag, ..Bounds::default() })
+    (model_run.history, model_run.trace, Bounds { slack: Duration::ZERO, lag, ..Bounds::default() })
 }
 
 /// State of an object.
@@ -69,7 +69,7 @@ struct ObjectState {
 }
 
 #[derive(Default)]
-struct World {
+struct ModelRun {
     history: History,
     trace: Trace,
     now: Duration,
@@ -106,7 +106,7 @@ struct Handler {
     synced: bool,
 }
 
-impl World {
+impl ModelRun {
     fn record(&mut self, record: Record) {
         self.now += STEP;
         self.trace.record(self.now, record);
@@ -119,7 +119,7 @@ impl World {
     fn step(&mut self, step: &Step) {
         match *step {
             Step::Write { name, web } => {
-                let uid = self.server().get(&name).map(|held| held.uid.clone());
+                let uid = self.server().get(&name).map(|object_state| object_state.uid.clone());
                 let uid = uid.unwrap_or_else(|| {
                     self.uids += 1;
                     format!("u{}", self.uids)
@@ -127,8 +127,8 @@ impl World {
                 self.change(name, &uid, Some(web));
             }
             Step::Delete { name } => {
-                if let Some(held) = self.server().get(&name) {
-                    self.change(name, &held.uid, None);
+                if let Some(object_state) = self.server().get(&name) {
+                    self.change(name, &object_state.uid, None);
                 }
             }
             Step::Restore { back } => {
@@ -162,18 +162,22 @@ impl World {
         self.version += 1;
         self.writes += 1;
         let (version, written, mut state) = (self.version, self.writes, self.server());
-        let held = web.map(|web| ObjectState { uid: uid.to_owned(), version, web, written });
+        let object_state = web.map(|web| ObjectState { uid: uid.to_owned(), version, web, written });
         let mut change = Change::deleted(version, uid, Some("default"), NAMES[name]);
-        change.object = held.as_ref().map(content);
+        change.object = object_state.as_ref().map(content);
         state.remove(&name);
-        state.extend(held.map(|held| (name, held)));
+        state.extend(object_state.map(|object_state| (name, object_state)));
         self.states.insert(version, state);
         self.history.push(change.in_epoch(self.history.epoch()).at(self.now));
     }
 
     /// Returns the part of the server's state in an informer's scope.
     fn scoped(informer: usize, state: &BTreeMap<usize, ObjectState>) -> BTreeMap<usize, ObjectState> {
-        state.iter().filter(|(_, held)| informer == 0 || held.web).map(|(name, held)| (*name, held.clone())).collect()
+        state
+            .iter()
+            .filter(|(_, object_state)| informer == 0 || object_state.web)
+            .map(|(name, object_state)| (*name, object_state.clone()))
+            .collect()
     }
 
     fn deliver(&mut self, index: usize, changes: usize) {
@@ -190,7 +194,7 @@ impl World {
     fn list(&mut self, index: usize) {
         let epoch = self.history.epoch();
         let informer = &mut self.informers[index];
-        let first = informer.reached.is_none();
+        let is_first = informer.reached.is_none();
         // The contract requires no announcement at the first list. The model announces a new epoch there too.
         let is_new_epoch = epoch != std::mem::replace(&mut informer.epoch, epoch);
         let (name, from) = (informer.name.clone(), informer.reached.map(|reached| reached.to_string()));
@@ -198,9 +202,9 @@ impl World {
         if is_new_epoch {
             self.record(Record::Epoch { informer: name.clone() });
         }
-        self.publish(index, &Self::scoped(index, &self.server()), None, first);
+        self.publish(index, &Self::scoped(index, &self.server()), None, is_first);
         self.record(Record::Relisted { informer: name.clone(), from, to: Some(self.version.to_string()) });
-        if first {
+        if is_first {
             self.record(Record::InformerSynced { informer: name });
             for handler in 0..self.informers[index].handlers.len() {
                 self.informers[index].handlers[handler].listed = true;
@@ -245,14 +249,14 @@ impl World {
         let informer = &mut self.informers[index];
         let name = format!("{}-{}", informer.name, informer.handlers.len());
         let mut handler = Handler { name: name.clone(), listed: informer.reached.is_some(), ..Handler::default() };
-        for (at, held) in &informer.store {
-            handler.push(*at, HandlerEvent::Added { object: state_of(*at, held), initial: true });
+        for (at, object_state) in &informer.store {
+            handler.push(*at, HandlerEvent::Added { object: state_of(*at, object_state), initial: true });
         }
-        let late = informer.handlers.len();
+        let handler_index = informer.handlers.len();
         informer.handlers.push(handler);
         let informer = informer.name.clone();
         self.record(Record::registered(&name, &informer));
-        self.sync(index, late);
+        self.sync(index, handler_index);
     }
 
     fn resync(&mut self, index: usize) {
@@ -269,17 +273,17 @@ impl World {
     /// Calls a handler for the first name with a pending event.
     fn call(&mut self, index: usize, handler: usize, panics: u32) {
         let informer = &mut self.informers[index];
-        let waiting = &mut informer.handlers[handler];
-        let Some((&name, _)) = waiting.queue.iter().find(|(_, queue)| !queue.is_empty()) else { return };
-        let Some(seen) = waiting.queue.get_mut(&name).and_then(VecDeque::pop_front) else { return };
+        let handler_state = &mut informer.handlers[handler];
+        let Some((&name, _)) = handler_state.queue.iter().find(|(_, queue)| !queue.is_empty()) else { return };
+        let Some(seen) = handler_state.queue.get_mut(&name).and_then(VecDeque::pop_front) else { return };
         match &seen {
-            HandlerEvent::Deleted { .. } => waiting.delivered.remove(&name),
-            other => waiting.delivered.insert(name, other.object().clone()),
+            HandlerEvent::Deleted { .. } => handler_state.delivered.remove(&name),
+            other => handler_state.delivered.insert(name, other.object().clone()),
         };
-        let handler_name = waiting.name.clone();
-        let store = informer.store.get(&name).map_or(StoreContent::Absent, |held| StoreContent::Present {
-            uid: held.uid.clone(),
-            version: held.version.to_string(),
+        let handler_name = handler_state.name.clone();
+        let store = informer.store.get(&name).map_or(StoreContent::Absent, |object_state| StoreContent::Present {
+            uid: object_state.uid.clone(),
+            version: object_state.version.to_string(),
         });
         for retry in 0..=panics {
             self.calls += 1;
@@ -319,12 +323,12 @@ impl World {
             let state = Freshness::Fresh { version, age: Duration::ZERO };
             self.record(Record::Freshness { informer: name.clone(), state, tainted: Vec::new() });
         }
-        let content = store.get(&0).map_or(StoreContent::Absent, |held| StoreContent::Present {
-            uid: held.uid.clone(),
-            version: held.version.to_string(),
+        let content = store.get(&0).map_or(StoreContent::Absent, |object_state| StoreContent::Present {
+            uid: object_state.uid.clone(),
+            version: object_state.version.to_string(),
         });
         self.record(Record::Read { informer: name.clone(), key: key(NAMES[0]), content });
-        let objects = store.iter().map(|(name, held)| state_of(*name, held)).collect();
+        let objects = store.iter().map(|(name, object_state)| state_of(*name, object_state)).collect();
         self.record(Record::Snapshot { informer: name, objects, tainted: Vec::new() });
         for handler in 0..self.informers[index].handlers.len() {
             let handler = &self.informers[index].handlers[handler];
@@ -378,17 +382,17 @@ impl Handler {
             }
         };
         queue.extend(merged);
-        if !queue.iter().any(|waiting| matches!(waiting, HandlerEvent::Added { initial: true, .. })) {
+        if !queue.iter().any(|pending| matches!(pending, HandlerEvent::Added { initial: true, .. })) {
             self.initial.remove(&name);
         }
     }
 }
 
-fn content(held: &ObjectState) -> Value {
-    let app = if held.web { "web" } else { "db" };
-    json!({ "metadata": { "labels": { "app": app } }, "written": held.written })
+fn content(object_state: &ObjectState) -> Value {
+    let app = if object_state.web { "web" } else { "db" };
+    json!({ "metadata": { "labels": { "app": app } }, "written": object_state.written })
 }
 
-fn state_of(name: usize, held: &ObjectState) -> ObjectVersionRef {
-    object(NAMES[name], &held.uid, held.version).with_content(&content(held))
+fn state_of(name: usize, object_state: &ObjectState) -> ObjectVersionRef {
+    object(NAMES[name], &object_state.uid, object_state.version).with_content(&content(object_state))
 }
