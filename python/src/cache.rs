@@ -22,7 +22,7 @@ use crate::watching::{Values, View, Watching};
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct Cache {
     bridge: Bridge,
-    watching: Arc<Watching>,
+    pub(crate) watching: Arc<Watching>,
 }
 
 /// Outcome of a wait for the start of an informer.

@@ -3,15 +3,20 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use steadfast::{Connection, Scope, parse_selector};
 
 use crate::bridge::Bridge;
 use crate::cache::Cache;
+use crate::client::{ApiRequest, response};
+use crate::controller::{Controller, ControllerSettings, RelevantChange};
+use crate::election::{Election, ElectionSettings};
 use crate::errors;
 use crate::logs;
 use crate::path::Path;
+use crate::recorder::Recorder;
 use crate::session::{Session, Target};
 use crate::watching::{Request, Watching};
 
@@ -103,20 +108,107 @@ impl Cluster {
         let indexes = indexes.into_iter().map(parse).collect::<Result<_, _>>().map_err(PyValueError::new_err)?;
         let request = Request { name: kind, scope, indexes, managed_fields, protobuf, memory_limit };
         let watching = Watching::new(request);
-        let session = {
+        let session = self.session(py)?;
+        {
             let mut opened = self.opened.lock();
-            let session = opened.session.clone().filter(|_| !opened.closed);
-            if session.is_some() {
-                opened.watched.retain(|watching| !watching.is_ended());
-                opened.watched.push(watching.clone());
-            }
-            session
-        };
-        let Some(session) = session else {
-            return Err(errors::stopped(py, "the informers are not open; use them within `async with` or `with`"));
-        };
+            opened.watched.retain(|watching| !watching.is_ended());
+            opened.watched.push(watching.clone());
+        }
         self.bridge.handle().spawn(watching.clone().run(session));
         Ok(Cache::new(self.bridge.clone(), watching))
+    }
+
+    /// `(api_version, resource, namespaced)` of a resource, by any name that kubectl takes.
+    #[pyo3(signature = (kind, blocking=false))]
+    fn resolve(&self, py: Python<'_>, kind: String, blocking: bool) -> PyResult<Py<PyAny>> {
+        let session = self.session(py)?;
+        let work = async move { session.resolve(&kind).await };
+        self.bridge.run(py, blocking, work, |py, resolved| match resolved {
+            Ok(resource) => {
+                let api_resource = resource.api_resource;
+                (api_resource.api_version, api_resource.plural, resource.namespaced).into_py_any(py)
+            }
+            Err(failure) => Err(errors::lookup(py, failure)),
+        })
+    }
+
+    /// Sends a request and returns the body of the response.
+    #[pyo3(signature = (method, path, body, content_type, blocking=false))]
+    fn request(
+        &self,
+        py: Python<'_>,
+        method: String,
+        path: String,
+        body: Vec<u8>,
+        content_type: String,
+        blocking: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let session = self.session(py)?;
+        let request = ApiRequest { method, path, body, content_type };
+        let work = async move { request.send(&session.connection.client()).await };
+        self.bridge.run(py, blocking, work, response)
+    }
+
+    /// Starts a candidate for a lease.
+    #[pyo3(signature = (namespace, name, identity, lease_duration, renew_deadline, retry_period))]
+    #[allow(clippy::too_many_arguments, reason = "the Python part passes all settings in one call")]
+    fn elect(
+        &self,
+        py: Python<'_>,
+        namespace: String,
+        name: String,
+        identity: Option<String>,
+        lease_duration: f64,
+        renew_deadline: f64,
+        retry_period: f64,
+    ) -> PyResult<Election> {
+        let session = self.session(py)?;
+        let settings = ElectionSettings { namespace, name, identity, lease_duration, renew_deadline, retry_period };
+        Election::start(self.bridge.clone(), &session.connection, settings)
+    }
+
+    /// Starts a recorder of events.
+    fn recorder(&self, py: Python<'_>, controller: String) -> PyResult<Recorder> {
+        let session = self.session(py)?;
+        Recorder::start(self.bridge.clone(), &session.connection, controller)
+    }
+
+    /// Starts a controller. `owned` and `read` are caches that reconciles read.
+    #[pyo3(signature = (
+        objects, owned, read, election, name, concurrency, timeout, pause_when_stale, changes, resync, finalizer, deleted
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "the Python part passes all settings in one call")]
+    fn controller(
+        &self,
+        py: Python<'_>,
+        objects: &Cache,
+        owned: Vec<Py<Cache>>,
+        read: Vec<Py<Cache>>,
+        election: Option<Py<Election>>,
+        name: Option<String>,
+        concurrency: usize,
+        timeout: Option<f64>,
+        pause_when_stale: Option<f64>,
+        changes: Vec<String>,
+        resync: Option<f64>,
+        finalizer: Option<String>,
+        deleted: bool,
+    ) -> PyResult<Controller> {
+        let session = self.session(py)?;
+        let changes = changes.iter().map(|change| RelevantChange::parse(change)).collect::<Result<_, _>>();
+        let changes = changes.map_err(PyValueError::new_err)?;
+        let settings =
+            ControllerSettings { name, concurrency, timeout, pause_when_stale, changes, resync, finalizer, deleted };
+        let watchings = |caches: &[Py<Cache>]| caches.iter().map(|cache| cache.get().watching.clone()).collect();
+        Ok(Controller::start(
+            self.bridge.clone(),
+            session,
+            objects.watching.clone(),
+            watchings(&owned),
+            watchings(&read),
+            election.as_ref().map(Py::get),
+            settings,
+        ))
     }
 
     /// Stops all informers and closes the connection.
@@ -136,6 +228,17 @@ impl Cluster {
             }
         });
         Ok(())
+    }
+}
+
+impl Cluster {
+    /// Returns the open connection.
+    fn session(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
+        self.bridge.check_process(py)?;
+        let opened = self.opened.lock();
+        let session = opened.session.clone().filter(|_| !opened.closed);
+        drop(opened);
+        session.ok_or_else(|| errors::stopped(py, "the informers are not open; use them within `async with` or `with`"))
     }
 }
 

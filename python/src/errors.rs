@@ -6,6 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyFrozenSet;
 use steadfast::{Doubt, Freshness, ObjectKey, ResourceVersion, WaitError};
 
+use crate::session::LookupFailure;
+
 /// Module of the classes.
 pub(crate) const MODULE: &str = "steadfast_kube._types";
 
@@ -26,6 +28,7 @@ macro_rules! exception {
             .map_or_else(|error| error, |value| PyErr::from_value(value))
     };
 }
+pub(crate) use exception;
 
 /// Error of a cache before its first complete list.
 pub(crate) fn not_synced(py: Python<'_>, name: &str, state: &State) -> PyErr {
@@ -34,6 +37,17 @@ pub(crate) fn not_synced(py: Python<'_>, name: &str, state: &State) -> PyErr {
         Ok(freshness) if state.is_unknown_kind() => exception!(py, "UnknownKind", (state.why(), freshness)),
         Ok(freshness) => exception!(py, "NotSynced", (message, freshness)),
         Err(error) => error,
+    }
+}
+
+/// Error of the lookup of a resource for a request.
+pub(crate) fn lookup(py: Python<'_>, failure: LookupFailure) -> PyErr {
+    match failure {
+        LookupFailure::Request(why) => exception!(py, "RequestFailed", (why,)),
+        LookupFailure::Unknown(why) => {
+            let state = State::Discovering { unknown: true, doubt: Doubt::new(Duration::ZERO, why.as_str()) };
+            not_synced(py, "", &state)
+        }
     }
 }
 

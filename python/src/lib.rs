@@ -2,11 +2,16 @@
 
 mod bridge;
 mod cache;
+mod client;
 mod cluster;
+mod controller;
+mod election;
 mod errors;
 mod logs;
 mod object;
 mod path;
+mod reconcile;
+mod recorder;
 mod server;
 mod session;
 mod stream;
@@ -21,7 +26,15 @@ mod _native {
     #[pymodule_export]
     use crate::cluster::Cluster;
     #[pymodule_export]
+    use crate::controller::Controller;
+    #[pymodule_export]
+    use crate::election::{Election, Term};
+    #[pymodule_export]
     use crate::object::{Fields, Items, Object};
+    #[pymodule_export]
+    use crate::reconcile::Call;
+    #[pymodule_export]
+    use crate::recorder::Recorder;
     #[pymodule_export]
     use crate::server::Server;
     #[pymodule_export]

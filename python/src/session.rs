@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use kube::Config;
 use steadfast::connection::{ConnectError, KubeconfigFiles};
-use steadfast::unstable::catalog::{Catalog, fetch_catalog};
+use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource, fetch_catalog};
+use steadfast::unstable::cause::root_cause;
 use steadfast::{Connection, InformerFactory};
 use tokio::sync::Mutex;
 
@@ -74,6 +75,15 @@ fn text(error: ConnectError) -> String {
     error.to_string()
 }
 
+/// Failure of the lookup of a resource.
+#[derive(Clone, Debug)]
+pub(crate) enum LookupFailure {
+    /// A request failed; a retry may succeed soon.
+    Request(String),
+    /// The server has no such resource, or the resource cannot be watched in this way.
+    Unknown(String),
+}
+
 /// Connection and informers, which all parts of one `Informers` share.
 pub(crate) struct Session {
     pub(crate) connection: Connection,
@@ -102,5 +112,24 @@ impl Session {
         let catalog = Arc::new(fetch_catalog(&self.connection.client()).await?);
         *known = Some((Instant::now(), catalog.clone()));
         Ok(catalog)
+    }
+
+    /// Returns the resource of any name that kubectl takes.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the request fails, or if the server has no such resource.
+    pub(crate) async fn resolve(&self, name: &str) -> Result<ServedResource, LookupFailure> {
+        let failed = |error: kube::Error| {
+            let server = self.connection.server();
+            LookupFailure::Request(format!("cannot look up {name:?} at {server}: {}", root_cause(&error)))
+        };
+        let catalog = self.catalog(None).await.map_err(failed)?;
+        let found = match catalog.find(name) {
+            // The resource may have been added after the catalog was fetched.
+            Err(NotFound::Unknown(_)) => self.catalog(Some(&catalog)).await.map_err(failed)?.find(name),
+            found => found,
+        };
+        found.map_err(|why| LookupFailure::Unknown(why.to_string()))
     }
 }

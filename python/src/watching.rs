@@ -5,15 +5,14 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use steadfast::unstable::catalog::{NotFound, ServedResource};
-use steadfast::unstable::cause::root_cause;
+use steadfast::unstable::catalog::ServedResource;
 use steadfast::{Doubt, Index, IndexSnapshot, Informer, Lazy, ResourceVersion, Scope, Snapshot};
 use tokio::sync::watch;
 
 use crate::errors::State;
 use crate::object::Kind;
 use crate::path::{Path, index_values};
-use crate::session::Session;
+use crate::session::{LookupFailure, Session};
 use crate::stream::StreamState;
 use crate::tree::{Node, Tree};
 
@@ -273,13 +272,13 @@ impl Watching {
         while !self.is_ended() {
             let (why, unknown, pause) = match self.attempt(&session).await {
                 Ok(()) => return self.tell(),
-                Err(Failure::Request(why)) => {
+                Err(LookupFailure::Request(why)) => {
                     let jitter = 0.75 + 0.5 * fraction(&why, delay);
                     let pause = delay.mul_f64(jitter);
                     delay = (delay * 2).min(RETRY_MAX_DELAY);
                     (why, false, pause)
                 }
-                Err(Failure::Unknown(why)) => (why, true, UNKNOWN_KIND_DELAY),
+                Err(LookupFailure::Unknown(why)) => (why, true, UNKNOWN_KIND_DELAY),
             };
             {
                 let mut discovery = self.discovery.lock();
@@ -293,23 +292,11 @@ impl Watching {
         }
     }
 
-    async fn attempt(&self, session: &Session) -> Result<(), Failure> {
-        let failed = |error: kube::Error| {
-            let (server, name) = (session.connection.server(), &self.request.name);
-            Failure::Request(format!("cannot look up {name:?} at {server}: {}", root_cause(&error)))
-        };
-        let catalog = session.catalog(None).await.map_err(failed)?;
-        let found = match catalog.find(&self.request.name) {
-            // The resource may have been added after the catalog was fetched.
-            Err(NotFound::Unknown(_)) => {
-                session.catalog(Some(&catalog)).await.map_err(failed)?.find(&self.request.name)
-            }
-            found => found,
-        };
-        let resource = found.map_err(|why| Failure::Unknown(why.to_string()))?;
+    async fn attempt(&self, session: &Session) -> Result<(), LookupFailure> {
+        let resource = session.resolve(&self.request.name).await?;
         let Request { scope, indexes, managed_fields, protobuf, memory_limit, .. } = &self.request;
         if let Some(namespace) = scope.in_namespace().filter(|_| !resource.namespaced) {
-            return Err(Failure::Unknown(format!(
+            return Err(LookupFailure::Unknown(format!(
                 "{resource} are cluster-scoped and cannot be watched in namespace {namespace:?}; leave out namespace"
             )));
         }
@@ -320,7 +307,7 @@ impl Watching {
             Some(limit) => builder.memory_limit(*limit),
             None => builder,
         };
-        let informer = builder.start().map_err(|error| Failure::Unknown(error.to_string()))?;
+        let informer = builder.start().map_err(|error| LookupFailure::Unknown(error.to_string()))?;
         let index = |(name, path): &(String, Path)| (name.clone(), index(&informer, path.clone()));
         let indexes = indexes.iter().map(index).collect();
         let api_resource = &resource.api_resource;
@@ -338,6 +325,10 @@ impl Watching {
 }
 
 impl Started {
+    pub(crate) fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+
     /// Returns the state to keep after the end.
     fn ended(&self, name: String) -> Ended {
         let snapshot = self.informer.snapshot();
@@ -350,13 +341,6 @@ impl Started {
             indexes: self.indexes.iter().map(|(name, index)| (name.clone(), index.snapshot())).collect(),
         }
     }
-}
-
-enum Failure {
-    /// A request failed; a retry may succeed soon.
-    Request(String),
-    /// The server has no such resource, or the resource cannot be watched in this way.
-    Unknown(String),
 }
 
 fn index(informer: &Informer<Lazy<Tree>>, path: Path) -> Index<Lazy<Tree>, String> {

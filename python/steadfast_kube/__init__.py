@@ -13,12 +13,18 @@ async with steadfast.Informers() as informers:
 from collections.abc import Mapping as _Mapping
 from collections.abc import Sequence as _Sequence
 
-from ._informers import Events, Informer, Informers, Key, Labels
+from ._client import Client
+from ._controllers import Context, Reconciler, Requeue, reconcile, run
+from ._election import Leader, LeaderElection
+from ._informers import Events, Informer, Informers
+from ._keys import Key, Labels
 from ._native import Fields, Items, Object
 from ._types import (
     Added,
+    ApiError,
     Certainty,
     ConfigError,
+    Conflict,
     Deleted,
     DeleteReason,
     Doubt,
@@ -27,9 +33,12 @@ from ._types import (
     Forked,
     Fresh,
     Freshness,
+    NotFound,
+    NotLeader,
     NotReached,
     NotSynced,
     Polled,
+    RequestFailed,
     Resuming,
     Stale,
     Starting,
@@ -49,8 +58,12 @@ _Sequence.register(Items)
 
 __all__ = [
     "Added",
+    "ApiError",
     "Certainty",
+    "Client",
     "ConfigError",
+    "Conflict",
+    "Context",
     "DeleteReason",
     "Deleted",
     "Doubt",
@@ -66,10 +79,17 @@ __all__ = [
     "Items",
     "Key",
     "Labels",
+    "Leader",
+    "LeaderElection",
+    "NotFound",
+    "NotLeader",
     "NotReached",
     "NotSynced",
     "Object",
     "Polled",
+    "Reconciler",
+    "RequestFailed",
+    "Requeue",
     "Resuming",
     "Stale",
     "Starting",
@@ -80,4 +100,6 @@ __all__ = [
     "Unknown",
     "UnknownKind",
     "Updated",
+    "reconcile",
+    "run",
 ]

@@ -9,50 +9,20 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from types import TracebackType
 from typing import Generic, Optional, TypeVar, Union
 
+from ._client import Client
+from ._controllers import Controller, Reconciler, run_all
+from ._election import LeaderElection
+from ._keys import Key, Labels, index_paths, key_text, selector_text
 from ._native import Cache, Cluster, EventStream, Object
 from ._types import Event, Freshness, Stopped, StoppedError
 from ._written import Written, written
 
-__all__ = ["Events", "Informer", "Informers", "Key", "Labels", "ReadOnlyInformer"]
+__all__ = ["Events", "Informer", "Informers", "ReadOnlyInformer"]
 
 T = TypeVar("T")
 
-Key = Union[str, tuple[Optional[str], str]]
-"""`"shop/web-0"`, or `("shop", "web-0")`. Cluster-scoped objects have the key `"node-1"` or `(None, "node-1")`."""
-
-Labels = Union[str, Mapping[str, str]]
-"""A selector, such as `"app=web,tier in (a,b)"`, or the required labels as a mapping."""
-
 EVENTS_PER_TURN = 64
 """Number of events after which a stream lets other tasks of the event loop run."""
-
-
-def key_text(key: object) -> str:
-    """Returns a key as text."""
-    if isinstance(key, str):
-        return key
-    if isinstance(key, tuple) and len(key) == 2:
-        namespace, name = key
-        return f"{namespace}/{name}" if namespace else str(name)
-    raise TypeError(f'a key is "namespace/name", "name" or (namespace, name), not {key!r}')
-
-
-def selector_text(selector: Optional[Labels]) -> Optional[str]:
-    """Returns a selector as text."""
-    if selector is None or isinstance(selector, str):
-        return selector or None
-    return ",".join(f"{name}={value}" for name, value in selector.items()) or None
-
-
-def index_paths(index: Optional[Mapping[str, Union[str, tuple[str, ...]]]]) -> list[tuple[str, str]]:
-    """Returns the paths of indexes as text."""
-    paths = []
-    for name, path in (index or {}).items():
-        if not isinstance(path, str):
-            first, *rest = path
-            path = first + "".join(f'["{part}"]' for part in rest)
-        paths.append((name, path))
-    return paths
 
 
 class ReadOnlyInformer(Mapping[str, Object]):
@@ -388,3 +358,49 @@ class Informers(InformersBase[Informer]):
         write = written(obj)
         waits = [cache.wait_for(write.resource_version, timeout) for cache in self._concerned(write)]
         await asyncio.gather(*waits)
+
+    @property
+    def client(self) -> Client:
+        """A client for reads and writes at the server."""
+        cluster = self._open()
+        return Client(cluster.request, cluster.resolve, self.default_namespace)
+
+    def leader_election(
+        self,
+        name: str,
+        namespace: Optional[str] = None,
+        *,
+        identity: Optional[str] = None,
+        lease_duration: float = 15.0,
+        renew_deadline: float = 10.0,
+        retry_period: float = 2.0,
+    ) -> LeaderElection:
+        """Returns a candidate for the lease `name`, for `async with`.
+
+        `namespace` is that of the lease; the default is the namespace of the configuration. A random suffix is added to
+        `identity`, whose default is the host name.
+
+        After `lease_duration` seconds without a renewal, another candidate may lead. A leader stops acting
+        `renew_deadline` seconds after its last renewal; the rest of the time is reserved for requests in flight.
+        `retry_period` is the time between renewals. All candidates need the permissions `get`, `create` and `update` for
+        leases.
+        """
+        durations = (lease_duration, renew_deadline, retry_period)
+        return LeaderElection(self._open(), namespace or self.default_namespace, name, identity, durations)
+
+    async def run(
+        self,
+        *reconcilers: Reconciler,
+        election: Optional[LeaderElection] = None,
+        grace_period: float = 30.0,
+    ) -> None:
+        """Runs controllers until the task is cancelled.
+
+        Running reconciles then have `grace_period` seconds to finish. With `election`, reconciles run only while it holds
+        its lease; the caches are filled before. At the loss of the lease, running reconciles are cancelled.
+        """
+        if not reconcilers:
+            raise ValueError("run needs at least one reconciler; decorate a function with `reconcile`")
+        cluster = self._open()
+        native = None if election is None else election._started
+        await run_all([Controller(self, cluster, each, native, grace_period) for each in reconcilers])

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Added",
+    "ApiError",
     "Certainty",
     "ConfigError",
+    "Conflict",
     "DeleteReason",
     "Deleted",
     "Doubt",
@@ -21,9 +23,12 @@ __all__ = [
     "Forked",
     "Fresh",
     "Freshness",
+    "NotFound",
+    "NotLeader",
     "NotReached",
     "NotSynced",
     "Polled",
+    "RequestFailed",
     "Resuming",
     "Stale",
     "Starting",
@@ -258,3 +263,31 @@ class Unknown(SteadfastError):
 
 class Forked(SteadfastError, RuntimeError):
     """The informers belong to the parent process. Their threads do not exist in a forked child."""
+
+
+class ApiError(SteadfastError):
+    """The server rejected a request. `code` is the HTTP status, and `reason` a word such as `Forbidden`."""
+
+    def __init__(self, message: str, code: int, reason: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[ApiError], tuple[str, int, str]]:
+        return type(self), (str(self), self.code, self.reason)
+
+
+class NotFound(ApiError):
+    """The object does not exist (404)."""
+
+
+class Conflict(ApiError):
+    """The object exists already, or another client has changed it (409)."""
+
+
+class RequestFailed(SteadfastError):
+    """A request received no response. The server may have processed it."""
+
+
+class NotLeader(RequestFailed):
+    """The lease may have expired, so that the client of a leader sends no more requests."""

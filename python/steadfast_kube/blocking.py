@@ -21,7 +21,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Optional, TypeVar, Union
 
-from ._informers import InformersBase, Key, Labels, ReadOnlyInformer
+from ._informers import InformersBase, ReadOnlyInformer
+from ._keys import Key, Labels
 from ._native import Cache, Cluster, EventStream
 from ._types import Event, Stopped, StoppedError
 from ._written import written

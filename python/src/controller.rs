@@ -1,0 +1,339 @@
+//! Controllers: the library queues the keys and decides when to reconcile, and Python code reconciles.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use parking_lot::Mutex;
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use steadfast::{FieldPath, Lazy, ObjectKey};
+use steadfast_controller::{
+    Changes, Controller as LibraryController, Leader, LeaderElection, RunningController, Source, WhenStale, back_off,
+};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+
+use crate::bridge::Bridge;
+use crate::election::Election;
+use crate::object::Cached;
+use crate::path::Path;
+use crate::reconcile::{Message, Reconciler};
+use crate::session::Session;
+use crate::stream::seconds_to_duration;
+use crate::tree::{Node, Tree};
+use crate::watching::{Resource, Started, Watching};
+
+/// Settings of a controller.
+pub(crate) struct ControllerSettings {
+    pub(crate) name: Option<String>,
+    pub(crate) concurrency: usize,
+    /// Seconds; `None` for no timeout.
+    pub(crate) timeout: Option<f64>,
+    /// Doubt of a cache, in seconds, after which reconciles pause; `None` if they never pause.
+    pub(crate) pause_when_stale: Option<f64>,
+    /// Changes that enqueue an object; empty for all changes.
+    pub(crate) changes: Vec<RelevantChange>,
+    /// Seconds between reconciles of each object without a change.
+    pub(crate) resync: Option<f64>,
+    pub(crate) finalizer: Option<String>,
+    /// True if deleted objects are reconciled, too.
+    pub(crate) deleted: bool,
+}
+
+/// Change of an object that enqueues it.
+pub(crate) enum RelevantChange {
+    Generation,
+    Labels,
+    Annotations,
+    Field(Path),
+}
+
+impl RelevantChange {
+    /// Parses `generation`, `labels`, `annotations` or a path.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "generation" => Self::Generation,
+            "labels" => Self::Labels,
+            "annotations" => Self::Annotations,
+            path => Self::Field(Path::parse(path)?),
+        })
+    }
+
+    fn filter(self) -> Changes<Tree> {
+        match self {
+            Self::Generation => Changes::of_generation(),
+            Self::Labels => Changes::of_labels(),
+            Self::Annotations => Changes::of_annotations(),
+            Self::Field(path) => Changes::of(move |tree: &Tree| values(tree, &path)),
+        }
+    }
+}
+
+/// Returns the values of a path in an object.
+fn values(tree: &Tree, path: &Path) -> Vec<Node> {
+    let mut node = Some(Node::Map(tree.root.clone()));
+    for name in path.first().names() {
+        node = node.and_then(|node| match node {
+            Node::Map(map) => map.get(name).cloned(),
+            _ => None,
+        });
+    }
+    let mut found = Vec::new();
+    if let Some(node) = &node {
+        path.visit(node, &mut |node| found.push(node.clone()));
+    }
+    found
+}
+
+/// Controller whose reconciles run in an event loop.
+#[pyclass(frozen, module = "steadfast_kube._native")]
+pub(crate) struct Controller {
+    bridge: Bridge,
+    messages: Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<Message>>>,
+    running: Arc<Running>,
+}
+
+/// The library's controller, from its start until its stop.
+#[derive(Default)]
+struct Running {
+    controller: Mutex<Phase>,
+    /// Ends the start and the watch of the term.
+    stopped: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+enum Phase {
+    /// Keys that were added before the start.
+    Starting(Vec<ObjectKey>),
+    Running(RunningController),
+    #[default]
+    Stopped,
+}
+
+impl Controller {
+    /// Starts the controller after the discovery of all its resources, and after the election.
+    pub(crate) fn start(
+        bridge: Bridge,
+        session: Arc<Session>,
+        objects: Arc<Watching>,
+        owned: Vec<Arc<Watching>>,
+        read: Vec<Arc<Watching>>,
+        election: Option<&Election>,
+        settings: ControllerSettings,
+    ) -> Self {
+        let (sender, messages) = mpsc::unbounded_channel();
+        let running = Arc::new(Running { controller: Mutex::new(Phase::Starting(Vec::new())), ..Running::default() });
+        let election = election.map(|election| election.election.clone());
+        let start = {
+            let running = running.clone();
+            async move {
+                let Some(started) = objects.until_running().await else { return };
+                let Some(owned) = all_running(&owned).await else { return };
+                let Some(read) = all_running(&read).await else { return };
+                let leader = Arc::new(OnceLock::new());
+                let ready =
+                    election.map(|election| until_leader(election, leader.clone(), sender.clone(), Handle::current()));
+                let reconciler = Arc::new(Reconciler {
+                    objects: started.clone(),
+                    connection: session.connection.clone(),
+                    leader,
+                    finalizer: settings.finalizer.clone(),
+                    deleted: settings.deleted,
+                    messages: sender.clone(),
+                    calls: AtomicU64::new(0),
+                });
+                let mut controller = build(&session, &started, &owned, &read, settings);
+                if let Some(ready) = ready {
+                    controller = controller.start_after(ready);
+                }
+                let reconcile = |key, reconciler: Arc<Reconciler>| async move { reconciler.reconcile(key).await };
+                match controller.run_by_key(reconcile, back_off, reconciler) {
+                    Ok(controller) => running.set(controller),
+                    Err(error) => drop(sender.send(Message::Failed(error.to_string()))),
+                }
+            }
+        };
+        let mut stopped = running.stopped.subscribe();
+        bridge.handle().spawn(async move {
+            let stopped = async { drop(stopped.wait_for(|stopped| *stopped).await) };
+            tokio::select! {
+                biased;
+                () = stopped => {}
+                () = start => {}
+            }
+        });
+        Self { bridge, messages: Arc::new(tokio::sync::Mutex::new(messages)), running }
+    }
+}
+
+impl Running {
+    fn set(&self, controller: RunningController) {
+        let mut phase = self.controller.lock();
+        if let Phase::Starting(keys) = &mut *phase {
+            for key in std::mem::take(keys) {
+                controller.queue().add(key);
+            }
+            *phase = Phase::Running(controller);
+        }
+    }
+}
+
+/// Waits until all informers have started. Returns `None` if one has ended.
+async fn all_running(informers: &[Arc<Watching>]) -> Option<Vec<Arc<Started>>> {
+    let mut started = Vec::new();
+    for watching in informers {
+        started.push(watching.until_running().await?);
+    }
+    Some(started)
+}
+
+/// Waits for a term, and reports its end.
+async fn until_leader(
+    election: LeaderElection,
+    leader: Arc<OnceLock<Leader>>,
+    messages: mpsc::UnboundedSender<Message>,
+    runtime: Handle,
+) {
+    let Some(term) = election.until_leader().await else { return std::future::pending().await };
+    let own = leader.get_or_init(|| term).clone();
+    // The term is watched for as long as Python reads the messages.
+    runtime.spawn(async move {
+        tokio::select! {
+            () = own.lost() => drop(messages.send(Message::TermEnded)),
+            () = messages.closed() => {}
+        }
+    });
+}
+
+fn build(
+    session: &Session,
+    objects: &Started,
+    owned: &[Arc<Started>],
+    read: &[Arc<Started>],
+    settings: ControllerSettings,
+) -> LibraryController<Lazy<Tree>> {
+    let resource = objects.resource();
+    let mut source = Source::from(objects.informer.clone());
+    if let Some(changes) = settings.changes.into_iter().map(RelevantChange::filter).reduce(Changes::or) {
+        source = source.filter_changes(changes);
+    }
+    if let Some(seconds) = settings.resync {
+        source = source.resync(seconds_to_duration(seconds));
+    }
+    let mut controller = LibraryController::new_with(&session.factory, resource.served.api_resource.clone(), source)
+        .concurrency(settings.concurrency)
+        .timeout(settings.timeout.map(seconds_to_duration))
+        .when_stale(match settings.pause_when_stale {
+            Some(seconds) => WhenStale::wait(seconds_to_duration(seconds)),
+            None => WhenStale::act(),
+        });
+    if let Some(name) = settings.name {
+        controller = controller.name(name);
+    }
+    for owned in owned {
+        let resource = resource.clone();
+        controller = controller.watches(owned.informer.clone(), move |child: &Cached| owners(child, &resource));
+        controller = controller.reads(&owned.informer);
+    }
+    for read in read {
+        controller = controller.reads(&read.informer);
+    }
+    controller
+}
+
+/// Returns the keys of the owners of an object among the objects of `resource`, in any version.
+fn owners(child: &Cached, resource: &Resource) -> Vec<ObjectKey> {
+    let references = child.read::<Vec<OwnerReference>>(&FieldPath::new("metadata").then("ownerReferences"));
+    // The owner of an undecodable child is unknown. The next state of the child that can be decoded enqueues it.
+    let references = references.ok().flatten().unwrap_or_default();
+    let of_kind = references.into_iter().filter(|reference| {
+        let group = reference.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        reference.kind == resource.served.api_resource.kind && group == resource.served.api_resource.group
+    });
+    let key = |name: &str| match child.key().namespace().filter(|_| resource.served.namespaced) {
+        Some(namespace) => ObjectKey::namespaced(namespace, name),
+        None => ObjectKey::cluster(name),
+    };
+    of_kind.map(|reference| key(&reference.name)).collect()
+}
+
+#[pymethods]
+impl Controller {
+    /// Waits for the next message. Returns `None` after the stop.
+    fn next(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let (messages, bridge) = (self.messages.clone(), self.bridge.clone());
+        let mut stopped = self.running.stopped.subscribe();
+        let work = async move {
+            let mut messages = messages.lock().await;
+            let stopped = async { drop(stopped.wait_for(|stopped| *stopped).await) };
+            tokio::select! {
+                biased;
+                message = messages.recv() => message,
+                () = stopped => None,
+            }
+        };
+        self.bridge.run(py, false, work, |py, message| match message {
+            Some(message) => message.into_python(py, bridge),
+            None => Ok(py.None()),
+        })
+    }
+
+    /// Enqueues a key.
+    fn enqueue(&self, namespace: Option<&str>, name: &str) {
+        let key = namespace.map_or_else(|| ObjectKey::cluster(name), |it| ObjectKey::namespaced(it, name));
+        match &mut *self.running.controller.lock() {
+            Phase::Starting(keys) => keys.push(key),
+            Phase::Running(controller) => controller.queue().add(key),
+            Phase::Stopped => {}
+        }
+    }
+
+    /// Counters and current state; `None` before the start and after the stop.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let (stats, queued) = match &*self.running.controller.lock() {
+            Phase::Running(controller) => (controller.stats(), controller.queue().len()),
+            Phase::Starting(_) | Phase::Stopped => return Ok(None),
+        };
+        let named = PyDict::new(py);
+        named.set_item("succeeded", stats.succeeded)?;
+        named.set_item("requeued", stats.requeued)?;
+        named.set_item("failed", stats.failed)?;
+        named.set_item("timed_out", stats.timed_out)?;
+        named.set_item("running", stats.running)?;
+        named.set_item("queued", queued)?;
+        named.set_item("waiting_for_writes", stats.waiting_for_writes)?;
+        named.set_item("paused", stats.paused)?;
+        Ok(Some(named))
+    }
+
+    /// Starts no further reconcile, waits at most `timeout` seconds for the running ones, and cancels the rest. Returns the
+    /// number of cancelled reconciles.
+    fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<Py<PyAny>> {
+        let running = self.running.clone();
+        let work = async move {
+            let phase = std::mem::take(&mut *running.controller.lock());
+            let cancelled = match phase {
+                Phase::Running(controller) => controller.stop(seconds_to_duration(timeout)).await.cancelled,
+                Phase::Starting(_) | Phase::Stopped => 0,
+            };
+            // Last, since running reconciles end by messages.
+            running.stopped.send_replace(true);
+            cancelled
+        };
+        self.bridge.run(py, false, work, |py, cancelled| cancelled.into_py_any(py))
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        if !self.bridge.is_own_process() {
+            return;
+        }
+        // Dropping the library's controller cancels its reconciles.
+        let phase = std::mem::take(&mut *self.running.controller.lock());
+        self.running.stopped.send_replace(true);
+        self.bridge.handle().spawn(async move { drop(phase) });
+    }
+}

@@ -1,0 +1,288 @@
+//! One reconcile: a call of Python code, and the requests that belong to it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use kube::api::Api;
+use kube::core::DynamicObject;
+use kube::{Client, Resource as _};
+use parking_lot::Mutex;
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use steadfast::{Connection, Lookup, ObjectKey};
+use steadfast_controller::{Action, Finalizing, Leader, finalizer};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::bridge::Bridge;
+use crate::client::{ApiRequest, RequestError, response};
+use crate::object::{Cached, Kind, Object};
+use crate::stream::seconds_to_duration;
+use crate::watching::Started;
+
+/// Message of a controller to the event loop.
+pub(crate) enum Message {
+    /// Run the reconcile function.
+    Call(StartedCall),
+    /// The reconcile of this number has timed out, or the controller was stopped.
+    Cancel(u64),
+    /// The lease was lost. Reconciles must end.
+    TermEnded,
+    /// The controller cannot start.
+    Failed(String),
+}
+
+impl Message {
+    /// Returns `(name, content)`.
+    pub(crate) fn into_python(self, py: Python<'_>, bridge: Bridge) -> PyResult<Py<PyAny>> {
+        match self {
+            Self::Call(call) => {
+                let StartedCall { id, key, object, kind, cleanup, fencing_token, outcome, requests } = call;
+                let outcome = Mutex::new(Some(outcome));
+                let call = Call { bridge, id, key, object, kind, cleanup, fencing_token, outcome, requests };
+                ("call", call.into_py_any(py)?).into_py_any(py)
+            }
+            Self::Cancel(id) => ("cancel", id).into_py_any(py),
+            Self::TermEnded => ("term_ended", py.None()).into_py_any(py),
+            Self::Failed(error) => ("failed", error).into_py_any(py),
+        }
+    }
+}
+
+/// Call of the reconcile function, not yet converted to Python.
+pub(crate) struct StartedCall {
+    id: u64,
+    key: ObjectKey,
+    object: Option<Cached>,
+    kind: Kind,
+    cleanup: bool,
+    fencing_token: Option<u64>,
+    outcome: oneshot::Sender<Result<Action, ReconcileError>>,
+    requests: mpsc::UnboundedSender<PendingRequest>,
+}
+
+/// Request that waits for its reconcile to send it.
+struct PendingRequest {
+    request: ApiRequest,
+    reply: oneshot::Sender<Result<Vec<u8>, RequestError>>,
+}
+
+/// Failure of a reconcile, as text.
+#[derive(Debug)]
+pub(crate) struct ReconcileError(String);
+
+impl fmt::Display for ReconcileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ReconcileError {}
+
+/// Parts that all reconciles of a controller share.
+pub(crate) struct Reconciler {
+    pub(crate) objects: Arc<Started>,
+    pub(crate) connection: Connection,
+    /// Current term, if the controller needs one.
+    pub(crate) leader: Arc<OnceLock<Leader>>,
+    pub(crate) finalizer: Option<String>,
+    pub(crate) deleted: bool,
+    pub(crate) messages: mpsc::UnboundedSender<Message>,
+    pub(crate) calls: AtomicU64,
+}
+
+/// Reports the end of a reconcile that was dropped before its result arrived.
+struct CancelOnDrop<'a> {
+    messages: &'a mpsc::UnboundedSender<Message>,
+    id: u64,
+    finished: bool,
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            drop(self.messages.send(Message::Cancel(self.id)));
+        }
+    }
+}
+
+impl Reconciler {
+    /// Reconciles a key with the state of its object in the cache.
+    pub(crate) async fn reconcile(&self, key: ObjectKey) -> Result<Action, ReconcileError> {
+        let object = match self.objects.informer.snapshot().get_by_key(&key) {
+            Lookup::Found(object) => object,
+            Lookup::Absent if self.deleted => return self.call(key, None, false).await,
+            Lookup::Absent => return Ok(Action::await_change()),
+            Lookup::Unknown { version } => {
+                return Err(ReconcileError(format!("the state of {key} at version {version} cannot be decoded")));
+            }
+        };
+        match &self.finalizer {
+            Some(name) => self.with_finalizer(name, key, object).await,
+            None => self.call(key, Some(object), false).await,
+        }
+    }
+
+    /// Adds the finalizer first, and removes it after the cleanup.
+    async fn with_finalizer(&self, name: &str, key: ObjectKey, object: Cached) -> Result<Action, ReconcileError> {
+        let api_resource = &self.objects.resource().served.api_resource;
+        let decoded = object.get().map_err(|error| ReconcileError(format!("{key} cannot be decoded: {error}")))?;
+        // The finalizer needs the metadata only.
+        let mut subject = DynamicObject::new(key.name(), api_resource);
+        subject.metadata = decoded.meta().clone();
+        let api: Api<DynamicObject> = match key.namespace() {
+            Some(namespace) => Api::namespaced_with(self.client(), namespace, api_resource),
+            None => Api::all_with(self.client(), api_resource),
+        };
+        let step = |event| {
+            let cleanup = matches!(event, Finalizing::Cleanup(_));
+            self.call(key.clone(), Some(object.clone()), cleanup)
+        };
+        let done = finalizer(&api, name, Arc::new(subject), step).await;
+        done.map_err(|error| ReconcileError(error.to_string()))
+    }
+
+    /// Lets Python code reconcile, and sends its requests in the meantime.
+    ///
+    /// The requests are sent by this task, so that the library knows which reconcile wrote: the next reconcile of the key
+    /// starts after the caches contain these writes.
+    async fn call(&self, key: ObjectKey, object: Option<Cached>, cleanup: bool) -> Result<Action, ReconcileError> {
+        let id = self.calls.fetch_add(1, Ordering::Relaxed);
+        let (outcome, mut result) = oneshot::channel();
+        let (requests, mut requested) = mpsc::unbounded_channel::<PendingRequest>();
+        let kind = self.objects.resource().kind.clone();
+        let fencing_token = self.leader.get().map(Leader::fencing_token);
+        let call = StartedCall { id, key, object, kind, cleanup, fencing_token, outcome, requests };
+        if self.messages.send(Message::Call(call)).is_err() {
+            return Err(ReconcileError("the controller was stopped".to_owned()));
+        }
+        let mut cancel = CancelOnDrop { messages: &self.messages, id, finished: false };
+        let client = self.client();
+        let mut in_flight = FuturesUnordered::new();
+        let result = loop {
+            tokio::select! {
+                biased;
+                Some(()) = in_flight.next() => {}
+                Some(request) = requested.recv() => in_flight.push(request.run(&client)),
+                result = &mut result => break result,
+            }
+        };
+        cancel.finished = true;
+        // Requests of tasks that the function did not wait for belong to this reconcile, too.
+        while in_flight.next().await.is_some() {}
+        result.unwrap_or_else(|_| Err(ReconcileError("the reconcile function ended without a result".to_owned())))
+    }
+
+    fn client(&self) -> Client {
+        match self.leader.get() {
+            Some(leader) => leader.client(),
+            None => self.connection.client(),
+        }
+    }
+}
+
+impl PendingRequest {
+    /// Sends the request. A caller that no longer waits cancels it.
+    async fn run(self, client: &Client) {
+        let Self { request, mut reply } = self;
+        tokio::select! {
+            response = request.send(client) => drop(reply.send(response)),
+            () = reply.closed() => {}
+        }
+    }
+}
+
+/// Reconcile that Python code runs.
+#[pyclass(frozen, module = "steadfast_kube._native")]
+pub(crate) struct Call {
+    bridge: Bridge,
+    id: u64,
+    key: ObjectKey,
+    object: Option<Cached>,
+    kind: Kind,
+    cleanup: bool,
+    fencing_token: Option<u64>,
+    outcome: Mutex<Option<oneshot::Sender<Result<Action, ReconcileError>>>>,
+    requests: mpsc::UnboundedSender<PendingRequest>,
+}
+
+#[pymethods]
+impl Call {
+    #[getter]
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    #[getter]
+    fn key(&self) -> String {
+        self.key.to_string()
+    }
+
+    #[getter]
+    fn namespace(&self) -> Option<&str> {
+        self.key.namespace()
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        self.key.name()
+    }
+
+    /// State of the object at the start; `None` after its deletion.
+    #[getter]
+    fn object(&self) -> Option<Object> {
+        self.object.as_ref().map(|object| Object::new(object.clone(), self.kind.clone()))
+    }
+
+    /// True if the object is being deleted and its finalizer is removed after this call.
+    #[getter]
+    fn cleanup(&self) -> bool {
+        self.cleanup
+    }
+
+    /// Fencing token of the leader's term.
+    #[getter]
+    fn fencing_token(&self) -> Option<u64> {
+        self.fencing_token
+    }
+
+    /// Ends the reconcile: with an error, with a delay until the next one in seconds, or until a change.
+    #[pyo3(signature = (requeue_after=None, error=None))]
+    fn finish(&self, requeue_after: Option<f64>, error: Option<String>) {
+        let outcome = match (error, requeue_after) {
+            (Some(error), _) => Err(ReconcileError(error)),
+            (None, Some(seconds)) => Ok(Action::requeue(seconds_to_duration(seconds))),
+            (None, None) => Ok(Action::await_change()),
+        };
+        if let Some(finished) = self.outcome.lock().take() {
+            // The reconcile may have timed out.
+            drop(finished.send(outcome));
+        }
+    }
+
+    /// Sends a request that belongs to this reconcile.
+    fn request(
+        &self,
+        py: Python<'_>,
+        method: String,
+        path: String,
+        body: Vec<u8>,
+        content_type: String,
+    ) -> PyResult<Py<PyAny>> {
+        let (reply, received) = oneshot::channel();
+        let described = format!("{method} {path}");
+        let request = ApiRequest { method, path, body, content_type };
+        let sent = self.requests.send(PendingRequest { request, reply }).is_ok();
+        let key = self.key.to_string();
+        let work = async move {
+            match received.await {
+                Ok(result) if sent => result,
+                _ => Err(RequestError::Failed(format!("cannot {described}: the reconcile of {key} has ended"))),
+            }
+        };
+        self.bridge.run(py, false, work, response)
+    }
+}

@@ -1,0 +1,50 @@
+"""Keys of objects, and selectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Optional, Union
+
+__all__ = ["Key", "Labels", "index_paths", "key_text", "selector_text", "split_key"]
+
+Key = Union[str, tuple[Optional[str], str]]
+"""`"shop/web-0"`, or `("shop", "web-0")`. Cluster-scoped objects have the key `"node-1"` or `(None, "node-1")`."""
+
+Labels = Union[str, Mapping[str, str]]
+"""A selector, such as `"app=web,tier in (a,b)"`, or the required labels as a mapping."""
+
+
+def key_text(key: object) -> str:
+    """Returns a key as text."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, tuple) and len(key) == 2:
+        namespace, name = key
+        return f"{namespace}/{name}" if namespace else str(name)
+    raise TypeError(f'a key is "namespace/name", "name" or (namespace, name), not {key!r}')
+
+
+def selector_text(selector: Optional[Labels]) -> Optional[str]:
+    """Returns a selector as text."""
+    if selector is None or isinstance(selector, str):
+        return selector or None
+    return ",".join(f"{name}={value}" for name, value in selector.items()) or None
+
+
+def index_paths(index: Optional[Mapping[str, Union[str, tuple[str, ...]]]]) -> list[tuple[str, str]]:
+    """Returns the paths of indexes as text."""
+    paths = []
+    for name, path in (index or {}).items():
+        if not isinstance(path, str):
+            first, *rest = path
+            path = first + "".join(f'["{part}"]' for part in rest)
+        paths.append((name, path))
+    return paths
+
+
+def split_key(key: Key) -> tuple[Optional[str], str]:
+    """Returns the namespace and the name of a key."""
+    if isinstance(key, tuple):
+        return key
+    namespace, slash, name = key.rpartition("/")
+    return (namespace if slash else None), name
