@@ -62,7 +62,14 @@ fn is_fenced(error: &kube::Error) -> bool {
         };
         matches!(transport, Some(TransportError::Fenced { .. }))
     };
-    std::iter::successors(Some(error as &(dyn Error + 'static)), |error| error.source()).any(is_fenced)
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if is_fenced(error) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 impl RequestError {
