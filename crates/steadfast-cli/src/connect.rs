@@ -19,11 +19,11 @@ pub(crate) async fn connect(kubeconfig: Option<PathBuf>, context: Option<String>
     // Blocking work: files are read, and a credential plugin of the kubeconfig may run.
     let built = tokio::task::spawn_blocking(move || {
         let (config, context) = configuration(kubeconfig.as_deref(), context)?;
-        let again = move || {
-            let read = again(kubeconfig.as_deref(), context.as_deref());
-            async move { read }
+        let loader = move || {
+            let config = reload(kubeconfig.as_deref(), context.as_deref());
+            async move { config }
         };
-        Connection::builder(config).loader(again).build().map_err(Failure::config)
+        Connection::builder(config).loader(loader).build().map_err(Failure::config)
     });
     built.await.map_err(Failure::run)?
 }
@@ -47,14 +47,14 @@ fn configuration(file: Option<&Path>, context: Option<String>) -> Result<(Config
             return Err(Failure::config(format!("{}; check --kubeconfig and $KUBECONFIG", detail(error))));
         }
     };
-    let config = usable(&source, &merged, context.as_deref())?;
+    let config = context_config(&source, &merged, context.as_deref())?;
     // Fixes the context for reloads, which must not follow a changed current context to another cluster.
     let context = context.or_else(|| merged.current_context().map(str::to_owned));
     Ok((config, context))
 }
 
 /// Returns the settings of `context`, or an error that names the flag to correct.
-fn usable(source: &str, merged: &MergedKubeconfig, context: Option<&str>) -> Result<Config, Failure> {
+fn context_config(source: &str, merged: &MergedKubeconfig, context: Option<&str>) -> Result<Config, Failure> {
     merged.config(context).map_err(|error| {
         // A missing selection is the only mistake that a flag of this program can correct.
         let advice = match context.or(merged.current_context()) {
@@ -66,7 +66,7 @@ fn usable(source: &str, merged: &MergedKubeconfig, context: Option<&str>) -> Res
 }
 
 /// Reads the settings again. The context of the start is kept: the current context may have changed to another cluster.
-fn again(file: Option<&Path>, context: Option<&str>) -> Result<Config, ConnectError> {
+fn reload(file: Option<&Path>, context: Option<&str>) -> Result<Config, ConnectError> {
     if context.is_none() {
         return Config::incluster().map_err(|error| ConnectError::Infer { detail: error.to_string() });
     }
@@ -164,26 +164,28 @@ mod tests {
             Ok(merged) => merged,
             Err(error) => return detail(error),
         };
-        match usable("x.yaml", &merged, context) {
+        match context_config("x.yaml", &merged, context) {
             Ok(config) => config.cluster_url.to_string(),
             Err(failure) => failure.to_string(),
         }
     }
 
-    const GOOD: &str = "clusters: [{name: c, cluster: {server: 'https://example.test:6443'}}]\n\
+    const VALID_KUBECONFIG: &str = "clusters: [{name: c, cluster: {server: 'https://example.test:6443'}}]\n\
                         contexts: [{name: prod, context: {cluster: c, user: u}}, {name: test, context: {cluster: d}}]\n\
                         users: [{name: u, user: {token: hunter2}}]\n";
 
     #[test]
     fn missing_context_error_lists_existing_contexts() {
-        assert_eq!(server_or_error(GOOD, Some("prod")), "https://example.test:6443/");
-        let unknown = server_or_error(GOOD, Some("nope"));
+        assert_eq!(server_or_error(VALID_KUBECONFIG, Some("prod")), "https://example.test:6443/");
+        let unknown = server_or_error(VALID_KUBECONFIG, Some("nope"));
         assert_eq!(unknown, "x.yaml cannot be used: there is no context \"nope\"; it has prod, test");
         assert!(
-            server_or_error(GOOD, None).contains("no context is current; it has prod, test; choose one with --context")
+            server_or_error(VALID_KUBECONFIG, None)
+                .contains("no context is current; it has prod, test; choose one with --context")
         );
         assert!(
-            server_or_error(GOOD, Some("test")).contains("the cluster \"d\" of the context \"test\" does not exist")
+            server_or_error(VALID_KUBECONFIG, Some("test"))
+                .contains("the cluster \"d\" of the context \"test\" does not exist")
         );
     }
 

@@ -6,17 +6,17 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::config::EventKind;
+pub use crate::event_subject::EventSubject;
 use crate::lookups::Lookups;
-pub use crate::object_state::State;
-use crate::path::FieldOf;
-pub use crate::subject::Subject;
+pub use crate::object_state::ObjectState;
+use crate::path::ValuePath;
 
 /// A change of one object.
 ///
 /// The `id` stays the same if another run of the program delivers the same change. Receivers can use the ID to
 /// recognise repeated messages.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct ObjectChange {
     /// Identity of the change.
     pub id: String,
     /// Kind of the change.
@@ -27,11 +27,11 @@ pub struct Change {
     /// messages.
     pub is_repeated: bool,
     /// The changed object.
-    pub subject: Subject,
+    pub subject: EventSubject,
     /// State before the change. `None` for an added object.
-    pub old: Option<State>,
+    pub old: Option<ObjectState>,
     /// State after the change. `None` for a deleted object.
-    pub new: Option<State>,
+    pub new: Option<ObjectState>,
     /// Certainty of a deletion: `observed` or `inferred`.
     pub certainty: Option<String>,
     /// Reason of a deletion.
@@ -69,9 +69,9 @@ impl Cause {
     }
 }
 
-impl Change {
+impl ObjectChange {
     /// Creates a change without states, caused by the object.
-    pub fn new(id: String, kind: EventKind, subject: Subject, at: Timestamp) -> Self {
+    pub fn new(id: String, kind: EventKind, subject: EventSubject, at: Timestamp) -> Self {
         Self {
             id,
             kind,
@@ -90,10 +90,10 @@ impl Change {
     }
 
     /// Returns the values of a field before and after the change. `None` for an absent state or field.
-    pub(crate) fn at(&self, path: &FieldOf) -> (Option<&Value>, Option<&Value>) {
+    pub(crate) fn at(&self, path: &ValuePath) -> (Option<&Value>, Option<&Value>) {
         (
-            self.old.as_ref().and_then(|state| path.of(&state.whole)),
-            self.new.as_ref().and_then(|state| path.of(&state.whole)),
+            self.old.as_ref().and_then(|state| path.of(&state.full)),
+            self.new.as_ref().and_then(|state| path.of(&state.full)),
         )
     }
 
@@ -115,13 +115,13 @@ impl Change {
     }
 
     /// Returns the current state of the object, else the last known state.
-    pub(crate) fn object(&self) -> Option<&State> {
+    pub(crate) fn object(&self) -> Option<&ObjectState> {
         self.new.as_ref().or(self.old.as_ref())
     }
 
     /// Returns the variable `event` of expressions.
     pub(crate) fn event(&self) -> Value {
-        let Subject { cluster, resource, namespace, name, uid } = &self.subject;
+        let EventSubject { cluster, resource, namespace, name, uid } = &self.subject;
         json!({
             "id": self.id, "type": self.kind.name(), "initial": self.initial, "cluster": cluster, "resource": resource,
             "namespace": namespace, "name": name, "uid": uid,
@@ -139,28 +139,28 @@ mod tests {
     #[test]
     fn rules_cannot_read_secret_values() {
         let secret = |value: &str| {
-            State::new(json!({
+            ObjectState::new(json!({
                 "apiVersion": "v1", "kind": "Secret",
                 "metadata": {"name": "s", "annotations": {LAST_APPLIED: format!("{{\"data\":\"{value}\"}}")}},
                 "data": {"password": value}, "stringData": {"other": value},
             }))
         };
         let (old, new) = (secret("aHVudGVyMg=="), secret("aHVudGVyMw=="));
-        assert!(!old.shown().to_string().contains("aHVudGVy"), "{}", old.shown());
+        assert!(!old.masked().to_string().contains("aHVudGVy"), "{}", old.masked());
         assert!(!format!("{old:?}").contains("aHVudGVy"));
-        let subject = Subject {
+        let subject = EventSubject {
             cluster: "default".to_owned(),
             resource: "secrets".to_owned(),
             namespace: "shop".to_owned(),
             name: "s".to_owned(),
             uid: "1".to_owned(),
         };
-        let change = Change {
+        let change = ObjectChange {
             old: Some(old),
             new: Some(new),
-            ..Change::new("1".to_owned(), EventKind::Updated, subject, Timestamp::UNIX_EPOCH)
+            ..ObjectChange::new("1".to_owned(), EventKind::Updated, subject, Timestamp::UNIX_EPOCH)
         };
-        let path = |text: &str| text.parse::<FieldOf>().expect("a valid path");
+        let path = |text: &str| text.parse::<ValuePath>().expect("a valid path");
         let changed = |text: &str| {
             let (before, after) = change.at(&path(text));
             before != after

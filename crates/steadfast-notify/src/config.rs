@@ -1,10 +1,10 @@
 //! Configuration of resources, rules, messages and sinks.
 
+mod duration;
 pub mod endpoints;
 pub mod mirrors;
 pub mod secret;
 pub mod sinks;
-mod span;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,9 +13,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use endpoints::{EndpointPort, Endpoints, Family};
-use sinks::Sink;
-pub use span::{MAX_SPAN, Span};
+pub use duration::{ConfigDuration, MAX_CONFIG_DURATION};
+use endpoints::{AddressFamily, EndpointPort, EndpointsConfig};
+use sinks::SinkConfig;
 
 /// Configuration of `steadfast notify`.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
@@ -24,25 +24,25 @@ pub struct Config {
     /// Clusters by the names that rules use. Defaults to a single cluster named `default`, the current context of
     /// kubectl.
     #[serde(default)]
-    pub clusters: BTreeMap<String, Cluster>,
+    pub clusters: BTreeMap<String, ClusterConfig>,
     /// Targets of messages, by the names that rules use.
-    pub sinks: BTreeMap<String, Sink>,
+    pub sinks: BTreeMap<String, SinkConfig>,
     /// Rules: conditions and messages.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<RuleConfig>,
     /// File of undeliverable messages.
     #[serde(default)]
-    pub dead_letters: DeadLetters,
+    pub dead_letters: DeadLettersConfig,
     /// Folder of state across restarts.
     #[serde(default)]
-    pub state: StateFolder,
+    pub state: StateConfig,
     /// Several processes with this configuration: one leader, the others on standby. Defaults to a single process.
-    pub replicas: Option<Replicas>,
+    pub replicas: Option<ReplicasConfig>,
 }
 
 /// Replicas of one configuration. The holder of a lease is the leader.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Replicas {
+pub struct ReplicasConfig {
     /// The `Lease`, as `NAMESPACE/NAME`. Replicas share state in Secrets of the same namespace, with the name prefix
     /// `NAME-`.
     pub lease: String,
@@ -50,30 +50,30 @@ pub struct Replicas {
     pub cluster: Option<String>,
     /// How long standby replicas wait after the last renewal of the lease, in whole seconds. Defaults to `15s`.
     #[serde(default = "lease_duration")]
-    pub lease_duration: Span,
+    pub lease_duration: ConfigDuration,
     /// How long a leader continues without a renewal. At most four fifths of `lease_duration`. Defaults to `10s`.
     #[serde(default = "renew_deadline")]
-    pub renew_deadline: Span,
+    pub renew_deadline: ConfigDuration,
     /// Interval between two attempts to acquire or renew the lease. Defaults to `2s`.
     #[serde(default = "retry_period")]
-    pub retry_period: Span,
+    pub retry_period: ConfigDuration,
 }
 
-fn lease_duration() -> Span {
-    Span(Duration::from_secs(15))
+fn lease_duration() -> ConfigDuration {
+    ConfigDuration(Duration::from_secs(15))
 }
 
-fn renew_deadline() -> Span {
-    Span(Duration::from_secs(10))
+fn renew_deadline() -> ConfigDuration {
+    ConfigDuration(Duration::from_secs(10))
 }
 
-fn retry_period() -> Span {
-    Span(Duration::from_secs(2))
+fn retry_period() -> ConfigDuration {
+    ConfigDuration(Duration::from_secs(2))
 }
 
-impl Replicas {
+impl ReplicasConfig {
     /// Returns namespace and name of the lease. `None` for an invalid value.
-    pub fn place(&self) -> Option<(&str, &str)> {
+    pub fn namespace_and_name(&self) -> Option<(&str, &str)> {
         // RFC 1123: a namespace is a label, the name of a Lease is a subdomain with dots.
         let is_name = |name: &str, dots: bool| {
             let fits = |letter: u8| {
@@ -97,14 +97,14 @@ pub const DEFAULT_CLUSTER: &str = "default";
 /// Connection and cache settings of a cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Cluster {
+pub struct ClusterConfig {
     /// Path of the kubeconfig. Defaults to the kubeconfig of kubectl.
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig. Defaults to the current context.
     pub context: Option<String>,
     /// Interval between audits, which compare the versions of cached objects with the server. Defaults to `10m`. An
     /// audit detects lost events of a server, and silent changes by a restored backup.
-    pub audit: Option<Span>,
+    pub audit: Option<ConfigDuration>,
     /// Maximum size of one cache in bytes. A cache holds the objects of one resource that rules watch or look up, in
     /// one namespace if the rule has `namespaces`. A cache at the limit keeps its contents, is reported as failed, and
     /// is listed again once a minute. No limit by default.
@@ -112,14 +112,14 @@ pub struct Cluster {
     pub memory_limit: Option<usize>,
 }
 
-impl Cluster {
+impl ClusterConfig {
     /// Returns the interval between audits.
     pub fn audit_every(&self) -> Duration {
         self.audit.map_or(Duration::from_secs(600), |span| span.0)
     }
 
     /// Returns true if both have the same kubeconfig and context, regardless of cache settings.
-    pub fn is_same_place(&self, other: &Self) -> bool {
+    pub fn is_same_cluster(&self, other: &Self) -> bool {
         (&self.kubeconfig, &self.context) == (&other.kubeconfig, &other.context)
     }
 }
@@ -127,19 +127,19 @@ impl Cluster {
 /// A rule: resources, condition, message and sinks.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
+pub struct RuleConfig {
     /// Name of the rule. The state folder identifies sent messages by this name.
     pub name: String,
     /// Resources of the rule, by any name that kubectl accepts: `pods`, `deploy`, `widgets.example.com`.
     #[serde(default)]
     pub resources: Vec<String>,
     /// For mirrors, instead of `resources` and `send`: Services with mirrored endpoints, `NAMESPACE/SERVICE` each.
-    pub endpoints: Option<Endpoints>,
+    pub endpoints: Option<EndpointsConfig>,
     /// With `endpoints`: the port, by name or by number at the endpoints. Optional if the Service has one port.
     pub port: Option<EndpointPort>,
     /// With `endpoints`: the address family, `ipv4` or `ipv6`. For a sink of nftables or IPVS, defaults to the family
     /// of the sink's address; for other sinks, to both.
-    pub family: Option<Family>,
+    pub family: Option<AddressFamily>,
     /// With `endpoints` and a sink of `dns`: DNS name of the addresses. An endpoint with a host name, such as a pod of
     /// a `StatefulSet`, also gets the name `HOSTNAME.HOST`.
     pub host: Option<String>,
@@ -217,7 +217,7 @@ fn every_kind() -> Vec<EventKind> {
 /// File of undeliverable messages.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
-pub struct DeadLetters {
+pub struct DeadLettersConfig {
     /// Path of the file, one message a line. A relative path starts at the folder of the configuration.
     pub file: PathBuf,
     /// Maximum number of messages in the file. While the file is full, sinks retry messages instead. Defaults to 10000.
@@ -225,7 +225,7 @@ pub struct DeadLetters {
     pub most: usize,
 }
 
-impl Default for DeadLetters {
+impl Default for DeadLettersConfig {
     fn default() -> Self {
         Self { file: "dead-letters.ndjson".into(), most: 10_000 }
     }
@@ -234,7 +234,7 @@ impl Default for DeadLetters {
 /// Folder of state across restarts.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
-pub struct StateFolder {
+pub struct StateConfig {
     /// Path of the folder, created if missing. A relative path starts at the folder of the configuration. Only one
     /// program at a time can use the folder.
     pub folder: PathBuf,
@@ -243,7 +243,7 @@ pub struct StateFolder {
     pub checkpoint: bool,
 }
 
-impl Default for StateFolder {
+impl Default for StateConfig {
     fn default() -> Self {
         Self { folder: "steadfast-state".into(), checkpoint: true }
     }

@@ -91,8 +91,8 @@ impl DeadLetters {
         }
         let line = serde_json::to_string(letter).unwrap_or_else(|_| unreachable!("texts and values are JSON"));
         // A machine crash can truncate the last line. The next letter must start a new line.
-        let whole = ends_whole(&mut file).map_err(AddError::Failed)?;
-        let text = if whole { line + "\n" } else { format!("\n{line}\n") };
+        let ends_with_newline = ends_with_newline(&mut file).map_err(AddError::Failed)?;
+        let text = if ends_with_newline { line + "\n" } else { format!("\n{line}\n") };
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
         written.map_err(AddError::Failed)?;
         *counted = (length + text.len() as u64, counted.1 + 1);
@@ -127,14 +127,14 @@ impl DeadLetters {
             }
             (None, None) => String::new(),
         };
-        let (mut letters, mut torn) = (Vec::new(), 0);
+        let (mut letters, mut malformed_lines) = (Vec::new(), 0);
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             match serde_json::from_str(line) {
                 Ok(letter) => letters.push(letter),
-                Err(_) => torn += 1,
+                Err(_) => malformed_lines += 1,
             }
         }
-        Ok(TakenLetters { letters, torn, file: taken, _redrive: redrive })
+        Ok(TakenLetters { letters, malformed_lines, file: taken, _redrive: redrive })
     }
 
     fn lock(&self) -> io::Result<File> {
@@ -173,7 +173,7 @@ pub struct TakenLetters {
     /// Letters in order of arrival.
     pub letters: Vec<DeadLetter>,
     /// Number of unreadable lines, truncated by a machine crash.
-    pub torn: usize,
+    pub malformed_lines: usize,
     file: PathBuf,
     /// Lock against a second `redrive` of the same letters.
     _redrive: File,
@@ -207,7 +207,7 @@ impl TakenLetters {
 
 fn read(file: &Path) -> io::Result<Option<String>> {
     match fs::read(file) {
-        // A truncated line may contain invalid UTF-8. The line is counted as torn later.
+        // A truncated line may contain invalid UTF-8. The line is counted as malformed later.
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -231,7 +231,7 @@ fn open_private(file: &Path) -> io::Result<File> {
     private_options().read(true).append(true).create(true).open(file)
 }
 
-fn ends_whole(file: &mut File) -> io::Result<bool> {
+fn ends_with_newline(file: &mut File) -> io::Result<bool> {
     if file.metadata()?.len() == 0 {
         return Ok(true);
     }

@@ -3,8 +3,8 @@
 //! TOML and YAML are parsed into the same representation: a JSON value, and the positions by path (`rules[2].when`),
 //! in the syntax of serde's errors. Later stages do not depend on the file format.
 
-mod found;
 mod parts;
+mod positions;
 mod toml;
 mod yaml;
 
@@ -12,9 +12,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::problem::{Place, Problem};
-use found::{ValuePosition, ValuePositions};
+use crate::problem::{FilePosition, Problem};
 pub(crate) use parts::{Incomplete, Parsed};
+use positions::{ValuePosition, ValuePositions};
 
 /// A parsed file.
 #[derive(Debug)]
@@ -35,12 +35,13 @@ impl Document {
             // JSON is a subset of YAML.
             "yaml" | "yml" | "json" => yaml::read(text, &mut positions),
             _ => Err((
-                Place::START,
+                FilePosition::START,
                 format!("the file extension {ending:?} is neither TOML nor YAML"),
                 "rename the file to .toml or .yaml".to_owned(),
             )),
         };
-        let problem = |(place, description, remedy)| Problem { file: file.to_owned(), place, description, remedy };
+        let problem =
+            |(position, description, remedy)| Problem { file: file.to_owned(), position, description, remedy };
         let value = value.map_err(problem)?;
         Ok(Self { file: file.to_owned(), text: text.to_owned(), value, positions })
     }
@@ -64,9 +65,9 @@ impl Document {
         } else {
             "`steadfast notify schema` describes the expected value"
         };
-        let place = if of_key { self.key(&path) } else { self.value(&path) };
+        let position = if of_key { self.key(&path) } else { self.value(&path) };
         let description = if path == "." { description } else { format!("{path}: {description}") };
-        Problem { file: self.file.clone(), place, description, remedy: remedy.to_owned() }
+        Problem { file: self.file.clone(), position, description, remedy: remedy.to_owned() }
     }
 
     /// Returns the verbatim value below these keys.
@@ -83,7 +84,7 @@ impl Document {
     pub(crate) fn problem(&self, path: &str, description: impl Into<String>, remedy: impl Into<String>) -> Problem {
         Problem {
             file: self.file.clone(),
-            place: self.value(path),
+            position: self.value(path),
             description: description.into(),
             remedy: remedy.into(),
         }
@@ -99,29 +100,29 @@ impl Document {
         remedy: impl Into<String>,
     ) -> Problem {
         let mut problem = self.problem(path, description, remedy);
-        if let Some(place) = self.within(path, written, offset) {
-            problem.place = place;
+        if let Some(position) = self.within(path, written, offset) {
+            problem.position = position;
         }
         problem
     }
 
     /// Returns the position of the character at `offset` of the text `written` at `path`. `None` if the file has
     /// escapes in the text, or indentation that the parser removes.
-    fn within(&self, path: &str, written: &str, offset: usize) -> Option<Place> {
+    fn within(&self, path: &str, written: &str, offset: usize) -> Option<FilePosition> {
         let position = self.positions.get(path)?;
         let rest = self.text.get(position.offset..)?;
         // Only quotes or a block marker can precede the text.
         let (at, _) = rest.match_indices(written).next().filter(|(at, _)| *at <= 4)?;
         let bytes: usize = written.chars().take(offset).map(char::len_utf8).sum();
-        Some(Place::of(&self.text, position.offset + at + bytes))
+        Some(FilePosition::of(&self.text, position.offset + at + bytes))
     }
 
-    fn value(&self, path: &str) -> Place {
-        self.nearest(path).map_or(Place::START, |position| position.value)
+    fn value(&self, path: &str) -> FilePosition {
+        self.nearest(path).map_or(FilePosition::START, |position| position.value)
     }
 
-    fn key(&self, path: &str) -> Place {
-        self.nearest(path).map_or(Place::START, |position| position.key.unwrap_or(position.value))
+    fn key(&self, path: &str) -> FilePosition {
+        self.nearest(path).map_or(FilePosition::START, |position| position.key.unwrap_or(position.value))
     }
 
     /// Returns the position of `path`, or else of the nearest existing parent.

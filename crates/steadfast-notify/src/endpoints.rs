@@ -14,9 +14,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Map, Value, json};
 
-use crate::config::endpoints::{EndpointPort, Family};
-use crate::config::{Config, Rule};
-use crate::shape::{FieldKind, KEY, READY, SERVER, Shape};
+use crate::config::endpoints::{AddressFamily, EndpointPort};
+use crate::config::{Config, RuleConfig};
+use crate::entry_fields::{EntryFields, FieldKind, KEY, READY, SERVER};
 pub(crate) use slice::Slice;
 use slice::{Condition, Endpoint, Port, SERVICE_LABEL};
 
@@ -29,10 +29,10 @@ pub(crate) struct EndpointSource {
     /// Namespace and name of each Service.
     services: BTreeSet<(String, String)>,
     port: Option<EndpointPort>,
-    family: Option<Family>,
+    family: Option<AddressFamily>,
     host: Option<String>,
-    /// Entry shape of the rule's first mirror, for explanations.
-    shape: Shape,
+    /// Entry fields of the rule's first mirror, for explanations.
+    entry_fields: EntryFields,
 }
 
 /// An endpoint of a Service, the owner of entries.
@@ -50,14 +50,14 @@ pub(crate) struct EndpointEntries {
 }
 
 /// Identity of an endpoint within a cluster: namespace, name and UID.
-type Identity = (String, String, String);
+type EndpointIdentity = (String, String, String);
 
 /// Service, address and port of an endpoint. DNS needs no port.
-type Address = (String, IpAddr, Option<u16>);
+type ServiceAddress = (String, IpAddr, Option<u16>);
 
 /// State of an endpoint at one address.
 #[derive(Default)]
-struct Reached {
+struct EndpointState {
     /// True if any slice reports the endpoint as ready.
     is_ready: bool,
     is_serving: bool,
@@ -72,14 +72,14 @@ struct Reached {
 
 /// Merged data of one endpoint from all slices.
 #[derive(Default)]
-struct Merged {
-    reached: BTreeMap<Address, Reached>,
+struct MergedEndpoint {
+    states: BTreeMap<ServiceAddress, EndpointState>,
     unknown: Option<String>,
 }
 
 impl EndpointSource {
-    /// Reads the source of `rule` with this `shape` of the first mirror. Returns `None` if the rule reads resources.
-    pub(crate) fn of(rule: &Rule, config: &Config, shape: Option<Shape>) -> Option<Self> {
+    /// Reads the source of `rule`. `entry_fields` are the fields of the first mirror's entries. Returns `None` if the rule reads resources.
+    pub(crate) fn of(rule: &RuleConfig, config: &Config, entry_fields: Option<EntryFields>) -> Option<Self> {
         let services = rule.endpoints.as_ref()?.services().into_iter();
         let mut sinks = rule.to.iter().filter_map(|name| config.sinks.get(name));
         // The kernel forwards only between addresses of the same family.
@@ -87,13 +87,13 @@ impl EndpointSource {
             let nftables = sink.nftables.as_ref().map(|nftables| nftables.address);
             nftables.or(sink.ipvs.as_ref().map(|ipvs| ipvs.address))
         });
-        let family = address.map(|address| if address.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 });
+        let family = address.map(|address| if address.is_ipv4() { AddressFamily::Ipv4 } else { AddressFamily::Ipv6 });
         Some(Self {
             services: services.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())).collect(),
             port: rule.port.clone(),
             family: rule.family.or(family),
             host: rule.host.clone(),
-            shape: shape.unwrap_or(SERVER),
+            entry_fields: entry_fields.unwrap_or(SERVER),
         })
     }
 
@@ -101,7 +101,7 @@ impl EndpointSource {
     ///
     /// With Services in several namespaces the selection may include other Services, which [`resolve`](Self::resolve)
     /// skips.
-    pub(crate) fn watched(&self, rule: &Rule) -> Rule {
+    pub(crate) fn watched(&self, rule: &RuleConfig) -> RuleConfig {
         let mut namespaces: Vec<String> = self.services.iter().map(|(namespace, _)| namespace.clone()).collect();
         // `services` is sorted, so equal namespaces are adjacent.
         namespaces.dedup();
@@ -110,7 +110,7 @@ impl EndpointSource {
             [name] => format!("{SERVICE_LABEL}={name}"),
             _ => format!("{SERVICE_LABEL} in ({})", names.into_iter().collect::<Vec<_>>().join(",")),
         };
-        Rule { resources: vec![RESOURCE.to_owned()], namespaces, labels: Some(labels), ..rule.clone() }
+        RuleConfig { resources: vec![RESOURCE.to_owned()], namespaces, labels: Some(labels), ..rule.clone() }
     }
 
     /// Returns the entries of a single slice, for explanations.
@@ -120,7 +120,7 @@ impl EndpointSource {
     /// Returns an error if the slice or an endpoint is malformed.
     pub(crate) fn explained(&self, cluster: &str, object: &Value) -> Result<Value, String> {
         let slice = Slice::read(object)?;
-        let endpoints = self.resolve(cluster, std::iter::once(&slice), self.shape);
+        let endpoints = self.resolve(cluster, std::iter::once(&slice), self.entry_fields);
         let mut entries = Vec::new();
         for endpoint in endpoints {
             entries.extend(endpoint.entries?);
@@ -128,40 +128,40 @@ impl EndpointSource {
         Ok(entries.into())
     }
 
-    /// Returns the endpoints of all `slices` of a cluster, each with entries for a mirror of this `shape`.
+    /// Returns the endpoints of all `slices` of a cluster, each with entries of `entry_fields`.
     pub(crate) fn resolve<'a>(
         &self,
         cluster: &str,
         slices: impl Iterator<Item = &'a Slice>,
-        shape: Shape,
+        entry_fields: EntryFields,
     ) -> Vec<EndpointEntries> {
-        let mut endpoints = BTreeMap::<Identity, Merged>::new();
+        let mut endpoints = BTreeMap::<EndpointIdentity, MergedEndpoint>::new();
         for slice in slices {
             // Slices without the label are managed by other tools and belong to no Service.
             let Some(service) = slice.service() else { continue };
             let namespace = slice.namespace();
             if self.services.contains(&(namespace.to_owned(), service.to_owned())) {
-                self.merge(slice, service, &mut endpoints, shape);
+                self.merge(slice, service, &mut endpoints, entry_fields);
             }
         }
         // Readiness is known per Service only after all slices are merged.
         let ready_services: BTreeSet<(String, String)> = endpoints
             .iter()
             .flat_map(|((namespace, ..), merged)| {
-                let ready = merged.reached.iter().filter(|(_, reached)| reached.is_ready());
+                let ready = merged.states.iter().filter(|(_, state)| state.is_ready());
                 ready.map(|((service, ..), _)| (namespace.clone(), service.clone()))
             })
             .collect();
-        let resolved = endpoints.into_iter().map(|((namespace, name, uid), Merged { reached, unknown })| {
+        let resolved = endpoints.into_iter().map(|((namespace, name, uid), MergedEndpoint { states, unknown })| {
             // An endpoint counts as terminating only if all its addresses terminate.
-            let is_terminating = !reached.is_empty() && reached.values().all(|reached| reached.is_terminating);
+            let is_terminating = !states.is_empty() && states.values().all(|state| state.is_terminating);
             let mut entries = BTreeMap::new();
-            for ((service, address, port), reached) in reached {
-                let is_ready = reached.is_ready()
+            for ((service, address, port), state) in states {
+                let is_ready = state.is_ready()
                     // Kubernetes sends traffic to terminating endpoints if no endpoint is ready (KEP-1669).
-                    || reached.is_serving && !ready_services.contains(&(namespace.clone(), service.clone()));
-                let at = At { cluster, namespace: &namespace, service: &service, address, port };
-                for (key, mut fields) in at.fields(&reached, self.host.as_deref(), shape) {
+                    || state.is_serving && !ready_services.contains(&(namespace.clone(), service.clone()));
+                let location = EndpointLocation { cluster, namespace: &namespace, service: &service, address, port };
+                for (key, mut fields) in location.fields(&state, self.host.as_deref(), entry_fields) {
                     // The same key can come from several slices during a move of endpoints. One ready copy suffices.
                     let is_ready = is_ready || entries.get(&key).is_some_and(|other: &Value| other[READY.name] == true);
                     fields.insert(KEY.name.to_owned(), key.clone().into());
@@ -176,9 +176,15 @@ impl EndpointSource {
     }
 
     /// Merges the endpoints of `slice`.
-    fn merge(&self, slice: &Slice, service: &str, endpoints: &mut BTreeMap<Identity, Merged>, shape: Shape) {
+    fn merge(
+        &self,
+        slice: &Slice,
+        service: &str,
+        endpoints: &mut BTreeMap<EndpointIdentity, MergedEndpoint>,
+        entry_fields: EntryFields,
+    ) {
         let namespace = slice.namespace();
-        let ports = self.ports(slice.ports(), shape);
+        let ports = self.ports(slice.ports(), entry_fields);
         if slice.has_names() {
             let reason = format!(
                 "the EndpointSlice {} has names (FQDN) instead of addresses, which no mirror can use",
@@ -210,8 +216,8 @@ impl EndpointSource {
                     Err(reason) => merged.unknown = Some(format!("the EndpointSlice {}: {reason}", slice.name())),
                     Ok(ports) => {
                         for port in ports {
-                            let at = (service.to_owned(), address, *port);
-                            merged.reached.entry(at).or_default().add(endpoint);
+                            let location = (service.to_owned(), address, *port);
+                            merged.states.entry(location).or_default().add(endpoint);
                         }
                     }
                 }
@@ -222,16 +228,16 @@ impl EndpointSource {
     fn has_family(&self, address: IpAddr) -> bool {
         match self.family {
             None => true,
-            Some(Family::Ipv4) => address.is_ipv4(),
-            Some(Family::Ipv6) => address.is_ipv6(),
+            Some(AddressFamily::Ipv4) => address.is_ipv4(),
+            Some(AddressFamily::Ipv6) => address.is_ipv6(),
         }
     }
 
     /// Returns the port of a slice. A named port of a Service may have a different number in each slice.
     ///
     /// Address records have no port. For DNS, `port` only selects slices with this port.
-    fn ports(&self, ports: &[Port], shape: Shape) -> Result<Vec<Option<u16>>, String> {
-        let is_portless = is_dns(shape);
+    fn ports(&self, ports: &[Port], entry_fields: EntryFields) -> Result<Vec<Option<u16>>, String> {
+        let is_portless = is_dns(entry_fields);
         let found: BTreeSet<u16> = match &self.port {
             None if is_portless => return Ok(vec![None]),
             None => ports.iter().filter_map(Port::number).collect(),
@@ -259,12 +265,12 @@ impl EndpointSource {
             // A slice without ports has no usable endpoint.
             (0, Some(EndpointPort::Name(_))) if ports.is_empty() => Ok(Vec::new()),
             (0, _) => {
-                let wanted = match &self.port {
+                let requested_port = match &self.port {
                     Some(EndpointPort::Name(name)) => format!("{name:?}"),
                     Some(EndpointPort::Number(number)) => number.to_string(),
                     None => "a number".to_owned(),
                 };
-                let description = format!("it has the ports {}, and none is {wanted}", listed());
+                let description = format!("it has the ports {}, and none is {requested_port}", listed());
                 Err(format!(
                     "{description}; `port` takes the name, or the number at the endpoints (the Service's targetPort)"
                 ))
@@ -277,7 +283,7 @@ impl EndpointSource {
     }
 }
 
-impl Reached {
+impl EndpointState {
     fn is_ready(&self) -> bool {
         self.is_ready && !self.is_terminating
     }
@@ -297,7 +303,7 @@ impl Reached {
 }
 
 /// Location of an endpoint.
-struct At<'a> {
+struct EndpointLocation<'a> {
     cluster: &'a str,
     namespace: &'a str,
     service: &'a str,
@@ -305,10 +311,15 @@ struct At<'a> {
     port: Option<u16>,
 }
 
-impl At<'_> {
+impl EndpointLocation<'_> {
     /// Returns the fields of the entries, by key. Keys of different endpoints differ: names of clusters, namespaces and
     /// Services contain no dots, and no name contains an underscore.
-    fn fields(&self, reached: &Reached, host: Option<&str>, shape: Shape) -> Vec<(String, Map<String, Value>)> {
+    fn fields(
+        &self,
+        state: &EndpointState,
+        host: Option<&str>,
+        entry_fields: EntryFields,
+    ) -> Vec<(String, Map<String, Value>)> {
         let Self { cluster, namespace, service, address, port } = self;
         let address_text = match address {
             IpAddr::V4(address) => address.to_string(),
@@ -317,19 +328,19 @@ impl At<'_> {
         };
         // Names of Pods and Services contain no underscores, so keys of different objects never collide.
         let suffix = port.map_or_else(|| format!("_{address_text}"), |port| format!("_{address_text}_{port}"));
-        let pod = reached.pod.as_deref();
+        let pod = state.pod.as_deref();
         let place = port.map(|port| SocketAddr::new(*address, port).to_string());
-        let entries = if is_dns(shape) {
+        let entries = if is_dns(entry_fields) {
             let kind = if address.is_ipv4() { "A" } else { "AAAA" };
             let record = |name: &str| json!({"name": name, "type": kind, "data": address.to_string()});
             let host = host.unwrap_or_default();
             let key = format!("{cluster}.{namespace}.{}{suffix}", pod.unwrap_or(service));
             let mut records = vec![(key.clone(), record(host))];
-            if let Some(hostname) = &reached.hostname {
+            if let Some(hostname) = &state.hostname {
                 records.push((format!("{key}_{hostname}"), record(&format!("{hostname}.{host}"))));
             }
             records
-        } else if let Some(value) = shape.iter().find(|field| field.name == "value") {
+        } else if let Some(value) = entry_fields.iter().find(|field| field.name == "value") {
             // Registry users search by key, so the key contains the Service.
             let pod_part = pod.map(|pod| format!(".{pod}")).unwrap_or_default();
             let key = format!("{cluster}.{namespace}.{service}{pod_part}{suffix}");
@@ -338,7 +349,7 @@ impl At<'_> {
             } else {
                 let item = json!({
                     "cluster": cluster, "namespace": namespace, "service": service, "pod": pod,
-                    "address": address.to_string(), "port": port, "node": reached.node, "zone": reached.zone,
+                    "address": address.to_string(), "port": port, "node": state.node, "zone": state.zone,
                 });
                 json!({"value": item})
             };
@@ -355,9 +366,9 @@ impl At<'_> {
     }
 }
 
-/// Returns true for the entry shape of a DNS zone.
-fn is_dns(shape: Shape) -> bool {
-    shape.iter().any(|field| field.name == "data")
+/// Returns true for the entry fields of a DNS zone.
+fn is_dns(entry_fields: EntryFields) -> bool {
+    entry_fields.iter().any(|field| field.name == "data")
 }
 
 #[cfg(test)]

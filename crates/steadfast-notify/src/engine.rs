@@ -10,10 +10,11 @@ use steadfast::unstable::random::Random;
 use tokio::time::{Instant, sleep};
 
 use crate::ack::Ack;
-use crate::change::Change;
+use crate::change::ObjectChange;
 use crate::config::EventKind;
 use crate::dead_letter::DeadLetters;
-use crate::engine_event::{EngineEvent, ReportEvent};
+use crate::engine_event::{EngineEvent, EventCallback};
+use crate::event_subject::EventSubject;
 use crate::key_locks::KeyLocks;
 use crate::lookups::Lookups;
 use crate::message::Message;
@@ -21,11 +22,10 @@ use crate::offload::offload;
 use crate::plan::Plan;
 use crate::projections::{Comparison, Hash, Projections};
 use crate::replication::Replication;
-use crate::rule::{CompiledRule, Verdict};
+use crate::rule::{CompiledRule, RuleOutcome};
 use crate::sink::Stream;
-use crate::subject::Subject;
 use crate::supervise::{Supervised, Supervisor};
-use crate::watermark::{Settled, Watermark};
+use crate::watermark::{SettledResult, Watermark};
 use crate::worker::{SinkStats, SinkWorker, delivery};
 
 /// Grace period at shutdown for in-flight attempts of a sink that is down.
@@ -50,8 +50,8 @@ pub struct Engine {
 struct Shared {
     rules: Mutex<HashMap<String, Arc<ActiveRule>>>,
     workers: Mutex<BTreeMap<String, RunningSink>>,
-    dead: Arc<DeadLetters>,
-    report: Arc<ReportEvent>,
+    dead_letters: Arc<DeadLetters>,
+    report: Arc<EventCallback>,
     supervisor: Supervisor,
     replication: Replication,
     seed: u64,
@@ -73,7 +73,7 @@ enum EvaluationResult {
     /// A message to send. `hash` identifies the content, if remembered.
     Message { message: Arc<Message>, hash: Option<Hash> },
     /// Nothing to send. `settled` is the result to record, if there is one.
-    Nothing { settled: Option<Settled> },
+    Nothing { settled: Option<SettledResult> },
     /// The evaluation looked up an object of a resource in doubt.
     Uncertain(Arc<Lookups>),
 }
@@ -128,35 +128,35 @@ impl Engine {
         seed: u64,
         report: impl Fn(EngineEvent) + Send + Sync + 'static,
     ) -> Self {
-        let report: Arc<ReportEvent> = Arc::new(report);
-        Self::supervised(plan, streams, seed, Supervisor::new(report.clone()), report)
+        let report: Arc<EventCallback> = Arc::new(report);
+        Self::start_supervised(plan, streams, seed, Supervisor::new(report.clone()), report)
     }
 
     /// Starts an engine for `plan`, with the tasks of the sinks under `supervisor`.
-    pub fn supervised(
+    pub fn start_supervised(
         plan: &Plan,
         streams: Streams,
         seed: u64,
         supervisor: Supervisor,
-        report: Arc<ReportEvent>,
+        report: Arc<EventCallback>,
     ) -> Self {
-        Self::replicated(plan, streams, seed, supervisor, report, Replication::none())
+        Self::start_replicated(plan, streams, seed, supervisor, report, Replication::none())
     }
 
     /// Starts an engine for `plan` as one of several replicas. A standby replica sends nothing.
-    pub fn replicated(
+    pub fn start_replicated(
         plan: &Plan,
         streams: Streams,
         seed: u64,
         supervisor: Supervisor,
-        report: Arc<ReportEvent>,
+        report: Arc<EventCallback>,
         replication: Replication,
     ) -> Self {
-        let dead = Arc::new(DeadLetters::at(plan.dead_letters.clone(), plan.most_dead_letters));
+        let dead_letters = Arc::new(DeadLetters::at(plan.dead_letters.clone(), plan.max_dead_letters));
         let shared = Shared {
             rules: Mutex::default(),
             workers: Mutex::default(),
-            dead,
+            dead_letters,
             report,
             supervisor,
             replication,
@@ -182,8 +182,8 @@ impl Engine {
                 }
                 // Each sink has an independent random sequence.
                 let rng = Random::new(self.shared.seed.wrapping_add((workers.len() as u64).wrapping_mul(0x9e37)));
-                let (dead, report) = (self.shared.dead.clone(), self.shared.report.clone());
-                let worker = SinkWorker::new(&name, delivery(sink), stream, rng, dead, report);
+                let (dead_letters, report) = (self.shared.dead_letters.clone(), self.shared.report.clone());
+                let worker = SinkWorker::new(&name, delivery(sink), stream, rng, dead_letters, report);
                 let worker = worker.with_gate(self.shared.replication.gate().clone());
                 let task = worker.clone().start(&self.shared.supervisor);
                 workers.insert(name, RunningSink { worker, _task: task });
@@ -192,26 +192,29 @@ impl Engine {
             workers.retain(|name, running| plan.sinks.contains_key(name) || running.worker.pending() > 0);
         }
         let mut rules = self.shared.rules.lock();
-        let mut before = std::mem::take(&mut *rules);
+        let mut previous = std::mem::take(&mut *rules);
         for rule in &plan.rules {
-            let known = before.remove(&rule.config.name);
+            let known = previous.remove(&rule.config.name);
             // The history survives a reload, so that unchanged results are not sent again.
-            let (sent, turns) = known
+            let (sent, object_locks) = known
                 .map(|active_rule| (active_rule.sent.clone(), active_rule.object_locks.clone()))
                 .unwrap_or_default();
             // A sink that is added again later starts without history.
             sent.lock().retain(|sink, _| rule.config.to.contains(sink));
-            rules.insert(
-                rule.config.name.clone(),
-                Arc::new(ActiveRule { rule: rule.clone(), sent, object_locks: turns }),
-            );
+            rules.insert(rule.config.name.clone(), Arc::new(ActiveRule { rule: rule.clone(), sent, object_locks }));
         }
     }
 
     /// Evaluates a rule for a change, and queues the message for one of the rule's sinks. The caller must pass changes
     /// of one object in order. Returns when the message is in the queue. Calls `settled` when the message is delivered
     /// or a dead letter, or if there is nothing to send.
-    pub async fn accept(&self, rule: &str, sink: &str, change: Arc<Change>, settled: impl FnOnce() + Send + 'static) {
+    pub async fn accept(
+        &self,
+        rule: &str,
+        sink: &str,
+        change: Arc<ObjectChange>,
+        settled: impl FnOnce() + Send + 'static,
+    ) {
         let current = || {
             let mut change = change.clone();
             if let Some(lookups) = change.lookups.as_ref().map(|lookups| lookups.current_snapshot()) {
@@ -219,7 +222,7 @@ impl Engine {
             }
             Some(change)
         };
-        let Subject { namespace, name, .. } = &change.subject;
+        let EventSubject { namespace, name, .. } = &change.subject;
         let key = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
         self.accept_current(rule, sink, &key, None, current, settled).await;
     }
@@ -232,7 +235,7 @@ impl Engine {
         sink: &str,
         key: &str,
         record: Option<&Arc<Watermark>>,
-        mut change: impl FnMut() -> Option<Arc<Change>>,
+        mut change: impl FnMut() -> Option<Arc<ObjectChange>>,
         mut settled: impl FnOnce() + Send + 'static,
     ) {
         while let Err(postponed) = self.evaluate(rule, sink, (key, true), record, &mut change, settled).await {
@@ -251,7 +254,7 @@ impl Engine {
         sink: &str,
         key: (&str, &ObjectKey),
         record: Option<&Arc<Watermark>>,
-        change: impl FnOnce() -> Option<Arc<Change>>,
+        change: impl FnOnce() -> Option<Arc<ObjectChange>>,
         settled: S,
     ) -> Result<(), Postponed<S>> {
         let (cluster, object) = key;
@@ -273,7 +276,7 @@ impl Engine {
         sink: &str,
         (key, waits): (&str, bool),
         record: Option<&Arc<Watermark>>,
-        change: impl FnOnce() -> Option<Arc<Change>>,
+        change: impl FnOnce() -> Option<Arc<ObjectChange>>,
         settled: S,
     ) -> Result<(), Postponed<S>> {
         let active_rule = self.shared.rules.lock().get(rule).cloned();
@@ -285,7 +288,7 @@ impl Engine {
         };
         // Rules with time or lookups are evaluated by handlers and by the recheck task. The lock orders both per
         // object.
-        let _turn = if active_rule.rule.depends_on_context() {
+        let _object_lock = if active_rule.rule.depends_on_context() {
             Some(active_rule.object_locks.take(sink, key).await)
         } else {
             None
@@ -307,7 +310,7 @@ impl Engine {
                     match (record, hash) {
                         (Some((record, number, subject)), _) if is_deleted => record.record(&subject, number, None),
                         (Some((record, number, subject)), Some(hash)) => {
-                            record.record(&subject, number, Some(Settled::Sent(hash)));
+                            record.record(&subject, number, Some(SettledResult::Sent(hash)));
                         }
                         _ => {}
                     }
@@ -342,7 +345,7 @@ impl Engine {
     }
 
     /// Evaluates a rule for a change that another replica has settled. Only records the result as sent.
-    pub(crate) async fn record_settled(&self, rule: &str, sink: &str, change: Arc<Change>) {
+    pub(crate) async fn record_settled(&self, rule: &str, sink: &str, change: Arc<ObjectChange>) {
         let active_rule = self.shared.rules.lock().get(rule).cloned();
         if let Some(active_rule) = active_rule {
             self.shared.counts.lock().changes += 1;
@@ -359,7 +362,7 @@ impl Engine {
         &self,
         rule: &str,
         sink: &str,
-        sent: impl IntoIterator<Item = (Subject, Option<Hash>)>,
+        sent: impl IntoIterator<Item = (EventSubject, Option<Hash>)>,
     ) {
         let active_rule = self.shared.rules.lock().get(rule).cloned();
         if let Some(active_rule) = active_rule {
@@ -390,51 +393,51 @@ impl Engine {
         &self,
         active_rule: &Arc<ActiveRule>,
         sink: &str,
-        change: &Arc<Change>,
+        change: &Arc<ObjectChange>,
         is_recorded: bool,
     ) -> EvaluationResult {
-        let (evaluated_rule, sink, of) = (active_rule.clone(), sink.to_owned(), change.clone());
+        let (evaluated_rule, sink, evaluated_change) = (active_rule.clone(), sink.to_owned(), change.clone());
         let evaluation = offload(move || {
             // Evaluated without a lock, because an expression may run for a long time.
-            let verdict = evaluated_rule.rule.evaluate_change(&of);
+            let outcome = evaluated_rule.rule.evaluate_change(&evaluated_change);
             // Checked before the result is recorded: a result from objects in doubt must not count as sent.
-            if of.lookups.as_ref().is_some_and(|lookups| lookups.has_read_in_doubt()) {
+            if evaluated_change.lookups.as_ref().is_some_and(|lookups| lookups.has_read_in_doubt()) {
                 return None;
             }
             let mut sent = evaluated_rule.sent.lock();
             let sent = sent.entry(sink).or_default();
-            let news = sent.record(&evaluated_rule.rule, &of, &verdict, is_recorded);
-            Some((verdict, news, sent.hash_of(&of.subject)))
+            let comparison = sent.record(&evaluated_rule.rule, &evaluated_change, &outcome, is_recorded);
+            Some((outcome, comparison, sent.hash_of(&evaluated_change.subject)))
         });
-        let failed = |reason| Some((Verdict::Failed { expression: "when", reason }, Comparison::Unchanged, None));
-        let Some((verdict, news, hash)) = evaluation.await.unwrap_or_else(failed) else {
+        let failed = |reason| Some((RuleOutcome::Failed { expression: "when", reason }, Comparison::Unchanged, None));
+        let Some((outcome, comparison, hash)) = evaluation.await.unwrap_or_else(failed) else {
             return match &change.lookups {
                 Some(lookups) => EvaluationResult::Uncertain(lookups.clone()),
                 None => EvaluationResult::Nothing { settled: None },
             };
         };
         let mut counts = self.shared.counts.lock();
-        match (verdict, news) {
-            (Verdict::Fires(data), Comparison::Changed) => {
+        match (outcome, comparison) {
+            (RuleOutcome::Fires(data), Comparison::Changed) => {
                 counts.messages += 1;
                 EvaluationResult::Message {
                     message: Arc::new(Message::new(&active_rule.rule.config.name, change, data)),
                     hash,
                 }
             }
-            (Verdict::Fires(_), Comparison::Unchanged) => {
+            (RuleOutcome::Fires(_), Comparison::Unchanged) => {
                 counts.unchanged += 1;
                 EvaluationResult::Nothing { settled: None }
             }
-            (Verdict::Failed { expression, reason }, _) => {
+            (RuleOutcome::Failed { expression, reason }, _) => {
                 // `failed` takes the lock again.
                 drop(counts);
                 self.failed(&active_rule.rule.config.name, expression, change.subject.reported(), reason);
                 EvaluationResult::Nothing { settled: None }
             }
-            (Verdict::Initial(_), _) => EvaluationResult::Nothing { settled: hash.map(Settled::Sent) },
-            (Verdict::DoesNotHold, _) => EvaluationResult::Nothing { settled: Some(Settled::Silent) },
-            (Verdict::OtherKind, _) => EvaluationResult::Nothing { settled: None },
+            (RuleOutcome::Initial(_), _) => EvaluationResult::Nothing { settled: hash.map(SettledResult::Sent) },
+            (RuleOutcome::DoesNotHold, _) => EvaluationResult::Nothing { settled: Some(SettledResult::Silent) },
+            (RuleOutcome::OtherKind, _) => EvaluationResult::Nothing { settled: None },
         }
     }
 
@@ -460,15 +463,15 @@ impl Engine {
 
     fn failed(&self, rule: &str, expression: &'static str, object: String, reason: String) {
         let rule = rule.to_owned();
-        let times = {
+        let failures = {
             let mut counts = self.shared.counts.lock();
-            let times = counts.failed.entry(rule.clone()).or_default();
-            *times += 1;
-            *times
+            let failures = counts.failed.entry(rule.clone()).or_default();
+            *failures += 1;
+            *failures
         };
         // Report at powers of two only: an expression that fails for one object fails for many.
-        if times.is_power_of_two() {
-            (self.shared.report)(EngineEvent::RuleFailed { rule, expression, object, reason, failures: times });
+        if failures.is_power_of_two() {
+            (self.shared.report)(EngineEvent::RuleFailed { rule, expression, object, reason, failures });
         }
     }
 
@@ -481,7 +484,7 @@ impl Engine {
 
     /// Waits until messages are pending only for sinks that are down: all attempts of such a sink have failed for ten
     /// seconds. In-flight attempts get five more seconds. Returns the names of these sinks.
-    pub async fn until_undeliverable(&self) -> Vec<String> {
+    pub async fn wait_until_undeliverable(&self) -> Vec<String> {
         let (start, mut since) = (Instant::now(), None);
         loop {
             // In the first seconds after the start, an attempt in flight may still succeed.
@@ -511,7 +514,7 @@ impl Engine {
             self.shared.workers.lock().values().map(|running| running.worker.clone()).collect();
         let all = async {
             for worker in &workers {
-                worker.until_empty().await;
+                worker.wait_until_empty().await;
             }
         };
         // The result of the timeout is not needed: pending messages are counted below.

@@ -43,14 +43,14 @@ pub enum EngineEvent {
         /// Cause.
         reason: String,
         /// Number of pending messages.
-        waiting: usize,
+        pending: usize,
     },
     /// A sink accepts messages again.
     SinkRecovered {
         /// Name of the sink.
         sink: String,
         /// Number of pending messages.
-        waiting: usize,
+        pending: usize,
     },
     /// A message became a dead letter.
     DeadLettered {
@@ -102,7 +102,7 @@ pub enum EngineEvent {
         /// Reason.
         reason: String,
         /// Number of further entries that were skipped or left unchanged since the last report.
-        others: usize,
+        skipped_since_report: usize,
     },
     /// Removal from a mirror that exceeds the limits and needs approval.
     ApprovalRequired {
@@ -186,26 +186,26 @@ pub enum EngineEvent {
 impl fmt::Display for EngineEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RuleFailed { rule, expression, object, reason, failures: times } => {
-                let often = if *times > 1 { format!(" ({times} times)") } else { String::new() };
-                write!(f, "rule {rule}: `{expression}` failed for {object}, the rule does not fire: {reason}{often}")
+            Self::RuleFailed { rule, expression, object, reason, failures } => {
+                let times = if *failures > 1 { format!(" ({failures} times)") } else { String::new() };
+                write!(f, "rule {rule}: `{expression}` failed for {object}, the rule does not fire: {reason}{times}")
             }
-            Self::CheckpointDiscarded { source: of, reason } => {
+            Self::CheckpointDiscarded { source, reason } => {
                 write!(
                     f,
-                    "{of}: cannot restore the checkpoint: {reason}; listed again, rules may miss changes since the checkpoint"
+                    "{source}: cannot restore the checkpoint: {reason}; listed again, rules may miss changes since the checkpoint"
                 )
             }
-            Self::CheckpointUnsupported { source: of, reason } => write!(f, "{of}: {reason}"),
-            Self::SinkFailing { sink, reason, waiting } => {
-                write!(f, "sink {sink}: {reason}; retrying, {waiting} messages pending")
+            Self::CheckpointUnsupported { source, reason } => write!(f, "{source}: {reason}"),
+            Self::SinkFailing { sink, reason, pending } => {
+                write!(f, "sink {sink}: {reason}; retrying, {pending} messages pending")
             }
-            Self::SinkRecovered { sink, waiting } => {
-                write!(f, "sink {sink}: messages are accepted again, {waiting} messages pending")
+            Self::SinkRecovered { sink, pending } => {
+                write!(f, "sink {sink}: messages are accepted again, {pending} messages pending")
             }
             Self::DeadLettered { sink, id, reason, attempts } => {
-                let again = "`steadfast notify redrive` delivers it again";
-                write!(f, "sink {sink}: {id} is a dead letter after {attempts} attempts: {reason}; {again}")
+                let remedy = "`steadfast notify redrive` delivers it again";
+                write!(f, "sink {sink}: {id} is a dead letter after {attempts} attempts: {reason}; {remedy}")
             }
             Self::DeadLetterNotStored { sink, file, reason } => {
                 let file = file.display();
@@ -221,7 +221,7 @@ impl fmt::Display for EngineEvent {
             Self::EntriesKnown { mirror } => {
                 write!(f, "mirror {mirror}: the entries of all objects are valid again")
             }
-            Self::EntrySkipped { mirror, entry, reason, others } => {
+            Self::EntrySkipped { mirror, entry, reason, skipped_since_report: others } => {
                 let more = if *others > 0 { format!(" (and {others} more entries)") } else { String::new() };
                 write!(f, "mirror {mirror}: the entry {} is skipped: {}{more}", escaped(entry), escaped(reason))
             }
@@ -231,13 +231,13 @@ impl fmt::Display for EngineEvent {
                     "ready entries take precedence, then entries of earlier rules; use a unique key for each entry";
                 write!(f, "mirror {mirror}: several entries with different contents for {keys}: {reason}")
             }
-            Self::ApprovalRequired { mirror, request: ApprovalRequest { id, group, names, serving: of } } => {
+            Self::ApprovalRequired { mirror, request: ApprovalRequest { id, group, names, serving } } => {
                 let (count, names) = (names.len(), first_names(names));
                 let of_group = if group.is_empty() { String::new() } else { format!(" of the group {group}") };
                 let remedy = format!("`steadfast notify approve -c FILE {mirror} {id}` approves the removal");
                 write!(
                     f,
-                    "mirror {mirror}: removing {count} of {of} entries{of_group} needs approval ({names}); {remedy}"
+                    "mirror {mirror}: removing {count} of {serving} entries{of_group} needs approval ({names}); {remedy}"
                 )
             }
             Self::Approved { mirror, request: ApprovalRequest { names, .. } } => {
@@ -284,7 +284,7 @@ fn first_names(names: &[String]) -> String {
 }
 
 /// Receiver of events.
-pub type ReportEvent = dyn Fn(EngineEvent) + Send + Sync;
+pub type EventCallback = dyn Fn(EngineEvent) + Send + Sync;
 
 /// Returns true if a terminal or a log may interpret `letter`: control characters, line separators, invisible characters,
 /// and characters that change the direction of text.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::change::{Change, State, Subject};
+use crate::change::{EventSubject, ObjectChange, ObjectState};
 use crate::config::EventKind;
 use crate::lookups::Lookups;
-use crate::rule::{CompiledRule, Verdict};
+use crate::rule::{CompiledRule, RuleOutcome};
 
 /// Reason why a rule does not cover an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum NotCovered {
 /// `lookups` are the objects for lookups. Without `lookups`, a rule with lookups fails.
 pub fn explain(
     rule: &CompiledRule,
-    subject: &Subject,
+    subject: &EventSubject,
     looked_at: Result<&Value, NotCovered>,
     lookups: Option<&Arc<Lookups>>,
 ) -> String {
@@ -74,33 +74,35 @@ pub fn explain(
     }
     let (mut recheck_at, mut reads) = (None, BTreeSet::new());
     for kind in [EventKind::Added, EventKind::Updated, EventKind::Deleted] {
-        let state = Some(State::new(object.clone()));
-        let change = Change {
+        let state = Some(ObjectState::new(object.clone()));
+        let change = ObjectChange {
             old: state.clone().filter(|_| kind != EventKind::Added),
             new: state.filter(|_| kind != EventKind::Deleted),
             // A separate record per kind: the reads of one evaluation must not count for another.
             lookups: lookups.map(|lookups| lookups.without_reads()),
-            ..Change::new(String::new(), kind, subject.clone(), Timestamp::now())
+            ..ObjectChange::new(String::new(), kind, subject.clone(), Timestamp::now())
         };
         let (name, change) = (kind.name(), Arc::new(change));
-        let verdict = rule.evaluate_change(&change);
+        let outcome = rule.evaluate_change(&change);
         if kind != EventKind::Deleted {
             recheck_at = recheck_at.into_iter().chain(rule.project_with_recheck(&change).1).min();
             reads.extend(change.lookups.iter().flat_map(|lookups| lookups.reads()));
         }
-        line(match verdict {
-            Verdict::Fires(value) => format!("{name}: fires, sends {value} to {}", config.to.join(", ")),
-            Verdict::Initial(_) => continue,
-            Verdict::OtherKind => format!("{name}: does not fire, `events` leaves it out"),
+        line(match outcome {
+            RuleOutcome::Fires(value) => format!("{name}: fires, sends {value} to {}", config.to.join(", ")),
+            RuleOutcome::Initial(_) => continue,
+            RuleOutcome::OtherKind => format!("{name}: does not fire, `events` leaves it out"),
             // The explanation simulates an update without any difference between the states.
-            Verdict::DoesNotHold if kind == EventKind::Updated && !rule.paths().is_empty() => {
+            RuleOutcome::DoesNotHold if kind == EventKind::Updated && !rule.paths().is_empty() => {
                 format!("{name}: does not fire while {} stays the same", rule.paths().join(", "))
             }
-            Verdict::DoesNotHold if kind == EventKind::Updated && !rule.compares_states() => {
+            RuleOutcome::DoesNotHold if kind == EventKind::Updated && !rule.compares_states() => {
                 format!("{name}: does not fire without a change; `when` depends on `old`")
             }
-            Verdict::DoesNotHold => format!("{name}: does not fire, `when` is false"),
-            Verdict::Failed { expression, reason } => format!("{name}: does not fire, `{expression}` fails: {reason}"),
+            RuleOutcome::DoesNotHold => format!("{name}: does not fire, `when` is false"),
+            RuleOutcome::Failed { expression, reason } => {
+                format!("{name}: does not fire, `{expression}` fails: {reason}")
+            }
         });
     }
     for read in reads {

@@ -1,6 +1,6 @@
 //! CEL expressions of rules, over `old`, `new`, `object`, `event` and `now`, with `changed(path)`.
 
-mod flaw;
+mod error;
 mod kinds;
 mod known;
 mod uses;
@@ -10,13 +10,13 @@ use serde_json::Value;
 use steadfast_cel::ast::{ExprKind, Literal, MapEntry};
 use steadfast_cel::{Budget, CelError, CelErrorKind, CelValue, Context, Meter, Program, copied, equal, to_json};
 
-use crate::change::{Change, State};
+use crate::change::{ObjectChange, ObjectState};
 use crate::config::ResultLimits;
-use crate::path::FieldOf;
-use flaw::letters_before;
-pub(crate) use flaw::{ExpressionError, Purpose};
+use crate::path::ValuePath;
+use error::chars_before;
+pub(crate) use error::{ExpressionError, Purpose};
 use kinds::Checker;
-pub(crate) use uses::{Chain, Constant, Step};
+pub(crate) use uses::{Chain, ChainStep, Constant};
 use uses::{STATES, Uses};
 
 /// Maximum cost of one evaluation, equivalent to some tens of milliseconds and less than 50 MB of memory.
@@ -29,7 +29,7 @@ const MAX_COST_OF_OBJECT: u64 = 1_500_000;
 pub(crate) struct Expression {
     text: String,
     program: Program,
-    is_of_entries: bool,
+    returns_entries: bool,
     /// True if the expression depends on the change: on `old` or `changed(…)`.
     pub(crate) compares_changes: bool,
     /// Verbatim arguments of `changed(…)`.
@@ -43,29 +43,29 @@ pub(crate) struct Expression {
 }
 
 impl Expression {
-    /// Parses and checks `text`. The flaws are in the order of the text.
+    /// Parses and checks `text`. The errors are in the order of the text.
     pub(crate) fn compile(text: &str, purpose: Purpose) -> Result<Self, Vec<ExpressionError>> {
         let program = Program::compile(text).map_err(|error| {
-            vec![ExpressionError { offset: letters_before(text, error.offset), description: error.message }]
+            vec![ExpressionError { offset: chars_before(text, error.offset), description: error.message }]
         })?;
         let mut checker = Checker::new(text);
         checker.check(program.root(), purpose);
-        let Checker { mut flaws, paths, reads_old, reads_now: is_of_time, lookups, .. } = checker;
-        if !flaws.is_empty() {
-            flaws.sort_by_key(|flaw| flaw.offset);
-            return Err(flaws);
+        let Checker { mut errors, paths, reads_old, reads_now: depends_on_time, lookups, .. } = checker;
+        if !errors.is_empty() {
+            errors.sort_by_key(|error| error.offset);
+            return Err(errors);
         }
-        let is_of_changes = !paths.is_empty() || reads_old;
-        let is_of_entries = matches!(purpose, Purpose::Entries(_));
+        let compares_changes = !paths.is_empty() || reads_old;
+        let returns_entries = matches!(purpose, Purpose::Entries(_));
         let roots = if let Purpose::Body(names) = purpose { names } else { &STATES };
         let uses = Uses::of(text, roots);
         Ok(Self {
             text: text.to_owned(),
             program,
-            is_of_entries,
-            compares_changes: is_of_changes,
+            returns_entries,
+            compares_changes,
             paths,
-            depends_on_time: is_of_time,
+            depends_on_time,
             lookups,
             uses,
         })
@@ -95,24 +95,25 @@ impl Expression {
     fn result(&self, bindings: &Bindings, budget: &mut Budget) -> (Result<Value, String>, Option<Timestamp>) {
         let context = bindings.context();
         let (value, recheck_at) = self.program.outlook(&context, budget);
-        let json = value.map_err(|error| self.reported(&error)).and_then(|value| self.json(bindings, &value, budget));
+        let json =
+            value.map_err(|error| self.error_message(&error)).and_then(|value| self.json(bindings, &value, budget));
         (json, recheck_at)
     }
 
     fn json(&self, bindings: &Bindings, value: &CelValue, budget: &mut Budget) -> Result<Value, String> {
         let limits = bindings.limits;
         // Checked before the conversion, which would copy an oversized list.
-        if let (true, CelValue::List(list)) = (self.is_of_entries, value)
+        if let (true, CelValue::List(list)) = (self.returns_entries, value)
             && list.len() > limits.entries
         {
-            let (found, most) = (list.len(), limits.entries);
-            return Err(format!("the result has {found} entries, and `limits.entries` of the rule allows {most}"));
+            let (found, max) = (list.len(), limits.entries);
+            return Err(format!("the result has {found} entries, and `limits.entries` of the rule allows {max}"));
         }
-        to_json(value, budget, limits.bytes).map_err(|kind| self.reported(&CelError { offset: 0, kind }))
+        to_json(value, budget, limits.bytes).map_err(|kind| self.error_message(&CelError { offset: 0, kind }))
     }
 
     /// Formats an error with the position of the cause.
-    fn reported(&self, error: &CelError) -> String {
+    fn error_message(&self, error: &CelError) -> String {
         let before = self.text.get(..error.offset).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
@@ -142,7 +143,7 @@ fn advice(kind: &CelErrorKind) -> String {
 
 /// Variables of expressions, and the remaining evaluation cost.
 pub(crate) struct Bindings<'c> {
-    over: Over<'c>,
+    variables: Variables<'c>,
     now: Timestamp,
     limits: ResultLimits,
     cost_left: u64,
@@ -151,49 +152,49 @@ pub(crate) struct Bindings<'c> {
 }
 
 /// Source of the variables.
-enum Over<'c> {
+enum Variables<'c> {
     /// States of a change, and the change as `event`.
-    Change { change: &'c Change, event: Value },
+    Change { change: &'c ObjectChange, event: Value },
     /// Values by name.
     Values(Vec<(&'static str, Value)>),
 }
 
 impl<'c> Bindings<'c> {
     /// Creates the bindings of one change, at the time of the change.
-    pub(crate) fn of(change: &'c Change, limits: ResultLimits) -> Self {
-        Self::new(Over::Change { change, event: change.event() }, change.at, limits)
+    pub(crate) fn of(change: &'c ObjectChange, limits: ResultLimits) -> Self {
+        Self::new(Variables::Change { change, event: change.event() }, change.at, limits)
     }
 
     /// Creates bindings with these names and values.
-    pub(crate) fn over<const N: usize>(values: [(&'static str, Value); N]) -> Self {
-        Self::new(Over::Values(values.into()), Timestamp::now(), ResultLimits::default())
+    pub(crate) fn of_values<const N: usize>(values: [(&'static str, Value); N]) -> Self {
+        Self::new(Variables::Values(values.into()), Timestamp::now(), ResultLimits::default())
     }
 
-    /// Replaces the value of a name bound by [`over`](Self::over).
+    /// Replaces the value of a name bound by [`of_values`](Self::of_values).
     pub(crate) fn set(&mut self, name: &'static str, value: Value) {
-        if let Over::Values(values) = &mut self.over {
+        if let Variables::Values(values) = &mut self.variables {
             values.retain(|(other, _)| *other != name);
             values.push((name, value));
         }
     }
 
-    fn new(over: Over<'c>, now: Timestamp, limits: ResultLimits) -> Self {
-        Self { over, now, limits, cost_left: MAX_COST_OF_OBJECT, recheck_at: None }
+    fn new(variables: Variables<'c>, now: Timestamp, limits: ResultLimits) -> Self {
+        Self { variables, now, limits, cost_left: MAX_COST_OF_OBJECT, recheck_at: None }
     }
 
     fn context(&self) -> Context<'_> {
         let mut context = Context::new();
         context.now(self.now);
-        match &self.over {
-            Over::Values(values) => {
+        match &self.variables {
+            Variables::Values(values) => {
                 for (name, value) in values {
                     context.variable(name, CelValue::from(value));
                 }
             }
-            Over::Change { change, event } => {
-                let change: &'c Change = change;
-                let state = |state: Option<&'c State>| {
-                    state.map_or(CelValue::Null, |state| CelValue::without_nulls(state.shown()))
+            Variables::Change { change, event } => {
+                let change: &'c ObjectChange = change;
+                let state = |state: Option<&'c ObjectState>| {
+                    state.map_or(CelValue::Null, |state| CelValue::without_nulls(state.masked()))
                 };
                 let (old, new) = (state(change.old.as_ref()), state(change.new.as_ref()));
                 let object = if change.new.is_some() { new.clone() } else { old.clone() };
@@ -210,7 +211,7 @@ impl<'c> Bindings<'c> {
 }
 
 /// Returns the looked-up object, or `null` if the object does not exist.
-fn get<'v>(change: &Change, arguments: &[CelValue<'v>], meter: &mut Meter) -> Result<CelValue<'v>, CelErrorKind> {
+fn get<'v>(change: &ObjectChange, arguments: &[CelValue<'v>], meter: &mut Meter) -> Result<CelValue<'v>, CelErrorKind> {
     let invalid =
         || CelErrorKind::InvalidArgument { function: "get".to_owned(), reason: "namespace and name must be text" };
     let texts: Option<Vec<&str>> = arguments
@@ -230,11 +231,11 @@ fn get<'v>(change: &Change, arguments: &[CelValue<'v>], meter: &mut Meter) -> Re
     }
 }
 
-fn changed<'v>(change: &Change, arguments: &[CelValue<'v>], meter: &mut Meter) -> Result<CelValue<'v>, CelErrorKind> {
+fn changed<'v>(change: &ObjectChange, arguments: &[CelValue<'v>], meter: &mut Meter) -> Result<CelValue<'v>, CelErrorKind> {
     let invalid =
         || CelErrorKind::InvalidArgument { function: "changed".to_owned(), reason: "it must be the path to a field" };
     let [CelValue::String(path)] = arguments else { return Err(invalid()) };
-    let path = path.parse::<FieldOf>().map_err(|_| invalid())?;
+    let path = path.parse::<ValuePath>().map_err(|_| invalid())?;
     let (before, after) = change.at(&path);
     // CEL equality, not JSON equality: 1 and 1.0 are equal.
     Ok(CelValue::Bool(match (before, after) {

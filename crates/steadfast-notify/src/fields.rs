@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::expression::{Chain, Step};
+use crate::expression::{Chain, ChainStep};
 use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::rule::CompiledRule;
@@ -24,7 +24,7 @@ pub struct Schemas {
 
 /// Resource of a rule, with schemas.
 #[derive(Clone, Copy, Debug)]
-pub struct Typed<'a> {
+pub struct TypedResource<'a> {
     /// Name of the resource with the group, such as `deployments.apps`.
     pub resource: &'a str,
     /// API group. Empty for the core group.
@@ -39,7 +39,7 @@ pub struct Typed<'a> {
 
 /// A step to a field that does not exist.
 #[derive(Debug, PartialEq, Eq)]
-struct Unknown {
+struct UnknownField {
     /// Index of the unknown step.
     step: usize,
     description: String,
@@ -83,25 +83,25 @@ impl Schemas {
 
     /// Returns the first of `steps` without a schema in `of`. `None` if all fields exist, or the schema allows any
     /// field.
-    fn unknown(&self, of: &Value, steps: &[Step]) -> Option<Unknown> {
+    fn unknown(&self, of: &Value, steps: &[ChainStep]) -> Option<UnknownField> {
         let mut schema = self.resolved(of)?;
         let mut path = String::new();
         for (number, step) in steps.iter().enumerate() {
-            let unknown = |description: String| Some(Unknown { step: number, description });
+            let unknown = |description: String| Some(UnknownField { step: number, description });
             // An IntOrString has no fixed type, so its fields are unknown.
             if schema["x-kubernetes-int-or-string"] == true {
                 return None;
             }
             let next = match (step, schema["type"].as_str()) {
-                (Step::Item, Some("array")) => schema.get("items"),
-                (Step::Field(name), Some("array")) => {
+                (ChainStep::Item, Some("array")) => schema.get("items"),
+                (ChainStep::Field(name), Some("array")) => {
                     return unknown(format!("`{path}` is a list, and has no field `{name}`"));
                 }
-                (Step::Field(name), Some(kind @ ("string" | "integer" | "number" | "boolean"))) => {
+                (ChainStep::Field(name), Some(kind @ ("string" | "integer" | "number" | "boolean"))) => {
                     return unknown(format!("`{path}` is of type {kind}, and has no field `{name}`"));
                 }
-                (Step::Item, _) => schema.get("additionalProperties"),
-                (Step::Field(name), _) => {
+                (ChainStep::Item, _) => schema.get("additionalProperties"),
+                (ChainStep::Field(name), _) => {
                     let properties = schema["properties"].as_object();
                     let named = properties.and_then(|properties| properties.get(name));
                     // `additionalProperties: false` forbids further fields instead of typing them.
@@ -119,9 +119,9 @@ impl Schemas {
                 }
             };
             match step {
-                Step::Field(name) if path.is_empty() => path.clone_from(name),
-                Step::Field(name) => path = format!("{path}.{name}"),
-                Step::Item => path.push_str("[]"),
+                ChainStep::Field(name) if path.is_empty() => path.clone_from(name),
+                ChainStep::Field(name) => path = format!("{path}.{name}"),
+                ChainStep::Item => path.push_str("[]"),
             }
             schema = self.resolved(next?)?;
         }
@@ -132,7 +132,7 @@ impl Schemas {
 impl Plan {
     /// Returns problems for selected fields in the expressions of `rule` that exist in none of `resources`, the
     /// complete list of the rule's resources.
-    pub fn unknown_fields(&self, rule: &CompiledRule, resources: &[Typed<'_>]) -> Vec<Problem> {
+    pub fn unknown_fields(&self, rule: &CompiledRule, resources: &[TypedResource<'_>]) -> Vec<Problem> {
         let mut problems = Vec::new();
         let expressions = [("when", &rule.when, &rule.config.when), ("send", &rule.send, &rule.config.send)];
         for (field, expression, text) in expressions {
@@ -165,7 +165,7 @@ impl Plan {
 pub(crate) fn offset(text: &str, chain: &Chain, step: usize) -> usize {
     let mut at = chain.offset;
     for step in chain.steps.get(chain.inherited..=step).unwrap_or_default() {
-        let Step::Field(name) = step else { continue };
+        let ChainStep::Field(name) = step else { continue };
         // Search after the previous field or the variable.
         let Some(found) = text.get(at..).and_then(|rest| rest.find(name.as_str())) else { break };
         at += found;

@@ -19,19 +19,19 @@ use steadfast::{
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::change::{Change, State};
-use crate::config::{EventKind, MAX_SPAN};
+use crate::change::{ObjectChange, ObjectState};
+use crate::config::{EventKind, MAX_CONFIG_DURATION};
 use crate::engine::Engine;
+use crate::event_subject::EventSubject;
 use crate::lookups::LookupCaches;
 use crate::parked::Parked;
 use crate::recheck::Recheck;
 use crate::replication::{DeliveryDecision, position_name, recheck_name};
 use crate::rule::CompiledRule;
+use crate::rule_source::{RuleSource, WatchSpec, json_with_type, subject};
 use crate::short_hash::short_hash;
-use crate::source::{Source, WatchSpec, json_with_type, subject};
-use crate::subject::Subject;
 use crate::supervise::Supervised;
-use crate::watermark::{Settled, Watermark};
+use crate::watermark::{SettledResult, Watermark};
 use crate::worker::MAX_PENDING_MESSAGES;
 
 /// Number of pending changes that a rule without a checkpoint keeps separate. Beyond the limit, the pending changes of
@@ -44,10 +44,10 @@ const MAX_SEPARATE_CHANGES: usize = 1024;
 const MAX_UNSETTLED_OBJECTS: usize = 2 * MAX_PENDING_MESSAGES;
 
 /// Deadline of a durable handler. A message is settled after `give_up_after` at the latest, which can be as long as
-/// the longest [`Span`].
+/// the longest [`ConfigDuration`].
 ///
-/// [`Span`]: crate::config::Span
-const SETTLE_TIMEOUT: Duration = MAX_SPAN.saturating_mul(2);
+/// [`ConfigDuration`]: crate::config::ConfigDuration
+const SETTLE_TIMEOUT: Duration = MAX_CONFIG_DURATION.saturating_mul(2);
 
 /// Length of the hash that replaces a longer name, in bytes. Collisions are negligible.
 const HASH_BYTES: usize = 16;
@@ -67,7 +67,7 @@ pub struct RuleSubscription {
 }
 
 enum Registered {
-    Passing(Registration<Lazy<DynamicObject>>),
+    Plain(Registration<Lazy<DynamicObject>>),
     Durable(DurableRegistration<DynamicObject>),
 }
 
@@ -81,29 +81,29 @@ impl RuleSubscription {
     /// Returns the informer's error text if the informer cannot be started or rejects the handler.
     pub fn start(
         watch_spec: &WatchSpec,
-        source: &Source,
+        source: &RuleSource,
         sinks: &[&str],
         mut known: BTreeMap<String, Self>,
         engine: &Engine,
     ) -> Result<BTreeMap<String, Self>, String> {
         let informer = source.informer(watch_spec, None)?;
-        let caches = LookupCaches::begin(watch_spec, &source.cluster, &source.lookups)?;
-        let is_kept = watch_spec.checkpoint.is_some() && source.may_be_kept();
+        let caches = LookupCaches::start(watch_spec, &source.cluster, &source.lookups)?;
+        let is_durable = watch_spec.checkpoint.is_some() && source.may_be_stored();
         // An earlier release used one handler for all sinks of a rule. Each sink continues from the position of that
         // handler.
-        if is_kept {
+        if is_durable {
             migrate_older_version(&informer, &source.rule, sinks);
         }
-        let mut following = BTreeMap::new();
+        let mut subscriptions = BTreeMap::new();
         for &sink in sinks {
             let rule = engine.rule(&source.rule);
             let mut known = known.remove(sink);
             let watermark = known.as_ref().and_then(|known| known.watermark.clone()).or_else(|| {
                 // A reused handler already has a watermark, if needed.
                 let rule = rule.as_ref().filter(|rule| rule.depends_on_context())?;
-                let folder = watch_spec.rechecks.as_deref();
+                let folder = watch_spec.watermark_folder.as_deref();
                 // A replica continues from the positions of the leader, not from its own file.
-                let folder = folder.filter(|_| is_kept && !engine.replication().gate().is_replicated());
+                let folder = folder.filter(|_| is_durable && !engine.replication().gate().is_replicated());
                 Some(watermark(engine, rule, source, sink, folder))
             });
             let handler_context = HandlerContext {
@@ -126,24 +126,24 @@ impl RuleSubscription {
                     known.recheck = handler_context.recheck(&informer);
                     (known.rule, known.watermark) = (rule, watermark);
                 }
-                following.insert(sink.to_owned(), known);
+                subscriptions.insert(sink.to_owned(), known);
                 continue;
             }
             let recheck = handler_context.recheck(&informer);
-            let registered = if is_kept {
+            let registered = if is_durable {
                 handler_context.register_durable(&informer)
             } else {
                 handler_context.register_plain(&informer)
             };
             let registered = registered.map_err(|error| error.to_string())?;
-            following.insert(sink.to_owned(), Self { registered, recheck, rule, watermark });
+            subscriptions.insert(sink.to_owned(), Self { registered, recheck, rule, watermark });
         }
-        Ok(following)
+        Ok(subscriptions)
     }
 
     /// Returns the handler's published positions, by name. The values are the version up to which all changes are
     /// settled, and the instant up to which messages caused by time or lookups are settled.
-    pub fn positions(&self, source: &Source, sink: &str) -> impl Iterator<Item = (String, u64)> + use<> {
+    pub fn positions(&self, source: &RuleSource, sink: &str) -> impl Iterator<Item = (String, u64)> + use<> {
         let position = position_name(source, sink);
         let settled = self.watermark.as_ref().and_then(|watermark| watermark.settled());
         let settled =
@@ -184,7 +184,7 @@ impl Drop for RuleSubscription {
             watermark.flush();
         }
         match &self.registered {
-            Registered::Passing(registration) => drop(registration.remove()),
+            Registered::Plain(registration) => drop(registration.remove()),
             Registered::Durable(registration) => registration.remove(),
         }
     }
@@ -194,7 +194,7 @@ impl Drop for RuleSubscription {
 fn watermark(
     engine: &Engine,
     rule: &CompiledRule,
-    source: &Source,
+    source: &RuleSource,
     sink: &str,
     folder: Option<&Path>,
 ) -> Arc<Watermark> {
@@ -202,12 +202,12 @@ fn watermark(
     let results = watermark.results().into_iter().map(|(namespace, name, uid, result)| {
         let (cluster, resource) = (source.cluster.clone(), source.resource_name());
         let hash = match result {
-            Settled::Sent(hash) => Some(hash),
-            Settled::Silent => None,
+            SettledResult::Sent(hash) => Some(hash),
+            SettledResult::Silent => None,
             // An impossible hash differs from every result, so that the present result is sent.
-            Settled::Pending => Some([0; 32]),
+            SettledResult::Pending => Some([0; 32]),
         };
-        (Subject { cluster, resource, namespace, name, uid }, hash)
+        (EventSubject { cluster, resource, namespace, name, uid }, hash)
     });
     engine.restore_results(&source.rule, sink, results);
     watermark
@@ -223,7 +223,7 @@ fn migrate_older_version(informer: &Informer<Lazy<DynamicObject>>, rule: &str, s
 
 /// Drops the state of rules and sinks other than `known`. Keeps the state of `incomplete` rules, whose resources are
 /// not all resolved. A rule or sink that is added again later starts without history.
-pub fn forget_others(informer: &Informer<Lazy<DynamicObject>>, known: &[(&str, &str)], incomplete: &[&str]) {
+pub fn forget_unlisted(informer: &Informer<Lazy<DynamicObject>>, known: &[(&str, &str)], incomplete: &[&str]) {
     let names: Vec<String> = known.iter().map(|(rule, sink)| durable_name(rule, sink)).collect();
     for (name, counts) in informer.durables() {
         let is_known =
@@ -254,7 +254,7 @@ fn bounded(name: &str) -> String {
 }
 
 struct HandlerContext {
-    source: Source,
+    source: RuleSource,
     resource: String,
     /// Name of the published position, equal in all replicas.
     position: String,
@@ -289,7 +289,7 @@ impl HandlerContext {
     fn register_plain(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
         let parked = Arc::new(Parked::new(MAX_SEPARATE_CHANGES));
         let passing = ParkingHandler { handler_context: Arc::new(self), parked, tasks: Mutex::default() };
-        informer.handler().deliver_each(MAX_SEPARATE_CHANGES).add_async_handler(passing).map(Registered::Passing)
+        informer.handler().deliver_each(MAX_SEPARATE_CHANGES).add_async_handler(passing).map(Registered::Plain)
     }
 
     /// Passes an event without a durable record.
@@ -375,7 +375,7 @@ impl HandlerContext {
     }
 
     /// Converts an event into a change. `is_repeated` marks a repeated delivery of an unsettled change.
-    fn change(&self, event: &Event<Lazy<DynamicObject>>, is_repeated: bool) -> Option<Arc<Change>> {
+    fn change(&self, event: &Event<Lazy<DynamicObject>>, is_repeated: bool) -> Option<Arc<ObjectChange>> {
         match event.decoded() {
             Ok(event) => {
                 let mut change = change(&self.source, &self.resource, &event, (self.clock)(), is_repeated)?;
@@ -440,17 +440,17 @@ impl AsyncHandler<Lazy<DynamicObject>> for ParkingHandler {
 ///
 /// The ID depends only on data of the server. Equal events have equal IDs in all runs and replicas.
 fn change(
-    source: &Source,
+    source: &RuleSource,
     resource: &str,
     event: &Event<DynamicObject>,
     at: Timestamp,
     is_repeated: bool,
-) -> Option<Change> {
-    let state = |object: &Object<DynamicObject>| Some(State::new(json_with_type(object, &source.resource)));
+) -> Option<ObjectChange> {
+    let state = |object: &Object<DynamicObject>| Some(ObjectState::new(json_with_type(object, &source.resource)));
     let object = event.object();
     let subject = subject(source, resource, object);
     let id = format!("{}@{}", subject.identity(), object.version());
-    let mut change = Change { is_repeated, ..Change::new(id, EventKind::Added, subject, at) };
+    let mut change = ObjectChange { is_repeated, ..ObjectChange::new(id, EventKind::Added, subject, at) };
     match event {
         Event::Added { object, initial } => {
             (change.new, change.initial) = (state(object), *initial);

@@ -18,7 +18,7 @@ use certificate::CertificateStatus;
 
 /// Findings of an inspection, in the order of the file.
 #[derive(Clone, Debug, Default)]
-pub struct Findings {
+pub struct InspectionFindings {
     /// Errors: the configuration cannot work.
     pub problems: Vec<Problem>,
     /// Warnings: certificates that expire soon, and constant keys, which suit only a single object.
@@ -29,20 +29,20 @@ const RENEW: &str = "renew the certificate, or configure another file";
 
 impl Plan {
     /// Inspects the programs, secrets and certificates of all sinks.
-    pub fn inspect(&self) -> Findings {
-        let mut findings = Findings::default();
+    pub fn inspect(&self) -> InspectionFindings {
+        let mut findings = InspectionFindings::default();
         self.inspect_programs(&mut findings);
         self.inspect_keys(&mut findings);
         for name in self.sinks.keys() {
             let Some(written) = self.document().at(&["sinks", name]) else { continue };
             self.inspect_part(name, written, &mut findings);
         }
-        findings.problems.sort_by_key(|problem| problem.place);
-        findings.warnings.sort_by_key(|problem| problem.place);
+        findings.problems.sort_by_key(|problem| problem.position);
+        findings.warnings.sort_by_key(|problem| problem.position);
         findings
     }
 
-    fn inspect_programs(&self, findings: &mut Findings) {
+    fn inspect_programs(&self, findings: &mut InspectionFindings) {
         for (name, sink) in &self.sinks {
             let exec = sink.exec.as_ref().map(|exec| {
                 // The child process searches the `PATH` of the configured environment.
@@ -62,7 +62,7 @@ impl Plan {
     }
 
     /// Detects constant keys of entries, which all objects of a rule would share.
-    fn inspect_keys(&self, findings: &mut Findings) {
+    fn inspect_keys(&self, findings: &mut InspectionFindings) {
         for rule in self.rules.iter().filter(|rule| self.mirrors_of(&rule.config).next().is_some()) {
             let (Some(send), Some(text)) = (&rule.send, &rule.config.send) else { continue };
             let is_one = |fields: &String| fields.split(',').any(|field| field.trim().starts_with("metadata.name="));
@@ -88,7 +88,7 @@ impl Plan {
     }
 
     /// Inspects the verbatim value of a sink, recursively: secrets and certificates can be anywhere.
-    fn inspect_part(&self, path: &str, written: &Value, findings: &mut Findings) {
+    fn inspect_part(&self, path: &str, written: &Value, findings: &mut InspectionFindings) {
         if let Some(from) = secret(written) {
             if let Err(reason) = Secret::read(&from, &self.folder) {
                 let remedy = "store the secret there, or correct the reference";
@@ -111,21 +111,25 @@ impl Plan {
             self.report_status(&format!("{path}.ca_file"), certificate::authorities(&file, now), findings);
         }
         if let Some(file) = file("certificate_file") {
-            self.report_status(&format!("{path}.certificate_file"), certificate::own(&file, now), findings);
+            self.report_status(
+                &format!("{path}.certificate_file"),
+                certificate::client_certificate(&file, now),
+                findings,
+            );
         }
         if let (Some(certificate), Some(key)) = (file("certificate_file"), file("key_file"))
-            && let Err(description) = certificate::pair(&certificate, &key)
+            && let Err(description) = certificate::check_key(&certificate, &key)
         {
             let remedy = "configure the key of the certificate";
             findings.problems.push(self.problem_with_sink(&format!("{path}.key_file"), description, remedy));
         }
     }
 
-    fn report_status(&self, path: &str, status: CertificateStatus, findings: &mut Findings) {
+    fn report_status(&self, path: &str, status: CertificateStatus, findings: &mut InspectionFindings) {
         let (into, description) = match status {
-            CertificateStatus::Good => return,
+            CertificateStatus::Valid => return,
             CertificateStatus::ExpiresSoon(description) => (&mut findings.warnings, description),
-            CertificateStatus::Bad(description) => (&mut findings.problems, description),
+            CertificateStatus::Unusable(description) => (&mut findings.problems, description),
         };
         into.push(self.problem_with_sink(path, description, RENEW));
     }

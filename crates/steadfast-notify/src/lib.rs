@@ -2,7 +2,7 @@
 //! Configured rules control both.
 //!
 //! A configuration lists resources, conditions and messages in CEL, and sinks. A [`Plan`] is a checked configuration.
-//! An [`Engine`] runs a plan: the caller passes [changes](change::Change) with stable IDs, the engine evaluates the
+//! An [`Engine`] runs a plan: the caller passes [changes](change::ObjectChange) with stable IDs, the engine evaluates the
 //! rules and delivers the resulting messages, at least once and in order for each object. The engine notifies the
 //! caller when all messages of a change are delivered or [dead letters](dead_letter::DeadLetters).
 //!
@@ -10,16 +10,16 @@
 //!
 //! | step | types |
 //! |---|---|
-//! | read and check a configuration | [`config::Config`], [`Plan`], [`problem::Problems`], [`Findings`], [`reach()`] |
-//! | check fields against a cluster | [`Schemas`], [`Typed`] |
-//! | watch the resources of rules | [`Source`], [`WatchSpec`], [`RuleSubscription`], [`Lookups`] |
-//! | evaluate rules | [`change::Change`], [`rule::Verdict`], [`message::Message`], [`explain::explain`] |
-//! | deliver messages | [`Engine`], [`Streams`], [`sink::Stream`], [`outcome::Outcome`], [`outbox::Outbox`] |
+//! | read and check a configuration | [`config::Config`], [`Plan`], [`problem::Problems`], [`InspectionFindings`], [`reach()`] |
+//! | check fields against a cluster | [`Schemas`], [`TypedResource`] |
+//! | watch the resources of rules | [`RuleSource`], [`WatchSpec`], [`RuleSubscription`], [`Lookups`] |
+//! | evaluate rules | [`change::ObjectChange`], [`rule::RuleOutcome`], [`message::Message`], [`explain::explain`] |
+//! | deliver messages | [`Engine`], [`Streams`], [`sink::Stream`], [`delivery_outcome::DeliveryOutcome`], [`sink_queue::SinkQueue`] |
 //! | observe deliveries | [`engine_event::EngineEvent`], [`EngineStats`], [`SinkStats`] |
 //! | repeat abandoned deliveries | [`dead_letter::DeadLetters`], [`redrive()`] |
-//! | keep external systems equal to rules | [`MirrorTask`], [`MirrorContext`], [`MirrorView`], [`MirrorStatus`], [`Approvals`] |
+//! | keep external systems equal to rules | [`MirrorTask`], [`MirrorContext`], [`MirrorView`], [`MirrorSinkStatus`], [`Approvals`] |
 //! | preview a mirror | [`preview_mirrors`], [`MirrorPreview`] |
-//! | survive restarts | [`state::State`], [`Memory`] |
+//! | survive restarts | [`state_folder::StateFolder`], [`MirrorMemory`] |
 //! | share work among replicas | [`Replication`], [`TermGate`], [`TermKeeper`] |
 //! | restart tasks that end | [`Supervisor`], [`Supervised`] |
 //!
@@ -53,10 +53,13 @@ mod ack;
 pub mod change;
 pub mod config;
 pub mod dead_letter;
+pub mod delivery_outcome;
 mod document;
 mod endpoints;
 mod engine;
 pub mod engine_event;
+mod entry_fields;
+mod event_subject;
 pub mod explain;
 mod expression;
 mod fields;
@@ -69,8 +72,6 @@ pub mod message;
 mod mirror;
 mod object_state;
 mod offload;
-pub mod outbox;
-pub mod outcome;
 mod parked;
 mod path;
 mod plan;
@@ -82,37 +83,36 @@ mod recheck;
 mod redrive;
 mod replication;
 pub mod rule;
+mod rule_source;
 mod secret;
 mod server;
-mod shape;
 mod short_hash;
 pub mod sink;
-mod source;
-pub mod state;
-mod subject;
+mod sink_health;
+pub mod sink_queue;
+pub mod state_folder;
 mod supervise;
 mod template;
-mod trouble;
 mod wake;
 mod watermark;
 mod worker;
 
 pub use engine::{Engine, EngineStats, Streams};
-pub use fields::{Schemas, Typed};
-pub use follow::{RuleSubscription, forget_others};
-pub use inspect::Findings;
+pub use fields::{Schemas, TypedResource};
+pub use follow::{RuleSubscription, forget_unlisted};
+pub use inspect::InspectionFindings;
 pub use lookups::{Lookups, look_up};
 pub use mirror::{
-    Approvals, DryRun, Feed, MAX_LISTED, MirrorContext, MirrorPreview, MirrorStatus, MirrorTask, MirrorView,
-    MirrorViewSource, Openings, preview_mirrors,
+    Approvals, DryRunCallback, Feed, MAX_LISTED, MirrorContext, MirrorPreview, MirrorSinkStatus, MirrorTask,
+    MirrorView, MirrorViewSource, Openings, preview_mirrors,
 };
 pub use plan::{DEFAULT_CLUSTER, Plan};
 pub use reach::reach;
-pub use redrive::{Redriven, redrive};
+pub use redrive::{RedriveReport, redrive};
 pub use replication::{Replication, SettledVersions, position_name, position_owner};
-pub use source::{LookedUp, Source, WatchSpec};
-pub use state::State;
-pub use steadfast_targets::{ApprovalRequest, Memory, State as MirrorState, Term, TermGate, TermKeeper};
+pub use rule_source::{LookedUp, RuleSource, WatchSpec};
+pub use state_folder::StateFolder;
+pub use steadfast_targets::{ApprovalRequest, MirrorMemory, MirrorState, Term, TermGate, TermKeeper};
 pub use supervise::{Supervised, Supervisor};
 pub use watermark::forget_watermarks;
 pub use worker::SinkStats;

@@ -16,9 +16,9 @@ use steadfast::{Informer, Lazy, Lookup, Snapshot};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::object_state::State;
+use crate::object_state::ObjectState;
+use crate::rule_source::{LookedUp, WatchSpec, doubt, json_with_type};
 use crate::short_hash::short_hash;
-use crate::source::{LookedUp, WatchSpec, doubt, json_with_type};
 
 /// Maximum number of different objects that one evaluation may look up.
 const MAX_LOOKUPS: usize = 64;
@@ -53,7 +53,7 @@ impl LookupCaches {
     /// # Errors
     ///
     /// Returns the informer's error text if an informer cannot be started.
-    pub(crate) fn begin(
+    pub(crate) fn start(
         watch_spec: &WatchSpec,
         cluster: &str,
         looked_up: &[LookedUp],
@@ -93,9 +93,9 @@ impl LookupCaches {
         self.wait_until_certain_where(|_| true).await;
     }
 
-    /// Waits until none of the caches selected by `is_needed` is in doubt.
-    async fn wait_until_certain_where(&self, is_needed: impl Fn(&str) -> bool) {
-        for (looked_up, informer) in self.caches.iter().filter(|(looked_up, _)| is_needed(&looked_up.name)) {
+    /// Waits until none of the caches selected by `is_required` is in doubt.
+    async fn wait_until_certain_where(&self, is_required: impl Fn(&str) -> bool) {
+        for (looked_up, informer) in self.caches.iter().filter(|(looked_up, _)| is_required(&looked_up.name)) {
             let mut changed = informer.changed();
             // A closed channel ends the wait: the informer has stopped, and the doubt stays.
             while self.doubt_of(looked_up, informer).is_some() && changed.changed().await.is_ok() {}
@@ -117,7 +117,7 @@ pub async fn look_up(
     looked_up: &[LookedUp],
     limit: Duration,
 ) -> Result<Option<Arc<Lookups>>, String> {
-    let Some(caches) = LookupCaches::begin(watch_spec, cluster, looked_up)? else { return Ok(None) };
+    let Some(caches) = LookupCaches::start(watch_spec, cluster, looked_up)? else { return Ok(None) };
     let _ = timeout(limit, caches.wait_until_certain()).await;
     Ok(Some(caches.snapshot()))
 }
@@ -282,7 +282,7 @@ impl Lookups {
 }
 
 fn visible_json(object: &DynamicObject, resource: &ApiResource) -> Value {
-    State::new(json_with_type(object, resource)).shown().clone()
+    ObjectState::new(json_with_type(object, resource)).masked().clone()
 }
 
 /// Differences between two snapshots of a rule's looked-up resources.

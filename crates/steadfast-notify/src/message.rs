@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::change::{Change, Subject};
+use crate::change::{EventSubject, ObjectChange};
 
 /// Result of one rule for one change, a JSON object. All sinks receive the same content.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -43,8 +43,8 @@ pub struct OrderingKey {
 
 impl Message {
     /// Creates the message of `rule` for `change`.
-    pub(crate) fn new(rule: &str, change: &Change, data: Value) -> Self {
-        let Subject { cluster, resource, namespace, name, uid } = change.subject.clone();
+    pub(crate) fn new(rule: &str, change: &ObjectChange, data: Value) -> Self {
+        let EventSubject { cluster, resource, namespace, name, uid } = change.subject.clone();
         let looked_up = change.lookups.as_ref().and_then(|lookups| lookups.fingerprint());
         let looked_up = looked_up.map(|fingerprint| format!("+{fingerprint}")).unwrap_or_default();
         Self {
@@ -94,9 +94,12 @@ pub(crate) const BODY_FIELDS: [&str; 12] = [
     "unix_nanos",
 ];
 
+/// Cluster and namespace.
+pub type Tenant = (String, String);
+
 impl OrderingKey {
     /// Returns cluster and namespace.
-    pub(crate) fn tenant(&self) -> (String, String) {
+    pub(crate) fn tenant(&self) -> Tenant {
         (self.cluster.clone(), self.namespace.clone())
     }
 }

@@ -21,9 +21,9 @@ mod task;
 mod view;
 
 pub use approvals::Approvals;
-pub use driver::{MAX_LISTED, MirrorPreview, MirrorStatus};
+pub use driver::{MAX_LISTED, MirrorPreview, MirrorSinkStatus};
 pub use feed::{Feed, MirrorViewSource};
-pub use manager::{DryRun, MirrorContext, preview_mirrors};
+pub use manager::{DryRunCallback, MirrorContext, preview_mirrors};
 pub use open::Openings;
 pub use task::MirrorTask;
 pub use view::MirrorView;

@@ -6,35 +6,35 @@ use serde_json::Value;
 
 /// Path such as `spec.replicas`, `spec.containers[0].image` or `metadata.annotations['a.b/c']`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FieldOf(Vec<Step>);
+pub(crate) struct ValuePath(Vec<PathStep>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum PathStep {
     Field(String),
     Item(usize),
 }
 
-impl FieldOf {
+impl ValuePath {
     /// Returns the value at the path, if present.
     pub(crate) fn of<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(object, |value, step| match step {
-            Step::Field(name) => value.get(name),
-            Step::Item(number) => value.get(number),
+            PathStep::Field(name) => value.get(name),
+            PathStep::Item(number) => value.get(number),
         })
     }
 }
 
-impl FieldOf {
+impl ValuePath {
     /// Returns the steps: the name of a field, or `None` for a list item.
     pub(crate) fn names(&self) -> impl Iterator<Item = Option<&str>> {
         self.0.iter().map(|step| match step {
-            Step::Field(name) => Some(name.as_str()),
-            Step::Item(_) => None,
+            PathStep::Field(name) => Some(name.as_str()),
+            PathStep::Item(_) => None,
         })
     }
 }
 
-impl FromStr for FieldOf {
+impl FromStr for ValuePath {
     /// Description of the syntax error.
     type Err = String;
 
@@ -52,10 +52,10 @@ impl FromStr for FieldOf {
                 };
                 let end = end.ok_or_else(|| wrong("a bracket is not closed"))?;
                 steps.push(match quote {
-                    Some(_) => Step::Field(inside[1..end - 1].to_owned()),
-                    None => {
-                        Step::Item(inside[..end].parse().map_err(|_| wrong("brackets need a number or a quoted name"))?)
-                    }
+                    Some(_) => PathStep::Field(inside[1..end - 1].to_owned()),
+                    None => PathStep::Item(
+                        inside[..end].parse().map_err(|_| wrong("brackets need a number or a quoted name"))?,
+                    ),
                 });
                 rest = &inside[end + 1..];
             } else {
@@ -64,7 +64,7 @@ impl FromStr for FieldOf {
                 if end == 0 {
                     return Err(wrong("a name is empty"));
                 }
-                steps.push(Step::Field(name[..end].to_owned()));
+                steps.push(PathStep::Field(name[..end].to_owned()));
                 rest = &name[end..];
             }
         }
@@ -84,7 +84,7 @@ mod tests {
             "spec": {"containers": [{"image": "a"}, {"image": "b"}]},
             "metadata": {"annotations": {"a.b/c": "d"}},
         });
-        let at = |path: &str| path.parse::<FieldOf>().expect("a valid path").of(&object).cloned();
+        let at = |path: &str| path.parse::<ValuePath>().expect("a valid path").of(&object).cloned();
         assert_eq!(at("spec.containers[1].image"), Some(json!("b")));
         assert_eq!(at("metadata.annotations['a.b/c']"), Some(json!("d")));
         assert_eq!(at("['spec'].containers[2]"), None);
@@ -101,7 +101,7 @@ mod tests {
             ("spec['x]", "a bracket is not closed"),
             ("spec[x]", "brackets need a number or a quoted name"),
         ] {
-            let error = path.parse::<FieldOf>().expect_err(path);
+            let error = path.parse::<ValuePath>().expect_err(path);
             assert!(error.contains(reason), "{error}");
         }
     }

@@ -11,20 +11,20 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::config::sinks::Sink;
-use crate::config::{Cluster, Config, Replicas, Rule};
+use crate::config::sinks::SinkConfig;
+use crate::config::{ClusterConfig, Config, ReplicasConfig, RuleConfig};
 use crate::document::{Document, Parsed};
 use crate::expression::Expression;
-use crate::problem::{Place, Problem, Problems};
+use crate::problem::{FilePosition, Problem, Problems};
 use crate::rule::CompiledRule;
 use checks::Checks;
 
 /// Checked configuration of a program.
 pub struct Plan {
     /// Clusters by name. Never empty.
-    pub clusters: BTreeMap<String, Cluster>,
+    pub clusters: BTreeMap<String, ClusterConfig>,
     /// Sinks by name.
-    pub sinks: BTreeMap<String, Sink>,
+    pub sinks: BTreeMap<String, SinkConfig>,
     /// Compiled expressions of `guard.group`, by mirror.
     pub(crate) groups: BTreeMap<String, Arc<Expression>>,
     /// Rules in the order of the file.
@@ -32,13 +32,13 @@ pub struct Plan {
     /// Path of the dead letters.
     pub dead_letters: PathBuf,
     /// Maximum number of dead letters.
-    pub most_dead_letters: usize,
+    pub max_dead_letters: usize,
     /// Path of the state folder.
     pub state: PathBuf,
     /// True if caches and unsettled changes are stored in the state folder.
-    pub keeps: bool,
+    pub has_checkpoint: bool,
     /// Settings of the replicas. `None` for a single process.
-    pub replicas: Option<Replicas>,
+    pub replicas: Option<ReplicasConfig>,
     /// Folder of the configuration, the base of relative paths.
     pub folder: PathBuf,
     document: Document,
@@ -53,7 +53,7 @@ impl Plan {
     ///
     /// Returns all errors, each with position and remedy.
     pub fn load(file: &Path) -> Result<Self, Problems> {
-        let (name, text) = text_of(file)?;
+        let (name, text) = read_text(file)?;
         Self::read(&name, &text)
     }
 
@@ -63,7 +63,7 @@ impl Plan {
     ///
     /// Returns an error if the file cannot be read or parsed at all.
     pub fn examine_file(file: &Path) -> Result<(Self, Vec<Problem>), Problems> {
-        let (name, text) = text_of(file)?;
+        let (name, text) = read_text(file)?;
         Self::examine(&name, &text)
     }
 
@@ -87,7 +87,7 @@ impl Plan {
         let document = Document::read(file, text).map_err(|problem| Problems(vec![problem]))?;
         let Parsed { value, mut problems, incomplete } = document.parse_parts::<Config>();
         let Some(config) = value else {
-            problems.sort_by_key(|problem| problem.place);
+            problems.sort_by_key(|problem| problem.position);
             return Err(Problems(problems));
         };
         let mut checks = Checks::new(&document, incomplete);
@@ -95,11 +95,11 @@ impl Plan {
         let rules = checks.compiled(&config);
         let groups = checks.groups(&config);
         problems.append(&mut checks.problems);
-        problems.sort_by_key(|problem| problem.place);
+        problems.sort_by_key(|problem| problem.position);
         let folder = Path::new(file).parent().map(Path::to_owned).unwrap_or_default();
         let mut clusters = config.clusters;
         if clusters.is_empty() {
-            clusters.insert(DEFAULT_CLUSTER.to_owned(), Cluster::default());
+            clusters.insert(DEFAULT_CLUSTER.to_owned(), ClusterConfig::default());
         }
         let plan = Self {
             clusters,
@@ -107,9 +107,9 @@ impl Plan {
             groups,
             rules,
             dead_letters: folder.join(config.dead_letters.file),
-            most_dead_letters: config.dead_letters.most,
+            max_dead_letters: config.dead_letters.most,
             state: folder.join(config.state.folder),
-            keeps: config.state.checkpoint,
+            has_checkpoint: config.state.checkpoint,
             replicas: config.replicas,
             folder,
             document,
@@ -123,14 +123,14 @@ impl Plan {
     }
 
     /// Returns the names of a rule's clusters.
-    pub fn clusters_of<'a>(&'a self, rule: &'a Rule) -> Vec<&'a str> {
+    pub fn clusters_of<'a>(&'a self, rule: &'a RuleConfig) -> Vec<&'a str> {
         let named: Vec<&str> = rule.clusters.iter().map(String::as_str).collect();
         if named.is_empty() { self.clusters.keys().map(String::as_str).collect() } else { named }
     }
 
     /// Returns the names of a rule's mirrors.
-    pub fn mirrors_of<'a>(&'a self, rule: &'a Rule) -> impl Iterator<Item = &'a str> {
-        let is_mirror = |name: &&str| self.sinks.get(*name).is_some_and(Sink::is_mirror);
+    pub fn mirrors_of<'a>(&'a self, rule: &'a RuleConfig) -> impl Iterator<Item = &'a str> {
+        let is_mirror = |name: &&str| self.sinks.get(*name).is_some_and(SinkConfig::is_mirror);
         rule.to.iter().map(String::as_str).filter(is_mirror)
     }
 
@@ -158,9 +158,9 @@ impl Plan {
     }
 
     /// Returns the unique names of a rule's streams.
-    pub fn streams_of<'a>(&'a self, rule: &'a Rule) -> impl Iterator<Item = &'a str> {
+    pub fn streams_of<'a>(&'a self, rule: &'a RuleConfig) -> impl Iterator<Item = &'a str> {
         let is_stream = |name: &&str| self.sinks.get(*name).is_some_and(|sink| !sink.is_mirror());
-        let names: std::collections::BTreeSet<&str> = rule.to.iter().map(String::as_str).collect();
+        let names: BTreeSet<&str> = rule.to.iter().map(String::as_str).collect();
         names.into_iter().filter(is_stream)
     }
 
@@ -183,12 +183,12 @@ impl Plan {
     /// Creates a problem with a looked-up resource of a rule, for errors of the server.
     pub fn problem_with_lookup(&self, rule: &CompiledRule, name: &str, description: impl Into<String>) -> Problem {
         let expressions = [("when", &rule.when, &rule.config.when), ("send", &rule.send, &rule.config.send)];
-        let place = expressions.into_iter().find_map(|(field, expression, text)| {
+        let found = expressions.into_iter().find_map(|(field, expression, text)| {
             let (_, offset) = expression.as_ref()?.lookups.iter().find(|(looked_up, _)| looked_up == name)?;
             Some((format!("rules[{}].{field}", rule.number), text.as_deref()?, *offset))
         });
         let remedy = "use a resource of the server; `kubectl api-resources` lists all resources";
-        match place {
+        match found {
             Some((path, text, offset)) => self.document.problem_within(&path, text, offset, description, remedy),
             None => self.document.problem(&format!("rules[{}]", rule.number), description, remedy),
         }
@@ -253,14 +253,14 @@ fn fingerprint_files(value: &Value, folder: &Path, hasher: &mut DefaultHasher) {
     }
 }
 
-/// Returns name and text of a file.
-fn text_of(file: &Path) -> Result<(String, String), Problems> {
+/// Reads a file. Returns its name and text.
+fn read_text(file: &Path) -> Result<(String, String), Problems> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|error| {
         let remedy = "check the path and the permissions".to_owned();
         Problems(vec![Problem {
             file: name.clone(),
-            place: Place::START,
+            position: FilePosition::START,
             description: format!("cannot read the file: {error}"),
             remedy,
         }])

@@ -4,14 +4,14 @@ use std::fmt;
 
 /// Position in a file, counted from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct FilePosition {
     /// Line number.
     pub line: usize,
     /// Character within the line.
     pub column: usize,
 }
 
-impl Place {
+impl FilePosition {
     /// Start of a file.
     pub(crate) const START: Self = Self { line: 1, column: 1 };
 
@@ -27,7 +27,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.line, self.column)
     }
@@ -41,7 +41,7 @@ pub struct Problem {
     /// Name of the file.
     pub file: String,
     /// Position in the file.
-    pub place: Place,
+    pub position: FilePosition,
     /// Error message, one sentence without full stop.
     pub description: String,
     /// Remedy.
@@ -50,7 +50,7 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}; {}", self.file, self.place, self.description, self.remedy)
+        write!(f, "{}:{}: {}; {}", self.file, self.position, self.description, self.remedy)
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     fn debug_prints_messages_of_all_problems() {
         let problem = |description: &str| Problem {
             file: "a.toml".to_owned(),
-            place: Place::START,
+            position: FilePosition::START,
             description: description.to_owned(),
             remedy: "remove it".to_owned(),
         };
@@ -95,10 +95,10 @@ mod tests {
     #[test]
     fn columns_count_characters_from_one() {
         let text = "a = 1\nü = \"x\"\n";
-        assert_eq!(Place::of(text, 0), Place { line: 1, column: 1 });
-        assert_eq!(Place::of(text, 6), Place { line: 2, column: 1 });
+        assert_eq!(FilePosition::of(text, 0), FilePosition { line: 1, column: 1 });
+        assert_eq!(FilePosition::of(text, 6), FilePosition { line: 2, column: 1 });
         // After the two bytes of ü.
-        assert_eq!(Place::of(text, 8), Place { line: 2, column: 2 });
-        assert_eq!(Place::of(text, 999), Place { line: 3, column: 1 });
+        assert_eq!(FilePosition::of(text, 8), FilePosition { line: 2, column: 2 });
+        assert_eq!(FilePosition::of(text, 999), FilePosition { line: 3, column: 1 });
     }
 }

@@ -10,20 +10,20 @@ use jiff::Timestamp;
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
 
-use crate::change::{Cause, Change, Subject};
+use crate::change::{Cause, EventSubject, ObjectChange};
 use crate::config::EventKind;
-use crate::rule::{CompiledRule, Verdict};
+use crate::rule::{CompiledRule, RuleOutcome};
 
 /// SHA-256 of a sent result.
 pub(crate) type Hash = [u8; 32];
 
 /// Hashes of the results of one rule, by object.
 #[derive(Debug, Default)]
-pub(crate) struct Projections(HashMap<Subject, Known>);
+pub(crate) struct Projections(HashMap<EventSubject, LastResult>);
 
 /// Result of the last evaluation.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct LastResult {
     /// Hash of the result. `None` if the rule did not fire.
     hash: Option<Hash>,
     /// Time (`now`) of the evaluation.
@@ -46,8 +46,8 @@ impl Projections {
     pub(crate) fn record(
         &mut self,
         rule: &CompiledRule,
-        change: &Change,
-        verdict: &Verdict,
+        change: &ObjectChange,
+        outcome: &RuleOutcome,
         is_recorded: bool,
     ) -> Comparison {
         let subject = &change.subject;
@@ -57,61 +57,61 @@ impl Projections {
         }
         if change.kind == EventKind::Deleted {
             self.0.remove(subject);
-            return if matches!(verdict, Verdict::Fires(_)) { Comparison::Changed } else { Comparison::Unchanged };
+            return if matches!(outcome, RuleOutcome::Fires(_)) { Comparison::Changed } else { Comparison::Unchanged };
         }
-        if change.cause == Cause::Time && self.0.get(subject).is_some_and(|known| known.at > change.at) {
+        if change.cause == Cause::Time && self.0.get(subject).is_some_and(|last| last.at > change.at) {
             // The object was evaluated at a later instant already. The result covers all earlier instants.
             return Comparison::Unchanged;
         }
-        match verdict {
-            Verdict::Fires(_) if !rule.compares_states() => Comparison::Changed,
-            Verdict::Fires(value) => {
+        match outcome {
+            RuleOutcome::Fires(_) if !rule.compares_states() => Comparison::Changed,
+            RuleOutcome::Fires(value) => {
                 let hash = hash(value);
-                let known = Known { hash: Some(hash), at: change.at };
-                let before = match self.0.insert(subject.clone(), known) {
-                    Some(known) => known.hash,
+                let last = LastResult { hash: Some(hash), at: change.at };
+                let sent_hash = match self.0.insert(subject.clone(), last) {
+                    Some(last) => last.hash,
                     None if is_recorded => None,
                     // The object was known before the start: its old state gives the sent result.
-                    None => sent_before(rule, change),
+                    None => hash_before(rule, change),
                 };
-                if before == Some(hash) { Comparison::Unchanged } else { Comparison::Changed }
+                if sent_hash == Some(hash) { Comparison::Unchanged } else { Comparison::Changed }
             }
             // Recorded without sending: a later change with an equal result is not sent.
-            Verdict::Initial(value) => {
+            RuleOutcome::Initial(value) => {
                 if rule.compares_states() {
-                    self.0.insert(subject.clone(), Known { hash: Some(hash(value)), at: change.at });
+                    self.0.insert(subject.clone(), LastResult { hash: Some(hash(value)), at: change.at });
                 }
                 Comparison::Unchanged
             }
             // When the condition becomes true again, the result must be sent again.
-            Verdict::DoesNotHold => {
+            RuleOutcome::DoesNotHold => {
                 if rule.depends_on_context() && rule.compares_states() {
-                    self.0.insert(subject.clone(), Known { hash: None, at: change.at });
+                    self.0.insert(subject.clone(), LastResult { hash: None, at: change.at });
                 } else {
                     self.0.remove(subject);
                 }
                 Comparison::Unchanged
             }
-            Verdict::OtherKind | Verdict::Failed { .. } => Comparison::Unchanged,
+            RuleOutcome::OtherKind | RuleOutcome::Failed { .. } => Comparison::Unchanged,
         }
     }
 
     /// Returns the hash of the last result. `None` if the rule did not fire, or without a known result.
-    pub(crate) fn hash_of(&self, subject: &Subject) -> Option<Hash> {
-        self.0.get(subject).and_then(|known| known.hash)
+    pub(crate) fn hash_of(&self, subject: &EventSubject) -> Option<Hash> {
+        self.0.get(subject).and_then(|last| last.hash)
     }
 
     /// Restores the result of an earlier run, unless a later result is known.
-    pub(crate) fn restore(&mut self, subject: Subject, hash: Option<Hash>) {
+    pub(crate) fn restore(&mut self, subject: EventSubject, hash: Option<Hash>) {
         // A result that this process has recorded itself is newer than a restored one.
-        self.0.entry(subject).or_insert(Known { hash, at: Timestamp::MIN });
+        self.0.entry(subject).or_insert(LastResult { hash, at: Timestamp::MIN });
     }
 }
 
 /// Evaluates the rule for the previous state, which the rule has already sent.
-fn sent_before(rule: &CompiledRule, change: &Change) -> Option<Hash> {
+fn hash_before(rule: &CompiledRule, change: &ObjectChange) -> Option<Hash> {
     match rule.project(&Arc::new(change.before()?)) {
-        Verdict::Fires(value) => Some(hash(&value)),
+        RuleOutcome::Fires(value) => Some(hash(&value)),
         _ => None,
     }
 }

@@ -23,15 +23,15 @@ use steadfast_targets::Permit;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::change::{Cause, Change, State};
+use crate::change::{Cause, ObjectChange, ObjectState};
 use crate::config::EventKind;
 use crate::engine::Engine;
+use crate::event_subject::EventSubject;
 use crate::instants::Instants;
 use crate::lookups::{Dependents, LookupCaches, Lookups};
 use crate::offload::offload;
 use crate::rule::CompiledRule;
-use crate::source::{Source, doubt, json_with_type, subject};
-use crate::subject::Subject;
+use crate::rule_source::{RuleSource, doubt, json_with_type, subject};
 use crate::wake::wake_on_changes;
 use crate::watermark::Watermark;
 use snapshot_history::SnapshotHistory;
@@ -54,7 +54,7 @@ const REPLICA_SLACK: SignedDuration = SignedDuration::from_secs(10);
 
 /// Parameters of the task of one source and stream.
 pub(crate) struct Recheck {
-    pub(crate) source: Source,
+    pub(crate) source: RuleSource,
     pub(crate) rule: Arc<CompiledRule>,
     pub(crate) sink: String,
     /// Name under which replicas share the settled position of this task.
@@ -81,7 +81,7 @@ struct LeaderState {
     /// Last instant at which no looked-up resource was in doubt.
     certain_at: Timestamp,
     /// True if results of an earlier run still have to be compared.
-    compares: bool,
+    compares_restored: bool,
 }
 
 /// A postponed evaluation.
@@ -94,204 +94,204 @@ struct Stalled {
 impl Recheck {
     /// Runs until dropped.
     pub(crate) async fn run(self: Arc<Self>) -> String {
-        let acting = async { match self.act().await {} };
+        let terms = async { match self.run_terms().await {} };
         // The watermark is written in the same task, so that both restart together.
-        tokio::join!(acting, self.watermark.clone().write_changes()).0
+        tokio::join!(terms, self.watermark.clone().write_changes()).0
     }
 
-    async fn act(&self) -> Infallible {
+    async fn run_terms(&self) -> Infallible {
         let gate = self.engine.replication().gate().clone();
-        let news = Arc::new(Notify::new());
+        let changed_caches = Arc::new(Notify::new());
         let looked_up = self.caches.iter().flat_map(|caches| caches.changed());
-        let _watching = wake_on_changes([self.informer.changed()].into_iter().chain(looked_up), &news);
+        let _watching = wake_on_changes([self.informer.changed()].into_iter().chain(looked_up), &changed_caches);
         let mut history = SnapshotHistory::default();
         loop {
             let permit = match gate.permit() {
                 Some(permit) => permit,
-                None => self.stand_by(&mut history, &news).await,
+                None => self.stand_by(&mut history, &changed_caches).await,
             };
-            let known = self.known(&permit, &mut history);
+            let state = self.initial_state(&permit, &mut history);
             // The state of the term is dropped with the term. The next term starts from the settled position.
             tokio::select! {
                 biased;
                 () = permit.ended() => {}
-                never = self.lead(known, &news) => match never {},
+                never = self.lead(state, &changed_caches) => match never {},
             }
         }
     }
 
     /// Waits until this process is the leader. Stores states of looked-up resources in the meantime.
-    async fn stand_by(&self, history: &mut SnapshotHistory, news: &Notify) -> Permit {
+    async fn stand_by(&self, history: &mut SnapshotHistory, changed_caches: &Notify) -> Permit {
         let replication = self.engine.replication();
         loop {
             if let Some(caches) = &self.caches {
                 let until = replication.settled_until(&self.position).map(with_slack);
                 let (at, now) = ((self.clock)(), caches.snapshot());
-                let state = history.last().map_or_else(|| now.clone(), |before| now.with_certain_from(before));
+                let snapshot = history.last().map_or_else(|| now.clone(), |before| now.with_certain_from(before));
                 // A state with a resource that was never certain cannot be compared.
-                if !state.has_resource_in_doubt() {
-                    history.push(at, state, until);
+                if !snapshot.has_resource_in_doubt() {
+                    history.push(at, snapshot, until);
                 }
             }
             tokio::select! {
                 biased;
                 permit = replication.gate().opened() => return permit,
                 () = sleep(MAX_SLEEP) => {}
-                () = news.notified() => {}
+                () = changed_caches.notified() => {}
             }
         }
     }
 
     /// Returns the initial state of the task or of a term.
-    fn known(&self, permit: &Permit, history: &mut SnapshotHistory) -> LeaderState {
+    fn initial_state(&self, permit: &Permit, history: &mut SnapshotHistory) -> LeaderState {
         let now = (self.clock)();
         // The task may have been restarted within the term.
         if let Some(evaluated) = self.watermark.evaluated(permit.token()) {
-            return self.since(evaluated.min(now));
+            return self.state_since(evaluated.min(now));
         }
         let replication = self.engine.replication();
         if !replication.gate().is_replicated() {
-            return self.since(now);
+            return self.state_since(now);
         }
         // Other replicas may have sent other results since this replica's last term.
         self.engine.clear_results(&self.source.rule, &self.sink);
         let since = replication.settled_until(&self.position).map_or(now, with_slack).min(now);
         self.watermark.start_term(permit.token(), since);
-        LeaderState { looked_up: history.take(since), ..self.since(since) }
+        LeaderState { looked_up: history.take(since), ..self.state_since(since) }
     }
 
-    fn since(&self, played: Timestamp) -> LeaderState {
-        let compares = self.watermark.take_restored() && self.rule.compares_states();
+    fn state_since(&self, evaluated_until: Timestamp) -> LeaderState {
+        let compares_restored = self.watermark.take_restored() && self.rule.compares_states();
         LeaderState {
-            evaluated_until: played,
+            evaluated_until,
             objects: None,
             looked_up: None,
             dependents: Dependents::default(),
             instants: Instants::default(),
             stalled: BTreeMap::new(),
-            certain_at: played,
-            compares,
+            certain_at: evaluated_until,
+            compares_restored,
         }
     }
 
-    async fn lead(&self, mut known: LeaderState, news: &Notify) -> Infallible {
+    async fn lead(&self, mut state: LeaderState, changed_caches: &Notify) -> Infallible {
         loop {
             // An uncertain object may be outdated. Skipped instants are replayed after the object is certain.
             let is_certain = doubt(&self.informer).is_none();
             if is_certain {
-                self.pass(&mut known).await;
+                self.pass(&mut state).await;
             }
-            let next = known.instants.next().filter(|_| is_certain);
-            let until = next.map_or(MAX_SLEEP, |next| {
+            let next = state.instants.next().filter(|_| is_certain);
+            let sleep_time = next.map_or(MAX_SLEEP, |next| {
                 // An instant in the past is due in the next pass.
                 Duration::try_from(next.duration_since((self.clock)())).unwrap_or_default()
             });
-            let longest = if known.stalled.is_empty() { MAX_SLEEP } else { STALLED_INTERVAL };
+            let max_sleep = if state.stalled.is_empty() { MAX_SLEEP } else { STALLED_INTERVAL };
             tokio::select! {
-                () = news.notified() => {}
-                () = sleep(until.min(longest)) => {}
+                () = changed_caches.notified() => {}
+                () = sleep(sleep_time.min(max_sleep)) => {}
             }
         }
     }
 
-    async fn pass(&self, known: &mut LeaderState) {
+    async fn pass(&self, state: &mut LeaderState) {
         // The clock is read before the caches: the caches are then at least as new as this instant.
         let now = (self.clock)();
         let looked_up = self.caches.as_ref().map(LookupCaches::snapshot);
         // Changes of a resource in doubt are unknown, so the settled position must not pass its last certain instant.
         if !looked_up.as_ref().is_some_and(|looked_up| looked_up.has_resource_in_doubt()) {
-            known.certain_at = now;
+            state.certain_at = now;
         }
         let objects = self.informer.snapshot();
-        let changed = changed(known.objects.as_deref(), &objects);
+        let changed = changed(state.objects.as_deref(), &objects);
         for key in &changed {
-            known.dependents.remove(key);
-            known.instants.set(key, None);
+            state.dependents.remove(key);
+            state.instants.set(key, None);
             // The handler evaluates the current state of the object.
-            known.stalled.remove(key);
+            state.stalled.remove(key);
         }
         // A change of a resource in doubt is detected when the resource is certain again.
-        let looked_up = match (looked_up, &known.looked_up) {
+        let looked_up = match (looked_up, &state.looked_up) {
             (Some(now), Some(before)) => Some(now.with_certain_from(before)),
             // Before the first pass, no handler can have sent results in between.
             (now, _) => {
-                known.looked_up.clone_from(&now);
+                state.looked_up.clone_from(&now);
                 now
             }
         };
-        let (played, before) = (known.evaluated_until, known.looked_up.clone());
-        self.learn(known, &objects, changed, played, before.as_ref()).await;
-        self.resume(known, &objects, looked_up.as_ref()).await;
-        if std::mem::take(&mut known.compares) {
-            let recorded = self.recorded(&objects);
-            self.send_lookups(known, &objects, recorded, played, looked_up.as_ref()).await;
+        let (evaluated_until, before) = (state.evaluated_until, state.looked_up.clone());
+        self.update_dependencies(state, &objects, changed, evaluated_until, before.as_ref()).await;
+        self.retry_stalled(state, &objects, looked_up.as_ref()).await;
+        if std::mem::take(&mut state.compares_restored) {
+            let recorded = self.recorded_objects(&objects);
+            self.send_lookups(state, &objects, recorded, evaluated_until, looked_up.as_ref()).await;
         }
         if let (Some(before), Some(looked_up)) = (&before, &looked_up) {
             let differences = looked_up.differences(before);
-            let dependents = known.dependents.affected_by(&differences);
+            let dependents = state.dependents.affected_by(&differences);
             // A handler may have evaluated the resource after the end of the doubt. The message then differs from the
             // last message.
-            let is_sent = if self.rule.compares_states() {
+            let affected = if self.rule.compares_states() {
                 dependents.clone()
             } else {
-                known.dependents.affected_by_objects(&differences)
+                state.dependents.affected_by_objects(&differences)
             };
             let certain = before.with_certain_from(looked_up);
-            self.send_lookups(known, &objects, is_sent, now, Some(&certain)).await;
-            self.learn(known, &objects, dependents, played, Some(looked_up)).await;
+            self.send_lookups(state, &objects, affected, now, Some(&certain)).await;
+            self.update_dependencies(state, &objects, dependents, evaluated_until, Some(looked_up)).await;
         }
-        self.play(known, &objects, now, looked_up.as_ref()).await;
-        known.evaluated_until = known.evaluated_until.max(now);
-        let stalled = known.stalled.values().map(|stalled| stalled.at).min();
-        let certain = known.certain_at.min(now);
+        self.replay_instants(state, &objects, now, looked_up.as_ref()).await;
+        state.evaluated_until = state.evaluated_until.max(now);
+        let stalled = state.stalled.values().map(|stalled| stalled.at).min();
+        let certain = state.certain_at.min(now);
         // The position stays one nanosecond before the first stalled instant, so that a restart replays it.
         let settled =
             stalled.map_or(certain, |at| at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(at).min(certain));
         self.watermark.advance_to(settled);
-        (known.objects, known.looked_up) = (Some(objects), looked_up);
+        (state.objects, state.looked_up) = (Some(objects), looked_up);
     }
 
     /// Sends messages caused by instants up to `now`.
-    async fn play(
+    async fn replay_instants(
         &self,
-        known: &mut LeaderState,
+        state: &mut LeaderState,
         objects: &Snapshot<Lazy<DynamicObject>>,
         now: Timestamp,
         looked_up: Option<&Arc<Lookups>>,
     ) {
-        let mut played = HashMap::<ObjectKey, usize>::new();
-        while let Some((at, key)) = known.instants.take_due(now) {
-            let number = played.entry(key.clone()).or_default();
+        let mut replayed = HashMap::<ObjectKey, usize>::new();
+        while let Some((at, key)) = state.instants.take_due(now) {
+            let number = replayed.entry(key.clone()).or_default();
             *number += 1;
             // An object whose result changes constantly must not block the pass; instants are merged beyond a limit.
-            let at = at_most(at, now, *number);
+            let at = replayed_instant(at, now, *number);
             if self.send(&key, Cause::Time, at, None).await {
-                self.learn(known, objects, [key].into(), at, looked_up).await;
+                self.update_dependencies(state, objects, [key].into(), at, looked_up).await;
             } else {
-                known.stalled.insert(key, Stalled { cause: Cause::Time, at, before: None });
+                state.stalled.insert(key, Stalled { cause: Cause::Time, at, before: None });
             }
         }
     }
 
     /// Repeats postponed evaluations.
-    async fn resume(
+    async fn retry_stalled(
         &self,
-        known: &mut LeaderState,
+        state: &mut LeaderState,
         objects: &Snapshot<Lazy<DynamicObject>>,
         looked_up: Option<&Arc<Lookups>>,
     ) {
         let is_lookup = |(_, stalled): &(&ObjectKey, &Stalled)| stalled.cause == Cause::Lookup;
-        let keys = known.stalled.iter().filter(is_lookup).map(|(key, _)| key);
-        let subjects: Vec<Subject> = keys.filter_map(|key| self.subject(objects, key)).collect();
+        let keys = state.stalled.iter().filter(is_lookup).map(|(key, _)| key);
+        let subjects: Vec<EventSubject> = keys.filter_map(|key| self.subject(objects, key)).collect();
         // Recorded before the send: after a crash in between, the result is sent again.
         self.watermark.mark_pending(&subjects).await;
-        for (key, stalled) in std::mem::take(&mut known.stalled) {
+        for (key, stalled) in std::mem::take(&mut state.stalled) {
             let Stalled { cause, at, before } = &stalled;
             if self.send(&key, *cause, *at, before.as_ref()).await {
-                let at = if *cause == Cause::Time { *at } else { known.evaluated_until };
-                self.learn(known, objects, [key].into(), at, looked_up).await;
+                let at = if *cause == Cause::Time { *at } else { state.evaluated_until };
+                self.update_dependencies(state, objects, [key].into(), at, looked_up).await;
             } else {
-                known.stalled.insert(key, stalled);
+                state.stalled.insert(key, stalled);
             }
         }
     }
@@ -299,31 +299,31 @@ impl Recheck {
     /// Sends messages caused by changes of looked-up objects, for the objects `keys`.
     async fn send_lookups(
         &self,
-        known: &mut LeaderState,
+        state: &mut LeaderState,
         objects: &Snapshot<Lazy<DynamicObject>>,
         keys: BTreeSet<ObjectKey>,
         at: Timestamp,
         before: Option<&Arc<Lookups>>,
     ) {
-        let subjects: Vec<Subject> = keys.iter().filter_map(|key| self.subject(objects, key)).collect();
+        let subjects: Vec<EventSubject> = keys.iter().filter_map(|key| self.subject(objects, key)).collect();
         self.watermark.mark_pending(&subjects).await;
         for key in keys {
             if !self.send(&key, Cause::Lookup, at, before).await {
-                known.stalled.insert(key, Stalled { cause: Cause::Lookup, at, before: before.cloned() });
+                state.stalled.insert(key, Stalled { cause: Cause::Lookup, at, before: before.cloned() });
             }
         }
     }
 
     /// Returns the objects with a recorded result of an earlier run.
-    fn recorded(&self, objects: &Snapshot<Lazy<DynamicObject>>) -> BTreeSet<ObjectKey> {
+    fn recorded_objects(&self, objects: &Snapshot<Lazy<DynamicObject>>) -> BTreeSet<ObjectKey> {
         let keys = objects.iter().map(|entry| entry.key().clone());
         keys.filter(|key| self.subject(objects, key).is_some_and(|subject| self.watermark.knows(&subject))).collect()
     }
 
     /// Evaluates objects at the instant `at` to determine dependencies of the results.
-    async fn learn(
+    async fn update_dependencies(
         &self,
-        known: &mut LeaderState,
+        state: &mut LeaderState,
         objects: &Snapshot<Lazy<DynamicObject>>,
         keys: BTreeSet<ObjectKey>,
         at: Timestamp,
@@ -336,20 +336,20 @@ impl Recheck {
                 (key.clone(), self.change(objects, key, Cause::Change, at, lookups, None))
             });
             let (changes, rule): (Vec<_>, _) = (changes.collect(), self.rule.clone());
-            let learned = offload(move || {
-                let learn = |(key, change): (ObjectKey, Option<Arc<Change>>)| {
+            let dependencies = offload(move || {
+                let evaluate = |(key, change): (ObjectKey, Option<Arc<ObjectChange>>)| {
                     let Some(change) = change else { return (key, None, Vec::new()) };
                     let (_, recheck_at) = rule.project_with_recheck(&change);
                     let reads = change.lookups.as_ref().map(|lookups| lookups.reads()).unwrap_or_default();
                     (key, recheck_at, reads)
                 };
-                changes.into_iter().map(learn).collect::<Vec<_>>()
+                changes.into_iter().map(evaluate).collect::<Vec<_>>()
             });
             // A panicking evaluation is reported by the handler.
-            for (key, recheck_at, reads) in learned.await.unwrap_or_default() {
+            for (key, recheck_at, reads) in dependencies.await.unwrap_or_default() {
                 // An instant that is not in the future would be replayed forever.
-                known.instants.set(&key, recheck_at.filter(|recheck_at| *recheck_at > at));
-                known.dependents.set(&key, reads);
+                state.instants.set(&key, recheck_at.filter(|recheck_at| *recheck_at > at));
+                state.dependents.set(&key, reads);
             }
         }
     }
@@ -375,7 +375,7 @@ impl Recheck {
         }
     }
 
-    fn subject(&self, objects: &Snapshot<Lazy<DynamicObject>>, key: &ObjectKey) -> Option<Subject> {
+    fn subject(&self, objects: &Snapshot<Lazy<DynamicObject>>, key: &ObjectKey) -> Option<EventSubject> {
         let object = objects.entry(key.namespace(), key.name())?.object().map(Object::decoded)?.ok()?;
         Some(subject(&self.source, &self.source.resource_name(), &object))
     }
@@ -389,20 +389,20 @@ impl Recheck {
         at: Timestamp,
         lookups: Option<Arc<Lookups>>,
         lookups_before: Option<Arc<Lookups>>,
-    ) -> Option<Arc<Change>> {
+    ) -> Option<Arc<ObjectChange>> {
         let entry = objects.entry(key.namespace(), key.name())?;
         let object = entry.object().map(Object::decoded)?.ok()?;
         let subject = subject(&self.source, &self.source.resource_name(), &object);
-        let state = State::new(json_with_type(&object, &self.source.resource));
+        let object_state = ObjectState::new(json_with_type(&object, &self.source.resource));
         let instant = if cause == Cause::Time { format!("~{at}") } else { String::new() };
         let id = format!("{}@{}{instant}", subject.identity(), object.version());
-        Some(Arc::new(Change {
-            old: Some(state.clone()),
-            new: Some(state),
+        Some(Arc::new(ObjectChange {
+            old: Some(object_state.clone()),
+            new: Some(object_state),
             cause,
             lookups,
             lookups_before,
-            ..Change::new(id, EventKind::Updated, subject, at)
+            ..ObjectChange::new(id, EventKind::Updated, subject, at)
         }))
     }
 }
@@ -413,7 +413,7 @@ fn with_slack(until: Timestamp) -> Timestamp {
 
 /// Returns the instant to replay for the `number`th due instant of an object, `at`, in a pass up to `now`. After
 /// [`MAX_INSTANTS`], skips to the start of the current second, and then to `now`.
-fn at_most(at: Timestamp, now: Timestamp, number: usize) -> Timestamp {
+fn replayed_instant(at: Timestamp, now: Timestamp, number: usize) -> Timestamp {
     match number {
         ..=MAX_INSTANTS => at,
         _ if number == MAX_INSTANTS + 1 => Timestamp::from_second(now.as_second()).map_or(at, |second| second.max(at)),

@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 use steadfast_targets::TermGate;
 use tokio::sync::watch;
 
-use crate::source::Source;
+use crate::rule_source::RuleSource;
 
 /// Version up to which all changes are settled, by the [name](position_name) of the position.
 pub type SettledVersions = BTreeMap<String, u64>;
 
 /// Returns the name of the position of a rule's `source` and one sink. The name is equal in all replicas.
-pub fn position_name(source: &Source, sink: &str) -> String {
-    let Source { rule, cluster, scope, .. } = source;
+pub fn position_name(source: &RuleSource, sink: &str) -> String {
+    let RuleSource { rule, cluster, scope, .. } = source;
     format!("{rule}/{sink} {cluster} {} {scope}", source.resource_name())
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::change::Change;
-use crate::config::Rule;
+use crate::change::ObjectChange;
+use crate::config::RuleConfig;
 use crate::endpoints::EndpointSource;
 use crate::expression::{Bindings, Expression};
 
@@ -15,7 +15,7 @@ pub struct CompiledRule {
     /// Index of the rule in the configuration.
     pub number: usize,
     /// The configured rule.
-    pub config: Rule,
+    pub config: RuleConfig,
     pub(crate) when: Option<Expression>,
     pub(crate) send: Option<Expression>,
     /// Source of a rule that mirrors endpoints instead of evaluating expressions.
@@ -24,7 +24,7 @@ pub struct CompiledRule {
 
 /// Result of a rule for a change.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum RuleOutcome {
     /// The rule sends this value.
     Fires(Value),
     /// The rule does not cover this kind of change.
@@ -74,60 +74,60 @@ impl CompiledRule {
     }
 
     /// Evaluates the rule for `change`.
-    pub fn evaluate_change(&self, change: &Arc<Change>) -> Verdict {
+    pub fn evaluate_change(&self, change: &Arc<ObjectChange>) -> RuleOutcome {
         if !self.config.events.contains(&change.kind) {
-            return Verdict::OtherKind;
+            return RuleOutcome::OtherKind;
         }
         match self.project(change) {
             // The value is still evaluated: a later change with an equal result is not sent.
-            Verdict::Fires(value) if change.initial && !self.config.initial => Verdict::Initial(value),
-            verdict => verdict,
+            RuleOutcome::Fires(value) if change.initial && !self.config.initial => RuleOutcome::Initial(value),
+            outcome => outcome,
         }
     }
 
     /// Evaluates the rule for `change`, regardless of the kinds of changes.
-    pub(crate) fn project(&self, change: &Arc<Change>) -> Verdict {
+    pub(crate) fn project(&self, change: &Arc<ObjectChange>) -> RuleOutcome {
         self.project_with_recheck(change).0
     }
 
     /// Like [`project`](Self::project), with the earliest instant at which the result may change without a change of
     /// the object.
-    pub(crate) fn project_with_recheck(&self, change: &Arc<Change>) -> (Verdict, Option<Timestamp>) {
+    pub(crate) fn project_with_recheck(&self, change: &Arc<ObjectChange>) -> (RuleOutcome, Option<Timestamp>) {
         let mut bindings = Bindings::of(change, self.config.limits);
-        let verdict = self.verdict(change, &mut bindings);
-        (verdict, bindings.recheck_at)
+        let outcome = self.outcome(change, &mut bindings);
+        (outcome, bindings.recheck_at)
     }
 
-    fn verdict(&self, change: &Arc<Change>, bindings: &mut Bindings) -> Verdict {
+    fn outcome(&self, change: &Arc<ObjectChange>, bindings: &mut Bindings) -> RuleOutcome {
         if let Some(endpoints) = &self.endpoints {
-            let slice = change.object().map_or(&Value::Null, |state| state.shown());
+            let slice = change.object().map_or(&Value::Null, |state| state.masked());
             return match endpoints.explained(&change.subject.cluster, slice) {
-                Ok(value) => Verdict::Fires(value),
-                Err(reason) => Verdict::Failed { expression: "endpoints", reason },
+                Ok(value) => RuleOutcome::Fires(value),
+                Err(reason) => RuleOutcome::Failed { expression: "endpoints", reason },
             };
         }
         if self.when.is_none() && self.send.is_none() {
-            return Verdict::Fires(object_reference(change));
+            return RuleOutcome::Fires(object_reference(change));
         }
-        let failed = |expression, reason| Verdict::Failed { expression, reason };
+        let failed = |expression, reason| RuleOutcome::Failed { expression, reason };
         match self.when.as_ref().map(|when| when.evaluate(bindings)) {
             None | Some(Ok(Value::Bool(true))) => {}
-            Some(Ok(Value::Bool(false))) => return Verdict::DoesNotHold,
+            Some(Ok(Value::Bool(false))) => return RuleOutcome::DoesNotHold,
             Some(Ok(_)) => return failed("when", "the result is neither true nor false".to_owned()),
             Some(Err(reason)) => return failed("when", reason),
         }
         match self.send.as_ref().map(|send| send.evaluate(bindings)) {
-            None => Verdict::Fires(object_reference(change)),
-            Some(Ok(value)) => Verdict::Fires(value),
+            None => RuleOutcome::Fires(object_reference(change)),
+            Some(Ok(value)) => RuleOutcome::Fires(value),
             Some(Err(reason)) => failed("send", reason),
         }
     }
 }
 
 /// Returns the identity of an object, the default message.
-fn object_reference(change: &Change) -> Value {
+fn object_reference(change: &ObjectChange) -> Value {
     let Some(state) = change.object() else { return Value::Null };
-    let object = state.shown();
+    let object = state.masked();
     json!({
         "apiVersion": object["apiVersion"], "kind": object["kind"],
         "namespace": change.subject.namespace, "name": change.subject.name,

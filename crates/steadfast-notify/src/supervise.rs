@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep};
 
-use crate::engine_event::{EngineEvent, ReportEvent};
+use crate::engine_event::{EngineEvent, EventCallback};
 
 /// Delay before the first restart of a task. Each further delay doubles.
 const RESTART_INITIAL_DELAY: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ pub struct Supervisor {
 }
 
 struct Shared {
-    report: Arc<ReportEvent>,
+    report: Arc<EventCallback>,
     tasks: Mutex<BTreeMap<u64, Health>>,
     /// Restarts by task name, including stopped tasks, since a counter must not decrease.
     restarts: Mutex<BTreeMap<String, u64>>,
@@ -63,7 +63,7 @@ pub struct Supervised {
 
 impl Supervisor {
     /// Creates a supervisor that reports failures to `report`.
-    pub fn new(report: Arc<ReportEvent>) -> Self {
+    pub fn new(report: Arc<EventCallback>) -> Self {
         Self { shared: Arc::new(Shared { report, tasks: Mutex::default(), restarts: Mutex::default() }) }
     }
 

@@ -6,14 +6,14 @@ use crate::secret::Secret;
 
 /// Part of a text with placeholders.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Part<'a> {
+pub(crate) enum TemplatePart<'a> {
     Text(&'a str),
     /// Name between the braces.
     Secret(&'a str),
 }
 
 /// Splits a text at the placeholders. Braces around anything but a name are text.
-pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
+pub(crate) fn parts(text: &str) -> Vec<TemplatePart<'_>> {
     let mut parts = Vec::new();
     let (mut rest, mut from) = (text, 0);
     while let Some(at) = rest[from..].find('{').map(|at| from + at) {
@@ -23,12 +23,12 @@ pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
             from = at + 1;
             continue;
         };
-        parts.push(Part::Text(&rest[..at]));
-        parts.push(Part::Secret(&rest[at + 1..end]));
+        parts.push(TemplatePart::Text(&rest[..at]));
+        parts.push(TemplatePart::Secret(&rest[at + 1..end]));
         (rest, from) = (&rest[end + 1..], 0);
     }
-    parts.push(Part::Text(rest));
-    parts.retain(|part| *part != Part::Text(""));
+    parts.push(TemplatePart::Text(rest));
+    parts.retain(|part| *part != TemplatePart::Text(""));
     parts
 }
 
@@ -40,12 +40,12 @@ pub(crate) fn is_name(name: &str) -> bool {
 
 /// Replaces placeholders by secrets. Returns true as second value if any secret was used. Unknown placeholders stay
 /// unchanged.
-pub(crate) fn filled(text: &str, secrets: &BTreeMap<String, Secret>) -> Result<(String, bool), String> {
+pub(crate) fn fill(text: &str, secrets: &BTreeMap<String, Secret>) -> Result<(String, bool), String> {
     let (mut filled, mut has_secrets) = (String::new(), false);
     for part in parts(text) {
         match part {
-            Part::Text(text) => filled.push_str(text),
-            Part::Secret(name) => match secrets.get(name) {
+            TemplatePart::Text(text) => filled.push_str(text),
+            TemplatePart::Secret(name) => match secrets.get(name) {
                 Some(secret) => {
                     let text = secret.text().ok_or_else(|| format!("the secret {name} is not text"))?;
                     filled.push_str(text);
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn placeholders_are_names_in_braces() {
-        use Part::{Secret, Text};
+        use TemplatePart::{Secret, Text};
         assert_eq!(parts("https://h/{a_1}/x{b}"), [Text("https://h/"), Secret("a_1"), Text("/x"), Secret("b")]);
         for text in ["no braces", "{", "}{", "{}", "{a b}", "{\"json\": 1}", "{1}"] {
             assert_eq!(parts(text), [Text(text)], "{text}");

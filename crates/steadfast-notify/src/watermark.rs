@@ -16,12 +16,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+use crate::event_subject::EventSubject;
 use crate::plan::Plan;
 use crate::private_file::write_private;
 use crate::projections::Hash;
 use crate::rule::CompiledRule;
 use crate::short_hash::short_hash;
-use crate::subject::Subject;
 
 /// Minimum time between two writes of the file.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
@@ -66,9 +66,9 @@ struct State {
 
 struct Recorded {
     uid: String,
-    result: Settled,
+    result: SettledResult,
     /// Result before it became pending, with the number of its evaluation.
-    before: Option<(Settled, u64)>,
+    before: Option<(SettledResult, u64)>,
     /// Number of the evaluation. An older evaluation that is settled later is ignored.
     number: u64,
 }
@@ -76,9 +76,9 @@ struct Recorded {
 impl Recorded {
     /// Takes the result of an older evaluation of the same object. If this result is pending and nothing is sent in the
     /// end, the older result is the last one.
-    fn settled_before(&mut self, subject: &Subject, number: u64, result: Option<Settled>) {
+    fn settled_before(&mut self, subject: &EventSubject, number: u64, result: Option<SettledResult>) {
         let is_newest = self.before.is_none_or(|(_, known)| known <= number);
-        if self.result == Settled::Pending && self.uid == subject.uid && is_newest {
+        if self.result == SettledResult::Pending && self.uid == subject.uid && is_newest {
             self.before = result.map(|result| (result, number));
         }
     }
@@ -86,7 +86,7 @@ impl Recorded {
 
 /// Last settled result of a rule for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settled {
+pub(crate) enum SettledResult {
     /// A message with this hash.
     Sent(Hash),
     /// The rule did not fire.
@@ -110,7 +110,7 @@ struct Record {
 }
 
 /// An unsettled message.
-pub(crate) struct InFlight {
+pub(crate) struct UnsettledInstant {
     watermark: Arc<Watermark>,
     key: (Timestamp, u64),
 }
@@ -127,7 +127,7 @@ impl Watermark {
             record.results.clear();
         }
         let results = record.results.into_iter().filter_map(|(name, (uid, text))| {
-            let result = Settled::parse(&text)?;
+            let result = SettledResult::parse(&text)?;
             Some((name, Recorded { uid, result, before: None, number: 0 }))
         });
         let (results, next) = (results.collect(), 1);
@@ -186,11 +186,11 @@ impl Watermark {
     }
 
     /// Records the start of sending a message caused by the instant `at`.
-    pub(crate) fn start_sending(self: &Arc<Self>, at: Timestamp) -> InFlight {
+    pub(crate) fn start_sending(self: &Arc<Self>, at: Timestamp) -> UnsettledInstant {
         let mut state = self.state();
         let key = (at, state.next_number());
         state.in_flight.insert(key);
-        InFlight { watermark: self.clone(), key }
+        UnsettledInstant { watermark: self.clone(), key }
     }
 
     /// Returns the number of an evaluation, for [`record`](Self::record).
@@ -199,7 +199,7 @@ impl Watermark {
     }
 
     /// Records the settled result of evaluation `number`. `None` for a deleted object.
-    pub(crate) fn record(&self, subject: &Subject, number: u64, result: Option<Settled>) {
+    pub(crate) fn record(&self, subject: &EventSubject, number: u64, result: Option<SettledResult>) {
         {
             let (mut state, key) = (self.state(), key(subject));
             // Only rules that compare states with lookups need recorded results.
@@ -224,7 +224,7 @@ impl Watermark {
     }
 
     /// Records that messages about these objects may be sent, and writes the file before sending.
-    pub(crate) async fn mark_pending(self: &Arc<Self>, subjects: &[Subject]) {
+    pub(crate) async fn mark_pending(self: &Arc<Self>, subjects: &[EventSubject]) {
         if subjects.is_empty() || !self.state().has_results {
             return;
         }
@@ -232,12 +232,12 @@ impl Watermark {
             let (mut state, uid) = (self.state(), subject.uid.clone());
             let known = state.results.get(&key(subject)).filter(|known| known.uid == uid);
             let known = known.map(|known| (known.result, known.number));
-            if matches!(known, Some((Settled::Pending, _))) {
+            if matches!(known, Some((SettledResult::Pending, _))) {
                 continue;
             }
             let number = state.next_number();
             // `before` restores the record if nothing is sent.
-            state.results.insert(key(subject), Recorded { uid, result: Settled::Pending, before: known, number });
+            state.results.insert(key(subject), Recorded { uid, result: SettledResult::Pending, before: known, number });
             state.is_written = false;
         }
         // Writes nothing if all objects were pending already.
@@ -246,11 +246,12 @@ impl Watermark {
     }
 
     /// Reverts [`mark_pending`](Self::mark_pending): no message was sent.
-    pub(crate) fn nothing_sent(&self, subject: &Subject) {
+    pub(crate) fn nothing_sent(&self, subject: &EventSubject) {
         {
             let mut state = self.state();
             let key = key(subject);
-            let Some(recorded) = state.results.get_mut(&key).filter(|recorded| recorded.result == Settled::Pending)
+            let Some(recorded) =
+                state.results.get_mut(&key).filter(|recorded| recorded.result == SettledResult::Pending)
             else {
                 return;
             };
@@ -264,7 +265,7 @@ impl Watermark {
     }
 
     /// Returns the recorded results, with namespace, name and UID of each object.
-    pub(crate) fn results(&self) -> Vec<(String, String, String, Settled)> {
+    pub(crate) fn results(&self) -> Vec<(String, String, String, SettledResult)> {
         let state = self.state();
         let results = state.results.iter().filter_map(|(key, recorded)| {
             let (namespace, name) = key.split_once('/')?;
@@ -285,7 +286,7 @@ impl Watermark {
     }
 
     /// Returns true if a result of this object is recorded.
-    pub(crate) fn knows(&self, subject: &Subject) -> bool {
+    pub(crate) fn knows(&self, subject: &EventSubject) -> bool {
         self.state().results.get(&key(subject)).is_some_and(|recorded| recorded.uid == subject.uid)
     }
 
@@ -302,9 +303,9 @@ impl Watermark {
     }
 
     async fn write(self: &Arc<Self>) {
-        let of = self.clone();
+        let watermark = self.clone();
         // A failed write loses nothing: only more is evaluated again after a restart.
-        let _ = tokio::task::spawn_blocking(move || of.flush()).await;
+        let _ = tokio::task::spawn_blocking(move || watermark.flush()).await;
     }
 
     /// Writes the file, if anything has changed since the last write.
@@ -342,10 +343,10 @@ fn read(file: &Path) -> Option<Record> {
 pub fn forget_watermarks(folder: &Path, plan: &Plan) {
     let Ok(files) = std::fs::read_dir(folder) else { return };
     for file in files.flatten().map(|file| file.path()) {
-        let is_one = file.file_name().and_then(OsStr::to_str).is_some_and(|name| name.ends_with(SUFFIX));
-        let Some(record) = is_one.then(|| read(&file)).flatten() else { continue };
-        let of = record.position.split_once(' ').and_then(|(of, _)| of.split_once('/'));
-        let is_known = of.is_some_and(|(rule, sink)| {
+        let is_watermark = file.file_name().and_then(OsStr::to_str).is_some_and(|name| name.ends_with(SUFFIX));
+        let Some(record) = is_watermark.then(|| read(&file)).flatten() else { continue };
+        let rule_and_sink = record.position.split_once(' ').and_then(|(names, _)| names.split_once('/'));
+        let is_known = rule_and_sink.is_some_and(|(rule, sink)| {
             let rule = plan.rule(rule).filter(|rule| rule.depends_on_context());
             rule.is_some_and(|rule| plan.streams_of(&rule.config).any(|stream| stream == sink))
         });
@@ -369,7 +370,7 @@ impl State {
     }
 }
 
-impl InFlight {
+impl UnsettledInstant {
     /// Marks the message as delivered or a dead letter.
     pub(crate) fn settled(self) {
         let mut state = self.watermark.state();
@@ -380,7 +381,7 @@ impl InFlight {
     }
 }
 
-impl Settled {
+impl SettledResult {
     fn text(self) -> String {
         match self {
             Self::Sent(hash) => hash.iter().fold(String::new(), |mut text, byte| {
@@ -410,7 +411,7 @@ impl Settled {
 }
 
 /// Returns the key of an object. Unambiguous, since namespaces contain no slash.
-fn key(subject: &Subject) -> String {
+fn key(subject: &EventSubject) -> String {
     format!("{}/{}", subject.namespace, subject.name)
 }
 
@@ -422,9 +423,9 @@ mod tests {
         Timestamp::from_second(second).expect("a time")
     }
 
-    fn subject(name: &str) -> Subject {
+    fn subject(name: &str) -> EventSubject {
         let text = |text: &str| text.to_owned();
-        Subject {
+        EventSubject {
             cluster: text("default"),
             resource: text("pods"),
             namespace: text("shop"),
@@ -466,12 +467,12 @@ mod tests {
         let object = subject("a");
         let (first, second) = (watermark.next_number(), watermark.next_number());
         watermark.mark_pending(std::slice::from_ref(&object)).await;
-        watermark.record(&object, second, Some(Settled::Sent([2; 32])));
-        watermark.record(&object, first, Some(Settled::Sent([1; 32])));
+        watermark.record(&object, second, Some(SettledResult::Sent([2; 32])));
+        watermark.record(&object, first, Some(SettledResult::Sent([1; 32])));
         let results = || watermark.results().into_iter().map(|(.., result)| result).collect::<Vec<_>>();
-        assert_eq!(results(), [Settled::Pending]);
+        assert_eq!(results(), [SettledResult::Pending]);
         watermark.nothing_sent(&object);
-        assert_eq!(results(), [Settled::Sent([2; 32])]);
+        assert_eq!(results(), [SettledResult::Sent([2; 32])]);
         std::fs::remove_dir_all(&folder).expect("the folder is removed");
     }
 
@@ -484,19 +485,20 @@ mod tests {
         let open = || at_position("gone/log pods");
         let watermark = open();
         watermark.advance_to(at(10));
-        let results = [("a", Settled::Sent([7; 32])), ("b", Settled::Silent), ("c", Settled::Pending)];
+        let results =
+            [("a", SettledResult::Sent([7; 32])), ("b", SettledResult::Silent), ("c", SettledResult::Pending)];
         for (name, result) in results {
             watermark.record(&subject(name), watermark.next_number(), Some(result));
         }
         // The older evaluation is settled last.
         let (older, newer) = (watermark.next_number(), watermark.next_number());
-        watermark.record(&subject("d"), newer, Some(Settled::Silent));
-        watermark.record(&subject("d"), older, Some(Settled::Sent([1; 32])));
+        watermark.record(&subject("d"), newer, Some(SettledResult::Silent));
+        watermark.record(&subject("d"), older, Some(SettledResult::Sent([1; 32])));
         watermark.flush();
         let restarted = open();
         assert_eq!(restarted.settled(), Some(at(10)));
         let known: Vec<_> = restarted.results().into_iter().map(|(_, name, _, result)| (name, result)).collect();
-        let expected = results.into_iter().chain([("d", Settled::Silent)]);
+        let expected = results.into_iter().chain([("d", SettledResult::Silent)]);
         assert_eq!(known, expected.map(|(name, result)| (name.to_owned(), result)).collect::<Vec<_>>());
         assert!(restarted.take_restored() && !restarted.take_restored());
         let changed = Watermark::open("gone/log pods", &other.rules[0], Some(&folder));

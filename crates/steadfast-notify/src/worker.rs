@@ -13,15 +13,15 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::ack::Ack;
 use crate::dead_letter::{DeadLetter, DeadLetters};
-use crate::engine_event::{EngineEvent, ReportEvent};
-use crate::message::Message;
-use crate::outbox::{Batch, Delivery, Outbox};
-use crate::outcome::Outcome;
+use crate::delivery_outcome::DeliveryOutcome;
+use crate::engine_event::{EngineEvent, EventCallback};
+use crate::message::{Message, Tenant};
 use crate::sink::Stream;
+use crate::sink_health::SinkHealth;
+use crate::sink_queue::{Batch, DeliverySettings, SinkQueue};
 use crate::supervise::{Supervised, Supervisor};
-use crate::trouble::Trouble;
 
-/// Maximum number of queued messages, [shared](Outbox::has_space) among namespaces. Callers wait for space in the share
+/// Maximum number of queued messages, [shared](SinkQueue::has_space) among namespaces. Callers wait for space in the share
 /// of the namespace, and informers keep only the newest state of each object in the meantime.
 pub(crate) const MAX_PENDING_MESSAGES: usize = 10_000;
 
@@ -34,19 +34,19 @@ pub(crate) struct SinkWorker {
     /// Wakes callers after messages were settled.
     settled: Notify,
     started: Instant,
-    dead: Arc<DeadLetters>,
-    report: Arc<ReportEvent>,
+    dead_letters: Arc<DeadLetters>,
+    report: Arc<EventCallback>,
     /// Permission to send.
     gate: TermGate,
 }
 
 struct State {
-    outbox: Outbox<Ack>,
+    queue: SinkQueue<Ack>,
     stream: Arc<dyn Stream>,
     rng: Random,
-    trouble: Trouble,
+    health: SinkHealth,
     /// True after a dead letter could not be stored and this was reported.
-    is_dead_letter_stuck: bool,
+    is_dead_letter_store_failing: bool,
     delivered: u64,
     dead_letters: u64,
     failed_attempts: u64,
@@ -56,9 +56,6 @@ struct State {
     /// Total number of changes that have waited for space.
     throttled_total: u64,
 }
-
-/// Cluster and namespace.
-type Tenant = (String, String);
 
 /// Counters and state of one sink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,18 +85,18 @@ pub struct SinkStats {
 impl SinkWorker {
     pub(crate) fn new(
         name: &str,
-        delivery: Delivery,
+        delivery: DeliverySettings,
         stream: Arc<dyn Stream>,
         rng: Random,
-        dead: Arc<DeadLetters>,
-        report: Arc<ReportEvent>,
+        dead_letters: Arc<DeadLetters>,
+        report: Arc<EventCallback>,
     ) -> Self {
         let state = State {
-            outbox: Outbox::new(delivery),
+            queue: SinkQueue::new(delivery),
             stream,
             rng,
-            trouble: Trouble::default(),
-            is_dead_letter_stuck: false,
+            health: SinkHealth::default(),
+            is_dead_letter_store_failing: false,
             delivered: 0,
             dead_letters: 0,
             failed_attempts: 0,
@@ -113,7 +110,7 @@ impl SinkWorker {
             changed: Notify::new(),
             settled: Notify::new(),
             started: Instant::now(),
-            dead,
+            dead_letters,
             report,
             gate: TermGate::always(),
         }
@@ -129,10 +126,10 @@ impl SinkWorker {
     }
 
     /// Changes the delivery settings and the stream. Pending messages are retained.
-    pub(crate) fn reconfigure(&self, delivery: Delivery, stream: Arc<dyn Stream>) {
+    pub(crate) fn reconfigure(&self, delivery: DeliverySettings, stream: Arc<dyn Stream>) {
         // The new stream applies to new attempts; attempts in flight finish with the old one.
         let mut state = self.state();
-        state.outbox.reconfigure(delivery);
+        state.queue.reconfigure(delivery);
         state.stream = stream;
         drop(state);
         self.changed.notify_one();
@@ -143,50 +140,50 @@ impl SinkWorker {
         SinkStats {
             delivered: state.delivered,
             dead_letters: state.dead_letters,
-            waiting: state.outbox.len(),
+            waiting: state.queue.len(),
             throttled: state
                 .throttled
                 .iter()
-                .map(|((cluster, namespace), held)| (format!("{cluster}/{namespace}"), *held))
+                .map(|((cluster, namespace), count)| (format!("{cluster}/{namespace}"), *count))
                 .collect(),
             throttled_total: state.throttled_total,
-            oldest: state.outbox.oldest().map(|put| now.saturating_sub(put)),
+            oldest: state.queue.oldest().map(|queued_at| now.saturating_sub(queued_at)),
             failed_attempts: state.failed_attempts,
-            failing: state.trouble.reason().map(str::to_owned),
-            paused: state.outbox.paused_until(now).map(|until| until.saturating_sub(now)),
+            failing: state.health.reason().map(str::to_owned),
+            paused: state.queue.paused_until(now).map(|until| until.saturating_sub(now)),
             restarts: state.starts.saturating_sub(1),
         }
     }
 
     /// Returns the number of unsettled messages.
     pub(crate) fn pending(&self) -> usize {
-        self.state().outbox.len()
+        self.state().queue.len()
     }
 
     /// Returns true if messages are pending and undeliverable, since all attempts have failed for some time. With
     /// `waits_for_attempts`, an attempt in flight may still succeed.
     pub(crate) fn is_down(&self, waits_for_attempts: bool) -> bool {
         let state = self.state();
-        let may_succeed = waits_for_attempts && state.outbox.is_sending();
-        !state.outbox.is_empty() && state.trouble.is_down(self.started.elapsed()) && !may_succeed
+        let may_succeed = waits_for_attempts && state.queue.is_sending();
+        !state.queue.is_empty() && state.health.is_down(self.started.elapsed()) && !may_succeed
     }
 
     /// Returns true if the namespace may add a message now.
     pub(crate) fn has_space(&self, namespace: &Tenant) -> bool {
-        self.state().outbox.has_space(namespace, MAX_PENDING_MESSAGES)
+        self.state().queue.has_space(namespace, MAX_PENDING_MESSAGES)
     }
 
     /// Adds a message without waiting, even beyond the share of the namespace. The caller must check
     /// [`has_space`](Self::has_space) before.
     pub(crate) fn enqueue(&self, message: Arc<Message>, ack: Ack) {
-        self.state().outbox.put(self.started.elapsed(), message, ack);
+        self.state().queue.push(self.started.elapsed(), message, ack);
         self.changed.notify_one();
     }
 
     /// Waits until the queue has space for the message's namespace, and adds the message.
     pub(crate) async fn enqueue_when_free(&self, message: Arc<Message>, ack: Ack) {
         let namespace = message.ordering_key().tenant();
-        let mut waiting = None;
+        let mut throttled_caller = None;
         loop {
             // Registered before the check, so that a notification in between is not lost.
             let settled = self.settled.notified();
@@ -194,27 +191,27 @@ impl SinkWorker {
             settled.as_mut().enable();
             {
                 let mut state = self.state();
-                if state.outbox.has_space(&namespace, MAX_PENDING_MESSAGES) {
-                    state.outbox.put(self.started.elapsed(), message, ack);
+                if state.queue.has_space(&namespace, MAX_PENDING_MESSAGES) {
+                    state.queue.push(self.started.elapsed(), message, ack);
                     break;
                 }
             }
             // Counted once per caller, however often the caller is woken.
-            waiting.get_or_insert_with(|| Waiting::new(self, &namespace));
+            throttled_caller.get_or_insert_with(|| ThrottledCaller::new(self, &namespace));
             settled.await;
         }
-        drop(waiting);
+        drop(throttled_caller);
         self.changed.notify_one();
     }
 
     /// Waits until all messages are settled.
-    pub(crate) async fn until_empty(&self) {
+    pub(crate) async fn wait_until_empty(&self) {
         loop {
             // Registered before the check, so that a notification in between is not lost.
             let settled = self.settled.notified();
             tokio::pin!(settled);
             settled.as_mut().enable();
-            if self.state().outbox.is_empty() {
+            if self.state().queue.is_empty() {
                 return;
             }
             settled.await;
@@ -228,7 +225,7 @@ impl SinkWorker {
                 let state = &mut *self.state();
                 state.starts = state.starts.saturating_add(1);
                 // Attempts of a panicked run were aborted without a result.
-                state.outbox.abandon(self.started.elapsed());
+                state.queue.abandon(self.started.elapsed());
             }
             self.clone().run()
         })
@@ -242,14 +239,14 @@ impl SinkWorker {
             let Some(permit) = self.gate.permit() else {
                 attempts.shutdown().await;
                 numbers.clear();
-                self.stand_by().await;
+                self.drop_until_leader().await;
                 continue;
             };
             let (batches, stream, next) = {
                 let (now, state) = (self.started.elapsed(), &mut *self.state());
                 // `take` and `next` are called under one lock, so that the timer matches the taken batches.
-                let batches = state.outbox.take(now);
-                let next = [state.outbox.next(now), state.trouble.next()].into_iter().flatten().min();
+                let batches = state.queue.take(now);
+                let next = [state.queue.next(now), state.health.next_recovery()].into_iter().flatten().min();
                 (batches, state.stream.clone(), next)
             };
             for Batch { number, messages } in batches {
@@ -260,9 +257,9 @@ impl SinkWorker {
                 // Batch numbers are stored by task ID, because a panicked task returns no number.
                 numbers.insert(attempt.id(), number);
             }
-            let due = async {
+            let next_message = async {
                 match next.and_then(|next| self.started.checked_add(next)) {
-                    Some(due) => sleep_until(due).await,
+                    Some(instant) => sleep_until(instant).await,
                     None => std::future::pending().await,
                 }
             };
@@ -274,7 +271,7 @@ impl SinkWorker {
                         // The term has ended, so the next iteration finds no permit.
                         Ok((_, Err(TermEnded))) => continue,
                         Err(error) => {
-                            (error.id(), Outcome::Retry { retry_after: None, reason: "the attempt panicked".to_owned() })
+                            (error.id(), DeliveryOutcome::Retry { retry_after: None, reason: "the attempt panicked".to_owned() })
                         }
                     };
                     if let Some(number) = numbers.remove(&id) {
@@ -283,17 +280,17 @@ impl SinkWorker {
                 }
                 () = self.changed.notified() => {}
                 () = permit.ended() => {}
-                () = due => self.report_recovery(),
+                () = next_message => self.report_recovery(),
             }
         }
     }
 
     /// Waits until this process is the leader. Drops messages without acknowledgement: the informer handlers keep the
     /// changes pending until the leader has settled them.
-    async fn stand_by(&self) {
+    async fn drop_until_leader(&self) {
         loop {
             // Acknowledgements are dropped, not called: the changes stay pending for the next leader.
-            drop(self.state().outbox.clear());
+            drop(self.state().queue.clear());
             self.settled.notify_waiters();
             tokio::select! {
                 biased;
@@ -303,47 +300,47 @@ impl SinkWorker {
         }
     }
 
-    fn settle(&self, number: u64, outcome: &Outcome) {
+    fn settle(&self, number: u64, outcome: &DeliveryOutcome) {
         let now = self.started.elapsed();
-        let mut notices = Vec::new();
+        let mut events = Vec::new();
         let settled = {
             let state = &mut *self.state();
-            let is_stuck = &mut state.is_dead_letter_stuck;
-            let bury = |message: &Message, reason: &str, attempts: u32| {
+            let is_store_failing = &mut state.is_dead_letter_store_failing;
+            let store_dead_letter = |message: &Message, reason: &str, attempts: u32| {
                 let (sink, reason) = (self.name.clone(), reason.to_owned());
                 let letter =
                     DeadLetter { sink: sink.clone(), reason: reason.clone(), attempts, message: message.clone() };
                 // Written under the lock: the message must not be settled before its letter is on disk.
-                match self.dead.add(&letter) {
+                match self.dead_letters.add(&letter) {
                     Ok(()) => {
-                        *is_stuck = false;
-                        notices.push(EngineEvent::DeadLettered { sink, id: letter.message.id, reason, attempts });
+                        *is_store_failing = false;
+                        events.push(EngineEvent::DeadLettered { sink, id: letter.message.id, reason, attempts });
                         true
                     }
                     Err(error) => {
-                        if !std::mem::replace(is_stuck, true) {
-                            let file = self.dead.file().to_owned();
-                            notices.push(EngineEvent::DeadLetterNotStored { sink, file, reason: error.to_string() });
+                        if !std::mem::replace(is_store_failing, true) {
+                            let file = self.dead_letters.file().to_owned();
+                            events.push(EngineEvent::DeadLetterNotStored { sink, file, reason: error.to_string() });
                         }
                         false
                     }
                 }
             };
             let rng = &mut state.rng;
-            let settled = state.outbox.settle(now, number, outcome, || rng.fraction(), bury);
+            let settled = state.queue.settle(now, number, outcome, || rng.fraction(), store_dead_letter);
             for settled in &settled {
                 *(if settled.is_delivered { &mut state.delivered } else { &mut state.dead_letters }) += 1;
             }
-            let (sink, waiting) = (self.name.clone(), state.outbox.len());
+            let (sink, pending) = (self.name.clone(), state.queue.len());
             match outcome {
-                Outcome::Retry { reason, .. } | Outcome::Busy { reason, .. } => {
+                DeliveryOutcome::Retry { reason, .. } | DeliveryOutcome::Busy { reason, .. } => {
                     state.failed_attempts = state.failed_attempts.saturating_add(1);
-                    if state.trouble.failed(now, reason) {
-                        notices.push(EngineEvent::SinkFailing { sink, reason: reason.clone(), waiting });
+                    if state.health.record_failure(now, reason) {
+                        events.push(EngineEvent::SinkFailing { sink, reason: reason.clone(), pending });
                     }
                 }
-                Outcome::Delivered => state.trouble.delivered(),
-                Outcome::Rejected { .. } => state.failed_attempts = state.failed_attempts.saturating_add(1),
+                DeliveryOutcome::Delivered => state.health.record_success(),
+                DeliveryOutcome::Rejected { .. } => state.failed_attempts = state.failed_attempts.saturating_add(1),
             }
             settled
         };
@@ -355,8 +352,8 @@ impl SinkWorker {
             self.settled.notify_waiters();
         }
         // Reported without the lock, because a terminal may be slow.
-        for notice in notices {
-            (self.report)(notice);
+        for event in events {
+            (self.report)(event);
         }
         self.report_recovery();
     }
@@ -364,21 +361,21 @@ impl SinkWorker {
     fn report_recovery(&self) {
         let recovered = {
             let state = &mut *self.state();
-            state.trouble.has_ended(self.started.elapsed()).then(|| state.outbox.len())
+            state.health.has_recovered(self.started.elapsed()).then(|| state.queue.len())
         };
-        if let Some(waiting) = recovered {
-            (self.report)(EngineEvent::SinkRecovered { sink: self.name.clone(), waiting });
+        if let Some(pending) = recovered {
+            (self.report)(EngineEvent::SinkRecovered { sink: self.name.clone(), pending });
         }
     }
 }
 
 /// A change that waits for space. Counted until dropped, even if the caller was cancelled.
-struct Waiting<'a> {
+struct ThrottledCaller<'a> {
     worker: &'a SinkWorker,
     namespace: Tenant,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> ThrottledCaller<'a> {
     fn new(worker: &'a SinkWorker, namespace: &Tenant) -> Self {
         let mut state = worker.state();
         *state.throttled.entry(namespace.clone()).or_default() += 1;
@@ -387,12 +384,12 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for ThrottledCaller<'_> {
     fn drop(&mut self) {
         let mut state = self.worker.state();
-        if let Some(held) = state.throttled.get_mut(&self.namespace) {
-            *held -= 1;
-            if *held == 0 {
+        if let Some(count) = state.throttled.get_mut(&self.namespace) {
+            *count -= 1;
+            if *count == 0 {
                 state.throttled.remove(&self.namespace);
             }
         }
@@ -400,14 +397,14 @@ impl Drop for Waiting<'_> {
 }
 
 /// Returns the delivery settings of a configured sink.
-pub(crate) fn delivery(sink: &crate::config::sinks::Sink) -> Delivery {
-    use crate::config::sinks::Mode;
-    let batched = sink.webhook.as_ref().filter(|webhook| webhook.mode == Mode::Batched);
-    Delivery {
+pub(crate) fn delivery(sink: &crate::config::sinks::SinkConfig) -> DeliverySettings {
+    use crate::config::sinks::WebhookMode;
+    let batched = sink.webhook.as_ref().filter(|webhook| webhook.mode == WebhookMode::Batched);
+    DeliverySettings {
         debounce: sink.debounce.map_or(Duration::ZERO, |span| span.0),
         rate: sink.rate.map(|rate| (rate.per_second, rate.burst)),
-        first: sink.retry.first.0,
-        longest: sink.retry.longest.0,
+        initial_delay: sink.retry.first.0,
+        max_delay: sink.retry.longest.0,
         give_up_after: sink.retry.give_up_after.0,
         // Standard output has a single writer, so that lines stay in order.
         concurrency: if sink.stdout.is_some() { 1 } else { sink.concurrency },

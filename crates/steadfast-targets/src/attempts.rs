@@ -18,36 +18,39 @@ pub(crate) struct Attempts {
 #[derive(Clone, Copy, Debug)]
 struct LastAttempt {
     /// Hash of the step: another step of this name is a first attempt.
-    step: u64,
+    step_hash: u64,
     failures: u32,
-    next: Instant,
+    retry_at: Instant,
 }
 
 impl Attempts {
     /// Returns the due steps and the instant of the next one.
     ///
     /// Each returned step counts as attempted. Earlier steps that are missing in `steps` have succeeded or become
-    /// pointless, and are dropped. The delay after an attempt starts at `first` and doubles up to `longest`.
+    /// pointless, and are dropped. The delay after an attempt starts at `initial_delay` and doubles up to `max_delay`.
     pub(crate) fn due<V: Debug>(
         &mut self,
         steps: Vec<Step<V>>,
         now: Instant,
-        (first, longest): (Duration, Duration),
+        (initial_delay, max_delay): (Duration, Duration),
     ) -> (Vec<Step<V>>, Option<Instant>) {
         let (mut attempts, mut due, mut next) = (HashMap::with_capacity(steps.len()), Vec::new(), None);
         for step in steps {
             let hash = hash(&step);
             // Only an identical step is a retry. If the desired value has changed, the new step is due at once.
-            let before = self.attempts.get(step.name()).filter(|before| before.step == hash);
-            match before {
-                Some(before) if before.next > now => {
-                    next = Some(next.map_or(before.next, |next: Instant| next.min(before.next)));
-                    attempts.insert(step.name().to_owned(), *before);
+            let previous = self.attempts.get(step.name()).filter(|previous| previous.step_hash == hash);
+            match previous {
+                Some(previous) if previous.retry_at > now => {
+                    next = Some(next.map_or(previous.retry_at, |next: Instant| next.min(previous.retry_at)));
+                    attempts.insert(step.name().to_owned(), *previous);
                 }
-                before => {
-                    let failures = before.map_or(0, |before| before.failures + 1);
-                    let delay = first.saturating_mul(1 << failures.min(16)).min(longest);
-                    attempts.insert(step.name().to_owned(), LastAttempt { step: hash, failures, next: now + delay });
+                previous => {
+                    let failures = previous.map_or(0, |previous| previous.failures + 1);
+                    let delay = initial_delay.saturating_mul(1 << failures.min(16)).min(max_delay);
+                    attempts.insert(
+                        step.name().to_owned(),
+                        LastAttempt { step_hash: hash, failures, retry_at: now + delay },
+                    );
                     due.push(step);
                 }
             }
@@ -59,7 +62,7 @@ impl Attempts {
 
     /// Returns true if this step was attempted before and is still needed.
     pub(crate) fn has_failed<V: Debug>(&self, step: &Step<V>) -> bool {
-        self.attempts.get(step.name()).is_some_and(|attempts| attempts.step == hash(step))
+        self.attempts.get(step.name()).is_some_and(|attempt| attempt.step_hash == hash(step))
     }
 
     /// Makes all steps due.

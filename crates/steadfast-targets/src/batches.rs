@@ -117,23 +117,23 @@ pub(crate) async fn send_in_batches<S: BatchSender>(
     let mut pending = split(&sender, changes, limits, suspects);
     // A stack with the first batch on top: the halves of a rejected batch are sent before later batches.
     pending.reverse();
-    let mut first = Ok(());
+    let mut first_error = Ok(());
     while let Some(batch) = pending.pop() {
         // All changes are suspects until the response arrives, because the attempt may be cancelled in between.
         suspects.add(batch.iter().map(|change| sender.id(change)));
         match sender.send(&batch).await {
             Ok(()) => suspects.clear(batch.iter().map(|change| sender.id(change))),
-            Err(error) if sender.ends_attempt(&error) => return first.and(Err(error)),
+            Err(error) if sender.ends_attempt(&error) => return first_error.and(Err(error)),
             // The target rejected the whole message without naming a change. Halving isolates the rejected changes.
             Err(_) if batch.len() > 1 => {
                 suspects.clear(batch.iter().map(|change| sender.id(change)));
-                let (one, other) = batch.split_at(batch.len() / 2);
-                pending.extend([other.to_vec(), one.to_vec()]);
+                let (front, back) = batch.split_at(batch.len() / 2);
+                pending.extend([back.to_vec(), front.to_vec()]);
             }
-            Err(error) => first = first.and(Err(error)),
+            Err(error) => first_error = first_error.and(Err(error)),
         }
     }
-    first
+    first_error
 }
 
 /// Splits `changes` into messages: suspects last, the others in order.
@@ -147,10 +147,10 @@ fn split<'a, S: BatchSender>(
     let known: BTreeSet<String> = changes.iter().map(|change| sender.id(change)).collect();
     // A change that is not needed any more is not a suspect.
     failures.retain(|id, _| known.contains(id));
-    let of = |change: &S::Change| failures.get(&sender.id(change)).copied();
-    let (mut alone, others): (Vec<_>, Vec<_>) = changes.iter().partition(|change| of(change).is_some());
+    let failures_of = |change: &S::Change| failures.get(&sender.id(change)).copied();
+    let (mut suspected, others): (Vec<_>, Vec<_>) = changes.iter().partition(|change| failures_of(change).is_some());
     // A change that ends each attempt has more failures than changes that only shared its message, and comes last.
-    alone.sort_by_key(|change| of(change));
+    suspected.sort_by_key(|change| failures_of(change));
     let mut batches: Vec<Vec<&S::Change>> = Vec::new();
     let mut bytes = 0;
     for change in others {
@@ -166,7 +166,7 @@ fn split<'a, S: BatchSender>(
             }
         }
     }
-    batches.extend(alone.into_iter().map(|change| vec![change]));
+    batches.extend(suspected.into_iter().map(|change| vec![change]));
     batches
 }
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn refusal_is_reported_for_one_minute() {
+    async fn rejection_is_reported_for_one_minute() {
         let rejections = RejectionCache::default();
         let add = |entry: &str| rejections.add(std::iter::once(entry.to_owned()), &"REFUSED");
         // No change has been accepted yet: the target may reject all.

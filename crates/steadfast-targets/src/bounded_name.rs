@@ -28,7 +28,7 @@ pub(crate) fn is_valid_name(name: &str, limit: usize) -> bool {
 /// `limit` must be at least [`MIN_NAME_BYTES`].
 pub(crate) fn bounded_name(key: &str, limit: usize) -> String {
     // A short key with the shape of a hashed name is hashed as well. Otherwise two keys could map to one name.
-    if is_valid_name(key, limit) && !is_result(key) {
+    if is_valid_name(key, limit) && !is_hashed_name(key) {
         return key.to_owned();
     }
     let readable = key.chars().map(|letter| match letter {
@@ -36,8 +36,8 @@ pub(crate) fn bounded_name(key: &str, limit: usize) -> String {
         letter if u8::try_from(letter).is_ok_and(is_plain) => letter,
         _ => '_',
     });
-    let room = limit.saturating_sub(MIN_NAME_BYTES);
-    let readable: String = readable.take(room).collect();
+    let readable_len = limit.saturating_sub(MIN_NAME_BYTES);
+    let readable: String = readable.take(readable_len).collect();
     format!("{readable}{SEPARATOR}{}", hash(key))
 }
 
@@ -45,18 +45,18 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)
 }
 
-fn is_result(name: &str) -> bool {
+fn is_hashed_name(name: &str) -> bool {
     name.rsplit_once(SEPARATOR)
         .is_some_and(|(_, hash)| hash.len() == HASH_LEN && hash.bytes().all(|digit| DIGITS.contains(&digit)))
 }
 
-/// The first 130 bits of the SHA-256 of `key`, in base32.
+/// Returns the first 130 bits of the SHA-256 of `key`, in base32.
 fn hash(key: &str) -> String {
     let digest = Sha256::digest(key.as_bytes());
     // 26 digits of five bits each: 130 bits of the digest, in the alphabet of RFC 4648 in lower case.
     let bit = |number: usize| usize::from(digest[number / 8] >> (7 - number % 8) & 1);
-    let digit = |place: usize| (0..5).fold(0, |value, offset| value << 1 | bit(place * 5 + offset));
-    (0..HASH_LEN).map(|place| char::from(DIGITS[digit(place)])).collect()
+    let digit = |index: usize| (0..5).fold(0, |value, offset| value << 1 | bit(index * 5 + offset));
+    (0..HASH_LEN).map(|index| char::from(DIGITS[digit(index)])).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::entry::{ActualState, DesiredState, Value};
+use crate::entry::{ActualState, DesiredState, EntryValue};
 use crate::mirror_record::{EntryRecord, MirrorRecord};
 use crate::origin::Origin;
 
@@ -30,21 +30,22 @@ pub struct Conflict {
     pub claimant: Arc<Origin>,
 }
 
-impl<V: Value> ClaimResolution<V> {
+impl<V: EntryValue> ClaimResolution<V> {
     /// Assigns each location to its recorded holder, or else to the first claimant.
-    pub(crate) fn resolve(wanted: &DesiredState<V>, found: &ActualState<V>, record: &MirrorRecord) -> Self {
-        let nobody = Arc::new(Origin::default());
-        let origin_of = |name: &String| wanted.origins.get(name).unwrap_or(&nobody);
+    pub(crate) fn resolve(desired: &DesiredState<V>, found: &ActualState<V>, record: &MirrorRecord) -> Self {
+        let default_origin = Arc::new(Origin::default());
+        let origin_of = |name: &String| desired.origins.get(name).unwrap_or(&default_origin);
         // Earlier holders first: a group that already holds a location keeps it, regardless of the order of the groups.
-        let mut holders = holders(wanted, found, record);
+        let mut holders = holders(desired, found, record);
         let mut claims = Self {
             values: BTreeMap::new(),
             origins: BTreeMap::new(),
             conflicts: BTreeMap::new(),
             conflicting: Vec::new(),
         };
-        let first = wanted.entries.iter().map(|(name, value)| (name, value, origin_of(name)));
-        let competing = wanted.competing.iter().map(|competing| (&competing.name, &competing.value, &competing.origin));
+        let first = desired.entries.iter().map(|(name, value)| (name, value, origin_of(name)));
+        let competing =
+            desired.competing.iter().map(|competing| (&competing.name, &competing.value, &competing.origin));
         for (name, value, origin) in first.chain(competing) {
             claims.add(name, value, origin, &mut holders);
         }
@@ -54,16 +55,16 @@ impl<V: Value> ClaimResolution<V> {
 
     fn add(&mut self, name: &str, value: &V, origin: &Arc<Origin>, holders: &mut HashMap<String, String>) {
         let locations = value.locations(name);
-        let all = || std::iter::once(name).chain(locations.iter().map(String::as_str));
-        let conflicting =
-            all().find_map(|location| Some((location, holders.get(location).filter(|group| **group != origin.group)?)));
+        let all_locations = || std::iter::once(name).chain(locations.iter().map(String::as_str));
+        let conflicting = all_locations()
+            .find_map(|location| Some((location, holders.get(location).filter(|group| **group != origin.group)?)));
         if let Some((location, holder)) = conflicting {
             let conflict = Conflict { location: location.to_owned(), holder: holder.clone(), claimant: origin.clone() };
             self.conflicts.entry(name.to_owned()).or_insert(conflict);
             return;
         }
         // First come, first served among new claims. The maps are sorted, so each pass decides alike.
-        for location in all() {
+        for location in all_locations() {
             if !holders.contains_key(location) {
                 holders.insert(location.to_owned(), origin.group.clone());
             }
@@ -91,25 +92,25 @@ impl<V: Value> ClaimResolution<V> {
 /// A group releases a location under three conditions: the group does not desire the entry, the target does not contain
 /// the entry, and no object of the group is uncertain. So a group keeps its locations while a restarted target is
 /// empty.
-fn holders<V: Value>(
-    wanted: &DesiredState<V>,
+fn holders<V: EntryValue>(
+    desired: &DesiredState<V>,
     found: &ActualState<V>,
     record: &MirrorRecord,
 ) -> HashMap<String, String> {
     let competing: HashSet<(&str, &str)> =
-        wanted.competing.iter().map(|competing| (&*competing.name, &*competing.origin.group)).collect();
-    let is_wanted = |name: &String, group: &str| {
+        desired.competing.iter().map(|competing| (&*competing.name, &*competing.origin.group)).collect();
+    let is_desired = |name: &String, group: &str| {
         let first =
-            wanted.entries.contains_key(name) && wanted.origins.get(name).map_or("", |origin| &origin.group) == group;
+            desired.entries.contains_key(name) && desired.origins.get(name).map_or("", |origin| &origin.group) == group;
         first || competing.contains(&(name.as_str(), group))
     };
     let mut holders = HashMap::new();
     for (name, EntryRecord { origin, locations, .. }) in record.entries() {
         // An entry lost by the target still reserves its location while its removal is uncertain.
         let is_held = found.own.contains_key(name)
-            || is_wanted(name, &origin.group)
-            || wanted.doubt.is_some()
-            || wanted.doubts.about(Some(origin)).is_some();
+            || is_desired(name, &origin.group)
+            || desired.doubt.is_some()
+            || desired.doubts.about(Some(origin)).is_some();
         if is_held {
             for location in std::iter::once(name).chain(locations) {
                 holders.entry(location.clone()).or_insert_with(|| origin.group.clone());

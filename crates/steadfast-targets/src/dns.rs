@@ -4,7 +4,7 @@
 //! A name belongs to the mirror if `_steadfast.NAME` has the mirror's mark as its only TXT record. The mirror changes
 //! no other names. The mark is not at the name itself because a name with a CNAME can have no other record. The mark
 //! is added and deleted in the same update as the records. Each update requires that the mark exists, or that neither
-//! the name nor a mark exists. So a name that another client took since the last read stays untouched. At a name with
+//! the name nor a mark exists. So a name that another client took since the last read stays unchanged. At a name with
 //! its mark, the mirror maintains all records of type A, AAAA, CNAME and SRV.
 //!
 //! TXT, MX and PTR records at such a name may belong to other clients, and so may all records at the apex of the
@@ -45,10 +45,10 @@ use contents::ZoneContents;
 pub use error::{DnsError, DnsOperation};
 pub use key::TsigKey;
 use query::{Response, ZoneQuery};
-pub use record::{Data, Record, entry};
+pub use record::{Data, DnsRecord, entry};
 use update::Update;
 pub use validate::entries;
-use wire::{Connection, WireError};
+use wire::{DnsConnection, WireError};
 pub use zones::Zones;
 
 /// Bounds of one update. The size is estimated without compression of names. A DNS message has at most 65535 bytes.
@@ -77,9 +77,9 @@ pub struct Zone {
 /// Result of the last read. The server rejects an update that depends on data changed since that read.
 #[derive(Debug, Default)]
 struct State {
-    seen: ZoneContents,
+    contents: ZoneContents,
     /// Instant of the next check of the serial number.
-    check: Option<Instant>,
+    next_check: Option<Instant>,
     /// True if no server responded to the last request.
     is_unreachable: bool,
     /// True if the mirror changed the zone after the last read. The mirror reads the zone again afterwards.
@@ -114,26 +114,26 @@ impl Zone {
         &self.name
     }
 
-    fn dns_error(&self, what: DnsOperation, updates: &[&Update], error: WireError) -> DnsError {
+    fn dns_error(&self, operation: DnsOperation, updates: &[&Update], error: WireError) -> DnsError {
         let (server, zone) = (self.server.clone(), self.name.clone());
         let names = || updates.iter().map(|update| update.name.clone()).collect();
         match error {
-            WireError::Socket(source) => DnsError::Socket { server, source },
+            WireError::Io(source) => DnsError::Unreachable { server, source },
             WireError::Signature(reason) => {
                 let key = self.key.tsig.name().fmt_with_dot().to_string();
                 DnsError::Tsig { server, key, reason }
             }
             // These codes are used for unmet prerequisites (RFC 2136, section 3.2): another client changed the name
             // since the read.
-            WireError::Refused(rcode @ (Rcode::YXDOMAIN | Rcode::YXRRSET | Rcode::NXDOMAIN | Rcode::NXRRSET)) => {
-                DnsError::Taken { zone, names: names(), rcode }
+            WireError::Rejected(rcode @ (Rcode::YXDOMAIN | Rcode::YXRRSET | Rcode::NXDOMAIN | Rcode::NXRRSET)) => {
+                DnsError::Conflict { zone, names: names(), rcode }
             }
-            WireError::Refused(rcode) => {
+            WireError::Rejected(rcode) => {
                 let zone = match updates {
                     [update] => format!("{} in {zone}", update.name),
                     _ => zone,
                 };
-                DnsError::Refused { server, zone, what, rcode }
+                DnsError::Rejected { server, zone, operation, rcode }
             }
             WireError::MessageFull => DnsError::MessageFull { names: names() },
             WireError::Form(reason) => DnsError::Unexpected { server, reason },
@@ -144,13 +144,13 @@ impl Zone {
         self.state.lock()
     }
 
-    fn seen(&self) -> ZoneContents {
-        self.state().seen.clone()
+    fn contents(&self) -> ZoneContents {
+        self.state().contents.clone()
     }
 
     /// Returns the addresses of the server, in the order in which they should be tried.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, DnsError> {
-        let (mut found, mut reason) = (Vec::new(), "the name has none".to_owned());
+        let (mut found, mut reason) = (Vec::new(), "the name has no address".to_owned());
         for server in self.server.split(',') {
             match timeout(RESOLVE_TIMEOUT, lookup_host(server)).await {
                 Ok(Ok(addresses)) => found.extend(addresses),
@@ -170,7 +170,7 @@ impl Zone {
 
     /// Sends a query to one address after another until an address responds.
     async fn query(&self, query: ZoneQuery<'_>) -> Result<Response, DnsError> {
-        let mut first = None;
+        let mut first_error = None;
         for address in self.addresses().await? {
             match self.query_at(address, query).await {
                 Ok(response) => {
@@ -179,15 +179,15 @@ impl Zone {
                 }
                 Err(error) => {
                     self.addresses.failed(&address);
-                    first = first.or_else(|| Some(self.dns_error(query.operation(), &[], error)));
+                    first_error = first_error.or_else(|| Some(self.dns_error(query.operation(), &[], error)));
                 }
             }
         }
-        Err(first.unwrap_or_else(|| DnsError::Unresolved { server: self.server.clone(), reason: String::new() }))
+        Err(first_error.unwrap_or_else(|| DnsError::Unresolved { server: self.server.clone(), reason: String::new() }))
     }
 
     async fn query_at(&self, address: SocketAddr, query: ZoneQuery<'_>) -> Result<Response, WireError> {
-        let mut connection = Connection::open(address).await?;
+        let mut connection = DnsConnection::open(address).await?;
         match query {
             ZoneQuery::Transfer => connection.transfer(&self.wire, &self.key).await.map(Response::Contents),
             ZoneQuery::Records(name, kind) => {
@@ -198,20 +198,20 @@ impl Zone {
     }
 
     /// Connects to the first address that accepts a connection.
-    async fn connect(&self) -> Result<(SocketAddr, Connection), DnsError> {
+    async fn connect(&self) -> Result<(SocketAddr, DnsConnection), DnsError> {
         // Only the connection is retried at other addresses. An update that was sent may have been applied, and is not
         // repeated.
-        let mut first = None;
+        let mut first_error = None;
         for address in self.addresses().await? {
-            match Connection::open(address).await {
+            match DnsConnection::open(address).await {
                 Ok(connection) => return Ok((address, connection)),
                 Err(error) => {
                     self.addresses.failed(&address);
-                    first = first.or_else(|| Some(self.dns_error(DnsOperation::Update, &[], error.into())));
+                    first_error = first_error.or_else(|| Some(self.dns_error(DnsOperation::Update, &[], error.into())));
                 }
             }
         }
-        Err(first.unwrap_or_else(|| DnsError::Unresolved { server: self.server.clone(), reason: String::new() }))
+        Err(first_error.unwrap_or_else(|| DnsError::Unresolved { server: self.server.clone(), reason: String::new() }))
     }
 
     /// Returns the serial number of the zone.
@@ -224,20 +224,21 @@ impl Zone {
         loop {
             // The time of the next check is kept in the state: a caller may drop this future, and must not restart the
             // interval.
-            let check = *self.state().check.get_or_insert_with(|| Instant::now() + SERIAL_INTERVAL);
-            sleep_until(check).await;
+            let next_check = *self.state().next_check.get_or_insert_with(|| Instant::now() + SERIAL_INTERVAL);
+            sleep_until(next_check).await;
             let found = self.serial().await;
             let mut state = self.state();
-            state.check = Some(Instant::now() + SERIAL_INTERVAL);
+            state.next_check = Some(Instant::now() + SERIAL_INTERVAL);
             match found {
                 Ok(serial) => {
-                    let is_back = std::mem::take(&mut state.is_unreachable);
+                    let has_recovered = std::mem::take(&mut state.is_unreachable);
                     // The mirror's own updates increment the serial as well. After a write, the next read decides
                     // instead.
-                    let is_other = state.seen.serial.is_some() && serial.is_some() && state.seen.serial != serial;
-                    if is_back || (is_other && !state.has_written) {
+                    let has_changed =
+                        state.contents.serial.is_some() && serial.is_some() && state.contents.serial != serial;
+                    if has_recovered || (has_changed && !state.has_written) {
                         // Reported once: if the read fails, the mirror retries it.
-                        state.seen.serial = serial;
+                        state.contents.serial = serial;
                         return;
                     }
                 }
@@ -258,18 +259,18 @@ fn with_port(server: &str) -> String {
 }
 
 /// Returns the text that identifies a rejected record.
-fn rejection_key(record: &Record) -> String {
+fn rejection_key(record: &DnsRecord) -> String {
     format!("{} {}", record.name, record.data)
 }
 
 /// A zone, and a connection to its server.
-struct Conversation<'a> {
+struct UpdateSender<'a> {
     zone: &'a Zone,
     address: SocketAddr,
-    connection: Connection,
+    connection: DnsConnection,
 }
 
-impl BatchSender for Conversation<'_> {
+impl BatchSender for UpdateSender<'_> {
     type Change = Update;
     type Error = DnsError;
 
@@ -287,16 +288,16 @@ impl BatchSender for Conversation<'_> {
         let term = self.zone.term_condition()?;
         let sent = self.connection.update(wire, key, |builder| update::write(updates, mark, term, builder)).await;
         let sent = sent.map_err(|error| self.zone.dns_error(DnsOperation::Update, updates, error));
-        let is_of_server = |error: &DnsError| {
-            error.is_of_server() || matches!(error, DnsError::Refused { rcode, .. } if *rcode == Rcode::SERVFAIL)
+        let is_server_failure = |error: &DnsError| {
+            error.is_server_failure() || matches!(error, DnsError::Rejected { rcode, .. } if *rcode == Rcode::SERVFAIL)
         };
-        if sent.as_ref().is_err_and(is_of_server) {
+        if sent.as_ref().is_err_and(is_server_failure) {
             // The next read starts at another address.
             self.zone.addresses.failed(&self.address);
         }
         match (&sent, updates) {
             (Ok(()), _) => self.zone.rejections.accepted(),
-            (Err(error @ (DnsError::Refused { .. } | DnsError::MessageFull { .. })), [update])
+            (Err(error @ (DnsError::Rejected { .. } | DnsError::MessageFull { .. })), [update])
                 if !self.ends_attempt(error) =>
             {
                 // Only a message with a single name identifies the rejected records.
@@ -308,73 +309,73 @@ impl BatchSender for Conversation<'_> {
     }
 
     fn ends_attempt(&self, error: &DnsError) -> bool {
-        error.is_of_server()
+        error.is_server_failure()
     }
 }
 
 impl Target for Zone {
-    type Value = Record;
+    type Value = DnsRecord;
     type Error = DnsError;
 
     const HAS_OWNER_RECORD: bool = true;
 
-    async fn read(&self) -> Result<ActualState<Record>, DnsError> {
+    async fn read(&self) -> Result<ActualState<DnsRecord>, DnsError> {
         let transferred = self.query(ZoneQuery::Transfer).await;
         let mut state = self.state();
-        state.check = Some(Instant::now() + SERIAL_INTERVAL);
+        state.next_check = Some(Instant::now() + SERIAL_INTERVAL);
         match transferred {
             Ok(response) => {
-                let (found, seen) = response.contents().divided(&self.name, &self.mark);
-                state.seen = seen;
+                let (found, contents) = response.contents().split(&self.name, &self.mark);
+                state.contents = contents;
                 state.is_unreachable = false;
                 state.has_written = false;
                 Ok(found)
             }
             Err(error) => {
-                state.is_unreachable |= matches!(error, DnsError::Socket { .. });
+                state.is_unreachable |= matches!(error, DnsError::Unreachable { .. });
                 Err(error)
             }
         }
     }
 
-    async fn apply(&self, steps: &[Step<Record>]) -> Result<(), DnsError> {
-        let (updates, first) = update::updates(&self.name, &self.seen(), steps);
+    async fn apply(&self, steps: &[Step<DnsRecord>]) -> Result<(), DnsError> {
+        let (updates, result) = update::updates(&self.name, &self.contents(), steps);
         let (address, connection) = self.connect().await?;
         // Set before the first message: an update without a response may have been applied.
         self.state().has_written = true;
-        let conversation = Conversation { zone: self, address, connection };
-        first.and(send_in_batches(conversation, &updates, MESSAGE, &self.suspects).await)
+        let update_sender = UpdateSender { zone: self, address, connection };
+        result.and(send_in_batches(update_sender, &updates, MESSAGE, &self.suspects).await)
     }
 
-    fn describe(&self, found: &ActualState<Record>, steps: &[Step<Record>]) -> Vec<String> {
-        let mut seen = self.seen();
+    fn describe(&self, found: &ActualState<DnsRecord>, steps: &[Step<DnsRecord>]) -> Vec<String> {
+        let mut contents = self.contents();
         // A dry run never reads the zone. The marks follow from the records that the mirror owns.
         let names = found.own.values().map(|record| record.name.clone()).filter(|name| *name != self.name);
-        seen.marked.extend(names);
-        let is_single = |record: &&Record| record.name == self.name || record.data.is_shared();
+        contents.marked.extend(names);
+        let is_single = |record: &&DnsRecord| record.name == self.name || record.data.is_shared();
         let singles = found.own.values().filter(is_single);
-        seen.records.extend(singles.map(|record| (record.name.clone(), record::hash(record))));
-        let seen = ZoneContents { own: found.own.clone(), ..seen };
-        let (updates, wrong) = update::updates(&self.name, &seen, steps);
-        let wrong = wrong.err().map(|error| format!("; {error}"));
+        contents.records.extend(singles.map(|record| (record.name.clone(), record::hash(record))));
+        let contents = ZoneContents { own: found.own.clone(), ..contents };
+        let (updates, result) = update::updates(&self.name, &contents, steps);
+        let comment = result.err().map(|error| format!("; {error}"));
         let server = self.server.split(',').next().unwrap_or_default();
         let (host, port) = server.rsplit_once(':').unwrap_or((server, "53"));
         let host = host.trim_matches(['[', ']']);
         let head = [format!("server {host} {port}"), format!("zone {}", self.name)];
         let changes = updates.iter().flat_map(|update| update::nsupdate_commands(update, &self.mark));
-        wrong.into_iter().chain(head).chain(changes).collect()
+        comment.into_iter().chain(head).chain(changes).collect()
     }
 
-    fn validate(&self, wanted: &mut BTreeMap<String, Record>) -> BTreeMap<String, String> {
+    fn validate(&self, desired: &mut BTreeMap<String, DnsRecord>) -> BTreeMap<String, String> {
         let mut rejected = BTreeMap::new();
-        wanted.retain(|name, record| {
+        desired.retain(|name, record| {
             let reason = self.rejections.reason(&rejection_key(record));
             let is_rejected = reason.is_some();
             rejected.extend(reason.map(|reason| (name.clone(), reason)));
             !is_rejected
         });
-        let settled = validate::resolve_conflicts(&self.name, wanted, &self.seen());
-        rejected.extend(settled.into_iter().map(|(name, error)| (name, error.to_string())));
+        let conflicts = validate::resolve_conflicts(&self.name, desired, &self.contents());
+        rejected.extend(conflicts.into_iter().map(|(name, error)| (name, error.to_string())));
         rejected
     }
 

@@ -52,7 +52,7 @@ impl<T: Target> Target for DryRun<T> {
         self.target.describe(found, steps)
     }
 
-    fn validate(&self, wanted: &mut BTreeMap<String, T::Value>) -> BTreeMap<String, String> {
-        self.target.validate(wanted)
+    fn validate(&self, desired: &mut BTreeMap<String, T::Value>) -> BTreeMap<String, String> {
+        self.target.validate(desired)
     }
 }

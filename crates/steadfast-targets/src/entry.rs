@@ -8,25 +8,25 @@ use crate::origin::{Doubts, ExistenceCheck, Origin};
 use crate::owner::Claim;
 
 /// Value of an entry at the target.
-pub trait Value: Clone + Debug + Eq + Send + Sync + 'static {
+pub trait EntryValue: Clone + Debug + Eq + Send + Sync + 'static {
     /// Returns true if the entry receives traffic. An entry without traffic is removed without approval.
     fn serves(&self) -> bool {
         true
     }
 
-    /// Returns the value that receives no new traffic. `None` if the target has no such state: then the entry is removed at
-    /// once.
+    /// Returns the value that receives no new traffic. `None` if the target has no such value. The entry is then removed
+    /// at once.
     fn drained(&self) -> Option<Self> {
         None
     }
 
-    /// Returns the place of the entry at the target, if it differs from `name`. Another client's entry at the same
-    /// place conflicts with this one. All entries at a place belong to the mirror, or none does.
+    /// Returns the location of the entry at the target, if it differs from `name`. Another client's entry at the same
+    /// location conflicts with this one. All entries at a location belong to the mirror, or none does.
     fn location<'a>(&'a self, name: &'a str) -> &'a str {
         name
     }
 
-    /// Returns the places of the entry in addition to its `name`. A place belongs to one group of entries at a time.
+    /// Returns the locations of the entry in addition to its `name`. A location belongs to one group of entries at a time.
     fn locations(&self, name: &str) -> Vec<String> {
         vec![self.location(name).to_owned()]
     }
@@ -50,7 +50,7 @@ pub struct DesiredState<V> {
     pub entries: BTreeMap<String, V>,
     /// Reason why all entries may be wrong. Nothing is removed while this reason is set.
     pub doubt: Option<Arc<str>>,
-    /// Origins of the entries, by name. An entry without one belongs to the group with the empty name.
+    /// Origins of the entries, by name. An entry without an origin belongs to the group with the empty name.
     pub origins: BTreeMap<String, Arc<Origin>>,
     /// Second and later entries with names from `entries`. The group that holds a name keeps it. If no group holds the
     /// name, the entry in `entries` takes precedence.
@@ -96,7 +96,7 @@ impl<V> DesiredState<V> {
 pub struct ActualState<V> {
     /// Entries of the mirror, by name.
     pub own: BTreeMap<String, V>,
-    /// Names or [places](Value::location) of foreign entries, which the mirror leaves alone.
+    /// Names or [locations](EntryValue::location) of foreign entries, which the mirror never changes.
     pub others: BTreeSet<String>,
     /// Names of the mirror's entries that are still in use.
     pub busy: BTreeSet<String>,
@@ -107,14 +107,14 @@ pub struct ActualState<V> {
 pub enum Step<V> {
     /// Adds a missing entry.
     Add {
-        /// Its name.
+        /// Name of the entry.
         name: String,
         /// Desired value.
         value: V,
     },
     /// Changes an entry.
     Change {
-        /// Its name.
+        /// Name of the entry.
         name: String,
         /// Value at the last read.
         from: V,
@@ -123,7 +123,7 @@ pub enum Step<V> {
     },
     /// Removes an entry.
     Remove {
-        /// Its name.
+        /// Name of the entry.
         name: String,
         /// Value at the last read.
         value: V,
@@ -153,7 +153,7 @@ impl<V: Debug> Debug for Step<V> {
 /// External system that holds the entries.
 pub trait Target: Send + Sync + 'static {
     /// Value of an entry.
-    type Value: Value;
+    type Value: EntryValue;
     /// Error of a read or a change, with advice.
     type Error: std::error::Error + Send + Sync + 'static;
 
@@ -171,12 +171,12 @@ pub trait Target: Send + Sync + 'static {
     /// Returns the commands of the target's own tool that would apply `steps` to `found`.
     fn describe(&self, found: &ActualState<Self::Value>, steps: &[Step<Self::Value>]) -> Vec<String>;
 
-    /// Makes all wanted entries consistent with each other, and removes the entries that the target cannot hold.
+    /// Makes all desired entries consistent with each other, and removes the entries that the target cannot hold.
     ///
     /// Returns the reason for each removed entry, by name. A removed entry affects no other one: an entry of this name that
     /// the target already has is left unchanged. Accepts every entry by default.
-    fn validate(&self, wanted: &mut BTreeMap<String, Self::Value>) -> BTreeMap<String, String> {
-        let _ = wanted;
+    fn validate(&self, desired: &mut BTreeMap<String, Self::Value>) -> BTreeMap<String, String> {
+        let _ = desired;
         BTreeMap::new()
     }
 
@@ -196,12 +196,12 @@ pub trait Target: Send + Sync + 'static {
 
     /// Keeps leases and similar resources of the target alive.
     ///
-    /// The mirror calls this from its start, once per [`compare`](crate::Settings::compare) period at least, also before
-    /// anything is wanted. Does nothing by default.
+    /// The mirror calls this from its start, once per [`compare`](crate::MirrorSettings::compare) period at least, also before
+    /// anything is desired. Does nothing by default.
     ///
     /// # Errors
     ///
-    /// If the target does not confirm the renewal. The mirror retries soon.
+    /// Returns an error if the target does not confirm the renewal. The mirror retries soon.
     fn renew(&self) -> impl Future<Output = Result<(), Self::Error>> + Send {
         std::future::ready(Ok(()))
     }
@@ -209,11 +209,11 @@ pub trait Target: Send + Sync + 'static {
     /// Records at the target that the process `instance` maintains the entries of this mark, at `now` in seconds since 1970.
     ///
     /// A process should call this about once a minute. A record that was not renewed for [`OWNER_EXPIRES_SECS`](crate::OWNER_EXPIRES_SECS)
-    /// is taken over. Targets without such a record return [`Claim::Ours`], as this does by default.
+    /// is taken over. Targets without such a record return [`Claim::Ours`], which is the default.
     ///
     /// # Errors
     ///
-    /// If the target does not confirm the record: then it is unknown whether another process maintains the entries.
+    /// Returns an error if the target does not confirm the record. Another process may then maintain the entries.
     fn claim(&self, instance: &str, now: u64) -> impl Future<Output = Result<Claim, Self::Error>> + Send {
         let _ = (instance, now);
         std::future::ready(Ok(Claim::Ours))
@@ -223,11 +223,11 @@ pub trait Target: Send + Sync + 'static {
     /// recorded no term after `term`. Returns true if no later term is recorded now.
     ///
     /// Replicas call this at the start of each [term](crate::Term), before the first write, and about once a minute. Targets that
-    /// cannot compare return true, as this does by default.
+    /// cannot compare return true, which is the default.
     ///
     /// # Errors
     ///
-    /// If the target does not confirm the record.
+    /// Returns an error if the target does not confirm the record.
     fn fence(&self, term: u64, now: u64) -> impl Future<Output = Result<bool, Self::Error>> + Send {
         let _ = (term, now);
         std::future::ready(Ok(true))

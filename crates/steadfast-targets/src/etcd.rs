@@ -25,7 +25,6 @@ mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -33,7 +32,7 @@ use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 
 use crate::batches::{BatchLimits, BatchSender, RejectionCache, Suspects, send_in_batches};
-use crate::entry::{ActualState, Step, Target, Value};
+use crate::entry::{ActualState, EntryValue, Step, Target};
 use crate::owner::Claim;
 pub use client::{Body, EtcdClient, PlainEtcdClient};
 pub use error::EtcdError;
@@ -47,7 +46,7 @@ use watch::LastRead;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdValue(pub String);
 
-impl Value for EtcdValue {}
+impl EntryValue for EtcdValue {}
 
 /// Bounds of one transaction. The size counts bytes of JSON. The defaults of etcd are 128 operations and 1.5 MiB.
 const TRANSACTION: BatchLimits = BatchLimits { count: 128, bytes: 768 * 1024 };
@@ -63,14 +62,14 @@ pub struct Etcd<R = PlainEtcdClient> {
     mark: String,
     lease: i64,
     lease_ttl: Duration,
-    seen: Arc<Mutex<LastRead>>,
+    last_read: Arc<Mutex<LastRead>>,
     /// Revisions of the mirror's own transactions since the last read. Locked while one is in flight.
     written: Arc<tokio::sync::Mutex<BTreeSet<i64>>>,
     suspects: Suspects,
     rejections: RejectionCache,
     pages: PageSizes,
-    /// The term that each write requires; 0 without replicas.
-    term: Arc<AtomicU64>,
+    /// Term that each write requires. `None` for writes without this condition.
+    required_term: Arc<Mutex<Option<u64>>>,
 }
 
 impl Etcd {
@@ -98,24 +97,24 @@ impl<R: EtcdClient> Etcd<R> {
 
     fn open(requests: R, endpoints: &[&str], schemes: &[&str], prefix: &str, mark: &str) -> Result<Self, EtcdError> {
         if prefix.is_empty() || mark.is_empty() {
-            return Err(EtcdError::Empty);
+            return Err(EtcdError::EmptyPrefixOrMark);
         }
         // The lease ID derives from mark and prefix: a restarted process finds its keys without stored state.
         let (gateway, lease) = (Gateway::new(requests, endpoints, schemes)?, lease_of(mark, prefix));
         let (prefix, mark, lease_ttl) = (prefix.to_owned(), mark.to_owned(), Duration::from_secs(300));
-        let (seen, written) = (Arc::default(), Arc::default());
+        let (last_read, written) = (Arc::default(), Arc::default());
         Ok(Self {
             gateway,
             prefix,
             mark,
             lease,
             lease_ttl,
-            seen,
+            last_read,
             written,
             suspects: Suspects::default(),
             rejections: RejectionCache::default(),
             pages: PageSizes::default(),
-            term: Arc::default(),
+            required_term: Arc::default(),
         })
     }
 
@@ -139,8 +138,8 @@ impl<R: EtcdClient> Etcd<R> {
         self.lease_ttl
     }
 
-    fn seen(&self) -> MutexGuard<'_, LastRead> {
-        self.seen.lock()
+    fn last_read(&self) -> MutexGuard<'_, LastRead> {
+        self.last_read.lock()
     }
 
     /// Renews a lease. Returns true if the lease exists.
@@ -159,7 +158,7 @@ impl<R: EtcdClient> Etcd<R> {
         let granted = json!({ "ID": lease.to_string(), "TTL": seconds.max(1).to_string() });
         match self.gateway.request(Retry::Allowed, "lease/grant", &granted).await {
             // An earlier attempt without a response was successful.
-            Err(EtcdError::Refused { message, .. }) if message.contains("lease already exists") => Ok(()),
+            Err(EtcdError::Rejected { message, .. }) if message.contains("lease already exists") => Ok(()),
             granted => granted.map(drop),
         }
     }
@@ -178,8 +177,8 @@ impl<R: EtcdClient> Etcd<R> {
             let sent = Instant::now();
             let page = match self.gateway.request(Retry::Allowed, "kv/range", &method).await {
                 // Keys can be small and values large. Fewer keys per page keep the response below the limit.
-                Err(EtcdError::Refused { message, .. }) if message == TOO_LARGE && size.halve() => continue,
-                Err(error @ EtcdError::Socket { .. }) => {
+                Err(EtcdError::Rejected { message, .. }) if message == TOO_LARGE && size.halve() => continue,
+                Err(error @ EtcdError::Unreachable { .. }) => {
                     self.pages.failed(&size);
                     return Err(error);
                 }
@@ -208,7 +207,7 @@ impl<R: EtcdClient> Etcd<R> {
         let key = self.key(name);
         let bytes = key.len() + value.len();
         if bytes > MAX_ENTRY_BYTES {
-            return Err(EtcdError::TooLarge { key: error::shown(&key), bytes });
+            return Err(EtcdError::TooLarge { key: error::display_key(&key), bytes });
         }
         Ok(())
     }
@@ -267,7 +266,7 @@ impl<R: EtcdClient> BatchSender for &Etcd<R> {
         // A transaction without a response may have been committed. A retry would fail its own conditions.
         let response = self.gateway.request(Retry::Never, "kv/txn", &transaction).await;
         if let (
-            Err(error @ EtcdError::Refused { .. }),
+            Err(error @ EtcdError::Rejected { .. }),
             [Step::Add { name, value } | Step::Change { name, to: value, .. }],
         ) = (&response, steps)
             && !self.ends_attempt(error)
@@ -281,18 +280,18 @@ impl<R: EtcdClient> BatchSender for &Etcd<R> {
             return Ok(());
         }
         self.check_term(&response)?;
-        Err(EtcdError::Taken { keys: steps.iter().map(|step| error::shown(&self.key(step.name()))).collect() })
+        Err(EtcdError::Conflict { keys: steps.iter().map(|step| error::display_key(&self.key(step.name()))).collect() })
     }
 
     fn ends_attempt(&self, error: &EtcdError) -> bool {
         // A later transaction would fail as well: the lease, the term, the endpoint or the token is invalid for all
         // keys.
-        let is_of_lease = matches!(error, EtcdError::Refused { message, .. } if message.contains("lease not found"));
+        let is_of_lease = matches!(error, EtcdError::Rejected { message, .. } if message.contains("lease not found"));
         let is_superseded = matches!(error, EtcdError::Superseded { .. });
         is_of_lease
             || is_superseded
-            || error.is_of_endpoint()
-            || error.is_of_token()
+            || error.may_succeed_elsewhere()
+            || error.needs_new_token()
             || matches!(error, EtcdError::Password { .. })
     }
 }
@@ -313,24 +312,24 @@ impl<R: EtcdClient> Target for Etcd<R> {
         self.keep_lease(self.lease).await?;
         let (keys, revision) = self.keys().await?;
         let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
-        let mut seen = LastRead { revision, ..LastRead::default() };
+        let mut last_read = LastRead { revision, ..LastRead::default() };
         for Kv { key, value, lease, .. } in keys {
             let name = String::from_utf8_lossy(&key[self.prefix.len().min(key.len())..]).into_owned();
             if lease == self.lease {
                 found.own.insert(name, EtcdValue(String::from_utf8_lossy(&value).into_owned()));
-                seen.own.insert(key);
+                last_read.own.insert(key);
             } else {
                 found.others.insert(name);
-                seen.others.insert(key);
+                last_read.others.insert(key);
             }
         }
         // The read includes the events up to this revision, so the set no longer needs the writes up to this
         // revision.
         self.written.lock().await.retain(|written| *written > revision);
-        let mut last = self.seen();
+        let mut last = self.last_read();
         // After a restore from a backup, an earlier report can be ahead of the cluster. Such a report is dropped.
-        seen.reported = last.reported.filter(|(_, reported)| *reported <= revision);
-        *last = seen;
+        last_read.reported = last.reported.filter(|(_, reported)| *reported <= revision);
+        *last = last_read;
         Ok(found)
     }
 
@@ -358,9 +357,9 @@ impl<R: EtcdClient> Target for Etcd<R> {
         described.collect()
     }
 
-    fn validate(&self, wanted: &mut BTreeMap<String, EtcdValue>) -> BTreeMap<String, String> {
+    fn validate(&self, desired: &mut BTreeMap<String, EtcdValue>) -> BTreeMap<String, String> {
         let mut rejected = BTreeMap::new();
-        wanted.retain(|name, value| {
+        desired.retain(|name, value| {
             let checked = self.check(name, value).map_err(|error| error.to_string());
             let checked =
                 checked.and_then(|()| self.rejections.reason(&rejection_key(name, value)).map_or(Ok(()), Err));

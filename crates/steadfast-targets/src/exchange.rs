@@ -25,30 +25,30 @@ pub(crate) async fn exchange(stream: TcpStream, request: Request<Full<Bytes>>) -
 }
 
 /// Returns the response with a streamed body. `request` must have a `Host` header.
-pub(crate) async fn open(stream: TcpStream, request: Request<Full<Bytes>>) -> Result<Response<Streamed>, Error> {
+pub(crate) async fn open(stream: TcpStream, request: Request<Full<Bytes>>) -> Result<Response<StreamedBody>, Error> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // The connection task belongs to the response. A drop of the response aborts the task, which closes the
     // connection.
-    let connection = Connection(tokio::spawn(async move { drop(connection.await) }));
+    let connection = ConnectionTask(tokio::spawn(async move { drop(connection.await) }));
     let (head, body) = sender.send_request(request).await?.into_parts();
-    Ok(Response::from_parts(head, Streamed { body, _connection: connection }))
+    Ok(Response::from_parts(head, StreamedBody { body, _connection: connection }))
 }
 
-struct Connection(JoinHandle<()>);
+struct ConnectionTask(JoinHandle<()>);
 
-impl Drop for Connection {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 /// A response body together with its connection.
-pub(crate) struct Streamed {
+pub(crate) struct StreamedBody {
     body: Incoming,
-    _connection: Connection,
+    _connection: ConnectionTask,
 }
 
-impl Body for Streamed {
+impl Body for StreamedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Maximum number of levels that are remembered per group, unless more than a 64th of the window lies between two of
-/// them.
+/// Number of levels that a group stores. At this number, a level within a 64th of the window replaces the previous
+/// level.
 const MAX_LEVELS: usize = 64;
 
 /// Capacity that a group may lose without approval.
@@ -85,7 +85,7 @@ pub(crate) struct Flow {
     pub(crate) other_removals: BTreeMap<String, String>,
 }
 
-/// The guard's memory of one mirror.
+/// State of the guard for one mirror.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Guard {
     /// Decreasing numbers in service of each group within the window, each with the last time it was seen, in seconds
@@ -100,7 +100,7 @@ pub(crate) struct Guard {
     serving_after: BTreeMap<String, usize>,
     /// Replacements in progress, by group.
     #[serde(skip)]
-    replaced: BTreeMap<String, Replaced>,
+    replaced: BTreeMap<String, PendingReplacement>,
     /// Approved removals, by entry name, with the text of the step.
     #[serde(default)]
     approved: BTreeMap<String, String>,
@@ -121,13 +121,13 @@ struct Pending {
 /// Entries whose removal waits for replacements. Until then both are in service, and the surplus does not count as
 /// capacity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Replaced {
+struct PendingReplacement {
     names: BTreeSet<String>,
     /// Number in service before the replacements were added.
     base: usize,
 }
 
-impl Replaced {
+impl PendingReplacement {
     /// Returns the capacity of a group that has `serving` entries in service.
     fn capacity(&mut self, flow: &Flow) -> usize {
         self.names.retain(|name| flow.other_removals.contains_key(name) || flow.deleted.contains_key(name));
@@ -138,9 +138,9 @@ impl Replaced {
     }
 }
 
-/// The decision about all groups.
+/// Decision about all groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct GuardDecision {
     pub(crate) granted: BTreeSet<String>,
     /// Pending approvals, by name of the entry: the ID.
     pub(crate) pending_approvals: BTreeMap<String, String>,
@@ -148,9 +148,9 @@ pub(crate) struct Verdict {
     pub(crate) replaced: BTreeSet<String>,
 }
 
-/// Rules of the guard.
+/// Settings of the guard.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct GuardRules {
     pub(crate) limits: Limits,
     /// True if the last entry of the mirror may be removed without approval.
     pub(crate) allow_empty: bool,
@@ -162,17 +162,18 @@ impl Guard {
     /// Entries kept because of an uncertain view are in `uncertain`. Their given and pending approvals stay unchanged.
     pub(crate) fn decide(
         &mut self,
-        rules: Rules,
+        rules: GuardRules,
         flows: &BTreeMap<String, Flow>,
         uncertain: &BTreeSet<String>,
         now: u64,
-    ) -> Verdict {
-        // An approval ends when its entry is wanted again, or when the step of the entry changes.
+    ) -> GuardDecision {
+        // An approval ends when its entry is desired again, or when the step of the entry changes.
         self.approved.retain(|name, text| {
-            let happens = |flow: &Flow| flow.other_removals.get(name).or_else(|| flow.deleted.get(name)) == Some(text);
-            uncertain.contains(name) || flows.values().any(happens)
+            let is_planned =
+                |flow: &Flow| flow.other_removals.get(name).or_else(|| flow.deleted.get(name)) == Some(text);
+            uncertain.contains(name) || flows.values().any(is_planned)
         });
-        let mut decided: BTreeMap<&String, Decision> = BTreeMap::new();
+        let mut decisions: BTreeMap<&String, GroupDecision> = BTreeMap::new();
         for (group, flow) in flows {
             let replaced = self.replaced.entry(group.clone()).or_default();
             let capacity = replaced.capacity(flow);
@@ -181,68 +182,71 @@ impl Guard {
             let highest = levels.first().map_or(capacity, |(_, highest)| *highest);
             let peaks = self.peaks.entry(group.clone()).or_default();
             observe(peaks, capacity, now, rules.limits.window);
-            let highest = Highest { counted: highest, seen: peaks.first().map_or(capacity, |(_, peak)| *peak) };
+            let highest = Highest { counted: highest, all: peaks.first().map_or(capacity, |(_, peak)| *peak) };
             // Entries that are about to be added may fail: they count only after the next read has seen them.
-            let mut decision = Decision::of(flow, flow.serving, &self.approved, highest, &rules.limits);
+            let mut decision = GroupDecision::of(flow, flow.serving, &self.approved, highest, &rules.limits);
             if flow.starting > 0 && !decision.needs_approval.is_empty() {
-                let hoped = flow.serving + flow.starting;
-                if Decision::of(flow, hoped, &self.approved, highest, &rules.limits).needs_approval.is_empty() {
+                let expected_serving = flow.serving + flow.starting;
+                if GroupDecision::of(flow, expected_serving, &self.approved, highest, &rules.limits)
+                    .needs_approval
+                    .is_empty()
+                {
                     replaced.base = replaced.base.max(capacity);
                     replaced.names.extend(decision.needs_approval.keys().cloned());
                     decision.needs_approval.clear();
                 }
             }
-            decided.insert(group, decision);
+            decisions.insert(group, decision);
         }
         let before: usize = flows.values().map(|flow| flow.serving).sum();
-        let after: usize = flows.iter().map(|(group, flow)| decided[group].serving_after(flow)).sum();
+        let after: usize = flows.iter().map(|(group, flow)| decisions[group].serving_after(flow)).sum();
         // The last protection: a mirror never becomes empty without approval, even if each group permits its removals.
         if before > 0 && after == 0 && !rules.allow_empty {
             let is_refilled = flows.values().any(|flow| flow.starting > 0);
-            for decision in decided.values_mut() {
+            for decision in decisions.values_mut() {
                 decision.withhold(is_refilled);
             }
         }
         // `durable_state` compares the level after this pass. Groups without a loss need no record on disk.
         self.serving_after =
-            flows.iter().map(|(group, flow)| (group.clone(), decided[group].serving_after(flow))).collect();
+            flows.iter().map(|(group, flow)| (group.clone(), decisions[group].serving_after(flow))).collect();
         self.replaced.retain(|_, replaced| !replaced.names.is_empty());
-        let mut verdict = Verdict::default();
+        let mut guard_decision = GuardDecision::default();
         // A pending approval stays while one of its entries is in doubt.
         self.pending_approvals.retain(|_, pending| pending.request.names.iter().any(|name| uncertain.contains(name)));
-        for (group, Decision { excused, approved, granted, needs_approval }) in decided {
+        for (group, GroupDecision { excused, approved, granted, needs_approval }) in decisions {
             // Excused and approved removals do not count as missing later.
             lower(self.levels.get_mut(group), excused.len() + approved.len());
-            verdict.granted.extend(excused.keys().chain(approved.keys()).chain(granted.keys()).cloned());
+            guard_decision.granted.extend(excused.keys().chain(approved.keys()).chain(granted.keys()).cloned());
             // The ID depends on the exact removals. An approval never applies to a different set.
             if !needs_approval.is_empty() {
                 let id = id_of(group, &needs_approval);
-                verdict.pending_approvals.extend(needs_approval.keys().map(|name| (name.clone(), id.clone())));
+                guard_decision.pending_approvals.extend(needs_approval.keys().map(|name| (name.clone(), id.clone())));
                 let (names, serving) = (needs_approval.keys().cloned().collect(), flows[group].serving);
                 let request = ApprovalRequest { id, group: group.clone(), names, serving };
                 self.pending_approvals.insert(group.clone(), Pending { request, texts: needs_approval });
             }
         }
         let replaced = self.replaced.values().flat_map(|replaced| &replaced.names);
-        verdict.replaced = replaced.filter(|name| !verdict.granted.contains(*name)).cloned().collect();
+        guard_decision.replaced = replaced.filter(|name| !guard_decision.granted.contains(*name)).cloned().collect();
         for levels in [&mut self.levels, &mut self.peaks] {
             levels.retain(|_, levels| {
                 levels.retain(|(when, _)| now.abs_diff(*when) < rules.limits.window.as_secs());
                 levels.first().is_some_and(|(_, highest)| *highest > 0)
             });
         }
-        verdict
+        guard_decision
     }
 
     /// Returns the state that must survive a restart. Omits groups at their peak, because the next read restores
     /// them.
     pub(crate) fn durable_state(&self) -> Self {
-        let mut lasting = Self { serving_after: BTreeMap::new(), replaced: BTreeMap::new(), ..self.clone() };
-        let left = |group: &String| self.serving_after.get(group).copied().unwrap_or_default();
-        for levels in [&mut lasting.levels, &mut lasting.peaks] {
-            levels.retain(|group, levels| levels.first().is_some_and(|(_, highest)| *highest > left(group)));
+        let mut durable = Self { serving_after: BTreeMap::new(), replaced: BTreeMap::new(), ..self.clone() };
+        let serving_after = |group: &String| self.serving_after.get(group).copied().unwrap_or_default();
+        for levels in [&mut durable.levels, &mut durable.peaks] {
+            levels.retain(|group, levels| levels.first().is_some_and(|(_, highest)| *highest > serving_after(group)));
         }
-        lasting
+        durable
     }
 
     /// Approves the removals with this ID.
@@ -261,7 +265,7 @@ impl Guard {
         }
     }
 
-    /// Pending approvals, by group.
+    /// Returns the pending approvals, by group.
     pub(crate) fn pending_approvals(&self) -> impl Iterator<Item = &ApprovalRequest> {
         self.pending_approvals.values().map(|pending| &pending.request)
     }
@@ -297,11 +301,11 @@ struct Highest {
     /// Without entries whose removal was excused or approved.
     counted: usize,
     /// Including these entries.
-    seen: usize,
+    all: usize,
 }
 
 /// The decision about one group: what happens to each entry, by name.
-struct Decision {
+struct GroupDecision {
     /// Entries of deleted objects while others serve.
     excused: BTreeMap<String, String>,
     approved: BTreeMap<String, String>,
@@ -309,31 +313,32 @@ struct Decision {
     needs_approval: BTreeMap<String, String>,
 }
 
-impl Decision {
+impl GroupDecision {
     /// Decides about `flow`, given the entries in service now and the `highest` numbers within the window.
     fn of(flow: &Flow, serving: usize, approved: &BTreeMap<String, String>, highest: Highest, limits: &Limits) -> Self {
         let is_approved = |(name, text): &(&String, &String)| approved.get(*name) == Some(*text);
-        let part = |of: &BTreeMap<String, String>, wanted: bool| -> BTreeMap<String, String> {
-            let chosen = of.iter().filter(|one| is_approved(one) == wanted);
-            chosen.map(|(name, text)| (name.clone(), text.clone())).collect()
+        let select = |removals: &BTreeMap<String, String>, approved: bool| -> BTreeMap<String, String> {
+            let selected = removals.iter().filter(|removal| is_approved(removal) == approved);
+            selected.map(|(name, text)| (name.clone(), text.clone())).collect()
         };
-        let mut approved = part(&flow.other_removals, true);
-        approved.extend(part(&flow.deleted, true));
-        let (mut fresh, mut excused) = (part(&flow.other_removals, false), part(&flow.deleted, false));
-        let left = serving.saturating_sub(approved.len());
-        if excused.len() >= left {
+        let mut approved = select(&flow.other_removals, true);
+        approved.extend(select(&flow.deleted, true));
+        let (mut unapproved, mut excused) = (select(&flow.other_removals, false), select(&flow.deleted, false));
+        let remaining = serving.saturating_sub(approved.len());
+        if excused.len() >= remaining {
             // No other entry serves, so the group would be empty.
-            fresh.append(&mut excused);
+            unapproved.append(&mut excused);
         }
-        let left = left - excused.len().min(left);
+        let remaining = remaining - excused.len().min(remaining);
         // The share is measured against the peak of the window. Many small steps cannot add up to a large loss.
-        let after = left.saturating_sub(fresh.len());
-        let highest_of_living = highest.counted.saturating_sub(excused.len() + approved.len());
-        let missing = highest_of_living.saturating_sub(after);
-        let is_last = after == 0 && highest.seen.saturating_sub(approved.len()) > limits.min_missing;
+        let after = remaining.saturating_sub(unapproved.len());
+        let highest_expected = highest.counted.saturating_sub(excused.len() + approved.len());
+        let missing = highest_expected.saturating_sub(after);
+        let is_last = after == 0 && highest.all.saturating_sub(approved.len()) > limits.min_missing;
         // A share of 1 permits all removals; the operator has disabled the guard.
-        let may_go = missing <= limits.max_missing(highest_of_living) && !(is_last && limits.share < 1.0);
-        let (granted, needs_approval) = if may_go { (fresh, BTreeMap::new()) } else { (BTreeMap::new(), fresh) };
+        let is_permitted = missing <= limits.max_missing(highest_expected) && !(is_last && limits.share < 1.0);
+        let (granted, needs_approval) =
+            if is_permitted { (unapproved, BTreeMap::new()) } else { (BTreeMap::new(), unapproved) };
         Self { excused, approved, granted, needs_approval }
     }
 
@@ -358,11 +363,11 @@ impl Decision {
 fn id_of(group: &str, texts: &BTreeMap<String, String>) -> String {
     use std::fmt::Write;
     let mut hash = Sha256::new();
-    let words = std::iter::once(group).chain(texts.iter().flat_map(|(name, text)| [name.as_str(), text.as_str()]));
-    for word in words {
+    let parts = std::iter::once(group).chain(texts.iter().flat_map(|(name, text)| [name.as_str(), text.as_str()]));
+    for part in parts {
         // The length separates adjacent texts.
-        hash.update((word.len() as u64).to_be_bytes());
-        hash.update(word);
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
     }
     let mut id = String::new();
     for byte in &hash.finalize()[..16] {

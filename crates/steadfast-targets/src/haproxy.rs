@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::bounded_name::{MIN_NAME_BYTES, bounded_name, is_valid_name};
-use crate::entry::{ActualState, Step, Target, Value};
+use crate::entry::{ActualState, EntryValue, Step, Target};
 use crate::step_runner::{Failure, SlowEntries, StepRunner};
 pub use error::HaproxyError;
 pub use options::ServerOptions;
@@ -37,14 +37,14 @@ const MAX_PREFIX_BYTES: usize = 96;
 
 const _: () = assert!(MAX_PREFIX_BYTES + MIN_NAME_BYTES <= MAX_NAME_BYTES);
 
-/// Bounds of one run of changes. A run lasts at most 8 s, so that it ends within the mirror's own deadline of 30 s.
+/// Bounds of one run of changes. A run lasts at most 8 s, so that it ends within the mirror's deadline of 30 s.
 /// HAProxy accepts ten connections at its socket by default (`stats maxconn`), and other tools and mirrors need some
 /// of them.
 const RUNNER: StepRunner = StepRunner {
     max_concurrent: 4,
-    attempt: Duration::from_secs(2),
+    step_timeout: Duration::from_secs(2),
     start_within: Duration::from_secs(6),
-    failures: 4,
+    max_failures: 4,
 };
 
 /// Deadline of a read.
@@ -65,7 +65,7 @@ pub struct Server {
     pub weight: u16,
 }
 
-impl Value for Server {
+impl EntryValue for Server {
     fn serves(&self) -> bool {
         self.weight > 0
     }
@@ -132,19 +132,20 @@ impl Haproxy {
     }
 
     /// Returns the response to `command`.
-    async fn ask(&self, command: &str) -> Result<String, HaproxyError> {
-        let failed = |source| HaproxyError::Socket { socket: self.socket.clone(), source };
-        socket::ask(&self.socket, command).await.map_err(failed)
+    async fn send_command(&self, command: &str) -> Result<String, HaproxyError> {
+        let failed = |source| HaproxyError::Unreachable { socket: self.socket.clone(), source };
+        socket::send_command(&self.socket, command).await.map_err(failed)
     }
 
     /// Applies one step with all its commands in one line and one connection.
-    async fn carry_out(&self, step: &Step<Server>) -> Result<(), HaproxyError> {
+    async fn apply_step(&self, step: &Step<Server>) -> Result<(), HaproxyError> {
         let commands = self.commands(step)?;
         // One line with `;` runs in one connection. A failed command does not stop the next ones, so the response is
         // checked.
         let command = commands.join("; ");
-        let response = self.ask(&command).await?;
-        responses::outcome(&commands, &response).map_err(|response| HaproxyError::Refused { command, response })
+        let response = self.send_command(&command).await?;
+        responses::check_confirmations(&commands, &response)
+            .map_err(|response| HaproxyError::Rejected { command, response })
     }
 
     /// Returns the commands of a step.
@@ -168,11 +169,12 @@ impl Haproxy {
             Step::Change { from, to, .. } => {
                 check_server(&name, to)?;
                 // `set server addr` takes effect for new connections only. Established sessions keep the old address.
-                let moved = || format!("set server {location} addr {} port {}", to.address.ip(), to.address.port());
-                let moved = (from.address != to.address).then(moved);
-                let weight = format!("set server {location} weight {}", to.weight);
+                let set_address =
+                    || format!("set server {location} addr {} port {}", to.address.ip(), to.address.port());
+                let set_address = (from.address != to.address).then(set_address);
+                let set_weight = format!("set server {location} weight {}", to.weight);
                 let health = self.observed.is_unchecked(step.name()).then(health);
-                [moved, Some(weight), health, Some(ready())].into_iter().flatten().collect()
+                [set_address, Some(set_weight), health, Some(ready())].into_iter().flatten().collect()
             }
             // Remaining sessions have had their drain time, and would prevent the deletion.
             Step::Remove { .. } => vec![
@@ -184,25 +186,25 @@ impl Haproxy {
     }
 
     /// Converts the listed servers of the mirror.
-    fn found(&self, listed: Vec<ListedServer>, used: &BTreeMap<String, u64>) -> ActualState<Server> {
+    fn found(&self, listed: Vec<ListedServer>, sessions: &BTreeMap<String, u64>) -> ActualState<Server> {
         let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         let mut unchecked = BTreeSet::new();
         for ListedServer { name, address, weight, is_ready, is_unchecked } in listed {
-            let own = name.strip_prefix(&self.prefix).unwrap_or(&name);
-            if used.get(&name).is_some_and(|used| *used > 0) {
-                found.busy.insert(own.to_owned());
+            let entry_name = name.strip_prefix(&self.prefix).unwrap_or(&name);
+            if sessions.get(&name).is_some_and(|count| *count > 0) {
+                found.busy.insert(entry_name.to_owned());
             }
             let is_incomplete = is_unchecked && self.options.has_check();
             if is_incomplete {
-                unchecked.insert(own.to_owned());
+                unchecked.insert(entry_name.to_owned());
             }
             // A server of the mirror in maintenance or without its checks is incomplete: an earlier step was
             // interrupted.
             let weight = if is_ready && !is_incomplete { weight } else { 0 };
-            found.own.insert(own.to_owned(), Server { address, weight });
+            found.own.insert(entry_name.to_owned(), Server { address, weight });
         }
         // `Change` steps read this set to enable the health checks of incomplete servers.
-        self.observed.saw_unchecked(unchecked);
+        self.observed.record_unchecked(unchecked);
         found
     }
 
@@ -211,10 +213,10 @@ impl Haproxy {
         // One connection reaches one process, so the list belongs to the reported process. Type 4 limits `show stat` to
         // the servers of the backend.
         let command = format!("show info; show servers state {backend}; show stat {backend} 4 -1");
-        let response = self.ask(&command).await?;
+        let response = self.send_command(&command).await?;
         let unexpected = |unexpected: ParseError| match unexpected {
-            ParseError::Refused => {
-                HaproxyError::Refused { command: command.clone(), response: responses::error_line(&response) }
+            ParseError::ErrorResponse => {
+                HaproxyError::Rejected { command: command.clone(), response: responses::error_line(&response) }
             }
             ParseError::Form(reason) => HaproxyError::Unexpected { command: command.clone(), reason },
         };
@@ -224,11 +226,11 @@ impl Haproxy {
             if process.is_stopping {
                 return Err(HaproxyError::Stopping);
             }
-            self.observed.at(&process);
+            self.observed.record_process(&process);
         }
         let (listed, others) = responses::servers(servers, &self.prefix).map_err(unexpected)?;
-        let used = responses::used(stat, &self.prefix).map_err(unexpected)?;
-        Ok(ActualState { others, ..self.found(listed, &used) })
+        let sessions = responses::session_counts(stat, &self.prefix).map_err(unexpected)?;
+        Ok(ActualState { others, ..self.found(listed, &sessions) })
     }
 
     fn full_name(&self, name: &str) -> Result<String, HaproxyError> {
@@ -272,30 +274,31 @@ impl Target for Haproxy {
     type Error = HaproxyError;
 
     async fn read(&self) -> Result<ActualState<Server>, HaproxyError> {
-        let late = |_| HaproxyError::Late { command: "show servers state".to_owned(), within: READ_TIMEOUT };
-        timeout(READ_TIMEOUT, self.read_state()).await.map_err(late)?
+        let timeout_error =
+            |_| HaproxyError::Timeout { command: "show servers state".to_owned(), within: READ_TIMEOUT };
+        timeout(READ_TIMEOUT, self.read_state()).await.map_err(timeout_error)?
     }
 
-    /// Carries out up to four steps at a time, each within 2 s. No server is drained before all additions ended.
+    /// Applies up to four steps at a time, each within 2 s. No server is drained before all additions ended.
     async fn apply(&self, steps: &[Step<Server>]) -> Result<(), HaproxyError> {
         let (started, mut errors) = (Instant::now(), Vec::new());
         for steps in steps.chunk_by(|one, next| stage(one) == stage(next)) {
-            let carry_out = |number: usize| async move {
+            let execute = |number: usize| async move {
                 let step: &Step<Server> = &steps[number];
                 let wrap = |error: HaproxyError| {
                     if error.concerns_one_server() { Failure::Entry(error) } else { Failure::Unclear(error) }
                 };
-                self.carry_out(step).await.map_err(wrap)
+                self.apply_step(step).await.map_err(wrap)
             };
-            let late = |number: usize| {
+            let timeout_error = |number: usize| {
                 let commands = self.commands(&steps[number]).unwrap_or_default();
-                HaproxyError::Late { command: commands.join("; "), within: RUNNER.attempt }
+                HaproxyError::Timeout { command: commands.join("; "), within: RUNNER.step_timeout }
             };
             let runner = StepRunner { start_within: RUNNER.start_within.saturating_sub(started.elapsed()), ..RUNNER };
-            let failed = runner.run(steps, &self.slow_entries, carry_out, late).await;
+            let failed = runner.run(steps, &self.slow_entries, execute, timeout_error).await;
             errors.extend(failed.into_iter().map(|(number, error)| (steps[number].name().to_owned(), error)));
             // If a stage failed repeatedly, the run ends: removals must not follow failed additions.
-            if errors.iter().filter(|(_, error)| !error.concerns_one_server()).count() >= RUNNER.failures {
+            if errors.iter().filter(|(_, error)| !error.concerns_one_server()).count() >= RUNNER.max_failures {
                 break;
             }
         }
@@ -303,15 +306,15 @@ impl Target for Haproxy {
     }
 
     /// Removes entries that are not valid servers.
-    fn validate(&self, wanted: &mut BTreeMap<String, Server>) -> BTreeMap<String, String> {
+    fn validate(&self, desired: &mut BTreeMap<String, Server>) -> BTreeMap<String, String> {
         let reason = |name: &str, server: &Server| {
-            let wrong = self.full_name(name).and_then(|full| check_server(&full, server)).err();
-            wrong.map(|error| error.to_string())
+            let error = self.full_name(name).and_then(|full_name| check_server(&full_name, server)).err();
+            error.map(|error| error.to_string())
         };
-        let bad: BTreeMap<_, _> =
-            wanted.iter().filter_map(|(name, server)| Some((name.clone(), reason(name, server)?))).collect();
-        wanted.retain(|name, _| !bad.contains_key(name));
-        bad
+        let invalid: BTreeMap<_, _> =
+            desired.iter().filter_map(|(name, server)| Some((name.clone(), reason(name, server)?))).collect();
+        desired.retain(|name, _| !invalid.contains_key(name));
+        invalid
     }
 
     fn change_reason(&self) -> Option<String> {
@@ -324,7 +327,7 @@ impl Target for Haproxy {
         loop {
             sleep(POLL_INTERVAL).await;
             // A poll that fails is not a change. The next successful poll reports that the process responds again.
-            let response = timeout(POLL_TIMEOUT, self.ask("show info")).await;
+            let response = timeout(POLL_TIMEOUT, self.send_command("show info")).await;
             let process = response.ok().and_then(Result::ok).and_then(|info| Process::read(&info));
             if self.observed.poll(process) {
                 return;

@@ -43,7 +43,7 @@ pub use error::IpvsError;
 use error::{NOENT, SRCH};
 use messages::{SeenServer, SeenService};
 use server::Drift;
-pub use server::{Forward, RealServer};
+pub use server::{ForwardingMethod, RealServer};
 pub use service::VirtualService;
 use service::{ServiceProtocol, is_plain};
 use socket::{NetlinkError, ReplyCount, Socket};
@@ -56,19 +56,20 @@ const FAMILY: &str = "IPVS";
 pub struct Ipvs {
     service: VirtualService,
     claim: ServiceClaim,
-    turn: Arc<Mutex<()>>,
+    /// Held during each operation.
+    operation_lock: Arc<Mutex<()>>,
 }
 
 impl Ipvs {
     /// Creates the target that forwards connections to `service`, from other machines and from this one, to the
     /// entries.
     pub fn new(service: VirtualService) -> Self {
-        Self { service, claim: ServiceClaim::default(), turn: Arc::default() }
+        Self { service, claim: ServiceClaim::default(), operation_lock: Arc::default() }
     }
 
     /// Sends a command. Errors contain the equivalent command of `ipvsadm`.
-    fn request(&self, socket: &mut Socket, what: IpvsCommand<'_>) -> Result<Vec<Vec<u8>>, IpvsError> {
-        let (command, ask, attributes) = match what {
+    fn request(&self, socket: &mut Socket, ipvs_command: IpvsCommand<'_>) -> Result<Vec<Vec<u8>>, IpvsError> {
+        let (command, reply_count, attributes) = match ipvs_command {
             IpvsCommand::GetService => (messages::GET_SERVICE, ReplyCount::One, messages::service_id(&self.service)),
             IpvsCommand::GetServers => (messages::GET_DEST, ReplyCount::All, messages::service_id(&self.service)),
             IpvsCommand::AddService => {
@@ -87,22 +88,22 @@ impl Ipvs {
                 (command, ReplyCount::One, messages::server(&self.service, address, server))
             }
         };
-        let replied = socket.ask(command, ask, attributes);
-        replied.map_err(|error| ipvs_error(error, || self.command_line(what)))
+        let replied = socket.request(command, reply_count, attributes);
+        replied.map_err(|error| ipvs_error(error, || self.command_line(ipvs_command)))
     }
 
-    /// Returns the `ipvsadm` command line for `what`.
-    fn command_line(&self, what: IpvsCommand<'_>) -> String {
+    /// Returns the `ipvsadm` command line for `command`.
+    fn command_line(&self, command: IpvsCommand<'_>) -> String {
         let (service, settings) = (self.service.command_line(), self.service.settings());
         let how = |RealServer { weight, forward, .. }: &RealServer| {
             let forward = match forward {
-                Forward::Masquerade => "-m",
-                Forward::Direct => "-g",
-                Forward::Tunnel => "-i",
+                ForwardingMethod::Masquerade => "-m",
+                ForwardingMethod::Direct => "-g",
+                ForwardingMethod::Tunnel => "-i",
             };
             format!("{forward} -w {weight}")
         };
-        match what {
+        match command {
             IpvsCommand::GetService | IpvsCommand::GetServers => format!("ipvsadm -Ln {service}"),
             IpvsCommand::AddService => format!("ipvsadm -A {service} {settings}"),
             IpvsCommand::EditService => format!("ipvsadm -E {service} {settings}"),
@@ -123,31 +124,31 @@ impl Ipvs {
         if address.is_ipv4() != service.is_ipv4() {
             return Err(IpvsError::Family { server: address, service });
         }
-        if server.forward != Forward::Masquerade && address.port() != service.port() {
+        if server.forward != ForwardingMethod::Masquerade && address.port() != service.port() {
             return Err(IpvsError::Port { server: address, service });
         }
         Ok(address)
     }
 
     fn service(&self, socket: &mut Socket) -> Result<Option<SeenService>, IpvsError> {
-        let what = IpvsCommand::GetService;
-        let replies = match self.request(socket, what) {
-            Err(IpvsError::Refused { code, .. }) if code == SRCH => return Ok(None),
+        let command = IpvsCommand::GetService;
+        let replies = match self.request(socket, command) {
+            Err(IpvsError::Rejected { code, .. }) if code == SRCH => return Ok(None),
             replies => replies?,
         };
         let read = match &*replies {
             [reply] => messages::read_service(reply),
             others => Err(format!("{} services in place of one", others.len())),
         };
-        read.map(Some).map_err(|reason| IpvsError::Unexpected { command: self.command_line(what), reason })
+        read.map(Some).map_err(|reason| IpvsError::Unexpected { command: self.command_line(command), reason })
     }
 
     fn servers(&self, socket: &mut Socket) -> Result<Vec<SeenServer>, IpvsError> {
-        let what = IpvsCommand::GetServers;
-        let replies = self.request(socket, what)?;
+        let command = IpvsCommand::GetServers;
+        let replies = self.request(socket, command)?;
         let read = replies.iter().map(|reply| messages::read_server(reply, &self.service));
         read.collect::<Result<_, _>>()
-            .map_err(|reason| IpvsError::Unexpected { command: self.command_line(what), reason })
+            .map_err(|reason| IpvsError::Unexpected { command: self.command_line(command), reason })
     }
 
     fn read_blocking(&self) -> Result<ActualState<RealServer>, IpvsError> {
@@ -158,7 +159,7 @@ impl Ipvs {
         Ok(self.found(self.servers(&mut socket)?, service.is(&self.service)))
     }
 
-    fn carry_out(&self, steps: &[Step<RealServer>]) -> Result<(), IpvsError> {
+    fn apply_steps(&self, steps: &[Step<RealServer>]) -> Result<(), IpvsError> {
         self.claim.take(&self.service)?;
         let mut socket = open()?;
         if steps.iter().any(needs_service) {
@@ -168,37 +169,37 @@ impl Ipvs {
                 Some(_) => _ = self.request(&mut socket, IpvsCommand::EditService)?,
             }
         }
-        let mut first = Ok(());
+        let mut first_error = Ok(());
         for step in steps {
-            let done = match (step, self.request(&mut socket, IpvsCommand::Step(step))) {
+            let result = match (step, self.request(&mut socket, IpvsCommand::Step(step))) {
                 // Another program has made the same change first.
-                (Step::Remove { .. }, Err(IpvsError::Refused { code, .. })) if is_missing(code) => Ok(()),
-                (_, done) => done.map(drop),
+                (Step::Remove { .. }, Err(IpvsError::Rejected { code, .. })) if is_missing(code) => Ok(()),
+                (_, result) => result.map(drop),
             };
             // An error of one server must not delay the others.
-            first = first.and(done);
+            first_error = first_error.and(result);
         }
-        first
+        first_error
     }
 
     /// Runs a blocking operation. Dropping the future does not stop the operation. The next operation waits for its
     /// end, so that no late change undoes a newer one.
     async fn run_blocking<A: Send + 'static>(
         &self,
-        what: impl FnOnce(&Self) -> Result<A, IpvsError> + Send + 'static,
+        operation: impl FnOnce(&Self) -> Result<A, IpvsError> + Send + 'static,
     ) -> Result<A, IpvsError> {
-        let turn = self.turn.clone().lock_owned().await;
+        let guard = self.operation_lock.clone().lock_owned().await;
         let ipvs = self.clone();
-        let done = spawn_blocking(move || {
-            let done = what(&ipvs);
-            drop(turn);
-            done
+        let task = spawn_blocking(move || {
+            let result = operation(&ipvs);
+            drop(guard);
+            result
         });
-        done.await.map_err(|error| IpvsError::Netlink(io::Error::other(error)))?
+        task.await.map_err(|error| IpvsError::Netlink(io::Error::other(error)))?
     }
 
-    /// Converts the listed servers. `is_right` is false if the service has other settings than desired.
-    fn found(&self, servers: Vec<SeenServer>, is_right: bool) -> ActualState<RealServer> {
+    /// Converts the listed servers. `has_desired_settings` is false if the service has other settings than desired.
+    fn found(&self, servers: Vec<SeenServer>, has_desired_settings: bool) -> ActualState<RealServer> {
         let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         for SeenServer { address, weight, forward, is_special, active, inactive } in servers {
             let is_busy = match self.service.protocol {
@@ -209,11 +210,11 @@ impl Ipvs {
             if is_busy {
                 found.busy.insert(address.to_string());
             }
-            let is_usual = forward.is_some() && !is_special && u16::try_from(weight).is_ok();
+            let is_representable = forward.is_some() && !is_special && u16::try_from(weight).is_ok();
             let server = RealServer {
                 weight: u16::try_from(weight).unwrap_or(u16::MAX),
-                forward: forward.unwrap_or(Forward::Masquerade),
-                drift: match (is_right, is_usual) {
+                forward: forward.unwrap_or(ForwardingMethod::Masquerade),
+                drift: match (has_desired_settings, is_representable) {
                     (false, _) => Drift::Service,
                     (true, false) => Drift::Server,
                     (true, true) => Drift::None,
@@ -238,14 +239,14 @@ enum IpvsCommand<'a> {
 fn ipvs_error(error: NetlinkError, command: impl FnOnce() -> String) -> IpvsError {
     match error {
         NetlinkError::System(error) => IpvsError::Netlink(error),
-        NetlinkError::Refused(code) => IpvsError::Refused { command: command(), code },
+        NetlinkError::Rejected(code) => IpvsError::Rejected { command: command(), code },
         NetlinkError::Unexpected(reason) => IpvsError::Unexpected { command: command(), reason },
     }
 }
 
 fn open() -> Result<Socket, IpvsError> {
     Socket::open(FAMILY).map_err(|error| match error {
-        NetlinkError::Refused(NOENT) => IpvsError::Absent,
+        NetlinkError::Rejected(NOENT) => IpvsError::Absent,
         error => ipvs_error(error, || "ipvsadm".to_owned()),
     })
 }
@@ -264,19 +265,19 @@ impl Target for Ipvs {
     }
 
     /// Removes entries that cannot be real servers of this service.
-    fn validate(&self, wanted: &mut BTreeMap<String, RealServer>) -> BTreeMap<String, String> {
-        let bad = wanted.iter().filter_map(|(name, server)| {
+    fn validate(&self, desired: &mut BTreeMap<String, RealServer>) -> BTreeMap<String, String> {
+        let invalid = desired.iter().filter_map(|(name, server)| {
             let error = self.check(name, Some(server)).err()?;
             Some((name.clone(), error.to_string()))
         });
-        let bad: BTreeMap<_, _> = bad.collect();
-        wanted.retain(|name, _| !bad.contains_key(name));
-        bad
+        let invalid: BTreeMap<_, _> = invalid.collect();
+        desired.retain(|name, _| !invalid.contains_key(name));
+        invalid
     }
 
     async fn apply(&self, steps: &[Step<RealServer>]) -> Result<(), IpvsError> {
         let steps = steps.to_vec();
-        self.run_blocking(move |ipvs| ipvs.carry_out(&steps)).await
+        self.run_blocking(move |ipvs| ipvs.apply_steps(&steps)).await
     }
 
     fn describe(&self, found: &ActualState<RealServer>, steps: &[Step<RealServer>]) -> Vec<String> {

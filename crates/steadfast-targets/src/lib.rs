@@ -7,13 +7,13 @@
 //! ```no_run
 //! # use std::{collections::BTreeMap, path::Path};
 //! use steadfast_targets::haproxy::{Haproxy, Server};
-//! use steadfast_targets::{DesiredState, Memory, Mirror, Settings};
+//! use steadfast_targets::{DesiredState, MirrorMemory, Mirror, MirrorSettings};
 //!
 //! # async fn example(entries: BTreeMap<String, Server>, informer_is_stale: bool) -> Result<(), Box<dyn std::error::Error>> {
 //! let target = Haproxy::new(Path::new("/run/haproxy/admin.sock"), "web", "sf-")?;
-//! let mirror = Mirror::start("web", target, Settings::default(), Memory::open(Path::new("mirrors.json"))?);
+//! let mirror = Mirror::start("web", target, MirrorSettings::default(), MirrorMemory::open(Path::new("mirrors.json"))?);
 //! // Whenever it changes, as a whole.
-//! mirror.set_wanted(DesiredState { doubt: informer_is_stale.then(|| "the cache is stale".into()), ..DesiredState::certain(entries) });
+//! mirror.set_desired(DesiredState { doubt: informer_is_stale.then(|| "the cache is stale".into()), ..DesiredState::certain(entries) });
 //! # Ok(())
 //! # }
 //! ```
@@ -23,12 +23,12 @@
 //! | task | types |
 //! |---|---|
 //! | describe the desired entries | [`DesiredState`], [`CompetingEntry`], [`Origin`], [`ObjectId`], [`Doubts`], [`ExistenceCheck`] |
-//! | run a mirror | [`Mirror`], [`Settings`], [`Memory`] |
-//! | observe a mirror | [`Status`], [`State`], [`SkipReason`], [`Conflict`], [`Loss`] |
+//! | run a mirror | [`Mirror`], [`MirrorSettings`], [`MirrorMemory`] |
+//! | observe a mirror | [`MirrorStatus`], [`MirrorState`], [`SkipReason`], [`Conflict`], [`Loss`] |
 //! | limit and approve removals | [`Limits`], [`ApprovalRequest`], [`UnknownApproval`] |
 //! | preview and simulate | [`preview()`], [`Preview`], [`DryRun`] |
 //! | write only as the leader | [`TermGate`], [`TermKeeper`], [`Term`], [`Permit`], [`TermEnded`] |
-//! | implement a target | [`Target`], [`Value`], [`ActualState`], [`Step`], [`Claim`] |
+//! | implement a target | [`Target`], [`EntryValue`], [`ActualState`], [`Step`], [`Claim`] |
 //!
 //! Targets:
 //!
@@ -67,8 +67,8 @@ mod dry_run;
 mod entry;
 mod exchange;
 mod guard;
-mod memory;
 mod mirror;
+mod mirror_memory;
 mod mirror_record;
 mod mirror_task;
 mod origin;
@@ -91,14 +91,14 @@ pub mod registry;
 
 pub use claims::Conflict;
 pub use dry_run::DryRun;
-pub use entry::{ActualState, CompetingEntry, DesiredState, Step, Target, Value};
+pub use entry::{ActualState, CompetingEntry, DesiredState, EntryValue, Step, Target};
 pub use guard::{ApprovalRequest, Limits, UnknownApproval};
-pub use memory::Memory;
 pub use mirror::Mirror;
+pub use mirror_memory::MirrorMemory;
 pub use origin::{Doubts, ExistenceCheck, ObjectId, Origin};
 pub use owner::{Claim, OWNER_EXPIRES_SECS};
 pub use plan::SkipReason;
 pub use preview::{Preview, preview};
-pub use settings::Settings;
-pub use status::{Loss, State, Status};
+pub use settings::MirrorSettings;
+pub use status::{Loss, MirrorState, MirrorStatus};
 pub use term::{Permit, Term, TermEnded, TermGate, TermKeeper};

@@ -15,11 +15,11 @@ pub(crate) struct EntryRecord {
     /// Locations of the entry in addition to its name.
     #[serde(default, rename = "places")]
     pub(crate) locations: Vec<String>,
-    /// The last wanted value, as text for people.
+    /// The last desired value, as text for people.
     pub(crate) state: String,
 }
 
-/// The memory of one mirror.
+/// Recorded state of one mirror.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MirrorRecord {
     entries: BTreeMap<String, EntryRecord>,
@@ -44,10 +44,7 @@ impl MirrorRecord {
     /// Returns true if an entry of the mirror is at this location.
     pub(crate) fn has_location(&self, location: &str) -> bool {
         self.entries.contains_key(location)
-            || self
-                .entries
-                .values()
-                .any(|entry_record| entry_record.locations.iter().any(|entry_record| entry_record == location))
+            || self.entries.values().any(|entry_record| entry_record.locations.iter().any(|other| other == location))
     }
 
     /// Remembers an entry.
@@ -58,7 +55,7 @@ impl MirrorRecord {
         }
     }
 
-    /// Forgets all entries but those that `keep` chooses.
+    /// Removes all entries except those for which `keep` returns true.
     pub(crate) fn retain(&mut self, keep: impl Fn(&str, &EntryRecord) -> bool) {
         let changed = &mut self.changed;
         self.entries.retain(|name, entry_record| {

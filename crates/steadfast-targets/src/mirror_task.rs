@@ -12,13 +12,13 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::attempts::Attempts;
-use crate::entry::{ActualState, DesiredState, Step, Target, Value};
-use crate::memory::Memory;
+use crate::entry::{ActualState, DesiredState, EntryValue, Step, Target};
+use crate::mirror_memory::MirrorMemory;
 use crate::mirror_record::EntryRecord;
 use crate::owner::Claim;
 use crate::plan::{DrainState, MarkOwnership, Now, Plan, PlanSettings, SkipReason, plan};
-use crate::settings::Settings;
-use crate::status::{Loss, Status};
+use crate::settings::MirrorSettings;
+use crate::status::{Loss, MirrorStatus};
 use crate::term::{Permit, TermEnded};
 
 /// Initial delay of a restart after a panic. Doubles each time.
@@ -36,7 +36,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Input of a mirror task.
 #[derive(Clone, Debug)]
 pub(crate) struct MirrorInput<V> {
-    pub(crate) wanted: Option<Arc<DesiredState<V>>>,
+    pub(crate) desired: Option<Arc<DesiredState<V>>>,
     pub(crate) is_stopped: bool,
     /// Counts requests for a read, and changes of the target by other clients.
     pub(crate) compare_requests: u64,
@@ -51,9 +51,9 @@ fn panic_message(error: JoinError) -> String {
 pub(crate) struct MirrorTask<T: Target> {
     name: String,
     target: Arc<T>,
-    settings: Settings,
-    memory: Memory,
-    status_sender: watch::Sender<Status<T::Value>>,
+    settings: MirrorSettings,
+    memory: MirrorMemory,
+    status_sender: watch::Sender<MirrorStatus<T::Value>>,
     /// True after the target responded to a claim of the mark. Before that, entries may belong to another process.
     has_claimed: AtomicBool,
     claimed: Notify,
@@ -79,19 +79,19 @@ struct RunState {
 /// Outcome of a pass.
 struct PassOutcome {
     /// True if steps were applied. The next read then follows soon, to check their effect.
-    has_acted: bool,
+    has_applied_steps: bool,
     /// Latest time of the next read.
-    until: Option<Instant>,
+    next_read_by: Option<Instant>,
 }
 
 impl<T: Target> MirrorTask<T> {
-    /// Creates the work of the mirror `name`.
+    /// Creates the task of the mirror `name`.
     pub(crate) fn new(
         name: &str,
         target: T,
-        settings: Settings,
-        memory: Memory,
-        status_sender: watch::Sender<Status<T::Value>>,
+        settings: MirrorSettings,
+        memory: MirrorMemory,
+        status_sender: watch::Sender<MirrorStatus<T::Value>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
@@ -115,7 +115,7 @@ impl<T: Target> MirrorTask<T> {
             match tasks.join_next().await {
                 Some(Err(error)) if error.is_panic() => {
                     let reason = panic_message(error);
-                    tracing::error!(mirror = self.name, %reason, "the task of a mirror panicked; it is started again");
+                    tracing::error!(mirror = self.name, %reason, "the task of a mirror panicked; restarting it");
                     self.report_failure(&Arc::from(format!("the task of the mirror panicked: {reason}")));
                     self.status_sender.send_modify(|status| status.restarts += 1);
                 }
@@ -135,7 +135,7 @@ impl<T: Target> MirrorTask<T> {
             let permit = if let Some(permit) = self.settings.gate.permit() {
                 permit
             } else {
-                self.stand_by();
+                self.report_standby();
                 let Some(permit) = self.wait_for_term(&mut input).await else { return };
                 permit
             };
@@ -157,10 +157,10 @@ impl<T: Target> MirrorTask<T> {
     }
 
     /// Reports that another replica leads. Results of an earlier term are dropped.
-    fn stand_by(&self) {
+    fn report_standby(&self) {
         self.status_sender.send_modify(|status| {
             let (reads, restarts) = (status.reads, status.restarts);
-            *status = Status { reads, restarts, is_standby: true, ..Status::default() };
+            *status = MirrorStatus { reads, restarts, is_standby: true, ..MirrorStatus::default() };
         });
     }
 
@@ -168,16 +168,16 @@ impl<T: Target> MirrorTask<T> {
     /// mirror is stopped.
     async fn wait_for_term(&self, input: &mut watch::Receiver<MirrorInput<T::Value>>) -> Option<Permit> {
         loop {
-            let MirrorInput { wanted, is_stopped, .. } = input.borrow_and_update().clone();
+            let MirrorInput { desired, is_stopped, .. } = input.borrow_and_update().clone();
             if is_stopped {
                 return None;
             }
-            if let Some(wanted) = wanted {
-                let entry_records = wanted.entries.iter().filter_map(|(name, value)| {
-                    let (origin, locations) = (wanted.origins.get(name)?.clone(), value.locations(name));
+            if let Some(desired) = desired {
+                let entry_records = desired.entries.iter().filter_map(|(name, value)| {
+                    let (origin, locations) = (desired.origins.get(name)?.clone(), value.locations(name));
                     Some((name.clone(), EntryRecord { origin, locations, state: format!("{value:?}") }))
                 });
-                self.memory.remember_wanted(&self.name, entry_records);
+                self.memory.remember_desired(&self.name, entry_records);
             }
             tokio::select! {
                 biased;
@@ -193,9 +193,9 @@ impl<T: Target> MirrorTask<T> {
         self.fence(&permit).await;
         // Dropping these tasks ends them together with this run.
         let mut background = JoinSet::new();
-        background.spawn(self.clone().renewals(permit.clone()));
+        background.spawn(self.clone().renew_periodically(permit.clone()));
         let (sender, mut changed) = watch::channel(());
-        background.spawn(self.clone().changes(sender));
+        background.spawn(self.clone().watch_target(sender));
         let mut run = RunState {
             draining: DrainState::default(),
             attempts: Attempts::default(),
@@ -207,20 +207,20 @@ impl<T: Target> MirrorTask<T> {
             adopted: None,
         };
         loop {
-            let MirrorInput { wanted, is_stopped, .. } = input.borrow_and_update().clone();
+            let MirrorInput { desired, is_stopped, .. } = input.borrow_and_update().clone();
             if is_stopped || !permit.is_valid() {
                 return;
             }
-            let until = match wanted {
+            let next_read = match desired {
                 None => None,
-                Some(wanted) => {
+                Some(desired) => {
                     changed.mark_unchanged();
                     // Changes from here on wake the select below, even if this pass has read the target already.
-                    let (longest, until) = match self.reconcile(&wanted, &mut run, &permit).await {
+                    let (max_pause, next_read_by) = match self.reconcile(&desired, &mut run, &permit).await {
                         Ok(outcome) => {
                             run.failures = 0;
                             let soon = self.settings.retry_delay.min(self.settings.compare);
-                            (if outcome.has_acted { soon } else { self.settings.compare }, outcome.until)
+                            (if outcome.has_applied_steps { soon } else { self.settings.compare }, outcome.next_read_by)
                         }
                         Err(reason) => {
                             run.failures += 1;
@@ -230,13 +230,13 @@ impl<T: Target> MirrorTask<T> {
                         }
                     };
                     // Jitter: mirrors that started together must not read their targets together.
-                    let next = Instant::now() + longest.mul_f64(0.75 + 0.25 * run.rng.f64());
-                    Some(until.map_or(next, |until| until.min(next)))
+                    let next = Instant::now() + max_pause.mul_f64(0.75 + 0.25 * run.rng.f64());
+                    Some(next_read_by.map_or(next, |latest| latest.min(next)))
                 }
             };
-            let rest = async {
-                match until {
-                    Some(until) => sleep_until(until).await,
+            let pause = async {
+                match next_read {
+                    Some(next_read) => sleep_until(next_read).await,
                     None => std::future::pending().await,
                 }
             };
@@ -250,20 +250,20 @@ impl<T: Target> MirrorTask<T> {
                 }
                 // The sending task ends only if its future panics.
                 Ok(()) = changed.changed() => {
-                    tracing::info!(mirror = self.name, "the target was restarted or changed by another hand; checking it now");
-                    run.change = Some("the target was restarted or changed by another hand".into());
+                    tracing::info!(mirror = self.name, "the target was restarted or changed by another client; checking it now");
+                    run.change = Some("the target was restarted or changed by another client".into());
                     run.attempts.reset();
                     run.failures = 0;
                 }
                 () = self.claimed.notified() => {}
-                () = rest => {}
+                () = pause => {}
             }
         }
     }
 
     /// Renews leases, the term and the ownership record at the target. Runs from the start of the term, independently
     /// of all passes of the mirror.
-    async fn renewals(self: Arc<Self>, permit: Permit) {
+    async fn renew_periodically(self: Arc<Self>, permit: Permit) {
         let mut failures = 0_u32;
         loop {
             let Ok(renewed) = permit.run(timeout(self.settings.deadline, self.target.renew())).await else { return };
@@ -280,7 +280,7 @@ impl<T: Target> MirrorTask<T> {
             };
             failures = reason.as_ref().map_or(0, |_| failures.saturating_add(1));
             if let Some(reason) = reason.filter(|_| failures.is_power_of_two()) {
-                tracing::warn!(mirror = self.name, %reason, failures, "what the target holds cannot be renewed; it is retried");
+                tracing::warn!(mirror = self.name, %reason, failures, "cannot renew the leases at the target; retrying");
             }
             let pause = match failures {
                 0 => self.settings.compare / 2,
@@ -293,7 +293,7 @@ impl<T: Target> MirrorTask<T> {
     }
 
     /// Reports changes of the target by other clients.
-    async fn changes(self: Arc<Self>, changes: watch::Sender<()>) {
+    async fn watch_target(self: Arc<Self>, changes: watch::Sender<()>) {
         loop {
             self.target.changed().await;
             changes.send_replace(());
@@ -309,7 +309,7 @@ impl<T: Target> MirrorTask<T> {
     /// Reads the target, plans, and applies the steps that are due.
     async fn reconcile(
         &self,
-        wanted: &DesiredState<T::Value>,
+        desired: &DesiredState<T::Value>,
         run: &mut RunState,
         permit: &Permit,
     ) -> Result<PassOutcome, Arc<str>> {
@@ -323,18 +323,19 @@ impl<T: Target> MirrorTask<T> {
         let draining = &mut run.draining;
         let Plan { additions, removals, mut skipped, approvals, conflicting, uncertain, drain_deadline } = self
             .memory
-            .update(&self.name, |record| plan(wanted, &found, &validate, &plan_settings, (record, draining), now));
+            .update(&self.name, |record| plan(desired, &found, &validate, &plan_settings, (record, draining), now));
         // The target rejected an attempted step without an effect. The rejection concerns this entry only, unless the
         // target accepted no step.
         let rejection = run.rejection.clone();
-        let record_rejection = additions.iter().chain(&removals).filter(|step| run.attempts.has_failed(step));
+        let failed_steps = additions.iter().chain(&removals).filter(|step| run.attempts.has_failed(step));
         // If the plan repeats a step after an attempt, the target did not apply the step.
         skipped.extend(rejection.iter().flat_map(|reason| {
-            let record_rejection = record_rejection.clone();
-            record_rejection.map(|step| (step.name().to_owned(), SkipReason::Rejected(reason.clone())))
+            let failed_steps = failed_steps.clone();
+            failed_steps.map(|step| (step.name().to_owned(), SkipReason::Rejected(reason.clone())))
         }));
-        for ask in approvals.iter().filter(|ask| !self.status_sender.borrow().approvals.contains(ask)) {
-            let (mirror, id, names, of, group) = (&*self.name, &*ask.id, ask.names.len(), ask.serving, &*ask.group);
+        for request in approvals.iter().filter(|request| !self.status_sender.borrow().approvals.contains(request)) {
+            let (mirror, id, names, of, group) =
+                (&*self.name, &*request.id, request.names.len(), request.serving, &*request.group);
             tracing::warn!(
                 mirror,
                 group,
@@ -379,22 +380,25 @@ impl<T: Target> MirrorTask<T> {
         let delays = (self.settings.retry_delay, self.settings.compare);
         let (steps, next) = run.attempts.due(steps, now.instant, delays);
         let drain_deadline = [drain_deadline, next].into_iter().flatten().min();
-        let has_acted = !steps.is_empty();
-        if has_acted {
+        let has_applied_steps = !steps.is_empty();
+        if has_applied_steps {
             // Each inner attempt has its own deadline, and a failed one must not cut off the others.
-            let acting = timeout(self.settings.deadline.saturating_mul(3), self.target.apply(&steps));
-            let acted = permit.run(acting).await.map_err(|TermEnded| Arc::from("the term as the leader has ended"))?;
+            let application = timeout(self.settings.deadline.saturating_mul(3), self.target.apply(&steps));
+            let applied = permit
+                .run(application)
+                .await
+                .map_err(|TermEnded| Arc::from("the term of this process as the leader has ended"))?;
             self.status_sender.send_modify(|status| status.applied = steps);
-            match acted {
+            match applied {
                 Ok(Ok(())) => run.rejection = None,
                 Ok(Err(error)) => self.record_rejection(error_chain(&error), run),
                 Err(_) => self.record_rejection(self.timeout_error(), run),
             }
         }
         if let Some(reason) = unwritten {
-            return Err(format!("entries are added and not removed: {reason}").into());
+            return Err(format!("entries are added but not removed: {reason}").into());
         }
-        Ok(PassOutcome { has_acted, until: drain_deadline })
+        Ok(PassOutcome { has_applied_steps, next_read_by: drain_deadline })
     }
 
     /// Writes the state that must survive a restart. Waits at most [`FLUSH_TIMEOUT`] for the disk.
@@ -409,7 +413,7 @@ impl<T: Target> MirrorTask<T> {
             Ok(Err(error)) => Err(Arc::from(format!("writing the memory of mirrors panicked: {error}"))),
             Err(_) => {
                 run.flushing = Some(flushing);
-                Err(Arc::from("the disk of the memory of mirrors does not respond"))
+                Err(Arc::from("the disk with the memory of mirrors does not respond"))
             }
         }
     }
@@ -456,7 +460,7 @@ impl<T: Target> MirrorTask<T> {
             Ok(Err(error)) => error_chain(&error),
             Err(_) => self.timeout_error(),
         };
-        tracing::warn!(mirror = self.name, term = permit.token(), %reason, "the term was not recorded at the target; it is retried");
+        tracing::warn!(mirror = self.name, term = permit.token(), %reason, "cannot record the term at the target; retrying");
     }
 
     /// Claims the mark for this process, and reports another holder.
@@ -492,8 +496,8 @@ impl<T: Target> MirrorTask<T> {
             return;
         }
         if let Some(instance) = &other {
-            let remedy = "give each process a mark of its own";
-            tracing::warn!(mirror = self.name, %instance, remedy, "another process has the same mark; this one removes nothing");
+            let remedy = "give each process its own mark";
+            tracing::warn!(mirror = self.name, %instance, remedy, "another process has the same mark; this process removes nothing");
         } else {
             tracing::info!(mirror = self.name, "no other process has the mark any more");
         }
@@ -502,7 +506,7 @@ impl<T: Target> MirrorTask<T> {
     fn report_failure(&self, reason: &Arc<str>) {
         let is_new = self.status_sender.borrow().failing.as_ref() != Some(reason);
         if is_new {
-            tracing::warn!(mirror = self.name, %reason, "cannot bring the target to the desired state; retrying");
+            tracing::warn!(mirror = self.name, %reason, "cannot reconcile the target with the desired state; retrying");
         }
         self.status_sender.send_modify(|status| {
             status.failing = Some(reason.clone());

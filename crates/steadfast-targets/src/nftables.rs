@@ -24,7 +24,7 @@ use tokio::process::Command;
 use crate::bounded_name::{bounded_name, is_valid_name};
 use crate::entry::{ActualState, Step, Target};
 pub use backend::Backend;
-pub use table::Protocol;
+pub use table::TransportProtocol;
 use table::{DRIFT_WEIGHT, Table};
 
 /// Maximum length of the name of an entry: with its address it must fit into a comment of 128 bytes.
@@ -54,7 +54,7 @@ pub enum NftablesError {
     #[error("{0:?} is not a valid name in a ruleset: use letters, digits, `-`, `_` and `.`, at most 64 characters")]
     Name(String),
     /// The kernel does not forward between address families.
-    #[error("{name} is at {address}, which is not of the family of {front_address}")]
+    #[error("{name} has the address {address}, which is not of the address family of {front_address}")]
     Family {
         /// The entry.
         name: String,
@@ -64,11 +64,11 @@ pub enum NftablesError {
         front_address: SocketAddr,
     },
     /// The kernel cannot forward to the address.
-    #[error("{name} cannot be at {address}; it needs an address of one machine, and a port")]
+    #[error("{name} cannot have the address {address}: use a unicast address and a port")]
     Address {
         /// The entry.
         name: String,
-        /// Its address.
+        /// Address of the entry.
         address: SocketAddr,
     },
     /// The weight is out of range.
@@ -80,7 +80,7 @@ pub enum NftablesError {
         weight: u16,
     },
     /// The tool is missing.
-    #[error("`{command}` cannot be run: {source}; Debian has it in the package nftables")]
+    #[error("cannot run `{command}`: {source}; install nft (on Debian, the package nftables)")]
     Tool {
         /// Command line.
         command: String,
@@ -89,7 +89,7 @@ pub enum NftablesError {
     },
     /// The tool or the kernel rejected the command.
     #[error("`{command}` failed: {message}{}", remedy(.message))]
-    Refused {
+    Rejected {
         /// Command line.
         command: String,
         /// Error message of the tool.
@@ -109,7 +109,7 @@ debug_as_message!(NftablesError);
 
 /// Returns advice for an error message.
 fn remedy(message: &str) -> &'static str {
-    if message.contains("not permitted") { "; it takes CAP_NET_ADMIN in the network namespace" } else { "" }
+    if message.contains("not permitted") { "; the program needs CAP_NET_ADMIN in the network namespace" } else { "" }
 }
 
 impl Nftables {
@@ -125,14 +125,14 @@ impl Nftables {
         let table = Table {
             name: format!("steadfast_{}", name.replace(['-', '.'], "_")),
             front_address,
-            protocol: Protocol::Tcp,
+            protocol: TransportProtocol::Tcp,
         };
         Ok(Self { table, command: vec!["nft".to_owned()] })
     }
 
     /// Sets the transport protocol. Defaults to TCP.
     #[must_use]
-    pub fn protocol(mut self, protocol: Protocol) -> Self {
+    pub fn protocol(mut self, protocol: TransportProtocol) -> Self {
         self.table.protocol = protocol;
         self
     }
@@ -163,7 +163,7 @@ impl Nftables {
         // The first line has the error, the next lines show the position.
         let message = String::from_utf8_lossy(&output.stderr);
         let message = message.lines().next().unwrap_or("no error message").trim().to_owned();
-        Err(NftablesError::Refused { command, message })
+        Err(NftablesError::Rejected { command, message })
     }
 
     async fn entries(&self) -> Result<BTreeMap<String, Backend>, NftablesError> {
@@ -189,7 +189,7 @@ impl Nftables {
         mut entries: BTreeMap<String, Backend>,
         steps: &[Step<Backend>],
     ) -> (BTreeMap<String, Backend>, Result<(), NftablesError>) {
-        let mut first = Ok(());
+        let mut first_error = Ok(());
         entries
             .values_mut()
             // The drift mark exists in memory only. The rewritten table carries the plain weights.
@@ -199,34 +199,34 @@ impl Nftables {
             match step {
                 Step::Add { name, value } | Step::Change { name, to: value, .. } => match self.check(name, value) {
                     Ok(()) => _ = entries.insert(name.clone(), *value),
-                    Err(error) => first = first.and(Err(error)),
+                    Err(error) => first_error = first_error.and(Err(error)),
                 },
                 Step::Remove { name, .. } => _ = entries.remove(name),
             }
         }
-        (entries, first)
+        (entries, first_error)
     }
 
     /// Writes the table with `steps` on top of `entries`. The kernel accepts or rejects a table as a whole. So rejected
     /// steps are halved until all valid steps are in the table, and each invalid step has failed alone. Returns the
     /// first error.
     async fn write(&self, entries: BTreeMap<String, Backend>, steps: &[Step<Backend>]) -> Result<(), NftablesError> {
-        let (mut entries, mut first) = (entries, Ok(()));
+        let (mut entries, mut first_error) = (entries, Ok(()));
         let mut pending = vec![steps];
         while let Some(steps) = pending.pop() {
-            let (after, wrong) = self.after(entries.clone(), steps);
-            first = first.and(wrong);
-            match self.run(&["-f", "-"], &self.table.written(&after)).await {
+            let (after, invalid) = self.after(entries.clone(), steps);
+            first_error = first_error.and(invalid);
+            match self.run(&["-f", "-"], &self.table.ruleset(&after)).await {
                 Ok(_) => entries = after,
-                Err(NftablesError::Refused { .. }) if steps.len() > 1 => {
+                Err(NftablesError::Rejected { .. }) if steps.len() > 1 => {
                     let (front, back) = steps.split_at(steps.len() / 2);
                     pending.extend([back, front]);
                 }
-                Err(error @ NftablesError::Refused { .. }) => first = first.and(Err(error)),
-                Err(error) => return first.and(Err(error)),
+                Err(error @ NftablesError::Rejected { .. }) => first_error = first_error.and(Err(error)),
+                Err(error) => return first_error.and(Err(error)),
             }
         }
-        first
+        first_error
     }
 
     fn check(&self, name: &str, Backend { address, weight }: &Backend) -> Result<(), NftablesError> {
@@ -267,20 +267,20 @@ impl Target for Nftables {
     }
 
     /// Removes entries that are invalid in the table.
-    fn validate(&self, wanted: &mut BTreeMap<String, Backend>) -> BTreeMap<String, String> {
-        let bad = wanted.iter().filter_map(|(name, backend)| {
+    fn validate(&self, desired: &mut BTreeMap<String, Backend>) -> BTreeMap<String, String> {
+        let invalid = desired.iter().filter_map(|(name, backend)| {
             let error = self.check(name, backend).err()?;
             Some((name.clone(), error.to_string()))
         });
-        let bad: BTreeMap<_, _> = bad.collect();
-        wanted.retain(|name, _| !bad.contains_key(name));
-        bad
+        let invalid: BTreeMap<_, _> = invalid.collect();
+        desired.retain(|name, _| !invalid.contains_key(name));
+        invalid
     }
 
     fn describe(&self, found: &ActualState<Backend>, steps: &[Step<Backend>]) -> Vec<String> {
-        let (entries, wrong) = self.after(found.own.clone(), steps);
-        let wrong = wrong.err().map(|error| format!("# {error}"));
-        wrong.into_iter().chain(self.table.written(&entries).lines().map(str::to_owned)).collect()
+        let (entries, invalid) = self.after(found.own.clone(), steps);
+        let comment = invalid.err().map(|error| format!("# {error}"));
+        comment.into_iter().chain(self.table.ruleset(&entries).lines().map(str::to_owned)).collect()
     }
 }
 

@@ -33,7 +33,7 @@ impl fmt::Display for ObjectId {
 /// Origin of an entry.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Origin {
-    /// Group that owns the entry: removals are counted per group, and a place belongs to one group.
+    /// Group that owns the entry: removals are counted per group, and a location belongs to one group.
     pub group: String,
     /// Object for which the entry is desired.
     pub object: ObjectId,
@@ -58,7 +58,7 @@ impl Doubts {
         self.clusters.is_empty() && self.objects.is_empty()
     }
 
-    /// Returns the reason not to remove an entry of `origin` now, or `None` if nothing is uncertain about it.
+    /// Returns the reason not to remove an entry of `origin` now. `None` if the entry is certain.
     ///
     /// An entry can have an unknown origin, or a cluster that no longer feeds the mirror, for example after a rename.
     /// Such an entry could belong to any uncertain object, so any uncertainty keeps the entry.
@@ -91,7 +91,7 @@ impl ExistenceCheck {
 
 impl fmt::Debug for ExistenceCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Exists(..)")
+        f.write_str("ExistenceCheck(..)")
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::claims::{ClaimResolution, Conflict};
-use crate::entry::{ActualState, DesiredState, Step, Value};
-use crate::guard::{ApprovalRequest, Flow, Rules, Verdict};
+use crate::entry::{ActualState, DesiredState, EntryValue, Step};
+use crate::guard::{ApprovalRequest, Flow, GuardDecision, GuardRules};
 use crate::mirror_record::{EntryRecord, MirrorRecord};
 use crate::origin::Origin;
 
@@ -17,7 +17,7 @@ use crate::origin::Origin;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum SkipReason {
-    /// Another client holds the place of the entry.
+    /// Another client has an entry at this location.
     Foreign,
     /// The removal is based on an uncertain view.
     Doubt,
@@ -27,7 +27,7 @@ pub enum SkipReason {
     AwaitsReplacement,
     /// The entry is drained and still in use.
     InUse,
-    /// The place of the entry belongs to another group.
+    /// The location of the entry belongs to another group.
     Conflict(Conflict),
     /// The entry is not valid at the target.
     Invalid(Arc<str>),
@@ -42,10 +42,10 @@ pub enum SkipReason {
 impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Foreign => f.write_str("its place is taken by something that this mirror did not put there"),
-            Self::Doubt => f.write_str("its removal rests on an uncertain view"),
+            Self::Foreign => f.write_str("another client has an entry at its location"),
+            Self::Doubt => f.write_str("its removal is based on an uncertain view"),
             Self::NeedsApproval => f.write_str("its removal needs approval"),
-            Self::AwaitsReplacement => f.write_str("it goes when the entries that replace it are in service"),
+            Self::AwaitsReplacement => f.write_str("it is removed when its replacements are in service"),
             Self::InUse => f.write_str("it is drained and still in use"),
             Self::Conflict(Conflict { location, holder, claimant }) => {
                 let Origin { group, object, .. } = &**claimant;
@@ -53,8 +53,8 @@ impl fmt::Display for SkipReason {
                 write!(f, "{location} belongs to the group {holder:?}; {object} of the group {group:?} wants it, too")
             }
             Self::Invalid(reason) | Self::Rejected(reason) => f.write_str(reason),
-            Self::UpsertOnly => f.write_str("nothing wants it any more; this mirror never removes entries"),
-            Self::OtherProcess => f.write_str("another process with the same mark holds it"),
+            Self::UpsertOnly => f.write_str("no rule wants it any more, and this mirror never removes entries"),
+            Self::OtherProcess => f.write_str("it belongs to another process with the same mark"),
         }
     }
 }
@@ -95,7 +95,7 @@ pub(crate) struct Now {
 /// Settings of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanSettings {
-    pub(crate) rules: Rules,
+    pub(crate) rules: GuardRules,
     /// Maximum time that an entry in use may drain.
     pub(crate) drain: Duration,
     pub(crate) upsert_only: bool,
@@ -118,9 +118,9 @@ pub(crate) enum MarkOwnership {
 /// [`Target::validate`](crate::Target::validate).
 pub(crate) type Validate<'a, V> = &'a dyn Fn(&mut BTreeMap<String, V>) -> BTreeMap<String, String>;
 
-/// Plans the steps from `found` to `wanted`, and records the resulting entries of the mirror in `record`.
-pub(crate) fn plan<V: Value>(
-    wanted: &DesiredState<V>,
+/// Plans the steps from `found` to `desired`, and records the resulting entries of the mirror in `record`.
+pub(crate) fn plan<V: EntryValue>(
+    desired: &DesiredState<V>,
     found: &ActualState<V>,
     validate: Validate<'_, V>,
     plan_settings: &PlanSettings,
@@ -128,10 +128,10 @@ pub(crate) fn plan<V: Value>(
     now: Now,
 ) -> Plan<V> {
     let ClaimResolution { mut values, origins, conflicts, conflicting } =
-        ClaimResolution::resolve(wanted, found, record);
+        ClaimResolution::resolve(desired, found, record);
     // Validated after the claims: an invalid entry still holds its location, so that no other group takes it over.
     let invalid = validate(&mut values);
-    let mut builder = PlanBuilder { wanted, found, plan_settings, skipped: BTreeMap::new(), uncertain: None };
+    let mut builder = PlanBuilder { desired, found, plan_settings, skipped: BTreeMap::new(), uncertain: None };
     builder.skipped.extend(conflicts.into_iter().map(|(name, conflict)| (name, SkipReason::Conflict(conflict))));
     builder.skip_invalid(&invalid);
 
@@ -149,7 +149,7 @@ pub(crate) fn plan<V: Value>(
             Some(current) => Step::Change { name: name.clone(), from: current.clone(), to: value.clone() },
         };
         // A change that takes an entry out of service needs the consent of the guard, like a removal.
-        let served = found.own.get(name).is_some_and(Value::serves);
+        let served = found.own.get(name).is_some_and(EntryValue::serves);
         if served && !value.serves() {
             service_ends.insert(name.clone(), step);
         } else {
@@ -164,7 +164,7 @@ pub(crate) fn plan<V: Value>(
         let is_unwanted = |name: &String| !values.contains_key(name) && !invalid.contains_key(name);
         found.own.iter().filter(move |(name, _)| is_unwanted(name))
     };
-    // An entry that serves again or is wanted again starts its next drain from the beginning.
+    // An entry that serves again or is desired again starts its next drain from the beginning.
     draining.since.retain(|name, _| unwanted().any(|(other, current)| other == name && !current.serves()));
     let (mut removals, mut drain_deadline) = (Vec::new(), None);
     for (name, current) in unwanted() {
@@ -181,10 +181,10 @@ pub(crate) fn plan<V: Value>(
             service_ends.insert(name.clone(), step);
             continue;
         }
-        let over = *draining.since.entry(name.clone()).or_insert(now.instant) + plan_settings.drain;
-        if found.busy.contains(name) && now.instant < over {
+        let drain_end = *draining.since.entry(name.clone()).or_insert(now.instant) + plan_settings.drain;
+        if found.busy.contains(name) && now.instant < drain_end {
             builder.skipped.insert(name.clone(), SkipReason::InUse);
-            drain_deadline = Some(drain_deadline.map_or(over, |other: Instant| other.min(over)));
+            drain_deadline = Some(drain_deadline.map_or(drain_end, |other: Instant| other.min(drain_end)));
         } else {
             removals.push(remove);
         }
@@ -197,12 +197,12 @@ pub(crate) fn plan<V: Value>(
     for (name, step) in &service_ends {
         // The recorded origin comes first: the object that gave the entry decides about its loss, not a new claimant.
         let origin = record.origin(name).or_else(|| origins.get(name)).cloned();
-        let is_gone = origin
+        let is_deleted = origin
             .as_deref()
-            .is_some_and(|origin| wanted.exists.as_ref().and_then(|exists| exists.check(origin)) == Some(false));
+            .is_some_and(|origin| desired.exists.as_ref().and_then(|exists| exists.check(origin)) == Some(false));
         let flow = flow(&mut flows, origins.get(name).or(origin.as_ref()));
-        let texts = if is_gone { &mut flow.deleted } else { &mut flow.other_removals };
-        texts.insert(name.clone(), format!("{step:?}"));
+        let removals = if is_deleted { &mut flow.deleted } else { &mut flow.other_removals };
+        removals.insert(name.clone(), format!("{step:?}"));
     }
     let decision = record.guard.decide(plan_settings.rules, &flows, &builder.uncertain_names(), now.unix);
     let verdict = replace_in_place(decision, &additions, found);
@@ -225,8 +225,8 @@ pub(crate) fn plan<V: Value>(
     record.retain(|name, entry_record| {
         values.contains_key(name)
             || found.own.contains_key(name)
-            || wanted.doubt.is_some()
-            || wanted.doubts.about(Some(&entry_record.origin)).is_some()
+            || desired.doubt.is_some()
+            || desired.doubts.about(Some(&entry_record.origin)).is_some()
     });
     Plan {
         additions,
@@ -239,9 +239,13 @@ pub(crate) fn plan<V: Value>(
     }
 }
 
-/// Grants the removal of entries that a new entry at the same place replaces. Two entries of one place may exclude
+/// Grants the removal of entries that a new entry at the same location replaces. Two entries of one location may exclude
 /// each other, such as a CNAME and an address of one name. The new entry then cannot be added first.
-fn replace_in_place<V: Value>(mut verdict: Verdict, additions: &[Step<V>], found: &ActualState<V>) -> Verdict {
+fn replace_in_place<V: EntryValue>(
+    mut verdict: GuardDecision,
+    additions: &[Step<V>],
+    found: &ActualState<V>,
+) -> GuardDecision {
     let added: BTreeSet<&str> = additions
         .iter()
         .filter_map(|step| match step {
@@ -256,21 +260,21 @@ fn replace_in_place<V: Value>(mut verdict: Verdict, additions: &[Step<V>], found
     verdict
 }
 
-/// The flow of the group of `origin`.
+/// Returns the flow of the group of `origin`.
 fn flow<'a>(flows: &'a mut BTreeMap<String, Flow>, origin: Option<&Arc<Origin>>) -> &'a mut Flow {
     flows.entry(origin.map(|origin| origin.group.clone()).unwrap_or_default()).or_default()
 }
 
 /// Intermediate state of a plan.
 struct PlanBuilder<'a, V> {
-    wanted: &'a DesiredState<V>,
+    desired: &'a DesiredState<V>,
     found: &'a ActualState<V>,
     plan_settings: &'a PlanSettings,
     skipped: BTreeMap<String, SkipReason>,
     uncertain: Option<Arc<str>>,
 }
 
-impl<V: Value> PlanBuilder<'_, V> {
+impl<V: EntryValue> PlanBuilder<'_, V> {
     /// Skips the entries that the target cannot hold, with the reasons.
     fn skip_invalid(&mut self, invalid: &BTreeMap<String, String>) {
         let reason = |reason: &String| SkipReason::Invalid(Arc::from(reason.as_str()));
@@ -293,7 +297,7 @@ impl<V: Value> PlanBuilder<'_, V> {
         if self.plan_settings.upsert_only {
             return Some(SkipReason::UpsertOnly);
         }
-        let is_of_other = match &self.plan_settings.ownership {
+        let belongs_to_other = match &self.plan_settings.ownership {
             MarkOwnership::Exclusive => false,
             MarkOwnership::OtherProcess => true,
             MarkOwnership::Adopted(adopted) => {
@@ -303,7 +307,7 @@ impl<V: Value> PlanBuilder<'_, V> {
                     && !self.found.own.get(name).is_some_and(|current| record.has_location(current.location(name)))
             }
         };
-        if is_of_other {
+        if belongs_to_other {
             return Some(SkipReason::OtherProcess);
         }
         None
@@ -328,7 +332,7 @@ impl<V: Value> PlanBuilder<'_, V> {
     }
 
     fn doubt(&self, origin: Option<&Arc<Origin>>) -> Option<Arc<str>> {
-        self.wanted.doubt.clone().or_else(|| self.wanted.doubts.about(origin.map(|origin| &**origin)).cloned())
+        self.desired.doubt.clone().or_else(|| self.desired.doubts.about(origin.map(|origin| &**origin)).cloned())
     }
 }
 

@@ -8,10 +8,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::entry::{DesiredState, Step, Target};
 use crate::guard::ApprovalRequest;
-use crate::memory::Memory;
+use crate::mirror_memory::MirrorMemory;
 use crate::mirror_task::error_chain;
 use crate::plan::{DrainState, Now, SkipReason, plan};
-use crate::settings::Settings;
+use crate::settings::MirrorSettings;
 
 /// Next steps of a mirror.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct Preview<V> {
     pub approvals: Vec<ApprovalRequest>,
 }
 
-/// Returns the steps that the mirror `name` would apply to reach `wanted`, based on its state in `memory`.
+/// Returns the steps that the mirror `name` would apply to reach `desired`, based on its state in `memory`.
 ///
 /// # Errors
 ///
@@ -37,9 +37,9 @@ pub struct Preview<V> {
 pub async fn preview<T: Target>(
     name: &str,
     target: &T,
-    settings: &Settings,
-    memory: &Memory,
-    wanted: &DesiredState<T::Value>,
+    settings: &MirrorSettings,
+    memory: &MirrorMemory,
+    desired: &DesiredState<T::Value>,
 ) -> Result<Preview<T::Value>, Arc<str>> {
     let read = timeout(settings.deadline, target.read()).await;
     let found = read
@@ -49,7 +49,7 @@ pub async fn preview<T: Target>(
     let now = Now { unix, instant: Instant::now() };
     let (mut record, mut draining) = (memory.record(name), DrainState::default());
     let validate = |values: &mut BTreeMap<String, T::Value>| target.validate(values);
-    let planned = plan(wanted, &found, &validate, &settings.plan_settings(), (&mut record, &mut draining), now);
+    let planned = plan(desired, &found, &validate, &settings.plan_settings(), (&mut record, &mut draining), now);
     let steps: Vec<_> = planned.additions.into_iter().chain(planned.removals).collect();
     let commands = if steps.is_empty() { Vec::new() } else { target.describe(&found, &steps) };
     Ok(Preview {

@@ -21,19 +21,19 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde_json::Value as Json;
 use tokio::time::timeout;
 
-use crate::entry::{ActualState, Step, Target, Value};
+use crate::entry::{ActualState, EntryValue, Step, Target};
 use crate::step_runner::{Failure, SlowEntries, StepRunner};
 pub use client::PlainRegistryClient;
 pub use error::RegistryError;
 pub use layout::Layout;
 
-/// Bounds of one run of changes. A run lasts at most 19 s, so that it ends within the mirror's own deadline of 30 s.
+/// Bounds of one run of changes. A run lasts at most 19 s, so that it ends within the mirror's deadline of 30 s.
 /// The next run handles the rest.
 const RUNNER: StepRunner = StepRunner {
     max_concurrent: 8,
-    attempt: Duration::from_secs(4),
+    step_timeout: Duration::from_secs(4),
     start_within: Duration::from_secs(15),
-    failures: 8,
+    max_failures: 8,
 };
 
 /// Deadline of the request for the list.
@@ -41,9 +41,9 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// Value of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item(pub Json);
+pub struct RegistryItem(pub Json);
 
-impl Value for Item {}
+impl EntryValue for RegistryItem {}
 
 /// Client that sends requests to the registry. The implementation handles proxies, certificates and signatures.
 pub trait RegistryClient: Send + Sync + 'static {
@@ -71,7 +71,7 @@ impl<R: RegistryClient> Registry<R> {
         Ok(Self { client, layout, slow_entries: Arc::default() })
     }
 
-    async fn ask(
+    async fn send(
         &self,
         method: Method,
         url: &str,
@@ -86,12 +86,15 @@ impl<R: RegistryClient> Registry<R> {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-        let made = request.body(body).map_err(|error| error.to_string());
-        let sent = match made {
+        let request = request.body(body).map_err(|error| error.to_string());
+        let response = match request {
             Ok(request) => self.client.send(request).await,
             Err(reason) => Err(reason),
         };
-        sent.map_err(|reason| RegistryError::Server { request: format!("{method} {}", layout::shown(url)), reason })
+        response.map_err(|reason| RegistryError::Unreachable {
+            request: format!("{method} {}", layout::display_url(url)),
+            reason,
+        })
     }
 
     /// Returns an error if the registry rejected the request.
@@ -100,28 +103,29 @@ impl<R: RegistryClient> Registry<R> {
         if status.is_success() {
             return Ok(());
         }
-        Err(RegistryError::Refused { request: format!("{method} {}", layout::shown(url)), status })
+        Err(RegistryError::Rejected { request: format!("{method} {}", layout::display_url(url)), status })
     }
 
-    /// Returns the `ETag` of the item if the item exists and belongs to the mirror; `None` if it does not exist.
-    async fn own(&self, key: &str, url: &str) -> Result<Option<Option<HeaderValue>>, RegistryError> {
-        let response = self.ask(Method::GET, url, None, None).await?;
-        if is_gone(response.status()) {
+    /// Returns the `ETag` of an item of the mirror. `None` if the item does not exist. Returns an error for an item of
+    /// another owner.
+    async fn own_item_tag(&self, key: &str, url: &str) -> Result<Option<Option<HeaderValue>>, RegistryError> {
+        let response = self.send(Method::GET, url, None, None).await?;
+        if is_missing(response.status()) {
             return Ok(None);
         }
         Self::check_status(&Method::GET, url, &response)?;
         let item: Json = serde_json::from_slice(response.body()).map_err(|error| RegistryError::Unexpected {
-            request: format!("GET {}", layout::shown(url)),
-            reason: format!("it is no JSON: {error}"),
+            request: format!("GET {}", layout::display_url(url)),
+            reason: format!("it is not valid JSON: {error}"),
         })?;
         if self.layout.is_own(&item) {
             Ok(Some(response.headers().get(ETAG).cloned()))
         } else {
-            Err(RegistryError::Taken { key: key.to_owned() })
+            Err(RegistryError::Conflict { key: key.to_owned() })
         }
     }
 
-    async fn carry_out(&self, step: &Step<Item>) -> Result<(), RegistryError> {
+    async fn apply_step(&self, step: &Step<RegistryItem>) -> Result<(), RegistryError> {
         let key = step.name();
         let url = self.layout.item(key)?;
         let (method, condition, body) = match step {
@@ -131,47 +135,50 @@ impl<R: RegistryClient> Registry<R> {
             }
             Step::Change { to, .. } => {
                 // Read before the write: a registry that ignores conditions must not lose foreign items.
-                let Some(unchanged) = self.own(key, &url).await? else {
-                    return Err(RegistryError::Taken { key: key.to_owned() });
+                let Some(tag) = self.own_item_tag(key, &url).await? else {
+                    return Err(RegistryError::Conflict { key: key.to_owned() });
                 };
-                (Method::PUT, unchanged.map(|tag| (IF_MATCH, tag)), Some(self.layout.body(key, &to.0)))
+                (Method::PUT, tag.map(|tag| (IF_MATCH, tag)), Some(self.layout.body(key, &to.0)))
             }
             Step::Remove { .. } => {
-                let Some(unchanged) = self.own(key, &url).await? else { return Ok(()) };
-                (Method::DELETE, unchanged.map(|tag| (IF_MATCH, tag)), None)
+                let Some(tag) = self.own_item_tag(key, &url).await? else { return Ok(()) };
+                (Method::DELETE, tag.map(|tag| (IF_MATCH, tag)), None)
             }
         };
-        let response = self.ask(method.clone(), &url, condition, body).await?;
+        let response = self.send(method.clone(), &url, condition, body).await?;
         match response.status() {
             // The item changed between the read and the write.
-            StatusCode::PRECONDITION_FAILED => Err(RegistryError::Taken { key: key.to_owned() }),
-            status if method == Method::DELETE && is_gone(status) => Ok(()),
+            StatusCode::PRECONDITION_FAILED => Err(RegistryError::Conflict { key: key.to_owned() }),
+            status if method == Method::DELETE && is_missing(status) => Ok(()),
             _ => Self::check_status(&method, &url, &response),
         }
     }
 }
 
-fn is_gone(status: StatusCode) -> bool {
+fn is_missing(status: StatusCode) -> bool {
     matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
 }
 
 impl<R: RegistryClient> Target for Registry<R> {
-    type Value = Item;
+    type Value = RegistryItem;
     type Error = RegistryError;
 
-    async fn read(&self) -> Result<ActualState<Item>, RegistryError> {
+    async fn read(&self) -> Result<ActualState<RegistryItem>, RegistryError> {
         let url = self.layout.list();
-        let response = timeout(LIST_TIMEOUT, self.ask(Method::GET, &url, None, None)).await;
-        let late = |_| RegistryError::Late { request: format!("GET {}", layout::shown(&url)), within: LIST_TIMEOUT };
-        let response = response.map_err(late)??;
+        let response = timeout(LIST_TIMEOUT, self.send(Method::GET, &url, None, None)).await;
+        let timeout_error =
+            |_| RegistryError::Timeout { request: format!("GET {}", layout::display_url(&url)), within: LIST_TIMEOUT };
+        let response = response.map_err(timeout_error)??;
         Self::check_status(&Method::GET, &url, &response)?;
         let read = self.layout.read(response.body());
-        let items = read
-            .map_err(|reason| RegistryError::Unexpected { request: format!("GET {}", layout::shown(&url)), reason })?;
+        let items = read.map_err(|reason| RegistryError::Unexpected {
+            request: format!("GET {}", layout::display_url(&url)),
+            reason,
+        })?;
         let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         for (key, value) in items {
             match value {
-                Some(value) => _ = found.own.insert(key, Item(value)),
+                Some(value) => _ = found.own.insert(key, RegistryItem(value)),
                 None => _ = found.others.insert(key),
             }
         }
@@ -181,42 +188,45 @@ impl<R: RegistryClient> Target for Registry<R> {
     }
 
     /// Changes up to eight items concurrently, each within 4 s. An item without a response delays no other item.
-    async fn apply(&self, steps: &[Step<Item>]) -> Result<(), RegistryError> {
-        let carry_out = |number: usize| async move {
-            let step: &Step<Item> = &steps[number];
+    async fn apply(&self, steps: &[Step<RegistryItem>]) -> Result<(), RegistryError> {
+        let execute = |number: usize| async move {
+            let step: &Step<RegistryItem> = &steps[number];
             let wrap = |error: RegistryError| {
                 if error.concerns_one_item() { Failure::Entry(error) } else { Failure::Unclear(error) }
             };
-            self.carry_out(step).await.map_err(wrap)
+            self.apply_step(step).await.map_err(wrap)
         };
-        let late = |number: usize| {
+        let timeout_error = |number: usize| {
             let method = if matches!(steps[number], Step::Remove { .. }) { Method::DELETE } else { Method::PUT };
             let url = self.layout.item(steps[number].name()).unwrap_or_default();
-            RegistryError::Late { request: format!("{method} {}", layout::shown(&url)), within: RUNNER.attempt }
+            RegistryError::Timeout {
+                request: format!("{method} {}", layout::display_url(&url)),
+                within: RUNNER.step_timeout,
+            }
         };
-        let errors = RUNNER.run(steps, &self.slow_entries, carry_out, late).await;
+        let errors = RUNNER.run(steps, &self.slow_entries, execute, timeout_error).await;
         RegistryError::combined(
             errors.into_iter().map(|(number, error)| (steps[number].name().to_owned(), error)).collect(),
         )
     }
 
     /// Removes entries whose key a server could interpret as another key.
-    fn validate(&self, wanted: &mut BTreeMap<String, Item>) -> BTreeMap<String, String> {
-        let bad = wanted.keys().filter_map(|name| Some((name.clone(), self.layout.item(name).err()?.to_string())));
-        let bad: BTreeMap<_, _> = bad.collect();
-        wanted.retain(|name, _| !bad.contains_key(name));
-        bad
+    fn validate(&self, desired: &mut BTreeMap<String, RegistryItem>) -> BTreeMap<String, String> {
+        let invalid = desired.keys().filter_map(|name| Some((name.clone(), self.layout.item(name).err()?.to_string())));
+        let invalid: BTreeMap<_, _> = invalid.collect();
+        desired.retain(|name, _| !invalid.contains_key(name));
+        invalid
     }
 
-    fn describe(&self, _found: &ActualState<Item>, steps: &[Step<Item>]) -> Vec<String> {
+    fn describe(&self, _found: &ActualState<RegistryItem>, steps: &[Step<RegistryItem>]) -> Vec<String> {
         let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
         let described = steps.iter().map(|step| {
             let key = step.name();
             let url = match self.layout.item(key) {
-                Ok(url) => quoted(&layout::shown(&url)),
+                Ok(url) => quoted(&layout::display_url(&url)),
                 Err(error) => return format!("# {error}"),
             };
-            let put = |condition: &str, value: &Item| {
+            let put = |condition: &str, value: &RegistryItem| {
                 let body = quoted(&self.layout.body(key, &value.0).to_string());
                 format!("curl -X PUT -H 'Content-Type: application/json'{condition} -d {body} {url}")
             };

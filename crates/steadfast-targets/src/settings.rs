@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::guard::{Limits, Rules};
+use crate::guard::{GuardRules, Limits};
 use crate::plan::{MarkOwnership, PlanSettings};
 use crate::term::TermGate;
 
 /// Settings of one mirror.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct MirrorSettings {
     /// Limits of removals without approval.
     pub limits: Limits,
     /// Maximum drain time of an entry in use. Defaults to 30 s.
@@ -32,14 +32,14 @@ pub struct Settings {
     pub instance: Option<String>,
 }
 
-impl Settings {
+impl MirrorSettings {
     pub(crate) fn plan_settings(&self) -> PlanSettings {
-        let rules = Rules { limits: self.limits, allow_empty: self.allow_empty };
+        let rules = GuardRules { limits: self.limits, allow_empty: self.allow_empty };
         PlanSettings { rules, drain: self.drain, upsert_only: self.upsert_only, ownership: MarkOwnership::Exclusive }
     }
 }
 
-impl Default for Settings {
+impl Default for MirrorSettings {
     fn default() -> Self {
         Self {
             limits: Limits::default(),

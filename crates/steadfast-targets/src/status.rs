@@ -13,7 +13,7 @@ use crate::plan::SkipReason;
 /// Status of a mirror at its last read.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Status<V> {
+pub struct MirrorStatus<V> {
     /// Number of reads.
     pub reads: u64,
     /// Time of the last successful read.
@@ -27,7 +27,7 @@ pub struct Status<V> {
     /// First element of `approvals`, if any.
     pub first_approval: Option<ApprovalRequest>,
     /// Removals that need approval, at most one request per group. Approve a request with
-    /// [`Memory::approve`](crate::Memory::approve), then call [`compare_now`](crate::Mirror::compare_now).
+    /// [`MirrorMemory::approve`](crate::MirrorMemory::approve), then call [`compare_now`](crate::Mirror::compare_now).
     pub approvals: Vec<ApprovalRequest>,
     /// Names for which one group gave several different entries. The entry in service is used, otherwise the earlier
     /// one.
@@ -62,7 +62,7 @@ pub struct Loss {
 
 /// State of a mirror. If several apply, the first variant of this list is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum MirrorState {
     /// Another replica leads. This replica neither reads nor writes the target.
     Standby,
     /// The target cannot be read or rejects a change, with the reason.
@@ -73,11 +73,11 @@ pub enum State {
     Uncertain(Arc<str>),
     /// Steps are pending.
     Converging,
-    /// The target matches the desired state, except for the entries in [`Status::skipped`].
+    /// The target matches the desired state, except for the entries in [`MirrorStatus::skipped`].
     Synced,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for MirrorState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Standby => f.write_str("standby"),
@@ -90,7 +90,7 @@ impl fmt::Display for State {
     }
 }
 
-impl<V> Default for Status<V> {
+impl<V> Default for MirrorStatus<V> {
     fn default() -> Self {
         Self {
             reads: 0,
@@ -112,28 +112,28 @@ impl<V> Default for Status<V> {
     }
 }
 
-impl<V> Status<V> {
+impl<V> MirrorStatus<V> {
     /// Returns the state of the mirror at its last read.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> MirrorState {
         // Only the most urgent condition is shown; the fields contain the others.
         if self.is_standby {
-            State::Standby
+            MirrorState::Standby
         } else if let Some(reason) = &self.failing {
-            State::Blocked(reason.clone())
+            MirrorState::Blocked(reason.clone())
         } else if self.last_read.is_none() {
-            State::Converging
+            MirrorState::Converging
         } else if !self.approvals.is_empty() {
-            State::NeedsApproval(self.approvals.iter().map(|ask| ask.id.clone()).collect())
+            MirrorState::NeedsApproval(self.approvals.iter().map(|request| request.id.clone()).collect())
         } else if let Some(reason) = &self.uncertain {
-            State::Uncertain(reason.clone())
+            MirrorState::Uncertain(reason.clone())
         } else if let Some((entry, reason)) =
             self.skipped.iter().find(|(_, reason)| matches!(reason, SkipReason::Rejected(_)))
         {
-            State::Blocked(format!("{entry}: {reason}").into())
+            MirrorState::Blocked(format!("{entry}: {reason}").into())
         } else if self.settled {
-            State::Synced
+            MirrorState::Synced
         } else {
-            State::Converging
+            MirrorState::Converging
         }
     }
 }

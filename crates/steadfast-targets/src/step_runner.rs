@@ -16,13 +16,13 @@ pub(crate) struct StepRunner {
     /// Maximum number of steps in flight.
     pub(crate) max_concurrent: usize,
     /// Deadline of one step.
-    pub(crate) attempt: Duration,
-    /// Duration after which no further step starts. Steps of slow entries start only within `attempt`, if this is
-    /// shorter. A run lasts at most `start_within + attempt`.
+    pub(crate) step_timeout: Duration,
+    /// Duration after which no further step starts. Steps of slow entries start only within `step_timeout`, if this
+    /// is shorter. A run lasts at most `start_within + step_timeout`.
     pub(crate) start_within: Duration,
     /// Number of consecutive [unclear](Failure::Unclear) failures after which no further step starts, because the
     /// target itself has probably failed.
-    pub(crate) failures: usize,
+    pub(crate) max_failures: usize,
 }
 
 /// Maximum number of [`SlowEntries`]. All are forgotten when the set is full.
@@ -60,30 +60,30 @@ impl StepRunner {
     /// Runs `steps`, and returns the numbers of the failed steps in their order, each with its error.
     ///
     /// Steps start in their order, but steps of `slow` entries and of their siblings start last. Steps of one entry
-    /// run one after another. After an error, the remaining steps of the entry are skipped. `late` creates the error
+    /// run one after another. After an error, the remaining steps of the entry are skipped. `timeout_error` creates the error
     /// of a step that reached its deadline.
     pub(crate) async fn run<V, E, F: Future<Output = Result<(), Failure<E>>>>(
         self,
         steps: &[Step<V>],
         slow: &SlowEntries,
-        carry_out: impl Fn(usize) -> F,
-        late: impl Fn(usize) -> E,
+        execute: impl Fn(usize) -> F,
+        timeout_error: impl Fn(usize) -> E,
     ) -> Vec<(usize, E)> {
         let started = Instant::now();
         // Only this task uses the counters: no step runs on another thread.
         let failures = Mutex::new(0_usize);
         let run = |(is_slow, entry): (bool, Vec<usize>)| {
-            let (carry_out, late, failures) = (&carry_out, &late, &failures);
+            let (execute, timeout_error, failures) = (&execute, &timeout_error, &failures);
             // New changes wait for the end of the run, so slow entries must not prolong the run by much.
-            let start_within = if is_slow { self.start_within.min(self.attempt) } else { self.start_within };
+            let start_within = if is_slow { self.start_within.min(self.step_timeout) } else { self.start_within };
             async move {
                 for number in entry {
                     // Skipped steps are no errors. The next pass plans them again.
-                    if started.elapsed() >= start_within || *failures.lock() >= self.failures {
+                    if started.elapsed() >= start_within || *failures.lock() >= self.max_failures {
                         return None;
                     }
-                    let done = timeout(self.attempt, carry_out(number)).await;
-                    let done = done.unwrap_or_else(|_| Err(Failure::Unclear(late(number))));
+                    let done = timeout(self.step_timeout, execute(number)).await;
+                    let done = done.unwrap_or_else(|_| Err(Failure::Unclear(timeout_error(number))));
                     let name = steps[number].name();
                     match done {
                         Ok(()) => {
@@ -126,12 +126,12 @@ impl StepRunner {
     fn order<V>(steps: &[Step<V>], slow: &SlowEntries) -> Vec<(bool, Vec<usize>)> {
         let slow = slow.0.lock();
         let mut order = Vec::<Vec<usize>>::new();
-        let mut places = BTreeMap::<&str, usize>::new();
+        let mut positions = BTreeMap::<&str, usize>::new();
         for (number, step) in steps.iter().enumerate() {
-            if let Some(&place) = places.get(step.name()) {
-                order[place].push(number);
+            if let Some(&position) = positions.get(step.name()) {
+                order[position].push(number);
             } else {
-                places.insert(step.name(), order.len());
+                positions.insert(step.name(), order.len());
                 order.push(vec![number]);
             }
         }
@@ -155,12 +155,12 @@ impl StepRunner {
 
 /// Returns the number and the first three names of further failed entries, escaped for messages.
 pub(crate) fn others(names: &[String]) -> String {
-    let mut shown: Vec<_> = names.iter().take(3).map(|name| format!("{name:?}")).collect();
-    if names.len() > shown.len() {
-        shown.push("…".to_owned());
+    let mut listed: Vec<_> = names.iter().take(3).map(|name| format!("{name:?}")).collect();
+    if names.len() > listed.len() {
+        listed.push("…".to_owned());
     }
     let entries = if names.len() == 1 { "entry" } else { "entries" };
-    format!("{} other {entries} failed too: {}", names.len(), shown.join(", "))
+    format!("{} other {entries} failed too: {}", names.len(), listed.join(", "))
 }
 
 /// Formats a duration for messages.
@@ -179,9 +179,9 @@ mod tests {
 
     const RUNNER: StepRunner = StepRunner {
         max_concurrent: 8,
-        attempt: Duration::from_secs(4),
+        step_timeout: Duration::from_secs(4),
         start_within: Duration::from_secs(5),
-        failures: 8,
+        max_failures: 8,
     };
 
     fn steps(names: &[&str]) -> Vec<Step<u8>> {
@@ -193,7 +193,7 @@ mod tests {
     async fn run(names: &[&str], slow: &SlowEntries) -> (Vec<String>, Vec<String>) {
         let steps = steps(names);
         let done = Mutex::new(Vec::new());
-        let carry_out = |number: usize| {
+        let execute = |number: usize| {
             let (name, done) = (steps[number].name().to_owned(), &done);
             async move {
                 if name.starts_with("hang") {
@@ -207,7 +207,7 @@ mod tests {
                 Ok(())
             }
         };
-        let errors = RUNNER.run(&steps, slow, carry_out, |number| steps[number].name().to_owned()).await;
+        let errors = RUNNER.run(&steps, slow, execute, |number| steps[number].name().to_owned()).await;
         let done = done.lock().clone();
         (done, errors.into_iter().map(|(_, name)| name).collect())
     }
@@ -220,7 +220,7 @@ mod tests {
             (done, errors),
             (["a", "b", "c"].map(String::from).into(), ["bad", "hang"].map(String::from).into())
         );
-        assert_eq!(started.elapsed(), RUNNER.attempt);
+        assert_eq!(started.elapsed(), RUNNER.step_timeout);
     }
 
     #[tokio::test(start_paused = true)]
@@ -230,12 +230,12 @@ mod tests {
         let (slow, started) = (SlowEntries::default(), Instant::now());
         // Eight failures without a success: the target itself may have failed, and the run ends.
         let (done, errors) = run(&names, &slow).await;
-        assert_eq!((done.len(), errors.len(), started.elapsed()), (0, 8, RUNNER.attempt));
+        assert_eq!((done.len(), errors.len(), started.elapsed()), (0, 8, RUNNER.step_timeout));
         // A run without the slow entries does not forget them.
         run(&["a"], &slow).await;
         let (done, _) = run(&names, &slow).await;
         assert_eq!(done, ["other/z"]);
-        assert!(started.elapsed() <= 2 * (RUNNER.start_within + RUNNER.attempt));
+        assert!(started.elapsed() <= 2 * (RUNNER.start_within + RUNNER.step_timeout));
     }
 
     #[tokio::test(start_paused = true)]

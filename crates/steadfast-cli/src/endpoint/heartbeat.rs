@@ -77,9 +77,9 @@ mod tests {
         let heartbeat = runtime.block_on(async { Heartbeat::start(&Supervisor::new(Arc::new(|_| {}))) });
         let beat = || heartbeat.last.load(Ordering::Relaxed);
         let wait = |until: &dyn Fn() -> bool| {
-            let begun = Instant::now();
+            let start = Instant::now();
             while !until() {
-                assert!(begun.elapsed() < Duration::from_secs(30), "it took too long");
+                assert!(start.elapsed() < Duration::from_secs(30), "it took too long");
                 std::thread::sleep(Duration::from_millis(10));
             }
         };

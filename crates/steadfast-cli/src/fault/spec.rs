@@ -7,7 +7,7 @@ use std::time::Duration;
 use steadfast_apiserver::{Faults, InjectedResponse, RequestRule, Verb};
 
 /// One fault: name, syntax and effect.
-pub(crate) struct Entry {
+pub(crate) struct FaultDefinition {
     pub(crate) name: &'static str,
     pub(crate) usage: &'static str,
     pub(crate) effect: &'static str,
@@ -30,20 +30,30 @@ enum Action {
     Clear,
 }
 
-const fn once(name: &'static str, effect: &'static str, action: fn(&Faults)) -> Entry {
-    Entry { name, usage: name, effect, action: Action::Once(action) }
+const fn once(name: &'static str, effect: &'static str, action: fn(&Faults)) -> FaultDefinition {
+    FaultDefinition { name, usage: name, effect, action: Action::Once(action) }
 }
 
-const fn switch(name: &'static str, usage: &'static str, effect: &'static str, action: fn(&Faults, bool)) -> Entry {
-    Entry { name, usage, effect, action: Action::Switch(action) }
+const fn switch(
+    name: &'static str,
+    usage: &'static str,
+    effect: &'static str,
+    action: fn(&Faults, bool),
+) -> FaultDefinition {
+    FaultDefinition { name, usage, effect, action: Action::Switch(action) }
 }
 
-const fn number(name: &'static str, usage: &'static str, effect: &'static str, action: fn(&Faults, u64)) -> Entry {
-    Entry { name, usage, effect, action: Action::Number(action) }
+const fn number(
+    name: &'static str,
+    usage: &'static str,
+    effect: &'static str,
+    action: fn(&Faults, u64),
+) -> FaultDefinition {
+    FaultDefinition { name, usage, effect, action: Action::Number(action) }
 }
 
 /// All faults, in the order of the help.
-pub(crate) const CATALOG: &[Entry] = &[
+pub(crate) const CATALOG: &[FaultDefinition] = &[
     once("stop", "a replica's process ends: connections are reset, new ones rejected", Faults::stop),
     once("start", "a stopped replica starts, with an empty watch window", Faults::start),
     once("restart", "stop and start at once", Faults::restart),
@@ -68,7 +78,7 @@ pub(crate) const CATALOG: &[Entry] = &[
     switch("freeze", "freeze[=off]", "the server responds to pings only", Faults::freeze),
     switch("stall-streams", "stall-streams[=off]", "open watches deliver nothing", Faults::stall_streams),
     once("end-watches", "open watches end cleanly", Faults::end_watches),
-    Entry {
+    FaultDefinition {
         name: "delay",
         usage: "delay=DURATION",
         effect: "each response starts this much later; 0s switches it off",
@@ -107,14 +117,14 @@ pub(crate) const CATALOG: &[Entry] = &[
         faults.repeat_events(usize::try_from(count).unwrap_or(usize::MAX));
     }),
     number("restore", "restore=REVISION", "the history is restored from a backup of this revision", Faults::restore),
-    Entry {
+    FaultDefinition {
         name: "respond",
         usage: "respond=CODE[,resource=NAME][,namespace=NAME][,verb=VERB][,times=N][,retry-after=DURATION]",
         effect: "matching requests get this status instead of the true response",
         action: Action::Respond,
     },
     once("respond-truly", "ends all `respond`", Faults::clear_rules),
-    Entry { name: "none", usage: "none", effect: "ends all faults that are on", action: Action::Clear },
+    FaultDefinition { name: "none", usage: "none", effect: "ends all faults that are on", action: Action::Clear },
 ];
 
 /// Verbs of the option `verb` of `respond`, by their names in Kubernetes authorization.
@@ -132,12 +142,12 @@ const VERBS: [(&str, &[Verb]); 8] = [
 
 /// Parsed fault with its value and replica.
 pub(crate) struct FaultSpec {
-    entry: &'static Entry,
+    definition: &'static FaultDefinition,
     replica: Option<usize>,
-    value: Value,
+    value: FaultValue,
 }
 
-enum Value {
+enum FaultValue {
     None,
     On(bool),
     Number(u64),
@@ -147,7 +157,7 @@ enum Value {
 
 impl fmt::Debug for FaultSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FaultSpec({})", self.entry.name)
+        write!(f, "FaultSpec({})", self.definition.name)
     }
 }
 
@@ -161,7 +171,7 @@ impl FromStr for FaultSpec {
             None => (part.trim(), None),
         });
         let (name, value) = parts.next().unwrap_or_default();
-        let Some(entry) = CATALOG.iter().find(|entry| entry.name == name) else {
+        let Some(definition) = CATALOG.iter().find(|definition| definition.name == name) else {
             return fail(format!("unknown fault {name:?}; `steadfast fault --list` shows all"));
         };
         let (mut replica, mut options) = (None, Vec::new());
@@ -173,26 +183,26 @@ impl FromStr for FaultSpec {
                     Ok(number) => replica = Some(number),
                     Err(_) => return fail(format!("replica {value:?} is not a number")),
                 },
-                _ if matches!(entry.action, Action::Respond) => options.push((key, value)),
+                _ if matches!(definition.action, Action::Respond) => options.push((key, value)),
                 _ => return fail(format!("unknown option {key:?}; {name} takes: replica")),
             }
         }
-        let needs = || format!("it needs a value: {}", entry.usage);
-        let value = match (&entry.action, value) {
-            (Action::Once(_) | Action::Clear, None) => Ok(Value::None),
+        let needs = || format!("it needs a value: {}", definition.usage);
+        let value = match (&definition.action, value) {
+            (Action::Once(_) | Action::Clear, None) => Ok(FaultValue::None),
             (Action::Once(_) | Action::Clear, Some(_)) => Err("it takes no value".to_owned()),
-            (Action::Switch(_), None | Some("on")) => Ok(Value::On(true)),
-            (Action::Switch(_), Some("off")) => Ok(Value::On(false)),
+            (Action::Switch(_), None | Some("on")) => Ok(FaultValue::On(true)),
+            (Action::Switch(_), Some("off")) => Ok(FaultValue::On(false)),
             (Action::Switch(_), Some(other)) => Err(format!("{other:?} is neither on nor off")),
             (Action::Number(_), Some(number)) => {
-                number.parse().map(Value::Number).map_err(|_| format!("{number:?} is not a number"))
+                number.parse().map(FaultValue::Number).map_err(|_| format!("{number:?} is not a number"))
             }
-            (Action::Delay(_), Some(text)) => duration(text).map(Value::Duration),
+            (Action::Delay(_), Some(text)) => duration(text).map(FaultValue::Duration),
             (Action::Respond, Some(code)) => respond(code, &options),
             (Action::Number(_) | Action::Delay(_) | Action::Respond, None) => Err(needs()),
         };
         match value {
-            Ok(value) => Ok(Self { entry, replica, value }),
+            Ok(value) => Ok(Self { definition, replica, value }),
             Err(reason) => fail(reason),
         }
     }
@@ -212,12 +222,12 @@ impl FaultSpec {
             Some(replica) => faults.replica(replica),
             None => faults.clone(),
         };
-        match (&self.entry.action, &self.value) {
+        match (&self.definition.action, &self.value) {
             (Action::Once(act), _) => act(&faults),
-            (Action::Switch(act), Value::On(on)) => act(&faults, *on),
-            (Action::Number(act), Value::Number(number)) => act(&faults, *number),
-            (Action::Delay(act), Value::Duration(delay)) => act(&faults, *delay),
-            (Action::Respond, Value::Respond(rule, answer)) => faults.respond(rule.clone(), answer.clone()),
+            (Action::Switch(act), FaultValue::On(on)) => act(&faults, *on),
+            (Action::Number(act), FaultValue::Number(number)) => act(&faults, *number),
+            (Action::Delay(act), FaultValue::Duration(delay)) => act(&faults, *delay),
+            (Action::Respond, FaultValue::Respond(rule, response)) => faults.respond(rule.clone(), response.clone()),
             (Action::Clear, _) => clear(&faults),
             // The parser creates no other combination.
             _ => {}
@@ -227,13 +237,13 @@ impl FaultSpec {
 
     /// Returns whether the fault stays active after it was applied.
     pub(crate) fn remains_active(&self) -> bool {
-        match (&self.entry.action, &self.value) {
-            (Action::Switch(_), Value::On(on)) => *on,
-            (Action::Delay(_), Value::Duration(delay)) => !delay.is_zero(),
+        match (&self.definition.action, &self.value) {
+            (Action::Switch(_), FaultValue::On(on)) => *on,
+            (Action::Delay(_), FaultValue::Duration(delay)) => !delay.is_zero(),
             // All other faults with a number act once or are used up. The server does not report that end.
-            (Action::Number(_), Value::Number(number)) => *number > 0 && self.entry.name == "split-bodies",
+            (Action::Number(_), FaultValue::Number(number)) => *number > 0 && self.definition.name == "split-bodies",
             (Action::Respond, _) => true,
-            _ => matches!(self.entry.name, "stop" | "cut"),
+            _ => matches!(self.definition.name, "stop" | "cut"),
         }
     }
 
@@ -241,17 +251,17 @@ impl FaultSpec {
     pub(crate) fn ends_fault(&self, earlier: &Self) -> bool {
         // A command for one replica does not end a fault of all replicas: the fault is still active on the other
         // replicas.
-        let is_here = self.replica.is_none() || self.replica == earlier.replica;
-        let ended: &[&str] = match self.entry.name {
-            "none" => return is_here,
+        let covers_replica = self.replica.is_none() || self.replica == earlier.replica;
+        let ended: &[&str] = match self.definition.name {
+            "none" => return covers_replica,
             "start" | "restart" => &["stop"],
             "heal" => &["cut", "refuse", "accept-and-close", "black-hole"],
             // Several rules may be active at once, for different requests.
             "respond" => &[],
             "respond-truly" => &["respond"],
-            name => return is_here && name == earlier.entry.name,
+            name => return covers_replica && name == earlier.definition.name,
         };
-        is_here && ended.contains(&earlier.entry.name)
+        covers_replica && ended.contains(&earlier.definition.name)
     }
 }
 
@@ -262,24 +272,24 @@ fn clear(faults: &Faults) {
     faults.clear_rules();
     faults.delay(Duration::ZERO);
     faults.split_bodies(0);
-    for entry in CATALOG {
-        if let Action::Switch(act) = entry.action {
+    for definition in CATALOG {
+        if let Action::Switch(act) = definition.action {
             act(faults, false);
         }
     }
 }
 
-fn respond(code: &str, options: &[(&str, &str)]) -> Result<Value, String> {
+fn respond(code: &str, options: &[(&str, &str)]) -> Result<FaultValue, String> {
     // A status below 300 without the true body would look like a success to the client.
     let code = code.parse().ok().filter(|code| (300..600).contains(code));
     let code: u16 = code.ok_or("the status must be a number from 300 to 599")?;
-    let (mut rule, mut answer) = (RequestRule::any(), InjectedResponse::code(code));
+    let (mut rule, mut response) = (RequestRule::any(), InjectedResponse::code(code));
     for (key, value) in options {
         match *key {
             "resource" => rule = rule.resource(value),
             "namespace" => rule = rule.namespace(value),
             "times" => rule = rule.times(value.parse().map_err(|_| format!("times {value:?} is not a number"))?),
-            "retry-after" => answer = InjectedResponse::retry_after(code, duration(value)?),
+            "retry-after" => response = InjectedResponse::retry_after(code, duration(value)?),
             "verb" => {
                 let Some((_, verbs)) = VERBS.iter().find(|(name, _)| name == value) else {
                     let known: Vec<_> = VERBS.iter().map(|(name, _)| *name).collect();
@@ -290,7 +300,7 @@ fn respond(code: &str, options: &[(&str, &str)]) -> Result<Value, String> {
             _ => return Err(format!("unknown option {key:?}")),
         }
     }
-    Ok(Value::Respond(rule, answer))
+    Ok(FaultValue::Respond(rule, response))
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -308,17 +318,17 @@ mod tests {
 
     #[test]
     fn each_example_of_the_catalog_parses() {
-        for entry in CATALOG {
-            let usage = entry.usage.split('[').next().unwrap_or_default();
+        for definition in CATALOG {
+            let usage = definition.usage.split('[').next().unwrap_or_default();
             let text = usage.replace("BYTES", "10").replace("COUNT", "2").replace("REVISION", "5");
             let text = text.replace("DURATION", "200ms").replace("CODE", "503");
             let spec = text.parse::<FaultSpec>().unwrap_or_else(|reason| panic!("{reason}"));
-            assert_eq!(spec.entry.name, entry.name);
+            assert_eq!(spec.definition.name, definition.name);
         }
     }
 
     #[test]
-    fn mistakes_are_named_with_their_place() {
+    fn parse_error_names_wrong_part() {
         assert!(reason("lagg").contains("unknown fault \"lagg\""));
         assert!(reason("lag=maybe").contains("neither on nor off"));
         assert!(reason("lag,replica=x").contains("replica \"x\" is not a number"));

@@ -14,11 +14,11 @@ use steadfast::unstable::catalog::ServedResource;
 use steadfast_notify::problem::{Problem, Problems};
 use steadfast_notify::rule::CompiledRule;
 use steadfast_notify::sink::Stream;
-use steadfast_notify::sink::stdout::Lines;
-use steadfast_notify::{Findings, Openings, Plan, Schemas, Typed, reach};
+use steadfast_notify::sink::stdout::JsonLines;
+use steadfast_notify::{InspectionFindings, Openings, Plan, Schemas, TypedResource, reach};
 use tokio::time::timeout;
 
-use super::connections::{ConnectedCluster, ConnectedClusters, attempted, sources};
+use super::connections::{ConnectedCluster, ConnectedClusters, connect_possible, sources};
 use super::replicas;
 use crate::console::{self, print};
 use crate::failure::Failure;
@@ -30,31 +30,31 @@ const SCHEMA_TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure> {
     // Collects all problems, so that a user can correct them in one pass.
     let (plan, mut problems) = Plan::examine_file(file).map_err(Failure::config)?;
-    let Findings { problems: found, warnings } = plan.inspect();
+    let InspectionFindings { problems: found, warnings } = plan.inspect();
     problems.extend(found);
     problems.extend(replicas::problem(&plan));
     let (openings, unopened) = Openings::open_possible(&plan).await;
     problems.extend(unopened);
-    let stdout: Arc<dyn Stream> = Arc::new(Lines::new(io::stdout(), |_| {}));
+    let stdout: Arc<dyn Stream> = Arc::new(JsonLines::new(io::stdout(), |_| {}));
     if let Err(Problems(unopened)) = plan.open(&stdout).await {
         problems.extend(unopened);
     }
     let mut unreachable = Vec::new();
     if online {
-        let (reached, clusters) = join(reach(&plan, &openings), attempted(&plan)).await;
+        let (reached, clusters) = join(reach(&plan, &openings), connect_possible(&plan)).await;
         if let Err(Problems(silent)) = reached {
             problems.extend(silent);
         }
-        let (places, failed) = clusters;
+        let (connected_clusters, failed) = clusters;
         for (cluster, failure) in failed {
             let problem = plan.problem_with_cluster(&cluster, failure.to_string());
             // An unreachable cluster is not a mistake in the configuration, and has another exit code.
             if failure.is_run() { unreachable.push(problem) } else { problems.push(problem) }
         }
-        if let Err(Problems(missing)) = sources(&plan, &places).await {
+        if let Err(Problems(missing)) = sources(&plan, &connected_clusters).await {
             problems.extend(missing);
         }
-        problems.extend(unknown_fields(&plan, &places).await);
+        problems.extend(unknown_fields(&plan, &connected_clusters).await);
     }
     for warning in warnings {
         console::report(format_args!("warning: {warning}"));
@@ -76,8 +76,8 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
 
 /// Sorts problems by their position in the file, and removes duplicates, since two checks may report the same problem.
 fn sorted(mut problems: Vec<Problem>) -> Problems {
-    problems.sort_by(|one, other| (one.place, &one.description).cmp(&(other.place, &other.description)));
-    problems.dedup_by(|one, other| (one.place, &one.description) == (other.place, &other.description));
+    problems.sort_by(|one, other| (one.position, &one.description).cmp(&(other.position, &other.description)));
+    problems.dedup_by(|one, other| (one.position, &one.description) == (other.position, &other.description));
     Problems(problems)
 }
 
@@ -85,14 +85,14 @@ fn sorted(mut problems: Vec<Problem>) -> Problems {
 type Version<'a> = (&'a str, String, String);
 
 /// Returns the selected fields that the resources of a rule do not have.
-async fn unknown_fields(plan: &Plan, places: &ConnectedClusters) -> Vec<Problem> {
+async fn unknown_fields(plan: &Plan, connected_clusters: &ConnectedClusters) -> Vec<Problem> {
     let watched: Vec<(&Arc<CompiledRule>, &str, Vec<ServedResource>)> = plan
         .rules
         .iter()
         .flat_map(|rule| plan.clusters_of(&rule.config).into_iter().map(move |cluster| (rule, cluster)))
         .filter_map(|(rule, cluster)| {
-            let place = places.get(cluster)?;
-            let found = rule.config.resources.iter().map(|name| place.catalog.find(name).ok());
+            let cluster_connection = connected_clusters.get(cluster)?;
+            let found = rule.config.resources.iter().map(|name| cluster_connection.catalog.find(name).ok());
             // Without the resource, its fields are unknown.
             Some((rule, cluster, found.collect::<Option<Vec<_>>>()?))
         })
@@ -105,8 +105,8 @@ async fn unknown_fields(plan: &Plan, places: &ConnectedClusters) -> Vec<Problem>
         })
         .collect();
     let fetched = versions.into_iter().map(|version| async {
-        let place: &ConnectedCluster = places.get(version.0)?;
-        let schemas = schemas(&place.connection, &version.1, &version.2).await;
+        let cluster_connection: &ConnectedCluster = connected_clusters.get(version.0)?;
+        let schemas = schemas(&cluster_connection.connection, &version.1, &version.2).await;
         // Only a warning: old servers and some aggregated APIs serve no OpenAPI v3.
         if let Err(reason) = &schemas {
             let (cluster, group) = (version.0, if version.1.is_empty() { "the core group" } else { &version.1 });
@@ -120,7 +120,7 @@ async fn unknown_fields(plan: &Plan, places: &ConnectedClusters) -> Vec<Problem>
         let names: Vec<String> = found.iter().map(ToString::to_string).collect();
         let typed = found.iter().zip(&names).map(|(ServedResource { api_resource, .. }, resource)| {
             let schemas = schemas.get(&(*cluster, api_resource.group.clone(), api_resource.version.clone()))?;
-            Some(Typed {
+            Some(TypedResource {
                 resource,
                 group: &api_resource.group,
                 version: &api_resource.version,

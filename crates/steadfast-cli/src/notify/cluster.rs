@@ -12,11 +12,11 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast::unstable::catalog::{Catalog, ServedResource, fetch_catalog};
 use steadfast::{Checkpoint, Connection};
-use steadfast_notify::{Engine, Feed, Plan, State, Supervised, Supervisor, WatchSpec, config, forget_watermarks};
+use steadfast_notify::{Engine, Feed, Plan, StateFolder, Supervised, Supervisor, WatchSpec, config, forget_watermarks};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::connections::{Missing, Resolved, connection, resolve, watch_spec, without_rejected};
+use super::connections::{MissingResource, ResolvedSource, connection, resolve, watch_spec, without_rejected};
 use super::follow::{WatchedSource, follow, view_sources};
 use crate::connect::{RequestFailure, classify};
 use crate::console;
@@ -64,7 +64,7 @@ impl ClusterTask {
         name: &str,
         assignment: Assignment,
         shared_parts: &SharedParts,
-        state: Option<&Arc<State>>,
+        state: Option<&Arc<StateFolder>>,
     ) -> Self {
         let config = assignment.plan.clusters.get(name).cloned().unwrap_or_default();
         let cluster = Arc::new(Cluster {
@@ -76,10 +76,10 @@ impl ClusterTask {
             #[cfg(test)]
             panics: AtomicU32::new(0),
         });
-        let (assignment, received) = watch::channel(assignment);
-        let working = cluster.clone();
+        let (assignment, receiver) = watch::channel(assignment);
+        let running = cluster.clone();
         let task =
-            shared_parts.supervisor.spawn(format!("cluster {name}"), move || working.clone().work(received.clone()));
+            shared_parts.supervisor.spawn(format!("cluster {name}"), move || running.clone().run(receiver.clone()));
         Self { cluster, assignment, _task: task }
     }
 
@@ -89,7 +89,7 @@ impl ClusterTask {
     }
 
     /// Returns whether the task runs with the settings in `config`.
-    pub(super) fn is(&self, config: &config::Cluster) -> bool {
+    pub(super) fn has_config(&self, config: &config::ClusterConfig) -> bool {
         self.cluster.config == *config
     }
 
@@ -111,7 +111,7 @@ impl Drop for ClusterTask {
         let mut data = self.cluster.data();
         if !data.is_closing {
             data.is_closing = true;
-            let ended = std::mem::take(&mut data.followed);
+            let ended = std::mem::take(&mut data.watched_sources);
             drop(data);
             // The handlers are dropped without the lock: their destructors may call back into this cluster.
             drop(ended);
@@ -122,9 +122,9 @@ impl Drop for ClusterTask {
 /// A cluster with its connection, catalog and watched sources.
 pub(super) struct Cluster {
     name: String,
-    config: config::Cluster,
+    config: config::ClusterConfig,
     shared_parts: SharedParts,
-    state: Option<Arc<State>>,
+    state: Option<Arc<StateFolder>>,
     data: Mutex<ClusterData>,
     /// Remaining number of panics to inject.
     #[cfg(test)]
@@ -138,10 +138,10 @@ struct ClusterData {
     catalog: Option<Arc<Catalog>>,
     /// Resources found in earlier catalogs, by name. An API group that is unavailable now must not end a watch.
     known: BTreeMap<String, ServedResource>,
-    followed: Vec<WatchedSource>,
+    watched_sources: Vec<WatchedSource>,
     /// Reason why the cluster cannot be reached, and start of the outage.
     outage: Option<(String, Instant)>,
-    missing: Vec<Missing>,
+    missing: Vec<MissingResource>,
     /// Set after the first attachment of the rules.
     is_attached: bool,
     /// Set on shutdown: no further source is attached.
@@ -159,7 +159,7 @@ struct ClusterLink {
 pub(super) struct ClusterStatus {
     pub(super) name: String,
     pub(super) state: ClusterState,
-    pub(super) missing: Vec<Missing>,
+    pub(super) missing: Vec<MissingResource>,
 }
 
 /// Connection state of a cluster.
@@ -219,18 +219,18 @@ impl Cluster {
     pub(super) fn visit(&self, visit: impl FnOnce(&[WatchedSource], &[&str])) {
         let data = self.data();
         let incomplete: Vec<&str> = data.missing.iter().map(|missing| missing.rule.as_str()).collect();
-        visit(&data.followed, &incomplete);
+        visit(&data.watched_sources, &incomplete);
     }
 
-    async fn work(self: Arc<Self>, mut assignment: watch::Receiver<Assignment>) -> String {
-        let link = self.connected(&assignment).await;
-        let (mut delay, mut is_new) = (RETRY_INITIAL_DELAY, true);
+    async fn run(self: Arc<Self>, mut assignment: watch::Receiver<Assignment>) -> String {
+        let link = self.wait_for_link(&assignment).await;
+        let (mut delay, mut is_new_assignment) = (RETRY_INITIAL_DELAY, true);
         loop {
             // Marks the assignment as seen before the work starts, so that a reload during the work wakes the `select`
             // below.
             let now = assignment.borrow_and_update().clone();
             let known = self.data().catalog.clone();
-            if let Some(catalog) = known.filter(|_| is_new) {
+            if let Some(catalog) = known.filter(|_| is_new_assignment) {
                 // A reload does not wait for the cluster.
                 self.attach(&now, &link, &catalog).await;
             }
@@ -263,15 +263,15 @@ impl Cluster {
                         // The program drops this task next.
                         return std::future::pending().await;
                     }
-                    (delay, is_new) = (RETRY_INITIAL_DELAY, true);
+                    (delay, is_new_assignment) = (RETRY_INITIAL_DELAY, true);
                 }
-                () = retry => (delay, is_new) = ((delay * 2).min(RETRY_MAX_DELAY), false),
+                () = retry => (delay, is_new_assignment) = ((delay * 2).min(RETRY_MAX_DELAY), false),
             }
         }
     }
 
     /// Connects, with retries: a missing or invalid kubeconfig may be corrected later.
-    async fn connected(&self, assignment: &watch::Receiver<Assignment>) -> ClusterLink {
+    async fn wait_for_link(&self, assignment: &watch::Receiver<Assignment>) -> ClusterLink {
         let mut delay = RETRY_INITIAL_DELAY;
         loop {
             // A restarted task reuses the connection of its predecessor, whose informers are still running.
@@ -311,7 +311,7 @@ impl Cluster {
             let opened = tokio::task::spawn_blocking(move || Checkpoint::open(file)).await;
             let opened = opened.map_err(|error| error.to_string())?;
             watch_spec.checkpoint = Some(opened.map_err(|error| error.to_string())?);
-            watch_spec.rechecks = Some(state.rechecks().to_owned());
+            watch_spec.watermark_folder = Some(state.watermark_folder().to_owned());
         }
         Ok(ClusterLink { connection, watch_spec })
     }
@@ -327,7 +327,7 @@ impl Cluster {
                 RequestFailure::Transient(reason) => reason,
                 RequestFailure::Permanent(failure) => failure.to_string(),
             }),
-            Err(_) => Err(format!("{server} did not list what it serves within {} s", DISCOVERY_TIMEOUT.as_secs())),
+            Err(_) => Err(format!("{server} did not list its resources within {} s", DISCOVERY_TIMEOUT.as_secs())),
         }
     }
 
@@ -338,9 +338,9 @@ impl Cluster {
         let find = |name: &str| catalog.find(name).or_else(|reason| known.get(name).cloned().ok_or(reason));
         let (resolved, mut missing) = resolve(plan, &self.name, find);
         // Sources that are watched already have been validated before.
-        let (watched, new): (Vec<Resolved>, Vec<Resolved>) = {
+        let (watched, new): (Vec<ResolvedSource>, Vec<ResolvedSource>) = {
             let data = self.data();
-            resolved.into_iter().partition(|one| data.followed.iter().any(|known| known.source == one.source))
+            resolved.into_iter().partition(|one| data.watched_sources.iter().any(|known| known.source == one.source))
         };
         let new = without_rejected(plan, &link.connection, new, &mut missing).await;
         // Locked only after the last request: a slow server must not block status reports.
@@ -355,24 +355,24 @@ impl Cluster {
         data.known = looked_up.chain(watched_now).collect();
         let sources = watched.into_iter().chain(new).map(|one| one.source);
         // `follow` consumes the old list. The lock hides the empty list from reports.
-        let before = std::mem::take(&mut data.followed);
-        let (followed, failed) = follow(plan, &link.watch_spec, &self.shared_parts.engine, before, sources);
-        if let Some(folder) = &link.watch_spec.rechecks {
+        let before = std::mem::take(&mut data.watched_sources);
+        let (watched_sources, failed) = follow(plan, &link.watch_spec, &self.shared_parts.engine, before, sources);
+        if let Some(folder) = &link.watch_spec.watermark_folder {
             forget_watermarks(folder, plan);
         }
         for (source, reason) in failed {
             let problem = plan.problem_with_cluster(&self.name, format!("{}: {reason}", source.resource_name()));
-            missing.push(Missing { rule: source.rule.clone(), resource: source.resource_name(), problem });
+            missing.push(MissingResource { rule: source.rule.clone(), resource: source.resource_name(), problem });
         }
-        let sources: Vec<_> = followed.iter().map(|followed| followed.source.clone()).collect();
+        let sources: Vec<_> = watched_sources.iter().map(|watched| watched.source.clone()).collect();
         for (mirror, feed) in feeds {
-            let is_fed = |one: &&Missing| {
-                plan.rule(&one.rule).is_some_and(|rule| plan.mirrors_of(&rule.config).any(|name| name == mirror))
+            let feeds_mirror = |missing: &&MissingResource| {
+                plan.rule(&missing.rule).is_some_and(|rule| plan.mirrors_of(&rule.config).any(|name| name == mirror))
             };
-            let reason = missing.iter().find(is_fed).map(|one| one.problem.description.clone());
+            let reason = missing.iter().find(feeds_mirror).map(|missing| missing.problem.description.clone());
             feed.set(&self.name, view_sources(plan, mirror, &link.watch_spec, &sources), reason);
         }
-        data.followed = followed;
+        data.watched_sources = watched_sources;
         data.is_attached = true;
         let before = std::mem::replace(&mut data.missing, missing.clone());
         drop(data);
@@ -383,12 +383,12 @@ impl Cluster {
     }
 
     /// Reports resources that have become missing, and those that have been found.
-    fn report(&self, before: &[Missing], now: &[Missing]) {
-        for Missing { problem, .. } in now.iter().filter(|one| !before.contains(one)) {
+    fn report(&self, before: &[MissingResource], now: &[MissingResource]) {
+        for MissingResource { problem, .. } in now.iter().filter(|one| !before.contains(one)) {
             let retry = RETRY_MAX_DELAY.as_secs();
             console::report(format_args!("{problem}; checked again at least every {retry} s, everything else runs"));
         }
-        for Missing { rule, resource, .. } in before {
+        for MissingResource { rule, resource, .. } in before {
             // Compares without the text of the problem: a changed reason does not mean that the resource was found.
             let is_still = now.iter().any(|one| (&one.rule, &one.resource) == (rule, resource));
             if !is_still {
@@ -425,16 +425,16 @@ impl Cluster {
 /// Spreads delays by a quarter, so that programs that started together do not retry together.
 fn jittered(delay: Duration) -> Duration {
     use std::hash::{BuildHasher, RandomState};
-    let chance = RandomState::new().hash_one(0_u8) % 1000;
-    delay.mul_f64(0.75 + chance as f64 / 4000.0)
+    let random = RandomState::new().hash_one(0_u8) % 1000;
+    delay.mul_f64(0.75 + random as f64 / 4000.0)
 }
 
 #[cfg(test)]
 impl Cluster {
     fn inject_panic(&self) {
         use std::sync::atomic::Ordering;
-        let left = self.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        assert!(left.is_err(), "injected");
+        let remaining = self.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
+        assert!(remaining.is_err(), "injected");
     }
 }
 
@@ -444,7 +444,7 @@ mod tests {
 
     use steadfast_notify::engine_event::EngineEvent;
     use steadfast_notify::sink::Stream;
-    use steadfast_notify::sink::stdout::Lines;
+    use steadfast_notify::sink::stdout::JsonLines;
 
     use super::*;
 
@@ -461,7 +461,7 @@ mod tests {
     impl Fixture {
         async fn start() -> Self {
             let plan = Arc::new(Plan::read("x.toml", CONFIGURATION).unwrap_or_else(|problems| panic!("{problems}")));
-            let stdout: Arc<dyn Stream> = Arc::new(Lines::new(std::io::sink(), |_| {}));
+            let stdout: Arc<dyn Stream> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
             let streams = plan.open(&stdout).await.unwrap_or_else(|problems| panic!("{problems}"));
             let engine = Engine::start(&plan, streams, 0, |_| {});
             let notices = Arc::<Mutex<Vec<EngineEvent>>>::default();

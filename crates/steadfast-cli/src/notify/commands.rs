@@ -9,13 +9,13 @@ use kube::api::{Api, ListParams};
 use kube::core::DynamicObject;
 use serde_json::Value;
 use steadfast::unstable::catalog::ServedResource;
-use steadfast_notify::change::Subject;
+use steadfast_notify::change::EventSubject;
 use steadfast_notify::dead_letter::DeadLetters;
 use steadfast_notify::explain::{NotCovered, explain as explain_rule};
 use steadfast_notify::rule::CompiledRule;
 use steadfast_notify::sink::Stream;
-use steadfast_notify::sink::stdout::Lines;
-use steadfast_notify::{Lookups, Plan, Source, config, look_up};
+use steadfast_notify::sink::stdout::JsonLines;
+use steadfast_notify::{Lookups, Plan, RuleSource, config, look_up};
 
 use super::connections::{CONNECT_TIMEOUT, ConnectedCluster, connected, resolve};
 use crate::connect::{RequestFailure, classify};
@@ -25,7 +25,7 @@ use crate::fleet::Fleet;
 use crate::names::ResourceArg;
 
 fn stdout() -> Arc<dyn Stream> {
-    Arc::new(Lines::new(io::stdout(), |_| {}))
+    Arc::new(JsonLines::new(io::stdout(), |_| {}))
 }
 
 /// Prints the JSON schema of configurations.
@@ -39,18 +39,24 @@ pub(super) async fn redrive(file: &Path, sink: Option<&str>) -> Result<ExitCode,
     let plan = Plan::load(file).map_err(Failure::config)?;
     if let Some(sink) = sink.filter(|sink| !plan.sinks.contains_key(*sink)) {
         let known: Vec<&str> = plan.sinks.keys().map(String::as_str).collect();
-        return Err(Failure::usage(format!("there is no sink {sink:?}; there are {}", known.join(", "))));
+        return Err(Failure::usage(format!("unknown sink {sink:?}; configured sinks: {}", known.join(", "))));
     }
     let streams = plan.open(&stdout()).await.map_err(Failure::config)?;
-    let dead = DeadLetters::at(plan.dead_letters.clone(), plan.most_dead_letters);
+    let dead = DeadLetters::at(plan.dead_letters.clone(), plan.max_dead_letters);
     let report = steadfast_notify::redrive(&dead, &streams, sink).await;
     let report = report.map_err(|error| Failure::run(format!("{}: {error}", plan.dead_letters.display())))?;
     for (id, reason) in &report.failed {
         console::report(format_args!("{id}: {reason}"));
     }
-    let (delivered, failed, others) = (report.delivered.len(), report.failed.len(), report.others);
-    let torn = if report.torn > 0 { format!(", {} lines were not valid letters", report.torn) } else { String::new() };
-    console::report(format_args!("{delivered} delivered, {failed} still dead letters, {others} for other sinks{torn}"));
+    let (delivered, failed, skipped) = (report.delivered.len(), report.failed.len(), report.skipped);
+    let malformed = if report.malformed_lines > 0 {
+        format!(", {} malformed lines removed", report.malformed_lines)
+    } else {
+        String::new()
+    };
+    console::report(format_args!(
+        "{delivered} delivered, {failed} still dead letters, {skipped} for other sinks{malformed}"
+    ));
     if failed > 0 {
         let file = plan.dead_letters.display();
         return Err(Failure::run(format!("{failed} messages could not be delivered; they are in {file}")));
@@ -67,37 +73,37 @@ pub(super) struct ExplainTarget {
 }
 
 /// Prints which rules fire for an object, and why the others do not.
-pub(super) async fn explain(file: &Path, of: ExplainTarget) -> Result<ExitCode, Failure> {
+pub(super) async fn explain(file: &Path, target: ExplainTarget) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
-    let fleet = if of.embedded { Some(Fleet::start(None).await?) } else { None };
-    let places = connected(&plan, fleet.as_ref()).await?;
-    let names: Vec<&str> = places.keys().map(String::as_str).collect();
-    let chosen = match (&of.cluster, &names[..]) {
-        (Some(name), _) => places.get_key_value(name),
-        (None, [only]) => places.get_key_value(*only),
+    let fleet = if target.embedded { Some(Fleet::start(None).await?) } else { None };
+    let connected_clusters = connected(&plan, fleet.as_ref()).await?;
+    let names: Vec<&str> = connected_clusters.keys().map(String::as_str).collect();
+    let selected = match (&target.cluster, &names[..]) {
+        (Some(name), _) => connected_clusters.get_key_value(name),
+        (None, [only]) => connected_clusters.get_key_value(*only),
         (None, _) => None,
     };
-    let Some((cluster, place)) = chosen else {
+    let Some((cluster, cluster_connection)) = selected else {
         return Err(Failure::usage(format!(
             "several clusters are configured; choose one with --cluster: {}",
             names.join(", ")
         )));
     };
-    let found = place.catalog.find(&of.object.resource).map_err(Failure::usage)?;
-    let Some(name) = of.object.object.as_deref() else {
-        let resource = &of.object.resource;
-        return Err(Failure::usage(format!("{resource} names no object; name one, as in {resource}/web")));
+    let found = cluster_connection.catalog.find(&target.object.resource).map_err(Failure::usage)?;
+    let Some(name) = target.object.object.as_deref() else {
+        let resource = &target.object.resource;
+        return Err(Failure::usage(format!("the name of an object is missing; write {resource}/NAME")));
     };
-    let namespace = match (&of.namespace, found.namespaced) {
+    let namespace = match (&target.namespace, found.namespaced) {
         (_, false) => String::new(),
         (Some(namespace), true) => namespace.clone(),
-        (None, true) => place.connection.default_namespace().to_owned(),
+        (None, true) => cluster_connection.connection.default_namespace().to_owned(),
     };
-    let object = get(place, &found, &namespace, name, None).await?.ok_or_else(|| {
-        let place = if namespace.is_empty() { String::new() } else { format!(" in the namespace {namespace}") };
-        Failure::usage(format!("{cluster} has no {found}/{name}{place}; name another, or its namespace with -n"))
+    let object = get(cluster_connection, &found, &namespace, name, None).await?.ok_or_else(|| {
+        let location = if namespace.is_empty() { String::new() } else { format!(" in the namespace {namespace}") };
+        Failure::usage(format!("{cluster} has no {found}/{name}{location}; name another, or its namespace with -n"))
     })?;
-    let subject = Subject {
+    let subject = EventSubject {
         cluster: cluster.clone(),
         resource: found.to_string(),
         namespace,
@@ -106,10 +112,10 @@ pub(super) async fn explain(file: &Path, of: ExplainTarget) -> Result<ExitCode, 
     };
     let mut text = String::new();
     for rule in &plan.rules {
-        let overlooked = overlooked(&plan, rule, place, &found, &subject).await?;
-        let looked_at = overlooked.map_or(Ok(&object), Err);
-        let lookups = lookups(&plan, rule, place, &subject).await?;
-        text.push_str(&explain_rule(rule, &subject, looked_at, lookups.as_ref()));
+        let not_covered = not_covered(&plan, rule, cluster_connection, &found, &subject).await?;
+        let object_or_reason = not_covered.map_or(Ok(&object), Err);
+        let lookups = lookups(&plan, rule, cluster_connection, &subject).await?;
+        text.push_str(&explain_rule(rule, &subject, object_or_reason, lookups.as_ref()));
     }
     print(&text)
 }
@@ -118,34 +124,36 @@ pub(super) async fn explain(file: &Path, of: ExplainTarget) -> Result<ExitCode, 
 async fn lookups(
     plan: &Plan,
     rule: &CompiledRule,
-    place: &ConnectedCluster,
-    subject: &Subject,
+    cluster_connection: &ConnectedCluster,
+    subject: &EventSubject,
 ) -> Result<Option<Arc<Lookups>>, Failure> {
-    let (resolved, _) = resolve(plan, &subject.cluster, |name| place.catalog.find(name));
+    let (resolved, _) = resolve(plan, &subject.cluster, |name| cluster_connection.catalog.find(name));
     // A rule for several namespaces has one source per namespace, and each source looks up objects of its own
     // namespace.
-    let is_of_object = |source: &Source| {
+    let is_of_object = |source: &RuleSource| {
         let namespace = source.scope.in_namespace();
         source.rule == rule.config.name && namespace.is_none_or(|namespace| namespace == subject.namespace)
     };
     let source = resolved.into_iter().map(|resolved| resolved.source).find(is_of_object);
     let Some(source) = source else { return Ok(None) };
-    look_up(&place.watch_spec, &subject.cluster, &source.lookups, CONNECT_TIMEOUT).await.map_err(Failure::run)
+    look_up(&cluster_connection.watch_spec, &subject.cluster, &source.lookups, CONNECT_TIMEOUT)
+        .await
+        .map_err(Failure::run)
 }
 
 /// Returns the reason why `rule` does not watch the object, if so.
-async fn overlooked(
+async fn not_covered(
     plan: &Plan,
     rule: &CompiledRule,
-    place: &ConnectedCluster,
+    cluster_connection: &ConnectedCluster,
     found: &ServedResource,
-    subject: &Subject,
+    subject: &EventSubject,
 ) -> Result<Option<NotCovered>, Failure> {
     if !plan.clusters_of(&rule.config).contains(&subject.cluster.as_str()) {
         return Ok(Some(NotCovered::Cluster));
     }
-    let is_meant = |name: &String| place.catalog.find(name).is_ok_and(|meant| meant == *found);
-    if !rule.config.resources.iter().any(is_meant) {
+    let is_resource = |name: &String| cluster_connection.catalog.find(name).is_ok_and(|resource| resource == *found);
+    if !rule.config.resources.iter().any(is_resource) {
         return Ok(Some(NotCovered::Resource));
     }
     if !rule.config.namespaces.is_empty() && !rule.config.namespaces.contains(&subject.namespace) {
@@ -155,19 +163,19 @@ async fn overlooked(
     if rule.config.labels.is_none() && rule.config.fields.is_none() {
         return Ok(None);
     }
-    let matching = get(place, found, &subject.namespace, &subject.name, Some(rule)).await?;
+    let matching = get(cluster_connection, found, &subject.namespace, &subject.name, Some(rule)).await?;
     Ok(matching.is_none().then_some(NotCovered::Selectors))
 }
 
 /// Returns the object from the server; with a rule, only if the object matches the rule's selectors.
 async fn get(
-    place: &ConnectedCluster,
+    cluster_connection: &ConnectedCluster,
     found: &ServedResource,
     namespace: &str,
     name: &str,
     rule: Option<&CompiledRule>,
 ) -> Result<Option<Value>, Failure> {
-    let client = place.connection.client();
+    let client = cluster_connection.connection.client();
     let api: Api<DynamicObject> = if found.namespaced {
         Api::namespaced_with(client, namespace, &found.api_resource)
     } else {
@@ -180,9 +188,11 @@ async fn get(
     }
     let labels = rule.and_then(|rule| rule.config.labels.clone());
     let parameters = ListParams { label_selector: labels, field_selector: Some(fields), ..ListParams::default() };
-    let list = api.list(&parameters).await.map_err(|error| match classify(place.connection.server(), &error) {
-        RequestFailure::Transient(reason) => Failure::run(reason),
-        RequestFailure::Permanent(failure) => failure,
+    let list = api.list(&parameters).await.map_err(|error| {
+        match classify(cluster_connection.connection.server(), &error) {
+            RequestFailure::Transient(reason) => Failure::run(reason),
+            RequestFailure::Permanent(failure) => failure,
+        }
     })?;
     let Some(object) = list.items.into_iter().next() else { return Ok(None) };
     let mut object = serde_json::to_value(object).map_err(Failure::run)?;

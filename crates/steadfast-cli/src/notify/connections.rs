@@ -12,9 +12,9 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource};
 use steadfast::{Connection, InformerFactory, Scope};
-use steadfast_notify::config::{Cluster, Rule};
+use steadfast_notify::config::{ClusterConfig, RuleConfig};
 use steadfast_notify::problem::{Problem, Problems};
-use steadfast_notify::{LookedUp, Plan, Source, WatchSpec};
+use steadfast_notify::{LookedUp, Plan, RuleSource, WatchSpec};
 use tokio::time::timeout;
 
 use crate::connect::connect;
@@ -44,7 +44,7 @@ pub(super) type ConnectedClusters = BTreeMap<String, ConnectedCluster>;
 ///
 /// Returns an error if a cluster cannot be reached, or does not respond within [`CONNECT_TIMEOUT`].
 pub(super) async fn connected(plan: &Plan, fleet: Option<&Fleet>) -> Result<ConnectedClusters, Failure> {
-    let mut places = ConnectedClusters::new();
+    let mut connected_clusters = ConnectedClusters::new();
     for (name, cluster) in &plan.clusters {
         if !is_watched(plan, name) {
             continue;
@@ -54,14 +54,14 @@ pub(super) async fn connected(plan: &Plan, fleet: Option<&Fleet>) -> Result<Conn
             connection.map_err(|reason| Failure::config(plan.problem_with_cluster(name, reason.to_string())))?;
         let catalog = discovery::catalog(&connection, Some(CONNECT_TIMEOUT)).await?;
         let watch_spec = watch_spec(&connection, cluster);
-        places.insert(name.clone(), ConnectedCluster { connection, catalog, watch_spec });
+        connected_clusters.insert(name.clone(), ConnectedCluster { connection, catalog, watch_spec });
     }
-    Ok(places)
+    Ok(connected_clusters)
 }
 
 /// Connects concurrently to the clusters of `plan` that rules watch, each for at most [`CONNECT_TIMEOUT`]. Returns the connected
 /// clusters, and the failures of the others.
-pub(super) async fn attempted(plan: &Plan) -> (ConnectedClusters, Vec<(String, Failure)>) {
+pub(super) async fn connect_possible(plan: &Plan) -> (ConnectedClusters, Vec<(String, Failure)>) {
     let clusters = plan.clusters.iter().filter(|(name, _)| is_watched(plan, name));
     let attempts = clusters.map(|(name, cluster)| async {
         let attempt = async {
@@ -72,14 +72,14 @@ pub(super) async fn attempted(plan: &Plan) -> (ConnectedClusters, Vec<(String, F
         };
         (name.clone(), attempt.await)
     });
-    let (mut places, mut failed) = (ConnectedClusters::new(), Vec::new());
+    let (mut connected_clusters, mut failed) = (ConnectedClusters::new(), Vec::new());
     for (name, attempt) in join_all(attempts).await {
         match attempt {
-            Ok(place) => _ = places.insert(name, place),
+            Ok(cluster_connection) => _ = connected_clusters.insert(name, cluster_connection),
             Err(reason) => failed.push((name, reason)),
         }
     }
-    (places, failed)
+    (connected_clusters, failed)
 }
 
 /// Returns whether any rule watches the cluster of this name.
@@ -88,7 +88,11 @@ pub(super) fn is_watched(plan: &Plan, name: &str) -> bool {
 }
 
 /// Creates the connection for `cluster`, or one to the embedded server. Sends no request.
-pub(super) async fn connection(plan: &Plan, cluster: &Cluster, fleet: Option<&Fleet>) -> Result<Connection, Failure> {
+pub(super) async fn connection(
+    plan: &Plan,
+    cluster: &ClusterConfig,
+    fleet: Option<&Fleet>,
+) -> Result<Connection, Failure> {
     if let Some(fleet) = fleet {
         return fleet.connect().await;
     }
@@ -97,14 +101,14 @@ pub(super) async fn connection(plan: &Plan, cluster: &Cluster, fleet: Option<&Fl
 }
 
 /// Creates the settings of informers on `connection`, without a checkpoint. No informer starts yet.
-pub(super) fn watch_spec(connection: &Connection, cluster: &Cluster) -> WatchSpec {
+pub(super) fn watch_spec(connection: &Connection, cluster: &ClusterConfig) -> WatchSpec {
     // Two connections may belong to clusters with equal names, before and after a reload.
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     WatchSpec {
         connection: NUMBER.fetch_add(1, Ordering::Relaxed),
         factory: InformerFactory::new(connection),
         checkpoint: None,
-        rechecks: None,
+        watermark_folder: None,
         audit: cluster.audit_every(),
         memory_limit: cluster.memory_limit,
         clock: Timestamp::now,
@@ -112,8 +116,8 @@ pub(super) fn watch_spec(connection: &Connection, cluster: &Cluster) -> WatchSpe
 }
 
 /// A source of a rule with its resource.
-pub(super) struct Resolved {
-    pub(super) source: Source,
+pub(super) struct ResolvedSource {
+    pub(super) source: RuleSource,
     pub(super) found: ServedResource,
     /// The name of the resource in the configuration.
     pub(super) name: String,
@@ -123,7 +127,7 @@ pub(super) struct Resolved {
 
 /// A resource that a rule names and the server does not serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Missing {
+pub(super) struct MissingResource {
     pub(super) rule: String,
     pub(super) resource: String,
     pub(super) problem: Problem,
@@ -134,8 +138,8 @@ pub(super) fn resolve(
     plan: &Plan,
     cluster: &str,
     find: impl Fn(&str) -> Result<ServedResource, NotFound>,
-) -> (Vec<Resolved>, Vec<Missing>) {
-    let (mut resolved, mut missing) = (Vec::<Resolved>::new(), Vec::new());
+) -> (Vec<ResolvedSource>, Vec<MissingResource>) {
+    let (mut resolved, mut missing) = (Vec::<ResolvedSource>::new(), Vec::new());
     let rules = plan.rules.iter().filter(|rule| plan.clusters_of(&rule.config).contains(&cluster));
     for rule in rules {
         let (looked_up, unknown): (Vec<_>, Vec<_>) =
@@ -144,7 +148,7 @@ pub(super) fn resolve(
             // A rule without one of its lookups cannot evaluate any object.
             missing.extend(unknown.into_iter().filter_map(|(name, found)| {
                 let problem = plan.problem_with_lookup(rule, &name, format!("{cluster}: {}", found.err()?));
-                Some(Missing { rule: rule.config.name.clone(), resource: name, problem })
+                Some(MissingResource { rule: rule.config.name.clone(), resource: name, problem })
             }));
             continue;
         }
@@ -154,15 +158,15 @@ pub(super) fn resolve(
             let found = find(name).map_err(|reason| format!("{cluster}: {reason}"));
             let found = found.and_then(|found| {
                 // Cluster-scoped resources have no namespaced endpoint: the watch would fail with 404.
-                let is_nowhere = !found.namespaced && !rule.config.namespaces.is_empty();
-                let description = || format!("{found} are in no namespace, and the rule is for some");
-                if is_nowhere { Err(description()) } else { Ok(found) }
+                let is_impossible = !found.namespaced && !rule.config.namespaces.is_empty();
+                let description = || format!("{found} are cluster-scoped, but the rule has `namespaces`");
+                if is_impossible { Err(description()) } else { Ok(found) }
             });
             let found = match found {
                 Ok(found) => found,
                 Err(description) => {
                     let problem = plan.problem_with_resource(rule, number, description);
-                    missing.push(Missing { rule: rule.config.name.clone(), resource: name.clone(), problem });
+                    missing.push(MissingResource { rule: rule.config.name.clone(), resource: name.clone(), problem });
                     continue;
                 }
             };
@@ -176,11 +180,11 @@ pub(super) fn resolve(
                     namespace: scope.in_namespace().filter(|_| found.namespaced).map(str::to_owned),
                 });
                 let lookups = lookups.collect();
-                let source = Source { rule, cluster, resource: found.api_resource.clone(), scope, lookups };
+                let source = RuleSource { rule, cluster, resource: found.api_resource.clone(), scope, lookups };
                 // Two names of one resource result in one source.
                 if !resolved.iter().any(|resolved| resolved.source == source) {
                     let (found, name, looked_up) = (found.clone(), name.clone(), looked_up.clone());
-                    resolved.push(Resolved { source, found, name, looked_up });
+                    resolved.push(ResolvedSource { source, found, name, looked_up });
                 }
             }
         }
@@ -192,9 +196,9 @@ pub(super) fn resolve(
 pub(super) async fn without_rejected(
     plan: &Plan,
     connection: &Connection,
-    resolved: Vec<Resolved>,
-    missing: &mut Vec<Missing>,
-) -> Vec<Resolved> {
+    resolved: Vec<ResolvedSource>,
+    missing: &mut Vec<MissingResource>,
+) -> Vec<ResolvedSource> {
     let checks = resolved.iter().map(|resolved| {
         let check = discovery::check_selectors(connection, &resolved.found, &resolved.source.scope);
         timeout(SELECTOR_TIMEOUT, check)
@@ -202,14 +206,14 @@ pub(super) async fn without_rejected(
     let checks = join_all(checks).await;
     let mut accepted = Vec::new();
     for (resolved, check) in resolved.into_iter().zip(checks) {
-        let Resolved { source, name, .. } = &resolved;
+        let ResolvedSource { source, name, .. } = &resolved;
         match (check, plan.rule(&source.rule)) {
             (Ok(Err(reason)), Some(rule)) => {
                 let problem = plan.problem_with_selectors(rule, format!("{}: {reason}", source.cluster));
                 // All sources of a rule share its selectors, so the mistake is reported once.
                 let is_known = missing.iter().any(|missing| missing.problem == problem);
                 if !is_known {
-                    missing.push(Missing { rule: source.rule.clone(), resource: name.clone(), problem });
+                    missing.push(MissingResource { rule: source.rule.clone(), resource: name.clone(), problem });
                 }
             }
             // The watch reports any other error.
@@ -224,26 +228,26 @@ pub(super) async fn without_rejected(
 /// # Errors
 ///
 /// Returns an error if a server does not serve some resources, or rejects selectors.
-pub(super) async fn sources(plan: &Plan, places: &ConnectedClusters) -> Result<Vec<Source>, Problems> {
+pub(super) async fn sources(plan: &Plan, connected_clusters: &ConnectedClusters) -> Result<Vec<RuleSource>, Problems> {
     let (mut sources, mut problems) = (Vec::new(), Vec::<Problem>::new());
-    for (cluster, place) in places {
-        let (resolved, mut missing) = resolve(plan, cluster, |name| place.catalog.find(name));
-        let resolved = without_rejected(plan, &place.connection, resolved, &mut missing).await;
+    for (cluster, cluster_connection) in connected_clusters {
+        let (resolved, mut missing) = resolve(plan, cluster, |name| cluster_connection.catalog.find(name));
+        let resolved = without_rejected(plan, &cluster_connection.connection, resolved, &mut missing).await;
         sources.extend(resolved.into_iter().map(|resolved| resolved.source));
         problems.extend(missing.into_iter().map(|missing| missing.problem));
     }
     if !problems.is_empty() {
-        problems.sort_by_key(|problem| problem.place);
+        problems.sort_by_key(|problem| problem.position);
         return Err(Problems(problems));
     }
     // In the order of the rules, which decides between entries with equal keys.
-    let number = |source: &Source| plan.rule(&source.rule).map(|rule| rule.number);
+    let number = |source: &RuleSource| plan.rule(&source.rule).map(|rule| rule.number);
     sources.sort_by_key(number);
     Ok(sources)
 }
 
 /// Returns the scopes that a rule watches: one per namespace, with the rule's selectors.
-fn scopes(rule: &Rule) -> Vec<Scope> {
+fn scopes(rule: &RuleConfig) -> Vec<Scope> {
     let mut scope = Scope::all();
     if let Some(labels) = &rule.labels {
         scope = scope.labels(labels);

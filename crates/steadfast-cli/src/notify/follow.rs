@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy};
 use steadfast_notify::{
-    Engine, MirrorView, MirrorViewSource, Plan, RuleSubscription, Source, WatchSpec, forget_others, position_name,
+    Engine, MirrorView, MirrorViewSource, Plan, RuleSource, RuleSubscription, WatchSpec, forget_unlisted, position_name,
 };
 
 use super::connections::ConnectedClusters;
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 
 /// A watched source of a rule.
 pub(super) struct WatchedSource {
-    pub(super) source: Source,
+    pub(super) source: RuleSource,
     pub(super) informer: Informer<Lazy<DynamicObject>>,
     /// Handlers of the rule, by stream.
     following: BTreeMap<String, RuleSubscription>,
@@ -35,11 +35,11 @@ impl WatchedSource {
 
     /// Returns true if the rule sends messages, and no checkpoint stores its settled versions.
     pub(super) fn is_unrecorded(&self) -> bool {
-        !self.following.is_empty() && !self.source.may_be_kept()
+        !self.following.is_empty() && !self.source.may_be_stored()
     }
 
-    fn watches(&self, source: &Source) -> bool {
-        let Source { cluster, resource, scope, .. } = &self.source;
+    fn watches(&self, source: &RuleSource) -> bool {
+        let RuleSource { cluster, resource, scope, .. } = &self.source;
         (cluster, resource, scope) == (&source.cluster, &source.resource, &source.scope)
     }
 }
@@ -53,7 +53,7 @@ pub(super) fn forget_rules(followed: &[WatchedSource], incomplete: &[&str]) {
         let known: Vec<(&str, &str)> = same
             .flat_map(|other| other.following.keys().map(|sink| (other.source.rule.as_str(), sink.as_str())))
             .collect();
-        forget_others(informer, &known, incomplete);
+        forget_unlisted(informer, &known, incomplete);
     }
 }
 
@@ -64,8 +64,8 @@ pub(super) fn follow(
     watch_spec: &WatchSpec,
     engine: &Engine,
     mut before: Vec<WatchedSource>,
-    sources: impl IntoIterator<Item = Source>,
-) -> (Vec<WatchedSource>, Vec<(Source, String)>) {
+    sources: impl IntoIterator<Item = RuleSource>,
+) -> (Vec<WatchedSource>, Vec<(RuleSource, String)>) {
     let (mut followed, mut failed) = (Vec::new(), Vec::new());
     for source in sources {
         let streams: Vec<&str> =
@@ -100,7 +100,7 @@ pub(super) fn view_sources(
     plan: &Plan,
     mirror: &str,
     watch_spec: &WatchSpec,
-    sources: &[Source],
+    sources: &[RuleSource],
 ) -> Vec<MirrorViewSource> {
     let feeds = sources.iter().filter_map(|source| {
         let rule = plan.rule(&source.rule)?;
@@ -113,14 +113,18 @@ pub(super) fn view_sources(
 /// Starts the caches of each mirror, by mirror name, for a command.
 pub(super) fn views(
     plan: &Plan,
-    places: &ConnectedClusters,
-    sources: &[Source],
+    connected_clusters: &ConnectedClusters,
+    sources: &[RuleSource],
 ) -> Result<BTreeMap<String, Vec<MirrorView>>, Failure> {
     let mut views = BTreeMap::<String, Vec<MirrorView>>::new();
     for source in sources {
-        let (Some(rule), Some(place)) = (plan.rule(&source.rule), places.get(&source.cluster)) else { continue };
+        let (Some(rule), Some(cluster_connection)) = (plan.rule(&source.rule), connected_clusters.get(&source.cluster))
+        else {
+            continue;
+        };
         for mirror in plan.mirrors_of(&rule.config) {
-            let view = MirrorView::start(&place.watch_spec, source.clone(), rule.clone()).map_err(Failure::run)?;
+            let view = MirrorView::start(&cluster_connection.watch_spec, source.clone(), rule.clone())
+                .map_err(Failure::run)?;
             views.entry(mirror.to_owned()).or_default().push(view);
         }
     }

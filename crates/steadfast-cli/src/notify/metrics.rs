@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType::{self, Counter, Gauge};
 use prometheus_client::registry::Unit;
-use steadfast_notify::{EngineStats, MirrorState, MirrorStatus};
+use steadfast_notify::{EngineStats, MirrorSinkStatus, MirrorState};
 
 use super::cluster::{ClusterState, ClusterStatus};
 
@@ -30,7 +30,7 @@ pub(super) fn state_name(state: &MirrorState) -> &'static str {
 #[derive(Debug)]
 pub(super) struct NotifyMetrics {
     pub(super) counts: EngineStats,
-    pub(super) mirrors: Vec<(String, MirrorStatus)>,
+    pub(super) mirrors: Vec<(String, MirrorSinkStatus)>,
     pub(super) clusters: Vec<ClusterStatus>,
     /// Restarts of supervised tasks, by their names.
     pub(super) restarts: BTreeMap<String, u64>,
@@ -105,7 +105,7 @@ impl Collector for NotifyMetrics {
         let help = "Remaining time that a sink pauses because its receiver limits requests (HTTP 429)";
         let paused = sinks(|sink| sink.paused.map_or(0.0, |paused| paused.as_secs_f64()));
         write(("sink_paused", Some(Unit::Seconds), help, Gauge), paused)?;
-        let mirrors = |value: fn(&MirrorStatus) -> f64| {
+        let mirrors = |value: fn(&MirrorSinkStatus) -> f64| {
             let mirrors = mirrors.iter();
             mirrors
                 .map(|(name, mirror)| Sample { labels: vec![("mirror", name.clone())], value: value(mirror) })

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use steadfast_notify::config::sinks::Sink;
+use steadfast_notify::config::sinks::SinkConfig;
 use steadfast_notify::engine_event::escaped;
-use steadfast_notify::state::{self, State};
+use steadfast_notify::state_folder::{self, StateFolder};
 use steadfast_notify::{
-    ApprovalRequest, Approvals, Feed, Memory, MirrorContext, MirrorPreview, MirrorTask, Openings, Plan, Supervisor,
-    TermGate, preview_mirrors,
+    ApprovalRequest, Approvals, Feed, MirrorContext, MirrorMemory, MirrorPreview, MirrorTask, Openings, Plan,
+    Supervisor, TermGate, preview_mirrors,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -35,7 +35,7 @@ const FORWARDED_APPROVAL_TIMEOUT: Duration = Duration::from_secs(15);
 pub(super) struct Mirrors {
     tasks: BTreeMap<String, RunningMirror>,
     /// The state folder. Absent before a mirror needs it, and in simulations.
-    state: Option<Arc<State>>,
+    state: Option<Arc<StateFolder>>,
     is_simulated: bool,
     supervisor: Supervisor,
     /// Permission to write to the targets.
@@ -44,7 +44,7 @@ pub(super) struct Mirrors {
 
 /// A running mirror and the configuration that it was started with.
 struct RunningMirror {
-    sink: Sink,
+    sink: SinkConfig,
     fingerprint: u64,
     task: MirrorTask,
 }
@@ -63,9 +63,9 @@ impl Mirrors {
 
     /// Locks the state folder if the plan needs one: for checkpoints, pending deliveries or mirrors.
     pub(super) fn prepare(&mut self, plan: &Plan) -> Result<(), Failure> {
-        if (plan.keeps || plan.mirrors().next().is_some()) && !self.is_simulated && self.state.is_none() {
+        if (plan.has_checkpoint || plan.mirrors().next().is_some()) && !self.is_simulated && self.state.is_none() {
             // Excludes a second process with this state folder, which would write to the same targets.
-            self.state = Some(Arc::new(State::lock(&plan.state).map_err(Failure::run)?));
+            self.state = Some(Arc::new(StateFolder::lock(&plan.state).map_err(Failure::run)?));
         }
         Ok(())
     }
@@ -73,12 +73,12 @@ impl Mirrors {
     /// Starts the mirrors of `plan` without waiting for a cluster. Unchanged mirrors continue without interruption. Entries of
     /// mirrors that were removed from the plan remain in their targets. Returns the feed of each mirror, by name.
     pub(super) fn apply_plan(&mut self, plan: &Arc<Plan>) -> BTreeMap<String, Feed> {
-        let mut before = std::mem::take(&mut self.tasks);
+        let mut previous = std::mem::take(&mut self.tasks);
         let (mut feeds, mut new) = (BTreeMap::new(), Vec::new());
         for name in plan.mirrors() {
             let Some(sink) = plan.sinks.get(name) else { continue };
             let fingerprint = plan.fingerprint(name);
-            let known = before.remove(name);
+            let known = previous.remove(name);
             match known {
                 Some(known) if known.sink == *sink && known.fingerprint == fingerprint => {
                     feeds.insert(name.to_owned(), known.task.feed().clone());
@@ -87,7 +87,7 @@ impl Mirrors {
                 known => {
                     // The next mirror continues with the sources that the feed already has.
                     let feed = known.as_ref().map(|known| known.task.feed().clone()).unwrap_or_default();
-                    before.extend(known.map(|known| (name.to_owned(), known)));
+                    previous.extend(known.map(|known| (name.to_owned(), known)));
                     feeds.insert(name.to_owned(), feed.clone());
                     new.push((name, sink.clone(), fingerprint, feed));
                 }
@@ -99,7 +99,7 @@ impl Mirrors {
         }
         // Two mirrors must never write to one target, even under different names: new ones start after the old ones have ended.
         let (ended, wait) = watch::channel(());
-        let earlier: Vec<_> = before.into_values().map(|running| running.task.stop()).collect();
+        let earlier: Vec<_> = previous.into_values().map(|running| running.task.stop()).collect();
         if !earlier.is_empty() {
             tokio::spawn(async move {
                 join_all(earlier).await;
@@ -115,7 +115,7 @@ impl Mirrors {
 
     fn context(&self, plan: &Plan) -> MirrorContext {
         MirrorContext {
-            memory: self.state.as_ref().map_or_else(Memory::volatile, |state| state.memory().clone()),
+            memory: self.state.as_ref().map_or_else(MirrorMemory::volatile, |state| state.mirror_memory().clone()),
             approvals: self.state.as_ref().map(|state| state.approvals()),
             report_commands: self.is_simulated.then(|| Arc::new(report_simulated) as Arc<_>),
             report: Arc::new(console::report),
@@ -130,7 +130,7 @@ impl Mirrors {
     }
 
     /// Returns the state folder, if one is in use.
-    pub(super) fn state(&self) -> Option<&Arc<State>> {
+    pub(super) fn state(&self) -> Option<&Arc<StateFolder>> {
         self.state.as_ref()
     }
 
@@ -143,8 +143,8 @@ impl Mirrors {
     }
 }
 
-fn report_simulated(mirror: &str, words: Vec<String>) {
-    for line in words {
+fn report_simulated(mirror: &str, commands: Vec<String>) {
+    for line in commands {
         console::report(format_args!("{mirror} | {line}"));
     }
 }
@@ -155,19 +155,19 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     let openings = Openings::open_all(&plan).await.map_err(Failure::config)?;
     if openings.is_empty() {
         return Err(Failure::usage(format!(
-            "{} has no mirror, and --dry-run is for mirrors only; use `explain` for rules that send to streams",
+            "{} has no mirror, and --dry-run supports only mirrors; use `explain` for rules that send to streams",
             file.display()
         )));
     }
-    let places = connected(&plan, None).await?;
-    let sources = sources(&plan, &places).await.map_err(Failure::config)?;
+    let connected_clusters = connected(&plan, None).await?;
+    let sources = sources(&plan, &connected_clusters).await.map_err(Failure::config)?;
     // Read without the lock of the state folder, which a running program holds.
-    let memory = state::remembered(&plan.state).map_err(Failure::run)?;
-    let views = views(&plan, &places, &sources)?;
+    let memory = state_folder::read_mirror_memory(&plan.state).map_err(Failure::run)?;
+    let views = views(&plan, &connected_clusters, &sources)?;
     let (mut text, mut unreadable) = (String::new(), Vec::new());
-    for (name, seen) in preview_mirrors(&openings, views, &memory, CONNECT_TIMEOUT).await {
-        match seen {
-            Ok(seen) => text.push_str(&preview_text(&name, &seen)),
+    for (name, preview) in preview_mirrors(&openings, views, &memory, CONNECT_TIMEOUT).await {
+        match preview {
+            Ok(preview) => text.push_str(&preview_text(&name, &preview)),
             Err(reason) => unreadable.push(format!("mirror {name}: {reason}")),
         }
     }
@@ -175,8 +175,8 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     if unreadable.is_empty() { Ok(printed) } else { Err(Failure::run(unreadable.join("\n"))) }
 }
 
-fn preview_text(name: &str, seen: &MirrorPreview) -> String {
-    let MirrorPreview { steps, commands, skipped, approvals, doubt } = seen;
+fn preview_text(name: &str, preview: &MirrorPreview) -> String {
+    let MirrorPreview { steps, commands, skipped, approvals, doubt } = preview;
     let mut text = match steps {
         0 => format!("mirror {name}: no changes\n"),
         1 => format!("mirror {name}: one step\n"),
@@ -200,21 +200,23 @@ fn preview_text(name: &str, seen: &MirrorPreview) -> String {
 /// Approves pending removals: all of them, those of one mirror, or the one with the given ID.
 pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
-    if let Some(sink) = sink.filter(|sink| !plan.sinks.get(*sink).is_some_and(Sink::is_mirror)) {
+    if let Some(sink) = sink.filter(|sink| !plan.sinks.get(*sink).is_some_and(SinkConfig::is_mirror)) {
         let mirrors = plan.sinks.iter().filter(|(_, sink)| sink.is_mirror()).map(|(name, _)| name.as_str());
         let mirrors = mirrors.collect::<Vec<_>>().join(", ");
-        return Err(Failure::usage(format!("there is no mirror {sink:?}; there are {mirrors}")));
+        return Err(Failure::usage(format!("unknown mirror {sink:?}; configured mirrors: {mirrors}")));
     }
     // A standby forwards approvals to the leader, whose state it follows.
-    let leader = state::leader_of_standby(&plan.state).map_err(Failure::run)?.filter(|_| plan.replicas.is_some());
+    let leader =
+        state_folder::leader_of_standby(&plan.state).map_err(Failure::run)?.filter(|_| plan.replicas.is_some());
     let leader = leader.map(|leader| if leader.is_empty() { "the next leader".to_owned() } else { escaped(&leader) });
-    let pending = || state::remembered(&plan.state).map(|memory| memory.approvals()).map_err(Failure::run);
-    let chosen = chosen(pending()?, sink, id)?;
+    let pending =
+        || state_folder::read_mirror_memory(&plan.state).map(|memory| memory.approvals()).map_err(Failure::run);
+    let selected = selected(pending()?, sink, id)?;
     let approvals = Approvals::at(&plan.state);
-    for (mirror, asks) in &chosen {
-        let ids: Vec<String> = asks.iter().map(|ask| ask.id.clone()).collect();
+    for (mirror, requests) in &selected {
+        let ids: Vec<String> = requests.iter().map(|request| request.id.clone()).collect();
         approvals.add(mirror, &ids).map_err(Failure::run)?;
-        for ApprovalRequest { names, serving, group, .. } in asks {
+        for ApprovalRequest { names, serving, group, .. } in requests {
             let (count, names) = (names.len(), escaped(&names.join(", ")));
             console::report(format_args!(
                 "mirror {mirror}: removing {count} of {serving} entries of {group:?}: {names}"
@@ -225,70 +227,76 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
         console::report(format_args!("this replica is a standby: the approval is forwarded to {leader}"));
     }
     let limit = if leader.is_some() { FORWARDED_APPROVAL_TIMEOUT } else { APPROVAL_TIMEOUT };
-    let until = Instant::now() + limit;
+    let deadline = Instant::now() + limit;
     let mut now = pending()?;
     // A running program first takes the approval file and then records the removal, so both must be checked.
-    let is_open = |(mirror, asks): (&String, &Vec<ApprovalRequest>), now: &BTreeMap<String, Vec<ApprovalRequest>>| {
+    let is_unprocessed = |(mirror, requests): (&String, &Vec<ApprovalRequest>),
+                          now: &BTreeMap<String, Vec<ApprovalRequest>>| {
         let is_pending =
-            |ask: &ApprovalRequest| now.get(mirror).is_some_and(|now| now.iter().any(|now| now.id == ask.id));
-        approvals.is_pending(mirror) || asks.iter().any(is_pending)
+            |request: &ApprovalRequest| now.get(mirror).is_some_and(|now| now.iter().any(|now| now.id == request.id));
+        approvals.is_pending(mirror) || requests.iter().any(is_pending)
     };
-    while chosen.iter().any(|one| is_open(one, &now)) && Instant::now() < until {
+    while selected.iter().any(|mirror| is_unprocessed(mirror, &now)) && Instant::now() < deadline {
         sleep(Duration::from_millis(50)).await;
         now = pending()?;
     }
-    let mut others = Vec::new();
-    for (mirror, asks) in &chosen {
+    let mut failures = Vec::new();
+    for (mirror, requests) in &selected {
         if approvals.is_pending(mirror) {
             let file = file.display();
             if leader.is_some() {
-                others.push(format!(
+                failures.push(format!(
                     "mirror {mirror}: the approval was not forwarded within {limit:?}; the standby forwards it when it can use \
                      the shared state of the replicas"
                 ));
             } else {
                 console::report(format_args!(
-                    "mirror {mirror}: no process acts by {file} now; the approval applies when one starts"
+                    "mirror {mirror}: no process runs {file} now; the approval applies when one starts"
                 ));
             }
             continue;
         }
         // An equal group with a new ID: its set of entries has changed, so the approval does not apply to it.
-        for ask in now.get(mirror).into_iter().flatten().filter(|now| asks.iter().any(|ask| ask.group == now.group)) {
-            let id = &ask.id;
-            if let Some(leader) = leader.as_ref().filter(|_| asks.iter().any(|ask| ask.id == *id)) {
-                others.push(format!(
+        for request in now
+            .get(mirror)
+            .into_iter()
+            .flatten()
+            .filter(|now| requests.iter().any(|request| request.group == now.group))
+        {
+            let id = &request.id;
+            if let Some(leader) = leader.as_ref().filter(|_| requests.iter().any(|request| request.id == *id)) {
+                failures.push(format!(
                     "mirror {mirror}: {leader} did not confirm the approval of {id} within {limit:?}; the approval stays, and \
                      `steadfast notify status` shows its effect"
                 ));
                 continue;
             }
-            others.push(format!(
-                "mirror {mirror}: other removals are pending by now ({id}); check them, and approve again"
-            ));
+            failures
+                .push(format!("mirror {mirror}: other removals are pending now ({id}); check them, and approve again"));
         }
     }
-    if others.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::run(others.join("\n"))) }
+    if failures.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::run(failures.join("\n"))) }
 }
 
 /// Minimum length of an ID prefix.
 const MIN_ID_PREFIX: usize = 6;
 
 /// Returns the pending removals of `sink` whose ID equals `id` or starts with it.
-fn chosen(
+fn selected(
     mut pending: BTreeMap<String, Vec<ApprovalRequest>>,
     sink: Option<&str>,
     id: Option<&str>,
 ) -> Result<BTreeMap<String, Vec<ApprovalRequest>>, Failure> {
     pending.retain(|mirror, _| sink.is_none_or(|sink| sink == mirror));
-    let all: Vec<String> = pending.values().flatten().map(|ask| ask.id.clone()).collect();
+    let all: Vec<String> = pending.values().flatten().map(|request| request.id.clone()).collect();
     if let Some(id) = id {
         // A short prefix could match removals that the user has not seen.
-        let is_named = |ask: &ApprovalRequest| ask.id == id || id.len() >= MIN_ID_PREFIX && ask.id.starts_with(id);
-        for asks in pending.values_mut() {
-            asks.retain(is_named);
+        let is_named =
+            |request: &ApprovalRequest| request.id == id || id.len() >= MIN_ID_PREFIX && request.id.starts_with(id);
+        for requests in pending.values_mut() {
+            requests.retain(is_named);
         }
-        pending.retain(|_, asks| !asks.is_empty());
+        pending.retain(|_, requests| !requests.is_empty());
         if pending.values().map(Vec::len).sum::<usize>() > 1 {
             return Err(Failure::usage(format!(
                 "several removals have an ID that starts with {id}; use a longer prefix"

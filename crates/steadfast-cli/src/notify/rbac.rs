@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use steadfast_notify::config::Replicas;
-use steadfast_notify::{Plan, Source};
+use steadfast_notify::config::ReplicasConfig;
+use steadfast_notify::{Plan, RuleSource};
 
 use super::connections::{connected, sources};
 use super::shared::settled_name;
@@ -24,31 +24,31 @@ type Roles = BTreeMap<Option<String>, BTreeMap<String, BTreeSet<String>>>;
 pub(super) async fn rbac(file: &Path, namespace: &str, embedded: bool) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     let fleet = if embedded { Some(Fleet::start(None).await?) } else { None };
-    let places = connected(&plan, fleet.as_ref()).await?;
-    let sources = sources(&plan, &places).await.map_err(Failure::config)?;
+    let connected_clusters = connected(&plan, fleet.as_ref()).await?;
+    let sources = sources(&plan, &connected_clusters).await.map_err(Failure::config)?;
     let mut text = String::new();
-    for cluster in places.keys() {
+    for cluster in connected_clusters.keys() {
         let of_cluster = sources.iter().filter(|source| source.cluster == *cluster);
         let _ = writeln!(text, "# For the cluster {cluster}.");
         let mut roles = roles(of_cluster);
-        if plan.keeps {
+        if plan.has_checkpoint {
             // An empty cluster role still gets the rule for reading `kube-system`.
             roles.entry(None).or_default();
         }
-        text.push_str(&manifests(&roles, namespace, plan.keeps));
+        text.push_str(&manifests(&roles, namespace, plan.has_checkpoint));
         if plan.replicas_cluster() == Some(cluster)
-            && let Some((place, lease)) = plan.replicas.as_ref().and_then(Replicas::place)
+            && let Some((lease_namespace, lease)) = plan.replicas.as_ref().and_then(ReplicasConfig::namespace_and_name)
         {
-            text.push_str(&replicas(place, lease, namespace));
+            text.push_str(&replicas(lease_namespace, lease, namespace));
         }
     }
     print(&text)
 }
 
 /// Returns the role of replicas in the namespace of their lease. RBAC cannot restrict `create` to a name.
-fn replicas(place: &str, lease: &str, account_in: &str) -> String {
+fn replicas(lease_namespace: &str, lease: &str, account_namespace: &str) -> String {
     let (name, secret) = (format!("{NAME}-replicas"), settled_name(lease));
-    let metadata = format!("metadata:\n  name: {name}\n  namespace: {place}\n");
+    let metadata = format!("metadata:\n  name: {name}\n  namespace: {lease_namespace}\n");
     let mut text = format!("apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n{metadata}rules:\n");
     // `resourceNames` restricts `get` and `update` to the lease and its Secret.
     for (group, resource, object) in [("coordination.k8s.io", "leases", lease), ("", "secrets", &secret)] {
@@ -62,14 +62,14 @@ fn replicas(place: &str, lease: &str, account_in: &str) -> String {
         text,
         "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\n{metadata}roleRef:\n  apiGroup: \
          rbac.authorization.k8s.io\n  kind: Role\n  name: {name}\nsubjects:\n- kind: ServiceAccount\n  name: {NAME}\n  \
-         namespace: {account_in}\n---\n"
+         namespace: {account_namespace}\n---\n"
     );
     text
 }
 
-fn roles<'a>(sources: impl Iterator<Item = &'a Source>) -> Roles {
+fn roles<'a>(sources: impl Iterator<Item = &'a RuleSource>) -> Roles {
     let mut roles = Roles::new();
-    for Source { resource, scope, lookups, .. } in sources {
+    for RuleSource { resource, scope, lookups, .. } in sources {
         let watched = [(resource, scope.in_namespace().map(str::to_owned))].into_iter();
         for (resource, namespace) in
             watched.chain(lookups.iter().map(|lookup| (&lookup.resource, lookup.namespace.clone())))
@@ -94,28 +94,30 @@ fn roles<'a>(sources: impl Iterator<Item = &'a Source>) -> Roles {
 const IDENTITY: &str =
     "- apiGroups: [\"\"]\n  resources: [namespaces]\n  resourceNames: [kube-system]\n  verbs: [get]\n";
 
-fn manifests(roles: &Roles, account_in: &str, keeps: bool) -> String {
-    let mut text =
-        format!("apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {NAME}\n  namespace: {account_in}\n---\n");
+fn manifests(roles: &Roles, account_namespace: &str, has_checkpoint: bool) -> String {
+    let mut text = format!(
+        "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {NAME}\n  namespace: {account_namespace}\n---\n"
+    );
     for (namespace, role) in roles {
         // A Role and its binding apply in their own namespace only, also for an account of another namespace.
         let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
-        let place = namespace.as_ref().map(|namespace| format!("\n  namespace: {namespace}")).unwrap_or_default();
-        let metadata = format!("metadata:\n  name: {NAME}{place}\n");
+        let namespace_line =
+            namespace.as_ref().map(|namespace| format!("\n  namespace: {namespace}")).unwrap_or_default();
+        let metadata = format!("metadata:\n  name: {NAME}{namespace_line}\n");
         let _ = write!(text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\n{metadata}rules:\n");
         for (group, resources) in role {
             let resources = resources.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             // Informers only list and watch, so `get` is not granted.
             let _ = write!(text, "- apiGroups: [\"{group}\"]\n  resources: [{resources}]\n  verbs: [list, watch]\n");
         }
-        if keeps && namespace.is_none() {
+        if has_checkpoint && namespace.is_none() {
             text.push_str(IDENTITY);
         }
         let _ = write!(
             text,
             "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\n{metadata}roleRef:\n  \
              apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {NAME}\nsubjects:\n- kind: ServiceAccount\n  \
-             name: {NAME}\n  namespace: {account_in}\n---\n"
+             name: {NAME}\n  namespace: {account_namespace}\n---\n"
         );
     }
     text

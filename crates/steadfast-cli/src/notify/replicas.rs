@@ -16,7 +16,7 @@ use steadfast::Connection;
 use steadfast_controller::{Leader, LeaderElection};
 use steadfast_notify::engine_event::EngineEvent;
 use steadfast_notify::problem::Problem;
-use steadfast_notify::{Plan, Replication, State, Supervised, Supervisor, Term, TermGate, TermKeeper};
+use steadfast_notify::{Plan, Replication, StateFolder, Supervised, Supervisor, Term, TermGate, TermKeeper};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -55,7 +55,7 @@ pub(super) struct Role {
     /// Start of the role.
     pub(super) since: Instant,
     /// Failure of the lease or the shared state, if any.
-    pub(super) failing: Option<String>,
+    pub(super) failure: Option<String>,
     /// Set when the role was written to the state folder, where other commands read it.
     is_recorded: bool,
 }
@@ -92,7 +92,7 @@ struct ReplicaTask {
     keeper: Arc<TermKeeper>,
     role: Arc<Mutex<Role>>,
     progress_source: ProgressSource,
-    state: Option<Arc<State>>,
+    state: Option<Arc<StateFolder>>,
     stopping: watch::Receiver<bool>,
     ended: Arc<watch::Sender<bool>>,
 }
@@ -104,13 +104,13 @@ impl Replicas {
         fleet: Option<Arc<Fleet>>,
         identity: Option<String>,
         progress_source: ProgressSource,
-        state: Option<Arc<State>>,
+        state: Option<Arc<StateFolder>>,
         supervisor: &Supervisor,
     ) -> Option<Self> {
         let cluster = plan.replicas_cluster().and_then(|name| plan.clusters.get(name)).cloned().unwrap_or_default();
-        let of = plan.clone();
+        let shared_plan = plan.clone();
         let connect: Connect = Arc::new(move || {
-            let (plan, cluster, fleet) = (of.clone(), cluster.clone(), fleet.clone());
+            let (plan, cluster, fleet) = (shared_plan.clone(), cluster.clone(), fleet.clone());
             Box::pin(
                 async move { connection(&plan, &cluster, fleet.as_deref()).await.map_err(|reason| reason.to_string()) },
             )
@@ -123,7 +123,7 @@ impl Replicas {
         connect: Connect,
         identity: Option<String>,
         progress_source: ProgressSource,
-        state: Option<Arc<State>>,
+        state: Option<Arc<StateFolder>>,
         supervisor: &Supervisor,
     ) -> Option<Self> {
         plan.replicas.as_ref()?;
@@ -134,13 +134,13 @@ impl Replicas {
             identity: identity.clone().unwrap_or_default(),
             holder: None,
             since: Instant::now(),
-            failing: None,
+            failure: None,
             is_recorded: false,
         };
         let (role, stopping, ended) =
             (Arc::new(Mutex::new(role)), watch::Sender::new(false), watch::Sender::new(false));
         let has_ended = ended.subscribe();
-        let work = ReplicaTask {
+        let replica_task = ReplicaTask {
             plan: plan.clone(),
             connect,
             identity,
@@ -152,7 +152,7 @@ impl Replicas {
             stopping: stopping.subscribe(),
             ended: Arc::new(ended),
         };
-        let task = supervisor.spawn("replicas", move || work.clone().run());
+        let task = supervisor.spawn("replicas", move || replica_task.clone().run());
         Some(Self { replication, role, stopping, task, ended: has_ended })
     }
 
@@ -194,7 +194,7 @@ fn renewal_of(lease: Lease) -> Option<(String, Option<MicroTime>)> {
 }
 
 /// Waits until the flag is set. Never returns if the sender was dropped.
-async fn is_set(flag: &mut watch::Receiver<bool>) {
+async fn wait_until_set(flag: &mut watch::Receiver<bool>) {
     if flag.wait_for(|is_set| *is_set).await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -205,16 +205,16 @@ impl ReplicaTask {
         // A run that panicked may have left the gate open.
         self.keeper.close();
         let Some(replicas) = self.plan.replicas.clone() else { return std::future::pending().await };
-        let (namespace, name) = replicas.place().unwrap_or_default();
-        let connection = self.connected().await;
+        let (namespace, name) = replicas.namespace_and_name().unwrap_or_default();
+        let connection = self.connect_with_retry().await;
         let mut stopping = self.stopping.clone();
         tokio::select! {
             biased;
-            () = is_set(&mut stopping) => {
+            () = wait_until_set(&mut stopping) => {
                 self.ended.send_replace(true);
                 return std::future::pending().await;
             }
-            () = self.until_eligible(&connection, namespace, name, replicas.lease_duration.0) => {}
+            () = self.wait_until_eligible(&connection, namespace, name, replicas.lease_duration.0) => {}
         }
         let mut builder = LeaderElection::builder(&connection, namespace, name)
             .lease_duration(replicas.lease_duration.0)
@@ -232,7 +232,7 @@ impl ReplicaTask {
             // A request to stop comes first: no new term may start during the shutdown.
             let leader = tokio::select! {
                 biased;
-                () = is_set(&mut stopping) => break,
+                () = wait_until_set(&mut stopping) => break,
                 leader = election.until_leader() => leader,
                 never = self.follow(&connection, &election, namespace, name) => match never {},
             };
@@ -245,7 +245,7 @@ impl ReplicaTask {
                 // First in the order of polling: nothing may delay closing the gate after the loss of the lease.
                 () = leader.lost() => {}
                 never = self.lead(&leader, &mut state) => match never {},
-                () = is_set(&mut stopping) => {
+                () = wait_until_set(&mut stopping) => {
                     // After the final publication the next leader does not deliver settled changes again. The gate closes first, so
                     // that no delivery settles after the published positions were read.
                     self.keeper.close();
@@ -255,9 +255,7 @@ impl ReplicaTask {
             }
             self.keeper.close();
             self.set_role(false, election.holder());
-            console::report(format_args!(
-                "standby: the term as the leader has ended; what is not settled stays pending"
-            ));
+            console::report(format_args!("standby: the term as the leader has ended; unsettled changes stay pending"));
         }
         self.keeper.close();
         // A final publication may have used the other half of the timeout.
@@ -268,14 +266,14 @@ impl ReplicaTask {
     }
 
     /// Connects to the cluster of the lease, with retries.
-    async fn connected(&self) -> Connection {
+    async fn connect_with_retry(&self) -> Connection {
         loop {
             match (self.connect)().await {
                 Ok(connection) => {
-                    self.failing(None);
+                    self.set_failure(None);
                     return connection;
                 }
-                Err(reason) => self.failing(Some(format!("the cluster of the lease: {reason}"))),
+                Err(reason) => self.set_failure(Some(format!("the cluster of the lease: {reason}"))),
             }
             sleep(RETRY_DELAY).await;
         }
@@ -283,14 +281,20 @@ impl ReplicaTask {
 
     /// Waits until a replica with a new state folder may become the leader: the leader has settled all earlier deletions, or no
     /// replica leads.
-    async fn until_eligible(&self, connection: &Connection, namespace: &str, name: &str, lease_duration: Duration) {
+    async fn wait_until_eligible(
+        &self,
+        connection: &Connection,
+        namespace: &str,
+        name: &str,
+        lease_duration: Duration,
+    ) {
         // A replica with an older state folder knows its pending deletions.
         let Some(state) = self.state.as_ref().filter(|state| state.is_new()) else { return };
         let has_streams = self.plan.rules.iter().any(|rule| self.plan.streams_of(&rule.config).next().is_some());
         let shared = SharedState::of_standby(connection.client(), namespace, name);
         let leases: Api<Lease> = Api::namespaced(connection.client(), namespace);
         let (mut catch_up, mut lease, mut is_reported) = (CatchUp::default(), LeaseWatch::new(), false);
-        let mut adopted = String::new();
+        let mut imported = String::new();
         loop {
             let published = shared.read().await;
             self.forward_approvals(&shared).await;
@@ -299,7 +303,7 @@ impl ReplicaTask {
                 // No leader has ever published anything, so no deletion can have been missed.
                 (Ok(published), _) if published.term == 0 => break,
                 (Ok(PublishedState { settled, memory, .. }), Ok(Ok(found))) => {
-                    self.failing(self.adopt(memory, &mut adopted).await.err());
+                    self.set_failure(self.import_memory(memory, &mut imported).await.err());
                     let reached = (self.progress_source)().reached;
                     let is_configured = |rule: &str, sink: &str| {
                         let rule = self.plan.rule(rule);
@@ -317,7 +321,7 @@ impl ReplicaTask {
                     // Twice the lease duration, so that a replica without this restriction can take the lease first.
                     if lease.is_abandoned(renewal, lease_duration * 2) {
                         console::report(format_args!(
-                            "standby: no replica leads; this one may become the leader, although it does not know what was \
+                            "standby: no replica leads; this replica may become the leader, although it does not know what was \
                              deleted shortly before its start"
                         ));
                         break;
@@ -329,14 +333,14 @@ impl ReplicaTask {
                         ));
                     }
                 }
-                (Err(reason), _) => self.failing(Some(reason)),
-                (_, Ok(Err(error))) => self.failing(Some(format!("the lease cannot be read: {error}"))),
-                (_, Err(_)) => self.failing(Some("the lease cannot be read: no response".to_owned())),
+                (Err(reason), _) => self.set_failure(Some(reason)),
+                (_, Ok(Err(error))) => self.set_failure(Some(format!("the lease cannot be read: {error}"))),
+                (_, Err(_)) => self.set_failure(Some("the lease cannot be read: no response".to_owned())),
             }
             sleep(PUBLISH_INTERVAL).await;
         }
-        if let Err(error) = state.has_caught_up() {
-            self.failing(Some(format!("the state folder: {error}")));
+        if let Err(error) = state.record_caught_up() {
+            self.set_failure(Some(format!("the state folder: {error}")));
         }
     }
 
@@ -349,14 +353,14 @@ impl ReplicaTask {
         name: &str,
     ) -> std::convert::Infallible {
         let state = SharedState::of_standby(connection.client(), namespace, name);
-        let mut adopted = String::new();
+        let mut imported = String::new();
         loop {
             match state.read().await {
                 Ok(PublishedState { settled, memory, .. }) => {
                     self.replication.set_settled(settled);
-                    self.failing(self.adopt(memory, &mut adopted).await.err());
+                    self.set_failure(self.import_memory(memory, &mut imported).await.err());
                 }
-                Err(reason) => self.failing(Some(reason)),
+                Err(reason) => self.set_failure(Some(reason)),
             }
             self.forward_approvals(&state).await;
             self.set_role(false, election.holder());
@@ -371,16 +375,16 @@ impl ReplicaTask {
                 Ok(PublishedState { settled, memory, term }) => {
                     self.replication.set_settled(settled);
                     // A failing disk does not prevent the replica from leading.
-                    if let Err(reason) = self.adopt(memory, &mut String::new()).await {
-                        self.failing(Some(reason));
+                    if let Err(reason) = self.import_memory(memory, &mut String::new()).await {
+                        self.set_failure(Some(reason));
                     }
                     break term > 0;
                 }
-                Err(reason) => self.failing(Some(reason)),
+                Err(reason) => self.set_failure(Some(reason)),
             }
             sleep(RETRY_DELAY).await;
         };
-        self.failing(None);
+        self.set_failure(None);
         // The gate opens only with the settled versions of the previous leader, so that no settled change is sent
         // twice.
         self.keeper.open(Arc::new(LeaderTerm(leader.clone())));
@@ -390,20 +394,20 @@ impl ReplicaTask {
         if has_predecessor {
             for rule in (self.progress_source)().unrecorded {
                 console::report(format_args!(
-                    "leader: the rule {rule} watches Secrets, which are in no record: changes that the earlier leader has not \
+                    "leader: the rule {rule} watches Secrets, which are never recorded: changes that the earlier leader has not \
                      sent are not sent"
                 ));
             }
         }
-        let mut given = BTreeSet::new();
+        let mut taken_ids = BTreeSet::new();
         loop {
-            let own = (self.progress_source)();
-            self.replication.drop_passed(&own.settled);
-            let published = match self.take_approvals(state, &mut given).await {
-                Ok(()) => state.publish(&own, self.memory()).await,
+            let progress = (self.progress_source)();
+            self.replication.drop_passed(&progress.settled);
+            let published = match self.take_approvals(state, &mut taken_ids).await {
+                Ok(()) => state.publish(&progress, self.memory()).await,
                 Err(reason) => Err(reason),
             };
-            self.failing(published.err());
+            self.set_failure(published.err());
             sleep(PUBLISH_INTERVAL).await;
         }
     }
@@ -426,29 +430,30 @@ impl ReplicaTask {
             Ok::<(), String>(())
         };
         if let Err(reason) = forwarded.await {
-            self.failing(Some(format!("approvals cannot be forwarded to the leader: {reason}")));
+            self.set_failure(Some(format!("approvals cannot be forwarded to the leader: {reason}")));
         }
     }
 
     /// Leader: passes forwarded approvals to the mirrors through the state folder. An approval stays in the shared
-    /// state until a mirror has taken it, so that the approval survives a crash of this leader. `given` contains the
+    /// state until a mirror has taken it, so that the approval survives a crash of this leader. `taken_ids` contains the
     /// approvals passed in this term.
     async fn take_approvals(
         &self,
         shared: &mut SharedState,
-        given: &mut BTreeSet<(String, String)>,
+        taken_ids: &mut BTreeSet<(String, String)>,
     ) -> Result<(), String> {
         let Some(state) = &self.state else { return Ok(()) };
         let forwarded = shared.forwarded().await?.clone();
         if forwarded.is_empty() {
             return Ok(());
         }
-        let (pending, approvals) = (state.memory().approvals(), state.approvals());
+        let (pending, approvals) = (state.mirror_memory().approvals(), state.approvals());
         let waiting = approvals.pending().map_err(|error| error.to_string())?;
         for (mirror, ids) in &forwarded {
             for id in ids {
-                let is_pending = pending.get(mirror).is_some_and(|asks| asks.iter().any(|ask| ask.id == *id));
-                let is_given = !given.insert((mirror.clone(), id.clone()));
+                let is_pending =
+                    pending.get(mirror).is_some_and(|requests| requests.iter().any(|request| request.id == *id));
+                let is_given = !taken_ids.insert((mirror.clone(), id.clone()));
                 match (is_pending, is_given) {
                     (true, false) => {
                         approvals.add(mirror, std::slice::from_ref(id)).map_err(|error| error.to_string())?;
@@ -468,18 +473,18 @@ impl ReplicaTask {
         Ok(())
     }
 
-    /// Stores the memory of the leader's mirrors, if it differs from `adopted`.
-    async fn adopt(&self, memory: String, adopted: &mut String) -> Result<(), String> {
-        let Some(state) = self.state.clone().filter(|_| memory != *adopted) else { return Ok(()) };
+    /// Stores the memory of the leader's mirrors, if it differs from `imported`.
+    async fn import_memory(&self, memory: String, imported: &mut String) -> Result<(), String> {
+        let Some(state) = self.state.clone().filter(|_| memory != *imported) else { return Ok(()) };
         let text = memory.clone();
-        let written = tokio::task::spawn_blocking(move || state.memory().import(&text)).await;
+        let written = tokio::task::spawn_blocking(move || state.mirror_memory().import(&text)).await;
         written.map_err(|error| error.to_string())?.map_err(|error| format!("the memory of mirrors: {error}"))?;
-        *adopted = memory;
+        *imported = memory;
         Ok(())
     }
 
     fn memory(&self) -> String {
-        self.state.as_ref().map(|state| state.memory().export(MAX_MEMORY_BYTES)).unwrap_or_default()
+        self.state.as_ref().map(|state| state.mirror_memory().export(MAX_MEMORY_BYTES)).unwrap_or_default()
     }
 
     fn set_identity(&self, identity: &str) {
@@ -498,14 +503,18 @@ impl ReplicaTask {
         (role.is_leader, role.holder, role.is_recorded) = (is_leader, holder, true);
         // Commands such as `approve` read the role from the state folder.
         if let Some(state) = &self.state {
-            state.stands_by((!is_leader).then_some(role.holder.as_deref()));
+            if is_leader {
+                state.record_leader();
+            } else {
+                state.record_standby(role.holder.as_deref());
+            }
         }
     }
 
     /// Records a failure, and reports it if it is new.
-    fn failing(&self, reason: Option<String>) {
+    fn set_failure(&self, reason: Option<String>) {
         // The lock is released at the end of this statement, before the report.
-        let before = std::mem::replace(&mut self.role.lock().failing, reason.clone());
+        let before = std::mem::replace(&mut self.role.lock().failure, reason.clone());
         match reason {
             Some(reason) if before.as_ref() != Some(&reason) => {
                 console::report(format_args!("replicas: {reason}; retried"));

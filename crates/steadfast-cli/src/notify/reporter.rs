@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use steadfast::metrics::Metrics;
 use steadfast::{Informer, Lazy};
 use steadfast_notify::engine_event::escaped;
-use steadfast_notify::{Engine, MirrorState, MirrorStatus, SettledVersions, Supervisor};
+use steadfast_notify::{Engine, MirrorSinkStatus, MirrorState, SettledVersions, Supervisor};
 
 use super::cluster::{Cluster, ClusterState, ClusterStatus};
-use super::connections::Missing;
+use super::connections::MissingResource;
 use super::follow::WatchedSource;
 use super::metrics::{NotifyMetrics, state_name};
 use super::page;
@@ -24,7 +24,7 @@ use super::shared::Progress;
 use crate::endpoint::StatusSource;
 
 /// Function that returns the current status of a mirror.
-pub(super) type MirrorStatusFn = Box<dyn Fn() -> MirrorStatus + Send + Sync>;
+pub(super) type MirrorStatusFn = Box<dyn Fn() -> MirrorSinkStatus + Send + Sync>;
 
 /// State of the program, for reports. Cheap to clone.
 #[derive(Clone)]
@@ -151,7 +151,7 @@ impl StatusSource for StatusReporter {
                 }
                 ClusterState::Incomplete | ClusterState::Watching => {}
             }
-            for Missing { rule, resource, problem } in missing {
+            for MissingResource { rule, resource, problem } in missing {
                 let _ = writeln!(text, "rule {rule}: {resource} of {name}: missing: {}", escaped(&problem.description));
             }
         }
@@ -207,8 +207,8 @@ impl StatusReporter {
                 ClusterState::Unreachable { reason, since } => (Some(reason), Some(since.as_secs_f64())),
                 _ => (None, None),
             };
-            let missing = missing.iter().map(|Missing { rule, resource, problem }| {
-                json!({"rule": rule, "resource": resource, "reason": problem.description, "place": problem.place.to_string()})
+            let missing = missing.iter().map(|MissingResource { rule, resource, problem }| {
+                json!({"rule": rule, "resource": resource, "reason": problem.description, "place": problem.position.to_string()})
             });
             json!({
                 "cluster": name, "state": state.name(), "reason": reason, "since_seconds": since,
@@ -226,7 +226,7 @@ impl StatusReporter {
         });
         let mirrors = components.mirrors.iter().map(|(name, status_of)| {
             let status = status_of();
-            let MirrorStatus {
+            let MirrorSinkStatus {
                 entries,
                 is_settled,
                 skipped,
@@ -244,11 +244,11 @@ impl StatusReporter {
             })
         });
         let role = components.role.as_ref().map(|role| {
-            let Role { is_leader, identity, holder, since, failing, .. } = role();
+            let Role { is_leader, identity, holder, since, failure, .. } = role();
             let role = if is_leader { "leader" } else { "standby" };
             json!({
                 "role": role, "identity": identity, "holder": holder, "since_seconds": since.elapsed().as_secs_f64(),
-                "failing": failing,
+                "failing": failure,
             })
         });
         json!({

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::future::{join, join_all};
 use steadfast_notify::sink::Stream;
-use steadfast_notify::sink::stdout::Lines;
+use steadfast_notify::sink::stdout::JsonLines;
 use steadfast_notify::{Engine, Feed, Openings, Plan, Replication, Supervised, Supervisor};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
@@ -77,17 +77,17 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     let mut stop = GuardedStopSignal::listen(drain)?;
     let mut reload_signal = ReloadSignal::listen()?;
     let file = args.config.unwrap_or_default();
-    let started = StartOptions { embedded: args.embedded, metrics: args.metrics, identity: args.identity };
+    let options = StartOptions { embedded: args.embedded, metrics: args.metrics, identity: args.identity };
     let (closed, mut output) = unbounded_channel();
-    let stdout = Lines::new(io::stdout(), move |error| drop(closed.send(error)));
-    let began = tokio::select! {
+    let stdout = JsonLines::new(io::stdout(), move |error| drop(closed.send(error)));
+    let started = tokio::select! {
         biased;
         () = stop.received() => return Ok(ExitCode::SUCCESS),
-        began = NotifyProgram::start(file, &started, Arc::new(stdout)) => began,
+        program = NotifyProgram::start(file, &options, Arc::new(stdout)) => program,
     };
-    let mut program = began?;
-    let lasts = args.lasts.map(Duration::from_secs).or(args.embedded.then_some(EMBEDDED_DURATION));
-    let ended = program.run_until_shutdown(&mut stop, &mut reload_signal, &mut output, lasts).await;
+    let mut program = started?;
+    let duration = args.lasts.map(Duration::from_secs).or(args.embedded.then_some(EMBEDDED_DURATION));
+    let ended = program.run_until_shutdown(&mut stop, &mut reload_signal, &mut output, duration).await;
     if let ShutdownReason::Output(error) = ended {
         // A closed pipe is not an error: the reader wants no more.
         return match error.kind() {
@@ -101,14 +101,14 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
 }
 
 impl NotifyProgram {
-    async fn start(file: PathBuf, started: &StartOptions, stdout: Arc<dyn Stream>) -> Result<Self, Failure> {
-        let (embedded, plan) = (started.embedded, load(&file).await?);
+    async fn start(file: PathBuf, options: &StartOptions, stdout: Arc<dyn Stream>) -> Result<Self, Failure> {
+        let (embedded, plan) = (options.embedded, load(&file).await?);
         let supervisor = Supervisor::new(Arc::new(console::report));
         let mut mirrors = Mirrors::new(embedded, &supervisor);
         // The lock of the state folder comes first: a second process must fail before it sends anything.
         mirrors.prepare(&plan)?;
         let reporter = StatusReporter::new(&supervisor);
-        if let Some(address) = started.metrics {
+        if let Some(address) = options.metrics {
             // Before sinks and clusters, so that `/livez` responds during a slow start.
             let address = endpoint::serve(address, reporter.clone(), &supervisor)?;
             if let Some(state) = mirrors.state() {
@@ -122,7 +122,7 @@ impl NotifyProgram {
         let replicas = Replicas::start(
             &plan,
             fleet.clone(),
-            started.identity.clone(),
+            options.identity.clone(),
             progress_source,
             mirrors.state().cloned(),
             &supervisor,
@@ -131,7 +131,7 @@ impl NotifyProgram {
         mirrors.set_gate(gate(replicas.as_ref()));
         let replication = replicas.as_ref().map_or_else(Replication::none, |replicas| replicas.replication().clone());
         let report_line = Arc::new(console::report);
-        let engine = Engine::replicated(&plan, streams, seed(), supervisor.clone(), report_line, replication);
+        let engine = Engine::start_replicated(&plan, streams, seed(), supervisor.clone(), report_line, replication);
         let shared_parts = SharedParts { engine, fleet, supervisor: supervisor.clone() };
         let shared = reporter.clone();
         let reporting = supervisor.spawn("freshness reports", move || report(shared.clone()));
@@ -150,18 +150,18 @@ impl NotifyProgram {
         let feeds = program.mirrors.apply_plan(&program.plan);
         program.update_clusters(&feeds);
         let (rules, sinks) = (program.plan.rules.len(), program.plan.sinks.len());
-        console::report(format_args!("acting by {}: {rules} rules, {sinks} sinks", program.file.display()));
+        console::report(format_args!("running {}: {rules} rules, {sinks} sinks", program.file.display()));
         Ok(program)
     }
 
     /// Applies the plan to all clusters. Unchanged clusters continue without interruption.
     fn update_clusters(&mut self, feeds: &BTreeMap<String, Feed>) {
-        let mut before = std::mem::take(&mut self.clusters);
-        let state = self.mirrors.state().filter(|_| self.plan.keeps);
+        let mut previous = std::mem::take(&mut self.clusters);
+        let state = self.mirrors.state().filter(|_| self.plan.has_checkpoint);
         for (name, config) in self.plan.clusters.iter().filter(|(name, _)| is_watched(&self.plan, name)) {
             let assignment = Assignment { plan: self.plan.clone(), feeds: feeds.clone() };
-            // Dropping a task with other settings ends its watches. Tasks left in `before` end with this function.
-            let known = before.remove(name).filter(|known| known.is(config));
+            // Dropping a task with other settings ends its watches. Tasks left in `previous` end with this function.
+            let known = previous.remove(name).filter(|known| known.has_config(config));
             let task = if let Some(known) = known {
                 known.assign(assignment);
                 known
@@ -187,21 +187,21 @@ impl NotifyProgram {
         stop: &mut GuardedStopSignal,
         reload_signal: &mut ReloadSignal,
         output: &mut UnboundedReceiver<io::Error>,
-        lasts: Option<Duration>,
+        duration: Option<Duration>,
     ) -> ShutdownReason {
-        let over = async {
-            match lasts {
-                Some(lasts) => sleep(lasts).await,
+        let elapsed = async {
+            match duration {
+                Some(duration) => sleep(duration).await,
                 None => std::future::pending().await,
             }
         };
-        tokio::pin!(over);
+        tokio::pin!(elapsed);
         loop {
             tokio::select! {
                 biased;
                 () = stop.received() => return ShutdownReason::Done,
                 Some(error) = output.recv() => return ShutdownReason::Output(error),
-                () = &mut over => return ShutdownReason::Done,
+                () = &mut elapsed => return ShutdownReason::Done,
                 () = reload_signal.received() => {
                     tokio::select! {
                         biased;
@@ -221,12 +221,12 @@ impl NotifyProgram {
     /// Reloads the configuration. Validates the whole file before any change, and waits for no cluster, sink or mirror.
     async fn reload(&mut self) -> Result<(), Failure> {
         let plan = load(&self.file).await?;
-        let dead_letters = |plan: &Plan| (plan.dead_letters.clone(), plan.most_dead_letters);
+        let dead_letters = |plan: &Plan| (plan.dead_letters.clone(), plan.max_dead_letters);
         // Engine and state folder take these settings at their start, and cannot change them at run time.
         if dead_letters(&plan) != dead_letters(&self.plan) {
             return Err(Failure::config("`dead_letters` can be changed by a restart only; restore its value"));
         }
-        if (&plan.state, plan.keeps) != (&self.plan.state, self.plan.keeps) {
+        if (&plan.state, plan.has_checkpoint) != (&self.plan.state, self.plan.has_checkpoint) {
             return Err(Failure::config("`state` can be changed by a restart only; restore its value"));
         }
         if plan.replicas != self.plan.replicas {
@@ -234,7 +234,7 @@ impl NotifyProgram {
         }
         let before = &self.plan.clusters;
         for (name, now) in &plan.clusters {
-            let Some(before) = before.get(name).filter(|before| before.is_same_place(now)) else { continue };
+            let Some(before) = before.get(name).filter(|before| before.is_same_cluster(now)) else { continue };
             // Informers cannot change these settings while they run.
             let settings =
                 [("audit", before.audit != now.audit), ("memory_limit", before.memory_limit != now.memory_limit)];
@@ -251,7 +251,7 @@ impl NotifyProgram {
         let feeds = self.mirrors.apply_plan(&self.plan);
         self.update_clusters(&feeds);
         let (rules, sinks) = (self.plan.rules.len(), self.plan.sinks.len());
-        console::report(format_args!("acting by {}, reloaded: {rules} rules, {sinks} sinks", self.file.display()));
+        console::report(format_args!("running {}, reloaded: {rules} rules, {sinks} sinks", self.file.display()));
         Ok(())
     }
 
@@ -262,32 +262,32 @@ impl NotifyProgram {
         self.reporting = None;
         // Attached handlers continue to deliver until the end.
         let clusters: Vec<_> = std::mem::take(&mut self.clusters).into_values().map(ClusterTask::close).collect();
-        let is_kept = self.is_kept(&clusters);
+        let is_stored = self.is_stored(&clusters);
         let undeliverable = async {
             // Pending messages that are not in the state folder would be lost, so all of `drain` is used.
-            if !is_kept {
+            if !is_stored {
                 std::future::pending::<()>().await;
             }
-            engine.until_undeliverable().await
+            engine.wait_until_undeliverable().await
         };
         let delivered = async {
             // Handlers deliver their pending events, and settled positions are written to the checkpoint.
-            let lookouts = clusters.iter().filter_map(|cluster| cluster.watch_spec());
+            let watch_specs = clusters.iter().filter_map(|cluster| cluster.watch_spec());
             // The leader delivers the pending messages of a standby.
             let is_standby = engine.replication().gate().permit().is_none();
             let drain = if is_standby { Duration::ZERO } else { drain };
-            join_all(lookouts.map(async |watch_spec| watch_spec.factory.shutdown_drained(drain).await)).await;
+            join_all(watch_specs.map(async |watch_spec| watch_spec.factory.shutdown_drained(drain).await)).await;
             engine.drain(deadline.saturating_duration_since(Instant::now())).await
         };
         let drained = async {
             tokio::select! {
                 biased;
-                left = delivered => (left, Vec::new()),
-                down = undeliverable => (engine.drain(Duration::ZERO).await, down),
+                undelivered = delivered => (undelivered, Vec::new()),
+                sinks = undeliverable => (engine.drain(Duration::ZERO).await, sinks),
             }
         };
         let finished = timeout_at(deadline + SUMMARY_GRACE, join(self.mirrors.stop(deadline), drained));
-        let (hanging, (left, down)) = tokio::select! {
+        let (hanging, (undelivered, failing_sinks)) = tokio::select! {
             biased;
             // A second request ends the program at once.
             () = stop.received() => (Vec::new(), (engine.drain(Duration::ZERO).await, Vec::new())),
@@ -315,20 +315,20 @@ impl NotifyProgram {
             "{changes} changes evaluated, {delivered} messages delivered, {unchanged} not resent because they were \
              unchanged, {dead} dead letters, {failed} failed expressions"
         ));
-        if !down.is_empty() {
-            let sinks: Vec<_> = down.iter().map(|sink| format!("`{sink}`")).collect();
+        if !failing_sinks.is_empty() {
+            let sinks: Vec<_> = failing_sinks.iter().map(|sink| format!("`{sink}`")).collect();
             let sinks = sinks.join(", ");
             return Err(Failure::run(format!(
-                "{left} messages were not delivered, because these sinks cannot be reached: {sinks}; the next start sends them"
+                "{undelivered} messages were not delivered, because these sinks cannot be reached: {sinks}; the next start sends them"
             )));
         }
-        if left > 0 {
-            let rest = if self.plan.keeps && self.mirrors.state().is_some() {
+        if undelivered > 0 {
+            let rest = if self.plan.has_checkpoint && self.mirrors.state().is_some() {
                 "the next start sends them; --drain gives them longer"
             } else {
                 "--drain gives them longer"
             };
-            let reason = format!("{left} messages were not delivered within {} s; {rest}", drain.as_secs());
+            let reason = format!("{undelivered} messages were not delivered within {} s; {rest}", drain.as_secs());
             return Err(Failure::run(reason));
         }
         Ok(ExitCode::SUCCESS)
@@ -337,14 +337,14 @@ impl NotifyProgram {
 
 impl NotifyProgram {
     /// Returns whether all pending deliveries are in the state folder.
-    fn is_kept(&self, clusters: &[Arc<Cluster>]) -> bool {
-        let mut is_kept = self.plan.keeps && self.mirrors.state().is_some();
+    fn is_stored(&self, clusters: &[Arc<Cluster>]) -> bool {
+        let mut is_stored = self.plan.has_checkpoint && self.mirrors.state().is_some();
         for cluster in clusters {
-            cluster.visit(|followed, _| {
-                is_kept = is_kept && followed.iter().all(|followed| followed.source.may_be_kept());
+            cluster.visit(|watched, _| {
+                is_stored = is_stored && watched.iter().all(|watched| watched.source.may_be_stored());
             });
         }
-        is_kept
+        is_stored
     }
 }
 

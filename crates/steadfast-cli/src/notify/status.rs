@@ -1,4 +1,4 @@
-//! `status`: prints the state of the program that acts by a configuration, or of its state folder.
+//! `status`: prints the state of the program that runs a configuration, or of its state folder.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use steadfast_notify::engine_event::escaped;
-use steadfast_notify::{Plan, state};
+use steadfast_notify::{Plan, state_folder};
 use tokio::time::timeout;
 
 use crate::cli::Output;
@@ -22,8 +22,8 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Prints the status.
 pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
-    let acting = state::lock_holder(&plan.state).map_err(|error| cannot(&plan, &error))?;
-    let remembered = state::remembered(&plan.state).map_err(|error| cannot(&plan, &error))?;
+    let acting = state_folder::lock_holder(&plan.state).map_err(|error| cannot(&plan, &error))?;
+    let remembered = state_folder::read_mirror_memory(&plan.state).map_err(|error| cannot(&plan, &error))?;
     let letters = match std::fs::read_to_string(&plan.dead_letters) {
         Ok(text) => text.lines().count(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
@@ -64,10 +64,10 @@ async fn request_status(address: SocketAddr) -> Result<Value, Failure> {
 fn text_of(status: &Value) -> String {
     let mut text = match status["acting"].as_str() {
         Some(process) if status["now"].is_null() => {
-            format!("{process} acts by this configuration; start it with --metrics for details\n")
+            format!("{process} runs this configuration; start it with --metrics for details\n")
         }
-        Some(process) => format!("{process} acts by this configuration\n"),
-        None => "no process acts by this configuration\n".to_owned(),
+        Some(process) => format!("{process} runs this configuration\n"),
+        None => "no process runs this configuration\n".to_owned(),
     };
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -16,11 +16,11 @@ pub(crate) struct Node {
     /// ID that aliases refer to; 0 without an anchor.
     anchor: usize,
     tag: Option<String>,
-    content: Content,
+    content: YamlContent,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Content {
+enum YamlContent {
     /// A scalar without quotes, of any type; the empty scalar is null.
     Plain(String),
     /// A string.
@@ -44,56 +44,56 @@ impl fmt::Display for YamlError {
 impl Node {
     /// Creates a string.
     pub(crate) fn text(text: &str) -> Self {
-        Content::Quoted(text.to_owned()).into()
+        YamlContent::Quoted(text.to_owned()).into()
     }
 
     /// Creates a mapping.
     pub(crate) fn map<'a>(fields: impl IntoIterator<Item = (&'a str, Node)>) -> Self {
-        let plain = |key: &str| Content::Plain(key.to_owned()).into();
-        Content::Map(fields.into_iter().map(|(key, value)| (plain(key), value)).collect()).into()
+        let plain = |key: &str| YamlContent::Plain(key.to_owned()).into();
+        YamlContent::Map(fields.into_iter().map(|(key, value)| (plain(key), value)).collect()).into()
     }
 
     /// Creates a list.
     pub(crate) fn list(items: impl IntoIterator<Item = Node>) -> Self {
-        Content::List(items.into_iter().collect()).into()
+        YamlContent::List(items.into_iter().collect()).into()
     }
 
     /// Returns a scalar without its quotes.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match &self.content {
-            Content::Plain(text) | Content::Quoted(text) => Some(text),
+            YamlContent::Plain(text) | YamlContent::Quoted(text) => Some(text),
             _ => None,
         }
     }
 
     /// Returns whether this is null, including an empty value after a key.
     pub(crate) fn is_null(&self) -> bool {
-        matches!(&self.content, Content::Plain(text) if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
+        matches!(&self.content, YamlContent::Plain(text) if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
 
     pub(crate) fn is_map(&self) -> bool {
-        matches!(self.content, Content::Map(_))
+        matches!(self.content, YamlContent::Map(_))
     }
 
     /// Returns a field of a mapping.
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
-        let Content::Map(fields) = &self.content else { return None };
+        let YamlContent::Map(fields) = &self.content else { return None };
         fields.iter().find(|(name, _)| name.as_text() == Some(key)).map(|(_, value)| value)
     }
 
     /// Returns a field of a mapping for changes.
     pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
-        let Content::Map(fields) = &mut self.content else { return None };
+        let YamlContent::Map(fields) = &mut self.content else { return None };
         fields.iter_mut().find(|(name, _)| name.as_text() == Some(key)).map(|(_, value)| value)
     }
 
     /// Sets a field of a mapping; `None` removes it.
     pub(crate) fn set(&mut self, key: &str, value: Option<Node>) {
-        let Content::Map(fields) = &mut self.content else { return };
+        let YamlContent::Map(fields) = &mut self.content else { return };
         match (fields.iter().position(|(name, _)| name.as_text() == Some(key)), value) {
             (Some(place), Some(value)) => fields[place].1 = value,
             (Some(place), None) => drop(fields.remove(place)),
-            (None, Some(value)) => fields.push((Content::Plain(key.to_owned()).into(), value)),
+            (None, Some(value)) => fields.push((YamlContent::Plain(key.to_owned()).into(), value)),
             (None, None) => {}
         }
     }
@@ -101,7 +101,7 @@ impl Node {
     /// Returns the items of a list.
     pub(crate) fn items(&self) -> Option<&[Node]> {
         match &self.content {
-            Content::List(items) => Some(items),
+            YamlContent::List(items) => Some(items),
             _ => None,
         }
     }
@@ -109,14 +109,14 @@ impl Node {
     /// Returns the items of a list for changes.
     pub(crate) fn items_mut(&mut self) -> Option<&mut Vec<Node>> {
         match &mut self.content {
-            Content::List(items) => Some(items),
+            YamlContent::List(items) => Some(items),
             _ => None,
         }
     }
 }
 
-impl From<Content> for Node {
-    fn from(content: Content) -> Self {
+impl From<YamlContent> for Node {
+    fn from(content: YamlContent) -> Self {
         Self { anchor: 0, tag: None, content }
     }
 }
@@ -166,12 +166,12 @@ impl<'a> Reader<'a> {
             return Err(YamlError(format!("it is nested deeper than {MAX_DEPTH} levels")));
         };
         let (anchor, tag, content) = match event {
-            Event::Alias(of) => (0, None, Content::Alias(of)),
+            Event::Alias(of) => (0, None, YamlContent::Alias(of)),
             Event::Scalar(text, style, anchor, tag) => {
                 // A scalar of several lines is a string for all parsers, and must be quoted to be written on one line.
                 let plain = style == ScalarStyle::Plain && !text.contains('\n');
                 let text = text.into_owned();
-                (anchor, tag, if plain { Content::Plain(text) } else { Content::Quoted(text) })
+                (anchor, tag, if plain { YamlContent::Plain(text) } else { YamlContent::Quoted(text) })
             }
             Event::SequenceStart(_, anchor, tag) => {
                 let mut items = Vec::new();
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
                         event => items.push(self.node(event, depth)?),
                     }
                 }
-                (anchor, tag, Content::List(items))
+                (anchor, tag, YamlContent::List(items))
             }
             Event::MappingStart(_, anchor, tag) => {
                 let mut fields = Vec::new();
@@ -198,7 +198,7 @@ impl<'a> Reader<'a> {
                     let event = self.next()?;
                     fields.push((key, self.node(event, depth)?));
                 }
-                (anchor, tag, Content::Map(fields))
+                (anchor, tag, YamlContent::Map(fields))
             }
             _ => return Err(YamlError("it is cut off".to_owned())),
         };
@@ -237,26 +237,26 @@ impl Node {
             None => {}
         }
         match &self.content {
-            Content::Plain(text) if text.is_empty() => {}
-            Content::Plain(text) => {
+            YamlContent::Plain(text) if text.is_empty() => {}
+            YamlContent::Plain(text) => {
                 let _ = write!(out, " {text}");
             }
-            Content::Quoted(text) => {
+            YamlContent::Quoted(text) => {
                 out.push(' ');
                 quote(text, out);
             }
-            Content::Alias(of) => {
+            YamlContent::Alias(of) => {
                 let _ = write!(out, " *a{of}");
             }
-            Content::List(items) if items.is_empty() => out.push_str(" []"),
-            Content::Map(fields) if fields.is_empty() => out.push_str(" {}"),
-            Content::List(items) => {
+            YamlContent::List(items) if items.is_empty() => out.push_str(" []"),
+            YamlContent::Map(fields) if fields.is_empty() => out.push_str(" {}"),
+            YamlContent::List(items) => {
                 for item in items {
                     let _ = write!(out, "\n{:indent$}", "");
                     item.write_item(indent, out);
                 }
             }
-            Content::Map(fields) => {
+            YamlContent::Map(fields) => {
                 for (key, value) in fields {
                     let _ = write!(out, "\n{:indent$}", "");
                     write_field(key, value, indent, out);
@@ -268,7 +268,7 @@ impl Node {
     fn write_item(&self, indent: usize, out: &mut String) {
         match &self.content {
             // The first field follows the dash on its line, but an anchor or a tag must precede the mapping.
-            Content::Map(fields) if !fields.is_empty() && self.anchor == 0 && self.tag.is_none() => {
+            YamlContent::Map(fields) if !fields.is_empty() && self.anchor == 0 && self.tag.is_none() => {
                 out.push_str("- ");
                 for (number, (key, value)) in fields.iter().enumerate() {
                     if number > 0 {
@@ -287,7 +287,7 @@ fn write_field(key: &Node, value: &Node, indent: usize, out: &mut String) {
     key.write_after("", indent, &mut name);
     out.push_str(name.trim_start());
     // The items of a list have the indentation of the key, as in kubectl's output.
-    let inner = if matches!(value.content, Content::List(_)) { indent } else { indent + 2 };
+    let inner = if matches!(value.content, YamlContent::List(_)) { indent } else { indent + 2 };
     value.write_after(":", inner, out);
 }
 

@@ -41,7 +41,7 @@ impl SecureEtcd {
         arguments.push("--client-cert-auth".into());
         let process = KillOnDrop(spawn(&etcd, &arguments));
         let started = Self { url, folder: folder.to_owned(), arguments, process };
-        eventually("etcd", || started.ask(&["endpoint", "health"]).is_some());
+        eventually("etcd", || started.etcdctl(&["endpoint", "health"]).is_some());
         for command in [
             &["user", "add", "root:of-root"][..],
             &["user", "grant-role", "root", "root"],
@@ -52,7 +52,7 @@ impl SecureEtcd {
             &["user", "grant-role", "notify", "services"],
             &["auth", "enable"],
         ] {
-            assert!(started.ask(command).is_some(), "etcdctl {command:?} failed");
+            assert!(started.etcdctl(command).is_some(), "etcdctl {command:?} failed");
         }
         Some(started)
     }
@@ -67,11 +67,11 @@ impl SecureEtcd {
     }
 
     fn keys(&self) -> Option<Vec<String>> {
-        let text = self.ask(&["--user", "root:of-root", "get", "/services/", "--prefix", "--keys-only"])?;
+        let text = self.etcdctl(&["--user", "root:of-root", "get", "/services/", "--prefix", "--keys-only"])?;
         Some(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
     }
 
-    fn ask(&self, arguments: &[&str]) -> Option<String> {
+    fn etcdctl(&self, arguments: &[&str]) -> Option<String> {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url]);
         for (flag, file) in [("--cacert", "ca.pem"), ("--cert", "client.pem"), ("--key", "client.key")] {

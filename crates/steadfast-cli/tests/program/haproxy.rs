@@ -155,17 +155,17 @@ pub(crate) fn backend(name: &str) -> u16 {
 
 /// Waits at most 60 s until `reached` returns true.
 pub(crate) fn eventually(what: &str, mut reached: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let start = Instant::now();
     while !reached() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// Calls `holds` every 20 ms for the duration `lasts`.
 pub(crate) fn throughout(lasts: Duration, mut holds: impl FnMut()) {
-    let begun = Instant::now();
-    while begun.elapsed() < lasts {
+    let start = Instant::now();
+    while start.elapsed() < lasts {
         holds();
         std::thread::sleep(Duration::from_millis(20));
     }

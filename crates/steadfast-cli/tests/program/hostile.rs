@@ -266,7 +266,7 @@ fn run_alone(seed: u64) -> Option<Contents> {
         std::thread::sleep(STEP_INTERVAL);
     }
     let servers = shops.pods.len();
-    let (begun, mut contents) = (Instant::now(), None);
+    let (start, mut contents) = (Instant::now(), None);
     let count = |contents: &Contents, system| contents.keys().filter(|(of, _)| *of == system).count();
     // Compares the addresses instead of only their number, since an update of the zone may be late on a busy machine.
     let has_addresses = |contents: &Contents, shop: &str| {
@@ -291,7 +291,7 @@ fn run_alone(seed: u64) -> Option<Contents> {
         if found.as_ref().is_some_and(is_complete) && found == contents {
             return found;
         }
-        assert!(begun.elapsed() < CONVERGENCE_LIMIT, "seed {seed}: {servers} pods, {found:#?}\n{}", world.report());
+        assert!(start.elapsed() < CONVERGENCE_LIMIT, "seed {seed}: {servers} pods, {found:#?}\n{}", world.report());
         contents = found;
         std::thread::sleep(Duration::from_millis(300));
     }
@@ -302,11 +302,11 @@ fn run_with_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
     let mut world = World::start(&format!("hostile-{seed}"), kind_of_seed(seed))?;
     let mut rng = Random::new(seed ^ 0xbad);
     let mut shops = Shops::create(&world.server, seed);
-    let (begun, place_holds) =
+    let (start, place_holds) =
         (Instant::now(), |contents: &Contents| alone.iter().filter(|(place, _)| contents.contains_key(*place)).count());
     // The hostile tenant starts after the other tenants have claimed their names and keys.
     while world.contents().is_none_or(|contents| contents.len() < shops.pods.len()) {
-        assert!(begun.elapsed() < CONVERGENCE_LIMIT, "seed {seed}\n{}", world.report());
+        assert!(start.elapsed() < CONVERGENCE_LIMIT, "seed {seed}\n{}", world.report());
         std::thread::sleep(Duration::from_millis(100));
     }
     std::thread::sleep(Duration::from_secs(1));
@@ -316,7 +316,7 @@ fn run_with_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
         shops.change();
         std::thread::sleep(STEP_INTERVAL);
     }
-    let begun = Instant::now();
+    let start = Instant::now();
     loop {
         let contents = world.contents().unwrap_or_default();
         let differs =
@@ -339,7 +339,7 @@ fn run_with_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
         }
         let describe =
             || format!("seed {seed}: (place, expected, found)\n{wrong:#?}\nleft {left:#?}\n{}", world.report());
-        assert!(begun.elapsed() < CONVERGENCE_LIMIT, "{}", describe());
+        assert!(start.elapsed() < CONVERGENCE_LIMIT, "{}", describe());
         std::thread::sleep(Duration::from_millis(300));
     }
 }

@@ -140,7 +140,7 @@ fn only_ready_pods_receive_traffic() {
     assert!(world.haproxy.servers().is_empty());
 
     let mut program = world.start_program();
-    program.wait_for_output("acting by");
+    program.wait_for_output("running ");
     world.until_serving(&["web-1"]);
     assert_eq!(world.haproxy.servers().get("web-0"), Some(&0), "the server waits to become ready");
     world.set_ready("web-0", true);
@@ -215,7 +215,11 @@ fn pending_approval_and_doubt_survive_a_restart() {
     throughout(Duration::from_secs(1), || assert_eq!(world.haproxy.serving().len(), 5));
     let output = world.notify(&["approve", "other"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr_text(&output).contains("there is no mirror \"other\"; there are web"), "{}", stderr_text(&output));
+    assert!(
+        stderr_text(&output).contains("unknown mirror \"other\"; configured mirrors: web"),
+        "{}",
+        stderr_text(&output)
+    );
     drop(program);
 
     // An approval without a running program applies at the next start.
@@ -250,7 +254,7 @@ fn uncertain_cache_or_object_keeps_its_entries() {
     world.delete("web-0");
     world.server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
     let mut program = world.start_program();
-    program.wait_for_output("acting by");
+    program.wait_for_output("running ");
     throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 3));
     world.server.faults().clear_rules();
     world.until_serving(&["web-1", "web-2"]);
@@ -333,7 +337,7 @@ fn unconfirmed_checkpoint_removes_no_entry() {
     std::fs::write(&checkpoint, before).expect("the folder is writable");
     world.server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
     let mut program = world.start_program();
-    program.wait_for_output("acting by");
+    program.wait_for_output("running ");
     throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 2));
     world.server.faults().clear_rules();
     world.pod("web-2", true);

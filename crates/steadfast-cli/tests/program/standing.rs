@@ -49,7 +49,7 @@ fn metrics_readiness_and_status_agree() {
         assert!(output.status.success(), "{}", stderr_text(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    assert!(status(&[]).starts_with("no process acts by this configuration\n"), "{}", status(&[]));
+    assert!(status(&[]).starts_with("no process runs this configuration\n"), "{}", status(&[]));
 
     let mut program = KillOnDrop(start(&["notify", "--metrics", "127.0.0.1:0", "-c", &path]));
     let (mut stderr, printed) = (program.0.stderr.take().expect("a piped stderr"), Arc::new(Mutex::new(Vec::new())));
@@ -104,7 +104,7 @@ fn metrics_readiness_and_status_agree() {
     signal(&program.0, "KILL");
     program.0.wait().expect("an exit status");
     assert!(
-        status(&[]).starts_with("no process acts by this configuration\n"),
+        status(&[]).starts_with("no process runs this configuration\n"),
         "the address of an exited process is not used"
     );
 }

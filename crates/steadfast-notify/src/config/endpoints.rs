@@ -6,16 +6,16 @@ use serde::Deserialize;
 /// Services with mirrored endpoints, `NAMESPACE/SERVICE` each.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(untagged, expecting = "expected a Service, as \"NAMESPACE/SERVICE\", or a list of Services")]
-pub enum Endpoints {
+pub enum EndpointsConfig {
     /// One Service, `NAMESPACE/SERVICE`.
     One(String),
     /// Several Services, `NAMESPACE/SERVICE` each.
     Several(Vec<String>),
 }
 
-impl Endpoints {
+impl EndpointsConfig {
     /// Returns the Services verbatim, each with the path relative to `endpoints`.
-    pub(crate) fn written(&self) -> Vec<(String, &str)> {
+    pub(crate) fn with_paths(&self) -> Vec<(String, &str)> {
         match self {
             Self::One(service) => vec![(String::new(), service)],
             Self::Several(services) => {
@@ -27,7 +27,7 @@ impl Endpoints {
 
     /// Returns namespace and name of each Service. Skips malformed values.
     pub(crate) fn services(&self) -> Vec<(&str, &str)> {
-        self.written().into_iter().filter_map(|(_, service)| service_name(service)).collect()
+        self.with_paths().into_iter().filter_map(|(_, service)| service_name(service)).collect()
     }
 }
 
@@ -56,7 +56,7 @@ pub enum EndpointPort {
 /// Address family of endpoints.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub enum Family {
+pub enum AddressFamily {
     /// IPv4.
     Ipv4,
     /// IPv6.

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::duration::ConfigDuration;
 use super::secret::SecretFrom;
-use super::span::Span;
 
 /// Servers of a backend of `HAProxy`, managed by the runtime socket. The mirror owns the servers with the name prefix.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Haproxy {
+pub struct HaproxyConfig {
     /// Path of the runtime socket, which needs `level admin`. A relative path starts at the folder of the
     /// configuration.
     pub socket: PathBuf,
@@ -26,26 +26,26 @@ pub struct Haproxy {
     /// `default-server`
     /// do not apply.
     #[serde(default)]
-    pub server_options: ServerOptions,
+    pub server_options: ServerOptionsConfig,
 }
 
 /// Options of servers in the syntax of `HAProxy`: one text, or a list of texts.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(untagged)]
-pub enum ServerOptions {
+pub enum ServerOptionsConfig {
     /// All options, separated by spaces.
     Text(String),
     /// One option or several in each item.
     List(Vec<String>),
 }
 
-impl Default for ServerOptions {
+impl Default for ServerOptionsConfig {
     fn default() -> Self {
         Self::List(Vec::new())
     }
 }
 
-impl ServerOptions {
+impl ServerOptionsConfig {
     /// Returns all options as one text.
     pub fn text(&self) -> String {
         match self {
@@ -62,13 +62,13 @@ fn prefix() -> String {
 /// Forwarding by nftables, in a dedicated table.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Nftables {
+pub struct NftablesConfig {
     /// Virtual address and port, as `192.0.2.1:80` or `[2001:db8::1]:80`.
     #[schemars(with = "String")]
     pub address: SocketAddr,
     /// Protocol of the port. Defaults to TCP.
     #[serde(default)]
-    pub protocol: Protocol,
+    pub protocol: ProtocolConfig,
     /// Name of the table after the prefix `steadfast_`. Defaults to the name of the sink.
     pub name: Option<String>,
     /// Command of the tool, such as `["sudo", "nft"]`. Defaults to `["nft"]`.
@@ -84,26 +84,26 @@ fn nft() -> Vec<String> {
 /// Real servers of an IPVS (LVS) virtual service. The mirror owns the whole virtual service. Linux only.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Ipvs {
+pub struct IpvsConfig {
     /// Virtual address and port, as `192.0.2.1:80` or `[2001:db8::1]:80`.
     #[schemars(with = "String")]
     pub address: SocketAddr,
     /// Protocol of the virtual service. Defaults to TCP.
     #[serde(default)]
-    pub protocol: Protocol,
+    pub protocol: ProtocolConfig,
     /// Scheduler by the kernel's name: `rr`, `wrr`, `lc`, `sh`, `mh`…. Defaults to `wlc`.
     pub scheduler: Option<String>,
     /// Session affinity in seconds: a client keeps the same server for this time. Defaults to none.
     pub persistent: Option<u32>,
     /// Forwarding method. Defaults to `masquerade`.
     #[serde(default)]
-    pub forward: Forward,
+    pub forward: ForwardConfig,
 }
 
 /// Protocol of a virtual service.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub enum Protocol {
+pub enum ProtocolConfig {
     /// TCP.
     #[default]
     Tcp,
@@ -114,7 +114,7 @@ pub enum Protocol {
 /// Forwarding method of packets to a real server.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub enum Forward {
+pub enum ForwardConfig {
     /// Rewrites the destination address. Responses return through this machine.
     #[default]
     Masquerade,
@@ -127,12 +127,12 @@ pub enum Forward {
 /// Marked names of a DNS zone, by dynamic update.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Dns {
+pub struct DnsConfig {
     /// Primary server of the zones: a comma-separated list of addresses or names, each with a port unless the port is
     /// 53. The mirror tries all addresses, starting with the address of the last response.
     pub server: String,
     /// The fully qualified zone, or a list of zones. A record belongs to the zone with the longest matching name.
-    pub zone: Zones,
+    pub zone: ZonesConfig,
     /// Source of the signing key (TSIG), in the format of nsupdate: `ALGORITHM:NAME:SECRET`.
     pub secret: SecretFrom,
     /// Owner mark of this mirror's names.
@@ -146,14 +146,14 @@ pub struct Dns {
 /// One zone name, or several.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(untagged, expecting = "the name of a zone, or a list of names")]
-pub enum Zones {
+pub enum ZonesConfig {
     /// One zone.
     One(String),
     /// Several zones.
     Several(Vec<String>),
 }
 
-impl Zones {
+impl ZonesConfig {
     /// Returns all zone names.
     pub fn names(&self) -> &[String] {
         match self {
@@ -170,7 +170,7 @@ fn thirty_seconds() -> u32 {
 /// Keys of etcd under a prefix, attached to the mirror's lease.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Etcd {
+pub struct EtcdConfig {
     /// Client URLs of the members, `http://HOST:PORT` or `https://HOST:PORT` each. The mirror tries the member of the
     /// last response first.
     #[schemars(length(min = 1))]
@@ -180,7 +180,7 @@ pub struct Etcd {
     /// Owner mark of this mirror's keys. The ID of the lease derives from the mark.
     pub mark: String,
     /// How long the keys exist after the last renewal of the lease. Defaults to five minutes.
-    pub lease: Option<Span>,
+    pub lease: Option<ConfigDuration>,
     /// User of etcd. Without it, requests are not authenticated.
     pub user: Option<String>,
     /// Source of the user's password, read for each new token.
@@ -196,7 +196,7 @@ pub struct Etcd {
 /// Items of an HTTP registry with the mirror's mark as owner.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Registry {
+pub struct RegistryConfig {
     /// URL of an item for reading, writing and deleting. `{key}` in the path is replaced by the `key` of an entry.
     pub url: String,
     /// URL of the list of items, on the same server. `{mark}` is replaced by the mark.
@@ -208,7 +208,7 @@ pub struct Registry {
     pub items: String,
     /// Field names of an item.
     #[serde(default)]
-    pub fields: Fields,
+    pub fields: RegistryFieldsConfig,
     /// Additional headers.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
@@ -228,7 +228,7 @@ pub struct Registry {
 /// Field names of an item of a registry.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
-pub struct Fields {
+pub struct RegistryFieldsConfig {
     /// Field with the key. Defaults to `key`.
     pub key: String,
     /// Field with the owner. Defaults to `owner`.
@@ -237,7 +237,7 @@ pub struct Fields {
     pub value: String,
 }
 
-impl Default for Fields {
+impl Default for RegistryFieldsConfig {
     fn default() -> Self {
         let [key, owner, value] = ["key", "owner", "value"].map(str::to_owned);
         Self { key, owner, value }
@@ -247,7 +247,7 @@ impl Default for Fields {
 /// Limits on removals from a mirror at once. Removals beyond the limits need approval.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
-pub struct Guard {
+pub struct GuardConfig {
     /// Fraction of the highest number in service within the window that may be missing without approval. Defaults to
     /// one third.
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -255,7 +255,7 @@ pub struct Guard {
     /// Number of entries that may always be missing. Defaults to 1.
     pub few: Option<usize>,
     /// Window for the highest number in service. Defaults to five minutes.
-    pub window: Option<Span>,
+    pub window: Option<ConfigDuration>,
     /// Allow removal of the last entry without approval. Defaults to false.
     #[serde(default)]
     pub allow_empty: bool,

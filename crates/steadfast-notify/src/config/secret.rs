@@ -47,7 +47,7 @@ impl<'de> Deserialize<'de> for UrlFrom {
             type Value = UrlFrom;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a URL, or its place as {file = \"url\"} or {env = \"URL\"}")
+                f.write_str("a URL, or a reference as {file = \"url\"} or {env = \"URL\"}")
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<UrlFrom, E> {

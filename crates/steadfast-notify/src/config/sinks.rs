@@ -7,57 +7,57 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::mirrors::{Dns, Etcd, Guard, Haproxy, Ipvs, Nftables, Registry};
+use super::duration::ConfigDuration;
+use super::mirrors::{DnsConfig, EtcdConfig, GuardConfig, HaproxyConfig, IpvsConfig, NftablesConfig, RegistryConfig};
 use super::secret::{SecretFrom, UrlFrom};
-use super::span::Span;
 
 /// Target of messages. A stream has exactly one of `stdout`, `exec` and `webhook`, with delivery settings. A mirror has
 /// exactly one of `haproxy`, `nftables`, `ipvs`, `dns`, `etcd` and `registry`, with reconciliation settings. The mirror
 /// contains the entries that the rules return.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Sink {
+pub struct SinkConfig {
     /// Standard output, one message a line.
-    pub stdout: Option<Stdout>,
+    pub stdout: Option<StdoutConfig>,
     /// Program, started for each message.
-    pub exec: Option<Exec>,
+    pub exec: Option<ExecConfig>,
     /// HTTP server.
-    pub webhook: Option<Webhook>,
+    pub webhook: Option<WebhookConfig>,
     /// Servers of a backend of `HAProxy`.
-    pub haproxy: Option<Haproxy>,
+    pub haproxy: Option<HaproxyConfig>,
     /// Forwarding by nftables.
-    pub nftables: Option<Nftables>,
+    pub nftables: Option<NftablesConfig>,
     /// Real servers of an IPVS virtual service.
-    pub ipvs: Option<Ipvs>,
+    pub ipvs: Option<IpvsConfig>,
     /// Names of a DNS zone.
-    pub dns: Option<Dns>,
+    pub dns: Option<DnsConfig>,
     /// Keys of etcd.
-    pub etcd: Option<Etcd>,
+    pub etcd: Option<EtcdConfig>,
     /// Items of an HTTP registry.
-    pub registry: Option<Registry>,
+    pub registry: Option<RegistryConfig>,
     /// For mirrors: limits on removals at once.
-    pub guard: Option<Guard>,
+    pub guard: Option<GuardConfig>,
     /// For mirrors: how long to drain an entry with open connections before removal. Defaults to 30 s.
-    pub drain: Option<Span>,
+    pub drain: Option<ConfigDuration>,
     /// For mirrors: maximum interval between comparisons with the target. Defaults to one minute.
-    pub compare: Option<Span>,
+    pub compare: Option<ConfigDuration>,
     /// For mirrors: add and change entries, but never remove any. Defaults to false.
     #[serde(default)]
     pub upsert_only: bool,
     /// How long a message is held back. A newer message of the same rule and object replaces the held message.
-    pub debounce: Option<Span>,
+    pub debounce: Option<ConfigDuration>,
     /// Rate limit.
-    pub rate: Option<Rate>,
+    pub rate: Option<RateConfig>,
     /// Retry policy for failed messages.
     #[serde(default)]
-    pub retry: Retry,
+    pub retry: RetryConfig,
     /// Maximum number of concurrent deliveries, each for another object. Defaults to 4.
     #[serde(default = "four")]
     #[schemars(range(min = 1))]
     pub concurrency: usize,
 }
 
-impl Sink {
+impl SinkConfig {
     /// Returns the kind by the configuration key. `None` for none or several kinds.
     pub fn kind(&self) -> Option<&'static str> {
         // A sink with two kinds has no kind; `Checks` reports the mistake.
@@ -100,18 +100,18 @@ fn four() -> usize {
 /// Standard output.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Stdout {}
+pub struct StdoutConfig {}
 
 /// Program, started for each message. The message is the standard input.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Exec {
+pub struct ExecConfig {
     /// The program and arguments, executed without a shell.
     #[schemars(length(min = 1))]
     pub command: Vec<String>,
     /// Maximum run time. Afterwards the program and all child processes are killed. Defaults to 30 s.
     #[serde(default = "thirty_seconds")]
-    pub timeout: Span,
+    pub timeout: ConfigDuration,
     /// Additional environment variables.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -123,7 +123,7 @@ pub struct Exec {
 /// HTTP server that receives `CloudEvents`, or a custom `body`.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Webhook {
+pub struct WebhookConfig {
     /// The URL, or a reference: `{file = "…"}` or `{env = "…"}`. `{NAME}` is replaced by a secret.
     pub url: UrlFrom,
     /// Secrets by name: `{NAME}` in `url` and `headers`, and `secrets.NAME` in `body`.
@@ -131,7 +131,7 @@ pub struct Webhook {
     pub secrets: BTreeMap<String, SecretFrom>,
     /// HTTP method. Defaults to `POST`.
     #[serde(default)]
-    pub method: Method,
+    pub method: WebhookMethod,
     /// Body of a request, in CEL over `message` (in batches over `messages`) and `secrets`. Text is sent verbatim,
     /// other values as JSON. Defaults to `CloudEvents`.
     pub body: Option<String>,
@@ -139,14 +139,14 @@ pub struct Webhook {
     pub content_type: Option<String>,
     /// One message per request, or several. Defaults to `structured`.
     #[serde(default)]
-    pub mode: Mode,
+    pub mode: WebhookMode,
     /// Maximum number of messages per request in batched mode. Defaults to 100.
     #[serde(default = "hundred")]
     #[schemars(range(min = 1))]
     pub batch: usize,
     /// Timeout of a response. Defaults to 30 s.
     #[serde(default = "thirty_seconds")]
-    pub timeout: Span,
+    pub timeout: ConfigDuration,
     /// Additional headers.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
@@ -168,7 +168,7 @@ pub struct Webhook {
 /// HTTP method of a request.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Method {
+pub enum WebhookMethod {
     /// `POST`
     #[default]
     Post,
@@ -178,12 +178,12 @@ pub enum Method {
     Patch,
 }
 
-impl From<Method> for http::Method {
-    fn from(method: Method) -> Self {
+impl From<WebhookMethod> for http::Method {
+    fn from(method: WebhookMethod) -> Self {
         match method {
-            Method::Post => Self::POST,
-            Method::Put => Self::PUT,
-            Method::Patch => Self::PATCH,
+            WebhookMethod::Post => Self::POST,
+            WebhookMethod::Put => Self::PUT,
+            WebhookMethod::Patch => Self::PATCH,
         }
     }
 }
@@ -191,7 +191,7 @@ impl From<Method> for http::Method {
 /// Number of messages per request.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum WebhookMode {
     /// One message per request.
     #[default]
     Structured,
@@ -202,7 +202,7 @@ pub enum Mode {
 /// Rate limit (token bucket).
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub struct Rate {
+pub struct RateConfig {
     /// Average number of attempts per second.
     #[schemars(range(min = 0.001, max = 1_000_000.0))]
     pub per_second: f64,
@@ -219,24 +219,24 @@ fn one() -> u32 {
 /// Retry policy for failed messages.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
-pub struct Retry {
+pub struct RetryConfig {
     /// Delay before the second attempt. Each further delay doubles, with jitter. Defaults to 1 s.
-    pub first: Span,
+    pub first: ConfigDuration,
     /// Maximum delay between attempts. Defaults to 60 s.
-    pub longest: Span,
+    pub longest: ConfigDuration,
     /// Maximum age of a message. Older messages become dead letters. Defaults to one hour.
-    pub give_up_after: Span,
+    pub give_up_after: ConfigDuration,
 }
 
-impl Default for Retry {
+impl Default for RetryConfig {
     fn default() -> Self {
-        let seconds = |seconds| Span(Duration::from_secs(seconds));
+        let seconds = |seconds| ConfigDuration(Duration::from_secs(seconds));
         Self { first: seconds(1), longest: seconds(60), give_up_after: seconds(3600) }
     }
 }
 
-fn thirty_seconds() -> Span {
-    Span(Duration::from_secs(30))
+fn thirty_seconds() -> ConfigDuration {
+    ConfigDuration(Duration::from_secs(30))
 }
 
 fn hundred() -> usize {

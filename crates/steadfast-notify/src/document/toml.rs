@@ -4,15 +4,15 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::found::{ParseError, ValuePosition, ValuePositions, below};
-use crate::problem::Place;
+use super::positions::{ParseError, ValuePosition, ValuePositions, below};
+use crate::problem::FilePosition;
 
 /// Parses `text`. An error has position, message and remedy.
 pub(super) fn read(text: &str, positions: &mut ValuePositions) -> Result<Value, ParseError> {
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
         let description = format!("invalid TOML: {}", error.message().lines().collect::<Vec<_>>().join(", "));
-        (Place::of(text, offset), description, "correct the syntax at or before this position".to_owned())
+        (FilePosition::of(text, offset), description, "correct the syntax at or before this position".to_owned())
     })?;
     Reader { text, positions }.table(table.get_ref(), "")
 }
@@ -27,18 +27,23 @@ impl Reader<'_> {
         let mut fields = Map::new();
         for (key, value) in table {
             let at = below(path, key.get_ref());
-            let key_at = Place::of(self.text, key.span().start);
+            let key_at = FilePosition::of(self.text, key.span().start);
             let value = self.value(value, &at, Some(key_at))?;
             fields.insert(key.get_ref().to_string(), value);
         }
         Ok(Value::Object(fields))
     }
 
-    fn value(&mut self, value: &Spanned<DeValue<'_>>, path: &str, key: Option<Place>) -> Result<Value, ParseError> {
+    fn value(
+        &mut self,
+        value: &Spanned<DeValue<'_>>,
+        path: &str,
+        key: Option<FilePosition>,
+    ) -> Result<Value, ParseError> {
         let offset = value.span().start;
-        let place = Place::of(self.text, offset);
-        self.positions.insert(path.to_owned(), ValuePosition { key, value: place, offset });
-        let number = |description: &str, remedy: &str| (place, description.to_owned(), remedy.to_owned());
+        let position = FilePosition::of(self.text, offset);
+        self.positions.insert(path.to_owned(), ValuePosition { key, value: position, offset });
+        let number = |description: &str, remedy: &str| (position, description.to_owned(), remedy.to_owned());
         Ok(match value.get_ref() {
             DeValue::String(text) => Value::String(text.to_string()),
             DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix())

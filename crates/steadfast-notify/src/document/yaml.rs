@@ -6,8 +6,8 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use serde_saphyr::{Error, Location, Spanned};
 
-use super::found::{ParseError, ValuePosition, ValuePositions, below};
-use crate::problem::Place;
+use super::positions::{ParseError, ValuePosition, ValuePositions, below};
+use crate::problem::FilePosition;
 
 /// Parses `text`. An error has position, message and remedy.
 pub(super) fn read(text: &str, positions: &mut ValuePositions) -> Result<Value, ParseError> {
@@ -16,21 +16,21 @@ pub(super) fn read(text: &str, positions: &mut ValuePositions) -> Result<Value, 
         return Ok(Value::Object(Map::new()));
     }
     let node: Spanned<Node> = serde_saphyr::from_str(text).map_err(|error| {
-        let place = error.location().map_or(Place::START, place);
+        let position = error.location().map_or(FilePosition::START, file_position);
         if matches!(error.without_snippet(), Error::RecursiveReferencesRequireWeakTypes { .. }) {
             let description = "the alias refers to a value that contains the alias";
-            return (place, description.to_owned(), "replace the alias by a literal value".to_owned());
+            return (position, description.to_owned(), "replace the alias by a literal value".to_owned());
         }
         // Only the first line: further lines quote the file, which may contain secrets.
         let description = error.without_snippet().to_string();
         let description = description.lines().next().unwrap_or_default().to_owned();
-        (place, format!("invalid YAML: {description}"), "correct the syntax at or before this position".to_owned())
+        (position, format!("invalid YAML: {description}"), "correct the syntax at or before this position".to_owned())
     })?;
     Ok(gather(text, node, "", None, positions))
 }
 
-fn place(location: Location) -> Place {
-    Place { line: location.line() as usize, column: location.column() as usize }
+fn file_position(location: Location) -> FilePosition {
+    FilePosition { line: location.line() as usize, column: location.column() as usize }
 }
 
 /// A parsed YAML value with positions, before conversion to JSON.
@@ -40,9 +40,15 @@ enum Node {
     Map(Vec<(Spanned<String>, Spanned<Node>)>),
 }
 
-fn gather(text: &str, node: Spanned<Node>, path: &str, key: Option<Place>, positions: &mut ValuePositions) -> Value {
+fn gather(
+    text: &str,
+    node: Spanned<Node>,
+    path: &str,
+    key: Option<FilePosition>,
+    positions: &mut ValuePositions,
+) -> Value {
     // For an alias, `referenced` is the position of the alias, not of the anchor.
-    let value = place(node.referenced);
+    let value = file_position(node.referenced);
     let bytes = node.referenced.span().byte_offset().and_then(|offset| usize::try_from(offset).ok());
     positions.insert(path.to_owned(), ValuePosition { key, value, offset: bytes.unwrap_or(text.len()) });
     match node.value {
@@ -55,7 +61,7 @@ fn gather(text: &str, node: Spanned<Node>, path: &str, key: Option<Place>, posit
         Node::Map(fields) => {
             let fields = fields.into_iter().map(|(key, item)| {
                 let at = below(path, &key.value);
-                let value = gather(text, item, &at, Some(place(key.referenced)), positions);
+                let value = gather(text, item, &at, Some(file_position(key.referenced)), positions);
                 (key.value, value)
             });
             Value::Object(fields.collect())

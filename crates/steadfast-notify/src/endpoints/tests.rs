@@ -42,7 +42,7 @@ fn pod(name: &str, address: &str, conditions: Value) -> Value {
 
 /// Returns keys with readiness, or the error for endpoints with unknown entries.
 fn seen(source: &EndpointSource, slices: &[Slice]) -> Vec<(String, Option<bool>)> {
-    let endpoints = source.resolve("here", slices.iter(), source.shape);
+    let endpoints = source.resolve("here", slices.iter(), source.entry_fields);
     let reported = endpoints.into_iter().flat_map(|endpoint| match endpoint.entries {
         Ok(entries) => entries
             .into_iter()
@@ -200,7 +200,7 @@ fn dns_and_registries_get_specific_entries() {
     let mut endpoint = pod("web-0", "10.0.0.1", json!({}));
     endpoint["hostname"] = "web-0".into();
     let slices = [slice("a", "IPv4", http(), json!([endpoint]))];
-    let of = |source: &EndpointSource| source.resolve("here", slices.iter(), source.shape).remove(0).entries;
+    let of = |source: &EndpointSource| source.resolve("here", slices.iter(), source.entry_fields).remove(0).entries;
     let records = of(&source("names", "endpoints = \"shop/web\"\nhost = \"web.example.org\"")).expect("records");
     let names: Vec<_> = records.iter().map(|record| (&record["name"], &record["type"], &record["data"])).collect();
     let (a, data) = (json!("A"), json!("10.0.0.1"));

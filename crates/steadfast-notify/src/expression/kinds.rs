@@ -3,10 +3,10 @@
 use steadfast_cel::Type;
 use steadfast_cel::ast::{Comprehension, ComprehensionKind, Expr, ExprKind, Link, Literal, MapEntry, Operator};
 
-use super::flaw::{ExpressionError, Purpose, letters_before};
+use super::error::{ExpressionError, Purpose, chars_before};
 use super::known::{EVENT, FUNCTIONS, Kind, NAMES};
-use crate::path::FieldOf;
-use crate::shape::{FieldKind, Shape, names};
+use crate::entry_fields::{EntryFields, FieldKind, names};
+use crate::path::ValuePath;
 
 /// Checker of one expression.
 pub(super) struct Checker<'e> {
@@ -15,7 +15,7 @@ pub(super) struct Checker<'e> {
     bound: Vec<&'e str>,
     /// Variables available to the expression.
     names: &'static [&'static str],
-    pub(super) flaws: Vec<ExpressionError>,
+    pub(super) errors: Vec<ExpressionError>,
     /// Arguments of `changed(…)`.
     pub(super) paths: Vec<String>,
     /// True if the expression reads `old`.
@@ -32,7 +32,7 @@ impl<'e> Checker<'e> {
             text,
             bound: Vec::new(),
             names: &NAMES,
-            flaws: Vec::new(),
+            errors: Vec::new(),
             paths: Vec::new(),
             reads_old: false,
             reads_now: false,
@@ -48,80 +48,80 @@ impl<'e> Checker<'e> {
         let kind = self.kind(root);
         match purpose {
             Purpose::Condition if !kind.may_be(Kind::Bool) => {
-                self.flaw(root, format!("the result is {}, expected true or false", kind.name()));
+                self.report(root, format!("the result is {}, expected true or false", kind.name()));
             }
-            Purpose::Entries(shape) => {
+            Purpose::Entries(entry_fields) => {
                 let fits = [Kind::Map, Kind::List, Kind::Null].into_iter().any(|entries| kind.may_be(entries));
                 if !fits {
                     let description = format!("the result is {}, expected an entry or a list of entries", kind.name());
-                    self.flaw(root, description);
+                    self.report(root, description);
                 }
-                self.entries(root, shape);
+                self.entries(root, entry_fields);
             }
             Purpose::Condition | Purpose::Value | Purpose::Body(_) => {}
         }
     }
 
-    /// Checks literal entries against the fields of the shape.
-    fn entries(&mut self, expr: &Expr, shape: Shape) {
+    /// Checks literal entries against `entry_fields`.
+    fn entries(&mut self, expr: &Expr, entry_fields: EntryFields) {
         match &expr.kind {
-            ExprKind::Map(entries) => self.entry(expr, entries, shape),
+            ExprKind::Map(entries) => self.entry(expr, entries, entry_fields),
             ExprKind::List(items) => {
-                items.iter().filter(|item| !item.optional).for_each(|item| self.entries(&item.value, shape));
+                items.iter().filter(|item| !item.optional).for_each(|item| self.entries(&item.value, entry_fields));
             }
             ExprKind::Conditional { yes, no, .. } => {
-                self.entries(yes, shape);
-                self.entries(no, shape);
+                self.entries(yes, entry_fields);
+                self.entries(no, entry_fields);
             }
             ExprKind::Chain { first, rest } if rest.iter().all(|link| link.operator == Operator::Add) => {
-                self.entries(first, shape);
+                self.entries(first, entry_fields);
                 for link in rest {
-                    self.entries(&link.right, shape);
+                    self.entries(&link.right, entry_fields);
                 }
             }
             ExprKind::Comprehension(of) if of.kind == ComprehensionKind::List => {
-                of.body.iter().for_each(|body| self.entries(body, shape));
+                of.body.iter().for_each(|body| self.entries(body, entry_fields));
             }
-            ExprKind::Bind { body, .. } => self.entries(body, shape),
+            ExprKind::Bind { body, .. } => self.entries(body, entry_fields),
             _ => {}
         }
     }
 
-    fn entry(&mut self, expr: &Expr, entries: &[MapEntry], shape: Shape) {
+    fn entry(&mut self, expr: &Expr, entries: &[MapEntry], entry_fields: EntryFields) {
         let mut found = Vec::new();
         for MapEntry { optional, key, value } in entries {
             // A computed key can be any field, so required fields cannot be checked.
             let ExprKind::Literal(Literal::String(name)) = &key.kind else { return };
-            let Some(field) = shape.iter().find(|field| *field.name == **name) else {
-                self.flaw(key, format!("an entry has no `{name}`; it has {}", names(shape)));
+            let Some(field) = entry_fields.iter().find(|field| *field.name == **name) else {
+                self.report(key, format!("an entry has no `{name}`; it has {}", names(entry_fields)));
                 continue;
             };
             found.push(field.name);
-            let wanted = match field.kind {
+            let expected_kind = match field.kind {
                 FieldKind::Text => Kind::Text,
                 FieldKind::Number => Kind::Number,
                 FieldKind::Bool => Kind::Bool,
                 FieldKind::Any => Kind::Any,
             };
             let kind = if *optional { Kind::Any } else { obvious(value) };
-            if !kind.may_be(wanted) {
-                let description = format!("`{}` is {}, expected {}", field.name, kind.name(), wanted.name());
-                self.flaw(value, description);
+            if !kind.may_be(expected_kind) {
+                let description = format!("`{}` is {}, expected {}", field.name, kind.name(), expected_kind.name());
+                self.report(value, description);
             }
         }
-        if let Some(missing) = shape.iter().find(|field| field.is_needed && !found.contains(&field.name)) {
-            self.flaw(expr, format!("an entry needs `{}`; it has {}", missing.name, names(shape)));
+        if let Some(missing) = entry_fields.iter().find(|field| field.is_required && !found.contains(&field.name)) {
+            self.report(expr, format!("an entry needs `{}`; it has {}", missing.name, names(entry_fields)));
         }
     }
 
-    fn flaw(&mut self, expr: &Expr, description: String) {
-        self.flaw_at(expr.offset, description);
+    fn report(&mut self, expr: &Expr, description: String) {
+        self.report_at(expr.offset, description);
     }
 
-    fn flaw_at(&mut self, offset: u32, description: String) {
-        let flaw = ExpressionError { offset: letters_before(self.text, offset as usize), description };
-        if !self.flaws.contains(&flaw) {
-            self.flaws.push(flaw);
+    fn report_at(&mut self, offset: u32, description: String) {
+        let error = ExpressionError { offset: chars_before(self.text, offset as usize), description };
+        if !self.errors.contains(&error) {
+            self.errors.push(error);
         }
     }
 
@@ -153,14 +153,14 @@ impl<'e> Checker<'e> {
                 for entry in entries {
                     let key = self.kind(&entry.key);
                     if !key.may_be(Kind::Text) {
-                        self.flaw(&entry.key, format!("the key is {}, expected text", key.name()));
+                        self.report(&entry.key, format!("the key is {}, expected text", key.name()));
                     }
                     self.kind(&entry.value);
                 }
                 Kind::Map
             }
             ExprKind::Message { name } => {
-                self.flaw(expr, format!("unknown type `{name}`; write a map as {{'name': …}}"));
+                self.report(expr, format!("unknown type `{name}`; write a map as {{'name': …}}"));
                 Kind::Any
             }
             ExprKind::Not(of) => {
@@ -170,7 +170,7 @@ impl<'e> Checker<'e> {
             ExprKind::Negate(of) => {
                 let kind = self.kind(of);
                 if !kind.may_be(Kind::Number) && kind != Kind::Duration {
-                    self.flaw(of, format!("the value is {}, expected a number", kind.name()));
+                    self.report(of, format!("the value is {}, expected a number", kind.name()));
                 }
                 kind
             }
@@ -202,10 +202,10 @@ impl<'e> Checker<'e> {
 
     /// Runs `check` with further variables bound.
     fn within<T>(&mut self, names: &[&'e String], check: impl FnOnce(&mut Self) -> T) -> T {
-        let before = self.bound.len();
+        let bound_before = self.bound.len();
         self.bound.extend(names.iter().map(|name| name.as_str()));
         let result = check(self);
-        self.bound.truncate(before);
+        self.bound.truncate(bound_before);
         result
     }
 
@@ -226,7 +226,7 @@ impl<'e> Checker<'e> {
             _ => {}
         }
         if !self.names.contains(&name) && Type::named(name).is_none() {
-            self.flaw(
+            self.report(
                 expr,
                 format!("unknown variable `{name}`; available: {}; write text in quotes", self.names.join(", ")),
             );
@@ -244,11 +244,11 @@ impl<'e> Checker<'e> {
                 return *kind;
             }
             let fields: Vec<&str> = EVENT.iter().map(|(field, _)| *field).collect();
-            self.flaw(expr, format!("`event` has no `{field}`; it has {}", fields.join(", ")));
+            self.report(expr, format!("`event` has no `{field}`; it has {}", fields.join(", ")));
             return Kind::Any;
         }
         if !kind.may_be(Kind::Map) {
-            self.flaw(expr, format!("{} has no `{field}`", kind.name()));
+            self.report(expr, format!("{} has no `{field}`", kind.name()));
         }
         Kind::Any
     }
@@ -256,14 +256,14 @@ impl<'e> Checker<'e> {
     fn needs_bool(&mut self, operand: &'e Expr) {
         let kind = self.kind(operand);
         if !kind.may_be(Kind::Bool) {
-            self.flaw(operand, format!("the value is {}, expected true or false", kind.name()));
+            self.report(operand, format!("the value is {}, expected true or false", kind.name()));
         }
     }
 
     fn comprehension(&mut self, of: &'e Comprehension) -> Kind {
         let range = self.kind(&of.range);
         if !range.may_be(Kind::List) && !range.may_be(Kind::Map) {
-            self.flaw(&of.range, format!("{} has no items to iterate over", range.name()));
+            self.report(&of.range, format!("{} has no items to iterate over", range.name()));
         }
         let names: Vec<&String> = [&of.name].into_iter().chain(&of.second).collect();
         self.within(&names, |checker| {
@@ -294,7 +294,7 @@ impl<'e> Checker<'e> {
             let kind = self.kind(right);
             let differ = !left.may_be(kind);
             let are_times = left.is_time_or_duration() && kind.is_time_or_duration();
-            let mut never = |word: &str| self.flaw_at(*offset, format!("{} {word} {}", left.name(), kind.name()));
+            let mut never = |word: &str| self.report_at(*offset, format!("{} {word} {}", left.name(), kind.name()));
             left = match operator {
                 Operator::Equal | Operator::NotEqual => {
                     // A comparison with null is a common check for absence.
@@ -321,7 +321,7 @@ impl<'e> Checker<'e> {
                 Operator::Subtract | Operator::Multiply | Operator::Divide | Operator::Modulo => {
                     for (offset, kind) in [(left_offset, left), (right.offset, kind)] {
                         if !kind.may_be(Kind::Number) {
-                            self.flaw_at(offset, format!("the value is {}, expected a number", kind.name()));
+                            self.report_at(offset, format!("the value is {}, expected a number", kind.name()));
                         }
                     }
                     // Times can be subtracted too, so two operands of unknown kind give an unknown kind.
@@ -351,7 +351,7 @@ impl<'e> Checker<'e> {
         // Reported before the first event. At runtime the mistake would appear for each object.
         if found.is_none() {
             let description = "available are CEL's standard functions, the string functions, `changed` and `get`";
-            self.flaw(expr, format!("unknown function `{name}`; {description}"));
+            self.report(expr, format!("unknown function `{name}`; {description}"));
         }
         found.map_or(Kind::Any, |(_, kind)| *kind)
     }
@@ -359,7 +359,7 @@ impl<'e> Checker<'e> {
     fn get(&mut self, expr: &Expr, arguments: &'e [Expr]) -> Kind {
         // Bodies of requests and groups of entries have no cluster for lookups.
         if !self.names.contains(&"old") {
-            self.flaw(expr, "`get` is only available in `when` and `send` of a rule".to_owned());
+            self.report(expr, "`get` is only available in `when` and `send` of a rule".to_owned());
             return Kind::Any;
         }
         let takes = "`get` needs a resource in quotes, a namespace and a name: get('services', object.metadata.namespace, \
@@ -369,16 +369,16 @@ impl<'e> Checker<'e> {
                 if matches!(rest.len(), 1 | 2) =>
             {
                 if !self.lookups.iter().any(|(known, _)| **known == **resource) {
-                    self.lookups.push((resource.to_string(), letters_before(self.text, *offset as usize)));
+                    self.lookups.push((resource.to_string(), chars_before(self.text, *offset as usize)));
                 }
                 for argument in rest {
                     let kind = self.kind(argument);
                     if !kind.may_be(Kind::Text) {
-                        self.flaw(argument, format!("the value is {}, expected text", kind.name()));
+                        self.report(argument, format!("the value is {}, expected text", kind.name()));
                     }
                 }
             }
-            _ => self.flaw(expr, takes.to_owned()),
+            _ => self.report(expr, takes.to_owned()),
         }
         Kind::Any
     }
@@ -388,11 +388,11 @@ impl<'e> Checker<'e> {
             [Expr { kind: ExprKind::Literal(Literal::String(path)), .. }] => Some(path.to_string()),
             _ => None,
         };
-        match path.as_deref().map(str::parse::<FieldOf>) {
+        match path.as_deref().map(str::parse::<ValuePath>) {
             Some(Ok(_)) => self.paths.extend(path),
-            Some(Err(reason)) => self.flaw(&arguments[0], reason),
+            Some(Err(reason)) => self.report(&arguments[0], reason),
             None => {
-                self.flaw(expr, "`changed` needs the path to a field, in quotes: changed('spec.replicas')".to_owned());
+                self.report(expr, "`changed` needs the path to a field, in quotes: changed('spec.replicas')".to_owned());
             }
         }
         Kind::Bool

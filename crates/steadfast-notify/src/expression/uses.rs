@@ -4,7 +4,7 @@ use serde_json::Value;
 use steadfast_cel::Program;
 use steadfast_cel::ast::{Comprehension, ComprehensionKind, Expr, ExprKind, Literal, MapEntry};
 
-use crate::path::FieldOf;
+use crate::path::ValuePath;
 
 /// Variables with the states of an object.
 pub(super) const STATES: [&str; 3] = ["object", "old", "new"];
@@ -15,7 +15,7 @@ pub(crate) struct Chain {
     /// Name of the variable: `object`, or `message` in the body of a request.
     pub(crate) root: String,
     /// Steps from the object to the field.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<ChainStep>,
     /// Number of leading steps that belong to the value of a macro's variable.
     pub(crate) inherited: usize,
     /// Byte offset of the variable in the expression.
@@ -24,7 +24,7 @@ pub(crate) struct Chain {
 
 /// One step from a value to a contained value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ChainStep {
     /// Field of this name, or value of a map under this key.
     Field(String),
     /// An item of a list, or a value of a map.
@@ -60,13 +60,13 @@ impl Uses {
 }
 
 /// Variable, and steps to a part of the value.
-type Part = (String, Vec<Step>);
+type SelectedPart = (String, Vec<ChainStep>);
 
 struct Walk {
     /// Variables of interest.
     roots: &'static [&'static str],
     /// Variables of macros, innermost last, with the selected part if the value is part of a variable.
-    bound: Vec<(String, Option<Part>)>,
+    bound: Vec<(String, Option<SelectedPart>)>,
     uses: Uses,
 }
 
@@ -89,7 +89,7 @@ impl Walk {
         match &expression.kind {
             ExprKind::Name(name) => self.variable(expression, name),
             ExprKind::Select { of, field, .. } | ExprKind::Has { of, field } => {
-                let chain = self.chain(of).map(|chain| extended(chain, Step::Field(field.clone())))?;
+                let chain = self.chain(of).map(|chain| extended(chain, ChainStep::Field(field.clone())))?;
                 // `has(a.b)` reads the field, but its result is a bool without further fields.
                 if matches!(expression.kind, ExprKind::Has { .. }) {
                     self.add(chain);
@@ -99,8 +99,8 @@ impl Walk {
             }
             ExprKind::Index { of, index, .. } => {
                 let step = match &index.kind {
-                    ExprKind::Literal(Literal::String(field)) => Step::Field(field.to_string()),
-                    _ => Step::Item,
+                    ExprKind::Literal(Literal::String(field)) => ChainStep::Field(field.to_string()),
+                    _ => ChainStep::Item,
                 };
                 self.visit(index);
                 self.chain(of).map(|chain| extended(chain, step))
@@ -141,8 +141,8 @@ impl Walk {
     fn call(&mut self, target: Option<&Expr>, name: &str, arguments: &[Expr]) -> Option<Chain> {
         match (target, name, arguments) {
             (None, "changed", [Expr { offset, kind: ExprKind::Literal(Literal::String(text)) }]) => {
-                if let Ok(path) = text.parse::<FieldOf>() {
-                    let steps = path.names().map(|name| name.map_or(Step::Item, |name| Step::Field(name.to_owned())));
+                if let Ok(path) = text.parse::<ValuePath>() {
+                    let steps = path.names().map(|name| name.map_or(ChainStep::Item, |name| ChainStep::Field(name.to_owned())));
                     let (root, steps) = ("object".to_owned(), steps.collect());
                     self.add(Chain { root, steps, inherited: 0, offset: *offset as usize });
                 }
@@ -177,7 +177,7 @@ impl Walk {
     /// Visits a macro such as `exists` or `map`. The result of `filter` contains items of the range.
     fn comprehension(&mut self, of: &Comprehension) -> Option<Chain> {
         let range = self.chain(&of.range);
-        let item = range.clone().map(|range| extended(range, Step::Item)).map(|item| self.bind(item));
+        let item = range.clone().map(|range| extended(range, ChainStep::Item)).map(|item| self.bind(item));
         let before = self.bound.len();
         // With two variables, the first variable is the index or the key.
         self.bound.push((of.name.clone(), item.clone().filter(|_| of.second.is_none())));
@@ -191,13 +191,13 @@ impl Walk {
     }
 
     /// Records the field that a bound variable refers to. Returns the selected part.
-    fn bind(&mut self, chain: Chain) -> Part {
+    fn bind(&mut self, chain: Chain) -> SelectedPart {
         let part = (chain.root.clone(), chain.steps.clone());
         self.add(chain);
         part
     }
 
-    fn within<T>(&mut self, name: &str, part: Option<Part>, visit: impl FnOnce(&mut Self) -> T) -> T {
+    fn within<T>(&mut self, name: &str, part: Option<SelectedPart>, visit: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.bound.len();
         self.bound.push((name.to_owned(), part));
         let visited = visit(self);
@@ -206,7 +206,7 @@ impl Walk {
     }
 }
 
-fn extended(mut chain: Chain, step: Step) -> Chain {
+fn extended(mut chain: Chain, step: ChainStep) -> Chain {
     chain.steps.push(step);
     chain
 }

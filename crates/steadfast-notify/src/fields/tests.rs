@@ -48,8 +48,13 @@ fn reported(kinds: &[(&str, &str, &str)], when: &str, send: &str) -> Vec<String>
     );
     let plan = Plan::read("a.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
     let schemas = schemas();
-    let typed =
-        kinds.iter().map(|&(resource, group, kind)| Typed { resource, group, version: "v1", kind, schemas: &schemas });
+    let typed = kinds.iter().map(|&(resource, group, kind)| TypedResource {
+        resource,
+        group,
+        version: "v1",
+        kind,
+        schemas: &schemas,
+    });
     let problems = plan.unknown_fields(&plan.rules[0], &typed.collect::<Vec<_>>());
     problems.iter().map(ToString::to_string).collect()
 }

@@ -19,11 +19,11 @@ const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CertificateStatus {
     /// Valid beyond the warning period.
-    Good,
+    Valid,
     /// Valid now, but expires within the warning period.
     ExpiresSoon(String),
     /// Unusable.
-    Bad(String),
+    Unusable(String),
 }
 
 /// Checks a file of authorities. One valid certificate suffices, since bundles contain expired certificates.
@@ -32,18 +32,18 @@ pub(super) fn authorities(file: &Path, now: Timestamp) -> CertificateStatus {
         Ok(all) => {
             // The best certificate of the bundle decides: one valid authority suffices.
             let statuses = all.iter().map(|certificate| status_of(certificate, now));
-            statuses.min_by_key(rank).unwrap_or(CertificateStatus::Good)
+            statuses.min_by_key(rank).unwrap_or(CertificateStatus::Valid)
         }
-        Err(reason) => CertificateStatus::Bad(reason),
+        Err(reason) => CertificateStatus::Unusable(reason),
     }
 }
 
 /// Checks the client certificate, the first certificate in the file.
-pub(super) fn own(file: &Path, now: Timestamp) -> CertificateStatus {
+pub(super) fn client_certificate(file: &Path, now: Timestamp) -> CertificateStatus {
     match certificates(file) {
         // The first certificate in the file is the client's own. The others are the issuer chain.
-        Ok(all) => all.first().map_or(CertificateStatus::Good, |certificate| status_of(certificate, now)),
-        Err(reason) => CertificateStatus::Bad(reason),
+        Ok(all) => all.first().map_or(CertificateStatus::Valid, |certificate| status_of(certificate, now)),
+        Err(reason) => CertificateStatus::Unusable(reason),
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) fn own(file: &Path, now: Timestamp) -> CertificateStatus {
 /// # Errors
 ///
 /// Returns an error if the key cannot be read, or belongs to another certificate.
-pub(super) fn pair(certificate: &Path, key: &Path) -> Result<(), String> {
+pub(super) fn check_key(certificate: &Path, key: &Path) -> Result<(), String> {
     let bytes = read(key)?;
     let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| "no private key (PEM) in the file".to_owned())?;
     // An unreadable certificate is reported separately.
@@ -68,9 +68,9 @@ pub(super) fn pair(certificate: &Path, key: &Path) -> Result<(), String> {
 
 fn rank(status: &CertificateStatus) -> u8 {
     match status {
-        CertificateStatus::Good => 0,
+        CertificateStatus::Valid => 0,
         CertificateStatus::ExpiresSoon(_) => 1,
-        CertificateStatus::Bad(_) => 2,
+        CertificateStatus::Unusable(_) => 2,
     }
 }
 
@@ -94,17 +94,17 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 
 fn status_of(certificate: &[u8], now: Timestamp) -> CertificateStatus {
     let Some((from, until)) = validity(certificate) else {
-        return CertificateStatus::Bad("the certificate is not X.509".to_owned());
+        return CertificateStatus::Unusable("the certificate is not X.509".to_owned());
     };
     if until <= now {
-        CertificateStatus::Bad(format!("the certificate expired on {until}"))
+        CertificateStatus::Unusable(format!("the certificate expired on {until}"))
     } else if from > now {
-        CertificateStatus::Bad(format!("the certificate is not valid before {from}"))
+        CertificateStatus::Unusable(format!("the certificate is not valid before {from}"))
     } else if until.duration_since(now) < EXPIRY_WARNING {
         let days = until.duration_since(now).as_hours() / 24;
         CertificateStatus::ExpiresSoon(format!("the certificate expires on {until}, in {days} days"))
     } else {
-        CertificateStatus::Good
+        CertificateStatus::Valid
     }
 }
 

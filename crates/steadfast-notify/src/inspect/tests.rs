@@ -36,7 +36,7 @@ impl Folder {
         let text = format!("{sinks}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = {to:?}\n");
         let file = self.0.join("notify.toml");
         let plan = Plan::read(&file.display().to_string(), &text).unwrap_or_else(|problems| panic!("{problems}"));
-        let Findings { problems, warnings } = plan.inspect();
+        let InspectionFindings { problems, warnings } = plan.inspect();
         let prefix = format!("{}:", file.display());
         let reported = |problem: &Problem| problem.to_string().replace(&prefix, "");
         (problems.iter().map(reported).collect(), warnings.iter().map(reported).collect())

@@ -50,7 +50,7 @@ impl Approvals {
     /// Returns an error if the folder or a file cannot be read.
     pub fn pending(&self) -> io::Result<BTreeMap<String, BTreeSet<String>>> {
         let mut pending = BTreeMap::new();
-        for entry in fs::read_dir(&self.folder).map_err(|error| reported(&self.folder, &error))? {
+        for entry in fs::read_dir(&self.folder).map_err(|error| with_path(&self.folder, &error))? {
             let name = entry?.file_name().to_string_lossy().into_owned();
             // Names of mirrors have no dot, in contrast to a staged file.
             if let Some(mirror) = name.strip_prefix(PREFIX).filter(|mirror| !mirror.contains('.')) {
@@ -70,9 +70,9 @@ impl Approvals {
     /// Returns an error if the file cannot be read or written.
     pub fn withdraw(&self, mirror: &str, ids: &BTreeSet<String>) -> io::Result<()> {
         self.locked(|| {
-            let mut left = self.ids(mirror)?;
-            left.retain(|id| !ids.contains(id));
-            self.write(mirror, &left)
+            let mut remaining = self.ids(mirror)?;
+            remaining.retain(|id| !ids.contains(id));
+            self.write(mirror, &remaining)
         })
     }
 
@@ -95,7 +95,7 @@ impl Approvals {
         match fs::read_to_string(&file) {
             Ok(ids) => Ok(ids.split_whitespace().map(str::to_owned).collect()),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeSet::new()),
-            Err(error) => Err(reported(&file, &error)),
+            Err(error) => Err(with_path(&file, &error)),
         }
     }
 
@@ -111,16 +111,16 @@ impl Approvals {
             let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             write_private(&file, &ids.join("\n"))
         };
-        written.map_err(|error| reported(&file, &error))
+        written.map_err(|error| with_path(&file, &error))
     }
 
     /// Runs `step` while no other process changes the files.
     fn locked<T>(&self, step: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let path = self.folder.join(LOCK_FILE);
         let opened = private_options().create(true).write(true).truncate(false).open(&path);
-        let file = opened.map_err(|error| reported(&path, &error))?;
+        let file = opened.map_err(|error| with_path(&path, &error))?;
         // Each holder only reads and writes one small file. The lock ends with the file handle.
-        file.lock().map_err(|error| reported(&path, &error))?;
+        file.lock().map_err(|error| with_path(&path, &error))?;
         step()
     }
 
@@ -129,7 +129,7 @@ impl Approvals {
     }
 }
 
-fn reported(file: &Path, error: &io::Error) -> io::Error {
+fn with_path(file: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", file.display()))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use steadfast_targets::{ObjectId, Origin};
 
 use super::entry::Entry;
-use crate::change::Subject;
+use crate::change::EventSubject;
 
 /// An entry with origin.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +23,6 @@ pub(super) struct ObjectClaims {
 }
 
 /// Returns the default group of an object's entries, which owns keys and limits removals.
-pub(super) fn group(Subject { cluster, namespace, .. }: &Subject) -> String {
+pub(super) fn default_group(EventSubject { cluster, namespace, .. }: &EventSubject) -> String {
     if namespace.is_empty() { cluster.clone() } else { format!("{cluster}/{namespace}") }
 }

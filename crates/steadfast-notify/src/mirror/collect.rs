@@ -6,7 +6,7 @@ use std::sync::Arc;
 use steadfast_targets::{Doubts, ExistenceCheck, ObjectId};
 
 use super::claim::{Claim, ObjectClaims};
-use super::view::Presence;
+use super::view::ExistenceSnapshot;
 
 /// Maximum number of entries of one group in a mirror. Further objects of the group are skipped and reported.
 const MAX_GROUP_ENTRIES: usize = 20_000;
@@ -22,18 +22,18 @@ pub(crate) struct CollectedEntries {
     pub(crate) exists: Option<ExistenceCheck>,
 }
 
-/// Collects the entries in `sent`, in this order.
+/// Collects the entries in `object_claims`, in this order.
 ///
 /// `clusters` are all clusters of the mirror, each with an optional reason why objects may be stale. Only entries of
 /// such a cluster, and entries of an object with unknown entries, are uncertain.
 pub(super) fn collect<'a>(
-    sent: impl Iterator<Item = &'a ObjectClaims>,
+    object_claims: impl Iterator<Item = &'a ObjectClaims>,
     clusters: &BTreeMap<String, Option<Arc<str>>>,
-    presences: Vec<Presence>,
+    existence_snapshots: Vec<ExistenceSnapshot>,
 ) -> CollectedEntries {
-    let mut gathered = CollectedEntries::default();
+    let mut collected_entries = CollectedEntries::default();
     let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
-    for ObjectClaims { object, entries } in sent {
+    for ObjectClaims { object, entries } in object_claims {
         match entries {
             Ok(claims) => {
                 let size = claims.first().map(|claim| sizes.entry(&claim.origin.group).or_default());
@@ -43,25 +43,25 @@ pub(super) fn collect<'a>(
                     // mirror would remove the missing entries.
                     if *size > MAX_GROUP_ENTRIES {
                         let reason = format!("its group has more than {MAX_GROUP_ENTRIES} entries");
-                        gathered.doubts.objects.insert(object.clone(), reason.into());
+                        collected_entries.doubts.objects.insert(object.clone(), reason.into());
                         continue;
                     }
                 }
-                gathered.claims.extend(claims.iter().cloned());
+                collected_entries.claims.extend(claims.iter().cloned());
             }
-            Err(reason) => _ = gathered.doubts.objects.insert(object.clone(), reason.as_str().into()),
+            Err(reason) => _ = collected_entries.doubts.objects.insert(object.clone(), reason.as_str().into()),
         }
     }
-    gathered.doubts.sources = clusters.keys().cloned().collect();
+    collected_entries.doubts.sources = clusters.keys().cloned().collect();
     let uncertain = |(cluster, reason): (&String, &Option<Arc<str>>)| Some((cluster.clone(), reason.clone()?));
-    gathered.doubts.clusters = clusters.iter().filter_map(uncertain).collect();
+    collected_entries.doubts.clusters = clusters.iter().filter_map(uncertain).collect();
     if clusters.is_empty() {
-        // Without rules the wanted state is unknown, not empty: nothing may be removed.
-        gathered.doubt = Some("no rule feeds the mirror".into());
+        // Without rules the desired state is unknown, not empty: nothing may be removed.
+        collected_entries.doubt = Some("no rule feeds the mirror".into());
     }
-    gathered.exists =
-        Some(ExistenceCheck::new(move |origin| presences.iter().find_map(|presence| presence.of(origin))));
-    gathered
+    collected_entries.exists =
+        Some(ExistenceCheck::new(move |origin| existence_snapshots.iter().find_map(|snapshot| snapshot.of(origin))));
+    collected_entries
 }
 
 /// Returns the first object with unknown entries, with the reason, and the number of such objects.
@@ -76,8 +76,8 @@ mod tests {
     use steadfast_targets::Origin;
 
     use super::*;
+    use crate::entry_fields::SERVER;
     use crate::mirror::entry::entries;
-    use crate::shape::SERVER;
 
     fn object(name: &str) -> ObjectId {
         ObjectId { cluster: "c".into(), name: name.into(), ..ObjectId::default() }
@@ -99,18 +99,18 @@ mod tests {
     fn failing_object_affects_only_itself() {
         let failing = ObjectClaims { object: object("b"), entries: Err("x".to_owned()) };
         let all = [sent("a", "g", 1), failing, sent("c", "g", 2)];
-        let gathered = collect(all.iter(), &certain(), Vec::new());
-        assert_eq!(gathered.claims.iter().map(|claim| &*claim.entry.key).collect::<Vec<_>>(), ["a", "c"]);
-        assert_eq!(gathered.doubts.objects.keys().collect::<Vec<_>>(), [&object("b")]);
-        assert!(gathered.doubts.clusters.is_empty() && gathered.doubt.is_none());
+        let collected_entries = collect(all.iter(), &certain(), Vec::new());
+        assert_eq!(collected_entries.claims.iter().map(|claim| &*claim.entry.key).collect::<Vec<_>>(), ["a", "c"]);
+        assert_eq!(collected_entries.doubts.objects.keys().collect::<Vec<_>>(), [&object("b")]);
+        assert!(collected_entries.doubts.clusters.is_empty() && collected_entries.doubt.is_none());
     }
 
     #[test]
     fn stale_cluster_affects_only_itself() {
         let clusters = [("c".to_owned(), None), ("d".to_owned(), Some("stale".into()))].into();
-        let gathered = collect([sent("a", "g", 1)].iter(), &clusters, Vec::new());
-        assert_eq!(gathered.doubts.clusters, [("d".to_owned(), "stale".into())].into());
-        assert_eq!(gathered.doubts.sources.len(), 2);
+        let collected_entries = collect([sent("a", "g", 1)].iter(), &clusters, Vec::new());
+        assert_eq!(collected_entries.doubts.clusters, [("d".to_owned(), "stale".into())].into());
+        assert_eq!(collected_entries.doubts.sources.len(), 2);
         assert!(collect([].iter(), &BTreeMap::new(), Vec::new()).doubt.is_some());
     }
 
@@ -119,9 +119,9 @@ mod tests {
         let mut all: Vec<ObjectClaims> =
             (0..=MAX_GROUP_ENTRIES).map(|number| sent(&format!("{number:06}"), "large", 1)).collect();
         all.push(sent("z", "small", 1));
-        let gathered = collect(all.iter(), &certain(), Vec::new());
-        assert_eq!(gathered.claims.len(), MAX_GROUP_ENTRIES + 1);
-        assert_eq!(gathered.doubts.objects.len(), 1);
-        assert_eq!(gathered.claims.last().map(|claim| &*claim.entry.key), Some("z"));
+        let collected_entries = collect(all.iter(), &certain(), Vec::new());
+        assert_eq!(collected_entries.claims.len(), MAX_GROUP_ENTRIES + 1);
+        assert_eq!(collected_entries.doubts.objects.len(), 1);
+        assert_eq!(collected_entries.claims.last().map(|claim| &*claim.entry.key), Some("z"));
     }
 }

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use serde_json::Value;
-use steadfast_targets::dns::{Data, DnsError, Record, entry};
+use steadfast_targets::dns::{Data, DnsError, DnsRecord, entry};
 
-use crate::config::sinks::Sink;
+use crate::config::sinks::SinkConfig;
 use crate::expression::Constant;
 
 /// Maximum weight of a server.
@@ -15,7 +15,7 @@ const MAX_WEIGHT: u64 = 256;
 const MAX_TTL: u64 = i32::MAX as u64;
 
 /// Returns the constants of an entry that `sink` rejects: index and reason of each.
-pub(crate) fn rejected(sink: &Sink, constants: &[Constant]) -> Vec<(usize, String)> {
+pub(crate) fn rejected(sink: &SinkConfig, constants: &[Constant]) -> Vec<(usize, String)> {
     let text = |field: &str| {
         let constant = constants.iter().find(|constant| constant.field == field);
         constant.and_then(|constant| constant.value.as_str())
@@ -24,12 +24,12 @@ pub(crate) fn rejected(sink: &Sink, constants: &[Constant]) -> Vec<(usize, Strin
         let value = &constant.value;
         if let Some(dns) = &sink.dns {
             return match (constant.field.as_str(), value.as_str()) {
-                ("type", Some(kind)) => wrong_type(kind),
+                ("type", Some(kind)) => unsupported_type(kind),
                 ("data", Some(data)) => {
-                    let kind = text("type").filter(|kind| wrong_type(kind).is_none())?;
+                    let kind = text("type").filter(|kind| unsupported_type(kind).is_none())?;
                     Data::read(kind, data).err().map(|error| error.to_string())
                 }
-                ("name", Some(name)) => wrong_name(dns.zone.names(), name),
+                ("name", Some(name)) => name_outside_zones(dns.zone.names(), name),
                 ("ttl", None) => out_of_range(value, 0, MAX_TTL),
                 _ => None,
             };
@@ -56,7 +56,7 @@ pub(crate) fn rejected(sink: &Sink, constants: &[Constant]) -> Vec<(usize, Strin
 }
 
 /// Returns the reason why a mirror does not support this record type.
-fn wrong_type(kind: &str) -> Option<String> {
+fn unsupported_type(kind: &str) -> Option<String> {
     // The parser returns the same `expected` text for all unsupported types. `?` is certainly unsupported.
     let reason = |kind: &str| match Data::read(kind, "") {
         Err(DnsError::Data { expected, .. }) => Some(expected.to_string()),
@@ -67,19 +67,19 @@ fn wrong_type(kind: &str) -> Option<String> {
 }
 
 /// Returns the reason why a name is in none of the `zones`.
-fn wrong_name(zones: &[String], name: &str) -> Option<String> {
+fn name_outside_zones(zones: &[String], name: &str) -> Option<String> {
     let mut reason = None;
     for zone in zones {
-        let record = Record { name: name.to_owned(), ttl: 0, data: Data::A([192, 0, 2, 1].into()) };
+        let record = DnsRecord { name: name.to_owned(), ttl: 0, data: Data::A([192, 0, 2, 1].into()) };
         reason = Some(entry(zone, record).err()?.to_string());
     }
     reason
 }
 
-fn out_of_range(value: &Value, least: u64, most: u64) -> Option<String> {
-    let whole = value.as_f64().filter(|number| number.fract() == 0.0);
+fn out_of_range(value: &Value, min: u64, max: u64) -> Option<String> {
+    let integer = value.as_f64().filter(|number| number.fract() == 0.0);
     // Integers up to the largest of these bounds are exact in `f64`.
     #[expect(clippy::cast_precision_loss, reason = "the bounds are far below 2^53")]
-    let fits = whole.is_some_and(|number| (least as f64..=most as f64).contains(&number));
-    (!fits).then(|| format!("{value} is not a whole number from {least} to {most}"))
+    let fits = integer.is_some_and(|number| (min as f64..=max as f64).contains(&number));
+    (!fits).then(|| format!("{value} is not a whole number from {min} to {max}"))
 }

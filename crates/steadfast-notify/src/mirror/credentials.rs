@@ -9,10 +9,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::config::secret::SecretFrom;
-use crate::config::sinks::Sink;
+use crate::config::sinks::SinkConfig;
 
 /// Interval between reads of the files. The kubelet updates mounted secrets once per minute.
-const READ_EVERY: Duration = Duration::from_secs(10);
+const READ_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of bytes to read from a file. Certificates and keys are much smaller.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -26,7 +26,7 @@ pub(super) struct Credentials {
 
 impl Credentials {
     /// Reads the files of `sink`. Relative paths start at `folder`. Blocks while reading.
-    pub(super) fn read(sink: &Sink, folder: &Path) -> Self {
+    pub(super) fn read(sink: &SinkConfig, folder: &Path) -> Self {
         let files: Vec<_> = files(sink).into_iter().map(|file| folder.join(file)).collect();
         let hash = hash(&files);
         Self { files, hash }
@@ -38,7 +38,7 @@ impl Credentials {
             return std::future::pending().await;
         }
         loop {
-            sleep(READ_EVERY).await;
+            sleep(READ_INTERVAL).await;
             let files = self.files.clone();
             match spawn_blocking(move || hash(&files)).await {
                 // Compared by content: Kubernetes replaces mounted Secrets through symbolic links, so modification
@@ -54,7 +54,7 @@ impl Credentials {
 }
 
 /// Returns the files of `sink` that are only read while opening the mirror.
-fn files(sink: &Sink) -> Vec<&Path> {
+fn files(sink: &SinkConfig) -> Vec<&Path> {
     let mut files: Vec<&Path> = Vec::new();
     if let Some(dns) = &sink.dns {
         files.extend(file_of(&dns.secret));
@@ -113,7 +113,7 @@ mod tests {
     /// Test timeout, longer than two read intervals.
     const TIMEOUT: Duration = Duration::from_secs(25);
 
-    fn parse(text: &str) -> Sink {
+    fn parse(text: &str) -> SinkConfig {
         toml::from_str(text).expect("a sink")
     }
 

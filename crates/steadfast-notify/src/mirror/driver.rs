@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use steadfast_targets::{
-    ApprovalRequest, CompetingEntry, DesiredState, DryRun, Loss, Memory, Mirror, ObjectId, Settings, SkipReason, State,
-    Status, Target, Value, preview,
+    ApprovalRequest, CompetingEntry, DesiredState, DryRun, EntryValue, Loss, Mirror, MirrorMemory, MirrorSettings,
+    MirrorState, MirrorStatus, ObjectId, SkipReason, Target, preview,
 };
 use tokio::sync::watch;
 
@@ -46,22 +46,22 @@ pub struct MirrorPreview {
     pub steps: usize,
     /// Steps in the syntax of the target's tool.
     pub commands: Vec<String>,
-    /// Entries that would not match the wanted state, with reasons.
+    /// Entries that would not match the desired state, with reasons.
     pub skipped: BTreeMap<String, String>,
     /// Removals that need approval.
     pub approvals: Vec<ApprovalRequest>,
-    /// Reason why no entries would be removed, if the wanted state is uncertain.
+    /// Reason why no entries would be removed, if the desired state is uncertain.
     pub doubt: Option<String>,
 }
 
 /// Status of a mirror at the last comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MirrorStatus {
+pub struct MirrorSinkStatus {
     /// State of the mirror.
-    pub state: State,
+    pub state: MirrorState,
     /// Number of the mirror's entries in the target.
     pub entries: usize,
-    /// True if all entries match the wanted state, except entries that are left unchanged.
+    /// True if all entries match the desired state, except entries that are left unchanged.
     pub is_settled: bool,
     /// Number of mismatching entries that are left unchanged, plus the number of objects with unknown entries.
     pub skipped: usize,
@@ -79,11 +79,11 @@ pub struct MirrorStatus {
     pub restarts: u64,
 }
 
-impl MirrorStatus {
+impl MirrorSinkStatus {
     /// Status of a mirror that is not open, with the reason.
     pub(super) fn blocked(reason: Arc<str>) -> Self {
         Self {
-            state: State::Blocked(reason.clone()),
+            state: MirrorState::Blocked(reason.clone()),
             entries: 0,
             is_settled: false,
             skipped: 0,
@@ -103,7 +103,7 @@ pub const MAX_LISTED: usize = 100;
 pub(super) type BoxedFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Receiver of the planned steps in a dry run.
-pub(super) type DryRunSender = Box<dyn Fn(Vec<String>) + Send + Sync>;
+pub(super) type CommandsCallback = Box<dyn Fn(Vec<String>) + Send + Sync>;
 
 /// An opened target.
 pub(crate) trait AnyDriver: Send + Sync {
@@ -111,25 +111,25 @@ pub(crate) trait AnyDriver: Send + Sync {
     fn start(
         self: Box<Self>,
         name: &str,
-        settings: Settings,
-        memory: Memory,
-        report_commands: Option<DryRunSender>,
+        settings: MirrorSettings,
+        memory: MirrorMemory,
+        report_commands: Option<CommandsCallback>,
     ) -> Arc<dyn AnyMirror>;
 
     /// Returns the next steps without any change.
     fn preview<'a>(
         &'a self,
         name: &'a str,
-        settings: &'a Settings,
-        memory: &'a Memory,
-        gathered: &'a CollectedEntries,
+        settings: &'a MirrorSettings,
+        memory: &'a MirrorMemory,
+        collected_entries: &'a CollectedEntries,
     ) -> BoxedFuture<'a, Result<MirrorPreview, Arc<str>>>;
 }
 
 /// A running mirror.
 pub(crate) trait AnyMirror: Send + Sync {
-    /// Sets the wanted entries. Returns invalid entries with the reason, by object.
-    fn set_wanted(&self, gathered: &CollectedEntries) -> BTreeMap<ObjectId, Arc<str>>;
+    /// Sets the desired entries. Returns invalid entries with the reason, by object.
+    fn set_desired(&self, collected_entries: &CollectedEntries) -> BTreeMap<ObjectId, Arc<str>>;
 
     /// Triggers a comparison with the target.
     fn compare_now(&self);
@@ -138,7 +138,7 @@ pub(crate) trait AnyMirror: Send + Sync {
     fn conditions(&self) -> MirrorConditions;
 
     /// Returns the status.
-    fn status(&self) -> MirrorStatus;
+    fn status(&self) -> MirrorSinkStatus;
 
     /// Returns the reason why the mirror's task ended unexpectedly. A panic counts even if the task was restarted.
     fn ended(&self) -> Option<String>;
@@ -172,14 +172,14 @@ pub(super) struct Driver<T: Target> {
 pub(super) type Values<V> = Box<dyn Fn(&Entry) -> Result<Option<(String, V)>, String> + Send + Sync>;
 
 /// Conversion for targets that contain all entries, ready or not.
-pub(super) fn one_by_one<V: Value>(
+pub(super) fn one_by_one<V: EntryValue>(
     value: impl Fn(&Entry) -> Result<(String, V), String> + Send + Sync + 'static,
 ) -> Values<V> {
     Box::new(move |entry| value(entry).map(Some))
 }
 
 /// Conversion for targets that contain only ready entries.
-pub(super) fn ready<V: Value>(
+pub(super) fn ready<V: EntryValue>(
     value: impl Fn(&Entry) -> Result<(String, V), String> + Send + Sync + 'static,
 ) -> Values<V> {
     Box::new(move |entry| if entry.is_ready { value(entry).map(Some) } else { Ok(None) })
@@ -189,9 +189,9 @@ impl<T: Target> AnyDriver for Driver<T> {
     fn start(
         self: Box<Self>,
         name: &str,
-        settings: Settings,
-        memory: Memory,
-        report_commands: Option<DryRunSender>,
+        settings: MirrorSettings,
+        memory: MirrorMemory,
+        report_commands: Option<CommandsCallback>,
     ) -> Arc<dyn AnyMirror> {
         let Self { target, values } = *self;
         let mirror = match report_commands {
@@ -199,21 +199,21 @@ impl<T: Target> AnyDriver for Driver<T> {
             Some(report) => Mirror::start(name, DryRun::new(target, report), settings, memory),
         };
         let status = mirror.status();
-        Arc::new(Running { mirror: Mutex::new(Some(mirror)), status, values, unknown: Mutex::default() })
+        Arc::new(RunningMirror { mirror: Mutex::new(Some(mirror)), status, values, unknown: Mutex::default() })
     }
 
     fn preview<'a>(
         &'a self,
         name: &'a str,
-        settings: &'a Settings,
-        memory: &'a Memory,
-        gathered: &'a CollectedEntries,
+        settings: &'a MirrorSettings,
+        memory: &'a MirrorMemory,
+        collected_entries: &'a CollectedEntries,
     ) -> BoxedFuture<'a, Result<MirrorPreview, Arc<str>>> {
-        let (wanted, invalid) = wanted(gathered, &self.values);
+        let (desired, invalid) = desired(collected_entries, &self.values);
         Box::pin(async move {
-            let seen = preview(name, &self.target, settings, memory, &wanted).await?;
-            let doubts = wanted.doubts.clusters.values().chain(wanted.doubts.objects.values());
-            let doubt = wanted.doubt.iter().chain(doubts).next().map(ToString::to_string);
+            let seen = preview(name, &self.target, settings, memory, &desired).await?;
+            let doubts = desired.doubts.clusters.values().chain(desired.doubts.objects.values());
+            let doubt = desired.doubt.iter().chain(doubts).next().map(ToString::to_string);
             let mut skipped = reported(&seen.skipped);
             skipped.extend(invalid.into_iter().map(|(object, reason)| (object.to_string(), reason.to_string())));
             Ok(MirrorPreview {
@@ -228,25 +228,25 @@ impl<T: Target> AnyDriver for Driver<T> {
 }
 
 /// Converts the collected entries. Returns invalid entries by object. Other entries of such an object stay unchanged.
-fn wanted<V: Value>(
-    gathered: &CollectedEntries,
+fn desired<V: EntryValue>(
+    collected_entries: &CollectedEntries,
     values: &Values<V>,
 ) -> (DesiredState<V>, BTreeMap<ObjectId, Arc<str>>) {
-    let CollectedEntries { claims, doubts, doubt, exists } = gathered;
-    let mut wanted = DesiredState { doubt: doubt.clone(), exists: exists.clone(), ..DesiredState::default() };
+    let CollectedEntries { claims, doubts, doubt, exists } = collected_entries;
+    let mut desired = DesiredState { doubt: doubt.clone(), exists: exists.clone(), ..DesiredState::default() };
     let mut invalid = BTreeMap::new();
     for Claim { entry, origin } in claims {
         match values(entry) {
             Ok(None) => {}
-            Ok(Some((name, value))) => match wanted.entries.entry(name.clone()) {
+            Ok(Some((name, value))) => match desired.entries.entry(name.clone()) {
                 btree_map::Entry::Vacant(place) => {
                     place.insert(value);
-                    wanted.origins.insert(name, origin.clone());
+                    desired.origins.insert(name, origin.clone());
                 }
                 btree_map::Entry::Occupied(_) => {
                     // Two entries have the same name. The mirror resolves the conflict with the recorded holder of the
                     // name, not here.
-                    wanted.competing.push(CompetingEntry { name, value, origin: origin.clone() });
+                    desired.competing.push(CompetingEntry { name, value, origin: origin.clone() });
                 }
             },
             Err(reason) => {
@@ -255,10 +255,10 @@ fn wanted<V: Value>(
             }
         }
     }
-    wanted.doubts = doubts.clone();
+    desired.doubts = doubts.clone();
     // Entries of an invalid object stay at the target until the object is valid again.
-    wanted.doubts.objects.extend(invalid.clone());
-    (wanted, invalid)
+    desired.doubts.objects.extend(invalid.clone());
+    (desired, invalid)
 }
 
 fn reported(kept: &BTreeMap<String, SkipReason>) -> BTreeMap<String, String> {
@@ -267,27 +267,27 @@ fn reported(kept: &BTreeMap<String, SkipReason>) -> BTreeMap<String, String> {
 
 /// Objects with unknown entries: number, and the first [`MAX_LISTED`] with reasons.
 #[derive(Default)]
-struct Unknown {
+struct UnknownEntries {
     count: usize,
     listed: BTreeMap<String, String>,
 }
 
-struct Running<V> {
+struct RunningMirror<V> {
     mirror: Mutex<Option<Mirror<V>>>,
-    status: watch::Receiver<Status<V>>,
+    status: watch::Receiver<MirrorStatus<V>>,
     values: Values<V>,
-    unknown: Mutex<Unknown>,
+    unknown: Mutex<UnknownEntries>,
 }
 
-impl<V: Value> AnyMirror for Running<V> {
-    fn set_wanted(&self, gathered: &CollectedEntries) -> BTreeMap<ObjectId, Arc<str>> {
-        let (wanted, invalid) = wanted(gathered, &self.values);
-        let objects = &wanted.doubts.objects;
+impl<V: EntryValue> AnyMirror for RunningMirror<V> {
+    fn set_desired(&self, collected_entries: &CollectedEntries) -> BTreeMap<ObjectId, Arc<str>> {
+        let (desired, invalid) = desired(collected_entries, &self.values);
+        let objects = &desired.doubts.objects;
         let listed = objects.iter().take(MAX_LISTED).map(|(object, reason)| (object.to_string(), reason.to_string()));
-        *self.unknown.lock() = Unknown { count: objects.len(), listed: listed.collect() };
+        *self.unknown.lock() = UnknownEntries { count: objects.len(), listed: listed.collect() };
         // After `stop` the mirror is absent, and the call has no effect.
         if let Some(mirror) = &*self.mirror.lock() {
-            mirror.set_wanted(wanted);
+            mirror.set_desired(desired);
         }
         invalid
     }
@@ -320,19 +320,19 @@ impl<V: Value> AnyMirror for Running<V> {
         }
     }
 
-    fn status(&self) -> MirrorStatus {
+    fn status(&self) -> MirrorSinkStatus {
         let status = self.status.borrow();
         let unknown = self.unknown.lock();
         let left_alone =
             status.skipped.iter().take(MAX_LISTED).map(|(name, reason)| (name.clone(), reason.to_string()));
         let left_alone = left_alone.chain(unknown.listed.clone());
-        MirrorStatus {
+        MirrorSinkStatus {
             state: status.state(),
             entries: status.entries,
             is_settled: status.settled,
             skipped: status.skipped.len() + unknown.count,
             skipped_entries: left_alone.collect(),
-            entries_pending_approval: status.approvals.iter().map(|ask| ask.names.len()).sum(),
+            entries_pending_approval: status.approvals.iter().map(|request| request.names.len()).sum(),
             pending_approvals: status.approvals.clone(),
             failing: status.failing.clone(),
             last_read: status.last_read.map(|seen| seen.elapsed()),
@@ -365,8 +365,8 @@ mod tests {
     use steadfast_targets::haproxy::Server;
 
     use super::*;
+    use crate::entry_fields::SERVER;
     use crate::mirror::entry::entries;
-    use crate::shape::SERVER;
 
     fn origin(name: &str) -> Arc<Origin> {
         let object = ObjectId { cluster: "c".into(), name: name.into(), ..ObjectId::default() };
@@ -383,10 +383,10 @@ mod tests {
         let values = one_by_one(|entry: &Entry| {
             Ok((entry.key.clone(), Server { address: entry.address()?, weight: entry.weight()? }))
         });
-        let gathered = CollectedEntries { claims: claims.into(), ..CollectedEntries::default() };
-        let (wanted, invalid) = wanted(&gathered, &values);
-        assert_eq!(wanted.entries.keys().collect::<Vec<_>>(), ["good"]);
-        assert_eq!(wanted.doubts.objects, invalid);
+        let collected_entries = CollectedEntries { claims: claims.into(), ..CollectedEntries::default() };
+        let (desired, invalid) = desired(&collected_entries, &values);
+        assert_eq!(desired.entries.keys().collect::<Vec<_>>(), ["good"]);
+        assert_eq!(desired.doubts.objects, invalid);
         let reason = &invalid[&origin("bad").object];
         assert!(reason.contains("\"bad\"") && reason.contains("`port`"), "{reason}");
     }

@@ -1,6 +1,6 @@
-//! Kinds of mirrors: configuration key, shape of entries and constructor.
+//! Kinds of mirrors: configuration key, fields of entries and constructor.
 //!
-//! A new kind needs a file here, a field of [`Sink`], and a line in each of these two functions.
+//! A new kind needs a file here, a field of [`SinkConfig`], and a line in each of these two functions.
 
 mod dns;
 mod etcd;
@@ -12,22 +12,26 @@ mod registry;
 use std::path::Path;
 
 use super::driver::{AnyDriver, OpenError};
-use crate::config::sinks::Sink;
-use crate::shape::{SERVER, Shape};
+use crate::config::sinks::SinkConfig;
+use crate::entry_fields::{EntryFields, SERVER};
 
-/// Returns the shape of entries of `sink`. `None` for a stream.
-pub(crate) fn shape(sink: &Sink) -> Option<Shape> {
+/// Returns the fields of the entries of `sink`. `None` for a stream.
+pub(crate) fn entry_fields(sink: &SinkConfig) -> Option<EntryFields> {
     match sink.kind()? {
         "haproxy" | "nftables" | "ipvs" => Some(SERVER),
-        "dns" => Some(dns::SHAPE),
-        "etcd" => Some(etcd::SHAPE),
-        "registry" => Some(registry::SHAPE),
+        "dns" => Some(dns::ENTRY_FIELDS),
+        "etcd" => Some(etcd::ENTRY_FIELDS),
+        "registry" => Some(registry::ENTRY_FIELDS),
         _ => None,
     }
 }
 
 /// Opens the mirror of `sink` without connecting to the target. Relative paths start at `folder`.
-pub(super) async fn open(name: &str, sink: &Sink, folder: &Path) -> Result<Option<Box<dyn AnyDriver>>, OpenError> {
+pub(super) async fn open(
+    name: &str,
+    sink: &SinkConfig,
+    folder: &Path,
+) -> Result<Option<Box<dyn AnyDriver>>, OpenError> {
     let opened = if let Some(config) = &sink.haproxy {
         haproxy::open(config, folder)
     } else if let Some(config) = &sink.nftables {

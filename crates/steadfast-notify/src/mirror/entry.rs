@@ -1,11 +1,11 @@
-//! Entries of mirrors, parsed and checked against the shape of the kind.
+//! Entries of mirrors, parsed and checked against the fields of the kind.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
-use crate::shape::{FieldKind, KEY, READY, Shape, names};
+use crate::entry_fields::{EntryFields, FieldKind, KEY, READY, names};
 
 /// One entry of a mirror.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,12 +41,12 @@ impl Entry {
         self.fields.contains_key(field)
     }
 
-    /// Returns the number of a field, or `unless` for an absent field.
-    pub(crate) fn number(&self, field: &str, unless: u16, within: RangeInclusive<u16>) -> Result<u16, String> {
-        let Some(value) = self.fields.get(field) else { return Ok(unless) };
-        let number = value.as_u64().or_else(|| whole(value)).and_then(|number| u16::try_from(number).ok());
-        let wrong = || format!("`{field}` is not from {} to {}", within.start(), within.end());
-        number.filter(|number| within.contains(number)).ok_or_else(wrong)
+    /// Returns the number of a field, or `default` for an absent field.
+    pub(crate) fn number(&self, field: &str, default: u16, range: RangeInclusive<u16>) -> Result<u16, String> {
+        let Some(value) = self.fields.get(field) else { return Ok(default) };
+        let number = value.as_u64().or_else(|| integral(value)).and_then(|number| u16::try_from(number).ok());
+        let out_of_range = || format!("`{field}` is not from {} to {}", range.start(), range.end());
+        number.filter(|number| range.contains(number)).ok_or_else(out_of_range)
     }
 
     /// Returns the socket address from `address` and `port`.
@@ -81,7 +81,7 @@ impl Entry {
 
 /// Converts a number without fraction. CEL integers may be floats in JSON.
 #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "the range is checked before")]
-fn whole(value: &Value) -> Option<u64> {
+fn integral(value: &Value) -> Option<u64> {
     // CEL numbers may be doubles: `80.0` is a valid port.
     let number = value.as_f64()?;
     (number.fract() == 0.0 && (0.0..=65_535.0).contains(&number)).then_some(number as u64)
@@ -95,8 +95,13 @@ fn whole(value: &Value) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// Returns an error if an entry does not match the shape, or two entries without `key` cannot be distinguished.
-pub(crate) fn entries(value: &Value, shape: Shape, object: &Value, identity: &str) -> Result<Vec<Entry>, String> {
+/// Returns an error if an entry does not match `entry_fields`, or two entries without `key` cannot be distinguished.
+pub(crate) fn entries(
+    value: &Value,
+    entry_fields: EntryFields,
+    object: &Value,
+    identity: &str,
+) -> Result<Vec<Entry>, String> {
     let (items, is_list) = match value {
         Value::Null => return Ok(Vec::new()),
         Value::Object(fields) => (vec![fields], false),
@@ -109,7 +114,7 @@ pub(crate) fn entries(value: &Value, shape: Shape, object: &Value, identity: &st
     };
     let mut entries = Vec::with_capacity(items.len());
     for fields in &items {
-        let mut entry = entry(fields, shape, object)?;
+        let mut entry = entry(fields, entry_fields, object)?;
         if entry.key.is_empty() {
             identity.clone_into(&mut entry.key);
             if is_list && items.len() > 1 {
@@ -121,10 +126,10 @@ pub(crate) fn entries(value: &Value, shape: Shape, object: &Value, identity: &st
     }
     let mut keys: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
     keys.sort_unstable();
-    // Only generated keys can collide by mistake. Equal explicit keys are resolved as contested entries.
-    let twice = keys.windows(2).find_map(|pair| (pair[0] == pair[1]).then_some(pair[0]));
-    if let Some(twice) = twice.filter(|key| key.starts_with(identity)) {
-        return Err(format!("two entries have the key {twice:?}; set a different `key` for each entry"));
+    // Only generated keys can collide by mistake. Equal explicit keys are resolved as competing entries.
+    let duplicate = keys.windows(2).find_map(|pair| (pair[0] == pair[1]).then_some(pair[0]));
+    if let Some(duplicate) = duplicate.filter(|key| key.starts_with(identity)) {
+        return Err(format!("two entries have the key {duplicate:?}; set a different `key` for each entry"));
     }
     Ok(entries)
 }
@@ -141,10 +146,10 @@ fn flatten<'a>(items: &'a [Value], maps: &mut Vec<&'a Map<String, Value>>) -> Re
     Ok(())
 }
 
-fn entry(fields: &Map<String, Value>, shape: Shape, object: &Value) -> Result<Entry, String> {
+fn entry(fields: &Map<String, Value>, entry_fields: EntryFields, object: &Value) -> Result<Entry, String> {
     for (name, value) in fields {
-        let Some(field) = shape.iter().find(|field| field.name == name) else {
-            return Err(format!("unknown field `{name}` of an entry; known fields are {}", names(shape)));
+        let Some(field) = entry_fields.iter().find(|field| field.name == name) else {
+            return Err(format!("unknown field `{name}` of an entry; known fields are {}", names(entry_fields)));
         };
         let (fits, reported) = match field.kind {
             FieldKind::Text => (value.is_string(), "text"),
@@ -156,7 +161,7 @@ fn entry(fields: &Map<String, Value>, shape: Shape, object: &Value) -> Result<En
             return Err(format!("`{name}` of an entry is not {reported}"));
         }
     }
-    if let Some(missing) = shape.iter().find(|field| field.is_needed && !fields.contains_key(field.name)) {
+    if let Some(missing) = entry_fields.iter().find(|field| field.is_required && !fields.contains_key(field.name)) {
         return Err(format!("an entry has no `{}`", missing.name));
     }
     let key = fields.get(KEY.name).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -195,7 +200,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::shape::SERVER;
+    use crate::entry_fields::SERVER;
 
     fn read(value: &Value, object: &Value) -> Result<Vec<Entry>, String> {
         entries(value, SERVER, object, "default.shop.web-0")

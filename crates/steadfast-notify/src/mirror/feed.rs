@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::view::MirrorView;
 use crate::rule::CompiledRule;
-use crate::source::{Source, WatchSpec};
+use crate::rule_source::{RuleSource, WatchSpec};
 
 /// Parameters of a view, sufficient to create the view again after a restart of the mirror's task.
 #[derive(Clone)]
@@ -19,14 +19,14 @@ pub struct MirrorViewSource {
     /// Informers of the cluster.
     pub watch_spec: WatchSpec,
     /// Watched resource and scope.
-    pub source: Source,
+    pub source: RuleSource,
     /// Rule of the view.
     pub rule: Arc<CompiledRule>,
 }
 
 /// Views of one cluster.
 #[derive(Clone, Default)]
-struct Part {
+struct ClusterViews {
     sources: Vec<MirrorViewSource>,
     missing: Option<String>,
 }
@@ -34,7 +34,7 @@ struct Part {
 /// Views of one mirror, by cluster. Clones share the content.
 #[derive(Clone)]
 pub struct Feed {
-    parts: Arc<Mutex<BTreeMap<String, Part>>>,
+    parts: Arc<Mutex<BTreeMap<String, ClusterViews>>>,
     version: watch::Sender<u64>,
 }
 
@@ -53,9 +53,9 @@ impl Feed {
             // Clusters that left the configuration are dropped with their views.
             let mut before = std::mem::take(&mut *parts);
             for cluster in clusters {
-                let part = before.remove(cluster).unwrap_or_else(|| Part {
+                let part = before.remove(cluster).unwrap_or_else(|| ClusterViews {
                     missing: Some("the cluster has not responded yet".to_owned()),
-                    ..Part::default()
+                    ..ClusterViews::default()
                 });
                 parts.insert(cluster.to_owned(), part);
             }
@@ -67,7 +67,7 @@ impl Feed {
     /// that is not expected.
     pub fn set(&self, cluster: &str, sources: Vec<MirrorViewSource>, missing: Option<String>) {
         if let Some(part) = self.lock().get_mut(cluster) {
-            *part = Part { sources, missing };
+            *part = ClusterViews { sources, missing };
         }
         self.changed();
     }
@@ -110,7 +110,7 @@ impl Feed {
         self.version.send_modify(|version| *version += 1);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Part>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ClusterViews>> {
         // No code panics under this lock.
         self.parts.lock()
     }

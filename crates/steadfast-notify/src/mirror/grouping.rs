@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::claim::group;
+use super::claim::default_group;
 use super::entry::Entry;
-use crate::change::Subject;
+use crate::change::EventSubject;
 use crate::expression::{Bindings, Expression};
 
 /// Variables of `guard.group`.
@@ -31,11 +31,11 @@ impl Grouping {
     ///
     /// Returns an error if the expression fails for an entry, or the result is not text. All entries of an object share
     /// one budget.
-    pub(super) fn of(&self, subject: &Subject, object: &Value, entries: &[Entry]) -> Result<Vec<String>, String> {
-        let Some(expression) = &self.0 else { return Ok(vec![group(subject); entries.len()]) };
-        let Subject { cluster, resource, namespace, name, uid } = subject;
+    pub(super) fn of(&self, subject: &EventSubject, object: &Value, entries: &[Entry]) -> Result<Vec<String>, String> {
+        let Some(expression) = &self.0 else { return Ok(vec![default_group(subject); entries.len()]) };
+        let EventSubject { cluster, resource, namespace, name, uid } = subject;
         let event = json!({"cluster": cluster, "resource": resource, "namespace": namespace, "name": name, "uid": uid});
-        let mut bindings = Bindings::over([("object", object.clone()), ("event", event), ("entry", Value::Null)]);
+        let mut bindings = Bindings::of_values([("object", object.clone()), ("event", event), ("entry", Value::Null)]);
         let mut groups = Vec::with_capacity(entries.len());
         for entry in entries {
             bindings.set("entry", entry.json());
@@ -52,19 +52,19 @@ impl Grouping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry_fields::SERVER;
     use crate::expression::Purpose;
     use crate::mirror::entry::entries;
-    use crate::shape::SERVER;
 
-    fn subject() -> Subject {
+    fn subject() -> EventSubject {
         let [cluster, resource, namespace, name, uid] = ["c", "pods", "shop", "web-0", "1"].map(str::to_owned);
-        Subject { cluster, resource, namespace, name, uid }
+        EventSubject { cluster, resource, namespace, name, uid }
     }
 
     fn groups(expression: Option<&str>) -> Result<Vec<String>, String> {
         let compiled = expression.map(|text| {
             let compiled = Expression::compile(text, Purpose::Body(&GROUP_NAMES));
-            Arc::new(compiled.unwrap_or_else(|flaws| panic!("{flaws:?}")))
+            Arc::new(compiled.unwrap_or_else(|errors| panic!("{errors:?}")))
         });
         let object = json!({"metadata": {"labels": {"team": "pay"}}});
         let servers = json!([{"address": "10.0.0.1", "port": 80}, {"address": "10.0.0.2", "port": 80}]);

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_targets::{Memory, Settings, TermGate};
+use steadfast_targets::{MirrorMemory, MirrorSettings, TermGate};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::approvals::Approvals;
 use super::collect::{CollectedEntries, collect, first_unknown};
-use super::driver::{AnyMirror, MirrorConditions, MirrorPreview, MirrorStatus};
+use super::driver::{AnyMirror, MirrorConditions, MirrorPreview, MirrorSinkStatus};
 use super::feed::Feed;
 use super::grouping::Grouping;
 use super::open::{Opening, Openings};
 use super::view::MirrorView;
-use crate::engine_event::{EngineEvent, ReportEvent};
-use crate::shape::Shape;
+use crate::engine_event::{EngineEvent, EventCallback};
+use crate::entry_fields::EntryFields;
 use crate::wake::wake_on_changes;
 
 /// Interval between checks. Staleness of a cache and new approvals cause no notification.
@@ -31,19 +31,19 @@ const COLLECT_MIN_DELAY: Duration = Duration::from_millis(20);
 const COLLECT_MAX_DELAY: Duration = Duration::from_secs(5);
 
 /// Receiver of the planned steps of a mirror in a dry run.
-pub type DryRun = dyn Fn(&str, Vec<String>) + Send + Sync;
+pub type DryRunCallback = dyn Fn(&str, Vec<String>) + Send + Sync;
 
 /// Settings shared by all mirrors of a program.
 #[derive(Clone)]
 pub struct MirrorContext {
     /// State across restarts.
-    pub memory: Memory,
+    pub memory: MirrorMemory,
     /// Source of approvals. `None` without a state folder.
     pub approvals: Option<Approvals>,
     /// Receiver of planned steps, for a dry run: the mirror, and the steps in the syntax of the target's tool.
-    pub report_commands: Option<Arc<DryRun>>,
+    pub report_commands: Option<Arc<DryRunCallback>>,
     /// Receiver of events.
-    pub report: Arc<ReportEvent>,
+    pub report: Arc<EventCallback>,
     /// Permission to write to the targets.
     pub gate: TermGate,
     /// Name under which replicas share owner marks. `None` for a process without replicas.
@@ -65,37 +65,37 @@ impl MirrorManager {
         feed: Feed,
         context: MirrorContext,
     ) -> (Self, JoinHandle<String>) {
-        let Opening { driver, settings, shape, grouping } = opening;
-        let settings = Settings { gate: context.gate.clone(), instance: context.instance.clone(), ..settings };
+        let Opening { driver, settings, entry_fields, grouping } = opening;
+        let settings = MirrorSettings { gate: context.gate.clone(), instance: context.instance.clone(), ..settings };
         let report_commands = context.report_commands.clone().map(|dry_run| {
             let name = name.clone();
-            Box::new(move |words| dry_run(&name, words)) as Box<_>
+            Box::new(move |commands| dry_run(&name, commands)) as Box<_>
         });
         let mirror = driver.start(&name, settings, context.memory.clone(), report_commands);
-        let work = CollectorTask {
+        let collector_task = CollectorTask {
             name,
             mirror: mirror.clone(),
             feed,
             views: Vec::new(),
             failed_views: BTreeMap::new(),
             watching: JoinSet::new(),
-            shape,
+            entry_fields,
             grouping,
             context,
             reported: ReportedConditions::default(),
         };
-        let task = tokio::spawn(work.run());
+        let task = tokio::spawn(collector_task.run());
         (Self { mirror, collector: task.abort_handle() }, task)
     }
 
     /// Returns the status of the mirror.
-    pub(super) fn status(&self) -> MirrorStatus {
+    pub(super) fn status(&self) -> MirrorSinkStatus {
         self.mirror.status()
     }
 
     /// Stops the mirror after the current step. The entries stay in the target.
     pub(super) async fn stop(&self) {
-        // A concurrent call of `set_wanted` finds the mirror stopped.
+        // A concurrent call of `set_desired` finds the mirror stopped.
         self.collector.abort();
         self.mirror.stop().await;
     }
@@ -112,49 +112,53 @@ impl Drop for MirrorManager {
 pub async fn preview_mirrors(
     openings: &Openings,
     mut views: BTreeMap<String, Vec<MirrorView>>,
-    memory: &Memory,
+    memory: &MirrorMemory,
     limit: Duration,
 ) -> BTreeMap<String, Result<MirrorPreview, Arc<str>>> {
-    let mut preview_mirrors = BTreeMap::new();
-    let until = Instant::now() + limit;
-    for (name, Opening { driver, settings, shape, grouping }) in &openings.0 {
+    let mut previews = BTreeMap::new();
+    let deadline = Instant::now() + limit;
+    for (name, Opening { driver, settings, entry_fields, grouping }) in &openings.0 {
         let mut views = views.remove(name).unwrap_or_default();
         // All views share one deadline.
         for view in &views {
-            view.until_fresh(until.saturating_duration_since(Instant::now())).await;
+            view.wait_until_fresh(deadline.saturating_duration_since(Instant::now())).await;
         }
-        let (_, clusters) = caught_up(&mut views, shape, grouping).await;
-        let seen = driver.preview(name, settings, memory, &collected(&views, &clusters)).await;
-        preview_mirrors.insert(name.clone(), seen);
+        let (_, clusters) = catch_up_views(&mut views, entry_fields, grouping).await;
+        let preview = driver.preview(name, settings, memory, &collected(&views, &clusters)).await;
+        previews.insert(name.clone(), preview);
     }
-    preview_mirrors
+    previews
 }
 
 /// Clusters of a mirror, each with the reason if objects may be stale.
 type Clusters = BTreeMap<String, Option<Arc<str>>>;
 
 /// Evaluates changed objects of all views. Returns true if any changed, and the clusters.
-async fn caught_up(views: &mut [MirrorView], shape: Shape, grouping: &Grouping) -> (bool, Clusters) {
+async fn catch_up_views(views: &mut [MirrorView], entry_fields: EntryFields, grouping: &Grouping) -> (bool, Clusters) {
     views.iter_mut().for_each(MirrorView::confirm);
     let mut clusters = Clusters::new();
     // Doubt is checked before and after: without doubt at both times, the cache was certain in between.
-    let mut note = |views: &[MirrorView]| {
+    let mut record_doubt = |views: &[MirrorView]| {
         for view in views {
             let doubt = clusters.entry(view.cluster().to_owned()).or_default();
             *doubt = doubt.take().or_else(|| view.doubt().map(Arc::from));
         }
     };
-    note(views);
-    let mut is_new = false;
+    record_doubt(views);
+    let mut has_changes = false;
     for view in &mut *views {
-        is_new |= view.catch_up(shape, grouping).await;
+        has_changes |= view.catch_up(entry_fields, grouping).await;
     }
-    note(views);
-    (is_new, clusters)
+    record_doubt(views);
+    (has_changes, clusters)
 }
 
 fn collected(views: &[MirrorView], clusters: &Clusters) -> CollectedEntries {
-    collect(views.iter().flat_map(MirrorView::sent), clusters, views.iter().filter_map(MirrorView::presence).collect())
+    collect(
+        views.iter().flat_map(MirrorView::object_claims),
+        clusters,
+        views.iter().filter_map(MirrorView::existence_snapshot).collect(),
+    )
 }
 
 struct CollectorTask {
@@ -166,7 +170,7 @@ struct CollectorTask {
     failed_views: BTreeMap<String, String>,
     /// Tasks that wake this task.
     watching: JoinSet<()>,
-    shape: Shape,
+    entry_fields: EntryFields,
     grouping: Grouping,
     context: MirrorContext,
     reported: ReportedConditions,
@@ -182,8 +186,8 @@ struct ReportedConditions {
 impl CollectorTask {
     async fn run(mut self) -> String {
         let changed = Arc::new(Notify::new());
-        let mut fed = self.feed.subscribe();
-        fed.mark_changed();
+        let mut feed_changes = self.feed.subscribe();
+        feed_changes.mark_changed();
         // `None` before the first collection.
         let mut reported_clusters = None;
         loop {
@@ -192,24 +196,24 @@ impl CollectorTask {
                 return reason;
             }
             let started = Instant::now();
-            let is_fed = fed.has_changed().unwrap_or_default();
-            if is_fed || !self.failed_views.is_empty() {
+            let has_feed_changed = feed_changes.has_changed().unwrap_or_default();
+            if has_feed_changed || !self.failed_views.is_empty() {
                 // Marked before the update: a change during the update causes another pass.
-                fed.mark_unchanged();
+                feed_changes.mark_unchanged();
                 self.failed_views = self.feed.update(&mut self.views);
-                self.watching = self.watch(&changed, fed.clone());
+                self.watching = self.watch(&changed, feed_changes.clone());
             }
-            let (is_new, mut clusters) = caught_up(&mut self.views, self.shape, &self.grouping).await;
+            let (has_changes, mut clusters) = catch_up_views(&mut self.views, self.entry_fields, &self.grouping).await;
             // A cluster with missing views is uncertain: entries of the cluster may exist in the target.
             for (cluster, reason) in self.feed.missing().into_iter().chain(self.failed_views.clone()) {
                 clusters.insert(cluster, Some(reason.into()));
             }
-            // Without any change, the wanted state stays valid. The mirror still compares the target periodically.
-            if is_fed || is_new || reported_clusters.as_ref() != Some(&clusters) {
-                let mut gathered = collected(&self.views, &clusters);
-                let invalid = self.mirror.set_wanted(&gathered);
-                gathered.doubts.objects.extend(invalid);
-                self.report_objects(&gathered);
+            // Without any change, the desired state stays valid. The mirror still compares the target periodically.
+            if has_feed_changed || has_changes || reported_clusters.as_ref() != Some(&clusters) {
+                let mut collected_entries = collected(&self.views, &clusters);
+                let invalid = self.mirror.set_desired(&collected_entries);
+                collected_entries.doubts.objects.extend(invalid);
+                self.report_objects(&collected_entries);
                 reported_clusters = Some(clusters);
             }
             self.report_mirror();
@@ -222,23 +226,23 @@ impl CollectorTask {
     }
 
     /// Starts tasks that wake the mirror when a view or the feed changes.
-    fn watch(&self, changed: &Arc<Notify>, mut fed: watch::Receiver<u64>) -> JoinSet<()> {
+    fn watch(&self, changed: &Arc<Notify>, mut feed_changes: watch::Receiver<u64>) -> JoinSet<()> {
         let mut watching = wake_on_changes(self.views.iter().flat_map(MirrorView::changed), changed);
-        let news = changed.clone();
+        let changed = changed.clone();
         watching.spawn(async move {
-            if fed.changed().await.is_ok() {
-                news.notify_one();
+            if feed_changes.changed().await.is_ok() {
+                changed.notify_one();
             }
         });
         watching
     }
 
-    fn report_objects(&mut self, gathered: &CollectedEntries) {
+    fn report_objects(&mut self, collected_entries: &CollectedEntries) {
         let mirror = || self.name.clone();
-        let unclear = first_unknown(&gathered.doubts.objects);
-        let reason = unclear.as_ref().map(|(reason, _)| reason.clone());
+        let unknown = first_unknown(&collected_entries.doubts.objects);
+        let reason = unknown.as_ref().map(|(reason, _)| reason.clone());
         if self.reported.unknown != reason {
-            (self.context.report)(match unclear {
+            (self.context.report)(match unknown {
                 Some((reason, objects)) => {
                     EngineEvent::EntriesUnknown { mirror: mirror(), reason: reason.to_string(), objects }
                 }
@@ -249,14 +253,14 @@ impl CollectorTask {
     }
 
     fn report_mirror(&mut self) {
-        let troubles = self.mirror.conditions();
-        if self.reported.conditions == troubles {
+        let conditions = self.mirror.conditions();
+        if self.reported.conditions == conditions {
             return;
         }
-        let before = std::mem::replace(&mut self.reported.conditions, troubles);
+        let before = std::mem::replace(&mut self.reported.conditions, conditions);
         let (now, mirror) = (&self.reported.conditions, || self.name.clone());
-        for ask in now.pending_removals.iter().filter(|ask| !before.pending_removals.contains(ask)) {
-            (self.context.report)(EngineEvent::ApprovalRequired { mirror: mirror(), request: ask.clone() });
+        for request in now.pending_removals.iter().filter(|request| !before.pending_removals.contains(request)) {
+            (self.context.report)(EngineEvent::ApprovalRequired { mirror: mirror(), request: request.clone() });
         }
         if now.conflicting.iter().any(|key| !before.conflicting.contains(key)) {
             (self.context.report)(EngineEvent::ConflictingEntries { mirror: mirror(), keys: now.conflicting.clone() });
@@ -265,7 +269,12 @@ impl CollectorTask {
         if let Some((entry, reason)) = rejected.next() {
             let others = rejected.count();
             let (entry, reason) = (entry.clone(), reason.clone());
-            (self.context.report)(EngineEvent::EntrySkipped { mirror: mirror(), entry, reason, others });
+            (self.context.report)(EngineEvent::EntrySkipped {
+                mirror: mirror(),
+                entry,
+                reason,
+                skipped_since_report: others,
+            });
         }
         if let Some(loss) = now.loss.as_ref().filter(|loss| before.loss.as_ref() != Some(loss)) {
             (self.context.report)(EngineEvent::EntriesLost {

@@ -4,25 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_targets::{Limits, Memory, Settings};
+use steadfast_targets::{Limits, MirrorMemory, MirrorSettings};
 use tokio::time::timeout;
 
 use super::collect::CollectedEntries;
 use super::driver::{AnyDriver, OpenError};
 use super::drivers;
 use super::grouping::Grouping;
-use crate::config::sinks::Sink;
+use crate::config::sinks::SinkConfig;
+use crate::entry_fields::EntryFields;
 use crate::plan::Plan;
 use crate::problem::{Problem, Problems};
-use crate::shape::Shape;
 
 /// Opened mirrors of a plan, without connections.
 pub struct Openings(pub(super) BTreeMap<String, Opening>);
 
 pub(super) struct Opening {
     pub(super) driver: Box<dyn AnyDriver>,
-    pub(super) settings: Settings,
-    pub(super) shape: Shape,
+    pub(super) settings: MirrorSettings,
+    pub(super) entry_fields: EntryFields,
     pub(super) grouping: Grouping,
 }
 
@@ -55,7 +55,7 @@ impl Openings {
         all_or((), errors.map(|unopened| unopened.problem).collect())
     }
 
-    async fn attempt(plan: &Plan) -> (BTreeMap<String, Opening>, Vec<Unopened>) {
+    async fn attempt(plan: &Plan) -> (BTreeMap<String, Opening>, Vec<UnopenedMirror>) {
         let (mut opened, mut unopened) = (BTreeMap::new(), Vec::new());
         for name in plan.mirrors() {
             match open(plan, name).await {
@@ -69,7 +69,7 @@ impl Openings {
     /// Returns mirrors with an unreadable target, with reasons. Waits at most `limit` for each. Changes no target.
     pub(crate) async fn unreadable_targets(&self, limit: Duration) -> Vec<(String, Arc<str>)> {
         // The memory is volatile, because the check must not store anything about the target.
-        let (mut unreadable, memory, nothing) = (Vec::new(), Memory::volatile(), CollectedEntries::default());
+        let (mut unreadable, memory, nothing) = (Vec::new(), MirrorMemory::volatile(), CollectedEntries::default());
         for (name, Opening { driver, settings, .. }) in &self.0 {
             let preview = driver.preview(name, settings, &memory, &nothing);
             match timeout(limit, preview).await {
@@ -88,29 +88,29 @@ impl Openings {
 }
 
 /// Error of opening a mirror.
-pub(super) struct Unopened {
+pub(super) struct UnopenedMirror {
     pub(super) problem: Problem,
     /// True if the cause is outside of the configuration and may disappear.
     pub(super) is_environment: bool,
 }
 
 /// Opens the mirror `name` of `plan` without connecting to the target.
-pub(super) async fn open(plan: &Plan, name: &str) -> Result<Opening, Unopened> {
-    let none = || Unopened {
+pub(super) async fn open(plan: &Plan, name: &str) -> Result<Opening, UnopenedMirror> {
+    let not_a_mirror = || UnopenedMirror {
         problem: plan.problem_with_sink(name, "this sink is not a mirror", "use the name of a mirror"),
         is_environment: false,
     };
-    let sink = plan.sinks.get(name).ok_or_else(none)?;
-    let shape = drivers::shape(sink).ok_or_else(none)?;
+    let sink = plan.sinks.get(name).ok_or_else(not_a_mirror)?;
+    let entry_fields = drivers::entry_fields(sink).ok_or_else(not_a_mirror)?;
     match drivers::open(name, sink, &plan.folder).await {
         Ok(Some(driver)) => {
             let grouping = Grouping::by(plan.groups.get(name).cloned());
-            Ok(Opening { driver, settings: settings(sink), shape, grouping })
+            Ok(Opening { driver, settings: settings(sink), entry_fields, grouping })
         }
-        Ok(None) => Err(none()),
+        Ok(None) => Err(not_a_mirror()),
         Err(OpenError { path, description, remedy, is_environment }) => {
             let problem = plan.problem_with_sink(&format!("{name}.{path}"), description, remedy);
-            Err(Unopened { problem, is_environment })
+            Err(UnopenedMirror { problem, is_environment })
         }
     }
 }
@@ -119,20 +119,20 @@ fn all_or<T>(value: T, mut problems: Vec<Problem>) -> Result<T, Problems> {
     if problems.is_empty() {
         return Ok(value);
     }
-    problems.sort_by_key(|problem| problem.place);
+    problems.sort_by_key(|problem| problem.position);
     Err(Problems(problems))
 }
 
 /// Returns the configured settings of a mirror.
-fn settings(sink: &Sink) -> Settings {
-    let (guard, unless) = (sink.guard.clone().unwrap_or_default(), Settings::default());
+fn settings(sink: &SinkConfig) -> MirrorSettings {
+    let (guard, defaults) = (sink.guard.clone().unwrap_or_default(), MirrorSettings::default());
     let limits = Limits {
-        share: guard.share.unwrap_or(unless.limits.share),
-        min_missing: guard.few.unwrap_or(unless.limits.min_missing),
-        window: guard.window.map_or(unless.limits.window, |span| span.0),
+        share: guard.share.unwrap_or(defaults.limits.share),
+        min_missing: guard.few.unwrap_or(defaults.limits.min_missing),
+        window: guard.window.map_or(defaults.limits.window, |span| span.0),
     };
-    let drain = sink.drain.map_or(unless.drain, |span| span.0);
-    let compare = sink.compare.map_or(unless.compare, |span| span.0);
+    let drain = sink.drain.map_or(defaults.drain, |span| span.0);
+    let compare = sink.compare.map_or(defaults.compare, |span| span.0);
     let allow_empty = guard.allow_empty;
-    Settings { limits, drain, compare, allow_empty, upsert_only: sink.upsert_only, ..unless }
+    MirrorSettings { limits, drain, compare, allow_empty, upsert_only: sink.upsert_only, ..defaults }
 }

@@ -10,9 +10,9 @@ use steadfast_targets::{ObjectId, Origin};
 use super::claim::{Claim, ObjectClaims};
 use super::entry::{Entry, entries};
 use super::grouping::Grouping;
-use crate::change::Subject;
+use crate::change::EventSubject;
 use crate::endpoints::{EndpointEntries, EndpointSource, Slice};
-use crate::shape::Shape;
+use crate::entry_fields::EntryFields;
 
 /// Namespace, name and UID of endpoints that are not terminating.
 pub(super) type LiveObjects = BTreeSet<(String, String, String)>;
@@ -21,7 +21,7 @@ pub(super) type LiveObjects = BTreeSet<(String, String, String)>;
 pub(super) fn claims(
     entries: Vec<Entry>,
     grouping: &Grouping,
-    subject: &Subject,
+    subject: &EventSubject,
     object: &Value,
     id: &ObjectId,
 ) -> Result<Vec<Claim>, String> {
@@ -40,8 +40,8 @@ pub(super) fn claims(
 #[derive(Default)]
 pub(super) struct SliceSet {
     slices: BTreeMap<ObjectKey, Result<Slice, String>>,
-    sent: Vec<ObjectClaims>,
-    living: Arc<LiveObjects>,
+    object_claims: Vec<ObjectClaims>,
+    live_objects: Arc<LiveObjects>,
 }
 
 impl SliceSet {
@@ -54,19 +54,25 @@ impl SliceSet {
     }
 
     /// Returns the entries of each endpoint.
-    pub(super) fn sent(&self) -> &[ObjectClaims] {
-        &self.sent
+    pub(super) fn object_claims(&self) -> &[ObjectClaims] {
+        &self.object_claims
     }
 
     /// Returns the endpoints that are not terminating. `None` if any slice is malformed, since its endpoints are
     /// unknown.
-    pub(super) fn living(&self) -> Option<Arc<LiveObjects>> {
+    pub(super) fn live_objects(&self) -> Option<Arc<LiveObjects>> {
         // An unreadable slice may contain any endpoint, so no endpoint is known to be deleted.
-        self.slices.values().all(Result::is_ok).then(|| self.living.clone())
+        self.slices.values().all(Result::is_ok).then(|| self.live_objects.clone())
     }
 
     /// Recomputes the entries. `of` is the object ID with the rule and cluster, without namespace and name.
-    pub(super) fn resolve(&mut self, source: &EndpointSource, of: &ObjectId, shape: Shape, grouping: &Grouping) {
+    pub(super) fn resolve(
+        &mut self,
+        source: &EndpointSource,
+        of: &ObjectId,
+        entry_fields: EntryFields,
+        grouping: &Grouping,
+    ) {
         let object = |namespace: &str, name: &str| ObjectId {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -76,30 +82,31 @@ impl SliceSet {
             let reason = slice.as_ref().err()?.clone();
             Some(ObjectClaims { object: object(key.namespace().unwrap_or_default(), key.name()), entries: Err(reason) })
         });
-        let mut sent: Vec<ObjectClaims> = unreadable.collect();
-        let mut living = LiveObjects::new();
+        let mut object_claims: Vec<ObjectClaims> = unreadable.collect();
+        let mut live_objects = LiveObjects::new();
         let slices = self.slices.values().filter_map(|slice| slice.as_ref().ok());
-        for endpoint in source.resolve(&of.cluster, slices, shape) {
+        for endpoint in source.resolve(&of.cluster, slices, entry_fields) {
             let EndpointEntries { namespace, name, uid, is_terminating, entries: values } = endpoint;
             // A terminating endpoint counts as deleted: its removal needs no approval.
             if !is_terminating {
-                living.insert((namespace.clone(), name.clone(), uid.clone()));
+                live_objects.insert((namespace.clone(), name.clone(), uid.clone()));
             }
             let object = object(&namespace, &name);
-            let subject = Subject {
+            let subject = EventSubject {
                 cluster: of.cluster.clone(),
                 resource: "endpoints".to_owned(),
                 namespace,
                 name,
                 uid: uid.clone(),
             };
-            let read = values.and_then(|values| entries(&Value::from(values), shape, &Value::Null, &subject.name));
+            let read =
+                values.and_then(|values| entries(&Value::from(values), entry_fields, &Value::Null, &subject.name));
             let metadata = json!({"namespace": subject.namespace, "name": subject.name, "uid": uid});
             let pod = json!({"metadata": metadata});
             let claims = read.and_then(|read| claims(read, grouping, &subject, &pod, &object));
-            sent.push(ObjectClaims { object, entries: claims });
+            object_claims.push(ObjectClaims { object, entries: claims });
         }
-        self.sent = sent;
-        self.living = Arc::new(living);
+        self.object_claims = object_claims;
+        self.live_objects = Arc::new(live_objects);
     }
 }

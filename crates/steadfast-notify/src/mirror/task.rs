@@ -9,10 +9,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use super::credentials::Credentials;
-use super::driver::{BoxedFuture, MirrorStatus};
+use super::driver::{BoxedFuture, MirrorSinkStatus};
 use super::feed::Feed;
 use super::manager::{MirrorContext, MirrorManager};
-use super::open::{Opening, Unopened, open};
+use super::open::{Opening, UnopenedMirror, open};
 use crate::engine_event::EngineEvent;
 use crate::plan::Plan;
 use crate::supervise::{Supervised, Supervisor};
@@ -27,16 +27,16 @@ const OPEN_MAX_DELAY: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Function that opens the target of a mirror.
-type Open = dyn Fn() -> BoxedFuture<'static, Result<Opening, Unopened>> + Send + Sync;
+type Open = dyn Fn() -> BoxedFuture<'static, Result<Opening, UnopenedMirror>> + Send + Sync;
 
 /// Functions to open a mirror and to read the credentials.
 #[derive(Clone)]
-struct Source {
+struct MirrorOpener {
     open: Arc<Open>,
     credentials: Arc<dyn Fn() -> Credentials + Send + Sync>,
 }
 
-impl Source {
+impl MirrorOpener {
     async fn read_credentials(&self) -> Credentials {
         let credentials = self.credentials.clone();
         // If the read panics, the files are not watched. The mirror works nevertheless.
@@ -55,27 +55,27 @@ pub struct MirrorTask {
 /// Mirror manager of the current run.
 #[derive(Default)]
 struct Slot {
-    keeper: Mutex<Option<Arc<MirrorManager>>>,
+    manager: Mutex<Option<Arc<MirrorManager>>>,
     /// Reason why the mirror is not open.
     unopened: Mutex<Option<Arc<str>>>,
 }
 
 impl Slot {
     fn manager(&self) -> Option<Arc<MirrorManager>> {
-        self.keeper.lock().clone()
+        self.manager.lock().clone()
     }
 
-    fn set(&self, keeper: Option<Arc<MirrorManager>>) {
-        *self.keeper.lock() = keeper;
+    fn set(&self, manager: Option<Arc<MirrorManager>>) {
+        *self.manager.lock() = manager;
     }
 
-    fn status(&self) -> MirrorStatus {
-        if let Some(keeper) = self.manager() {
-            return keeper.status();
+    fn status(&self) -> MirrorSinkStatus {
+        if let Some(manager) = self.manager() {
+            return manager.status();
         }
         let reason = self.unopened.lock().clone();
         let reason = reason.unwrap_or_else(|| "the mirror has not been opened yet".into());
-        MirrorStatus::blocked(reason)
+        MirrorSinkStatus::blocked(reason)
     }
 }
 
@@ -91,7 +91,7 @@ impl MirrorTask {
         name: &str,
         feed: Feed,
         after: watch::Receiver<()>,
-        how: MirrorContext,
+        context: MirrorContext,
         supervisor: &Supervisor,
     ) -> Self {
         let (plan, opened) = (plan.clone(), name.to_owned());
@@ -99,29 +99,29 @@ impl MirrorTask {
             let (plan, name) = (plan.clone(), name.to_owned());
             move || plan.sinks.get(&name).map(|sink| Credentials::read(sink, &plan.folder)).unwrap_or_default()
         };
-        let open = move || -> BoxedFuture<'static, Result<Opening, Unopened>> {
+        let open = move || -> BoxedFuture<'static, Result<Opening, UnopenedMirror>> {
             let (plan, opened) = (plan.clone(), opened.clone());
             Box::pin(async move { open(&plan, &opened).await })
         };
-        Self::start_with(open, credentials, name, feed, after, how, supervisor)
+        Self::start_with(open, credentials, name, feed, after, context, supervisor)
     }
 
     fn start_with(
-        open: impl Fn() -> BoxedFuture<'static, Result<Opening, Unopened>> + Send + Sync + 'static,
+        open: impl Fn() -> BoxedFuture<'static, Result<Opening, UnopenedMirror>> + Send + Sync + 'static,
         credentials: impl Fn() -> Credentials + Send + Sync + 'static,
         name: &str,
         feed: Feed,
         after: watch::Receiver<()>,
-        how: MirrorContext,
+        context: MirrorContext,
         supervisor: &Supervisor,
     ) -> Self {
         let slot = Arc::<Slot>::default();
-        let source = Source { open: Arc::new(open), credentials: Arc::new(credentials) };
+        let opener = MirrorOpener { open: Arc::new(open), credentials: Arc::new(credentials) };
         let run = {
             let (name, feed, slot) = (name.to_owned(), feed.clone(), slot.clone());
             move || {
                 let mut after = after.clone();
-                let run = run(source.clone(), name.clone(), feed.clone(), slot.clone(), how.clone());
+                let run = run(opener.clone(), name.clone(), feed.clone(), slot.clone(), context.clone());
                 async move {
                     // Never run two writers for one target. The timeout bounds the wait for an earlier run that hangs.
                     let ended = async { while after.changed().await.is_ok() {} };
@@ -145,7 +145,7 @@ impl MirrorTask {
     }
 
     /// Returns a function that returns the current status.
-    pub fn status(&self) -> Box<dyn Fn() -> MirrorStatus + Send + Sync> {
+    pub fn status(&self) -> Box<dyn Fn() -> MirrorSinkStatus + Send + Sync> {
         let slot = self.slot.clone();
         Box::new(move || slot.status())
     }
@@ -154,29 +154,29 @@ impl MirrorTask {
     pub async fn stop(self) {
         let Self { slot, task, .. } = self;
         task.stop().await;
-        if let Some(keeper) = slot.manager() {
-            keeper.stop().await;
+        if let Some(manager) = slot.manager() {
+            manager.stop().await;
         }
     }
 }
 
-async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: MirrorContext) -> String {
+async fn run(opener: MirrorOpener, name: String, feed: Feed, slot: Arc<Slot>, context: MirrorContext) -> String {
     // A restart after a panic may find the mirror of the previous run.
     stop_earlier(&slot).await;
     // Read before opening the mirror, so that a change in between is detected afterwards.
-    let mut credentials = source.read_credentials().await;
-    let mut opening = open_with_retry(&*source.open, &name, &slot, &how).await;
+    let mut credentials = opener.read_credentials().await;
+    let mut opening = open_with_retry(&*opener.open, &name, &slot, &context).await;
     loop {
-        let (keeper, mut ended) = MirrorManager::start(name.clone(), opening, feed.clone(), how.clone());
-        slot.set(Some(Arc::new(keeper)));
+        let (manager, mut ended) = MirrorManager::start(name.clone(), opening, feed.clone(), context.clone());
+        slot.set(Some(Arc::new(manager)));
         let reopened = async {
             loop {
                 credentials.changed().await;
-                match (source.open)().await {
+                match (opener.open)().await {
                     Ok(opening) => return opening,
                     // Continue with the current credentials. A file may be partially written, and is read again later.
                     Err(unopened) => {
-                        (how.report)(EngineEvent::CredentialsUnusable {
+                        (context.report)(EngineEvent::CredentialsUnusable {
                             sink: name.clone(),
                             reason: unopened.problem.to_string(),
                         });
@@ -195,7 +195,7 @@ async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: Mir
         };
         // The old mirror stops before the new one starts, so that one writer acts at a time.
         stop_earlier(&slot).await;
-        (how.report)(EngineEvent::CredentialsReplaced { sink: name.clone() });
+        (context.report)(EngineEvent::CredentialsReplaced { sink: name.clone() });
     }
 }
 
@@ -209,13 +209,13 @@ async fn stop_earlier(slot: &Slot) {
 }
 
 /// Opens the mirror. Retries until success.
-async fn open_with_retry(open: &Open, name: &str, slot: &Slot, how: &MirrorContext) -> Opening {
+async fn open_with_retry(open: &Open, name: &str, slot: &Slot, context: &MirrorContext) -> Opening {
     let (mut reported, mut delay) = (None, OPEN_INITIAL_DELAY);
     loop {
         let reason = match open().await {
             Ok(opening) => {
                 if reported.is_some() {
-                    (how.report)(EngineEvent::SinkOpened { sink: name.to_owned() });
+                    (context.report)(EngineEvent::SinkOpened { sink: name.to_owned() });
                 }
                 *slot.unopened.lock() = None;
                 return opening;
@@ -225,7 +225,7 @@ async fn open_with_retry(open: &Open, name: &str, slot: &Slot, how: &MirrorConte
         // Report each reason only once, but show the current reason in the status.
         *slot.unopened.lock() = Some(reason.as_str().into());
         if reported.as_ref() != Some(&reason) {
-            (how.report)(EngineEvent::SinkNotOpened { sink: name.to_owned(), reason: reason.clone() });
+            (context.report)(EngineEvent::SinkNotOpened { sink: name.to_owned(), reason: reason.clone() });
             reported = Some(reason);
         }
         sleep(delay).await;
@@ -239,32 +239,38 @@ mod tests {
 
     use std::collections::BTreeMap;
 
-    use steadfast_targets::{Memory, ObjectId, Settings, TermGate};
+    use steadfast_targets::{MirrorMemory, MirrorSettings, ObjectId, TermGate};
 
     use super::super::collect::CollectedEntries;
-    use super::super::driver::{AnyDriver, AnyMirror, DryRunSender, MirrorConditions, MirrorPreview};
+    use super::super::driver::{AnyDriver, AnyMirror, CommandsCallback, MirrorConditions, MirrorPreview};
     use super::super::grouping::Grouping;
     use super::*;
-    use crate::problem::{Place, Problem};
-    use crate::shape::SERVER;
+    use crate::entry_fields::SERVER;
+    use crate::problem::{FilePosition, Problem};
 
-    /// Mirror that panics in the first `panics` calls of `set_wanted`.
+    /// Mirror that panics in the first `panics` calls of `set_desired`.
     struct Injected {
         panics: Arc<AtomicU32>,
-        wanted: Arc<Mutex<Vec<String>>>,
+        desired: Arc<Mutex<Vec<String>>>,
         has_ended: bool,
     }
 
     impl AnyDriver for Injected {
-        fn start(self: Box<Self>, _: &str, _: Settings, _: Memory, _: Option<DryRunSender>) -> Arc<dyn AnyMirror> {
+        fn start(
+            self: Box<Self>,
+            _: &str,
+            _: MirrorSettings,
+            _: MirrorMemory,
+            _: Option<CommandsCallback>,
+        ) -> Arc<dyn AnyMirror> {
             Arc::new(*self)
         }
 
         fn preview<'a>(
             &'a self,
             _: &'a str,
-            _: &'a Settings,
-            _: &'a Memory,
+            _: &'a MirrorSettings,
+            _: &'a MirrorMemory,
             _: &'a CollectedEntries,
         ) -> BoxedFuture<'a, Result<MirrorPreview, Arc<str>>> {
             Box::pin(async { Ok(MirrorPreview::default()) })
@@ -272,12 +278,13 @@ mod tests {
     }
 
     impl AnyMirror for Injected {
-        fn set_wanted(&self, gathered: &CollectedEntries) -> BTreeMap<ObjectId, Arc<str>> {
+        fn set_desired(&self, collected_entries: &CollectedEntries) -> BTreeMap<ObjectId, Arc<str>> {
             let left = self.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
             assert!(left.is_err(), "injected");
-            let doubts = gathered.doubts.clusters.iter().map(|(cluster, reason)| format!("{cluster}: {reason}"));
-            let doubts = doubts.chain(gathered.doubt.iter().map(ToString::to_string));
-            self.wanted.lock().push(doubts.collect::<Vec<_>>().join(", "));
+            let doubts =
+                collected_entries.doubts.clusters.iter().map(|(cluster, reason)| format!("{cluster}: {reason}"));
+            let doubts = doubts.chain(collected_entries.doubt.iter().map(ToString::to_string));
+            self.desired.lock().push(doubts.collect::<Vec<_>>().join(", "));
             BTreeMap::new()
         }
 
@@ -287,8 +294,8 @@ mod tests {
             MirrorConditions::default()
         }
 
-        fn status(&self) -> MirrorStatus {
-            MirrorStatus { is_settled: true, failing: None, ..MirrorStatus::blocked("".into()) }
+        fn status(&self) -> MirrorSinkStatus {
+            MirrorSinkStatus { is_settled: true, failing: None, ..MirrorSinkStatus::blocked("".into()) }
         }
 
         fn ended(&self) -> Option<String> {
@@ -302,7 +309,7 @@ mod tests {
 
     struct Fixture {
         notices: Arc<Mutex<Vec<EngineEvent>>>,
-        wanted: Arc<Mutex<Vec<String>>>,
+        desired: Arc<Mutex<Vec<String>>>,
         feed: Feed,
         task: MirrorTask,
     }
@@ -319,31 +326,35 @@ mod tests {
             has_ended: bool,
             credentials: impl Fn() -> Credentials + Send + Sync + 'static,
         ) -> Self {
-            let (notices, wanted) = (Arc::<Mutex<Vec<EngineEvent>>>::default(), Arc::<Mutex<Vec<String>>>::default());
+            let (notices, desired) = (Arc::<Mutex<Vec<EngineEvent>>>::default(), Arc::<Mutex<Vec<String>>>::default());
             let (reported, panics, left) =
                 (notices.clone(), Arc::new(AtomicU32::new(panics)), AtomicU32::new(unopened));
-            let report: Arc<crate::engine_event::ReportEvent> = Arc::new(move |notice| reported.lock().push(notice));
-            let recorded = wanted.clone();
-            let open = move || -> BoxedFuture<'static, Result<Opening, Unopened>> {
+            let report: Arc<crate::engine_event::EventCallback> = Arc::new(move |notice| reported.lock().push(notice));
+            let recorded = desired.clone();
+            let open = move || -> BoxedFuture<'static, Result<Opening, UnopenedMirror>> {
                 let left = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-                let (panics, wanted) = (panics.clone(), recorded.clone());
-                let driver = Box::new(Injected { panics, wanted, has_ended });
-                let opening =
-                    Opening { driver, settings: Settings::default(), shape: SERVER, grouping: Grouping::default() };
+                let (panics, desired) = (panics.clone(), recorded.clone());
+                let driver = Box::new(Injected { panics, desired, has_ended });
+                let opening = Opening {
+                    driver,
+                    settings: MirrorSettings::default(),
+                    entry_fields: SERVER,
+                    grouping: Grouping::default(),
+                };
                 let description = "the file key: no such file".to_owned();
                 let problem = Problem {
                     file: "x.toml".to_owned(),
-                    place: Place::START,
+                    position: FilePosition::START,
                     description,
                     remedy: "write it".to_owned(),
                 };
                 Box::pin(async move {
-                    if left.is_ok() { Err(Unopened { problem, is_environment: true }) } else { Ok(opening) }
+                    if left.is_ok() { Err(UnopenedMirror { problem, is_environment: true }) } else { Ok(opening) }
                 })
             };
             let (gate, instance) = (TermGate::always(), None);
-            let how = MirrorContext {
-                memory: Memory::volatile(),
+            let context = MirrorContext {
+                memory: MirrorMemory::volatile(),
                 approvals: None,
                 report_commands: None,
                 report: report.clone(),
@@ -353,12 +364,12 @@ mod tests {
             let (feed, supervisor) = (Feed::default(), Supervisor::new(report));
             feed.expect(["west"]);
             let after = watch::channel(()).1;
-            let task = MirrorTask::start_with(open, credentials, "web", feed.clone(), after, how, &supervisor);
-            Self { notices, wanted, feed, task }
+            let task = MirrorTask::start_with(open, credentials, "web", feed.clone(), after, context, &supervisor);
+            Self { notices, desired, feed, task }
         }
 
         fn last_doubt(&self) -> Option<String> {
-            self.wanted.lock().last().cloned()
+            self.desired.lock().last().cloned()
         }
     }
 
@@ -427,10 +438,10 @@ mod tests {
         let mirror = Fixture::start_with_files(0, 0, false, move || Credentials::read(&sink, &path));
         mirror.feed.set("west", Vec::new(), None);
         sleep(Duration::from_secs(30)).await;
-        let wanted = mirror.wanted.lock().len();
+        let desired = mirror.desired.lock().len();
         std::fs::write(&file, "two").expect("a file");
         sleep(Duration::from_secs(30)).await;
-        assert!(mirror.wanted.lock().len() > wanted, "the new mirror receives the wanted entries");
+        assert!(mirror.desired.lock().len() > desired, "the new mirror receives the desired entries");
         let notices = mirror.notices.lock().clone();
         assert!(matches!(&notices[..], [EngineEvent::CredentialsReplaced { sink }] if sink == "web"), "{notices:?}");
         mirror.task.stop().await;

@@ -15,29 +15,29 @@ use super::claim::ObjectClaims;
 use super::entry::{Entry, entries, has_ended};
 use super::grouping::Grouping;
 use super::slices::{LiveObjects, SliceSet, claims};
-use crate::change::{Change, State, Subject};
+use crate::change::{EventSubject, ObjectChange, ObjectState};
 use crate::config::EventKind;
 use crate::endpoints::Slice;
+use crate::entry_fields::EntryFields;
 use crate::instants::Instants;
 use crate::lookups::{Dependents, LookupCaches, LookupKey, Lookups};
 use crate::offload::offload;
-use crate::rule::{CompiledRule, Verdict};
-use crate::shape::Shape;
-use crate::source::{Source, WatchSpec, doubt, json_with_type, subject};
+use crate::rule::{CompiledRule, RuleOutcome};
+use crate::rule_source::{RuleSource, WatchSpec, doubt, json_with_type, subject};
 
 /// Number of objects per evaluation batch. Other rules can run between batches.
 const OBJECTS_PER_BATCH: usize = 16;
 
 /// Cache snapshot for checking the existence of an entry's object.
-pub(super) struct Presence {
+pub(super) struct ExistenceSnapshot {
     cluster: String,
     selection: String,
     snapshot: Arc<Snapshot<Lazy<DynamicObject>>>,
     /// Endpoints of Services, if the entries belong to endpoints.
-    living: Option<Arc<LiveObjects>>,
+    live_objects: Option<Arc<LiveObjects>>,
 }
 
-impl Presence {
+impl ExistenceSnapshot {
     /// Returns true if the object of `origin` exists and is not terminating. `None` for an object outside of this
     /// cache.
     pub(super) fn of(&self, origin: &Origin) -> Option<bool> {
@@ -46,8 +46,8 @@ impl Presence {
         if (cluster, selection) != (&self.cluster, &self.selection) {
             return None;
         }
-        if let Some(living) = &self.living {
-            return Some(living.contains(&(namespace.clone(), name.clone(), origin.uid.clone())));
+        if let Some(live_objects) = &self.live_objects {
+            return Some(live_objects.contains(&(namespace.clone(), name.clone(), origin.uid.clone())));
         }
         let namespace = (!namespace.is_empty()).then_some(namespace.as_str());
         Some(match self.snapshot.get(namespace, name) {
@@ -71,21 +71,21 @@ impl Presence {
 
 /// A rule of a mirror with the watched part of a cluster.
 pub struct MirrorView {
-    source: Source,
+    source: RuleSource,
     /// Number of the cluster's connection.
     connection: u64,
     /// Wall clock.
     clock: fn() -> Timestamp,
     rule: Arc<CompiledRule>,
     informer: Informer<Lazy<DynamicObject>>,
-    /// Snapshot from which `sent` was computed.
+    /// Snapshot from which `object_claims` was computed.
     last_snapshot: Option<Arc<Snapshot<Lazy<DynamicObject>>>>,
-    sent: BTreeMap<ObjectKey, ObjectClaims>,
-    /// `EndpointSlice`s, if the rule mirrors endpoints of Services. `sent` is empty in this case.
+    object_claims: BTreeMap<ObjectKey, ObjectClaims>,
+    /// `EndpointSlice`s, if the rule mirrors endpoints of Services. `object_claims` is empty in this case.
     slices: SliceSet,
     /// Caches for lookups, if the rule has lookups.
     caches: Option<Arc<LookupCaches>>,
-    /// Lookups from which `sent` was computed.
+    /// Lookups from which `object_claims` was computed.
     looked_up: Option<Arc<Lookups>>,
     dependents: Dependents<ObjectKey>,
     /// Instants of the next evaluation of objects.
@@ -101,11 +101,11 @@ impl MirrorView {
     /// # Errors
     ///
     /// Returns the informer's error text if an informer cannot be started.
-    pub fn start(watch_spec: &WatchSpec, source: Source, rule: Arc<CompiledRule>) -> Result<Self, String> {
+    pub fn start(watch_spec: &WatchSpec, source: RuleSource, rule: Arc<CompiledRule>) -> Result<Self, String> {
         let informer = source.informer(watch_spec, None)?;
-        let caches = LookupCaches::begin(watch_spec, &source.cluster, &source.lookups)?;
+        let caches = LookupCaches::start(watch_spec, &source.cluster, &source.lookups)?;
         let (connection, clock) = (watch_spec.connection, watch_spec.clock);
-        let (sent, slices, last_snapshot, looked_up) = (BTreeMap::new(), SliceSet::default(), None, None);
+        let (object_claims, slices, last_snapshot, looked_up) = (BTreeMap::new(), SliceSet::default(), None, None);
         let (dependents, instants, is_confirmed) = (Dependents::default(), Instants::default(), false);
         Ok(Self {
             source,
@@ -114,7 +114,7 @@ impl MirrorView {
             rule,
             informer,
             last_snapshot,
-            sent,
+            object_claims,
             slices,
             caches,
             looked_up,
@@ -125,9 +125,9 @@ impl MirrorView {
     }
 
     /// Returns true if the view has this `source` and `rule`. The rule may have been reloaded without a change.
-    pub(super) fn is_of(&self, watch_spec: &WatchSpec, source: &Source, rule: &CompiledRule) -> bool {
-        let is_same_place = self.connection == watch_spec.connection && self.source == *source;
-        is_same_place && self.rule.number == rule.number && self.rule.config == rule.config
+    pub(super) fn is_of(&self, watch_spec: &WatchSpec, source: &RuleSource, rule: &CompiledRule) -> bool {
+        let is_same_source = self.connection == watch_spec.connection && self.source == *source;
+        is_same_source && self.rule.number == rule.number && self.rule.config == rule.config
     }
 
     /// Returns receivers that are notified of changes of a cache or of the freshness.
@@ -150,12 +150,12 @@ impl MirrorView {
     }
 
     fn doubt_now(&self) -> Option<String> {
-        let Source { cluster, .. } = &self.source;
+        let RuleSource { cluster, .. } = &self.source;
         Some(format!("{} of {cluster}: {}", self.source.resource_name(), doubt(&self.informer)?))
     }
 
     /// Waits until there is no doubt, at most for `limit`.
-    pub(super) async fn until_fresh(&self, limit: Duration) {
+    pub(super) async fn wait_until_fresh(&self, limit: Duration) {
         let mut changed = self.informer.changed();
         let fresh = async {
             while self.doubt_now().is_some() && changed.changed().await.is_ok() {}
@@ -169,7 +169,7 @@ impl MirrorView {
 
     /// Evaluates the rule for objects with possibly changed entries: changed objects, objects with changed lookups, and
     /// objects that are due. Returns true if there were any.
-    pub(super) async fn catch_up(&mut self, shape: Shape, grouping: &Grouping) -> bool {
+    pub(super) async fn catch_up(&mut self, entry_fields: EntryFields, grouping: &Grouping) -> bool {
         // A restored cache may lack objects that were created since the checkpoint.
         if !self.is_confirmed {
             return false;
@@ -194,7 +194,7 @@ impl MirrorView {
             None => now.iter().for_each(|entry| differ(None, Some(entry))),
         }
         for key in removed {
-            self.sent.remove(&key);
+            self.object_claims.remove(&key);
             self.slices.remove(&key);
             self.dependents.remove(&key);
             self.instants.set(&key, None);
@@ -217,24 +217,28 @@ impl MirrorView {
         let evaluation = Arc::new(Evaluation { source, rule, grouping: grouping_of, looked_up, at });
         for entries in added.chunks(OBJECTS_PER_BATCH) {
             let (batch, evaluated) = (entries.to_vec(), evaluation.clone());
-            let sent =
-                offload(move || batch.iter().map(|entry| evaluated.evaluate(entry, shape)).collect::<Vec<_>>()).await;
+            let evaluated_entries =
+                offload(move || batch.iter().map(|entry| evaluated.evaluate(entry, entry_fields)).collect::<Vec<_>>())
+                    .await;
             let failed = |reason: &str| {
                 let failed = entries.iter().map(|entry| (evaluation.object(entry), Err(reason.to_owned())));
                 let failed = failed.map(|(object, entries)| ObjectClaims { object, entries });
-                failed.map(|sent| EvaluatedEntries { sent, recheck_at: None, reads: Vec::new() }).collect()
+                failed
+                    .map(|object_claims| EvaluatedEntries { object_claims, recheck_at: None, reads: Vec::new() })
+                    .collect()
             };
-            let sent = sent.unwrap_or_else(|reason| failed(&reason));
-            for (entry, EvaluatedEntries { sent, recheck_at, reads }) in entries.iter().zip(sent) {
+            let evaluated_entries = evaluated_entries.unwrap_or_else(|reason| failed(&reason));
+            for (entry, EvaluatedEntries { object_claims, recheck_at, reads }) in entries.iter().zip(evaluated_entries)
+            {
                 self.instants.set(entry.key(), recheck_at);
                 self.dependents.set(entry.key(), reads);
-                self.sent.insert(entry.key().clone(), sent);
+                self.object_claims.insert(entry.key().clone(), object_claims);
             }
         }
         // Only after all evaluations: a cancelled call repeats the whole pass.
         self.last_snapshot = Some(now);
         if let Some(endpoints) = &self.rule.endpoints {
-            self.slices.resolve(endpoints, &object_id(&self.source, &self.rule, "", ""), shape, grouping);
+            self.slices.resolve(endpoints, &object_id(&self.source, &self.rule, "", ""), entry_fields, grouping);
         }
         true
     }
@@ -265,24 +269,29 @@ impl MirrorView {
     }
 
     /// Returns the snapshot from which the entries were computed.
-    pub(super) fn presence(&self) -> Option<Presence> {
+    pub(super) fn existence_snapshot(&self) -> Option<ExistenceSnapshot> {
         let snapshot = self.last_snapshot.clone()?;
-        let living = match self.rule.endpoints {
-            Some(_) => Some(self.slices.living()?),
+        let live_objects = match self.rule.endpoints {
+            Some(_) => Some(self.slices.live_objects()?),
             None => None,
         };
-        Some(Presence { cluster: self.source.cluster.clone(), selection: selection(&self.source), snapshot, living })
+        Some(ExistenceSnapshot {
+            cluster: self.source.cluster.clone(),
+            selection: selection(&self.source),
+            snapshot,
+            live_objects,
+        })
     }
 
     /// Returns the entries of each object, ordered by name.
-    pub(super) fn sent(&self) -> impl Iterator<Item = &ObjectClaims> {
-        self.sent.values().chain(self.slices.sent())
+    pub(super) fn object_claims(&self) -> impl Iterator<Item = &ObjectClaims> {
+        self.object_claims.values().chain(self.slices.object_claims())
     }
 }
 
 /// Evaluation of a view's rule on another thread.
 struct Evaluation {
-    source: Source,
+    source: RuleSource,
     rule: Arc<CompiledRule>,
     grouping: Grouping,
     looked_up: Option<Arc<Lookups>>,
@@ -291,7 +300,7 @@ struct Evaluation {
 
 /// Entries of an object, and conditions for another evaluation.
 struct EvaluatedEntries {
-    sent: ObjectClaims,
+    object_claims: ObjectClaims,
     recheck_at: Option<Timestamp>,
     reads: Vec<LookupKey>,
 }
@@ -302,61 +311,61 @@ impl Evaluation {
         object_id(&self.source, &self.rule, namespace, name)
     }
 
-    fn evaluate(&self, entry: &Cached<Lazy<DynamicObject>>, shape: Shape) -> EvaluatedEntries {
+    fn evaluate(&self, entry: &Cached<Lazy<DynamicObject>>, entry_fields: EntryFields) -> EvaluatedEntries {
         let object = self.object(entry);
         let Some(Ok(decoded)) = entry.object().map(Object::decoded) else {
             let reason = format!("{} {} cannot be decoded", self.source.resource_name(), entry.key());
             return EvaluatedEntries {
-                sent: ObjectClaims { object, entries: Err(reason) },
+                object_claims: ObjectClaims { object, entries: Err(reason) },
                 recheck_at: None,
                 reads: Vec::new(),
             };
         };
         let subject = subject(&self.source, &self.source.resource_name(), &decoded);
-        let whole = json_with_type(&decoded, &self.source.resource);
+        let full = json_with_type(&decoded, &self.source.resource);
         let looked_up = self.looked_up.as_ref().map(|lookups| lookups.without_reads());
-        let (entries, recheck_at) = self.entries(&whole, &subject, shape, looked_up.as_ref());
-        let claims = entries.and_then(|entries| claims(entries, &self.grouping, &subject, &whole, &object));
+        let (entries, recheck_at) = self.entries(&full, &subject, entry_fields, looked_up.as_ref());
+        let claims = entries.and_then(|entries| claims(entries, &self.grouping, &subject, &full, &object));
         let reads = looked_up.map(|lookups| lookups.reads()).unwrap_or_default();
-        EvaluatedEntries { sent: ObjectClaims { object, entries: claims }, recheck_at, reads }
+        EvaluatedEntries { object_claims: ObjectClaims { object, entries: claims }, recheck_at, reads }
     }
 
     /// Evaluates the rule for an object.
     fn entries(
         &self,
         object: &Value,
-        subject: &Subject,
-        shape: Shape,
+        subject: &EventSubject,
+        entry_fields: EntryFields,
         looked_up: Option<&Arc<Lookups>>,
     ) -> (Result<Vec<Entry>, String>, Option<Timestamp>) {
         if has_ended(object) {
             return (Ok(Vec::new()), None);
         }
         let reported = subject.reported();
-        let state = State::new(object.clone());
-        let change = Arc::new(Change {
+        let state = ObjectState::new(object.clone());
+        let change = Arc::new(ObjectChange {
             initial: true,
             new: Some(state.clone()),
             lookups: looked_up.cloned(),
-            ..Change::new(String::new(), EventKind::Added, subject.clone(), self.at)
+            ..ObjectChange::new(String::new(), EventKind::Added, subject.clone(), self.at)
         });
         let rule = &self.rule.config.name;
-        let (verdict, recheck_at) = self.rule.project_with_recheck(&change);
-        let entries = match verdict {
-            Verdict::Fires(value) => {
-                let read = entries(&value, shape, state.shown(), &identity(subject));
+        let (outcome, recheck_at) = self.rule.project_with_recheck(&change);
+        let entries = match outcome {
+            RuleOutcome::Fires(value) => {
+                let read = entries(&value, entry_fields, state.masked(), &identity(subject));
                 read.map_err(|reason| format!("the result of the rule {rule} for {reported} is invalid: {reason}"))
             }
-            Verdict::Failed { expression, reason } => {
+            RuleOutcome::Failed { expression, reason } => {
                 Err(format!("`{expression}` of the rule {rule} failed for {reported}: {reason}"))
             }
-            Verdict::OtherKind | Verdict::Initial(_) | Verdict::DoesNotHold => Ok(Vec::new()),
+            RuleOutcome::OtherKind | RuleOutcome::Initial(_) | RuleOutcome::DoesNotHold => Ok(Vec::new()),
         };
         (entries, recheck_at)
     }
 }
 
-fn object_id(source: &Source, rule: &CompiledRule, namespace: &str, name: &str) -> ObjectId {
+fn object_id(source: &RuleSource, rule: &CompiledRule, namespace: &str, name: &str) -> ObjectId {
     ObjectId {
         rule: rule.config.name.clone(),
         cluster: source.cluster.clone(),
@@ -367,13 +376,13 @@ fn object_id(source: &Source, rule: &CompiledRule, namespace: &str, name: &str) 
 }
 
 /// Returns a stable name of a source's selection.
-fn selection(source: &Source) -> String {
+fn selection(source: &RuleSource) -> String {
     format!("{} {}", source.resource_name(), source.scope)
 }
 
 /// Returns the default key of an object's entry. Keys are unique, since names of clusters and namespaces contain no
 /// dots.
-fn identity(Subject { cluster, namespace, name, .. }: &Subject) -> String {
+fn identity(EventSubject { cluster, namespace, name, .. }: &EventSubject) -> String {
     if namespace.is_empty() { format!("{cluster}..{name}") } else { format!("{cluster}.{namespace}.{name}") }
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::secret::UrlFrom;
-use crate::config::sinks::{MIRRORS, STREAMS, Sink, Webhook};
-use crate::config::{Config, DEFAULT_CLUSTER, EventKind, Replicas, Rule, Span};
+use crate::config::sinks::{MIRRORS, STREAMS, SinkConfig, WebhookConfig};
+use crate::config::{Config, ConfigDuration, DEFAULT_CLUSTER, EventKind, ReplicasConfig, RuleConfig};
 use crate::document::{Document, Incomplete};
 use crate::endpoints::EndpointSource;
 use crate::expression::{Expression, ExpressionError, Purpose};
@@ -18,7 +18,7 @@ use crate::mirror::drivers;
 use crate::mirror::grouping::GROUP_NAMES;
 use crate::problem::Problem;
 use crate::rule::CompiledRule;
-use crate::template::{Part, is_name, parts};
+use crate::template::{TemplatePart, is_name, parts};
 
 /// Minimum audit interval. Each audit lists the versions of all objects.
 const MIN_AUDIT_INTERVAL: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ impl<'a> Checks<'a> {
         Self { document, problems: Vec::new(), incomplete }
     }
 
-    fn wrong(&mut self, path: &str, description: impl Into<String>, remedy: impl Into<String>) {
+    fn report(&mut self, path: &str, description: impl Into<String>, remedy: impl Into<String>) {
         // The parser has already reported the mistake in a part that it replaced. Further errors there would be
         // follow-up errors.
         if !self.incomplete.explains(path) {
@@ -49,11 +49,11 @@ impl<'a> Checks<'a> {
             self.name(&format!("clusters.{name}"), name);
             if cluster.audit_every() < MIN_AUDIT_INTERVAL {
                 let remedy = "set at least `1s`: each audit lists the versions of all objects";
-                self.wrong(&format!("clusters.{name}.audit"), "the audit interval is too short", remedy);
+                self.report(&format!("clusters.{name}.audit"), "the audit interval is too short", remedy);
             }
         }
         for (name, _) in config.clusters.iter().filter(|(_, cluster)| cluster.memory_limit == Some(0)) {
-            self.wrong(
+            self.report(
                 &format!("clusters.{name}.memory_limit"),
                 "the memory limit is 0 bytes",
                 "set at least one byte",
@@ -67,10 +67,10 @@ impl<'a> Checks<'a> {
             }
         }
         if config.sinks.is_empty() {
-            self.wrong("sinks", "no sink is configured", "add a sink, such as `[sinks.log.stdout]`");
+            self.report("sinks", "no sink is configured", "add a sink, such as `[sinks.log.stdout]`");
         }
         if config.rules.is_empty() {
-            self.wrong("rules", "no rule is configured", "add a rule, `[[rules]]`");
+            self.report("rules", "no rule is configured", "add a rule, `[[rules]]`");
         }
         let mut names = BTreeSet::new();
         for (number, rule) in config.rules.iter().enumerate() {
@@ -78,7 +78,7 @@ impl<'a> Checks<'a> {
             self.name(&format!("{path}.name"), &rule.name);
             if !names.insert(&rule.name) {
                 let description = format!("an earlier rule has the name {:?}", rule.name);
-                self.wrong(
+                self.report(
                     &format!("{path}.name"),
                     description,
                     "use a unique name: the state folder identifies sent messages by the name",
@@ -91,25 +91,27 @@ impl<'a> Checks<'a> {
             self.replicas(replicas, config);
         }
         if config.dead_letters.most == 0 {
-            self.wrong("dead_letters.most", "the limit is 0", "set at least 1");
+            self.report("dead_letters.most", "the limit is 0", "set at least 1");
         }
     }
 
-    fn replicas(&mut self, replicas: &Replicas, config: &Config) {
-        if replicas.place().is_none() {
+    fn replicas(&mut self, replicas: &ReplicasConfig, config: &Config) {
+        if replicas.namespace_and_name().is_none() {
             let description = format!("{:?} is not a valid lease", replicas.lease);
-            self.wrong("replicas.lease", description, "use \"NAMESPACE/NAME\" in lower case");
+            self.report("replicas.lease", description, "use \"NAMESPACE/NAME\" in lower case");
         }
-        let known: Vec<&str> = config.clusters.keys().map(String::as_str).collect();
+        let configured: Vec<&str> = config.clusters.keys().map(String::as_str).collect();
         match &replicas.cluster {
-            Some(name) if !known.contains(&name.as_str()) && (name != DEFAULT_CLUSTER || !known.is_empty()) => {
-                let names = if known.is_empty() { DEFAULT_CLUSTER.to_owned() } else { known.join(", ") };
+            Some(name)
+                if !configured.contains(&name.as_str()) && (name != DEFAULT_CLUSTER || !configured.is_empty()) =>
+            {
+                let names = if configured.is_empty() { DEFAULT_CLUSTER.to_owned() } else { configured.join(", ") };
                 let remedy = format!("configured clusters: {names}");
-                self.wrong("replicas.cluster", format!("unknown cluster {name:?}"), remedy);
+                self.report("replicas.cluster", format!("unknown cluster {name:?}"), remedy);
             }
-            None if known.len() > 1 => {
-                let remedy = format!("set `cluster` to one of {}", known.join(", "));
-                self.wrong(
+            None if configured.len() > 1 => {
+                let remedy = format!("set `cluster` to one of {}", configured.join(", "));
+                self.report(
                     "replicas",
                     "several clusters are configured, and the cluster of the lease is missing",
                     remedy,
@@ -119,7 +121,7 @@ impl<'a> Checks<'a> {
         }
         if !config.state.checkpoint {
             let remedy = "remove the setting: a standby stores unsettled changes in the checkpoint";
-            self.wrong("state.checkpoint", "replicas need the checkpoint", remedy);
+            self.report("state.checkpoint", "replicas need the checkpoint", remedy);
         }
     }
 
@@ -127,11 +129,11 @@ impl<'a> Checks<'a> {
     fn name(&mut self, path: &str, name: &str) {
         let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
         if name.is_empty() || !name.chars().all(fits) {
-            self.wrong(path, format!("{name:?} is not a valid name"), "use letters, digits, `-` and `_`");
+            self.report(path, format!("{name:?} is not a valid name"), "use letters, digits, `-` and `_`");
         }
     }
 
-    fn rule(&mut self, path: &str, rule: &Rule, config: &Config) {
+    fn rule(&mut self, path: &str, rule: &RuleConfig, config: &Config) {
         for (field, is_empty, remedy) in [
             (
                 "resources",
@@ -142,7 +144,7 @@ impl<'a> Checks<'a> {
             ("events", rule.events.is_empty(), "add a kind of change, or remove `events` for all kinds"),
         ] {
             if is_empty {
-                self.wrong(&format!("{path}.{field}"), format!("the list of `{field}` is empty"), remedy);
+                self.report(&format!("{path}.{field}"), format!("the list of `{field}` is empty"), remedy);
             }
         }
         self.source(path, rule, config);
@@ -152,31 +154,31 @@ impl<'a> Checks<'a> {
                     || word.contains(|letter: char| letter.is_whitespace() || "/,".contains(letter))
                 {
                     let remedy = "use one name per item";
-                    self.wrong(&format!("{path}.{field}[{number}]"), format!("{word:?} is not a valid name"), remedy);
+                    self.report(&format!("{path}.{field}[{number}]"), format!("{word:?} is not a valid name"), remedy);
                 }
             }
         }
         for (number, name) in rule.to.iter().enumerate() {
             if !config.sinks.contains_key(name) {
-                let known: Vec<&str> = config.sinks.keys().map(String::as_str).collect();
-                let remedy = format!("configured sinks: {}", known.join(", "));
-                self.wrong(&format!("{path}.to[{number}]"), format!("unknown sink {name:?}"), remedy);
+                let configured: Vec<&str> = config.sinks.keys().map(String::as_str).collect();
+                let remedy = format!("configured sinks: {}", configured.join(", "));
+                self.report(&format!("{path}.to[{number}]"), format!("unknown sink {name:?}"), remedy);
             }
         }
         for (number, name) in rule.clusters.iter().enumerate() {
             if !config.clusters.contains_key(name) {
-                let known: Vec<&str> = config.clusters.keys().map(String::as_str).collect();
-                let remedy = match known[..] {
+                let configured: Vec<&str> = config.clusters.keys().map(String::as_str).collect();
+                let remedy = match configured[..] {
                     [] => "no cluster is configured: remove `clusters`, or add `[clusters.NAME]`".to_owned(),
-                    _ => format!("configured clusters: {}", known.join(", ")),
+                    _ => format!("configured clusters: {}", configured.join(", ")),
                 };
-                self.wrong(&format!("{path}.clusters[{number}]"), format!("unknown cluster {name:?}"), remedy);
+                self.report(&format!("{path}.clusters[{number}]"), format!("unknown cluster {name:?}"), remedy);
             }
         }
         if let Some(labels) = &rule.labels
             && let Err(error) = steadfast::parse_selector(labels)
         {
-            self.wrong(
+            self.report(
                 &format!("{path}.labels"),
                 error.to_string(),
                 "use the syntax of kubectl's -l: `app=web,tier in (a,b)`",
@@ -184,58 +186,62 @@ impl<'a> Checks<'a> {
         }
     }
 
-    fn sink(&mut self, path: &str, sink: &Sink) {
+    fn sink(&mut self, path: &str, sink: &SinkConfig) {
         match sink.kinds().count() {
             0 => {
                 let remedy = format!("add one of {} and {}", STREAMS.join(", "), MIRRORS.join(", "));
-                self.wrong(path, "the sink has no kind", remedy);
+                self.report(path, "the sink has no kind", remedy);
             }
             1 => {}
-            _ => self.wrong(path, "the sink has several kinds", "add one sink for each kind, and list all in `to`"),
+            _ => self.report(path, "the sink has several kinds", "add one sink for each kind, and list all in `to`"),
         }
-        let (others, of) = if sink.is_mirror() {
+        let (inapplicable, applicability) = if sink.is_mirror() {
             (["debounce", "rate", "retry", "concurrency"].as_slice(), "streams, and this sink is a mirror")
         } else {
             (["guard", "drain", "compare", "upsert_only"].as_slice(), "mirrors, and this sink is a stream")
         };
-        for field in others.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
-            self.wrong(&format!("{path}.{field}"), format!("`{field}` applies to {of}"), "remove the setting");
+        for field in inapplicable.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
+            self.report(
+                &format!("{path}.{field}"),
+                format!("`{field}` applies to {applicability}"),
+                "remove the setting",
+            );
         }
         if let Some(guard) = &sink.guard {
             if guard.share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
-                self.wrong(&format!("{path}.guard.share"), "the share is out of range", "use a number from 0 to 1");
+                self.report(&format!("{path}.guard.share"), "the share is out of range", "use a number from 0 to 1");
             }
             if let Some(window) = guard.window {
-                self.not_zero(&format!("{path}.guard.window"), window);
+                self.require_nonzero(&format!("{path}.guard.window"), window);
             }
         }
         if let Some(compare) = sink.compare {
-            self.not_zero(&format!("{path}.compare"), compare);
+            self.require_nonzero(&format!("{path}.compare"), compare);
         }
         if sink.concurrency == 0 {
-            self.wrong(&format!("{path}.concurrency"), "the limit is 0", "set at least 1");
+            self.report(&format!("{path}.concurrency"), "the limit is 0", "set at least 1");
         }
         if let Some(rate) = &sink.rate {
             if !(0.001..=1e6).contains(&rate.per_second) {
-                self.wrong(
+                self.report(
                     &format!("{path}.rate.per_second"),
                     "the rate is out of range",
                     "use a number from 0.001 to 1000000",
                 );
             }
             if rate.burst == 0 {
-                self.wrong(&format!("{path}.rate.burst"), "the limit is 0", "set at least 1");
+                self.report(&format!("{path}.rate.burst"), "the limit is 0", "set at least 1");
             }
         }
-        for (field, span) in [("first", sink.retry.first), ("longest", sink.retry.longest)] {
-            self.not_zero(&format!("{path}.retry.{field}"), span);
+        for (field, duration) in [("first", sink.retry.first), ("longest", sink.retry.longest)] {
+            self.require_nonzero(&format!("{path}.retry.{field}"), duration);
         }
         if sink.retry.first.0 > sink.retry.longest.0 {
-            self.wrong(&format!("{path}.retry"), "`first` is longer than `longest`", "swap `first` and `longest`");
+            self.report(&format!("{path}.retry"), "`first` is longer than `longest`", "swap `first` and `longest`");
         }
         if let Some(exec) = &sink.exec {
             if exec.command.first().is_none_or(|program| program.trim().is_empty()) {
-                self.wrong(
+                self.report(
                     &format!("{path}.exec.command"),
                     "the command is empty",
                     "set a command such as [\"/bin/tool\", \"argument\"]",
@@ -243,12 +249,12 @@ impl<'a> Checks<'a> {
             }
             for name in exec.env.keys().chain(exec.secret_env.keys()) {
                 if name.is_empty() || name.contains(['=', '\0']) {
-                    let at = if exec.env.contains_key(name) { "env" } else { "secret_env" };
+                    let field = if exec.env.contains_key(name) { "env" } else { "secret_env" };
                     let description = format!("{name:?} is not a valid name of a variable");
-                    self.wrong(&format!("{path}.exec.{at}.{name}"), description, "use letters, digits and `_`");
+                    self.report(&format!("{path}.exec.{field}.{name}"), description, "use letters, digits and `_`");
                 }
             }
-            self.not_zero(&format!("{path}.exec.timeout"), exec.timeout);
+            self.require_nonzero(&format!("{path}.exec.timeout"), exec.timeout);
         }
     }
 
@@ -257,32 +263,36 @@ impl<'a> Checks<'a> {
         for (name, sink) in config.sinks.iter().filter(|(_, sink)| sink.is_mirror()) {
             if !config.rules.iter().any(|rule| rule.to.contains(name)) {
                 let description = "no rule feeds the mirror, so all entries would be removed";
-                self.wrong(&format!("sinks.{name}"), description, "add the sink to `to` of a rule, or remove the sink");
+                self.report(
+                    &format!("sinks.{name}"),
+                    description,
+                    "add the sink to `to` of a rule, or remove the sink",
+                );
             }
             // Two mirrors of one target would remove each other's entries.
-            let is_same = |other_name: &str, other: &Sink| {
-                place(name, sink) == place(other_name, other) && share_servers(sink, other)
+            let is_same = |other_name: &str, other: &SinkConfig| {
+                target_of(name, sink) == target_of(other_name, other) && share_servers(sink, other)
             };
-            let before = config.sinks.iter().take_while(|(other, _)| *other != name);
-            if let Some((other, _)) = before.into_iter().find(|(name, other)| is_same(name, other)) {
+            let previous = config.sinks.iter().take_while(|(other, _)| *other != name);
+            if let Some((other, _)) = previous.into_iter().find(|(name, other)| is_same(name, other)) {
                 let description =
                     format!("the sink {other:?} has the same target, and each would remove the entries of the other");
-                self.wrong(&format!("sinks.{name}"), description, "use one mirror for both rules");
+                self.report(&format!("sinks.{name}"), description, "use one mirror for both rules");
             }
         }
         for (number, rule) in config.rules.iter().enumerate() {
-            let mirror = rule.to.iter().find(|name| config.sinks.get(*name).is_some_and(Sink::is_mirror));
+            let mirror = rule.to.iter().find(|name| config.sinks.get(*name).is_some_and(SinkConfig::is_mirror));
             let Some(mirror) = mirror else { continue };
             let path = format!("rules[{number}]");
             if rule.send.is_none() && rule.endpoints.is_none() {
                 let description = format!("the rule feeds the mirror {mirror:?} without `send`");
                 let remedy = "add `send` with the entry of an object; docs/notify.md lists the fields";
-                self.wrong(&path, description, remedy);
+                self.report(&path, description, remedy);
             }
             let every = [EventKind::Added, EventKind::Updated, EventKind::Deleted];
             if !every.iter().all(|kind| rule.events.contains(kind)) {
                 let description = format!("the mirror {mirror:?} depends on all objects, not on kinds of changes");
-                self.wrong(
+                self.report(
                     &format!("{path}.events"),
                     description,
                     "remove `events`, or add a separate rule for the streams",
@@ -291,20 +301,20 @@ impl<'a> Checks<'a> {
         }
     }
 
-    fn not_zero(&mut self, path: &str, span: Span) {
-        if span.0.is_zero() {
-            self.wrong(path, "the duration is zero", "set more than 0s");
+    fn require_nonzero(&mut self, path: &str, duration: ConfigDuration) {
+        if duration.0.is_zero() {
+            self.report(path, "the duration is zero", "set more than 0s");
         }
     }
 
-    fn webhook(&mut self, name: &str, webhook: &Webhook, config: &Config) {
+    fn webhook(&mut self, name: &str, webhook: &WebhookConfig, config: &Config) {
         let path = &format!("sinks.{name}.webhook");
         if let UrlFrom::Text(url) = &webhook.url {
             self.url(path, url, webhook);
         }
         for name in webhook.secrets.keys().filter(|name| !is_name(name)) {
             let description = format!("{name:?} is not a valid name of a secret");
-            self.wrong(
+            self.report(
                 &format!("{path}.secrets.{name}"),
                 description,
                 "use letters, digits and `_`, starting with a letter",
@@ -317,21 +327,21 @@ impl<'a> Checks<'a> {
             for name in names {
                 if http::HeaderName::try_from(name).is_err() {
                     let description = format!("{name:?} is not a valid name of a header");
-                    self.wrong(&format!("{path}.{field}.{name}"), description, "use letters, digits and `-`");
+                    self.report(&format!("{path}.{field}.{name}"), description, "use letters, digits and `-`");
                 }
             }
         }
         for (name, value) in &webhook.headers {
             if http::HeaderValue::try_from(value).is_err() {
                 let description = format!("the value of {name} is not a valid header value");
-                self.wrong(&format!("{path}.headers.{name}"), description, "use a single line");
+                self.report(&format!("{path}.headers.{name}"), description, "use a single line");
             }
             let has_secret = parts(value)
                 .iter()
-                .any(|part| matches!(part, Part::Secret(name) if webhook.secrets.contains_key(*name)));
+                .any(|part| matches!(part, TemplatePart::Secret(name) if webhook.secrets.contains_key(*name)));
             if name.eq_ignore_ascii_case("authorization") && !has_secret {
                 let remedy = "store the secret in a file, and refer to the file in `secret_headers`";
-                self.wrong(&format!("{path}.headers.{name}"), "the configuration contains a secret", remedy);
+                self.report(&format!("{path}.headers.{name}"), "the configuration contains a secret", remedy);
             }
         }
         if let Some(text) = &webhook.body {
@@ -342,40 +352,40 @@ impl<'a> Checks<'a> {
             }
             if body.is_some_and(|body| body.compares_changes) {
                 let remedy = "use `changed(…)` in `when` or `send` of a rule";
-                self.wrong(&path, "a body depends on messages, not on changes", remedy);
+                self.report(&path, "a body depends on messages, not on changes", remedy);
             }
         }
         if let Some(content_type) = &webhook.content_type {
             let path = format!("{path}.content_type");
             if webhook.body.is_none() {
                 let description = "CloudEvents have a fixed content type";
-                self.wrong(&path, description, "remove the setting, or add a `body`");
+                self.report(&path, description, "remove the setting, or add a `body`");
             } else if http::HeaderValue::try_from(content_type).is_err() {
-                self.wrong(&path, "the content type is invalid", "use a value such as application/json");
+                self.report(&path, "the content type is invalid", "use a value such as application/json");
             }
         }
         if webhook.batch == 0 {
-            self.wrong(&format!("{path}.batch"), "the limit is 0", "set at least 1");
+            self.report(&format!("{path}.batch"), "the limit is 0", "set at least 1");
         }
         if webhook.certificate_file.is_some() != webhook.key_file.is_some() {
             let description = "only one of certificate and key is set";
-            self.wrong(path, description, "set both `certificate_file` and `key_file`");
+            self.report(path, description, "set both `certificate_file` and `key_file`");
         }
-        self.not_zero(&format!("{path}.timeout"), webhook.timeout);
+        self.require_nonzero(&format!("{path}.timeout"), webhook.timeout);
     }
 
     /// Checks a URL with unresolved placeholders.
-    fn url(&mut self, path: &str, url: &str, webhook: &Webhook) {
+    fn url(&mut self, path: &str, url: &str, webhook: &WebhookConfig) {
         let path = format!("{path}.url");
         let mut filled = String::new();
         for part in parts(url) {
             match part {
-                Part::Text(text) => filled.push_str(text),
-                Part::Secret(name) => {
+                TemplatePart::Text(text) => filled.push_str(text),
+                TemplatePart::Secret(name) => {
                     if !webhook.secrets.contains_key(name) {
                         let description = format!("unknown secret {name:?} in `{{{name}}}`");
                         let remedy = format!("add a reference: secrets = {{{name} = {{file = \"{name}\"}}}}");
-                        self.wrong(&path, description, remedy);
+                        self.report(&path, description, remedy);
                     }
                     // A digit replaces each secret, since a secret may also be the port.
                     filled.push('1');
@@ -386,10 +396,10 @@ impl<'a> Checks<'a> {
         let fits =
             url.as_ref().is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some());
         if !fits {
-            self.wrong(&path, "the URL is invalid", "use a full URL such as https://example.com/hook");
+            self.report(&path, "the URL is invalid", "use a full URL such as https://example.com/hook");
         } else if url.is_ok_and(|url| url.authority().is_some_and(|authority| authority.as_str().contains('@'))) {
             let remedy = "store the secret in a file, and refer to the file in `secret_headers`";
-            self.wrong(&path, "the URL contains a password", remedy);
+            self.report(&path, "the URL contains a password", remedy);
         }
     }
 
@@ -397,30 +407,31 @@ impl<'a> Checks<'a> {
     pub(super) fn compiled(&mut self, config: &Config) -> Vec<Arc<CompiledRule>> {
         let compiled = config.rules.iter().enumerate().map(|(number, rule)| {
             let path = |field: &str| format!("rules[{number}].{field}");
-            let shape = rule.to.iter().find_map(|name| drivers::shape(config.sinks.get(name)?));
-            if let Some(endpoints) = EndpointSource::of(rule, config, shape) {
+            let entry_fields = rule.to.iter().find_map(|name| drivers::entry_fields(config.sinks.get(name)?));
+            if let Some(endpoints) = EndpointSource::of(rule, config, entry_fields) {
                 let config = endpoints.watched(rule);
                 return Arc::new(CompiledRule { number, config, when: None, send: None, endpoints: Some(endpoints) });
             }
             let when = self.expression(&path("when"), rule.when.as_deref(), Purpose::Condition);
-            let shapes: Vec<_> = rule.to.iter().filter_map(|name| drivers::shape(config.sinks.get(name)?)).collect();
+            let by_mirror: Vec<_> =
+                rule.to.iter().filter_map(|name| drivers::entry_fields(config.sinks.get(name)?)).collect();
             let mut send = None;
             // Mirrors of different kinds need different entries: the result must fit all of them.
-            for shape in &shapes {
+            for entry_fields in &by_mirror {
                 let before = self.problems.len();
-                send = self.expression(&path("send"), rule.send.as_deref(), Purpose::Entries(shape));
+                send = self.expression(&path("send"), rule.send.as_deref(), Purpose::Entries(entry_fields));
                 if self.problems.len() > before {
                     break;
                 }
             }
-            if shapes.is_empty() {
+            if by_mirror.is_empty() {
                 send = self.expression(&path("send"), rule.send.as_deref(), Purpose::Value);
             } else {
                 for (field, expression) in [("when", &when), ("send", &send)] {
                     if expression.as_ref().is_some_and(|expression| expression.compares_changes) {
                         let description =
                             "a mirror depends on current objects, and `old` and `changed(…)` depend on changes";
-                        self.wrong(&path(field), description, "use only `object`");
+                        self.report(&path(field), description, "use only `object`");
                     }
                 }
             }
@@ -434,7 +445,13 @@ impl<'a> Checks<'a> {
     }
 
     /// Checks the constants of literal entries in `send`, by the targets of `sinks`.
-    fn constants<'s>(&mut self, path: &str, send: &Expression, text: &str, sinks: impl Iterator<Item = &'s Sink>) {
+    fn constants<'s>(
+        &mut self,
+        path: &str,
+        send: &Expression,
+        text: &str,
+        sinks: impl Iterator<Item = &'s SinkConfig>,
+    ) {
         for sink in sinks {
             for constants in &send.uses.maps {
                 for (number, description) in rejected(sink, constants) {
@@ -460,8 +477,8 @@ impl<'a> Checks<'a> {
             let text = sink.guard.as_ref().and_then(|guard| guard.group.as_deref());
             let path = format!("sinks.{name}.guard.group");
             if let Some(expression) = self.expression(&path, text, Purpose::Body(&GROUP_NAMES)) {
-                if let (Some(text), Some(shape)) = (text, drivers::shape(sink)) {
-                    self.entry_fields(&path, text, &expression, shape);
+                if let (Some(text), Some(entry_fields)) = (text, drivers::entry_fields(sink)) {
+                    self.check_group_fields(&path, text, &expression, entry_fields);
                 }
                 groups.insert(name.clone(), Arc::new(expression));
             }
@@ -473,8 +490,8 @@ impl<'a> Checks<'a> {
         let text = text?;
         match Expression::compile(text, purpose) {
             Ok(expression) => Some(expression),
-            Err(flaws) => {
-                for ExpressionError { offset, description } in flaws {
+            Err(errors) => {
+                for ExpressionError { offset, description } in errors {
                     let before: String = text.chars().take(offset).collect();
                     let line = before.matches('\n').count() + 1;
                     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
@@ -490,32 +507,32 @@ impl<'a> Checks<'a> {
 
 /// Returns false if two mirrors with the same target cannot conflict: `HAProxy` backends with disjoint prefixes, or DNS
 /// servers with different zones.
-fn share_servers(one: &Sink, other: &Sink) -> bool {
+fn share_servers(first: &SinkConfig, second: &SinkConfig) -> bool {
     // Names are compared as DNS compares them: without case and final dot.
-    if let (Some(one), Some(other)) = (&one.dns, &other.dns) {
+    if let (Some(first), Some(second)) = (&first.dns, &second.dns) {
         let name = |zone: &String| zone.trim_end_matches('.').to_ascii_lowercase();
-        let names: Vec<_> = one.zone.names().iter().map(name).collect();
-        return other.zone.names().iter().any(|zone| names.contains(&name(zone)));
+        let names: Vec<_> = first.zone.names().iter().map(name).collect();
+        return second.zone.names().iter().any(|zone| names.contains(&name(zone)));
     }
-    let (Some(one), Some(other)) = (&one.haproxy, &other.haproxy) else { return true };
+    let (Some(first), Some(second)) = (&first.haproxy, &second.haproxy) else { return true };
     // A prefix that starts with another prefix includes its servers.
-    one.prefix.starts_with(&other.prefix) || other.prefix.starts_with(&one.prefix)
+    first.prefix.starts_with(&second.prefix) || second.prefix.starts_with(&first.prefix)
 }
 
 /// Returns the target of a mirror. Two mirrors with the same target would conflict.
-fn place(name: &str, sink: &Sink) -> Option<String> {
-    Some(if let Some(one) = &sink.haproxy {
-        format!("haproxy {} {}", one.socket.display(), one.backend)
-    } else if let Some(one) = &sink.nftables {
-        format!("nftables {}", one.name.as_deref().unwrap_or(name))
-    } else if let Some(one) = &sink.ipvs {
-        format!("ipvs {:?} {}", one.protocol, one.address)
-    } else if let Some(one) = &sink.dns {
-        format!("dns {} {}", one.server, one.mark)
-    } else if let Some(one) = &sink.etcd {
-        format!("etcd {:?} {:?} {:?}", one.endpoints, one.prefix, one.mark)
-    } else if let Some(one) = &sink.registry {
-        format!("registry {} {}", one.url, one.mark)
+fn target_of(name: &str, sink: &SinkConfig) -> Option<String> {
+    Some(if let Some(haproxy) = &sink.haproxy {
+        format!("haproxy {} {}", haproxy.socket.display(), haproxy.backend)
+    } else if let Some(nftables) = &sink.nftables {
+        format!("nftables {}", nftables.name.as_deref().unwrap_or(name))
+    } else if let Some(ipvs) = &sink.ipvs {
+        format!("ipvs {:?} {}", ipvs.protocol, ipvs.address)
+    } else if let Some(dns) = &sink.dns {
+        format!("dns {} {}", dns.server, dns.mark)
+    } else if let Some(etcd) = &sink.etcd {
+        format!("etcd {:?} {:?} {:?}", etcd.endpoints, etcd.prefix, etcd.mark)
+    } else if let Some(registry) = &sink.registry {
+        format!("registry {} {}", registry.url, registry.mark)
     } else {
         return None;
     })

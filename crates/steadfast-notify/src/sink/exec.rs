@@ -14,10 +14,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::stream::{Delivering, Stream};
+use super::stream::{DeliveryFuture, Stream};
 use crate::config::sinks;
+use crate::delivery_outcome::DeliveryOutcome;
 use crate::message::Message;
-use crate::outcome::Outcome;
 use crate::secret::Secret;
 
 /// Exit code of a permanent rejection (`EX_DATAERR` of `sysexits.h`).
@@ -25,7 +25,7 @@ pub const REJECTED_EXIT_CODE: i32 = 65;
 
 /// Sink that starts a program for each message.
 pub struct Exec {
-    settings: sinks::Exec,
+    settings: sinks::ExecConfig,
     /// Working directory, and base of relative paths.
     folder: PathBuf,
     /// Secrets at the last successful read.
@@ -34,7 +34,7 @@ pub struct Exec {
 
 impl Exec {
     /// Creates the sink. Relative paths start at `folder`.
-    pub(super) fn new(settings: &sinks::Exec, folder: PathBuf) -> Self {
+    pub(super) fn new(settings: &sinks::ExecConfig, folder: PathBuf) -> Self {
         let exec = Self { settings: settings.clone(), folder, secrets: Mutex::default() };
         exec.secrets();
         exec
@@ -56,26 +56,26 @@ impl Exec {
 }
 
 impl Stream for Exec {
-    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
+    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             for message in messages {
                 let outcome = self.run(message).await;
                 // The outcome of the first failure counts. The batch of this sink has one message.
-                if outcome != Outcome::Delivered {
+                if outcome != DeliveryOutcome::Delivered {
                     return outcome;
                 }
             }
-            Outcome::Delivered
+            DeliveryOutcome::Delivered
         })
     }
 }
 
 impl Exec {
-    async fn run(&self, message: &Message) -> Outcome {
-        let retry = |reason: String| Outcome::Retry { retry_after: None, reason };
+    async fn run(&self, message: &Message) -> DeliveryOutcome {
+        let retry = |reason: String| DeliveryOutcome::Retry { retry_after: None, reason };
         let program = self.settings.command.first().map(String::as_str).unwrap_or_default();
         let mut running = match self.start(program, message) {
-            Ok(child) => Running(Some(child)),
+            Ok(child) => ChildGuard(Some(child)),
             Err(error) => return retry(format!("cannot start {program}: {error}")),
         };
         match timeout(self.settings.timeout.0, running.write_and_wait(message.line() + "\n")).await {
@@ -114,21 +114,21 @@ impl Exec {
     }
 }
 
-fn outcome(program: &str, status: ExitStatus) -> Outcome {
+fn outcome(program: &str, status: ExitStatus) -> DeliveryOutcome {
     match status.code() {
-        Some(0) => Outcome::Delivered,
-        Some(REJECTED_EXIT_CODE) => {
-            Outcome::Rejected { reason: format!("{program} exited with {REJECTED_EXIT_CODE}, a permanent rejection") }
-        }
-        Some(code) => Outcome::Retry { retry_after: None, reason: format!("{program} exited with {code}") },
-        None => Outcome::Retry { retry_after: None, reason: format!("{program} was killed by a signal") },
+        Some(0) => DeliveryOutcome::Delivered,
+        Some(REJECTED_EXIT_CODE) => DeliveryOutcome::Rejected {
+            reason: format!("{program} exited with {REJECTED_EXIT_CODE}, a permanent rejection"),
+        },
+        Some(code) => DeliveryOutcome::Retry { retry_after: None, reason: format!("{program} exited with {code}") },
+        None => DeliveryOutcome::Retry { retry_after: None, reason: format!("{program} was killed by a signal") },
     }
 }
 
 /// A running program. Dropping the value kills the process group of the program.
-struct Running(Option<Child>);
+struct ChildGuard(Option<Child>);
 
-impl Running {
+impl ChildGuard {
     /// Writes `input` to the standard input, and waits for the exit.
     async fn write_and_wait(&mut self, input: String) -> std::io::Result<ExitStatus> {
         let Some(child) = &mut self.0 else { return Err(std::io::ErrorKind::NotFound.into()) };
@@ -143,7 +143,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         // The process ID is not reused before the process was waited for.
         #[cfg(unix)]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::exec::Exec;
 use super::stream::Stream;
-use super::unopened::Unopened;
+use super::unopened::UnopenedSink;
 use super::webhook::Webhook;
 use crate::config::secret::SecretFrom;
 use crate::config::sinks;
 use crate::engine::Streams;
-use crate::engine_event::{EngineEvent, ReportEvent};
+use crate::engine_event::{EngineEvent, EventCallback};
 use crate::plan::Plan;
 use crate::problem::{Problem, Problems};
 use crate::secret::Secret;
@@ -33,20 +33,20 @@ impl Plan {
         if problems.is_empty() {
             return Ok(streams);
         }
-        problems.sort_by_key(|problem| problem.place);
+        problems.sort_by_key(|problem| problem.position);
         Err(Problems(problems))
     }
 
     /// Opens the streams of all sinks. A sink with unreadable secrets or certificates is reported to `report`, and
     /// opened at the next delivery.
-    pub async fn open_or_retry(self: &Arc<Self>, stdout: &Arc<dyn Stream>, report: &Arc<ReportEvent>) -> Streams {
+    pub async fn open_or_retry(self: &Arc<Self>, stdout: &Arc<dyn Stream>, report: &Arc<EventCallback>) -> Streams {
         let mut streams = Streams::new();
         for (name, sink) in self.sinks.iter().filter(|(_, sink)| !sink.is_mirror()) {
             let stream = match self.stream(name, sink, stdout).await {
                 Ok(stream) => stream,
                 Err(problem) => {
                     report(EngineEvent::SinkNotOpened { sink: name.clone(), reason: problem.to_string() });
-                    Arc::new(Unopened::new(self.clone(), name, report.clone()))
+                    Arc::new(UnopenedSink::new(self.clone(), name, report.clone()))
                 }
             };
             streams.insert(name.clone(), stream);
@@ -58,7 +58,7 @@ impl Plan {
     pub(super) async fn stream(
         &self,
         name: &str,
-        sink: &sinks::Sink,
+        sink: &sinks::SinkConfig,
         stdout: &Arc<dyn Stream>,
     ) -> Result<Arc<dyn Stream>, Problem> {
         match (&sink.exec, &sink.webhook) {
@@ -73,7 +73,7 @@ impl Plan {
         Secret::read(from, &self.folder).map_err(|reason| self.problem_with_sink(path, reason, remedy))
     }
 
-    fn exec(&self, name: &str, exec: &sinks::Exec) -> Result<Exec, Problem> {
+    fn exec(&self, name: &str, exec: &sinks::ExecConfig) -> Result<Exec, Problem> {
         for (variable, from) in &exec.secret_env {
             let path = format!("{name}.exec.secret_env.{variable}");
             let secret = self.secret(&path, from)?;
@@ -85,7 +85,7 @@ impl Plan {
         Ok(Exec::new(exec, self.folder.clone()))
     }
 
-    async fn webhook(&self, name: &str, webhook: &sinks::Webhook) -> Result<Webhook, Problem> {
+    async fn webhook(&self, name: &str, webhook: &sinks::WebhookConfig) -> Result<Webhook, Problem> {
         Webhook::open(webhook, self.folder.clone()).await.map_err(|wrong| {
             let path = format!("{name}.webhook");
             let path = if wrong.field.is_empty() { path } else { format!("{path}.{}", wrong.field) };

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::stream::{Delivering, Stream};
+use super::stream::{DeliveryFuture, Stream};
+use crate::delivery_outcome::DeliveryOutcome;
 use crate::message::Message;
-use crate::outcome::Outcome;
 
 /// Sink that writes lines of JSON.
-pub struct Lines {
+pub struct JsonLines {
     output: Arc<Mutex<dyn Write + Send>>,
     /// Callback for write errors, when the reader has closed the pipe.
     on_write_error: Arc<dyn Fn(io::Error) + Send + Sync>,
 }
 
-impl Lines {
+impl JsonLines {
     /// Creates the sink. Calls `on_write_error` after a failed write.
     pub fn new(
         output: impl Write + Send + 'static,
@@ -26,8 +26,8 @@ impl Lines {
     }
 }
 
-impl Stream for Lines {
-    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
+impl Stream for JsonLines {
+    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         let lines: String = messages.iter().map(|message| message.line() + "\n").collect();
         let output = self.output.clone();
         Box::pin(async move {
@@ -37,14 +37,16 @@ impl Stream for Lines {
                 output.write_all(lines.as_bytes()).and_then(|()| output.flush())
             });
             match written.await {
-                Ok(Ok(())) => Outcome::Delivered,
+                Ok(Ok(())) => DeliveryOutcome::Delivered,
                 Ok(Err(error)) => {
                     let reason = format!("cannot write to standard output: {error}");
                     // A closed pipe never recovers; the program decides whether to exit.
                     (self.on_write_error)(error);
-                    Outcome::Retry { retry_after: None, reason }
+                    DeliveryOutcome::Retry { retry_after: None, reason }
                 }
-                Err(_) => Outcome::Retry { retry_after: None, reason: "the writing thread panicked".to_owned() },
+                Err(_) => {
+                    DeliveryOutcome::Retry { retry_after: None, reason: "the writing thread panicked".to_owned() }
+                }
             }
         })
     }

@@ -4,14 +4,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::delivery_outcome::DeliveryOutcome;
 use crate::message::Message;
-use crate::outcome::Outcome;
 
 /// Delivery attempt in flight.
-pub type Delivering<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+pub type DeliveryFuture<'a> = Pin<Box<dyn Future<Output = DeliveryOutcome> + Send + 'a>>;
 
 /// Receiver of messages: each change is delivered at least once, changes of one object in order.
 pub trait Stream: Send + Sync + 'static {
     /// Delivers all of `messages` or none. Dropping the future cancels the attempt.
-    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a>;
+    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a>;
 }

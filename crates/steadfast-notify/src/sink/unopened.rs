@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use tokio::sync::OnceCell;
 
-use super::stream::{Delivering, Stream};
-use crate::engine_event::{EngineEvent, ReportEvent};
+use super::stream::{DeliveryFuture, Stream};
+use crate::delivery_outcome::DeliveryOutcome;
+use crate::engine_event::{EngineEvent, EventCallback};
 use crate::message::Message;
-use crate::outcome::Outcome;
 use crate::plan::Plan;
 
 /// Stream of a plan, opened on delivery. Until then all attempts fail and are retried.
-pub(super) struct Unopened {
+pub(super) struct UnopenedSink {
     plan: Arc<Plan>,
     name: String,
     opened: OnceCell<Arc<dyn Stream>>,
-    report: Arc<ReportEvent>,
+    report: Arc<EventCallback>,
 }
 
-impl Unopened {
-    pub(super) fn new(plan: Arc<Plan>, name: &str, report: Arc<ReportEvent>) -> Self {
+impl UnopenedSink {
+    pub(super) fn new(plan: Arc<Plan>, name: &str, report: Arc<EventCallback>) -> Self {
         Self { plan, name: name.to_owned(), opened: OnceCell::new(), report }
     }
 
@@ -27,7 +27,7 @@ impl Unopened {
         let open = || async {
             let sink = self.plan.sinks.get(&self.name).ok_or("the configuration does not have this sink")?;
             // Standard output needs no opening, so this stream is never used.
-            let unused: Arc<dyn Stream> = Arc::new(Never);
+            let unused: Arc<dyn Stream> = Arc::new(UnusedStream);
             let stream = self.plan.stream(&self.name, sink, &unused).await.map_err(|problem| problem.to_string())?;
             (self.report)(EngineEvent::SinkOpened { sink: self.name.clone() });
             Ok::<_, String>(stream)
@@ -36,22 +36,22 @@ impl Unopened {
     }
 }
 
-impl Stream for Unopened {
-    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
+impl Stream for UnopenedSink {
+    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             match self.open().await {
                 Ok(stream) => stream.deliver(messages).await,
-                Err(reason) => Outcome::Retry { retry_after: None, reason },
+                Err(reason) => DeliveryOutcome::Retry { retry_after: None, reason },
             }
         })
     }
 }
 
 /// Stream that rejects every message temporarily.
-struct Never;
+struct UnusedStream;
 
-impl Stream for Never {
-    fn deliver<'a>(&'a self, _: &'a [Arc<Message>]) -> Delivering<'a> {
-        Box::pin(async { Outcome::Retry { retry_after: None, reason: "the sink is not open".to_owned() } })
+impl Stream for UnusedStream {
+    fn deliver<'a>(&'a self, _: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
+        Box::pin(async { DeliveryOutcome::Retry { retry_after: None, reason: "the sink is not open".to_owned() } })
     }
 }

@@ -28,17 +28,17 @@ use parking_lot::Mutex;
 use steadfast::unstable::cause::root_cause;
 use tokio::time::{Instant, timeout};
 
-use super::stream::{Delivering, Stream};
-use crate::config::sinks::{self, Mode};
+use super::stream::{DeliveryFuture, Stream};
+use crate::config::sinks::{self, WebhookMode};
+use crate::delivery_outcome::DeliveryOutcome;
 use crate::expression::{Expression, Purpose};
 use crate::message::Message;
-use crate::outcome::Outcome;
 use crate::server::ServerConfigError;
 use body::Content;
 use redirect::MAX_REDIRECTS;
 use response::{ResponseAction, classify, excerpt};
 pub use signature::SIGNATURE;
-use target::{LoadedSecrets, Target};
+use target::{LoadedSecrets, WebhookTarget};
 
 /// Maximum number of bytes to read from a response body.
 const MAX_RESPONSE_BYTES: usize = 4096;
@@ -57,22 +57,22 @@ const NAMES: [&str; 2] = ["message", "secrets"];
 const BATCHED_NAMES: [&str; 2] = ["messages", "secrets"];
 
 /// Returns the purpose of the `body` expression of a sink.
-pub(crate) fn purpose(mode: Mode) -> Purpose {
-    Purpose::Body(if mode == Mode::Batched { &BATCHED_NAMES } else { &NAMES })
+pub(crate) fn purpose(mode: WebhookMode) -> Purpose {
+    Purpose::Body(if mode == WebhookMode::Batched { &BATCHED_NAMES } else { &NAMES })
 }
 
 /// Sink that sends HTTP requests.
 pub struct Webhook {
-    settings: sinks::Webhook,
+    settings: sinks::WebhookConfig,
     folder: PathBuf,
     body: Option<Expression>,
     /// Target with the secrets of the last read, and the instant of that read.
-    current: Mutex<(Arc<Target>, Instant)>,
+    current: Mutex<(Arc<WebhookTarget>, Instant)>,
 }
 
 impl Webhook {
     /// Reads the secrets and prepares the connection. Relative paths start at `folder`.
-    pub(super) async fn open(settings: &sinks::Webhook, folder: PathBuf) -> Result<Self, ServerConfigError> {
+    pub(super) async fn open(settings: &sinks::WebhookConfig, folder: PathBuf) -> Result<Self, ServerConfigError> {
         let body = match &settings.body {
             None => None,
             Some(text) => Some(Expression::compile(text, purpose(settings.mode)).map_err(|_| ServerConfigError {
@@ -82,17 +82,17 @@ impl Webhook {
             })?),
         };
         let loaded = LoadedSecrets::read(settings, &folder)?;
-        let target = Arc::new(Target::new(settings, &folder, loaded).await?);
+        let target = Arc::new(WebhookTarget::new(settings, &folder, loaded).await?);
         Ok(Self { settings: settings.clone(), folder, body, current: Mutex::new((target, Instant::now())) })
     }
 
-    fn current(&self) -> (Arc<Target>, Instant) {
+    fn current(&self) -> (Arc<WebhookTarget>, Instant) {
         self.current.lock().clone()
     }
 
     /// Returns the target with current secrets. Reads the files again after [`SECRETS_MAX_AGE`], or at once if `now` is true.
     /// If a file cannot be read, the known secrets stay in use: a file may be missing for an instant during replacement.
-    async fn target(&self, now: bool) -> Arc<Target> {
+    async fn target(&self, now: bool) -> Arc<WebhookTarget> {
         let (current, read) = self.current();
         // At most one read of the secrets per second, however many messages are sent.
         if !now && read.elapsed() < SECRETS_MAX_AGE {
@@ -102,7 +102,7 @@ impl Webhook {
         let reading = tokio::task::spawn_blocking(move || LoadedSecrets::read(&settings, &folder));
         let fresh = match reading.await {
             Ok(Ok(loaded)) if !loaded.is_same(&current.loaded) => {
-                Target::new(&self.settings, &self.folder, loaded).await.ok().map(Arc::new)
+                WebhookTarget::new(&self.settings, &self.folder, loaded).await.ok().map(Arc::new)
             }
             _ => None,
         };
@@ -112,8 +112,8 @@ impl Webhook {
         target
     }
 
-    fn content(&self, messages: &[Arc<Message>], target: &Target) -> Result<Content, String> {
-        let is_batched = self.settings.mode == Mode::Batched;
+    fn content(&self, messages: &[Arc<Message>], target: &WebhookTarget) -> Result<Content, String> {
+        let is_batched = self.settings.mode == WebhookMode::Batched;
         match &self.body {
             None => Ok(body::cloud_events(messages, is_batched)),
             Some(body) => {
@@ -124,9 +124,9 @@ impl Webhook {
     }
 
     /// Sends the messages once, and follows redirects.
-    async fn attempt(&self, messages: &[Arc<Message>], target: &Target) -> ResponseAction {
-        let refused = |reason: String| ResponseAction::Outcome(Outcome::Rejected { reason });
-        let retry = |reason: String| ResponseAction::Outcome(Outcome::Retry { retry_after: None, reason });
+    async fn attempt(&self, messages: &[Arc<Message>], target: &WebhookTarget) -> ResponseAction {
+        let refused = |reason: String| ResponseAction::Outcome(DeliveryOutcome::Rejected { reason });
+        let retry = |reason: String| ResponseAction::Outcome(DeliveryOutcome::Retry { retry_after: None, reason });
         let content = match self.content(messages, target) {
             Ok(content) => content,
             Err(reason) => return refused(reason),
@@ -180,10 +180,10 @@ impl Webhook {
     }
 
     /// Sends the messages once within the timeout.
-    async fn attempt_in_time(&self, messages: &[Arc<Message>], target: &Target) -> ResponseAction {
+    async fn attempt_in_time(&self, messages: &[Arc<Message>], target: &WebhookTarget) -> ResponseAction {
         let limit = self.settings.timeout.0;
         timeout(limit, self.attempt(messages, target)).await.unwrap_or_else(|_| {
-            ResponseAction::Outcome(Outcome::Retry {
+            ResponseAction::Outcome(DeliveryOutcome::Retry {
                 retry_after: None,
                 reason: format!("no response within {limit:?}"),
             })
@@ -192,27 +192,33 @@ impl Webhook {
 }
 
 impl Stream for Webhook {
-    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
+    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             let target = self.target(false).await;
             let reason = match self.attempt_in_time(messages, &target).await {
                 ResponseAction::Outcome(outcome) => return outcome,
                 ResponseAction::Unauthorized(reason) => reason,
                 ResponseAction::Redirect => {
-                    return Outcome::Rejected { reason: "the redirect has no target".to_owned() };
+                    return DeliveryOutcome::Rejected { reason: "the redirect has no target".to_owned() };
                 }
             };
             // The secrets may have been replaced since the last read.
             let fresh = self.target(true).await;
             if Arc::ptr_eq(&fresh, &target) {
-                return Outcome::Retry { retry_after: None, reason: format!("{reason}; the secrets are unchanged") };
+                return DeliveryOutcome::Retry {
+                    retry_after: None,
+                    reason: format!("{reason}; the secrets are unchanged"),
+                };
             }
             match self.attempt_in_time(messages, &fresh).await {
                 ResponseAction::Outcome(outcome) => outcome,
-                ResponseAction::Unauthorized(reason) => {
-                    Outcome::Retry { retry_after: None, reason: format!("{reason}, also with the current secrets") }
+                ResponseAction::Unauthorized(reason) => DeliveryOutcome::Retry {
+                    retry_after: None,
+                    reason: format!("{reason}, also with the current secrets"),
+                },
+                ResponseAction::Redirect => {
+                    DeliveryOutcome::Rejected { reason: "the redirect has no target".to_owned() }
                 }
-                ResponseAction::Redirect => Outcome::Rejected { reason: "the redirect has no target".to_owned() },
             }
         })
     }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use steadfast_notify::change::{Change, State, Subject};
+use steadfast_notify::change::{EventSubject, ObjectChange, ObjectState};
 use steadfast_notify::config::EventKind;
 use steadfast_notify::dead_letter::{DeadLetter, DeadLetters};
+use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::engine_event::EngineEvent;
 use steadfast_notify::message::Message;
-use steadfast_notify::outcome::Outcome;
-use steadfast_notify::sink::{Delivering, Stream};
+use steadfast_notify::sink::{DeliveryFuture, Stream};
 use steadfast_notify::{Engine, Plan, Streams, redrive};
 use tokio::time::{Instant, sleep};
 
@@ -27,8 +27,8 @@ fn text(folder: &Folder) -> String {
     std::fs::read_to_string(folder.join("dead-letters.ndjson")).unwrap_or_default()
 }
 
-fn subject(name: &str) -> Subject {
-    Subject {
+fn subject(name: &str) -> EventSubject {
+    EventSubject {
         cluster: "default".to_owned(),
         resource: "pods".to_owned(),
         namespace: "shop".to_owned(),
@@ -38,31 +38,33 @@ fn subject(name: &str) -> Subject {
 }
 
 /// Returns a change of the pod `name` to a state with this `value`.
-pub(crate) fn change(name: &str, version: u64, value: &Value) -> Arc<Change> {
+pub(crate) fn change(name: &str, version: u64, value: &Value) -> Arc<ObjectChange> {
     let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "value": value});
     let id = format!("uid-of-{name}@{version}");
-    Arc::new(Change {
-        old: Some(State::new(json!({}))),
-        new: Some(State::new(object)),
-        ..Change::new(id, EventKind::Updated, subject(name), Timestamp::UNIX_EPOCH)
+    Arc::new(ObjectChange {
+        old: Some(ObjectState::new(json!({}))),
+        new: Some(ObjectState::new(object)),
+        ..ObjectChange::new(id, EventKind::Updated, subject(name), Timestamp::UNIX_EPOCH)
     })
 }
 
 /// Behaviour of a sink, by the message and the number of its attempts.
-type Respond = dyn Fn(&Message, u32) -> (Duration, Outcome) + Send + Sync;
+type Respond = dyn Fn(&Message, u32) -> (Duration, DeliveryOutcome) + Send + Sync;
 
 /// Scripted sink that records received messages with times.
 pub(crate) struct ScriptedSink {
-    begun: Instant,
+    start: Instant,
     respond: Box<Respond>,
     tries: Mutex<BTreeMap<String, u32>>,
     attempts: Mutex<Vec<(Duration, String, Value, bool)>>,
 }
 
 impl ScriptedSink {
-    pub(crate) fn new(respond: impl Fn(&Message, u32) -> (Duration, Outcome) + Send + Sync + 'static) -> Arc<Self> {
+    pub(crate) fn new(
+        respond: impl Fn(&Message, u32) -> (Duration, DeliveryOutcome) + Send + Sync + 'static,
+    ) -> Arc<Self> {
         let (tries, attempts) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { begun: Instant::now(), respond: Box::new(respond), tries, attempts })
+        Arc::new(Self { start: Instant::now(), respond: Box::new(respond), tries, attempts })
     }
 
     /// Returns time, pod, data and acceptance of each message.
@@ -76,7 +78,7 @@ impl ScriptedSink {
 }
 
 impl Stream for ScriptedSink {
-    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
+    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             let message = &messages[0];
             let tries = {
@@ -87,16 +89,16 @@ impl Stream for ScriptedSink {
             };
             let (duration, outcome) = (self.respond)(message, tries);
             sleep(duration).await;
-            let accepted = outcome == Outcome::Delivered;
-            let attempt = (self.begun.elapsed(), message.name.clone(), message.data.clone(), accepted);
+            let accepted = outcome == DeliveryOutcome::Delivered;
+            let attempt = (self.start.elapsed(), message.name.clone(), message.data.clone(), accepted);
             self.attempts.lock().push(attempt);
             outcome
         })
     }
 }
 
-pub(crate) fn retry() -> Outcome {
-    Outcome::Retry { retry_after: None, reason: "not now".to_owned() }
+pub(crate) fn retry() -> DeliveryOutcome {
+    DeliveryOutcome::Retry { retry_after: None, reason: "not now".to_owned() }
 }
 
 pub(crate) const NO_DELAY: Duration = Duration::ZERO;
@@ -158,7 +160,7 @@ async fn messages_are_ordered_per_object_only() {
         if message.name == "stuck" && message.data == json!(1) && tries <= 5 {
             (NO_DELAY, retry())
         } else {
-            (NO_DELAY, Outcome::Delivered)
+            (NO_DELAY, DeliveryOutcome::Delivered)
         }
     });
     let world = World::new(Folder::new("order"), "", sink);
@@ -184,8 +186,9 @@ async fn messages_are_ordered_per_object_only() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_delays_double_with_jitter_and_bound() {
-    let sink =
-        ScriptedSink::new(|_, tries| if tries <= 7 { (NO_DELAY, retry()) } else { (NO_DELAY, Outcome::Delivered) });
+    let sink = ScriptedSink::new(
+        |_, tries| if tries <= 7 { (NO_DELAY, retry()) } else { (NO_DELAY, DeliveryOutcome::Delivered) },
+    );
     let world = World::new(Folder::new("waits"), "", sink);
     world.put("a", 1, json!(1)).await;
     assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
@@ -200,9 +203,11 @@ async fn retry_delays_double_with_jitter_and_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn requested_delay_is_respected() {
-    let asks = Outcome::Retry { retry_after: Some(Duration::from_secs(40)), reason: "busy".to_owned() };
-    let sink =
-        ScriptedSink::new(move |_, tries| (NO_DELAY, if tries == 1 { asks.clone() } else { Outcome::Delivered }));
+    let retry_after_outcome =
+        DeliveryOutcome::Retry { retry_after: Some(Duration::from_secs(40)), reason: "busy".to_owned() };
+    let sink = ScriptedSink::new(move |_, tries| {
+        (NO_DELAY, if tries == 1 { retry_after_outcome.clone() } else { DeliveryOutcome::Delivered })
+    });
     let world = World::new(Folder::new("asked"), "", sink);
     world.put("a", 1, json!(1)).await;
     assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
@@ -216,8 +221,8 @@ async fn expired_or_rejected_message_becomes_dead_letter() {
     let sink = ScriptedSink::new(|message, _| {
         let outcome = match message.data.as_u64() {
             Some(1) => retry(),
-            Some(2) => Outcome::Rejected { reason: "no such thing".to_owned() },
-            _ => Outcome::Delivered,
+            Some(2) => DeliveryOutcome::Rejected { reason: "no such thing".to_owned() },
+            _ => DeliveryOutcome::Delivered,
         };
         (NO_DELAY, outcome)
     });
@@ -248,7 +253,7 @@ async fn expired_or_rejected_message_becomes_dead_letter() {
 async fn full_dead_letter_file_keeps_messages_pending() {
     let sink = ScriptedSink::new(|message, tries| {
         let is_stubborn = message.name == "c" && tries < 40;
-        (NO_DELAY, if message.name == "c" && !is_stubborn { Outcome::Delivered } else { retry() })
+        (NO_DELAY, if message.name == "c" && !is_stubborn { DeliveryOutcome::Delivered } else { retry() })
     });
     let world = World::new(Folder::new("full"), "", sink);
     for name in ["a", "b", "c"] {
@@ -284,13 +289,17 @@ async fn redrive_keeps_failed_dead_letters() {
     std::fs::write(&file, text(&folder) + "{\"sink\":\"s\",\"wh").expect("enough space");
     dead.add(&letter("s", "e")).expect("enough space");
 
-    let sink =
-        ScriptedSink::new(|message, _| (NO_DELAY, if message.name == "bad" { retry() } else { Outcome::Delivered }));
-    let other = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
+    let sink = ScriptedSink::new(|message, _| {
+        (NO_DELAY, if message.name == "bad" { retry() } else { DeliveryOutcome::Delivered })
+    });
+    let other = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
     let streams =
         Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>), ("t".to_owned(), other.clone() as _)]);
     let report = redrive(&dead, &streams, Some("s")).await.expect("the file can be read");
-    assert_eq!((report.delivered, report.others, report.torn), (vec!["a".to_owned(), "e".to_owned()], 2, 1));
+    assert_eq!(
+        (report.delivered, report.skipped, report.malformed_lines),
+        (vec!["a".to_owned(), "e".to_owned()], 2, 1)
+    );
     assert_eq!(report.failed, [("bad".to_owned(), "not now".to_owned())]);
     let names = |text: String| -> Vec<String> {
         let letters = text.lines().map(|line| serde_json::from_str::<DeadLetter>(line).expect("a letter").message.name);
@@ -324,7 +333,7 @@ async fn interrupted_redrive_is_repeated() {
     // The program is killed here, and another program continues.
     drop(accepted);
     dead.add(&letter("b")).expect("enough space");
-    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
     let streams = Streams::from([("s".to_owned(), sink as Arc<dyn Stream>)]);
     let report = redrive(&dead, &streams, None).await.expect("the file can be read");
     assert_eq!(report.delivered, ["a", "b"]);
@@ -332,7 +341,7 @@ async fn interrupted_redrive_is_repeated() {
 
 #[tokio::test(start_paused = true)]
 async fn unchanged_result_is_acknowledged_without_sending() {
-    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
     let world = World::new(Folder::new("same"), "", sink);
     for (version, value) in
         [(1, json!({"a": 1, "b": 2})), (2, json!({"b": 2, "a": 1})), (3, json!(3)), (4, json!({"a": 1, "b": 2}))]
@@ -348,7 +357,7 @@ async fn unchanged_result_is_acknowledged_without_sending() {
 
 #[tokio::test(start_paused = true)]
 async fn debounce_sends_only_the_last_message() {
-    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
     let world = World::new(Folder::new("debounce"), "debounce = \"10s\"", sink);
     // Frequent changes do not delay a message forever.
     for value in 0..25 {
@@ -363,7 +372,7 @@ async fn debounce_sends_only_the_last_message() {
 
 #[tokio::test(start_paused = true)]
 async fn rate_limit_is_respected() {
-    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
     let world = World::new(Folder::new("rate"), "rate = {per_second = 2, burst = 3}", sink);
     for number in 0..9 {
         world.put(&format!("pod-{number}"), 1, json!(1)).await;
@@ -376,7 +385,7 @@ async fn rate_limit_is_respected() {
 #[tokio::test(start_paused = true)]
 async fn stuck_sink_blocks_callers_at_the_limit() {
     let sink = ScriptedSink::new(|_, tries| {
-        if tries == 1 { (Duration::from_secs(1000), retry()) } else { (NO_DELAY, Outcome::Delivered) }
+        if tries == 1 { (Duration::from_secs(1000), retry()) } else { (NO_DELAY, DeliveryOutcome::Delivered) }
     });
     let world = World::new(Folder::new("room"), "", sink);
     // The number of messages that a single namespace may queue.
@@ -399,7 +408,7 @@ async fn reload_keeps_pending_messages_and_results() {
     let world = World::new(folder, "", sink);
     world.put("a", 1, json!(1)).await;
     sleep(Duration::from_secs(5)).await;
-    let better = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
+    let better = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
     world.engine.apply_plan(&anew, Streams::from([("s".to_owned(), better.clone() as Arc<dyn Stream>)]));
     world.put("a", 2, json!(1)).await;
     world.put("a", 3, json!(3)).await;
@@ -438,7 +447,7 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
     assert!(rejected.to_string().contains("another `redrive` of"), "{rejected}");
     first.await.expect("the files can be read");
 
-    let better = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Delivered));
+    let better = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
     let streams = Streams::from([("s".to_owned(), better as Arc<dyn Stream>)]);
     let mut delivered = redrive(&other, &streams, None).await.expect("the first redrive has ended").delivered;
     delivered.sort();
@@ -462,7 +471,8 @@ async fn busy_receiver_stops_redrive() {
         };
         dead.add(&letter).expect("enough space");
     }
-    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Busy { retry_after: None, reason: "429".to_owned() }));
+    let sink =
+        ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Busy { retry_after: None, reason: "429".to_owned() }));
     let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);
     let report = redrive(&dead, &streams, None).await.expect("the file can be read");
     assert_eq!((report.failed.len(), sink.attempts().len()), (3, 1));
@@ -472,12 +482,12 @@ async fn busy_receiver_stops_redrive() {
 async fn engine_reports_undeliverable_messages() {
     // The sink accepts only the message of the fourth object.
     let sink = ScriptedSink::new(|message, _| {
-        let outcome = if message.name == "d" { Outcome::Delivered } else { retry() };
+        let outcome = if message.name == "d" { DeliveryOutcome::Delivered } else { retry() };
         (NO_DELAY, outcome)
     });
     let world = World::new(Folder::new("undeliverable"), "", sink);
     let engine = world.engine.clone();
-    let waiting = tokio::spawn(async move { (engine.until_undeliverable().await, Instant::now()) });
+    let waiting = tokio::spawn(async move { (engine.wait_until_undeliverable().await, Instant::now()) });
     sleep(Duration::from_secs(30)).await;
     assert!(!waiting.is_finished(), "nothing is pending");
     let start = Instant::now();
@@ -500,6 +510,6 @@ async fn hanging_attempt_does_not_delay_report() {
     world.put("a", 1, json!(1)).await;
     sleep(Duration::from_secs(60)).await;
     let start = Instant::now();
-    assert_eq!(world.engine.until_undeliverable().await, ["s"]);
+    assert_eq!(world.engine.wait_until_undeliverable().await, ["s"]);
     assert_eq!(start.elapsed().as_secs(), 5, "the grace of an attempt");
 }

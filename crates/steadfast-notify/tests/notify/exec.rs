@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use steadfast_notify::Plan;
+use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::outcome::Outcome;
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
 
@@ -43,7 +43,7 @@ async fn program_receives_message_and_environment() {
     let more = "env = {COLOUR = \"red\"}\nsecret_env = {KEY = {file = \"key\"}}";
     let stream = shell(&folder, script, more).await;
     let sent = message(&json!({"a": "line\nbreak"}));
-    assert_eq!(stream.deliver(std::slice::from_ref(&sent)).await, Outcome::Delivered);
+    assert_eq!(stream.deliver(std::slice::from_ref(&sent)).await, DeliveryOutcome::Delivered);
     let line = std::fs::read_to_string(folder.join("line")).expect("the script has written the file");
     assert_eq!(line, sent.line() + "\n");
     let read: Message = serde_json::from_str(&line).expect("valid JSON");
@@ -62,11 +62,11 @@ async fn program_receives_message_and_environment() {
 async fn exit_code_determines_the_outcome() {
     let folder = Folder::new("exec-codes");
     for (script, expected) in [
-        ("exit 0", Outcome::Delivered),
-        ("exit 65", Outcome::Rejected { reason: "sh exited with 65, a permanent rejection".to_owned() }),
-        ("exit 75", Outcome::Retry { retry_after: None, reason: "sh exited with 75".to_owned() }),
-        ("exit 1", Outcome::Retry { retry_after: None, reason: "sh exited with 1".to_owned() }),
-        ("kill -9 $$", Outcome::Retry { retry_after: None, reason: "sh was killed by a signal".to_owned() }),
+        ("exit 0", DeliveryOutcome::Delivered),
+        ("exit 65", DeliveryOutcome::Rejected { reason: "sh exited with 65, a permanent rejection".to_owned() }),
+        ("exit 75", DeliveryOutcome::Retry { retry_after: None, reason: "sh exited with 75".to_owned() }),
+        ("exit 1", DeliveryOutcome::Retry { retry_after: None, reason: "sh exited with 1".to_owned() }),
+        ("kill -9 $$", DeliveryOutcome::Retry { retry_after: None, reason: "sh was killed by a signal".to_owned() }),
     ] {
         // The message exceeds the capacity of a pipe, and some scripts do not read it.
         let sent = message(&json!("x".repeat(1 << 20)));
@@ -74,7 +74,7 @@ async fn exit_code_determines_the_outcome() {
     }
     let missing =
         open_sink(&folder, "[sinks.s.exec]\ncommand = [\"./there-is-none\"]").await.expect("a valid configuration");
-    let Outcome::Retry { reason, .. } = missing.deliver(&[message(&json!(1))]).await else {
+    let DeliveryOutcome::Retry { reason, .. } = missing.deliver(&[message(&json!(1))]).await else {
         panic!("expected a retry")
     };
     assert!(reason.contains("cannot start ./there-is-none"), "{reason}");
@@ -88,9 +88,9 @@ fn has_ended(pid: &str) -> bool {
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let start = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -110,7 +110,7 @@ async fn timeout_kills_the_process_group() {
     let outcome = stream.deliver(&[message(&json!(1))]).await;
     assert_eq!(
         outcome,
-        Outcome::Retry { retry_after: None, reason: "sh took longer than 3s and was killed".to_owned() }
+        DeliveryOutcome::Retry { retry_after: None, reason: "sh took longer than 3s and was killed".to_owned() }
     );
     let family = family(&folder);
     assert!(family.iter().all(|pid| !pid.is_empty()), "{family:?}");
@@ -122,9 +122,10 @@ async fn cancelled_attempt_kills_the_process_group() {
     let folder = Folder::new("exec-dropped");
     let stream = shell(&folder, FAMILY, "").await;
     let attempt = tokio::spawn(async move { stream.deliver(&[message(&json!(1))]).await });
-    let begun = folder.to_owned();
-    let waited =
-        tokio::task::spawn_blocking(move || until("the family", || family(&begun).iter().all(|pid| !pid.is_empty())));
+    let watched_folder = folder.to_owned();
+    let waited = tokio::task::spawn_blocking(move || {
+        until("the family", || family(&watched_folder).iter().all(|pid| !pid.is_empty()))
+    });
     waited.await.expect("the family starts");
     attempt.abort();
     assert!(attempt.await.is_err_and(|error| error.is_cancelled()));

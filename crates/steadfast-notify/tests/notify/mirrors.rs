@@ -270,7 +270,7 @@ fn registry_errors_have_remedies_without_secrets() {
     );
     for (registry, what, remedy) in [
         (good.replace("\"m\"", "\"\""), "needs a mark", "set the owner of the items"),
-        (good.replace("/{key}", ""), "where the key of an item comes", "correct the URL"),
+        (good.replace("/{key}", ""), "has no `{key}` in its path", "correct the URL"),
         (good.replace("https://tree.example.test/services?", "https://other.example.test/?"), "of another server", ""),
         (format!("{good}, secret_headers = {{authorization = {{file = \"none\"}}}}"), "none", "store the secret there"),
         (format!("{good}, ca_file = \"none.pem\""), "none.pem", "correct the setting"),

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::json;
+use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::outbox::{Delivery, MAX_PEER_WAIT, Outbox};
-use steadfast_notify::outcome::Outcome;
+use steadfast_notify::sink_queue::{DeliverySettings, MAX_REQUESTED_DELAY, SinkQueue};
 
 use crate::delivery::{DRAIN_TIMEOUT, NO_DELAY, ScriptedSink, World};
 use crate::folder::Folder;
@@ -24,57 +24,57 @@ fn message(namespace: &str, name: &str) -> Arc<Message> {
     Arc::new(serde_json::from_value(value).expect("a message"))
 }
 
-fn delivery() -> Delivery {
-    Delivery {
+fn delivery() -> DeliverySettings {
+    DeliverySettings {
         debounce: Duration::ZERO,
         rate: None,
-        first: seconds(1),
-        longest: seconds(60),
+        initial_delay: seconds(1),
+        max_delay: seconds(60),
         give_up_after: seconds(3600),
         concurrency: 4,
         batch: 1,
     }
 }
 
-fn busy(after: Option<Duration>) -> Outcome {
-    Outcome::Busy { retry_after: after, reason: "429".to_owned() }
+fn busy(after: Option<Duration>) -> DeliveryOutcome {
+    DeliveryOutcome::Busy { retry_after: after, reason: "429".to_owned() }
 }
 
 /// Sends what is due at `now`; returns the numbers and IDs of the batches.
-fn sent(outbox: &mut Outbox<()>, now: Duration) -> Vec<(u64, String)> {
-    outbox.take(now).into_iter().map(|batch| (batch.number, batch.messages[0].id.clone())).collect()
+fn sent(queue: &mut SinkQueue<()>, now: Duration) -> Vec<(u64, String)> {
+    queue.take(now).into_iter().map(|batch| (batch.number, batch.messages[0].id.clone())).collect()
 }
 
 #[test]
 fn rejected_request_pauses_the_whole_sink() {
-    let mut outbox = Outbox::new(delivery());
+    let mut queue = SinkQueue::new(delivery());
     for number in 0..40 {
-        outbox.put(NO_DELAY, message("shop", &number.to_string()), ());
+        queue.put(NO_DELAY, message("shop", &number.to_string()), ());
     }
-    let first = sent(&mut outbox, NO_DELAY);
+    let first = sent(&mut queue, NO_DELAY);
     assert_eq!(first.len(), 4);
     for (number, _) in first {
-        outbox.settle(NO_DELAY, number, &busy(Some(seconds(30))), || 0.5, |_, _, _| true);
+        queue.settle(NO_DELAY, number, &busy(Some(seconds(30))), || 0.5, |_, _, _| true);
     }
-    assert_eq!(sent(&mut outbox, seconds(29)), []);
-    assert_eq!(outbox.next(seconds(1)), Some(seconds(30)));
+    assert_eq!(sent(&mut queue, seconds(29)), []);
+    assert_eq!(queue.next(seconds(1)), Some(seconds(30)));
     // One request shows whether the receiver accepts more; then all slots are used again.
-    let probe = sent(&mut outbox, seconds(30));
+    let probe = sent(&mut queue, seconds(30));
     assert_eq!(probe.len(), 1);
-    assert_eq!(outbox.next(seconds(30)), None);
-    outbox.settle(seconds(30), probe[0].0, &Outcome::Delivered, || 0.5, |_, _, _| true);
-    assert_eq!(sent(&mut outbox, seconds(30)).len(), 4);
+    assert_eq!(queue.next(seconds(30)), None);
+    queue.settle(seconds(30), probe[0].0, &DeliveryOutcome::Delivered, || 0.5, |_, _, _| true);
+    assert_eq!(sent(&mut queue, seconds(30)).len(), 4);
 }
 
 #[test]
 fn rejections_without_a_wait_back_off() {
-    let mut outbox = Outbox::new(delivery());
-    outbox.put(NO_DELAY, message("shop", "a"), ());
+    let mut queue = SinkQueue::new(delivery());
+    queue.put(NO_DELAY, message("shop", "a"), ());
     let (mut now, mut waits) = (NO_DELAY, Vec::new());
     for _ in 0..8 {
-        let batch = sent(&mut outbox, now);
-        outbox.settle(now, batch[0].0, &busy(None), || 1.0, |_, _, _| true);
-        let next = outbox.next(now).expect("a retry");
+        let batch = sent(&mut queue, now);
+        queue.settle(now, batch[0].0, &busy(None), || 1.0, |_, _, _| true);
+        let next = queue.next(now).expect("a retry");
         waits.push(next.saturating_sub(now).as_secs());
         now = next;
     }
@@ -83,61 +83,61 @@ fn rejections_without_a_wait_back_off() {
 
 #[test]
 fn pause_ends_with_a_last_attempt() {
-    let mut outbox = Outbox::new(Delivery { give_up_after: seconds(20), ..delivery() });
+    let mut queue = SinkQueue::new(DeliverySettings { give_up_after: seconds(20), ..delivery() });
     for name in ["a", "b"] {
-        outbox.put(NO_DELAY, message("shop", name), ());
+        queue.put(NO_DELAY, message("shop", name), ());
     }
-    for (number, _) in sent(&mut outbox, NO_DELAY) {
-        outbox.settle(NO_DELAY, number, &busy(Some(Duration::MAX)), || 0.5, |_, _, _| true);
+    for (number, _) in sent(&mut queue, NO_DELAY) {
+        queue.settle(NO_DELAY, number, &busy(Some(Duration::MAX)), || 0.5, |_, _, _| true);
     }
-    assert_eq!(outbox.next(seconds(1)), Some(seconds(20)));
+    assert_eq!(queue.next(seconds(1)), Some(seconds(20)));
     let mut buried = Vec::new();
     for _ in 0..2 {
-        let last = sent(&mut outbox, seconds(20));
+        let last = sent(&mut queue, seconds(20));
         assert_eq!(last.len(), 1, "one at a time while the receiver rejects requests");
         let bury = |message: &Message, reason: &str, attempts: u32| {
             buried.push((message.name.clone(), reason.to_owned(), attempts));
             true
         };
-        outbox.settle(seconds(20), last[0].0, &busy(Some(Duration::MAX)), || 0.5, bury);
+        queue.settle(seconds(20), last[0].0, &busy(Some(Duration::MAX)), || 0.5, bury);
     }
     assert_eq!(buried, [("a".to_owned(), "429".to_owned(), 2), ("b".to_owned(), "429".to_owned(), 2)]);
-    assert!(outbox.is_empty());
+    assert!(queue.is_empty());
 }
 
 #[test]
 fn slow_namespace_leaves_slots_to_others() {
     // Each of 40 messages of one namespace takes 10 s. Without a limit, a message of another namespace waited 99 s.
-    let mut outbox = Outbox::new(delivery());
+    let mut queue = SinkQueue::new(delivery());
     for number in 0..40 {
-        outbox.put(NO_DELAY, message("slow", &number.to_string()), ());
+        queue.put(NO_DELAY, message("slow", &number.to_string()), ());
     }
-    let first: Vec<u64> = sent(&mut outbox, NO_DELAY).into_iter().map(|(number, _)| number).collect();
+    let first: Vec<u64> = sent(&mut queue, NO_DELAY).into_iter().map(|(number, _)| number).collect();
     assert_eq!(first.len(), 4, "a single namespace has all slots");
-    outbox.put(seconds(1), message("other", "x"), ());
+    queue.put(seconds(1), message("other", "x"), ());
     for number in first {
-        outbox.settle(seconds(10), number, &Outcome::Delivered, || 0.5, |_, _, _| true);
+        queue.settle(seconds(10), number, &DeliveryOutcome::Delivered, || 0.5, |_, _, _| true);
     }
-    let second = sent(&mut outbox, seconds(10));
+    let second = sent(&mut queue, seconds(10));
     assert_eq!(second[0].1, "other/x");
     // From now on one slot is reserved for other namespaces, whose messages are sent without a wait.
     assert_eq!(second.len(), 4);
-    outbox.settle(seconds(11), second[0].0, &Outcome::Delivered, || 0.5, |_, _, _| true);
-    assert_eq!(sent(&mut outbox, seconds(11)), []);
-    outbox.put(seconds(12), message("third", "y"), ());
-    assert_eq!(sent(&mut outbox, seconds(12))[0].1, "third/y");
+    queue.settle(seconds(11), second[0].0, &DeliveryOutcome::Delivered, || 0.5, |_, _, _| true);
+    assert_eq!(sent(&mut queue, seconds(11)), []);
+    queue.put(seconds(12), message("third", "y"), ());
+    assert_eq!(sent(&mut queue, seconds(12))[0].1, "third/y");
 }
 
 #[test]
 fn namespaces_take_turns_in_batches() {
-    let mut outbox = Outbox::new(Delivery { concurrency: 1, batch: 4, ..delivery() });
+    let mut queue = SinkQueue::new(DeliverySettings { concurrency: 1, batch: 4, ..delivery() });
     for number in 0..6 {
-        outbox.put(NO_DELAY, message("a", &number.to_string()), ());
+        queue.put(NO_DELAY, message("a", &number.to_string()), ());
     }
     for number in 0..2 {
-        outbox.put(NO_DELAY, message("b", &number.to_string()), ());
+        queue.put(NO_DELAY, message("b", &number.to_string()), ());
     }
-    let batch = outbox.take(NO_DELAY).remove(0);
+    let batch = queue.take(NO_DELAY).remove(0);
     let ids: Vec<&str> = batch.messages.iter().map(|message| message.id.as_str()).collect();
     assert_eq!(ids, ["a/0", "b/0", "a/1", "b/1"]);
 }
@@ -155,23 +155,23 @@ proptest! {
         debounce in prop_oneof![Just(u64::MAX), 0_u64..100],
         is_busy: bool,
     ) {
-        let settings = Delivery {
-            give_up_after: seconds(give_up), first: seconds(first), longest: seconds(60), debounce: seconds(debounce), ..delivery()
+        let settings = DeliverySettings {
+            give_up_after: seconds(give_up), initial_delay: seconds(first), max_delay: seconds(60), debounce: seconds(debounce), ..delivery()
         };
-        let mut outbox = Outbox::new(settings);
+        let mut queue = SinkQueue::new(settings);
         let start = seconds(now);
-        outbox.put(start, message("shop", "a"), ());
-        let due = outbox.next(start).expect("a pending message");
+        queue.put(start, message("shop", "a"), ());
+        let due = queue.next(start).expect("a pending message");
         prop_assert_eq!(due, start.saturating_add(seconds(debounce)));
-        let batch = outbox.take(due).remove(0);
+        let batch = queue.take(due).remove(0);
         let after = Some(Duration::new(after, nanos));
-        let outcome = if is_busy { busy(after) } else { Outcome::Retry { retry_after: after, reason: String::new() } };
-        let settled = outbox.settle(due, batch.number, &outcome, || 1.0, |_, _, _| true);
+        let outcome = if is_busy { busy(after) } else { DeliveryOutcome::Retry { retry_after: after, reason: String::new() } };
+        let settled = queue.settle(due, batch.number, &outcome, || 1.0, |_, _, _| true);
         if due >= start.saturating_add(seconds(give_up)) {
             prop_assert_eq!(settled.len(), 1);
         } else {
-            let next = outbox.next(due).expect("a retry");
-            prop_assert!(next <= due.saturating_add(MAX_PEER_WAIT.max(seconds(60))));
+            let next = queue.next(due).expect("a retry");
+            prop_assert!(next <= due.saturating_add(MAX_REQUESTED_DELAY.max(seconds(60))));
             prop_assert!(next <= start.saturating_add(seconds(give_up)));
         }
     }
@@ -180,8 +180,8 @@ proptest! {
 #[tokio::test(start_paused = true)]
 async fn enormous_retry_after_ends_with_message() {
     for after in [seconds(u64::MAX), seconds(99_999_999_999), seconds(45)] {
-        let asks = Outcome::Retry { retry_after: Some(after), reason: "busy".to_owned() };
-        let sink = ScriptedSink::new(move |_, _| (NO_DELAY, asks.clone()));
+        let retry_after_outcome = DeliveryOutcome::Retry { retry_after: Some(after), reason: "busy".to_owned() };
+        let sink = ScriptedSink::new(move |_, _| (NO_DELAY, retry_after_outcome.clone()));
         let world = World::new(Folder::new("enormous"), "", sink);
         world.put("a", 1, json!(1)).await;
         assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
@@ -196,7 +196,7 @@ async fn enormous_retry_after_ends_with_message() {
 #[tokio::test(start_paused = true)]
 async fn flaky_sink_writes_no_line_per_message() {
     let sink = ScriptedSink::new(|_, tries| {
-        (NO_DELAY, if tries == 1 { crate::delivery::retry() } else { Outcome::Delivered })
+        (NO_DELAY, if tries == 1 { crate::delivery::retry() } else { DeliveryOutcome::Delivered })
     });
     let world = World::new(Folder::new("flaky"), "", sink);
     for number in 0..50 {

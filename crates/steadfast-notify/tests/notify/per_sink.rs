@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::ApiServer;
+use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::outcome::Outcome;
-use steadfast_notify::sink::{Delivering, Stream};
-use steadfast_notify::{Engine, Plan, RuleSubscription, Source, Streams, WatchSpec, forget_others};
+use steadfast_notify::sink::{DeliveryFuture, Stream};
+use steadfast_notify::{Engine, Plan, RuleSource, RuleSubscription, Streams, WatchSpec, forget_unlisted};
 use steadfast_testing::{InMemory, config_map};
 use tokio::time::sleep;
 
@@ -60,7 +60,7 @@ struct Wire {
 }
 
 impl Stream for Wire {
-    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
+    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             sleep(Duration::from_millis(20)).await;
             if self.is_killed.load(Ordering::Relaxed) {
@@ -72,14 +72,14 @@ impl Stream for Wire {
 }
 
 impl Receiver {
-    fn accept(&self, messages: &[Arc<Message>]) -> Outcome {
-        let fails = Outcome::Retry { retry_after: None, reason: "503".to_owned() };
+    fn accept(&self, messages: &[Arc<Message>]) -> DeliveryOutcome {
+        let fails = DeliveryOutcome::Retry { retry_after: None, reason: "503".to_owned() };
         if self.is_down.load(Ordering::Relaxed) {
             return fails;
         }
         let mut accepted = self.accepted.lock();
         accepted.extend(messages.iter().map(|message| Message::clone(message)));
-        if self.is_mute.load(Ordering::Relaxed) { fails } else { Outcome::Delivered }
+        if self.is_mute.load(Ordering::Relaxed) { fails } else { DeliveryOutcome::Delivered }
     }
 }
 
@@ -121,17 +121,17 @@ impl World {
             connection: u64::from(self.files),
             factory,
             checkpoint,
-            rechecks: None,
+            watermark_folder: None,
             audit: Duration::from_secs(600),
             memory_limit: None,
             clock: Timestamp::now,
         }
     }
 
-    fn source(&self) -> Source {
+    fn source(&self) -> RuleSource {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
         let cluster = "default".to_owned();
-        Source {
+        RuleSource {
             rule: self.rule.to_owned(),
             cluster,
             resource,
@@ -256,7 +256,7 @@ async fn older_state_is_taken_over(rule: &'static str, name: &str, older: &str) 
     lines.sort();
     assert_eq!(lines, ["Added a \"1\"", "Updated a \"2\"", "Updated old \"2\""]);
     let all = [(rule, "pager"), (rule, "chat")];
-    forget_others(&run.informer, &all, &[]);
+    forget_unlisted(&run.informer, &all, &[]);
     world.settle(&run).await;
     world.kill(&run);
 

@@ -16,11 +16,13 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use steadfast::{Checkpoint, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
+use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::engine_event::EngineEvent;
 use steadfast_notify::message::Message;
-use steadfast_notify::outcome::Outcome;
-use steadfast_notify::sink::{Delivering, Stream};
-use steadfast_notify::{Engine, LookedUp, Plan, Replication, RuleSubscription, Source, Streams, Supervisor, WatchSpec};
+use steadfast_notify::sink::{DeliveryFuture, Stream};
+use steadfast_notify::{
+    Engine, LookedUp, Plan, Replication, RuleSource, RuleSubscription, Streams, Supervisor, WatchSpec,
+};
 use steadfast_testing::InMemory;
 use tokio::time::{Instant, sleep};
 
@@ -56,13 +58,13 @@ const READ_STEP: Duration = Duration::from_micros(20);
 /// Wall clock on top of the virtual clock of the runtime.
 fn clock() -> Timestamp {
     READS.set(READS.get() + 1);
-    let begun = CLOCK_START.get().unwrap_or_else(|| {
+    let start = CLOCK_START.get().unwrap_or_else(|| {
         let now = Instant::now();
         CLOCK_START.set(Some(now));
         now
     });
     start()
-        + SignedDuration::try_from(begun.elapsed() + SUSPENDED.get() + READ_STEP * READS.get()).expect("a short time")
+        + SignedDuration::try_from(start.elapsed() + SUSPENDED.get() + READ_STEP * READS.get()).expect("a short time")
 }
 
 async fn pause() {
@@ -81,14 +83,14 @@ struct RunStream {
 }
 
 impl Stream for RunStream {
-    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
+    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             if self.is_killed.load(Ordering::Relaxed) {
                 std::future::pending::<()>().await;
             }
             let messages = messages.iter().map(|message| Message::clone(message));
             self.receiver.0.lock().extend(messages);
-            Outcome::Delivered
+            DeliveryOutcome::Delivered
         })
     }
 }
@@ -120,7 +122,7 @@ pub(crate) struct Run {
     pub(crate) receiver: Arc<Receiver>,
     factory: InformerFactory,
     watch_spec: WatchSpec,
-    source: Source,
+    source: RuleSource,
     engine: Engine,
     subscriptions: BTreeMap<String, RuleSubscription>,
     is_killed: Arc<AtomicBool>,
@@ -176,27 +178,28 @@ impl Run {
             connection: seed,
             factory: factory.clone(),
             checkpoint,
-            rechecks: folder.map(|(folder, number)| folder.join(format!("{number}.rechecks"))),
+            watermark_folder: folder.map(|(folder, number)| folder.join(format!("{number}.rechecks"))),
             audit: Duration::from_secs(600),
             memory_limit: None,
             clock,
         };
-        if let Some(rechecks) = &watch_spec.rechecks {
-            std::fs::create_dir_all(rechecks).expect("a folder");
+        if let Some(folder) = &watch_spec.watermark_folder {
+            std::fs::create_dir_all(folder).expect("a folder");
         }
         let plan = plan(when, send);
         let is_killed = Arc::new(AtomicBool::new(false));
         let stream = RunStream { receiver: receiver.clone(), is_killed: is_killed.clone() };
         let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn Stream>)].into();
         let report: Arc<dyn Fn(EngineEvent) + Send + Sync> = Arc::new(|_| {});
-        let engine = Engine::replicated(&plan, streams, seed, Supervisor::new(report.clone()), report, replication);
+        let engine =
+            Engine::start_replicated(&plan, streams, seed, Supervisor::new(report.clone()), report, replication);
         let lookups = plan.rules[0].lookups().into_iter().map(|name| LookedUp {
             name: name.to_owned(),
             resource: resource(if name == "secrets" { "Secret" } else { "Service" }),
             is_namespaced: true,
             namespace: Some("default".to_owned()),
         });
-        let source = Source {
+        let source = RuleSource {
             rule: "aged".to_owned(),
             cluster: "default".to_owned(),
             resource: resource("ConfigMap"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use steadfast_notify::change::{Change, State, Subject};
+use steadfast_notify::change::{EventSubject, ObjectChange, ObjectState};
 use steadfast_notify::config::EventKind;
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
@@ -59,8 +59,8 @@ impl World {
 
     async fn put(&self, name: &str, kind: EventKind, status: Value) {
         let object = json!({"apiVersion": "v1", "metadata": {"name": name, "namespace": "shop"}, "status": status});
-        let state = Some(State::new(object));
-        let subject = Subject {
+        let state = Some(ObjectState::new(object));
+        let subject = EventSubject {
             cluster: "east".to_owned(),
             resource: "pods".to_owned(),
             namespace: "shop".to_owned(),
@@ -69,16 +69,16 @@ impl World {
         };
         let id = format!("uid-of-{name}@{status}{}", kind.name());
         let at = "2026-01-02T03:04:05.5Z".parse().unwrap_or(Timestamp::UNIX_EPOCH);
-        let change = Change {
+        let change = ObjectChange {
             old: match kind {
                 EventKind::Added => None,
                 EventKind::Updated => {
-                    Some(State::new(json!({"apiVersion": "v1", "metadata": {"name": name}, "status": {}})))
+                    Some(ObjectState::new(json!({"apiVersion": "v1", "metadata": {"name": name}, "status": {}})))
                 }
                 EventKind::Deleted => state.clone(),
             },
             new: state.filter(|_| kind != EventKind::Deleted),
-            ..Change::new(id, kind, subject, at)
+            ..ObjectChange::new(id, kind, subject, at)
         };
         self.engine.accept(&self.rule, &self.sink, Arc::new(change), || {}).await;
     }

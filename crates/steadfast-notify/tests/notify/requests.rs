@@ -4,26 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_notify::Plan;
-use steadfast_notify::outcome::Outcome;
+use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::sink::Stream;
 
 use crate::receiver::Receiver;
 use crate::webhook::{folder, message, open_sink};
 
-async fn deliver(stream: &Arc<dyn Stream>) -> Outcome {
+async fn deliver(stream: &Arc<dyn Stream>) -> DeliveryOutcome {
     stream.deliver(&[message("a")]).await
 }
 
-fn rejection_reason(outcome: Outcome) -> String {
+fn rejection_reason(outcome: DeliveryOutcome) -> String {
     match outcome {
-        Outcome::Rejected { reason } => reason,
+        DeliveryOutcome::Rejected { reason } => reason,
         other => panic!("{other:?}"),
     }
 }
 
-fn retry_reason(outcome: Outcome) -> String {
+fn retry_reason(outcome: DeliveryOutcome) -> String {
     match outcome {
-        Outcome::Retry { reason, .. } => reason,
+        DeliveryOutcome::Retry { reason, .. } => reason,
         other => panic!("{other:?}"),
     }
 }
@@ -39,13 +39,13 @@ async fn request_uses_body_method_and_content_type() {
     let more =
         "method = \"PUT\"\nbody = \"{'text': message.name + ' is ' + message.data.ip, 'at': message.unix_seconds}\"";
     let stream = open_sink(&folder("body"), &receiver.url("/x"), more).await.expect("a valid configuration");
-    assert_eq!(deliver(&stream).await, Outcome::Delivered);
+    assert_eq!(deliver(&stream).await, DeliveryOutcome::Delivered);
     let more = "body = \"message.type + ' ' + secrets.key\"\nsecrets = {key = {file = \"key\"}}\ncontent_type = \"text/x-log\"";
     let stream = open_sink(&folder("text"), &receiver.url("/x"), more).await.expect("a valid configuration");
-    assert_eq!(deliver(&stream).await, Outcome::Delivered);
+    assert_eq!(deliver(&stream).await, DeliveryOutcome::Delivered);
     let more = "mode = \"batched\"\nbody = \"messages.map(m, m.name)\"";
     let stream = open_sink(&folder("batch"), &receiver.url("/x"), more).await.expect("a valid configuration");
-    assert_eq!(stream.deliver(&[message("a"), message("b")]).await, Outcome::Delivered);
+    assert_eq!(stream.deliver(&[message("a"), message("b")]).await, DeliveryOutcome::Delivered);
 
     let arrived = receiver.take();
     assert_eq!((arrived[0].method.as_str(), arrived[0].header("content-type")), ("PUT", "application/json"));
@@ -109,10 +109,10 @@ async fn url_and_headers_take_secrets() {
         Plan::read(&folder.join("x.toml").display().to_string(), whole).unwrap_or_else(|reason| panic!("{reason}"));
     let stdout: Arc<dyn Stream> = Arc::new(steadfast_notify::sink::stdout::Lines::new(std::io::sink(), |_| {}));
     let stream = plan.open(&stdout).await.unwrap_or_else(|reason| panic!("{reason}"))["s"].clone();
-    assert_eq!(deliver(&stream).await, Outcome::Delivered);
+    assert_eq!(deliver(&stream).await, DeliveryOutcome::Delivered);
     let more = "secrets = {part = {file = \"part\"}}\nheaders = {Authorization = \"Key {part}\", X-Json = \"{}\"}";
     let stream = open_sink(&folder, &receiver.url("/services/{part}"), more).await.expect("a valid configuration");
-    assert_eq!(deliver(&stream).await, Outcome::Delivered);
+    assert_eq!(deliver(&stream).await, DeliveryOutcome::Delivered);
     let arrived = receiver.take();
     assert_eq!(arrived[0].path, "/whole?token=hunter2");
     assert_eq!(arrived[1].path, "/services/T000/B000/hunter2");
@@ -131,14 +131,14 @@ async fn changed_secret_files_are_read_again() {
     let receiver = Receiver::with_status(200).await;
     let folder = folder("changed");
     let stream = open_sink(&folder, &receiver.url("/"), WITH_TOKEN).await.expect("a valid configuration");
-    assert_eq!(deliver(&stream).await, Outcome::Delivered);
+    assert_eq!(deliver(&stream).await, DeliveryOutcome::Delivered);
     std::fs::write(folder.join("token"), "Bearer new").expect("enough space");
     pause().await;
-    assert_eq!(deliver(&stream).await, Outcome::Delivered);
+    assert_eq!(deliver(&stream).await, DeliveryOutcome::Delivered);
     // A file may be missing during its replacement. The last value applies.
     std::fs::remove_file(folder.join("token")).expect("an existing file");
     pause().await;
-    assert_eq!(deliver(&stream).await, Outcome::Delivered);
+    assert_eq!(deliver(&stream).await, DeliveryOutcome::Delivered);
     let tokens: Vec<String> =
         receiver.take().iter().map(|arrived| arrived.header("authorization").to_owned()).collect();
     assert_eq!(tokens, ["Bearer hunter2", "Bearer new", "Bearer new"]);
@@ -159,7 +159,7 @@ async fn rejected_credentials_are_reloaded_before_failing() {
         assert!(!reason.contains("hunter2"), "{reason}");
         // The failing attempt itself re-reads a file that has just changed.
         std::fs::write(folder.join("token"), "Bearer new").expect("enough space");
-        assert_eq!(deliver(&stream).await, Outcome::Delivered);
+        assert_eq!(deliver(&stream).await, DeliveryOutcome::Delivered);
         assert_eq!(receiver.take().len(), 3);
     }
 }
@@ -183,12 +183,12 @@ async fn redirects_keep_body_but_not_secrets() {
         let to = async |path: &str| {
             open_sink(&folder, &receiver.url(path), WITH_TOKEN).await.expect("a valid configuration")
         };
-        assert_eq!(deliver(&to("/first").await).await, Outcome::Delivered);
+        assert_eq!(deliver(&to("/first").await).await, DeliveryOutcome::Delivered);
         let arrived = receiver.take();
         assert_eq!((arrived.len(), arrived[1].method.as_str()), (2, "POST"));
         assert_eq!((&arrived[0].body, "Bearer hunter2"), (&arrived[1].body, arrived[1].header("authorization")));
 
-        assert_eq!(deliver(&to("/away").await).await, Outcome::Delivered);
+        assert_eq!(deliver(&to("/away").await).await, DeliveryOutcome::Delivered);
         let (sent, arrived) = (receiver.take(), other.take());
         assert_eq!((&arrived[0].body, arrived[0].path.as_str()), (&sent[0].body, "/elsewhere"));
         assert_eq!((sent[0].header("authorization"), arrived[0].header("authorization")), ("Bearer hunter2", ""));

@@ -5,31 +5,31 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use steadfast_notify::Plan;
-use steadfast_notify::change::{Change, State, Subject};
+use steadfast_notify::change::{EventSubject, ObjectChange, ObjectState};
 use steadfast_notify::config::EventKind;
 use steadfast_notify::explain::{NotCovered, explain};
-use steadfast_notify::rule::{CompiledRule, Verdict};
+use steadfast_notify::rule::{CompiledRule, RuleOutcome};
 
 fn rule(lines: &str) -> Arc<CompiledRule> {
     let text = format!("[sinks.s.stdout]\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n{lines}\n");
     Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}")).rules[0].clone()
 }
 
-fn subject() -> Subject {
+fn subject() -> EventSubject {
     let text = |text: &str| text.to_owned();
-    Subject { cluster: text("c"), resource: text("pods"), namespace: text("n"), name: text("a"), uid: text("u") }
+    EventSubject { cluster: text("c"), resource: text("pods"), namespace: text("n"), name: text("a"), uid: text("u") }
 }
 
-fn change(old: Option<&Value>, new: Option<&Value>) -> Arc<Change> {
+fn change(old: Option<&Value>, new: Option<&Value>) -> Arc<ObjectChange> {
     let kind = match (old, new) {
         (None, _) => EventKind::Added,
         (Some(_), Some(_)) => EventKind::Updated,
         (Some(_), None) => EventKind::Deleted,
     };
-    let state = |object: Option<&Value>| object.cloned().map(State::new);
+    let state = |object: Option<&Value>| object.cloned().map(ObjectState::new);
     let (old, new) = (state(old), state(new));
     let at = "2026-01-02T03:04:05Z".parse().expect("a time");
-    Arc::new(Change { old, new, ..Change::new("1".into(), kind, subject(), at) })
+    Arc::new(ObjectChange { old, new, ..ObjectChange::new("1".into(), kind, subject(), at) })
 }
 
 /// Three-valued truth: true, false or unknown.
@@ -87,15 +87,15 @@ proptest! {
         let scaled = and(Some(at(&old) != at(&new)), many);
         let expected = or(scaled, and(Some(new.is_none()), is_web));
 
-        let verdict = rule.evaluate_change(&change(old.as_ref(), new.as_ref()));
-        let result = match &verdict {
-            Verdict::Fires(_) => Some(true),
-            Verdict::DoesNotHold => Some(false),
-            Verdict::Failed { expression: "when", .. } => None,
+        let outcome = rule.evaluate_change(&change(old.as_ref(), new.as_ref()));
+        let result = match &outcome {
+            RuleOutcome::Fires(_) => Some(true),
+            RuleOutcome::DoesNotHold => Some(false),
+            RuleOutcome::Failed { expression: "when", .. } => None,
             other => panic!("{other:?}"),
         };
-        prop_assert_eq!(result, expected, "{:?} → {:?}: {:?}", old, new, verdict);
-        if let Verdict::Fires(data) = verdict {
+        prop_assert_eq!(result, expected, "{:?} → {:?}: {:?}", old, new, outcome);
+        if let RuleOutcome::Fires(data) = outcome {
             let images: Vec<&Value> =
                 last["spec"]["containers"].as_array().expect("a list").iter().map(|one| &one["image"]).collect();
             prop_assert_eq!(data, json!({"images": images, "was": old.is_some()}));
@@ -108,7 +108,7 @@ proptest! {
             object.as_ref().and_then(|object| object.pointer("/spec/containers/0/image").cloned())
         };
         let rule = rule("when = \"changed('spec.containers[0].image')\"");
-        let fires = matches!(rule.evaluate_change(&change(old.as_ref(), new.as_ref())), Verdict::Fires(_));
+        let fires = matches!(rule.evaluate_change(&change(old.as_ref(), new.as_ref())), RuleOutcome::Fires(_));
         prop_assert_eq!(fires, image(&old) != image(&new));
     }
 }
@@ -126,12 +126,14 @@ fn expression_errors_contain_no_values() {
         ("object.spec.password", "neither true nor false"),
         ("object.spec.list.exists(x, x > 1)", ""),
     ] {
-        let verdict = rule(&format!("when = \"{when}\"")).evaluate_change(&change(None, Some(&object)));
-        let Verdict::Failed { expression: "when", reason: reported } = verdict else { panic!("{when}: {verdict:?}") };
+        let outcome = rule(&format!("when = \"{when}\"")).evaluate_change(&change(None, Some(&object)));
+        let RuleOutcome::Failed { expression: "when", reason: reported } = outcome else {
+            panic!("{when}: {outcome:?}")
+        };
         assert!(reported.contains(reason) && !reported.contains("hunter2"), "{when}: {reported}");
     }
-    let verdict = rule("send = \"{'x': object.spec.x}\"").evaluate_change(&change(None, Some(&object)));
-    assert!(matches!(verdict, Verdict::Failed { expression: "send", .. }), "{verdict:?}");
+    let outcome = rule("send = \"{'x': object.spec.x}\"").evaluate_change(&change(None, Some(&object)));
+    assert!(matches!(outcome, RuleOutcome::Failed { expression: "send", .. }), "{outcome:?}");
 }
 
 #[test]
@@ -139,11 +141,11 @@ fn null_field_counts_as_absent() {
     let slice = json!({"endpoints": null, "spec": {"x": null}});
     let send = |send: &str| rule(&format!("send = \"{send}\"")).evaluate_change(&change(None, Some(&slice)));
     let addresses = "object.?endpoints.orValue([]).map(e, e.addresses[0])";
-    assert_eq!(send(addresses), Verdict::Fires(json!([])));
-    assert_eq!(send("has(object.endpoints)"), Verdict::Fires(json!(false)));
-    assert_eq!(send("object.spec.?x.orValue(7)"), Verdict::Fires(json!(7)));
-    assert_eq!(send("old == null"), Verdict::Fires(json!(true)));
-    let Verdict::Failed { reason, .. } = send("object.endpoints.map(e, e)") else { panic!("the expression fails") };
+    assert_eq!(send(addresses), RuleOutcome::Fires(json!([])));
+    assert_eq!(send("has(object.endpoints)"), RuleOutcome::Fires(json!(false)));
+    assert_eq!(send("object.spec.?x.orValue(7)"), RuleOutcome::Fires(json!(7)));
+    assert_eq!(send("old == null"), RuleOutcome::Fires(json!(true)));
+    let RuleOutcome::Failed { reason, .. } = send("object.endpoints.map(e, e)") else { panic!("the expression fails") };
     assert!(
         reason.contains("null_type") && reason.contains("check with `has(…)`") && reason.contains("line 1, column 18"),
         "{reason}"
@@ -155,7 +157,8 @@ fn quadratic_expression_fails_with_its_budget() {
     let data: serde_json::Map<String, Value> = (0..20_000).map(|number| (format!("k{number:06}"), json!(""))).collect();
     let large = json!({"kind": "ConfigMap", "data": data});
     let quadratic = rule("when = \"object.data.all(a, object.data.exists_one(b, b.startsWith(a)))\"\nsend = \"1\"");
-    let Verdict::Failed { expression: "when", reason } = quadratic.evaluate_change(&change(None, Some(&large))) else {
+    let RuleOutcome::Failed { expression: "when", reason } = quadratic.evaluate_change(&change(None, Some(&large)))
+    else {
         panic!("the expression fails")
     };
     assert!(reason.contains("cost budget of 1000000 exceeded"), "{reason}");
@@ -164,15 +167,15 @@ fn quadratic_expression_fails_with_its_budget() {
         "when = \"object.data.all(a, size(a + a + a + a + a + a + a + a) > 0) || true\"\n\
          send = \"object.data.map(a, size(a + a + a + a + a + a + a + a))\"",
     );
-    let verdict = both.evaluate_change(&change(None, Some(&large)));
-    assert!(matches!(&verdict, Verdict::Failed { expression: "send", .. }), "`send` spends more than is left");
+    let outcome = both.evaluate_change(&change(None, Some(&large)));
+    assert!(matches!(&outcome, RuleOutcome::Failed { expression: "send", .. }), "`send` spends more than is left");
 }
 
 #[test]
 fn result_beyond_its_limit_fails() {
     let object = json!({"text": "x".repeat(1_000), "list": vec![0; 1_001]});
-    let verdict = rule("send = \"object.text\"\nlimits = {bytes = 900}").evaluate_change(&change(None, Some(&object)));
-    let Verdict::Failed { expression: "send", reason } = verdict else { panic!("{verdict:?}") };
+    let outcome = rule("send = \"object.text\"\nlimits = {bytes = 900}").evaluate_change(&change(None, Some(&object)));
+    let RuleOutcome::Failed { expression: "send", reason } = outcome else { panic!("{outcome:?}") };
     assert!(reason.contains("the result exceeds 900 bytes") && reason.contains("limits.bytes"), "{reason}");
     let mirrored = |limits: &str| {
         let text = format!(
@@ -182,30 +185,38 @@ fn result_beyond_its_limit_fails() {
         let plan = Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
         plan.rules[0].evaluate_change(&change(None, Some(&object)))
     };
-    let Verdict::Failed { reason, .. } = mirrored("") else { panic!("the expression fails") };
+    let RuleOutcome::Failed { reason, .. } = mirrored("") else { panic!("the expression fails") };
     assert!(reason.contains("1001 entries") && reason.contains("allows 1000"), "{reason}");
-    assert!(matches!(mirrored("limits = {entries = 2000}"), Verdict::Fires(_)));
+    assert!(matches!(mirrored("limits = {entries = 2000}"), RuleOutcome::Fires(_)));
 }
 
 #[test]
 fn times_are_compared_with_now() {
     let old = json!({"metadata": {"creationTimestamp": "2001-02-03T04:05:06Z"}});
     let age = "now - timestamp(object.metadata.creationTimestamp) > duration('10m')";
-    assert!(matches!(rule(&format!("when = \"{age}\"")).evaluate_change(&change(None, Some(&old))), Verdict::Fires(_)));
+    assert!(matches!(
+        rule(&format!("when = \"{age}\"")).evaluate_change(&change(None, Some(&old))),
+        RuleOutcome::Fires(_)
+    ));
     let young = format!("!({age}) || timestamp(object.metadata.creationTimestamp).getFullYear() == 2000");
-    assert_eq!(rule(&format!("when = \"{young}\"")).evaluate_change(&change(None, Some(&old))), Verdict::DoesNotHold);
+    assert_eq!(
+        rule(&format!("when = \"{young}\"")).evaluate_change(&change(None, Some(&old))),
+        RuleOutcome::DoesNotHold
+    );
 }
 
 #[test]
 fn empty_rule_always_sends_the_identity() {
     let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "resourceVersion": "7"}});
-    let Verdict::Fires(data) = rule("").evaluate_change(&change(Some(&object), None)) else { panic!("the rule fires") };
+    let RuleOutcome::Fires(data) = rule("").evaluate_change(&change(Some(&object), None)) else {
+        panic!("the rule fires")
+    };
     let who = json!({
         "apiVersion": "v1", "kind": "Pod", "namespace": "n", "name": "a", "uid": "u", "resourceVersion": "7",
     });
     assert_eq!(data, who);
-    let verdict = rule("events = [\"Added\", \"Updated\"]").evaluate_change(&change(Some(&object), None));
-    assert_eq!(verdict, Verdict::OtherKind);
+    let outcome = rule("events = [\"Added\", \"Updated\"]").evaluate_change(&change(Some(&object), None));
+    assert_eq!(outcome, RuleOutcome::OtherKind);
 }
 
 #[test]

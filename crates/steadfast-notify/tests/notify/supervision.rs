@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use steadfast_notify::engine_event::{EngineEvent, ReportEvent};
-use steadfast_notify::outcome::Outcome;
+use steadfast_notify::delivery_outcome::DeliveryOutcome;
+use steadfast_notify::engine_event::{EngineEvent, EventCallback};
 use steadfast_notify::sink::Stream;
 use steadfast_notify::{Engine, Streams, Supervisor};
 use tokio::time::sleep;
@@ -28,9 +28,9 @@ fn engine(folder: &Folder, panics: u32, sink: Arc<ScriptedSink>) -> (Engine, Sup
         _ => {}
     };
     let streams = Streams::from([("s".to_owned(), sink as Arc<dyn Stream>)]);
-    let report: Arc<ReportEvent> = Arc::new(report);
+    let report: Arc<EventCallback> = Arc::new(report);
     let supervisor = Supervisor::new(report.clone());
-    (Engine::supervised(&plan(folder, ""), streams, 7, supervisor.clone(), report), supervisor, reported)
+    (Engine::start_supervised(&plan(folder, ""), streams, 7, supervisor.clone(), report), supervisor, reported)
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,8 +39,8 @@ async fn panicked_worker_restarts_and_delivers_everything() {
     // `stuck` is in flight at the panic of the worker: the attempt never returns a result.
     let sink = ScriptedSink::new(|message, tries| match (&*message.name, tries) {
         ("fails", 1) => (Duration::from_secs(1), retry()),
-        ("stuck", 1) => (Duration::from_secs(10), Outcome::Delivered),
-        _ => (NO_DELAY, Outcome::Delivered),
+        ("stuck", 1) => (Duration::from_secs(10), DeliveryOutcome::Delivered),
+        _ => (NO_DELAY, DeliveryOutcome::Delivered),
     });
     let (engine, _supervisor, reported) = engine(&folder, 1, sink.clone());
     for name in ["fails", "stuck"] {
@@ -57,7 +57,7 @@ async fn panicked_worker_restarts_and_delivers_everything() {
 #[tokio::test(start_paused = true)]
 async fn worker_that_keeps_panicking_counts_restarts() {
     let folder = Folder::new("panicking");
-    let sink = ScriptedSink::new(|_, _| (NO_DELAY, Outcome::Rejected { reason: "never".to_owned() }));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Rejected { reason: "never".to_owned() }));
     let (engine, supervisor, reported) = engine(&folder, u32::MAX, sink);
     // Each dead letter is reported, and each report panics.
     for number in 0..5 {

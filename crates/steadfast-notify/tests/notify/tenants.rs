@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::ApiServer;
+use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::outcome::Outcome;
-use steadfast_notify::sink::{Delivering, Stream};
-use steadfast_notify::{Engine, Plan, RuleSubscription, Source, Streams, WatchSpec};
+use steadfast_notify::sink::{DeliveryFuture, Stream};
+use steadfast_notify::{Engine, Plan, RuleSource, RuleSubscription, Streams, WatchSpec};
 use steadfast_testing::InMemory;
 use tokio::time::sleep;
 
@@ -30,15 +30,15 @@ impl Receiver {
 }
 
 impl Stream for Receiver {
-    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
+    fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             sleep(Duration::from_millis(1)).await;
             if messages.iter().any(|message| message.namespace == "hostile") {
-                return Outcome::Retry { retry_after: None, reason: "503".to_owned() };
+                return DeliveryOutcome::Retry { retry_after: None, reason: "503".to_owned() };
             }
             let names = messages.iter().map(|message| message.name.clone());
             self.0.lock().extend(names);
-            Outcome::Delivered
+            DeliveryOutcome::Delivered
         })
     }
 }
@@ -62,7 +62,7 @@ impl World {
             factory: factory.clone(),
             checkpoint: folder
                 .map(|folder| Checkpoint::open(folder.join("a.checkpoint")).expect("the checkpoint opens")),
-            rechecks: None,
+            watermark_folder: None,
             audit: Duration::from_secs(600),
             memory_limit,
             clock: Timestamp::now,
@@ -76,7 +76,7 @@ impl World {
         let streams: Streams = [("log".to_owned(), receiver.clone() as Arc<dyn Stream>)].into();
         let engine = Engine::start(&plan, streams, 1, |_| {});
         let following = scopes.iter().map(|scope| {
-            let source = Source {
+            let source = RuleSource {
                 rule: "each".to_owned(),
                 cluster: "default".to_owned(),
                 resource: ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap")),

@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use steadfast_notify::Plan;
+use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::outcome::Outcome;
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
 use tokio::net::TcpListener;
@@ -129,7 +129,7 @@ async fn message_is_a_signed_cloud_event() {
         "hmac = {file = \"key\"}\nheaders = {X-Team = \"edge\"}\nsecret_headers = {Authorization = {file = \"token\"}}";
     let url = format!("http://{}/hooks/in?x=1", receiver.address);
     let stream = open_sink(&folder("structured"), &url, more).await.expect("a valid configuration");
-    assert_eq!(stream.deliver(&[message("a")]).await, Outcome::Delivered);
+    assert_eq!(stream.deliver(&[message("a")]).await, DeliveryOutcome::Delivered);
     let Received { method, path, headers, body } = receiver.take();
     assert_eq!((method, path.as_str()), (Method::POST, "/hooks/in?x=1"));
     assert_eq!(headers["content-type"], "application/cloudevents+json; charset=utf-8");
@@ -146,7 +146,7 @@ async fn messages_are_batched_in_order() {
     let receiver = Receiver::start(200, None).await;
     let url = format!("http://{}", receiver.address);
     let stream = open_sink(&folder("batched"), &url, "mode = \"batched\"").await.expect("a valid configuration");
-    assert_eq!(stream.deliver(&[message("a"), message("b")]).await, Outcome::Delivered);
+    assert_eq!(stream.deliver(&[message("a"), message("b")]).await, DeliveryOutcome::Delivered);
     let Received { path, headers, body, .. } = receiver.take();
     assert_eq!(path, "/");
     assert_eq!(headers["content-type"], "application/cloudevents-batch+json; charset=utf-8");
@@ -162,8 +162,8 @@ async fn retry_after_is_returned_without_hidden_retries() {
         let stream = open_sink(&folder("busy"), &url, "").await.expect("a valid configuration");
         let outcome = stream.deliver(&[message("a")]).await;
         let (after, reason) = match outcome {
-            Outcome::Busy { retry_after: after, reason } if status == 429 => (after, reason),
-            Outcome::Retry { retry_after: after, reason } if status == 503 => (after, reason),
+            DeliveryOutcome::Busy { retry_after: after, reason } if status == 429 => (after, reason),
+            DeliveryOutcome::Retry { retry_after: after, reason } if status == 503 => (after, reason),
             other => panic!("{other:?}"),
         };
         assert_eq!(after, Some(Duration::from_secs(77)));
@@ -173,7 +173,7 @@ async fn retry_after_is_returned_without_hidden_retries() {
     let receiver = Receiver::start(410, None).await;
     let stream =
         open_sink(&folder("gone"), &format!("http://{}", receiver.address), "").await.expect("a valid configuration");
-    assert!(matches!(stream.deliver(&[message("a")]).await, Outcome::Rejected { .. }));
+    assert!(matches!(stream.deliver(&[message("a")]).await, DeliveryOutcome::Rejected { .. }));
 }
 
 #[tokio::test]
@@ -182,7 +182,7 @@ async fn unreachable_server_is_retried_with_reason() {
     let address = TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr()).expect("a port");
     let url = format!("http://{address}");
     let stream = open_sink(&folder("nobody"), &url, "timeout = \"2s\"").await.expect("a valid configuration");
-    let Outcome::Retry { retry_after: None, reason } = stream.deliver(&[message("a")]).await else {
+    let DeliveryOutcome::Retry { retry_after: None, reason } = stream.deliver(&[message("a")]).await else {
         panic!("not a retry")
     };
     assert!(!reason.is_empty() && !reason.contains("hunter2"), "{reason}");

@@ -8,7 +8,7 @@ use domain::base::{ParsedRecord, Serial, ToName, Ttl};
 use domain::dep::octseq::Octets;
 use domain::rdata::{A, Aaaa, Cname, Mx, Ptr, Soa, Srv, Txt};
 
-use super::record::{Data, MARK, OWNER, Record, entry_name, hash};
+use super::record::{Data, DnsRecord, MARK, OWNER, entry_name, hash};
 use crate::entry::ActualState;
 
 /// All contents of a zone.
@@ -18,15 +18,15 @@ pub(super) struct Contents {
     serial: Option<u32>,
 }
 
-/// Records of one name, of the types that mirrors write. A name that has only other types is in use, too.
+/// Records of one name, of the types that mirrors write. A name with only other types also counts as used.
 #[derive(Default)]
 struct NameRecords {
-    records: Vec<Record>,
+    records: Vec<DnsRecord>,
 }
 
 impl NameRecords {
     /// Returns true if `mark` is the only TXT record of the name.
-    fn bears(&self, mark: &str) -> bool {
+    fn has_single_text(&self, mark: &str) -> bool {
         // Other record types next to the mark do not matter. A second TXT record would make the owner ambiguous.
         let mut texts = self.records.iter().filter_map(|record| match &record.data {
             Data::Txt(strings) => Some(strings.concat()),
@@ -39,13 +39,13 @@ impl NameRecords {
 /// Zone state of the last read that affects changes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ZoneContents {
-    pub(super) own: BTreeMap<String, Record>,
-    /// Names that bear the mark, including names without entries.
+    pub(super) own: BTreeMap<String, DnsRecord>,
+    /// Names with the mark, including names without entries.
     pub(super) marked: BTreeSet<String>,
     /// Name and hash of each record mark, including marks whose record does not exist.
     pub(super) records: BTreeSet<(String, String)>,
-    /// Foreign records, by name, at names where the mirror has, or may have, records of its own.
-    pub(super) foreign: BTreeMap<String, Vec<Record>>,
+    /// Foreign records, by name, at names where the mirror has, or may have, its own records.
+    pub(super) foreign: BTreeMap<String, Vec<DnsRecord>>,
     /// Serial number of the zone.
     pub(super) serial: Option<u32>,
 }
@@ -58,30 +58,30 @@ impl Contents {
         let name = lower(&record.owner());
         let owner = self.names.entry(name.clone()).or_default();
         let ttl = Ttl::as_secs(&record.ttl());
-        owner.records.extend(data(record)?.map(|data| Record { name, ttl, data }));
+        owner.records.extend(data(record)?.map(|data| DnsRecord { name, ttl, data }));
         Ok(())
     }
 
-    /// Divides the contents of `zone` into entries with the mark `mark` and foreign names.
-    pub(super) fn divided(self, zone: &str, mark: &str) -> (ActualState<Record>, ZoneContents) {
+    /// Splits the contents of `zone` into entries with the mark `mark` and foreign names.
+    pub(super) fn split(self, zone: &str, mark: &str) -> (ActualState<DnsRecord>, ZoneContents) {
         let Self { names, serial } = self;
         let mut others = BTreeSet::new();
-        let mut seen = ZoneContents { serial, ..ZoneContents::default() };
+        let mut contents = ZoneContents { serial, ..ZoneContents::default() };
         for (name, owner) in &names {
-            let is_own = owner.bears(mark);
-            if let Some(of) = name.strip_prefix(MARK) {
+            let is_own = owner.has_single_text(mark);
+            if let Some(marked) = name.strip_prefix(MARK) {
                 if is_own {
-                    seen.marked.insert(of.to_owned());
+                    contents.marked.insert(marked.to_owned());
                 } else {
                     // The mark of another mirror reserves the name, even if the name has no records.
-                    others.insert(of.to_owned());
+                    others.insert(marked.to_owned());
                 }
-            } else if let Some((hash, of)) =
+            } else if let Some((hash, marked)) =
                 // `HASH._steadfast.NAME` is the mark of a single record; `_steadfast.NAME` is the mark of a whole name.
                 name.split_once('.').and_then(|(hash, rest)| Some((hash, rest.strip_prefix(MARK)?)))
             {
                 if is_own {
-                    seen.records.insert((of.to_owned(), hash.to_owned()));
+                    contents.records.insert((marked.to_owned(), hash.to_owned()));
                 }
             } else if !name.contains(&format!(".{OWNER}")) {
                 others.insert(name.clone());
@@ -89,26 +89,27 @@ impl Contents {
         }
         // The apex always has foreign records, so each record of the mirror has its own mark there.
         others.remove(zone);
-        seen.marked.remove(zone);
-        others.retain(|name| !seen.marked.contains(name));
+        contents.marked.remove(zone);
+        others.retain(|name| !contents.marked.contains(name));
         for record in names.into_values().flat_map(|owner| owner.records) {
-            let (is_apex, is_marked) = (record.name == zone, seen.marked.contains(&record.name));
+            let (is_apex, is_marked) = (record.name == zone, contents.marked.contains(&record.name));
             if !is_apex && !is_marked {
                 continue;
             }
             // Names can share TXT, MX and PTR records with other clients. Only a mark per record distinguishes the
             // owners.
             let is_single = is_apex || record.data.is_shared();
-            if is_single && !seen.records.contains(&(record.name.clone(), hash(&record))) {
-                seen.foreign.entry(record.name.clone()).or_default().push(record);
+            if is_single && !contents.records.contains(&(record.name.clone(), hash(&record))) {
+                contents.foreign.entry(record.name.clone()).or_default().push(record);
                 continue;
             }
             let entry = entry_name(&record);
-            // A second record of the same service was added by another client, and is not wanted.
-            let entry = if seen.own.contains_key(&entry) { format!("{} {}", record.name, record.data) } else { entry };
-            seen.own.insert(entry, record);
+            // A second record of the same service was added by another client, and is not desired.
+            let entry =
+                if contents.own.contains_key(&entry) { format!("{} {}", record.name, record.data) } else { entry };
+            contents.own.insert(entry, record);
         }
-        (ActualState { own: seen.own.clone(), others, busy: BTreeSet::new() }, seen)
+        (ActualState { own: contents.own.clone(), others, busy: BTreeSet::new() }, contents)
     }
 }
 

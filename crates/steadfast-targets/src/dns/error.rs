@@ -8,7 +8,7 @@ use domain::tsig::ValidationError;
 #[non_exhaustive]
 pub enum DnsError {
     /// A key is not a valid TSIG key. Errors never contain the secret.
-    #[error("this is no TSIG key: {0}; `tsig-keygen` and `keymgr -t` make one")]
+    #[error("this is not a valid TSIG key: {0}; create a key with `tsig-keygen` or `keymgr -t`")]
     TsigKey(&'static str),
     /// A mark is not valid.
     #[error("{0:?} cannot be a mark: use letters, digits, `-`, `_`, `.`, `/` and `:`, at most 200 characters")]
@@ -22,7 +22,7 @@ pub enum DnsError {
         reason: String,
     },
     /// The name is outside of the zone.
-    #[error("{name} is not in the zone {zone}: give the full name")]
+    #[error("{name} is not in the zone {zone}: use the full name")]
     Outside {
         /// The name.
         name: String,
@@ -30,7 +30,7 @@ pub enum DnsError {
         zone: String,
     },
     /// The text is not valid data of the record type.
-    #[error("{text:?} is no data of a record of type {kind}: it takes {expected}")]
+    #[error("{text:?} is not valid data of a record of type {kind}: use {expected}")]
     Data {
         /// The type.
         kind: String,
@@ -48,30 +48,32 @@ pub enum DnsError {
         ttl: u32,
     },
     /// The two records cannot share a name.
-    #[error("{name} cannot have both {one} and {other}: what has a CNAME has nothing else, and a service one weight")]
+    #[error(
+        "{name} cannot have both {first} and {second}: a name with a CNAME has no other records, and a service has one weight"
+    )]
     Clash {
         /// The name.
         name: String,
         /// First record.
-        one: String,
+        first: String,
         /// Second record.
-        other: String,
+        second: String,
     },
     /// The zone apex cannot have a CNAME.
-    #[error("{name} is the zone itself, and cannot have {what}: write addresses instead")]
+    #[error("{name} is the zone itself, and cannot have {record}: use addresses instead")]
     Apex {
         /// The name.
         name: String,
         /// The record.
-        what: String,
+        record: String,
     },
     /// Another client added an identical record.
-    #[error("{name} has {what} already, which the mirror has not added and leaves alone")]
+    #[error("{name} already has {record} of another client, which the mirror does not change")]
     Exists {
         /// The name.
         name: String,
         /// The record.
-        what: String,
+        record: String,
     },
     /// No address of a server is known.
     #[error("the server {server} has no address: {reason}; write its address, or correct the name")]
@@ -93,7 +95,7 @@ pub enum DnsError {
     #[error(
         "the server {server} does not respond over TCP: {source}; check that it listens there and that this is its primary address"
     )]
-    Socket {
+    Unreachable {
         /// The server.
         server: String,
         /// Error of the operating system.
@@ -111,7 +113,7 @@ pub enum DnsError {
     },
     /// Another client changed these names or their marks since the last read. The update was rejected as a whole.
     #[error("another client changed {} in {zone} since the last read ({rcode}); nothing was changed, and the mirror reads the zone again", .names.join(", "))]
-    Taken {
+    Conflict {
         /// The zone.
         zone: String,
         /// The names.
@@ -120,14 +122,14 @@ pub enum DnsError {
         rcode: Rcode,
     },
     /// The server rejected the operation.
-    #[error("the server {server} rejected {} of {zone}: {rcode}{}", .what.words(), .what.remedy(*.rcode))]
-    Refused {
+    #[error("the server {server} rejected {} of {zone}: {rcode}{}", .operation.description(), .operation.remedy(*.rcode))]
+    Rejected {
         /// The server.
         server: String,
         /// The zone.
         zone: String,
         /// Requested operation.
-        what: DnsOperation,
+        operation: DnsOperation,
         /// Response code of the server.
         rcode: Rcode,
     },
@@ -163,17 +165,17 @@ pub enum DnsOperation {
 
 impl DnsError {
     /// Returns true if the server does not respond, or does not serve this zone.
-    pub(super) fn is_of_server(&self) -> bool {
+    pub(super) fn is_server_failure(&self) -> bool {
         match self {
-            Self::Socket { .. } | Self::Unexpected { .. } | Self::Tsig { .. } | Self::Unresolved { .. } => true,
-            Self::Refused { rcode, .. } => matches!(*rcode, Rcode::NOTAUTH | Rcode::NOTIMP),
+            Self::Unreachable { .. } | Self::Unexpected { .. } | Self::Tsig { .. } | Self::Unresolved { .. } => true,
+            Self::Rejected { rcode, .. } => matches!(*rcode, Rcode::NOTAUTH | Rcode::NOTIMP),
             _ => false,
         }
     }
 }
 
 impl DnsOperation {
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Transfer => "a transfer (AXFR)",
             Self::Update => "an update",
@@ -186,7 +188,7 @@ impl DnsOperation {
         match (rcode, self) {
             (Rcode::REFUSED, Self::Transfer) => {
                 "; let the key transfer the zone: `allow-transfer { key …; };` in BIND, `action: [transfer, update]` in \
-                 an acl of the zone in Knot; and is it a zone of this server's?"
+                 an acl of the zone in Knot; also check that the server has this zone"
             }
             (Rcode::REFUSED, Self::Update) => {
                 "; let the key update the zone and its `_steadfast` names: `update-policy` or `allow-update { key …; };` in BIND, \
@@ -194,12 +196,12 @@ impl DnsOperation {
                  record (in BIND, `check-names` or `check-mx`)"
             }
             (Rcode::NOTAUTH, _) => {
-                "; it is not authoritative for the zone: is this the zone's own name, and not that of something in it, and is this its primary server?"
+                "; the server is not authoritative for the zone: check that this is the name of the zone and the address of its primary server"
             }
-            (Rcode::NOTZONE, _) => "; one of the names is not in the zone, but perhaps in one below it",
-            (Rcode::NOTIMP, _) => "; it takes no dynamic updates at all",
+            (Rcode::NOTZONE, _) => "; one of the names is not in the zone, but possibly in a delegated zone below it",
+            (Rcode::NOTIMP, _) => "; the server does not support dynamic updates",
             (Rcode::SERVFAIL, _) => {
-                "; its log says why: a zone that is not loaded, or a journal that it cannot write, for example"
+                "; check the log of the server, for example for a zone that is not loaded or a journal that cannot be written"
             }
             _ => "",
         }
@@ -209,15 +211,15 @@ impl DnsOperation {
 fn disagreement(reason: &ValidationError) -> String {
     match reason {
         ValidationError::ServerBadKey => {
-            "it does not know the key, or not for this zone (BADKEY): name and algorithm must be those of its configuration, \
-             and an acl of the zone has to name it".into()
+            "the server does not know the key, or not for this zone (BADKEY): name and algorithm must match its configuration, \
+             and an acl of the zone must contain the key".into()
         }
-        ValidationError::ServerBadSig => "it has another secret under that name (BADSIG)".into(),
+        ValidationError::ServerBadSig => "the server has another secret for this key (BADSIG)".into(),
         ValidationError::ServerBadTime { client, server } => {
-            let (here, current) = (u64::from(*client), u64::from(*server));
-            let apart = here.abs_diff(current);
-            let how = if here > current { "behind" } else { "ahead" };
-            format!("its clock is {apart} s {how} (BADTIME): set the clocks of both, by NTP for example")
+            let (local, remote) = (u64::from(*client), u64::from(*server));
+            let difference = local.abs_diff(remote);
+            let direction = if local > remote { "behind" } else { "ahead" };
+            format!("the clock of the server is {difference} s {direction} (BADTIME): set both clocks, for example with NTP")
         }
         ValidationError::ServerUnsigned | ValidationError::TooManyUnsigned => {
             "the response is not signed and was rejected: a host on the network path may have written it".into()

@@ -17,7 +17,7 @@ use super::error::DnsError;
 /// use steadfast_targets::dns::TsigKey;
 ///
 /// let key: TsigKey = "hmac-sha256:mirror:c3RlYWRmYXN0IHN0ZWFkZmFzdCBzdGVhZGZhc3QhISE=".parse()?;
-/// assert_eq!(format!("{key:?}"), "Key(hmac-sha256:mirror.)");
+/// assert_eq!(format!("{key:?}"), "TsigKey(hmac-sha256:mirror.)");
 /// # Ok::<(), steadfast_targets::dns::DnsError>(())
 /// ```
 #[derive(Clone)]
@@ -36,14 +36,14 @@ impl TsigKey {
     /// Returns an error if a part is invalid.
     pub fn new(algorithm: &str, name: &str, secret: &str) -> Result<Self, DnsError> {
         let algorithm = Algorithm::from_str(&algorithm.to_ascii_lowercase()).map_err(|_| {
-            DnsError::TsigKey("its algorithm is none of hmac-sha256, hmac-sha384, hmac-sha512 and hmac-sha1")
+            DnsError::TsigKey("its algorithm is not hmac-sha256, hmac-sha384, hmac-sha512 or hmac-sha1")
         })?;
-        let mut name: KeyName = Name::from_str(name).map_err(|_| DnsError::TsigKey("its name is no domain name"))?;
+        let mut name: KeyName = Name::from_str(name).map_err(|_| DnsError::TsigKey("its name is not a domain name"))?;
         name.make_canonical();
         let secret: Vec<u8> =
-            base64::decode(secret.trim()).map_err(|_| DnsError::TsigKey("its secret is not in Base64"))?;
+            base64::decode(secret.trim()).map_err(|_| DnsError::TsigKey("its secret is not valid Base64"))?;
         if secret.len() < MIN_SECRET_BYTES {
-            return Err(DnsError::TsigKey("its secret has less than 16 bytes"));
+            return Err(DnsError::TsigKey("its secret has fewer than 16 bytes"));
         }
         let key = Tsig::new(algorithm, &secret, name, None, None);
         key.map(|tsig| Self { tsig }).map_err(|_| DnsError::TsigKey("its signatures would be too short"))
@@ -65,7 +65,7 @@ impl FromStr for TsigKey {
 /// Omits the secret.
 impl fmt::Debug for TsigKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({}:{})", self.tsig.algorithm(), self.tsig.name().fmt_with_dot())
+        write!(f, "TsigKey({}:{})", self.tsig.algorithm(), self.tsig.name().fmt_with_dot())
     }
 }
 

@@ -41,7 +41,7 @@ impl Zone {
         }
         match self.write_owner(&name, &records, &instance, now).await {
             // Another process was faster: the next claim shows its record.
-            Err(DnsError::Taken { .. }) => {
+            Err(DnsError::Conflict { .. }) => {
                 let (records, _) = self.query(query).await?.records();
                 let other = records.iter().find_map(read_owner).filter(|(other, _)| *other != instance);
                 Ok(other.map_or(Claim::Ours, |(other, renewed)| Claim::Other {
@@ -53,7 +53,7 @@ impl Zone {
         }
     }
 
-    /// Returns the name of the record. Each mark has a name of its own, so that claims of different marks do not
+    /// Returns the name of the record. Each mark has its own name, so that claims of different marks do not
     /// collide.
     pub(super) fn owner_name(&self) -> String {
         let hash = short_hash(&Sha256::digest(self.mark.as_bytes()));
@@ -92,11 +92,13 @@ impl Zone {
             Ok(changes.additional())
         };
         if let Err(error) = connection.update(&self.wire, &self.key, fill).await {
-            if matches!(error, WireError::Socket(_)) {
+            if matches!(error, WireError::Io(_)) {
                 self.addresses.failed(&address);
             }
             return Err(match self.dns_error(DnsOperation::Update, &[], error) {
-                DnsError::Taken { zone, rcode, .. } => DnsError::Taken { zone, names: vec![name.to_owned()], rcode },
+                DnsError::Conflict { zone, rcode, .. } => {
+                    DnsError::Conflict { zone, names: vec![name.to_owned()], rcode }
+                }
                 error => error,
             });
         }
@@ -104,8 +106,8 @@ impl Zone {
         let after = connection.query(&self.wire, Rtype::SOA, &self.key).await;
         if let (Ok((_, Some(before))), Ok((_, Some(after)))) = (before, after) {
             let mut state = self.state();
-            if state.seen.serial == Some(before) && after == before.wrapping_add(1) {
-                state.seen.serial = Some(after);
+            if state.contents.serial == Some(before) && after == before.wrapping_add(1) {
+                state.contents.serial = Some(after);
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use domain::base::iana::Rtype;
 use sha2::{Digest, Sha256};
 
 use super::error::DnsError;
-use crate::entry::Value;
+use crate::entry::EntryValue;
 
 /// Label of the names at which marks lie: `_steadfast.NAME` for a name, `HASH._steadfast.NAME` for one record of a
 /// name.
@@ -26,7 +26,7 @@ const MAX_SHOWN_CHARS: usize = 80;
 
 /// Single record. A name with three addresses has three entries, which are added and removed independently.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Record {
+pub struct DnsRecord {
     /// Name of the record, in full; a dot at the end is optional.
     pub name: String,
     /// Maximum time that the record may be cached, in seconds: 0 to 2147483647. All records of one name and type must
@@ -69,7 +69,7 @@ pub enum Data {
     Ptr(String),
 }
 
-impl Value for Record {
+impl EntryValue for DnsRecord {
     fn location<'a>(&'a self, _name: &'a str) -> &'a str {
         &self.name
     }
@@ -93,18 +93,20 @@ impl Data {
     /// # Ok::<(), steadfast_targets::dns::DnsError>(())
     /// ```
     pub fn read(kind: &str, text: &str) -> Result<Self, DnsError> {
-        let wrong = |expected: &'static str| DnsError::Data { kind: kind.to_owned(), text: text.to_owned(), expected };
+        let invalid =
+            |expected: &'static str| DnsError::Data { kind: kind.to_owned(), text: text.to_owned(), expected };
         match &*kind.to_ascii_uppercase() {
-            "A" => text.parse().map(Self::A).map_err(|_| wrong("an address such as 10.0.0.1")),
-            "AAAA" => text.parse().map(Self::Aaaa).map_err(|_| wrong("an address such as fd00::1")),
+            "A" => text.parse().map(Self::A).map_err(|_| invalid("an address such as 10.0.0.1")),
+            "AAAA" => text.parse().map(Self::Aaaa).map_err(|_| invalid("an address such as fd00::1")),
             "CNAME" => Ok(Self::Cname(canonical(text)?)),
             "PTR" => Ok(Self::Ptr(canonical(text)?)),
             "SRV" => {
-                let words: Vec<_> = text.split_whitespace().collect();
-                let [priority, weight, port, target] = words[..] else {
-                    return Err(wrong("priority, weight, port and target, such as `0 5 80 a.example.org.`"));
+                let parts: Vec<_> = text.split_whitespace().collect();
+                let [priority, weight, port, target] = parts[..] else {
+                    return Err(invalid("priority, weight, port and target, such as `0 5 80 a.example.org.`"));
                 };
-                let number = |word: &str| word.parse().map_err(|_| wrong("numbers from 0 to 65535 before its target"));
+                let number =
+                    |part: &str| part.parse().map_err(|_| invalid("numbers from 0 to 65535 before its target"));
                 Ok(Self::Srv {
                     priority: number(priority)?,
                     weight: number(weight)?,
@@ -113,36 +115,38 @@ impl Data {
                 })
             }
             "MX" => {
-                let words: Vec<_> = text.split_whitespace().collect();
-                let [preference, exchange] = words[..] else {
-                    return Err(wrong("preference and server, such as `10 mx.example.org.`"));
+                let parts: Vec<_> = text.split_whitespace().collect();
+                let [preference, exchange] = parts[..] else {
+                    return Err(invalid("preference and server, such as `10 mx.example.org.`"));
                 };
-                let preference = preference.parse().map_err(|_| wrong("a number from 0 to 65535 before its server"))?;
+                let preference =
+                    preference.parse().map_err(|_| invalid("a number from 0 to 65535 before its server"))?;
                 Ok(Self::Mx { preference, exchange: canonical(exchange)? })
             }
             "TXT" => {
                 let strings = if text.starts_with('"') { quoted(text) } else { Some(chunked(text.as_bytes())) };
-                let data = Self::Txt(strings.ok_or_else(|| wrong("a text, or strings in quotes of up to 255 bytes"))?);
-                data.checked(wrong)
+                let data =
+                    Self::Txt(strings.ok_or_else(|| invalid("a text, or strings in quotes of up to 255 bytes"))?);
+                data.checked(invalid)
             }
-            _ => Err(wrong("a type that a mirror writes: A, AAAA, CNAME, SRV, TXT, MX or PTR")),
+            _ => Err(invalid("a type that a mirror writes: A, AAAA, CNAME, SRV, TXT, MX or PTR")),
         }
     }
 
-    fn checked(self, wrong: impl Fn(&'static str) -> DnsError) -> Result<Self, DnsError> {
+    fn checked(self, invalid: impl Fn(&'static str) -> DnsError) -> Result<Self, DnsError> {
         match &self {
             Self::Txt(strings) if strings.iter().map(Vec::len).sum::<usize>() > MAX_TEXT_BYTES => {
-                Err(wrong("a text of up to 8 KiB"))
+                Err(invalid("a text of up to 8 KiB"))
             }
             Self::Txt(strings) if strings.is_empty() || strings.iter().any(|string| string.len() > 255) => {
-                Err(wrong("one string at least, each of up to 255 bytes"))
+                Err(invalid("at least one string, each of up to 255 bytes"))
             }
             _ => Ok(self),
         }
     }
 
     /// Returns the data in canonical form for comparisons.
-    fn normal(self) -> Result<Self, DnsError> {
+    fn normalized(self) -> Result<Self, DnsError> {
         Ok(match self {
             Self::Cname(target) => Self::Cname(canonical(&target)?),
             Self::Ptr(target) => Self::Ptr(canonical(&target)?),
@@ -250,7 +254,7 @@ impl fmt::Display for Data {
 
 /// Returns the name of the entry for `record`. A changed weight, preference or CNAME target changes the value of the
 /// entry, instead of removing one entry and adding another.
-pub(super) fn entry_name(record: &Record) -> String {
+pub(super) fn entry_name(record: &DnsRecord) -> String {
     match &record.data {
         data @ (Data::A(_) | Data::Aaaa(_) | Data::Ptr(_)) => format!("{} {data}", record.name),
         Data::Cname(_) => format!("{} CNAME", record.name),
@@ -258,18 +262,18 @@ pub(super) fn entry_name(record: &Record) -> String {
         Data::Mx { exchange, .. } => format!("{} MX {exchange}", record.name),
         data @ Data::Txt(_) => {
             // A short text is used unchanged. A long text is cut and gets a hash, because names appear in logs.
-            let shown = data.to_string();
-            if shown.len() <= MAX_SHOWN_CHARS {
-                return format!("{} {shown}", record.name);
+            let text = data.to_string();
+            if text.len() <= MAX_SHOWN_CHARS {
+                return format!("{} {text}", record.name);
             }
-            format!("{} {}… {}", record.name, &shown[..MAX_SHOWN_CHARS], hash(record))
+            format!("{} {}… {}", record.name, &text[..MAX_SHOWN_CHARS], hash(record))
         }
     }
 }
 
 /// Returns a hash of type and data: the label of the mark of a single record. 128 bits of SHA-256 make collisions
 /// infeasible.
-pub(super) fn hash(record: &Record) -> String {
+pub(super) fn hash(record: &DnsRecord) -> String {
     // `wire` fails only for invalid names, and those were rejected when the data was parsed.
     let (kind, octets) = record.data.wire().unwrap_or((Rtype::NULL, Vec::new()));
     short_hash(&Sha256::new().chain_update(kind.to_int().to_be_bytes()).chain_update(octets).finalize())
@@ -294,9 +298,9 @@ pub(super) fn record_mark(name: &str, hash: &str) -> String {
 ///
 /// Returns an error if the name is not a domain name, is not in `zone`, or is reserved for marks. Also returns an
 /// error if the data or the TTL is not valid.
-pub fn entry(zone: &str, record: Record) -> Result<(String, Record), DnsError> {
-    let Record { name, ttl, data } = record;
-    let record = Record { name: within(&canonical(zone)?, &name)?, ttl, data: data.normal()? };
+pub fn entry(zone: &str, record: DnsRecord) -> Result<(String, DnsRecord), DnsError> {
+    let DnsRecord { name, ttl, data } = record;
+    let record = DnsRecord { name: within(&canonical(zone)?, &name)?, ttl, data: data.normalized()? };
     if ttl > i32::MAX as u32 {
         return Err(DnsError::Ttl { name: record.name, ttl });
     }
@@ -318,7 +322,7 @@ pub(super) fn within(zone: &str, name: &str) -> Result<String, DnsError> {
     if canonical.split('.').any(|label| reserved.contains(&label)) || parsed(&mark).is_err() {
         let reason =
             format!("{MARK}NAME and names below it record the owner of each name, so NAME may have up to 200 bytes");
-        return Err(DnsError::Name { name: shown(&canonical).into_owned(), reason });
+        return Err(DnsError::Name { name: display_name(&canonical).into_owned(), reason });
     }
     Ok(canonical)
 }
@@ -335,18 +339,18 @@ pub(super) fn canonical(name: &str) -> Result<String, DnsError> {
 }
 
 pub(super) fn parsed(name: &str) -> Result<Name<Vec<u8>>, DnsError> {
-    let wrong = |reason: String| DnsError::Name { name: shown(name).into_owned(), reason };
+    let invalid = |reason: String| DnsError::Name { name: display_name(name).into_owned(), reason };
     if name.is_empty() {
-        return Err(wrong("it is empty".to_owned()));
+        return Err(invalid("it is empty".to_owned()));
     }
     if !name.is_ascii() {
-        return Err(wrong("it has letters beyond ASCII: write it in its ASCII form (`xn--…`)".to_owned()));
+        return Err(invalid("it has letters beyond ASCII: use its ASCII form (`xn--…`)".to_owned()));
     }
-    Name::vec_from_str(name).map_err(|reason| wrong(reason.to_string()))
+    Name::vec_from_str(name).map_err(|reason| invalid(reason.to_string()))
 }
 
-/// Returns the beginning of a name for an error message.
-fn shown(name: &str) -> Cow<'_, str> {
+/// Returns the start of a name for an error message.
+fn display_name(name: &str) -> Cow<'_, str> {
     match name.char_indices().nth(260) {
         Some((end, _)) => format!("{}…", &name[..end]).into(),
         None => name.into(),

@@ -33,7 +33,7 @@ impl Zone {
         let recorded = self.try_to_record(term, now).await;
         // The key may not write the record. Updates then continue without the condition, since otherwise all would
         // fail.
-        if matches!(recorded, Err(DnsError::Refused { rcode: Rcode::REFUSED | Rcode::NOTAUTH, .. })) {
+        if matches!(recorded, Err(DnsError::Rejected { rcode: Rcode::REFUSED | Rcode::NOTAUTH, .. })) {
             self.state().term = None;
         }
         recorded
@@ -65,7 +65,7 @@ impl Zone {
         match self.replace_text(&name, &records, &strings).await {
             Ok(()) => Ok(true),
             // Another replica was faster. The next call reads its record.
-            Err(DnsError::Taken { .. }) => Ok(false),
+            Err(DnsError::Conflict { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }

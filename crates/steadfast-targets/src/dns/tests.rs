@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::{DesiredState, Limits, Memory, Mirror, Settings};
+use crate::{DesiredState, Limits, Mirror, MirrorMemory, MirrorSettings};
 
 const SECRET: &str = "c3RlYWRmYXN0IHN0ZWFkZmFzdCBzdGVhZGZhc3QhISE=";
 
@@ -16,11 +16,11 @@ fn key() -> TsigKey {
     TsigKey::new("hmac-sha256", "mirror", SECRET).expect("a key")
 }
 
-fn record(name: &str, ttl: u32, kind: &str, text: &str) -> Record {
-    Record { name: name.to_owned(), ttl, data: Data::read(kind, text).expect("data") }
+fn record(name: &str, ttl: u32, kind: &str, text: &str) -> DnsRecord {
+    DnsRecord { name: name.to_owned(), ttl, data: Data::read(kind, text).expect("data") }
 }
 
-fn all(records: &[Record]) -> Result<BTreeMap<String, Record>, String> {
+fn all(records: &[DnsRecord]) -> Result<BTreeMap<String, DnsRecord>, String> {
     entries("example.org", records.iter().cloned()).map_err(|error| error.to_string())
 }
 
@@ -52,7 +52,7 @@ fn invalid_records_are_rejected() {
     let long = format!("{}.example.org", ["a".repeat(59), "b".repeat(59), "c".repeat(59), "d".repeat(59)].join("."));
     let a = |name: &str| record(name, 60, "A", "10.0.0.1");
     for (records, dns_error) in [
-        (vec![a("web.example.com")], "web.example.com. is not in the zone example.org.: give the full name"),
+        (vec![a("web.example.com")], "web.example.com. is not in the zone example.org.: use the full name"),
         (vec![a("badexample.org")], "badexample.org. is not in the zone example.org."),
         (vec![a("web..example.org")], "\"web..example.org\" cannot be the name of an entry"),
         (vec![a("_steadfast.web.example.org")], "record the owner of each name"),
@@ -71,24 +71,27 @@ fn invalid_records_are_rejected() {
             vec![record("w.example.org", 60, "CNAME", "x."), record("w.example.org", 60, "CNAME", "y.")],
             "w.example.org. cannot have both CNAME x. and CNAME y.",
         ),
-        (vec![Record { ttl: u32::MAX, ..a("web.example.org") }], "a TTL of 4294967295 s: the longest is 2147483647 s"),
+        (
+            vec![DnsRecord { ttl: u32::MAX, ..a("web.example.org") }],
+            "a TTL of 4294967295 s: the longest is 2147483647 s",
+        ),
     ] {
         let error = all(&records).expect_err(dns_error);
         assert!(error.contains(dns_error), "{error}");
     }
     for (kind, text, dns_error) in [
-        ("A", "fd00::1", "\"fd00::1\" is no data of a record of type A: it takes an address such as 10.0.0.1"),
-        ("AAAA", "10.0.0.1", "it takes an address such as fd00::1"),
-        ("SRV", "1 2 3", "it takes priority, weight, port and target"),
-        ("SRV", "1 2 65536 a.", "it takes numbers from 0 to 65535"),
+        ("A", "fd00::1", "\"fd00::1\" is not valid data of a record of type A: use an address such as 10.0.0.1"),
+        ("AAAA", "10.0.0.1", "use an address such as fd00::1"),
+        ("SRV", "1 2 3", "use priority, weight, port and target"),
+        ("SRV", "1 2 65536 a.", "use numbers from 0 to 65535"),
         ("CNAME", "a..b", "\"a..b\" cannot be the name of an entry"),
         ("CNAME", "", "it is empty"),
-        ("MX", "a.", "it takes preference and server"),
-        ("MX", "x a.", "it takes a number from 0 to 65535"),
-        ("TXT", "\"a\" b", "it takes a text, or strings in quotes"),
+        ("MX", "a.", "use preference and server"),
+        ("MX", "x a.", "use a number from 0 to 65535"),
+        ("TXT", "\"a\" b", "use a text, or strings in quotes"),
         ("TXT", &format!("\"{}\"", "x".repeat(256)), "each of up to 255 bytes"),
-        ("TXT", &"x".repeat(9000), "it takes a text of up to 8 KiB"),
-        ("NS", "a.", "it takes a type that a mirror writes: A, AAAA, CNAME, SRV, TXT, MX or PTR"),
+        ("TXT", &"x".repeat(9000), "use a text of up to 8 KiB"),
+        ("NS", "a.", "use a type that a mirror writes: A, AAAA, CNAME, SRV, TXT, MX or PTR"),
     ] {
         let error = Data::read(kind, text).expect_err(dns_error).to_string();
         assert!(error.contains(dns_error), "{error}");
@@ -101,17 +104,17 @@ fn invalid_records_are_rejected() {
 fn key_error_contains_no_secret() {
     for (text, dns_error) in [
         ("mirror:c2VjcmV0", "it is not of the form ALGORITHM:NAME:SECRET"),
-        ("hmac-md5:mirror:c2VjcmV0", "its algorithm is none of hmac-sha256"),
-        ("hmac-sha256:a..b:c2VjcmV0", "its name is no domain name"),
-        ("hmac-sha256:mirror:c2Vjcm!0", "its secret is not in Base64"),
-        ("hmac-sha256:mirror:c2VjcmV0", "its secret has less than 16 bytes"),
+        ("hmac-md5:mirror:c2VjcmV0", "its algorithm is not hmac-sha256"),
+        ("hmac-sha256:a..b:c2VjcmV0", "its name is not a domain name"),
+        ("hmac-sha256:mirror:c2Vjcm!0", "its secret is not valid Base64"),
+        ("hmac-sha256:mirror:c2VjcmV0", "its secret has fewer than 16 bytes"),
     ] {
         let error = text.parse::<TsigKey>().expect_err(dns_error).to_string();
         assert!(error.contains(dns_error), "{error}");
         assert!(!error.contains("c2Vj"), "{error}");
     }
     let zone = Zone::new("127.0.0.1", "example.org", key(), "m").expect("a zone");
-    assert!(format!("{zone:?}").contains("Key(hmac-sha256:mirror.)"), "{zone:?}");
+    assert!(format!("{zone:?}").contains("TsigKey(hmac-sha256:mirror.)"), "{zone:?}");
     assert!(!format!("{zone:?}").contains(&SECRET[..8]), "{zone:?}");
 }
 
@@ -134,11 +137,11 @@ fn steps_of_name_form_one_update() {
     let zone = Zone::new("[fd00::53]:5353", "example.org", key(), "m").expect("a zone");
     let own = all(&[record("old.example.org", 60, "A", "10.0.0.1"), record("web.example.org", 60, "A", "10.0.0.2")]);
     let found = ActualState { own: own.expect("entries"), others: [].into(), busy: [].into() };
-    let wanted = all(&[
+    let desired = all(&[
         record("new.example.org", 30, "AAAA", "fd00::1"),
         record("web.example.org", 60, "CNAME", "new.example.org"),
     ]);
-    let adds = wanted.expect("entries").into_iter().map(|(name, value)| Step::Add { name, value });
+    let adds = desired.expect("entries").into_iter().map(|(name, value)| Step::Add { name, value });
     let removes = found.own.clone().into_iter().map(|(name, value)| Step::Remove { name, value });
     let expected = [
         "server fd00::53 5353",
@@ -167,7 +170,7 @@ fn steps_of_name_form_one_update() {
 
 /// Behaviour of a server.
 #[derive(Clone, Copy, Debug)]
-enum Answers {
+enum ServerBehavior {
     /// Signs the response with a clock that is an hour ahead, and reports BADTIME.
     Ahead,
     /// Reports success without a signature.
@@ -182,7 +185,7 @@ enum Answers {
     Nothing,
 }
 
-async fn server(answers: Answers) -> String {
+async fn server(behavior: ServerBehavior) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     tokio::spawn(async move {
@@ -190,7 +193,7 @@ async fn server(answers: Answers) -> String {
             let mut octets = vec![0; usize::from(stream.read_u16().await.expect("a length"))];
             stream.read_exact(&mut octets).await.expect("a message");
             let mut operation = Message::from_octets(octets).expect("a message");
-            let response = response(answers, &mut operation);
+            let response = response(behavior, &mut operation);
             let length = u16::try_from(response.len()).expect("a length");
             stream
                 .write_all(&[&length.to_be_bytes(), &*response].concat())
@@ -203,21 +206,21 @@ async fn server(answers: Answers) -> String {
     address
 }
 
-fn response(answers: Answers, operation: &mut Message<Vec<u8>>) -> Vec<u8> {
+fn response(behavior: ServerBehavior, operation: &mut Message<Vec<u8>>) -> Vec<u8> {
     let (mine, now) = (key().tsig, Time48::now());
     let ahead = Time48::from_u64(u64::from(now) + 3600);
     let plain = |operation: &Message<Vec<u8>>| {
         MessageBuilder::new_vec().start_answer(operation, Rcode::NOERROR).expect("an answer")
     };
-    match answers {
-        Answers::Ahead => {
+    match behavior {
+        ServerBehavior::Ahead => {
             let error = ServerTransaction::request(&mine, operation, ahead).expect_err("too late");
             let builder = MessageBuilder::new_vec();
             error.build_message(&operation.for_slice_ref(), builder).expect("an answer").finish()
         }
-        Answers::Unsigned => plain(operation).finish(),
-        Answers::Nothing => plain(operation).finish()[..12].to_vec(),
-        Answers::Forged => {
+        ServerBehavior::Unsigned => plain(operation).finish(),
+        ServerBehavior::Nothing => plain(operation).finish()[..12].to_vec(),
+        ServerBehavior::Forged => {
             let name = mine.name().clone();
             let other = Tsig::new(mine.algorithm(), b"not the same secret", name, None, None).expect("a key");
             // Signed as for a request with the other key.
@@ -229,7 +232,7 @@ fn response(answers: Answers, operation: &mut Message<Vec<u8>>) -> Vec<u8> {
             forged.answer(&mut message, now).expect("an answer");
             message.finish()
         }
-        Answers::Replayed => {
+        ServerBehavior::Replayed => {
             let mut earlier = MessageBuilder::new_vec().question().additional();
             domain::tsig::ClientTransaction::request(&mine, &mut earlier, now).expect("a request");
             let mut earlier = Message::from_octets(earlier.finish()).expect("a message");
@@ -238,7 +241,7 @@ fn response(answers: Answers, operation: &mut Message<Vec<u8>>) -> Vec<u8> {
             replayed.answer(&mut message, now).expect("an answer");
             message.finish()
         }
-        Answers::Short => {
+        ServerBehavior::Short => {
             let transaction = ServerTransaction::request(&mine, operation, now).expect("ours").expect("signed");
             let mut message = plain(operation);
             let name: Name<Vec<u8>> = record::parsed("web.example.org").expect("a name");
@@ -253,40 +256,46 @@ fn response(answers: Answers, operation: &mut Message<Vec<u8>>) -> Vec<u8> {
 
 #[tokio::test]
 async fn unauthenticated_response_is_rejected() {
-    for (answers, dns_error) in [
-        (Answers::Ahead, "the key mirror.: its clock is 3600 s ahead (BADTIME): set the clocks of both"),
-        (Answers::Unsigned, "the response is not signed and was rejected"),
-        (Answers::Forged, "the signature of the response is not valid (bad signature); the response was rejected"),
-        (Answers::Replayed, "the signature of the response is not valid (bad signature); the response was rejected"),
-        (Answers::Short, "has an unknown form: a transfer that does not go from one SOA to the next"),
-        (Answers::Nothing, "was rejected"),
+    for (behavior, dns_error) in [
+        (ServerBehavior::Ahead, "the key mirror.: the clock of the server is 3600 s ahead (BADTIME): set both clocks"),
+        (ServerBehavior::Unsigned, "the response is not signed and was rejected"),
+        (
+            ServerBehavior::Forged,
+            "the signature of the response is not valid (bad signature); the response was rejected",
+        ),
+        (
+            ServerBehavior::Replayed,
+            "the signature of the response is not valid (bad signature); the response was rejected",
+        ),
+        (ServerBehavior::Short, "has an unknown form: a transfer that does not start and end with the SOA record"),
+        (ServerBehavior::Nothing, "was rejected"),
     ] {
-        let zone = Zone::new(&server(answers).await, "example.org", key(), "m").expect("a zone");
+        let zone = Zone::new(&server(behavior).await, "example.org", key(), "m").expect("a zone");
         let error = zone.read().await.expect_err(dns_error).to_string();
-        assert!(error.contains(dns_error), "{answers:?}: {error}");
-        if matches!(answers, Answers::Short) {
+        assert!(error.contains(dns_error), "{behavior:?}: {error}");
+        if matches!(behavior, ServerBehavior::Short) {
             continue;
         }
-        let wanted = all(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries");
-        let steps: Vec<_> = wanted.into_iter().map(|(name, value)| Step::Add { name, value }).collect();
+        let desired = all(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries");
+        let steps: Vec<_> = desired.into_iter().map(|(name, value)| Step::Add { name, value }).collect();
         let error = zone.apply(&steps).await.expect_err(dns_error).to_string();
-        assert!(error.contains(dns_error), "{answers:?}: {error}");
+        assert!(error.contains(dns_error), "{behavior:?}: {error}");
     }
 }
 
 #[tokio::test]
 async fn unreadable_zone_is_not_changed() {
-    let address = server(Answers::Unsigned).await;
+    let address = server(ServerBehavior::Unsigned).await;
     let zone = Zone::new(&address, "example.org", key(), "m").expect("a zone");
-    let settings = Settings { limits: Limits { share: 1.0, ..Limits::default() }, ..Settings::default() };
-    let mirror = Mirror::start("zone", zone, settings, Memory::volatile());
-    mirror.set_wanted(DesiredState::certain(all(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries")));
+    let settings = MirrorSettings { limits: Limits { share: 1.0, ..Limits::default() }, ..MirrorSettings::default() };
+    let mirror = Mirror::start("zone", zone, settings, MirrorMemory::volatile());
+    mirror.set_desired(DesiredState::certain(all(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries")));
     let mut status = mirror.status();
     let status = status.wait_for(|status| status.failing.is_some()).await.expect("a mirror at work").clone();
     assert_eq!((status.reads, status.applied), (0, Vec::new()));
 }
 
-fn wanted(records: &[Record]) -> BTreeMap<String, Record> {
+fn desired(records: &[DnsRecord]) -> BTreeMap<String, DnsRecord> {
     records.iter().map(|record| entry("example.org", record.clone()).expect("valid")).collect()
 }
 
@@ -311,7 +320,7 @@ fn text_uses_zone_file_syntax() {
 
 #[test]
 fn rfc_2181_maximum_ttl_is_valid() {
-    let all = wanted(&[
+    let all = desired(&[
         record("web.example.org", 86_400, "A", "10.0.0.1"),
         record("x.example.org", i32::MAX as u32, "A", "10.0.0.1"),
     ]);
@@ -319,9 +328,9 @@ fn rfc_2181_maximum_ttl_is_valid() {
 }
 
 #[test]
-fn settle_rejects_only_conflicting_records() {
+fn validate_rejects_only_conflicting_records() {
     let zone = Zone::new("127.0.0.1", "example.org", key(), "m").expect("a zone");
-    let mut all = wanted(&[
+    let mut all = desired(&[
         record("web.example.org", 60, "A", "10.0.0.1"),
         record("web.example.org", 30, "A", "10.0.0.2"),
         record("web.example.org", 90, "CNAME", "x."),
@@ -343,16 +352,16 @@ fn settle_rejects_only_conflicting_records() {
 }
 
 #[test]
-fn settle_keeps_alias_and_foreign_records() {
+fn validate_keeps_alias_and_foreign_records() {
     let zone = Zone::new("127.0.0.1", "example.org", key(), "m").expect("a zone");
     let alias = record("web.example.org.", 90, "CNAME", "x.");
     let foreign = record("example.org.", 300, "TXT", "theirs");
-    zone.state().seen = ZoneContents {
+    zone.state().contents = ZoneContents {
         own: [("web.example.org. CNAME".to_owned(), alias.clone())].into(),
         foreign: [("example.org.".to_owned(), vec![foreign.clone()])].into(),
         ..ZoneContents::default()
     };
-    let mut all = wanted(&[
+    let mut all = desired(&[
         alias,
         record("web.example.org", 60, "A", "10.0.0.1"),
         record("example.org", 60, "TXT", "theirs"),

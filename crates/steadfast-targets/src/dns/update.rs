@@ -8,7 +8,7 @@ use domain::base::{Ttl, UnknownRecordData};
 
 use super::contents::ZoneContents;
 use super::error::DnsError;
-use super::record::{Data, MARK, Record, hash, parsed, record_mark, text_octets, within};
+use super::record::{Data, DnsRecord, MARK, hash, parsed, record_mark, text_octets, within};
 use super::term::TermRecord;
 use crate::entry::Step;
 
@@ -21,8 +21,8 @@ pub(super) struct Update {
     pub(super) name: String,
     pub(super) owner: NameOwner,
     /// Records to delete. Deletions come first, so that a name can replace a CNAME.
-    pub(super) removed: Vec<Record>,
-    pub(super) added: Vec<Record>,
+    pub(super) removed: Vec<DnsRecord>,
+    pub(super) added: Vec<DnsRecord>,
     /// Marks of single records, by the name of the mark.
     pub(super) records: BTreeMap<String, RecordMark>,
 }
@@ -65,7 +65,7 @@ impl Update {
     pub(super) fn size(&self) -> usize {
         let name = self.name.len() + 16;
         let records = self.removed.iter().chain(&self.added);
-        let data = |record: &Record| record.data.wire().map_or(0, |(_, octets)| octets.len());
+        let data = |record: &DnsRecord| record.data.wire().map_or(0, |(_, octets)| octets.len());
         // Each mark has a condition and a change, with 210 bytes of text at most.
         2 * (name + 256)
             + records.map(|record| name + data(record)).sum::<usize>()
@@ -75,14 +75,18 @@ impl Update {
 
 /// Returns the updates for `steps`, ordered by their first steps, and the error of the first impossible step. The
 /// updates also remove marks of records that do not exist any more.
-pub(super) fn updates(zone: &str, seen: &ZoneContents, steps: &[Step<Record>]) -> (Vec<Update>, Result<(), DnsError>) {
-    let (mut updates, mut places) = (Vec::<Update>::new(), BTreeMap::new());
+pub(super) fn updates(
+    zone: &str,
+    contents: &ZoneContents,
+    steps: &[Step<DnsRecord>],
+) -> (Vec<Update>, Result<(), DnsError>) {
+    let (mut updates, mut positions) = (Vec::<Update>::new(), BTreeMap::new());
     // Entries per name after all steps. The mark of a name is removed together with the last entry.
-    let mut left: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (entry, record) in &seen.own {
-        left.entry(&record.name).or_default().insert(entry);
+    let mut remaining: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (entry, record) in &contents.own {
+        remaining.entry(&record.name).or_default().insert(entry);
     }
-    let mut first = Ok(());
+    let mut first_error = Ok(());
     for step in steps {
         let (removed, added) = match step {
             Step::Add { value, .. } => (None, Some(value)),
@@ -91,12 +95,12 @@ pub(super) fn updates(zone: &str, seen: &ZoneContents, steps: &[Step<Record>]) -
         };
         // Both records of a change have the same name.
         let Some(name) = added.or(removed).map(|record| &record.name) else { continue };
-        let wrong = added.map_or(Ok(()), |record| check_form(zone, record, seen));
-        if wrong.is_err() {
-            first = first.and(wrong);
+        let checked = added.map_or(Ok(()), |record| check_form(zone, record, contents));
+        if checked.is_err() {
+            first_error = first_error.and(checked);
             continue;
         }
-        let entries = left.entry(name).or_default();
+        let entries = remaining.entry(name).or_default();
         if added.is_some() {
             entries.insert(step.name());
         } else {
@@ -104,9 +108,9 @@ pub(super) fn updates(zone: &str, seen: &ZoneContents, steps: &[Step<Record>]) -
         }
         let is_apex = name == zone;
         // At the apex, each record has its own update, because records of different owners share this name.
-        let place = (name, is_apex.then(|| step.name()));
-        let place = *places.entry(place).or_insert_with(|| {
-            let owner = match (is_apex, seen.marked.contains(name)) {
+        let key = (name, is_apex.then(|| step.name()));
+        let position = *positions.entry(key).or_insert_with(|| {
+            let owner = match (is_apex, contents.marked.contains(name)) {
                 (true, _) => NameOwner::Zone,
                 (false, true) => NameOwner::Mirror { is_last: false },
                 (false, false) => NameOwner::Free,
@@ -115,39 +119,40 @@ pub(super) fn updates(zone: &str, seen: &ZoneContents, steps: &[Step<Record>]) -
             updates.push(Update { name: name.clone(), owner, removed, added, records });
             updates.len() - 1
         });
-        updates[place].removed.extend(removed.cloned());
-        updates[place].added.extend(added.cloned());
+        updates[position].removed.extend(removed.cloned());
+        updates[position].added.extend(added.cloned());
     }
     for update in &mut updates {
         if let NameOwner::Mirror { is_last } = &mut update.owner {
-            *is_last = left[&*update.name].is_empty();
+            *is_last = remaining[&*update.name].is_empty();
         }
-        update.records = record_marks(update, seen);
+        update.records = record_marks(update, contents);
     }
     updates.retain(|update| {
-        let clash = remaining_alias(update, seen);
+        let clash = remaining_alias(update, contents);
         let is_possible = clash.is_none();
-        if let (Some(error), true) = (clash, first.is_ok()) {
-            first = Err(error);
+        if let (Some(error), true) = (clash, first_error.is_ok()) {
+            first_error = Err(error);
         }
         is_possible
     });
     // If another client deletes a record, its mark remains without a record. A mark in use stays.
     let needed: BTreeSet<String> = updates.iter().flat_map(|update| update.records.keys().cloned()).collect();
-    updates.extend(unused_marks(seen, zone).filter(|update| !update.records.keys().any(|mark| needed.contains(mark))));
-    (updates, first)
+    updates
+        .extend(unused_marks(contents, zone).filter(|update| !update.records.keys().any(|mark| needed.contains(mark))));
+    (updates, first_error)
 }
 
 /// Returns the changes of the marks of single records.
-fn record_marks(update: &Update, seen: &ZoneContents) -> BTreeMap<String, RecordMark> {
-    let is_marked = |record: &&Record| update.owner == NameOwner::Zone || record.data.is_shared();
+fn record_marks(update: &Update, contents: &ZoneContents) -> BTreeMap<String, RecordMark> {
+    let is_marked = |record: &&DnsRecord| update.owner == NameOwner::Zone || record.data.is_shared();
     let mut marks = BTreeMap::new();
     for record in update.removed.iter().filter(is_marked) {
         marks.insert(record_mark(&update.name, &hash(record)), RecordMark::Remove);
     }
     for record in update.added.iter().filter(is_marked) {
         let hash = hash(record);
-        let exists = seen.records.contains(&(update.name.clone(), hash.clone()));
+        let exists = contents.records.contains(&(update.name.clone(), hash.clone()));
         marks.insert(record_mark(&update.name, &hash), if exists { RecordMark::Keep } else { RecordMark::Add });
     }
     marks
@@ -155,21 +160,21 @@ fn record_marks(update: &Update, seen: &ZoneContents) -> BTreeMap<String, Record
 
 /// Returns an error if the name keeps a CNAME and gets another record. Servers ignore such an addition without an
 /// error.
-fn remaining_alias(update: &Update, seen: &ZoneContents) -> Option<DnsError> {
-    let is_alias = |record: &&Record| matches!(record.data, Data::Cname(_));
-    let mut existing = seen.own.values().filter(|record| record.name == update.name);
+fn remaining_alias(update: &Update, contents: &ZoneContents) -> Option<DnsError> {
+    let is_alias = |record: &&DnsRecord| matches!(record.data, Data::Cname(_));
+    let mut existing = contents.own.values().filter(|record| record.name == update.name);
     let alias = existing.find(is_alias).filter(|record| !update.removed.contains(record))?;
     let other = update.added.iter().find(|record| !is_alias(record))?;
-    let (one, other) = (alias.data.to_string(), other.data.to_string());
-    Some(DnsError::Clash { name: update.name.clone(), one, other })
+    let (first, second) = (alias.data.to_string(), other.data.to_string());
+    Some(DnsError::Clash { name: update.name.clone(), first, second })
 }
 
 /// Returns updates that delete marks without a record. Otherwise the mirror would claim a record that another client
 /// adds again later.
-fn unused_marks<'a>(seen: &'a ZoneContents, zone: &'a str) -> impl Iterator<Item = Update> + 'a {
-    let used: BTreeSet<_> = seen.own.values().map(|record| (record.name.clone(), hash(record))).collect();
-    let unused = seen.records.iter().filter(move |record| !used.contains(record));
-    unused.filter(move |(name, _)| name == zone || seen.marked.contains(name)).map(|(name, hash)| Update {
+fn unused_marks<'a>(contents: &'a ZoneContents, zone: &'a str) -> impl Iterator<Item = Update> + 'a {
+    let used: BTreeSet<_> = contents.own.values().map(|record| (record.name.clone(), hash(record))).collect();
+    let unused = contents.records.iter().filter(move |record| !used.contains(record));
+    unused.filter(move |(name, _)| name == zone || contents.marked.contains(name)).map(|(name, hash)| Update {
         name: name.clone(),
         owner: NameOwner::Zone,
         removed: Vec::new(),
@@ -180,19 +185,19 @@ fn unused_marks<'a>(seen: &'a ZoneContents, zone: &'a str) -> impl Iterator<Item
 
 /// Checks that `record` has the form of [`entry`](super::entry). A different form would change the entry name at each
 /// read.
-fn check_form(zone: &str, record: &Record, seen: &ZoneContents) -> Result<(), DnsError> {
+fn check_form(zone: &str, record: &DnsRecord, contents: &ZoneContents) -> Result<(), DnsError> {
     record.data.wire()?;
     let name = within(zone, &record.name)?;
     if name != record.name {
-        let reason = format!("it has to be written {name}, as `dns::entry` does");
+        let reason = format!("write {name}, the form that `dns::entry` returns");
         return Err(DnsError::Name { name: record.name.clone(), reason });
     }
-    let foreign = seen.foreign.get(&name).into_iter().flatten();
+    let foreign = contents.foreign.get(&name).into_iter().flatten();
     if foreign.into_iter().any(|other| other.data == record.data) {
-        return Err(DnsError::Exists { name, what: record.data.to_string() });
+        return Err(DnsError::Exists { name, record: record.data.to_string() });
     }
     if name == zone && matches!(record.data, Data::Cname(_)) {
-        return Err(DnsError::Apex { name, what: record.data.to_string() });
+        return Err(DnsError::Apex { name, record: record.data.to_string() });
     }
     Ok(())
 }
@@ -201,7 +206,7 @@ fn check_form(zone: &str, record: &Record, seen: &ZoneContents) -> Result<(), Dn
 #[derive(Debug)]
 pub(super) struct MessageFull;
 
-/// Writes `updates` into one message, which the server carries out as a whole or not at all.
+/// Writes `updates` into one message, which the server applies as a whole or not at all.
 pub(super) fn write(
     updates: &[&Update],
     mark: &str,
@@ -213,31 +218,33 @@ pub(super) fn write(
         MessageFull
     }
     let data = |kind: Rtype, octets: Vec<u8>| UnknownRecordData::from_octets(kind, octets).map_err(too_large);
-    let nothing = || data(Rtype::ANY, Vec::new());
+    let empty_data = || data(Rtype::ANY, Vec::new());
     let text = || data(Rtype::TXT, text_octets(&[mark.as_bytes().to_vec()]));
     let name_of = |name: &str| parsed(name).map_err(too_large);
     let mark_of = |update: &Update| parsed(&format!("{MARK}{}", update.name)).map_err(too_large);
-    let now = Ttl::from_secs(0);
+    let zero_ttl = Ttl::from_secs(0);
     if let Some(TermRecord { name, text }) = term {
-        prerequisites.push((name, Class::IN, now, data(Rtype::TXT, text)?)).map_err(too_large)?;
+        prerequisites.push((name, Class::IN, zero_ttl, data(Rtype::TXT, text)?)).map_err(too_large)?;
     }
     for update in updates {
         match update.owner {
             // The mark must exist with the mirror's text. A foreign or removed mark rejects the whole message.
             NameOwner::Mirror { .. } => {
-                prerequisites.push((mark_of(update)?, Class::IN, now, text()?)).map_err(too_large)?;
+                prerequisites.push((mark_of(update)?, Class::IN, zero_ttl, text()?)).map_err(too_large)?;
             }
             NameOwner::Free => {
                 // Neither the name nor its mark may exist, so the mirror never takes over a name of another client.
-                prerequisites.push((name_of(&update.name)?, Class::NONE, now, nothing()?)).map_err(too_large)?;
-                prerequisites.push((mark_of(update)?, Class::NONE, now, nothing()?)).map_err(too_large)?;
+                prerequisites
+                    .push((name_of(&update.name)?, Class::NONE, zero_ttl, empty_data()?))
+                    .map_err(too_large)?;
+                prerequisites.push((mark_of(update)?, Class::NONE, zero_ttl, empty_data()?)).map_err(too_large)?;
             }
             NameOwner::Zone => {}
         }
         for (name, mark) in &update.records {
             let condition = match mark {
-                RecordMark::Add => (name_of(name)?, Class::NONE, now, nothing()?),
-                RecordMark::Keep | RecordMark::Remove => (name_of(name)?, Class::IN, now, text()?),
+                RecordMark::Add => (name_of(name)?, Class::NONE, zero_ttl, empty_data()?),
+                RecordMark::Keep | RecordMark::Remove => (name_of(name)?, Class::IN, zero_ttl, text()?),
             };
             prerequisites.push(condition).map_err(too_large)?;
         }
@@ -250,13 +257,13 @@ pub(super) fn write(
         for (records, class) in [(&update.removed, Class::NONE), (&update.added, Class::IN)] {
             for record in records {
                 let (kind, octets) = record.data.wire().map_err(too_large)?;
-                let ttl = if class == Class::IN { Ttl::from_secs(record.ttl) } else { now };
+                let ttl = if class == Class::IN { Ttl::from_secs(record.ttl) } else { zero_ttl };
                 changes.push((&name, class, ttl, data(kind, octets)?)).map_err(too_large)?;
             }
         }
         match update.owner {
             NameOwner::Mirror { is_last: true } => {
-                changes.push((mark_of(update)?, Class::NONE, now, text()?)).map_err(too_large)?;
+                changes.push((mark_of(update)?, Class::NONE, zero_ttl, text()?)).map_err(too_large)?;
             }
             NameOwner::Free if !update.added.is_empty() => {
                 changes.push((mark_of(update)?, Class::IN, Ttl::from_secs(MARK_TTL), text()?)).map_err(too_large)?;
@@ -266,7 +273,7 @@ pub(super) fn write(
         for (name, mark) in &update.records {
             let change = match mark {
                 RecordMark::Add => (name_of(name)?, Class::IN, Ttl::from_secs(MARK_TTL), text()?),
-                RecordMark::Remove => (name_of(name)?, Class::NONE, now, text()?),
+                RecordMark::Remove => (name_of(name)?, Class::NONE, zero_ttl, text()?),
                 RecordMark::Keep => continue,
             };
             changes.push(change).map_err(too_large)?;

@@ -6,7 +6,7 @@ use domain::base::iana::Rtype;
 
 use super::contents::ZoneContents;
 use super::error::DnsError;
-use super::record::{Data, Record, entry};
+use super::record::{Data, DnsRecord, entry};
 
 /// Returns `records` by the names of their entries. Duplicates become one entry. All records of one name and type get
 /// the lowest TTL among them.
@@ -18,17 +18,20 @@ use super::record::{Data, Record, entry};
 ///
 /// Returns an error if a record is not valid (see [`entry`]), or if a name has two CNAMEs, or a CNAME and another
 /// record.
-pub fn entries(zone: &str, records: impl IntoIterator<Item = Record>) -> Result<BTreeMap<String, Record>, DnsError> {
-    let mut entries: BTreeMap<String, Record> = BTreeMap::new();
+pub fn entries(
+    zone: &str,
+    records: impl IntoIterator<Item = DnsRecord>,
+) -> Result<BTreeMap<String, DnsRecord>, DnsError> {
+    let mut entries: BTreeMap<String, DnsRecord> = BTreeMap::new();
     for record in records {
         let (name, record) = entry(zone, record)?;
         if let Some(other) = entries.get(&name).filter(|other| other.data != record.data) {
-            let (one, other) = (other.data.to_string(), record.data.to_string());
-            return Err(DnsError::Clash { name: record.name, one, other });
+            let (first, second) = (other.data.to_string(), record.data.to_string());
+            return Err(DnsError::Clash { name: record.name, first, second });
         }
         // RFC 2181, section 5.2: all records of one name and type have one TTL. The lowest desired TTL applies.
-        let ttl = entries.get(&name).map_or(record.ttl, |other: &Record| other.ttl.min(record.ttl));
-        entries.insert(name, Record { ttl, ..record });
+        let ttl = entries.get(&name).map_or(record.ttl, |other: &DnsRecord| other.ttl.min(record.ttl));
+        entries.insert(name, DnsRecord { ttl, ..record });
     }
     let zone = super::record::canonical(zone)?;
     match resolve_conflicts(&zone, &mut entries, &ZoneContents::default()).into_values().next() {
@@ -41,20 +44,20 @@ pub fn entries(zone: &str, records: impl IntoIterator<Item = Record>) -> Result<
 /// one name and type one TTL.
 pub(super) fn resolve_conflicts(
     zone: &str,
-    wanted: &mut BTreeMap<String, Record>,
-    seen: &ZoneContents,
+    desired: &mut BTreeMap<String, DnsRecord>,
+    contents: &ZoneContents,
 ) -> BTreeMap<String, DnsError> {
     let mut rejected = BTreeMap::new();
     let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (entry, record) in &*wanted {
+    for (entry, record) in &*desired {
         names.entry(record.name.clone()).or_default().push(entry.clone());
     }
     for (name, entries) in names {
-        let is_cname = |entry: &String| matches!(wanted[entry].data, Data::Cname(_));
+        let is_cname = |entry: &String| matches!(desired[entry].data, Data::Cname(_));
         let (aliases, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_cname);
         if name == zone {
             for entry in aliases {
-                let error = DnsError::Apex { name: name.clone(), what: wanted[&entry].data.to_string() };
+                let error = DnsError::Apex { name: name.clone(), record: desired[&entry].data.to_string() };
                 rejected.insert(entry, error);
             }
             continue;
@@ -63,43 +66,47 @@ pub(super) fn resolve_conflicts(
             continue;
         }
         // The existing kind of records stays, because the zone keeps skipped entries unchanged.
-        let exists = |entries: &[String]| entries.iter().any(|entry| seen.own.contains_key(entry));
+        let exists = |entries: &[String]| entries.iter().any(|entry| contents.own.contains_key(entry));
         let (keep, drop) = if exists(&aliases) && !exists(&others) { (aliases, others) } else { (others, aliases) };
-        let one = wanted[&keep[0]].data.to_string();
+        let first = desired[&keep[0]].data.to_string();
         for entry in drop {
-            let other = wanted[&entry].data.to_string();
-            rejected.insert(entry, DnsError::Clash { name: name.clone(), one: one.clone(), other });
+            let second = desired[&entry].data.to_string();
+            rejected.insert(entry, DnsError::Clash { name: name.clone(), first: first.clone(), second });
         }
     }
-    for (entry, record) in &*wanted {
+    for (entry, record) in &*desired {
         // A record of another client stays: otherwise the mirror would remove the record together with its own entry.
-        if seen.foreign.get(&record.name).is_some_and(|records| records.iter().any(|other| other.data == record.data)) {
+        if contents
+            .foreign
+            .get(&record.name)
+            .is_some_and(|records| records.iter().any(|other| other.data == record.data))
+        {
             rejected
-                .insert(entry.clone(), DnsError::Exists { name: record.name.clone(), what: record.data.to_string() });
+                .insert(entry.clone(), DnsError::Exists { name: record.name.clone(), record: record.data.to_string() });
         }
     }
-    wanted.retain(|entry, _| !rejected.contains_key(entry));
-    one_ttl(wanted, seen);
+    desired.retain(|entry, _| !rejected.contains_key(entry));
+    unify_ttls(desired, contents);
     rejected
 }
 
 /// Gives all records of one name and type the lowest TTL among them, or the TTL of foreign records of that name and
 /// type.
-fn one_ttl(wanted: &mut BTreeMap<String, Record>, seen: &ZoneContents) {
-    let kind = |record: &Record| record.data.wire().map_or(Rtype::NULL, |(kind, _)| kind);
+fn unify_ttls(desired: &mut BTreeMap<String, DnsRecord>, contents: &ZoneContents) {
+    let kind = |record: &DnsRecord| record.data.wire().map_or(Rtype::NULL, |(kind, _)| kind);
     let mut lowest: BTreeMap<(String, Rtype), u32> = BTreeMap::new();
-    for record in wanted.values() {
+    for record in desired.values() {
         let ttl = lowest.entry((record.name.clone(), kind(record))).or_insert(record.ttl);
         *ttl = record.ttl.min(*ttl);
     }
     let names: BTreeSet<_> = lowest.keys().map(|(name, _)| name.clone()).collect();
     // A server can change the TTL of foreign records in the set too. The mirror adopts their TTL instead.
-    for record in names.iter().filter_map(|name| seen.foreign.get(name)).flatten() {
+    for record in names.iter().filter_map(|name| contents.foreign.get(name)).flatten() {
         if let Some(ttl) = lowest.get_mut(&(record.name.clone(), kind(record))) {
             *ttl = record.ttl;
         }
     }
-    for record in wanted.values_mut() {
+    for record in desired.values_mut() {
         record.ttl = lowest[&(record.name.clone(), kind(record))];
     }
 }

@@ -34,16 +34,16 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Failure of an exchange with a server.
 #[derive(Debug)]
 pub(super) enum WireError {
-    Socket(io::Error),
+    Io(io::Error),
     Signature(ValidationError),
-    Refused(Rcode),
+    Rejected(Rcode),
     Form(String),
     MessageFull,
 }
 
 impl From<io::Error> for WireError {
     fn from(error: io::Error) -> Self {
-        Self::Socket(error)
+        Self::Io(error)
     }
 }
 
@@ -54,13 +54,13 @@ impl From<ParseError> for WireError {
 }
 
 /// A connection to a server.
-pub(super) struct Connection {
+pub(super) struct DnsConnection {
     stream: TcpStream,
 }
 
-impl Connection {
+impl DnsConnection {
     pub(super) async fn open(address: SocketAddr) -> io::Result<Self> {
-        let stream = in_time(CONNECT_TIMEOUT, TcpStream::connect(address)).await?;
+        let stream = with_timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream })
     }
@@ -68,20 +68,20 @@ impl Connection {
     async fn send(&mut self, message: &[u8]) -> Result<(), WireError> {
         let length = u16::try_from(message.len()).map_err(too_large)?;
         let message = [&length.to_be_bytes(), message].concat();
-        Ok(in_time(MESSAGE_TIMEOUT, self.stream.write_all(&message)).await?)
+        Ok(with_timeout(MESSAGE_TIMEOUT, self.stream.write_all(&message)).await?)
     }
 
     async fn receive(&mut self, id: u16) -> Result<Message<Vec<u8>>, WireError> {
         let receive = async { Ok(self.receive_all(id).await) };
-        in_time(MESSAGE_TIMEOUT, receive).await?
+        with_timeout(MESSAGE_TIMEOUT, receive).await?
     }
 
     async fn receive_all(&mut self, id: u16) -> Result<Message<Vec<u8>>, WireError> {
         let length = self.stream.read_u16().await?;
         let mut octets = vec![0; usize::from(length)];
         self.stream.read_exact(&mut octets).await?;
-        let message =
-            Message::from_octets(octets).map_err(|_| WireError::Form("a message of less than a header".into()))?;
+        let message = Message::from_octets(octets)
+            .map_err(|_| WireError::Form("a message that is shorter than a header".into()))?;
         // One request is in flight per connection. A different ID is an error, not a reordered response.
         if message.header().id() == id && message.header().qr() {
             Ok(message)
@@ -122,7 +122,7 @@ impl Connection {
         let checked = transaction.answer(&mut response, Time48::now());
         match check_response(checked, response.header().rcode()) {
             // A missing name is an empty result. Missing records of an existing name return NOERROR without records.
-            Err(WireError::Refused(Rcode::NXDOMAIN)) => return Ok((Vec::new(), None)),
+            Err(WireError::Rejected(Rcode::NXDOMAIN)) => return Ok((Vec::new(), None)),
             result => result?,
         }
         let (mut found, mut number) = (Vec::new(), None);
@@ -142,28 +142,27 @@ impl Connection {
         let mut message = query.additional();
         let mut sequence = ClientSequence::request(key, &mut message, Time48::now()).map_err(too_large)?;
         self.send(message.as_slice()).await?;
-        let (mut contents, mut ends, mut read) = (Contents::default(), 0, 0);
-        // From one SOA to the next.
+        let (mut contents, mut soa_records, mut read_bytes) = (Contents::default(), 0, 0);
         // A transfer starts and ends with the SOA record (RFC 5936, section 2.2), in any number of messages.
-        while ends < 2 {
+        while soa_records < 2 {
             let mut part = self.receive(id).await?;
-            read += part.as_slice().len();
-            if read > MAX_ZONE_BYTES {
+            read_bytes += part.as_slice().len();
+            if read_bytes > MAX_ZONE_BYTES {
                 return Err(WireError::Form(format!(
-                    "a zone of more than {MAX_ZONE_BYTES} bytes; give the mirror one of its own"
+                    "a zone of more than {MAX_ZONE_BYTES} bytes; use a separate zone for the mirror"
                 )));
             }
             let checked = sequence.answer(&mut part, Time48::now());
             check_response(checked, part.header().rcode())?;
             for record in part.answer()? {
                 let record = record?;
-                if ends == 2 || (ends == 0 && record.rtype() != Rtype::SOA) {
-                    return Err(WireError::Form("a transfer that does not go from one SOA to the next".into()));
+                if soa_records == 2 || (soa_records == 0 && record.rtype() != Rtype::SOA) {
+                    return Err(WireError::Form("a transfer that does not start and end with the SOA record".into()));
                 }
-                ends += usize::from(record.rtype() == Rtype::SOA);
+                soa_records += usize::from(record.rtype() == Rtype::SOA);
                 contents.add(&record)?;
             }
-            if ends == 0 {
+            if soa_records == 0 {
                 return Err(WireError::Form("a transfer without an initial SOA record".into()));
             }
         }
@@ -175,9 +174,9 @@ impl Connection {
 }
 
 /// Bounds the time of an operation.
-async fn in_time<T>(limit: Duration, operation: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    let late = || io::Error::new(io::ErrorKind::TimedOut, format!("no response within {limit:?}"));
-    timeout(limit, operation).await.map_err(|_| late())?
+async fn with_timeout<T>(limit: Duration, operation: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let timeout_error = || io::Error::new(io::ErrorKind::TimedOut, format!("no response within {limit:?}"));
+    timeout(limit, operation).await.map_err(|_| timeout_error())?
 }
 
 fn query(zone: &Name<Vec<u8>>, kind: Rtype, opcode: Opcode) -> Result<(AnswerBuilder<Vec<u8>>, u16), WireError> {
@@ -203,7 +202,7 @@ fn check_response(checked: Result<(), ValidationError>, rcode: Rcode) -> Result<
         }
         // Servers report BADKEY and BADSIG without a signature. An unsigned rejection is accepted, an unsigned success
         // is not.
-        (Ok(()) | Err(ValidationError::ServerUnsigned), refused) => Err(WireError::Refused(refused)),
+        (Ok(()) | Err(ValidationError::ServerUnsigned), rcode) => Err(WireError::Rejected(rcode)),
         (Err(error), _) => Err(WireError::Signature(error)),
     }
 }

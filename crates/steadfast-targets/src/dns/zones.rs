@@ -1,4 +1,4 @@
-//! Several zones behind one target: each record goes to the zone with the longest name that it lies in.
+//! Several zones behind one target: each record belongs to the zone with the longest matching name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::Zone;
 use super::error::DnsError;
-use super::record::{self, Record, canonical, is_within};
+use super::record::{self, DnsRecord, canonical, is_within};
 use crate::entry::{ActualState, Step, Target};
 use crate::owner::Claim;
 
@@ -22,9 +22,9 @@ pub struct Zones {
 /// Result of the last read of a zone.
 #[derive(Clone, Debug, Default)]
 struct LastZoneRead {
-    found: Option<ActualState<Record>>,
+    found: Option<ActualState<DnsRecord>>,
     /// Reason for the failure of the last read. `found` is then older.
-    failed: Option<String>,
+    failure: Option<String>,
 }
 
 impl Zones {
@@ -36,8 +36,8 @@ impl Zones {
     pub fn new(mut zones: Vec<Zone>) -> Result<Self, DnsError> {
         // Longest name first: a record of `a.example.org` belongs to this zone and not to `example.org`.
         zones.sort_by(|one, other| other.name.len().cmp(&one.name.len()).then_with(|| one.name.cmp(&other.name)));
-        let double = zones.windows(2).find(|pair| pair[0].name == pair[1].name).map(|pair| pair[0].name.clone());
-        if let Some(name) = double.or_else(|| zones.is_empty().then(String::new)) {
+        let duplicate = zones.windows(2).find(|pair| pair[0].name == pair[1].name).map(|pair| pair[0].name.clone());
+        if let Some(name) = duplicate.or_else(|| zones.is_empty().then(String::new)) {
             return Err(DnsError::Name { name, reason: "each zone must be named once".to_owned() });
         }
         let last = Arc::new(Mutex::new(vec![LastZoneRead::default(); zones.len()]));
@@ -49,7 +49,7 @@ impl Zones {
     /// # Errors
     ///
     /// Returns an error if the record lies in none of the zones, or is not valid (see [`entry`](super::entry)).
-    pub fn entry(&self, record: Record) -> Result<(String, Record), DnsError> {
+    pub fn entry(&self, record: DnsRecord) -> Result<(String, DnsRecord), DnsError> {
         let name = canonical(&record.name)?;
         if let Some(zone) = self.zone_of(&name) {
             return record::entry(&self.zones[zone].name, record);
@@ -82,22 +82,22 @@ impl Zones {
     }
 
     /// Reads one zone. Returns the result of the last successful read if this read fails.
-    async fn read_zone(&self, place: usize) -> (Option<ActualState<Record>>, Option<DnsError>) {
-        let zone = &self.zones[place];
+    async fn read_zone(&self, index: usize) -> (Option<ActualState<DnsRecord>>, Option<DnsError>) {
+        let zone = &self.zones[index];
         let result = zone.read().await;
         let mut all = self.last();
-        let last = &mut all[place];
+        let last = &mut all[index];
         match result {
             Ok(found) => {
-                *last = LastZoneRead { found: Some(found.clone()), failed: None };
+                *last = LastZoneRead { found: Some(found.clone()), failure: None };
                 (Some(found), None)
             }
             Err(error) => {
                 let reason = error.to_string();
-                if last.failed.as_ref() != Some(&reason) && self.zones.len() > 1 {
+                if last.failure.as_ref() != Some(&reason) && self.zones.len() > 1 {
                     tracing::warn!(zone = zone.name, %reason, "cannot read the zone; its names stay unchanged");
                 }
-                last.failed = Some(reason);
+                last.failure = Some(reason);
                 // The last contents replace those of an unreadable zone. Without contents, the zone's entries would
                 // look lost.
                 (last.found.clone(), Some(error))
@@ -106,12 +106,12 @@ impl Zones {
     }
 
     /// Returns the steps of each zone.
-    fn steps_by_zone(&self, steps: &[Step<Record>]) -> Vec<Vec<Step<Record>>> {
+    fn steps_by_zone(&self, steps: &[Step<DnsRecord>]) -> Vec<Vec<Step<DnsRecord>>> {
         let mut steps_by_zone = vec![Vec::new(); self.zones.len()];
         for step in steps {
             let (Step::Add { value, .. } | Step::Change { to: value, .. } | Step::Remove { value, .. }) = step;
-            if let Some(place) = self.zone_of(&value.name) {
-                steps_by_zone[place].push(step.clone());
+            if let Some(index) = self.zone_of(&value.name) {
+                steps_by_zone[index].push(step.clone());
             }
         }
         steps_by_zone
@@ -119,71 +119,71 @@ impl Zones {
 }
 
 impl Target for Zones {
-    type Value = Record;
+    type Value = DnsRecord;
     type Error = DnsError;
 
     const HAS_OWNER_RECORD: bool = true;
 
-    async fn read(&self) -> Result<ActualState<Record>, DnsError> {
-        let results = join_zones(self.zones.len(), |place| self.read_zone(place)).await;
+    async fn read(&self) -> Result<ActualState<DnsRecord>, DnsError> {
+        let results = join_zones(self.zones.len(), |index| self.read_zone(index)).await;
         let mut all = ActualState { own: BTreeMap::new(), others: [].into(), busy: [].into() };
-        let (mut first, mut is_any) = (None, false);
+        let (mut first_error, mut has_success) = (None, false);
         for (found, error) in results {
-            is_any |= error.is_none();
-            first = first.or(error);
+            has_success |= error.is_none();
+            first_error = first_error.or(error);
             if let Some(found) = found {
                 all.own.extend(found.own);
                 all.others.extend(found.others);
             }
         }
-        match first {
-            Some(error) if !is_any => Err(error),
+        match first_error {
+            Some(error) if !has_success => Err(error),
             _ => Ok(all),
         }
     }
 
-    async fn apply(&self, steps: &[Step<Record>]) -> Result<(), DnsError> {
+    async fn apply(&self, steps: &[Step<DnsRecord>]) -> Result<(), DnsError> {
         let steps_by_zone = self.steps_by_zone(steps);
-        let results = join_zones(self.zones.len(), async |place: usize| {
-            if steps_by_zone[place].is_empty() {
+        let results = join_zones(self.zones.len(), async |index: usize| {
+            if steps_by_zone[index].is_empty() {
                 return Ok(());
             }
-            let zone = &self.zones[place];
+            let zone = &self.zones[index];
             // Never write to a zone that could not be read: steps were planned from its last contents.
-            let failed = self.last()[place].failed.clone();
-            match failed {
+            let failure = self.last()[index].failure.clone();
+            match failure {
                 Some(reason) => Err(DnsError::Unread { zone: zone.name.clone(), reason }),
-                None => zone.apply(&steps_by_zone[place]).await,
+                None => zone.apply(&steps_by_zone[index]).await,
             }
         });
         results.await.into_iter().fold(Ok(()), Result::and)
     }
 
-    fn describe(&self, found: &ActualState<Record>, steps: &[Step<Record>]) -> Vec<String> {
+    fn describe(&self, found: &ActualState<DnsRecord>, steps: &[Step<DnsRecord>]) -> Vec<String> {
         let steps_by_zone = self.steps_by_zone(steps).into_iter().enumerate().filter(|(_, steps)| !steps.is_empty());
-        let described = steps_by_zone.flat_map(|(place, steps)| {
-            let is_own = |record: &Record| self.zone_of(&record.name) == Some(place);
+        let described = steps_by_zone.flat_map(|(index, steps)| {
+            let is_own = |record: &DnsRecord| self.zone_of(&record.name) == Some(index);
             let own = found.own.iter().filter(|(_, record)| is_own(record));
             let own = own.map(|(name, record)| (name.clone(), record.clone())).collect();
             let found = ActualState { own, others: found.others.clone(), busy: found.busy.clone() };
-            self.zones[place].describe(&found, &steps)
+            self.zones[index].describe(&found, &steps)
         });
         described.collect()
     }
 
-    fn validate(&self, wanted: &mut BTreeMap<String, Record>) -> BTreeMap<String, String> {
+    fn validate(&self, desired: &mut BTreeMap<String, DnsRecord>) -> BTreeMap<String, String> {
         let mut rejected = BTreeMap::new();
         let mut entries_by_zone = vec![BTreeMap::new(); self.zones.len()];
-        for (name, record) in std::mem::take(wanted) {
+        for (name, record) in std::mem::take(desired) {
             match self.zone_of(&record.name) {
-                Some(place) => _ = entries_by_zone[place].insert(name, record),
+                Some(index) => _ = entries_by_zone[index].insert(name, record),
                 None => _ = rejected.insert(name, "it is in none of the zones of the mirror".to_owned()),
             }
         }
         let last = self.last().clone();
         for ((zone, last), mut entries) in self.zones.iter().zip(last).zip(entries_by_zone) {
             rejected.extend(zone.validate(&mut entries));
-            if let (Some(reason), true) = (last.failed, self.zones.len() > 1) {
+            if let (Some(reason), true) = (last.failure, self.zones.len() > 1) {
                 let found = last.found.map(|found| found.own).unwrap_or_default();
                 // Entries of an unreadable zone keep their last known state. New values wait for the next read.
                 entries.retain(|name, record| {
@@ -195,7 +195,7 @@ impl Target for Zones {
                     exists
                 });
             }
-            wanted.append(&mut entries);
+            desired.append(&mut entries);
         }
         rejected
     }
@@ -204,8 +204,8 @@ impl Target for Zones {
         let all = self.zones.iter().map(|zone| Box::pin(zone.changed()));
         let mut all: Vec<_> = all.collect();
         std::future::poll_fn(|context| {
-            let is_any = all.iter_mut().any(|changed| changed.as_mut().poll(context).is_ready());
-            if is_any { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+            let has_changed = all.iter_mut().any(|changed| changed.as_mut().poll(context).is_ready());
+            if has_changed { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
         })
         .await;
     }
@@ -227,9 +227,9 @@ impl Target for Zones {
     }
 }
 
-/// Runs one future for each of `count` zones at the same time, and returns all results in order.
+/// Runs one future for each of `count` zones concurrently, and returns all results in order.
 async fn join_zones<'a, T, F: Future<Output = T> + 'a>(count: usize, run: impl Fn(usize) -> F) -> Vec<T> {
-    let mut all: Vec<_> = (0..count).map(|place| (Box::pin(run(place)), None)).collect();
+    let mut all: Vec<_> = (0..count).map(|index| (Box::pin(run(index)), None)).collect();
     std::future::poll_fn(move |context| {
         let mut is_pending = false;
         for (future, result) in &mut all {

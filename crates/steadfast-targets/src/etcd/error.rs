@@ -6,7 +6,7 @@
 pub enum EtcdError {
     /// The prefix or the mark is empty.
     #[error("a mirror in etcd needs a prefix and a mark; set both")]
-    Empty,
+    EmptyPrefixOrMark,
     /// An endpoint is not a client URL.
     #[error(
         "{0:?} is not an endpoint of etcd: write it as http://HOST:PORT, or https://HOST:PORT where TLS is configured"
@@ -16,15 +16,15 @@ pub enum EtcdError {
     #[error(
         "etcd does not respond at {endpoint}: {reason}; is it in its `--advertise-client-urls`, and not for TLS alone?"
     )]
-    Socket {
+    Unreachable {
         /// The endpoint.
         endpoint: String,
         /// The cause.
         reason: String,
     },
     /// Another client created, changed or deleted keys since the last read. None of the named keys was changed.
-    #[error("another client has changed {} since the last look, and the mirror leaves it alone until the next look", .keys.join(", "))]
-    Taken {
+    #[error("another client changed {} since the last read; nothing was changed, and the mirror reads the keys again", .keys.join(", "))]
+    Conflict {
         /// The keys, escaped.
         keys: Vec<String>,
     },
@@ -46,7 +46,7 @@ pub enum EtcdError {
     },
     /// etcd rejects a request.
     #[error("etcd rejects `/v3/{method}`: {message}{}", remedy(.message))]
-    Refused {
+    Rejected {
         /// The method of the gateway.
         method: &'static str,
         /// The message of etcd.
@@ -74,12 +74,12 @@ debug_as_message!(EtcdError);
 
 impl EtcdError {
     /// Returns true if another endpoint may succeed. The failed write may have been applied nevertheless.
-    pub(super) fn is_of_endpoint(&self) -> bool {
+    pub(super) fn may_succeed_elsewhere(&self) -> bool {
         let of_member =
             ["no leader", "timed out", "leader changed", "server stopped", "unavailable", "unhealthy", "EOF"];
         match self {
-            Self::Socket { .. } | Self::Unexpected { .. } => true,
-            Self::Refused { message, .. } => {
+            Self::Unreachable { .. } | Self::Unexpected { .. } => true,
+            Self::Rejected { message, .. } => {
                 message.starts_with('5') || of_member.iter().any(|text| message.contains(text))
             }
             _ => false,
@@ -87,9 +87,9 @@ impl EtcdError {
     }
 
     /// Returns true if the token of a user has expired, or the rights of the user have changed since the login.
-    pub(super) fn is_of_token(&self) -> bool {
+    pub(super) fn needs_new_token(&self) -> bool {
         let texts = ["invalid auth token", "user name is empty", "revision of auth store is old", "invalid token"];
-        matches!(self, Self::Refused { message, .. } if texts.iter().any(|text| message.contains(text)))
+        matches!(self, Self::Rejected { message, .. } if texts.iter().any(|text| message.contains(text)))
     }
 }
 
@@ -105,7 +105,7 @@ fn remedy(message: &str) -> &'static str {
         _ if message.contains("space exceeded") => {
             "; its quota is used up: compact and defragment it, and `etcdctl alarm disarm`"
         }
-        _ if message.contains("lease not found") => "; the lease has expired, and is granted again after the next look",
+        _ if message.contains("lease not found") => "; the lease has expired, and is granted again after the next read",
         _ if message.contains("no leader") || message.contains("timed out") => {
             "; most of its members must be available"
         }
@@ -118,6 +118,6 @@ fn remedy(message: &str) -> &'static str {
 }
 
 /// Returns a key in a form that is safe for terminals and logs.
-pub(super) fn shown(key: &str) -> String {
+pub(super) fn display_key(key: &str) -> String {
     key.escape_debug().to_string()
 }

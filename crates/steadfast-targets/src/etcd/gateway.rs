@@ -93,7 +93,7 @@ impl<R: EtcdClient> Gateway<R> {
         let mut first = None;
         for endpoint in self.endpoints.order() {
             match self.request_at(&endpoint, method, body).await {
-                Err(error) if error.is_of_endpoint() => {
+                Err(error) if error.may_succeed_elsewhere() => {
                     // The endpoint may have executed the request before the connection failed.
                     if retry == Retry::Never {
                         return Err(error);
@@ -103,7 +103,7 @@ impl<R: EtcdClient> Gateway<R> {
                 result => return result,
             }
         }
-        Err(first.unwrap_or(EtcdError::Empty))
+        Err(first.unwrap_or(EtcdError::EmptyPrefixOrMark))
     }
 
     /// Returns the response of one endpoint.
@@ -122,7 +122,7 @@ impl<R: EtcdClient> Gateway<R> {
         self.ensure_token(endpoint).await?;
         match self.attempt(endpoint, method, body).await {
             // The token has expired: the request was rejected, and may be sent again.
-            Err(error) if self.user.is_some() && error.is_of_token() => {
+            Err(error) if self.user.is_some() && error.needs_new_token() => {
                 self.authenticate(endpoint).await?;
                 self.attempt(endpoint, method, body).await
             }
@@ -155,14 +155,14 @@ impl<R: EtcdClient> Gateway<R> {
 
     fn note<T>(&self, endpoint: &str, result: &Result<T, EtcdError>) {
         match result {
-            Err(error) if error.is_of_endpoint() => self.endpoints.failed(&endpoint.to_owned()),
+            Err(error) if error.may_succeed_elsewhere() => self.endpoints.failed(&endpoint.to_owned()),
             _ => self.endpoints.succeeded(&endpoint.to_owned()),
         }
     }
 
     /// Drops the token if `error` concerns it, so that the next attempt requests another one.
     pub(super) fn forget_token(&self, error: &EtcdError) {
-        if error.is_of_token() {
+        if error.needs_new_token() {
             *self.token() = None;
         }
     }
@@ -195,7 +195,7 @@ impl<R: EtcdClient> Gateway<R> {
     }
 
     async fn send(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<(StatusCode, Body), EtcdError> {
-        let socket_error = |reason: String| EtcdError::Socket { endpoint: shown(endpoint), reason };
+        let unreachable = |reason: String| EtcdError::Unreachable { endpoint: display_endpoint(endpoint), reason };
         let mut request = Request::post(format!("{endpoint}/v3/{method}")).header(CONTENT_TYPE, "application/json");
         if let Some(token) = &*self.token() {
             let mut token =
@@ -203,10 +203,10 @@ impl<R: EtcdClient> Gateway<R> {
             token.set_sensitive(true);
             request = request.header(AUTHORIZATION, token);
         }
-        let body = serde_json::to_vec(body).map_err(|error| socket_error(error.to_string()))?;
-        let request = request.body(body).map_err(|error| socket_error(error.to_string()))?;
+        let body = serde_json::to_vec(body).map_err(|error| unreachable(error.to_string()))?;
+        let request = request.body(body).map_err(|error| unreachable(error.to_string()))?;
         let sent = timeout(ATTEMPT_TIMEOUT, self.requests.send(request)).await;
-        let response: Response<Body> = sent.map_err(|_| socket_error(timeout_message()))?.map_err(socket_error)?;
+        let response: Response<Body> = sent.map_err(|_| unreachable(timeout_message()))?.map_err(unreachable)?;
         let (head, body) = response.into_parts();
         Ok((head.status, body))
     }
@@ -216,12 +216,12 @@ impl<R: EtcdClient> Gateway<R> {
         if !status.is_success() {
             // An error page of a proxy contains no message of etcd.
             let message = json.ok().and_then(|json| json["error"].as_str().map(str::to_owned));
-            return Err(EtcdError::Refused { method, message: message.unwrap_or_else(|| status.to_string()) });
+            return Err(EtcdError::Rejected { method, message: message.unwrap_or_else(|| status.to_string()) });
         }
         let json = json.map_err(|error| self.unexpected(method, &format!("it is not JSON: {error}")))?;
         // The gateway wraps stream errors in an object and reports other errors as text.
         match json["error"]["message"].as_str().or(json["error"].as_str()) {
-            Some(message) => Err(EtcdError::Refused { method, message: message.to_owned() }),
+            Some(message) => Err(EtcdError::Rejected { method, message: message.to_owned() }),
             None => Ok(json),
         }
     }
@@ -232,7 +232,7 @@ fn timeout_message() -> String {
 }
 
 /// Returns an endpoint for error messages.
-fn shown(endpoint: &str) -> String {
+fn display_endpoint(endpoint: &str) -> String {
     endpoint.strip_prefix("http://").unwrap_or(endpoint).to_owned()
 }
 
@@ -263,13 +263,13 @@ impl Lines {
                         return Ok(Some(data));
                     }
                 }
-                Some(Err(error)) => return Err(self.socket_error(error.to_string())),
+                Some(Err(error)) => return Err(self.unreachable(error.to_string())),
             }
         }
     }
 
-    fn socket_error(&self, reason: String) -> EtcdError {
-        EtcdError::Socket { endpoint: shown(&self.endpoint), reason }
+    fn unreachable(&self, reason: String) -> EtcdError {
+        EtcdError::Unreachable { endpoint: display_endpoint(&self.endpoint), reason }
     }
 
     /// Returns the remaining body. Each part has its own deadline, so that a large response may take longer than a
@@ -277,10 +277,10 @@ impl Lines {
     async fn rest(mut self) -> Result<Vec<u8>, EtcdError> {
         loop {
             let part = timeout(ATTEMPT_TIMEOUT, self.part()).await;
-            let Some(part) = part.map_err(|_| self.socket_error(timeout_message()))?? else { return Ok(self.read) };
+            let Some(part) = part.map_err(|_| self.unreachable(timeout_message()))?? else { return Ok(self.read) };
             if self.read.len() + part.len() > MAX_RESPONSE_BYTES {
                 // The caller requests a smaller page after this error.
-                return Err(EtcdError::Refused { method: "kv/range", message: TOO_LARGE.to_owned() });
+                return Err(EtcdError::Rejected { method: "kv/range", message: TOO_LARGE.to_owned() });
             }
             self.read.extend_from_slice(&part);
         }

@@ -14,7 +14,7 @@ use crate::owner::{Claim, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
 const MAX_CLAIM_ATTEMPTS: usize = 3;
 
 /// Record of the last read.
-struct Record {
+struct OwnerRecord {
     instance: String,
     renewed: u64,
     lease: i64,
@@ -53,7 +53,7 @@ impl<R: EtcdClient> Etcd<R> {
                 return Ok(Claim::Ours);
             }
             // Another process has written the record in between.
-            if let Some(Record { instance, renewed, .. }) = record {
+            if let Some(OwnerRecord { instance, renewed, .. }) = record {
                 claim = Claim::Other { instance: instance.escape_debug().to_string(), renewed };
             }
         }
@@ -67,7 +67,7 @@ impl<R: EtcdClient> Etcd<R> {
         if key.starts_with(&self.prefix) { format!("_{key}") } else { key }
     }
 
-    async fn owner(&self) -> Result<Option<Record>, EtcdError> {
+    async fn owner(&self) -> Result<Option<OwnerRecord>, EtcdError> {
         let method = json!({ "key": bytes(self.owner_key().as_bytes()) });
         let response = self.gateway.request(Retry::Allowed, "kv/range", &method).await?;
         let kvs = responses::kvs(&response).map_err(|reason| self.gateway.unexpected("kv/range", &reason))?;
@@ -75,7 +75,7 @@ impl<R: EtcdClient> Etcd<R> {
             let value: Json = serde_json::from_slice(&kv.value).unwrap_or_default();
             let instance = value["instance"].as_str().unwrap_or_default().to_owned();
             let renewed = value["renewed"].as_u64().unwrap_or_default();
-            Record { instance, renewed, lease: kv.lease, revision: kv.revision }
+            OwnerRecord { instance, renewed, lease: kv.lease, revision: kv.revision }
         }))
     }
 

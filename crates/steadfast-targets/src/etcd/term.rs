@@ -1,8 +1,6 @@
 //! Record of the leader's term. Every transaction of a replica requires that the record contains the replica's term. So
 //! etcd rejects late writes of an earlier leader.
 
-use std::sync::atomic::Ordering;
-
 use serde_json::{Value as Json, json};
 
 use super::Etcd;
@@ -31,8 +29,8 @@ impl<R: EtcdClient> Etcd<R> {
     /// If the user has no permission to write the record, transactions are sent without this condition.
     pub(super) async fn record_term(&self, term: u64) -> Result<bool, EtcdError> {
         let recorded = self.try_to_record(term).await;
-        if matches!(&recorded, Err(EtcdError::Refused { message, .. }) if message.contains("permission denied")) {
-            self.term.store(0, Ordering::Release);
+        if matches!(&recorded, Err(EtcdError::Rejected { message, .. }) if message.contains("permission denied")) {
+            *self.required_term.lock() = None;
         }
         recorded
     }
@@ -40,7 +38,7 @@ impl<R: EtcdClient> Etcd<R> {
     async fn try_to_record(&self, term: u64) -> Result<bool, EtcdError> {
         let (key, lease) = (bytes(self.term_key().as_bytes()), fnv(&["term", &self.mark, &self.prefix]));
         // Set before the write: from here on each transaction requires this term.
-        self.term.store(term, Ordering::Release);
+        *self.required_term.lock() = Some(term);
         for _ in 0..MAX_RECORD_ATTEMPTS {
             self.grant_lease(lease, OWNER_EXPIRES_SECS).await?;
             let response = self.gateway.request(Retry::Allowed, "kv/range", &json!({ "key": key })).await?;
@@ -70,10 +68,7 @@ impl<R: EtcdClient> Etcd<R> {
     /// Returns the additional condition of each transaction, and the operation after a failed condition: a read of
     /// the record.
     pub(super) fn term_condition(&self) -> (Option<Json>, Vec<Json>) {
-        let term = self.term.load(Ordering::Acquire);
-        if term == 0 {
-            return (None, Vec::new());
-        }
+        let Some(term) = *self.required_term.lock() else { return (None, Vec::new()) };
         let (key, value) = (bytes(self.term_key().as_bytes()), bytes(term.to_string().as_bytes()));
         let condition = json!({ "key": key, "target": "VALUE", "result": "EQUAL", "value": value });
         // The failed transaction returns the recorded term, which distinguishes a changed term from a changed key.
@@ -82,10 +77,7 @@ impl<R: EtcdClient> Etcd<R> {
 
     /// Returns an error if a transaction failed because another term is recorded.
     pub(super) fn check_term(&self, response: &Json) -> Result<(), EtcdError> {
-        let term = self.term.load(Ordering::Acquire);
-        if term == 0 {
-            return Ok(());
-        }
+        let Some(term) = *self.required_term.lock() else { return Ok(()) };
         let found = &response["responses"][0]["response_range"]["kvs"][0]["value"];
         let found = responses::decoded(found).unwrap_or_default();
         let found = String::from_utf8_lossy(&found).escape_debug().to_string();

@@ -13,8 +13,8 @@ fn invalid_endpoint_is_rejected() {
         assert!(matches!(&error, EtcdError::Endpoint(named) if named == endpoint), "{error}");
     }
     assert!(matches!(Etcd::new(&[], "/p/", "m"), Err(EtcdError::Endpoint(_))));
-    assert!(matches!(Etcd::new(&["http://h:1"], "", "m"), Err(EtcdError::Empty)));
-    assert!(matches!(Etcd::new(&["http://h:1"], "/p/", ""), Err(EtcdError::Empty)));
+    assert!(matches!(Etcd::new(&["http://h:1"], "", "m"), Err(EtcdError::EmptyPrefixOrMark)));
+    assert!(matches!(Etcd::new(&["http://h:1"], "/p/", ""), Err(EtcdError::EmptyPrefixOrMark)));
 }
 
 #[test]

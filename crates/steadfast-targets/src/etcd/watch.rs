@@ -63,23 +63,23 @@ impl<R: EtcdClient> Etcd<R> {
             sleep(delay).await;
             delay = (delay * 2).min(RETRY_MAX_DELAY);
         };
-        let reported = self.seen().reported;
+        let reported = self.last_read().reported;
         // At most one report per interval, even if other clients write constantly.
         if let Some((reported, _)) = reported {
             sleep_until(reported + MIN_INTERVAL).await;
         }
-        self.seen().reported = Some((Instant::now(), revision));
+        self.last_read().reported = Some((Instant::now(), revision));
     }
 
     /// Watches through one endpoint until a change concerns the mirror, and returns the revision of the change.
     async fn watch_at(&self, endpoint: &str) -> Result<i64, EtcdError> {
         // A watch needs the revision of the first read as its start.
-        while self.seen().revision == 0 {
+        while self.last_read().revision == 0 {
             sleep(MIN_INTERVAL).await;
         }
         let revision = {
-            let seen = self.seen();
-            seen.reported.map_or(0, |(_, revision)| revision).max(seen.revision)
+            let last_read = self.last_read();
+            last_read.reported.map_or(0, |(_, revision)| revision).max(last_read.revision)
         };
         let range = (bytes(self.prefix.as_bytes()), bytes(&after(self.prefix.as_bytes())));
         let created = json!({ "create_request": {
@@ -114,7 +114,7 @@ impl<R: EtcdClient> Etcd<R> {
             return Ok(Some(opened));
         };
         if let Some(error) = message["error"]["message"].as_str().or(message["error"].as_str()) {
-            return Err(EtcdError::Refused { method: "watch", message: error.to_owned() });
+            return Err(EtcdError::Rejected { method: "watch", message: error.to_owned() });
         }
         let result = &message["result"];
         let current = responses::number(&result["header"]["revision"]);
@@ -124,17 +124,17 @@ impl<R: EtcdClient> Etcd<R> {
                 return Ok(Some(current.max(responses::number(&result["compact_revision"]))));
             }
             let reason = result["cancel_reason"].as_str().unwrap_or("the watch was cancelled").to_owned();
-            return Err(EtcdError::Refused { method: "watch", message: reason });
+            return Err(EtcdError::Rejected { method: "watch", message: reason });
         }
         // After a restore from a backup the revisions start again, and a watch of a future revision would stay silent.
         if current > 0 && current < opened {
-            *self.seen() = LastRead::default();
+            *self.last_read() = LastRead::default();
             return Ok(Some(0));
         }
-        let seen = self.seen();
+        let last_read = self.last_read();
         let concerns = |event: &Json| {
             let revision = responses::number(&event["kv"]["mod_revision"]);
-            if revision <= seen.revision || written.contains(&revision) {
+            if revision <= last_read.revision || written.contains(&revision) {
                 return false;
             }
             let key = responses::decoded(&event["kv"]["key"]).unwrap_or_default();
@@ -142,7 +142,7 @@ impl<R: EtcdClient> Etcd<R> {
             let is_of_lease = responses::number(&event["kv"]["lease"]) == self.lease;
             // Additions of foreign keys are irrelevant. A deletion of a foreign key is relevant: its name becomes
             // available.
-            is_of_lease || seen.own.contains(&key) || (is_deleted && seen.others.contains(&key))
+            is_of_lease || last_read.own.contains(&key) || (is_deleted && last_read.others.contains(&key))
         };
         let is_any = result["events"].as_array().is_some_and(|events| events.iter().any(concerns));
         Ok(is_any.then_some(current))

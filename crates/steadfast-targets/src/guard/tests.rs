@@ -1,7 +1,7 @@
 use super::*;
 
-const RULES: Rules =
-    Rules { limits: Limits { share: 0.34, min_missing: 1, window: Duration::from_mins(5) }, allow_empty: false };
+const RULES: GuardRules =
+    GuardRules { limits: Limits { share: 0.34, min_missing: 1, window: Duration::from_mins(5) }, allow_empty: false };
 
 fn names(range: std::ops::Range<usize>) -> BTreeMap<String, String> {
     range.map(|number| (format!("{number:03}"), "out".to_owned())).collect()
@@ -26,10 +26,10 @@ fn judge(
 #[test]
 fn loss_above_share_needs_approval() {
     assert_eq!(judge(&mut Guard::default(), 100, 0..34, 0), (set(&names(0..34)), None));
-    let (granted, ask) = judge(&mut Guard::default(), 100, 0..35, 0);
-    let ask = ask.expect("more than a third");
+    let (granted, request) = judge(&mut Guard::default(), 100, 0..35, 0);
+    let request = request.expect("more than a third");
     assert!(granted.is_empty());
-    assert_eq!((ask.names.len(), ask.serving, &*ask.group), (35, 100, "g"));
+    assert_eq!((request.names.len(), request.serving, &*request.group), (35, 100, "g"));
 }
 
 #[test]
@@ -64,17 +64,17 @@ fn few_entries_need_no_approval() {
 #[test]
 fn approval_covers_only_named_entries() {
     let mut guard = Guard::default();
-    let ask = judge(&mut guard, 100, 0..50, 0).1.expect("a pending approval");
+    let request = judge(&mut guard, 100, 0..50, 0).1.expect("a pending approval");
     let wrong = guard.approve("00000000").expect_err("another ID");
-    assert!(wrong.to_string().contains(&ask.id), "{wrong}");
-    assert_eq!(guard.approve(&ask.id), Ok(ask.clone()));
+    assert!(wrong.to_string().contains(&request.id), "{wrong}");
+    assert_eq!(guard.approve(&request.id), Ok(request.clone()));
 
     let (granted, other) = judge(&mut guard, 100, 0..90, 1);
     assert_eq!(granted, set(&names(0..50)));
     let other = other.expect("forty more");
     assert_eq!(other.names.len(), 40);
-    assert_ne!(other.id, ask.id);
-    // An entry that is wanted again needs another approval.
+    assert_ne!(other.id, request.id);
+    // An entry that is desired again needs another approval.
     assert!(judge(&mut guard, 100, 0..0, 2).0.is_empty());
     assert!(judge(&mut guard, 100, 0..50, 3).0.is_empty());
 }
@@ -82,13 +82,16 @@ fn approval_covers_only_named_entries() {
 #[test]
 fn changed_removal_invalidates_approval() {
     let mut guard = Guard::default();
-    let ask = judge(&mut guard, 10, 0..5, 0).1.expect("a pending approval");
-    guard.approve(&ask.id).expect("the approval is pending");
+    let request = judge(&mut guard, 10, 0..5, 0).1.expect("a pending approval");
+    guard.approve(&request.id).expect("the approval is pending");
     let mut flow = Flow { serving: 10, other_removals: names(0..5), ..Flow::default() };
     flow.other_removals.extend((0..3).map(|number| (format!("{number:03}"), "another address".to_owned())));
     let verdict = guard.decide(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 1);
     assert_eq!(verdict.granted, set(&names(3..5)));
-    assert_eq!(guard.pending_approvals().next().map(|ask| ask.names.clone()), Some(names(0..3).into_keys().collect()));
+    assert_eq!(
+        guard.pending_approvals().next().map(|request| request.names.clone()),
+        Some(names(0..3).into_keys().collect())
+    );
 }
 
 #[test]
@@ -115,12 +118,12 @@ fn replacement_counts_once_it_is_seen() {
 #[test]
 fn uncertainty_keeps_pending_and_given_approvals() {
     let mut guard = Guard::default();
-    let ask = judge(&mut guard, 100, 0..50, 0).1.expect("a pending approval");
+    let request = judge(&mut guard, 100, 0..50, 0).1.expect("a pending approval");
     let held = set(&names(0..50));
     let flow = || [("g".to_owned(), Flow { serving: 100, ..Flow::default() })].into();
     guard.decide(RULES, &flow(), &held, 1);
-    assert_eq!(guard.pending_approvals().next(), Some(&ask));
-    guard.approve(&ask.id).expect("the approval is still pending");
+    assert_eq!(guard.pending_approvals().next(), Some(&request));
+    guard.approve(&request.id).expect("the approval is still pending");
     guard.decide(RULES, &flow(), &held, 2);
     assert_eq!(judge(&mut guard, 100, 0..50, 3).0.len(), 50);
 }
@@ -129,15 +132,15 @@ fn uncertainty_keeps_pending_and_given_approvals() {
 fn memory_survives_a_restart() {
     let mut guard = Guard::default();
     assert_eq!(judge(&mut guard, 100, 0..30, 0).0.len(), 30);
-    let ask = judge(&mut guard, 70, 30..60, 1).1.expect("sixty of a hundred");
+    let request = judge(&mut guard, 70, 30..60, 1).1.expect("sixty of a hundred");
     let again = |guard: &Guard| -> Guard {
         serde_json::from_str(&serde_json::to_string(guard).expect("valid JSON")).expect("a guard")
     };
 
     let mut guard = again(&guard);
-    assert_eq!(guard.pending_approvals().next(), Some(&ask));
-    assert_eq!(judge(&mut guard, 70, 30..60, 2).1, Some(ask.clone()));
-    assert!(guard.approve(&ask.id).is_ok());
+    assert_eq!(guard.pending_approvals().next(), Some(&request));
+    assert_eq!(judge(&mut guard, 70, 30..60, 2).1, Some(request.clone()));
+    assert!(guard.approve(&request.id).is_ok());
     assert_eq!(judge(&mut again(&guard), 70, 30..60, 3).0, set(&names(30..60)));
 }
 

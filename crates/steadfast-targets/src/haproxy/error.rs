@@ -20,15 +20,15 @@ pub enum HaproxyError {
     Weight {
         /// The server.
         name: String,
-        /// The weight that was requested.
+        /// Requested weight.
         weight: u16,
     },
     /// HAProxy cannot connect to such an address.
-    #[error("the server {name} cannot have the address {address}; it needs an address of one machine, and a port")]
+    #[error("the server {name} cannot have the address {address}; use a unicast address and a port")]
     Address {
         /// The server.
         name: String,
-        /// The address that was requested.
+        /// Requested address.
         address: std::net::SocketAddr,
     },
     /// An option cannot be given to servers.
@@ -41,7 +41,7 @@ pub enum HaproxyError {
     },
     /// No process responds.
     #[error("HAProxy does not respond at {}: {source}; check that its `global` section has `stats socket {} level admin` and that this user may open the socket", .socket.display(), .socket.display())]
-    Socket {
+    Unreachable {
         /// The socket.
         socket: PathBuf,
         /// Error of the operating system.
@@ -49,18 +49,20 @@ pub enum HaproxyError {
     },
     /// The process did not respond in time.
     #[error("HAProxy did not respond to `{command}` within {}", step_runner::seconds(*.within))]
-    Late {
+    Timeout {
         /// The command.
         command: String,
         /// The deadline.
         within: Duration,
     },
     /// The process is the old one of a reload, and will end.
-    #[error("HAProxy is being reloaded: the process at its socket is about to end; the new one is asked soon")]
+    #[error(
+        "HAProxy is being reloaded: the process at its socket is about to end; the mirror reads the new process soon"
+    )]
     Stopping,
     /// HAProxy did not execute a command.
     #[error("HAProxy rejected `{command}`: {response}{}", remedy(.response))]
-    Refused {
+    Rejected {
         /// The command.
         command: String,
         /// The response.
@@ -89,7 +91,7 @@ debug_as_message!(HaproxyError);
 impl HaproxyError {
     /// Returns true if an error of a step concerns one server only. Other errors may concern the whole of HAProxy.
     pub(super) fn concerns_one_server(&self) -> bool {
-        !matches!(self, Self::Socket { .. } | Self::Late { .. } | Self::Stopping | Self::Several { .. })
+        !matches!(self, Self::Unreachable { .. } | Self::Timeout { .. } | Self::Stopping | Self::Several { .. })
     }
 
     /// Combines the errors of one run, each with the name of its server.
@@ -106,16 +108,15 @@ fn remedy(response: &str) -> &'static str {
     match response {
         _ if response.contains("ermission") => "; the socket needs `level admin`",
         _ if response.contains("No such backend") || response.contains("Can't find backend") => {
-            "; name a backend of its configuration"
+            "; use the name of a backend in HAProxy's configuration"
         }
         _ if response.contains("must use a dynamic load balancing") => {
-            "; give the backend `balance roundrobin` or another dynamic one"
+            "; give the backend `balance roundrobin` or another dynamic algorithm"
         }
         _ if response.contains("unable to load") => {
-            "; a file must be used in the configuration of HAProxy already, which reads none at run time: name it there too, or write \
-             `ca-file @system-ca`"
+            "; HAProxy reads no files at run time: also name the file in HAProxy's configuration, or use `ca-file @system-ca`"
         }
-        _ if response.contains("not accepted for dynamic server") => "; take it out of the server options",
+        _ if response.contains("not accepted for dynamic server") => "; remove the option from `server_options`",
         _ => "",
     }
 }

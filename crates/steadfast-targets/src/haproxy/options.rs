@@ -12,9 +12,9 @@ const MAX_OPTION_BYTES: usize = 2048;
 /// Maximum of HAProxy's numbers and of its times in milliseconds.
 const MAX_NUMBER: u64 = i32::MAX as u64;
 
-/// Options of the servers that a mirror adds, in HAProxy's own words: `check inter 2s fall 2 maxconn 100`.
+/// Options of the servers that a mirror adds, in HAProxy's syntax: `check inter 2s fall 2 maxconn 100`.
 ///
-/// Servers that are added at run time inherit nothing from `default-server`, so its options must be repeated here. No
+/// Servers added at run time inherit nothing from `default-server`, so its options must be repeated here. No
 /// options by default. Options apply to servers that are added later; a server that exists keeps its options until it
 /// is replaced, or until HAProxy is reloaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct ServerOptions {
 
 /// Form of the value of an option.
 #[derive(Clone, Copy)]
-enum Form {
+enum ValueKind {
     /// No value.
     Flag,
     /// A time, in milliseconds or with a unit.
@@ -38,57 +38,57 @@ enum Form {
 }
 
 /// Options that HAProxy accepts for servers that are added at run time.
-const OPTIONS: &[(&str, Form)] = &[
-    ("addr", Form::Word),
-    ("alpn", Form::Word),
-    ("backup", Form::Flag),
-    ("ca-file", Form::Word),
-    ("check", Form::Flag),
-    ("check-alpn", Form::Word),
-    ("check-proto", Form::Word),
-    ("check-send-proxy", Form::Flag),
-    ("check-sni", Form::Word),
-    ("check-ssl", Form::Flag),
-    ("check-via-socks4", Form::Flag),
-    ("ciphers", Form::Word),
-    ("ciphersuites", Form::Word),
-    ("crl-file", Form::Word),
-    ("crt", Form::Word),
-    ("downinter", Form::Time),
-    ("error-limit", Form::Number(1, MAX_NUMBER)),
-    ("fall", Form::Number(1, MAX_NUMBER)),
-    ("fastinter", Form::Time),
-    ("inter", Form::Time),
-    ("maxconn", Form::Number(0, MAX_NUMBER)),
-    ("maxqueue", Form::Number(0, MAX_NUMBER)),
-    ("minconn", Form::Number(0, MAX_NUMBER)),
-    ("no-ssl-reuse", Form::Flag),
-    ("no-tls-tickets", Form::Flag),
-    ("observe", Form::OneOf(&["layer4", "layer7"])),
-    ("on-error", Form::OneOf(&["fastinter", "fail-check", "sudden-death", "mark-down"])),
-    ("on-marked-down", Form::OneOf(&["shutdown-sessions"])),
-    ("on-marked-up", Form::OneOf(&["shutdown-backup-sessions"])),
-    ("pool-low-conn", Form::Number(0, MAX_NUMBER)),
-    ("pool-max-conn", Form::Number(0, MAX_NUMBER)),
-    ("pool-purge-delay", Form::Time),
-    ("port", Form::Number(1, 65_535)),
-    ("proto", Form::Word),
-    ("proxy-v2-options", Form::Word),
-    ("rise", Form::Number(1, MAX_NUMBER)),
-    ("send-proxy", Form::Flag),
-    ("send-proxy-v2", Form::Flag),
-    ("send-proxy-v2-ssl", Form::Flag),
-    ("send-proxy-v2-ssl-cn", Form::Flag),
-    ("slowstart", Form::Time),
-    ("sni", Form::Word),
-    ("source", Form::Word),
-    ("ssl", Form::Flag),
-    ("ssl-max-ver", Form::Word),
-    ("ssl-min-ver", Form::Word),
-    ("tfo", Form::Flag),
-    ("verify", Form::OneOf(&["none", "required"])),
-    ("verifyhost", Form::Word),
-    ("ws", Form::OneOf(&["auto", "h1", "h2"])),
+const OPTIONS: &[(&str, ValueKind)] = &[
+    ("addr", ValueKind::Word),
+    ("alpn", ValueKind::Word),
+    ("backup", ValueKind::Flag),
+    ("ca-file", ValueKind::Word),
+    ("check", ValueKind::Flag),
+    ("check-alpn", ValueKind::Word),
+    ("check-proto", ValueKind::Word),
+    ("check-send-proxy", ValueKind::Flag),
+    ("check-sni", ValueKind::Word),
+    ("check-ssl", ValueKind::Flag),
+    ("check-via-socks4", ValueKind::Flag),
+    ("ciphers", ValueKind::Word),
+    ("ciphersuites", ValueKind::Word),
+    ("crl-file", ValueKind::Word),
+    ("crt", ValueKind::Word),
+    ("downinter", ValueKind::Time),
+    ("error-limit", ValueKind::Number(1, MAX_NUMBER)),
+    ("fall", ValueKind::Number(1, MAX_NUMBER)),
+    ("fastinter", ValueKind::Time),
+    ("inter", ValueKind::Time),
+    ("maxconn", ValueKind::Number(0, MAX_NUMBER)),
+    ("maxqueue", ValueKind::Number(0, MAX_NUMBER)),
+    ("minconn", ValueKind::Number(0, MAX_NUMBER)),
+    ("no-ssl-reuse", ValueKind::Flag),
+    ("no-tls-tickets", ValueKind::Flag),
+    ("observe", ValueKind::OneOf(&["layer4", "layer7"])),
+    ("on-error", ValueKind::OneOf(&["fastinter", "fail-check", "sudden-death", "mark-down"])),
+    ("on-marked-down", ValueKind::OneOf(&["shutdown-sessions"])),
+    ("on-marked-up", ValueKind::OneOf(&["shutdown-backup-sessions"])),
+    ("pool-low-conn", ValueKind::Number(0, MAX_NUMBER)),
+    ("pool-max-conn", ValueKind::Number(0, MAX_NUMBER)),
+    ("pool-purge-delay", ValueKind::Time),
+    ("port", ValueKind::Number(1, 65_535)),
+    ("proto", ValueKind::Word),
+    ("proxy-v2-options", ValueKind::Word),
+    ("rise", ValueKind::Number(1, MAX_NUMBER)),
+    ("send-proxy", ValueKind::Flag),
+    ("send-proxy-v2", ValueKind::Flag),
+    ("send-proxy-v2-ssl", ValueKind::Flag),
+    ("send-proxy-v2-ssl-cn", ValueKind::Flag),
+    ("slowstart", ValueKind::Time),
+    ("sni", ValueKind::Word),
+    ("source", ValueKind::Word),
+    ("ssl", ValueKind::Flag),
+    ("ssl-max-ver", ValueKind::Word),
+    ("ssl-min-ver", ValueKind::Word),
+    ("tfo", ValueKind::Flag),
+    ("verify", ValueKind::OneOf(&["none", "required"])),
+    ("verifyhost", ValueKind::Word),
+    ("ws", ValueKind::OneOf(&["auto", "h1", "h2"])),
 ];
 
 /// Options that have no effect without `check`.
@@ -114,7 +114,7 @@ const REJECTED_OPTIONS: &[(&str, &str)] = &[
     ("cookie", "HAProxy accepts it only in its configuration"),
     ("disabled", "the mirror sets the state of its servers"),
     ("enabled", "the mirror sets the state of its servers"),
-    ("id", "two servers cannot have the same"),
+    ("id", "two servers cannot have the same ID"),
     ("init-addr", "HAProxy accepts it only in its configuration"),
     ("namespace", "HAProxy accepts it only in its configuration"),
     ("no-check", "HAProxy accepts it only in its configuration; leave out `check`"),
@@ -140,36 +140,37 @@ impl FromStr for ServerOptions {
     type Err = HaproxyError;
 
     fn from_str(text: &str) -> Result<Self, HaproxyError> {
-        let wrong = |option: &str, reason: String| HaproxyError::Option { option: option.to_owned(), reason };
+        let invalid = |option: &str, reason: String| HaproxyError::Option { option: option.to_owned(), reason };
         if text.len() > MAX_OPTION_BYTES {
-            return Err(wrong(
+            return Err(invalid(
                 "server_options",
                 format!("all options together are longer than {MAX_OPTION_BYTES} bytes"),
             ));
         }
-        let mut given: Vec<&str> = Vec::new();
+        let mut names: Vec<&str> = Vec::new();
         let mut words = text.split_whitespace();
         while let Some(name) = words.next() {
             if let Some((_, reason)) = REJECTED_OPTIONS.iter().find(|(other, _)| *other == name) {
-                return Err(wrong(name, (*reason).to_owned()));
+                return Err(invalid(name, (*reason).to_owned()));
             }
-            let form = OPTIONS.iter().find(|(known, _)| *known == name).map(|(_, form)| *form);
-            let Some(form) = form else {
+            let kind = OPTIONS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
+            let Some(kind) = kind else {
                 let known: Vec<_> = OPTIONS.iter().map(|(known, _)| *known).collect();
-                return Err(wrong(name, format!("it is not one of {}", known.join(", "))));
+                return Err(invalid(name, format!("it is not one of {}", known.join(", "))));
             };
-            if given.contains(&name) {
-                return Err(wrong(name, "it is given twice".to_owned()));
+            if names.contains(&name) {
+                return Err(invalid(name, "it occurs twice".to_owned()));
             }
-            given.push(name);
-            if !matches!(form, Form::Flag) {
-                let value = words.next().ok_or_else(|| wrong(name, "it needs a value".to_owned()))?;
-                form.check(value).map_err(|reason| wrong(name, format!("{value:?} is not its value: {reason}")))?;
+            names.push(name);
+            if !matches!(kind, ValueKind::Flag) {
+                let value = words.next().ok_or_else(|| invalid(name, "it needs a value".to_owned()))?;
+                kind.check(value)
+                    .map_err(|reason| invalid(name, format!("{value:?} is not a valid value: {reason}")))?;
             }
         }
-        let needs_check = given.iter().find(|name| CHECK_OPTIONS.contains(name));
-        if let Some(name) = needs_check.filter(|_| !given.contains(&"check")) {
-            return Err(wrong(name, "it has no effect without `check`".to_owned()));
+        let needs_check = names.iter().find(|name| CHECK_OPTIONS.contains(name));
+        if let Some(name) = needs_check.filter(|_| !names.contains(&"check")) {
+            return Err(invalid(name, "it has no effect without `check`".to_owned()));
         }
         Ok(Self { words: text.split_whitespace().map(str::to_owned).collect() })
     }
@@ -181,7 +182,7 @@ impl fmt::Display for ServerOptions {
     }
 }
 
-impl Form {
+impl ValueKind {
     fn check(self, value: &str) -> Result<(), String> {
         match self {
             Self::Flag => Ok(()),
@@ -189,9 +190,9 @@ impl Form {
                 Some(time) if time <= MAX_NUMBER => Ok(()),
                 _ => Err("write a time of at most 24 days, as `500ms`, `2s` or `1m`".to_owned()),
             },
-            Self::Number(least, most) => match value.parse::<u64>() {
-                Ok(number) if (least..=most).contains(&number) => Ok(()),
-                _ => Err(format!("write a number from {least} to {most}")),
+            Self::Number(min, max) => match value.parse::<u64>() {
+                Ok(number) if (min..=max).contains(&number) => Ok(()),
+                _ => Err(format!("write a number from {min} to {max}")),
             },
             Self::OneOf(words) if words.contains(&value) => Ok(()),
             Self::OneOf(words) => Err(format!("write {}", words.join(" or "))),

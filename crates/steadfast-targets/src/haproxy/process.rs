@@ -18,7 +18,7 @@ pub(super) struct Process {
     connections: u64,
     /// True if the process only finishes its connections after a reload.
     pub(super) is_stopping: bool,
-    seen: Instant,
+    read_at: Instant,
 }
 
 impl Process {
@@ -31,7 +31,7 @@ impl Process {
             uptime: Duration::from_secs(number("Uptime_sec")?),
             connections: number("CumConns").unwrap_or_default(),
             is_stopping: number("Stopping").is_some_and(|stopping| stopping != 0),
-            seen: Instant::now(),
+            read_at: Instant::now(),
         })
     }
 
@@ -39,15 +39,15 @@ impl Process {
     ///
     /// In a container, each new process can have the same ID. Then a new process has a lower uptime than expected.
     /// Within its first seconds, it is recognised by its lower count of connections.
-    pub(super) fn replaced(&self, earlier: &Self) -> Option<String> {
-        let expected = earlier.uptime.saturating_add(self.seen.saturating_duration_since(earlier.seen));
+    pub(super) fn restart_reason(&self, earlier: &Self) -> Option<String> {
+        let expected = earlier.uptime.saturating_add(self.read_at.saturating_duration_since(earlier.read_at));
         let is_younger = self.uptime.saturating_add(UPTIME_TOLERANCE) < expected;
         // The PID alone is not enough: in a container each process can have the same PID. The connection counter only
         // grows.
         let is_other = self.pid != earlier.pid || is_younger || self.connections < earlier.connections;
         is_other.then(|| {
-            let (pid, before, uptime) = (self.pid, earlier.pid, self.uptime.as_secs());
-            format!("HAProxy was reloaded or restarted: process {pid} instead of {before}, up {uptime} s")
+            let (pid, earlier_pid, uptime) = (self.pid, earlier.pid, self.uptime.as_secs());
+            format!("HAProxy was reloaded or restarted: process {pid} instead of {earlier_pid}, up {uptime} s")
         })
     }
 }
@@ -61,7 +61,7 @@ struct State {
     /// Process of the last read.
     process: Option<Process>,
     /// True if the socket failed to respond to a poll since the last read.
-    is_away: bool,
+    has_missed_poll: bool,
     /// Description of the last restart, until the mirror takes it for its log.
     reason: Option<String>,
     /// Servers whose health checks are configured and not enabled.
@@ -78,34 +78,34 @@ impl Observed {
         let mut state = self.lock();
         // A missing or stopping process is remembered, so that its successor is reported even without other signs.
         let Some(process) = process.filter(|process| !process.is_stopping) else {
-            state.is_away = true;
+            state.has_missed_poll = true;
             return false;
         };
-        let replaced = match &state.process {
-            Some(earlier) => process.replaced(earlier),
+        let restart_reason = match &state.process {
+            Some(earlier) => process.restart_reason(earlier),
             None => Some("HAProxy responds for the first time".to_owned()),
         };
-        let reason = replaced.or_else(|| state.is_away.then(|| "HAProxy responds again".to_owned()));
-        let is_due = reason.is_some();
-        if is_due {
+        let reason = restart_reason.or_else(|| state.has_missed_poll.then(|| "HAProxy responds again".to_owned()));
+        let is_read_due = reason.is_some();
+        if is_read_due {
             state.reason = reason;
         }
-        is_due
+        is_read_due
     }
 
     /// Records the process of a read. The read may still fail afterwards.
-    pub(super) fn at(&self, process: &Process) {
+    pub(super) fn record_process(&self, process: &Process) {
         let mut state = self.lock();
-        if let Some(reason) = state.process.as_ref().and_then(|earlier| process.replaced(earlier)) {
+        if let Some(reason) = state.process.as_ref().and_then(|earlier| process.restart_reason(earlier)) {
             state.reason = Some(reason);
         }
         // The comparison baseline moves with each read. A reload between poll and read is reported once.
         state.process = Some(process.clone());
-        state.is_away = false;
+        state.has_missed_poll = false;
     }
 
     /// Records the servers whose health checks are configured and not enabled.
-    pub(super) fn saw_unchecked(&self, unchecked: BTreeSet<String>) {
+    pub(super) fn record_unchecked(&self, unchecked: BTreeSet<String>) {
         self.lock().unchecked = unchecked;
     }
 
@@ -136,10 +136,10 @@ mod tests {
     async fn restart_is_detected_from_process_info() {
         let earlier = process(8, 100, 50);
         advance(Duration::from_secs(10)).await;
-        assert_eq!(process(8, 110, 60).replaced(&earlier), None);
-        assert_eq!(process(8, 109, 50).replaced(&earlier), None);
+        assert_eq!(process(8, 110, 60).restart_reason(&earlier), None);
+        assert_eq!(process(8, 109, 50).restart_reason(&earlier), None);
         for (pid, uptime, connections) in [(9, 110, 60), (8, 0, 60), (8, 107, 60), (8, 110, 49)] {
-            let replaced = process(pid, uptime, connections).replaced(&earlier).expect("another process");
+            let replaced = process(pid, uptime, connections).restart_reason(&earlier).expect("another process");
             assert!(replaced.contains(&format!("process {pid} instead of 8, up {uptime} s")), "{replaced}");
         }
         assert_eq!(Process::read("Pid: many\nUptime_sec: 1\n"), None);
@@ -150,19 +150,19 @@ mod tests {
         let observed = Observed::default();
         let first = process(8, 1, 1);
         assert!(observed.poll(Some(first.clone())), "the first response");
-        observed.at(&first);
+        observed.record_process(&first);
         assert!(observed.take_reason().is_some() && observed.take_reason().is_none());
         assert!(!observed.poll(Some(first.clone())) && !observed.poll(None));
         assert!(observed.poll(Some(first.clone())), "HAProxy responds again");
-        observed.at(&first);
+        observed.record_process(&first);
         let second = process(9, 0, 1);
         assert!(observed.poll(Some(second.clone())));
-        observed.at(&second);
+        observed.record_process(&second);
         let reason = observed.take_reason().expect("a restart");
         assert!(reason.contains("process 9 instead of 8"), "{reason}");
         assert!(!observed.poll(Some(second.clone())));
         // A read can be faster than the poll.
-        observed.at(&process(10, 0, 1));
+        observed.record_process(&process(10, 0, 1));
         assert!(observed.take_reason().is_some_and(|reason| reason.contains("process 10 instead of 9")));
         // The old process of a reload must not be read.
         assert!(!observed.poll(Some(Process { is_stopping: true, ..process(10, 0, 2) })));

@@ -19,7 +19,7 @@ pub(super) struct ListedServer {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ParseError {
     /// HAProxy returned an error text.
-    Refused,
+    ErrorResponse,
     /// List in an unknown form.
     Form(String),
 }
@@ -40,7 +40,7 @@ const DELETED: &str = "Server deleted";
 /// # Errors
 ///
 /// Returns the error text of HAProxy.
-pub(super) fn outcome(commands: &[String], response: &str) -> Result<(), String> {
+pub(super) fn check_confirmations(commands: &[String], response: &str) -> Result<(), String> {
     let lines: Vec<_> = response.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     // The CLI has no status codes. Any line other than a known confirmation is an error message.
     let error_line = lines.iter().find(|line| !CONFIRMATIONS.iter().any(|sentence| line.starts_with(sentence)));
@@ -59,20 +59,21 @@ pub(super) fn outcome(commands: &[String], response: &str) -> Result<(), String>
 
 /// Splits the response to `show info; show servers state …; show stat …`.
 pub(super) fn parts(response: &str) -> [&str; 3] {
-    let at = |header: &str| {
-        let is_start = |at: usize| at == 0 || response.as_bytes()[at - 1] == b'\n';
-        response.match_indices(header).map(|(at, _)| at).find(|at| is_start(*at)).unwrap_or(response.len())
+    let start_of = |header: &str| {
+        let is_line_start = |offset: usize| offset == 0 || response.as_bytes()[offset - 1] == b'\n';
+        let mut offsets = response.match_indices(header).map(|(offset, _)| offset);
+        offsets.find(|offset| is_line_start(*offset)).unwrap_or(response.len())
     };
-    let stat = at("# pxname");
-    let servers = at("# be_id").min(stat);
+    let stat = start_of("# pxname");
+    let servers = start_of("# be_id").min(stat);
     [&response[..servers], &response[servers..stat], &response[stat..]]
 }
 
 /// Returns the error text between the parts of a response that `parts` would split.
 pub(super) fn error_line(response: &str) -> String {
     // Lines of `show info` contain `: `, tables start with `#`, and the version line of the server table is `1`.
-    let is_complaint = |line: &&str| !line.is_empty() && !line.contains(": ") && !line.starts_with(['#', '1']);
-    response.lines().map(str::trim).find(is_complaint).unwrap_or("nothing").to_owned()
+    let is_error = |line: &&str| !line.is_empty() && !line.contains(": ") && !line.starts_with(['#', '1']);
+    response.lines().map(str::trim).find(is_error).unwrap_or("an empty response").to_owned()
 }
 
 /// Returns the rows of a table as maps from column names to values. The header is a line `# name name …`.
@@ -80,7 +81,7 @@ fn rows(response: &str) -> Result<Vec<BTreeMap<&str, &str>>, ParseError> {
     let mut lines = response.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
     // The version of the format precedes the table, unless it was split off.
     lines.next_if(|line| line.bytes().all(|byte| byte.is_ascii_digit()));
-    let head = lines.next().and_then(|line| line.strip_prefix('#')).ok_or(ParseError::Refused)?;
+    let head = lines.next().and_then(|line| line.strip_prefix('#')).ok_or(ParseError::ErrorResponse)?;
     let names: Vec<_> = head.split_whitespace().collect();
     Ok(lines.map(|line| names.iter().copied().zip(line.split_whitespace()).collect()).collect())
 }
@@ -91,7 +92,7 @@ fn field<'a>(row: &BTreeMap<&str, &'a str>, name: &str) -> Result<&'a str, Parse
 
 fn number<N: std::str::FromStr>(row: &BTreeMap<&str, &str>, name: &str) -> Result<N, ParseError> {
     let text = field(row, name)?;
-    text.parse().map_err(|_| ParseError::Form(format!("`{name}` is {text:?}, which is no such number")))
+    text.parse().map_err(|_| ParseError::Form(format!("`{name}` is {text:?}, which is not a valid number")))
 }
 
 /// Reads the response to `show servers state BACKEND`: all servers with the name prefix `prefix`, and the names of
@@ -123,9 +124,9 @@ pub(super) fn servers(response: &str, prefix: &str) -> Result<(Vec<ListedServer>
 
 /// Reads the number of sessions of each server with the name prefix `prefix` from the response to `show stat BACKEND
 /// 4 -1`.
-pub(super) fn used(response: &str, prefix: &str) -> Result<BTreeMap<String, u64>, ParseError> {
+pub(super) fn session_counts(response: &str, prefix: &str) -> Result<BTreeMap<String, u64>, ParseError> {
     let mut lines = response.lines().filter(|line| !line.is_empty());
-    let head = lines.next().and_then(|line| line.strip_prefix("# ")).ok_or(ParseError::Refused)?;
+    let head = lines.next().and_then(|line| line.strip_prefix("# ")).ok_or(ParseError::ErrorResponse)?;
     let names: Vec<_> = head.split(',').collect();
     let mut sessions = BTreeMap::new();
     for line in lines {

@@ -12,7 +12,7 @@ const LIMIT: u64 = 32 * 1024 * 1024;
 
 /// Sends `command` and reads the response. HAProxy closes the connection after each response.
 #[cfg(unix)]
-pub(super) async fn ask(socket: &Path, command: &str) -> io::Result<String> {
+pub(super) async fn send_command(socket: &Path, command: &str) -> io::Result<String> {
     let mut stream = tokio::net::UnixStream::connect(socket).await?;
     // Without `prompt`, HAProxy closes the connection after the response to one line.
     stream.write_all(format!("{command}\n").as_bytes()).await?;
@@ -29,7 +29,7 @@ pub(super) async fn ask(socket: &Path, command: &str) -> io::Result<String> {
 
 /// Fails: only Unix has the sockets of HAProxy's runtime interface.
 #[cfg(not(unix))]
-pub(super) async fn ask(socket: &Path, _command: &str) -> io::Result<String> {
+pub(super) async fn send_command(socket: &Path, _command: &str) -> io::Result<String> {
     let message = format!("the runtime socket {} of HAProxy can be used on Unix only", socket.display());
     Err(io::Error::new(io::ErrorKind::Unsupported, message))
 }

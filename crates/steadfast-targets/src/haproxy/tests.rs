@@ -37,8 +37,8 @@ fn state_columns_are_read_by_name() {
 #[test]
 fn response_without_table_is_an_error() {
     let servers = |response: &str| responses::servers(response, "sf-").expect_err("no table");
-    assert_eq!(servers("Can't find backend.\n"), responses::ParseError::Refused);
-    assert_eq!(servers(""), responses::ParseError::Refused);
+    assert_eq!(servers("Can't find backend.\n"), responses::ParseError::ErrorResponse);
+    assert_eq!(servers(""), responses::ParseError::ErrorResponse);
     let cut = servers(&STATE.replace(" 10 10 0 1", " ten 10 0 1"));
     assert!(matches!(&cut, responses::ParseError::Form(reason) if reason.contains("srv_uweight")), "{cut:?}");
 }
@@ -46,8 +46,8 @@ fn response_without_table_is_an_error() {
 #[test]
 fn own_server_sessions_are_parsed() {
     let response = "# pxname,svname,qcur,qmax,scur,smax,\nweb,other,0,0,-,0,\nweb,sf-a,0,0,2,7,\n\n";
-    assert_eq!(responses::used(response, "sf-"), Ok(BTreeMap::from([("sf-a".to_owned(), 2)])));
-    assert_eq!(responses::used("No such proxy.\n", "sf-"), Err(responses::ParseError::Refused));
+    assert_eq!(responses::session_counts(response, "sf-"), Ok(BTreeMap::from([("sf-a".to_owned(), 2)])));
+    assert_eq!(responses::session_counts("No such proxy.\n", "sf-"), Err(responses::ParseError::ErrorResponse));
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn response_confirms_or_rejects_commands() {
     let change = ["set server b/a addr 127.0.0.2 port 2", "set server b/a weight 1"];
     let outcome = |commands: &[&str], response: &str| {
         let commands: Vec<_> = commands.iter().map(|command| (*command).to_owned()).collect();
-        responses::outcome(&commands, response)
+        responses::check_confirmations(&commands, response)
     };
     for (commands, response, error_line) in [
         (&add[..], "New server registered.\n\n\n\n", None),
@@ -99,9 +99,9 @@ fn combined_response_is_split_by_headers() {
 }
 
 #[test]
-fn settle_removes_invalid_servers() {
+fn validate_removes_invalid_servers() {
     let server = |address: &str, weight| Server { address: address.parse().expect("an address"), weight };
-    let wanted = [
+    let desired = [
         ("good", server("10.0.0.1:80", 256)),
         ("a b", server("10.0.0.1:80", 1)),
         ("heavy", server("10.0.0.1:80", 257)),
@@ -109,9 +109,9 @@ fn settle_removes_invalid_servers() {
         ("portless", server("10.0.0.1:0", 1)),
         ("scoped", server("[fe80::1%2]:80", 1)),
     ];
-    let mut wanted: BTreeMap<_, _> = wanted.into_iter().map(|(name, server)| (name.to_owned(), server)).collect();
-    let reasons = haproxy().validate(&mut wanted);
-    assert_eq!(wanted.keys().collect::<Vec<_>>(), ["good"]);
+    let mut desired: BTreeMap<_, _> = desired.into_iter().map(|(name, server)| (name.to_owned(), server)).collect();
+    let reasons = haproxy().validate(&mut desired);
+    assert_eq!(desired.keys().collect::<Vec<_>>(), ["good"]);
     assert_eq!(reasons.keys().collect::<Vec<_>>(), ["a b", "heavy", "nowhere", "portless", "scoped"]);
     assert_eq!(reasons["heavy"], "the server sf-heavy cannot have the weight 257: from 0 to 256");
 }
@@ -232,7 +232,7 @@ async fn hanging_server_delays_no_other() {
     let expected = "HAProxy did not respond to `add server web/sf-hang 10.0.0.1:80 weight 1; set server web/sf-hang state ready` \
                     within 2 s; 1 other entry failed too: \"heavy\"";
     assert_eq!(error.to_string(), expected);
-    assert!(started.elapsed() < RUNNER.attempt * 2, "{:?}", started.elapsed());
+    assert!(started.elapsed() < RUNNER.step_timeout * 2, "{:?}", started.elapsed());
     let servers: Vec<_> = lines.lock().iter().map(|line| line[..20].to_owned()).collect();
     assert_eq!(servers.len(), 3, "{servers:?}");
     assert_eq!(servers[2], "set server web/sf-ol", "the old server was drained last");

@@ -28,14 +28,14 @@ impl ServiceClaim {
     /// Returns an error if another process of this user or of root holds the claim. Sockets of other users are
     /// ignored: any user can take the name, but must not be able to stop a mirror.
     pub(super) fn take(&self, service: &VirtualService) -> Result<(), IpvsError> {
-        let mut held = self.0.lock();
-        if held.is_some() {
+        let mut listener_slot = self.0.lock();
+        if listener_slot.is_some() {
             return Ok(());
         }
         let name = format!("steadfast-ipvs {}", service.command_line());
         let address = SocketAddr::from_abstract_name(&name).map_err(IpvsError::Netlink)?;
         match UnixListener::bind_addr(&address) {
-            Ok(listener) => *held = Some(listener),
+            Ok(listener) => *listener_slot = Some(listener),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 // The holder may have ended in between. The next attempt gets the name then.
                 let holder = UnixStream::connect_addr(&address).and_then(|stream| holder(&stream));

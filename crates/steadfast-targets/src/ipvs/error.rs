@@ -14,20 +14,18 @@ pub(super) const SRCH: i32 = Errno::SRCH.raw_os_error();
 #[non_exhaustive]
 pub enum IpvsError {
     /// The address is not valid for a service.
-    #[error("{0} can be no virtual service: it takes an address of this machine's, without a scope, and a port")]
+    #[error("{0} cannot be a virtual service: use an address of this machine without a scope, and a port")]
     Service(SocketAddr),
     /// The scheduler name is invalid.
-    #[error(
-        "{0:?} can be no scheduler: it may have small letters, digits and `_` in it, and up to 15 of them, as `wrr`"
-    )]
+    #[error("{0:?} is not a valid scheduler: use up to 15 lower-case letters, digits and `_`, such as `wrr`")]
     Scheduler(String),
     /// The entry name is not an address with port.
     #[error(
-        "{0:?} is no real server: it takes an address and a port as `10.0.0.1:8080` or `[fd00::1]:8080`, written as short as it can be"
+        "{0:?} is not a valid real server: use address and port in the shortest form, such as `10.0.0.1:8080` or `[fd00::1]:8080`"
     )]
     Name(String),
     /// The kernel does not forward between address families.
-    #[error("the real server {server} is not of the family of {service}")]
+    #[error("the real server {server} is not of the address family of {service}")]
     Family {
         /// The real server.
         server: SocketAddr,
@@ -36,7 +34,7 @@ pub enum IpvsError {
     },
     /// Only masquerading can change the port.
     #[error(
-        "the real server {server} has another port than {service}: give it the same one, or send to it by masquerading"
+        "the real server {server} has another port than {service}: use the same port, or the forwarding method masquerade"
     )]
     Port {
         /// The real server.
@@ -47,21 +45,21 @@ pub enum IpvsError {
     /// Another process has claimed the service.
     #[error(
         "another process manages `{service}` in this network namespace, and each would remove the real servers of the other; stop one of \
-         them, or give each a virtual service of its own"
+         them, or give each its own virtual service"
     )]
     Claimed {
-        /// The service, as `ipvsadm` names it.
+        /// Service in the syntax of `ipvsadm`.
         service: String,
     },
     /// The kernel has no IPVS.
-    #[error("this kernel has no IPVS: `modprobe ip_vs`, which in a container is for its host to do")]
+    #[error("this kernel has no IPVS: run `modprobe ip_vs` on the host")]
     Absent,
     /// The netlink socket failed.
-    #[error("IPVS cannot be spoken with by netlink: {0}")]
+    #[error("the netlink socket of IPVS failed: {0}")]
     Netlink(#[source] io::Error),
     /// The kernel rejected the command.
     #[error("the kernel rejected `{command}`: {}{}", io::Error::from_raw_os_error(*.code), remedy(*.code, .command))]
-    Refused {
+    Rejected {
         /// Equivalent command of `ipvsadm`.
         command: String,
         /// Error number of `errno.h`.
@@ -87,17 +85,18 @@ fn remedy(code: i32, command: &str) -> String {
     const INVAL: i32 = Errno::INVAL.raw_os_error();
     let scheduler = || command.split(" -s ").nth(1).and_then(|rest| rest.split(' ').next());
     match code {
-        PERM => "; it takes CAP_NET_ADMIN in the network namespace".to_owned(),
+        PERM => "; the program needs CAP_NET_ADMIN in the network namespace".to_owned(),
         SRCH => "; another program removed the service, and the mirror adds it again after the next read".to_owned(),
         EXIST => {
-            "; another program added it at the same time, and the mirror takes it over after the next read".to_owned()
+            "; another program added the same entry concurrently, and the mirror takes it over after the next read"
+                .to_owned()
         }
         NOENT => match scheduler() {
-            Some(name) => format!("; `modprobe ip_vs_{name}`, or name a scheduler that the kernel has"),
+            Some(name) => format!("; `modprobe ip_vs_{name}`, or use a scheduler of this kernel"),
             None => "; another program removed the server, and the next read detects that".to_owned(),
         },
         AFNOSUPPORT => "; this kernel's IPVS was built without IPv6".to_owned(),
-        INVAL => "; it takes addresses of one machine each, and no broadcast, multicast or link-local ones".to_owned(),
+        INVAL => "; use unicast addresses, without link-local addresses".to_owned(),
         _ => String::new(),
     }
 }

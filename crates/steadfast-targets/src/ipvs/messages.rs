@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED, NLA_HEADER_SIZE, NlasIterator};
 
-use super::server::{Forward, RealServer};
+use super::server::{ForwardingMethod, RealServer};
 use super::service::{ServiceProtocol, VirtualService};
 
 /// Commands. The kernel sends lists as `NEW_…`.
@@ -71,7 +71,7 @@ pub(super) struct SeenServer {
     pub(super) address: SocketAddr,
     pub(super) weight: u32,
     /// Forwarding method, or `None` for an unsupported one.
-    pub(super) forward: Option<Forward>,
+    pub(super) forward: Option<ForwardingMethod>,
     /// True for a server with a connection limit, or with a tunnel other than IPIP.
     pub(super) is_special: bool,
     pub(super) active: u32,
@@ -81,13 +81,13 @@ pub(super) struct SeenServer {
 impl SeenService {
     /// Returns true if the service has the desired settings.
     pub(super) fn is(&self, service: &VirtualService) -> bool {
-        let wanted = Self::wanted(service);
+        let desired = Self::desired(service);
         // Without persistence, the kernel ignores the timeout and the netmask.
-        let alike = service.persistence.is_none() || (self.timeout, self.netmask) == (wanted.timeout, wanted.netmask);
-        self.scheduler == wanted.scheduler && self.flags & !HASHED == wanted.flags && !self.has_engine && alike
+        let alike = service.persistence.is_none() || (self.timeout, self.netmask) == (desired.timeout, desired.netmask);
+        self.scheduler == desired.scheduler && self.flags & !HASHED == desired.flags && !self.has_engine && alike
     }
 
-    fn wanted(service: &VirtualService) -> Self {
+    fn desired(service: &VirtualService) -> Self {
         Self {
             scheduler: service.scheduler.clone(),
             flags: service.persistence.map_or(0, |_| PERSISTENT),
@@ -106,33 +106,33 @@ pub(super) fn service_id(service: &VirtualService) -> Vec<u8> {
 
 /// Returns the identity and the settings of the service.
 pub(super) fn service_attributes(service: &VirtualService) -> Vec<u8> {
-    let SeenService { scheduler, flags, timeout, netmask, .. } = SeenService::wanted(service);
+    let SeenService { scheduler, flags, timeout, netmask, .. } = SeenService::desired(service);
     let mut text = identity(service);
-    put(&mut text, SVC_SCHED_NAME, &[scheduler.as_bytes(), b"\0"].concat());
+    append_attribute(&mut text, SVC_SCHED_NAME, &[scheduler.as_bytes(), b"\0"].concat());
     // The flags and their mask. The mask covers all flags.
-    put(&mut text, SVC_FLAGS, &[flags.to_ne_bytes(), u32::MAX.to_ne_bytes()].concat());
-    put(&mut text, SVC_TIMEOUT, &timeout.to_ne_bytes());
-    put(&mut text, SVC_NETMASK, &netmask.to_ne_bytes());
+    append_attribute(&mut text, SVC_FLAGS, &[flags.to_ne_bytes(), u32::MAX.to_ne_bytes()].concat());
+    append_attribute(&mut text, SVC_TIMEOUT, &timeout.to_ne_bytes());
+    append_attribute(&mut text, SVC_NETMASK, &netmask.to_ne_bytes());
     nested(CMD_SERVICE, &text)
 }
 
 /// Returns the attributes of a real server and its service. Settings are included if `server` is given.
 pub(super) fn server(service: &VirtualService, address: SocketAddr, server: Option<&RealServer>) -> Vec<u8> {
     let mut text = Vec::new();
-    put(&mut text, DEST_ADDR_FAMILY, &family(address.ip()).to_ne_bytes());
-    put(&mut text, DEST_ADDR, &octets(address.ip()));
-    put(&mut text, DEST_PORT, &address.port().to_be_bytes());
+    append_attribute(&mut text, DEST_ADDR_FAMILY, &family(address.ip()).to_ne_bytes());
+    append_attribute(&mut text, DEST_ADDR, &octets(address.ip()));
+    append_attribute(&mut text, DEST_PORT, &address.port().to_be_bytes());
     if let Some(RealServer { weight, forward, .. }) = server {
         let forward: u32 = match forward {
-            Forward::Masquerade => 0,
-            Forward::Tunnel => 2,
-            Forward::Direct => 3,
+            ForwardingMethod::Masquerade => 0,
+            ForwardingMethod::Tunnel => 2,
+            ForwardingMethod::Direct => 3,
         };
-        put(&mut text, DEST_FWD_METHOD, &forward.to_ne_bytes());
-        put(&mut text, DEST_WEIGHT, &u32::from(*weight).to_ne_bytes());
+        append_attribute(&mut text, DEST_FWD_METHOD, &forward.to_ne_bytes());
+        append_attribute(&mut text, DEST_WEIGHT, &u32::from(*weight).to_ne_bytes());
         // No connection limits.
-        put(&mut text, DEST_U_THRESH, &0_u32.to_ne_bytes());
-        put(&mut text, DEST_L_THRESH, &0_u32.to_ne_bytes());
+        append_attribute(&mut text, DEST_U_THRESH, &0_u32.to_ne_bytes());
+        append_attribute(&mut text, DEST_L_THRESH, &0_u32.to_ne_bytes());
     }
     [service_id(service), nested(CMD_DEST, &text)].concat()
 }
@@ -172,7 +172,7 @@ pub(super) fn read_server(attributes: &[u8], service: &VirtualService) -> Result
     Ok(SeenServer {
         address: SocketAddr::new(ip, u16::from_be_bytes(attributes.bytes(DEST_PORT)?)),
         weight: attributes.number(DEST_WEIGHT)?,
-        forward: [(0, Forward::Masquerade), (2, Forward::Tunnel), (3, Forward::Direct)]
+        forward: [(0, ForwardingMethod::Masquerade), (2, ForwardingMethod::Tunnel), (3, ForwardingMethod::Direct)]
             .into_iter()
             .find_map(|(number, method)| (number == forward).then_some(method)),
         is_special: tunnel || attributes.number(DEST_U_THRESH)? != 0 || attributes.number(DEST_L_THRESH)? != 0,
@@ -188,10 +188,10 @@ fn identity(service: &VirtualService) -> Vec<u8> {
     };
     let address = service.address;
     let mut text = Vec::new();
-    put(&mut text, SVC_AF, &family(address.ip()).to_ne_bytes());
-    put(&mut text, SVC_PROTOCOL, &protocol.to_ne_bytes());
-    put(&mut text, SVC_ADDR, &octets(address.ip()));
-    put(&mut text, SVC_PORT, &address.port().to_be_bytes());
+    append_attribute(&mut text, SVC_AF, &family(address.ip()).to_ne_bytes());
+    append_attribute(&mut text, SVC_PROTOCOL, &protocol.to_ne_bytes());
+    append_attribute(&mut text, SVC_ADDR, &octets(address.ip()));
+    append_attribute(&mut text, SVC_PORT, &address.port().to_be_bytes());
     text
 }
 
@@ -213,7 +213,7 @@ fn octets(address: IpAddr) -> [u8; 16] {
 }
 
 /// Appends an attribute.
-pub(super) fn put(text: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(super) fn append_attribute(text: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let attribute = DefaultNla::new(kind, value.to_vec());
     let before = text.len();
     text.resize(before + attribute.buffer_len(), 0);
@@ -222,7 +222,7 @@ pub(super) fn put(text: &mut Vec<u8>, kind: u16, value: &[u8]) {
 
 fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
-    put(&mut text, kind | NLA_F_NESTED, value);
+    append_attribute(&mut text, kind | NLA_F_NESTED, value);
     text
 }
 

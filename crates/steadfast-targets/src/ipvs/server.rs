@@ -1,6 +1,6 @@
 //! Real servers.
 
-use crate::entry::Value;
+use crate::entry::EntryValue;
 
 /// Settings of a real server. The name of the entry contains the address and the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,13 +8,13 @@ pub struct RealServer {
     /// Share of the traffic relative to the other servers: 0 for no new connections.
     pub weight: u16,
     /// Forwarding method.
-    pub forward: Forward,
+    pub forward: ForwardingMethod,
     pub(super) drift: Drift,
 }
 
 /// Forwarding method for packets to a real server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Forward {
+pub enum ForwardingMethod {
     /// Masquerading: the kernel rewrites address and port, and responses return through this machine (`-m`).
     Masquerade,
     /// Direct routing: packets are unchanged, in a shared network. The server has the service's address too (`-g`).
@@ -35,12 +35,12 @@ pub(super) enum Drift {
 
 impl RealServer {
     /// Creates a server with the share `weight` of the traffic.
-    pub fn new(weight: u16, forward: Forward) -> Self {
+    pub fn new(weight: u16, forward: ForwardingMethod) -> Self {
         Self { weight, forward, drift: Drift::None }
     }
 }
 
-impl Value for RealServer {
+impl EntryValue for RealServer {
     fn serves(&self) -> bool {
         self.weight > 0
     }

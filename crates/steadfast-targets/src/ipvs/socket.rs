@@ -13,7 +13,7 @@ use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use super::messages::{Attributes, put};
+use super::messages::{Attributes, append_attribute};
 
 /// Size of the receive buffer. The kernel sends up to 32 KiB at once.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 10;
@@ -51,7 +51,7 @@ pub(super) enum NetlinkError {
     /// The system does not support the operation.
     System(io::Error),
     /// The kernel returned an error number of `errno.h`.
-    Refused(i32),
+    Rejected(i32),
     /// A message has an unknown form.
     Unexpected(String),
 }
@@ -74,8 +74,8 @@ impl Socket {
         rustix::net::connect(&fd, &SocketAddrNetlink::new(0, 0))?;
         let mut socket = Self { fd, family: CONTROL, sequence: 0 };
         let mut attributes = Vec::new();
-        put(&mut attributes, FAMILY_NAME, &[name.as_bytes(), b"\0"].concat());
-        let replies = socket.ask(GET_FAMILY, ReplyCount::One, attributes)?;
+        append_attribute(&mut attributes, FAMILY_NAME, &[name.as_bytes(), b"\0"].concat());
+        let replies = socket.request(GET_FAMILY, ReplyCount::One, attributes)?;
         let [reply] = &*replies else {
             return Err(NetlinkError::Unexpected(format!("{} replies for the family {name}", replies.len())));
         };
@@ -85,17 +85,17 @@ impl Socket {
     }
 
     /// Sends `command` and returns the attributes of each reply. Commands that only change something have no reply.
-    pub(super) fn ask(
+    pub(super) fn request(
         &mut self,
         command: u8,
-        ask: ReplyCount,
+        reply_count: ReplyCount,
         attributes: Vec<u8>,
     ) -> Result<Vec<Vec<u8>>, NetlinkError> {
         self.sequence = self.sequence.wrapping_add(1);
-        let question = written(self.family, self.sequence, command, ask, attributes);
-        let sent = rustix::net::send(&self.fd, &question, SendFlags::empty())?;
-        if sent != question.len() {
-            return Err(NetlinkError::Unexpected(format!("{sent} of {} bytes were sent", question.len())));
+        let message = written(self.family, self.sequence, command, reply_count, attributes);
+        let sent = rustix::net::send(&self.fd, &message, SendFlags::empty())?;
+        if sent != message.len() {
+            return Err(NetlinkError::Unexpected(format!("{sent} of {} bytes were sent", message.len())));
         }
         let mut replies = Replies::new(self.sequence);
         let mut piece = vec![0; RECEIVE_BUFFER_BYTES];
@@ -123,21 +123,21 @@ impl From<Errno> for NetlinkError {
 pub(super) struct Replies {
     sequence: u32,
     /// Number of received messages of any kind.
-    seen: usize,
+    received: usize,
     pub(super) all: Vec<Vec<u8>>,
     pub(super) are_complete: bool,
 }
 
 impl Replies {
     pub(super) fn new(sequence: u32) -> Self {
-        Self { sequence, seen: 0, all: Vec::new(), are_complete: false }
+        Self { sequence, received: 0, all: Vec::new(), are_complete: false }
     }
 
     /// Parses the messages of one datagram.
     pub(super) fn read(&mut self, mut text: &[u8]) -> Result<(), NetlinkError> {
         while !text.is_empty() && !self.are_complete {
-            self.seen += 1;
-            if self.seen > MAX_REPLY_MESSAGES {
+            self.received += 1;
+            if self.received > MAX_REPLY_MESSAGES {
                 return Err(NetlinkError::Unexpected(format!("more than {MAX_REPLY_MESSAGES} messages")));
             }
             let message = NetlinkMessage::<Message>::deserialize(text);
@@ -160,7 +160,7 @@ impl Replies {
                 other => return Err(NetlinkError::Unexpected(format!("a message that is {other:?}"))),
             };
             if code != 0 {
-                return Err(NetlinkError::Refused(code.saturating_neg()));
+                return Err(NetlinkError::Rejected(code.saturating_neg()));
             }
             self.are_complete = true;
         }
@@ -169,9 +169,15 @@ impl Replies {
 }
 
 /// Encodes a request.
-pub(super) fn written(family: u16, sequence: u32, command: u8, ask: ReplyCount, attributes: Vec<u8>) -> Vec<u8> {
+pub(super) fn written(
+    family: u16,
+    sequence: u32,
+    command: u8,
+    reply_count: ReplyCount,
+    attributes: Vec<u8>,
+) -> Vec<u8> {
     let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | NLM_F_ACK | if ask == ReplyCount::All { NLM_F_DUMP } else { 0 };
+    header.flags = NLM_F_REQUEST | NLM_F_ACK | if reply_count == ReplyCount::All { NLM_F_DUMP } else { 0 };
     header.sequence_number = sequence;
     let mut body = vec![command, VERSION, 0, 0];
     body.extend(attributes);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use proptest::prelude::*;
 
 use super::messages::{
-    Attributes, put, read_server, read_service, server as told_server, service_attributes, service_id,
+    Attributes, append_attribute, read_server, read_service, server as told_server, service_attributes, service_id,
 };
 use super::socket::{MAX_REPLY_MESSAGES, Replies, written};
 use super::*;
@@ -41,16 +41,16 @@ mod recorded {
 
     #[test]
     fn recorded_service_is_parsed() {
-        let seen = read_service(&bytes(SERVICE)).expect("a service");
-        assert!(seen.is(&web()), "{seen:?}");
-        assert!(!seen.is(&web().scheduler("rr").expect("a name")));
-        assert!(!seen.is(&web().persistent(0)));
+        let parsed = read_service(&bytes(SERVICE)).expect("a service");
+        assert!(parsed.is(&web()), "{parsed:?}");
+        assert!(!parsed.is(&web().scheduler("rr").expect("a name")));
+        assert!(!parsed.is(&web().persistent(0)));
     }
 
     #[test]
     fn recorded_server_is_parsed_with_connections() {
-        let seen = read_server(&bytes(SERVER), &web()).expect("a real server");
-        assert_eq!(seen, seen_at("10.8.0.2:8001", 3, (2, 1)));
+        let parsed = read_server(&bytes(SERVER), &web()).expect("a real server");
+        assert_eq!(parsed, seen_at("10.8.0.2:8001", 3, (2, 1)));
         let special = SERVER.replace("0800050000000000", "0800050009000000");
         assert!(read_server(&bytes(&special), &web()).expect("a real server").is_special, "a limit of connections");
     }
@@ -73,12 +73,12 @@ fn web() -> VirtualService {
 }
 
 fn seen_at(address: &str, weight: u32, (active, inactive): (u32, u32)) -> SeenServer {
-    let (address, forward) = (address.parse().expect("an address"), Some(Forward::Masquerade));
+    let (address, forward) = (address.parse().expect("an address"), Some(ForwardingMethod::Masquerade));
     SeenServer { address, weight, forward, is_special: false, active, inactive }
 }
 
 fn masqueraded(weight: u16) -> RealServer {
-    RealServer::new(weight, Forward::Masquerade)
+    RealServer::new(weight, ForwardingMethod::Masquerade)
 }
 
 fn add(name: &str, value: RealServer) -> Step<RealServer> {
@@ -93,25 +93,30 @@ fn service_attributes_round_trip() {
         VirtualService::udp("[fd00::1]:53".parse().expect("an address")).expect("a service").persistent(60),
     ];
     for service in services {
-        let seen = read_service(&service_attributes(&service)).expect("a service");
-        assert!(seen.is(&service), "{service:?} {seen:?}");
+        let parsed = read_service(&service_attributes(&service)).expect("a service");
+        assert!(parsed.is(&service), "{service:?} {parsed:?}");
     }
     // The kernel adds its own flag for known services.
     let mut flagged = Vec::new();
-    put(&mut flagged, 6, b"wrr\0");
-    put(&mut flagged, 7, &[3_u32.to_ne_bytes(), [0; 4]].concat());
-    put(&mut flagged, 8, &300_u32.to_ne_bytes());
-    put(&mut flagged, 9, &u32::MAX.to_ne_bytes());
+    append_attribute(&mut flagged, 6, b"wrr\0");
+    append_attribute(&mut flagged, 7, &[3_u32.to_ne_bytes(), [0; 4]].concat());
+    append_attribute(&mut flagged, 8, &300_u32.to_ne_bytes());
+    append_attribute(&mut flagged, 9, &u32::MAX.to_ne_bytes());
     let mut service = Vec::new();
-    put(&mut service, 1, &flagged);
-    let seen = read_service(&service).expect("a service");
-    assert!(seen.is(&web().persistent(300)) && !seen.is(&web()) && !seen.is(&web().persistent(301)), "{seen:?}");
+    append_attribute(&mut service, 1, &flagged);
+    let parsed = read_service(&service).expect("a service");
+    assert!(
+        parsed.is(&web().persistent(300)) && !parsed.is(&web()) && !parsed.is(&web().persistent(301)),
+        "{parsed:?}"
+    );
 }
 
 #[test]
 fn server_message_has_required_attributes() {
     let address: SocketAddr = "[fd00::2]:53".parse().expect("an address");
-    for (number, forward) in [(0_u32, Forward::Masquerade), (2, Forward::Tunnel), (3, Forward::Direct)] {
+    for (number, forward) in
+        [(0_u32, ForwardingMethod::Masquerade), (2, ForwardingMethod::Tunnel), (3, ForwardingMethod::Direct)]
+    {
         let text = told_server(&web(), address, Some(&RealServer::new(9, forward)));
         let [service, server] = [1, 2].map(|kind| Attributes::read(&text).expect("attributes").get(kind).expect("it"));
         assert_eq!(Attributes::read(service).expect("attributes").bytes::<2>(4), Ok([0, 80]));
@@ -146,11 +151,11 @@ fn replies_to_other_requests_are_skipped() {
     assert_eq!(replies.all, [b"one!".to_vec(), b"two".to_vec()]);
 
     let refused = Replies::new(7).read(&message(error, 7, &[(-3_i32).to_ne_bytes(), [0; 4]].concat()));
-    assert!(matches!(refused, Err(NetlinkError::Refused(3))), "{refused:?}");
+    assert!(matches!(refused, Err(NetlinkError::Rejected(3))), "{refused:?}");
     let refused = Replies::new(7).read(&message(done, 7, &(-1_i32).to_ne_bytes()));
-    assert!(matches!(refused, Err(NetlinkError::Refused(1))), "{refused:?}");
+    assert!(matches!(refused, Err(NetlinkError::Rejected(1))), "{refused:?}");
     let refused = Replies::new(7).read(&message(error, 7, &i32::MIN.to_ne_bytes()));
-    assert!(matches!(refused, Err(NetlinkError::Refused(i32::MAX))), "{refused:?}");
+    assert!(matches!(refused, Err(NetlinkError::Rejected(i32::MAX))), "{refused:?}");
 }
 
 #[test]
@@ -167,7 +172,7 @@ proptest! {
         let _ = Replies::new(0).read(&text);
         let _ = Replies::new(0).read(&message(kind, 0, &text));
         let mut nested = Vec::new();
-        put(&mut nested, kind % 3, &text);
+        append_attribute(&mut nested, kind % 3, &text);
         let _ = (read_service(&nested), read_server(&nested, &web()));
     }
 }
@@ -208,7 +213,7 @@ fn busy_and_drifted_servers_are_detected() {
 fn described_steps_are_ipvsadm_commands() {
     let ipvs = Ipvs::new(web());
     let steps = [
-        add("10.8.0.2:80", RealServer::new(3, Forward::Direct)),
+        add("10.8.0.2:80", RealServer::new(3, ForwardingMethod::Direct)),
         Step::Change { name: "10.8.0.3:8080".to_owned(), from: masqueraded(2), to: masqueraded(0) },
         Step::Remove { name: "10.8.0.4:80".to_owned(), value: masqueraded(0) },
     ];
@@ -225,7 +230,7 @@ fn described_steps_are_ipvsadm_commands() {
     let six = VirtualService::udp("[fd00::1]:53".parse().expect("an address")).expect("a service");
     let six = Ipvs::new(six.persistent(60));
     let found = six.found(Vec::new(), true);
-    let steps = [add("[fd00::2]:53", RealServer::new(1, Forward::Tunnel)), add("10.8.0.2:53", masqueraded(1))];
+    let steps = [add("[fd00::2]:53", RealServer::new(1, ForwardingMethod::Tunnel)), add("10.8.0.2:53", masqueraded(1))];
     let expected = [
         "ipvsadm -A -u [fd00::1]:53 -s wlc -p 60 # if it does not exist",
         "ipvsadm -a -u [fd00::1]:53 -r [fd00::2]:53 -i -w 1",
@@ -240,8 +245,9 @@ fn invalid_names_are_rejected_locally() {
         let error = Ipvs::new(web()).check(name, Some(&masqueraded(1))).expect_err(name);
         assert!(matches!(error, IpvsError::Name(_)), "{name}: {error}");
     }
-    let error =
-        Ipvs::new(web()).check("10.8.0.2:8080", Some(&RealServer::new(1, Forward::Tunnel))).expect_err("a port");
+    let error = Ipvs::new(web())
+        .check("10.8.0.2:8080", Some(&RealServer::new(1, ForwardingMethod::Tunnel)))
+        .expect_err("a port");
     assert!(error.to_string().ends_with("give it the same one, or send to it by masquerading"), "{error}");
     assert!(Ipvs::new(web()).check("[fd00::2]:0", None).is_ok(), "foreign servers can be removed");
     for address in ["0.0.0.0:80", "10.9.0.1:0", "[::]:80", "[fe80::1%2]:80"] {
@@ -254,11 +260,11 @@ fn invalid_names_are_rejected_locally() {
 }
 
 #[test]
-fn settle_removes_invalid_servers() {
-    let wanted = ["10.8.0.2:80", "web-1", "[fd00::2]:80", "10.8.0.3:0"];
-    let mut wanted: BTreeMap<_, _> = wanted.map(|name| (name.to_owned(), masqueraded(1))).into();
-    let reasons = Ipvs::new(web()).validate(&mut wanted);
-    assert_eq!(wanted.keys().collect::<Vec<_>>(), ["10.8.0.2:80"]);
+fn validate_removes_invalid_servers() {
+    let desired = ["10.8.0.2:80", "web-1", "[fd00::2]:80", "10.8.0.3:0"];
+    let mut desired: BTreeMap<_, _> = desired.map(|name| (name.to_owned(), masqueraded(1))).into();
+    let reasons = Ipvs::new(web()).validate(&mut desired);
+    assert_eq!(desired.keys().collect::<Vec<_>>(), ["10.8.0.2:80"]);
     assert_eq!(reasons.len(), 3);
     assert!(reasons["[fd00::2]:80"].contains("not of the family of 10.9.0.1:80"), "{reasons:?}");
 }
@@ -271,15 +277,15 @@ fn kernel_rejection_includes_remedy() {
         (
             1,
             IpvsCommand::GetService,
-            "`ipvsadm -Ln -t 10.9.0.1:80`: Operation not permitted (os error 1); it takes CAP_NET_ADMIN",
+            "`ipvsadm -Ln -t 10.9.0.1:80`: Operation not permitted (os error 1); the program needs CAP_NET_ADMIN",
         ),
         (2, IpvsCommand::AddService, "; `modprobe ip_vs_mh`, or name a scheduler that the kernel has"),
         (2, IpvsCommand::Step(&step), "; another program removed the server"),
         (3, IpvsCommand::Step(&step), "; another program removed the service"),
         (17, IpvsCommand::Step(&step), "; another program added it"),
-        (22, IpvsCommand::Step(&step), "; it takes addresses of one machine each"),
+        (22, IpvsCommand::Step(&step), "; use unicast addresses"),
     ] {
-        let error = ipvs_error(NetlinkError::Refused(code), || ipvs.command_line(what)).to_string();
+        let error = ipvs_error(NetlinkError::Rejected(code), || ipvs.command_line(what)).to_string();
         assert!(error.contains(remedy), "{error}");
     }
 }

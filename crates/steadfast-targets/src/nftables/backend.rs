@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::entry::Value;
+use crate::entry::EntryValue;
 
 /// Destination of connections to the address in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Backend {
     pub weight: u16,
 }
 
-impl Value for Backend {
+impl EntryValue for Backend {
     fn serves(&self) -> bool {
         self.weight > 0
     }

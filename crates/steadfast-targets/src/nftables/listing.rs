@@ -22,35 +22,35 @@ pub(super) fn has_table(listed: &str, name: &str) -> Result<bool, String> {
 /// earlier than the guard permits.
 pub(super) fn entries(listed: &str, table: &Table) -> Result<BTreeMap<String, Backend>, String> {
     let (mut entries, mut chosen) = (BTreeMap::new(), BTreeMap::new());
-    let (mut hooks, mut has_stranger) = (0, false);
+    let (mut hooks, mut has_foreign_rule) = (0, false);
     for object in objects(listed)? {
         let rule = &object["rule"];
         match rule["chain"].as_str() {
             Some(ENTRIES) => match entry(rule["comment"].as_str().unwrap_or_default()) {
                 Some((name, backend)) => _ = entries.insert(name.to_owned(), backend),
-                None => has_stranger = true,
+                None => has_foreign_rule = true,
             },
             Some(BALANCE) => chosen.extend(turns(&rule["expr"], table).unwrap_or_default()),
             Some(_) => hooks += usize::from(rule["expr"][0]["jump"]["target"] == BALANCE),
             None => {}
         }
     }
-    if hooks != 2 || has_stranger || chosen != turn_counts(&entries) {
+    if hooks != 2 || has_foreign_rule || chosen != turn_counts(&entries) {
         for backend in entries.values_mut() {
             let known = hooks == 2 && chosen.contains_key(&backend.address);
             backend.weight = if known { backend.weight + DRIFT_WEIGHT } else { 0 };
         }
         chosen.retain(|address, _| entries.values().all(|backend| backend.address != *address));
-        let strangers = chosen.into_keys().enumerate();
+        let foreign = chosen.into_keys().enumerate();
         entries.extend(
-            strangers.map(|(number, address)| (format!("?{number}"), Backend { address, weight: 1 + DRIFT_WEIGHT })),
+            foreign.map(|(number, address)| (format!("?{number}"), Backend { address, weight: 1 + DRIFT_WEIGHT })),
         );
     }
     Ok(entries)
 }
 
 fn objects(listed: &str) -> Result<Vec<Value>, String> {
-    let mut listed: Value = serde_json::from_str(listed).map_err(|error| format!("it is no JSON: {error}"))?;
+    let mut listed: Value = serde_json::from_str(listed).map_err(|error| format!("it is not JSON: {error}"))?;
     match listed["nftables"].take() {
         Value::Array(objects) => Ok(objects),
         _ => Err("it has no list `nftables`".to_owned()),
@@ -67,18 +67,18 @@ fn entry(comment: &str) -> Option<(&str, Backend)> {
 
 /// Returns the number of turns of each address; `None` if the expressions are not a selecting rule of this table.
 fn turns(expressions: &Value, table: &Table) -> Option<BTreeMap<SocketAddr, u32>> {
-    let (mut to, mut port, mut choice) = (None, None, None);
+    let (mut address, mut port, mut choice) = (None, None, None);
     for expression in expressions.as_array()? {
         let right = &expression["match"]["right"];
         let payload = &expression["match"]["left"]["payload"];
         match payload["field"].as_str() {
-            Some("daddr") => to = right.as_str().and_then(|address| address.parse::<IpAddr>().ok()),
+            Some("daddr") => address = right.as_str().and_then(|address| address.parse::<IpAddr>().ok()),
             Some("dport") if payload["protocol"] == table.protocol.name() => port = right.as_u64(),
             _ => choice = choice.or_else(|| expression["dnat"]["addr"]["map"].as_object()),
         }
     }
     let choice = choice?;
-    if (to, port) != (Some(table.front_address.ip()), Some(u64::from(table.front_address.port()))) {
+    if (address, port) != (Some(table.front_address.ip()), Some(u64::from(table.front_address.port()))) {
         return None;
     }
     if choice["key"]["numgen"]["mode"] != "inc" {
@@ -86,9 +86,9 @@ fn turns(expressions: &Value, table: &Table) -> Option<BTreeMap<SocketAddr, u32>
     }
     let mut turns = BTreeMap::new();
     for element in choice["data"]["set"].as_array()? {
-        let (which, place) = (&element[0], &element[1]["concat"]);
-        let address = SocketAddr::new(place[0].as_str()?.parse().ok()?, u16::try_from(place[1].as_u64()?).ok()?);
-        let count = match which["range"].as_array() {
+        let (turn, backend) = (&element[0], &element[1]["concat"]);
+        let address = SocketAddr::new(backend[0].as_str()?.parse().ok()?, u16::try_from(backend[1].as_u64()?).ok()?);
+        let count = match turn["range"].as_array() {
             Some(range) => range.get(1)?.as_u64()?.checked_sub(range.first()?.as_u64()?)? + 1,
             None => 1,
         };

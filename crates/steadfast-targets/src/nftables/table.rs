@@ -21,12 +21,12 @@ pub(super) struct Table {
     pub(super) name: String,
     /// Address in front of the backends.
     pub(super) front_address: SocketAddr,
-    pub(super) protocol: Protocol,
+    pub(super) protocol: TransportProtocol,
 }
 
 /// Transport protocol of the address in front of the backends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
+pub enum TransportProtocol {
     /// TCP, the default.
     #[default]
     Tcp,
@@ -34,8 +34,8 @@ pub enum Protocol {
     Udp,
 }
 
-impl Protocol {
-    /// The name in a ruleset.
+impl TransportProtocol {
+    /// Returns the name in a ruleset.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -50,11 +50,12 @@ impl Table {
     }
 
     /// Returns a transaction that replaces the contents of the table with these entries.
-    pub(super) fn written(&self, entries: &BTreeMap<String, Backend>) -> String {
-        let (family, name, before, protocol) = (self.family(), &self.name, self.front_address, self.protocol.name());
+    pub(super) fn ruleset(&self, entries: &BTreeMap<String, Backend>) -> String {
+        let (family, name, front_address, protocol) =
+            (self.family(), &self.name, self.front_address, self.protocol.name());
         // The table is created first, so that its deletion succeeds in either case.
         let mut text = format!("table {family} {name}\ndelete table {family} {name}\ntable {family} {name} {{\n");
-        let (ip, port) = (before.ip(), before.port());
+        let (ip, port) = (front_address.ip(), front_address.port());
         let choice = Self::choice(entries)
             .map(|choice| format!("    {family} daddr {ip} {protocol} dport {port} dnat to {choice}\n"));
         _ = writeln!(text, "  chain {BALANCE} {{\n{}  }}", choice.unwrap_or_default());
@@ -73,11 +74,11 @@ impl Table {
     /// Returns the expression that selects a backend in turn by weight. Returns `None` if no backend has a weight.
     fn choice(entries: &BTreeMap<String, Backend>) -> Option<String> {
         let turn_counts = turn_counts(entries);
-        let all: u32 = turn_counts.values().sum();
-        if all == 0 {
+        let total: u32 = turn_counts.values().sum();
+        if total == 0 {
             return None;
         }
-        let mut text = format!("numgen inc mod {all} map {{ ");
+        let mut text = format!("numgen inc mod {total} map {{ ");
         // Each address gets a contiguous range of turns of the round-robin counter.
         let mut next = 0;
         for (address, share) in turn_counts {
@@ -98,9 +99,9 @@ pub(super) fn turn_counts(entries: &BTreeMap<String, Backend>) -> BTreeMap<Socke
         *turn_counts.entry(*address).or_default() += u32::from(*weight);
     }
     // Divided by the common divisor: equal weights of 100 need one turn each, not 100.
-    let all = turn_counts.values().copied().fold(0, greatest_common_divisor);
+    let divisor = turn_counts.values().copied().fold(0, greatest_common_divisor);
     for share in turn_counts.values_mut() {
-        *share /= all.max(1);
+        *share /= divisor.max(1);
     }
     turn_counts
 }

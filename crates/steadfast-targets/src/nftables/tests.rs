@@ -15,7 +15,7 @@ fn entries(all: &[(&str, &str, u16)]) -> BTreeMap<String, Backend> {
 #[test]
 fn table_is_written_with_reduced_weights() {
     let own = entries(&[("a", "10.0.0.1:8001", 100), ("b", "10.0.0.2:8002", 50), ("c", "10.0.0.3:8003", 0)]);
-    let text = web().table.written(&own);
+    let text = web().table.ruleset(&own);
     assert!(
         text.starts_with("table ip steadfast_web_1\ndelete table ip steadfast_web_1\ntable ip steadfast_web_1 {\n"),
         "{text}"
@@ -24,7 +24,7 @@ fn table_is_written_with_reduced_weights() {
         "ip daddr 10.99.0.1 tcp dport 80 dnat to numgen inc mod 3 map { 0-1 : 10.0.0.1 . 8001, 2 : 10.0.0.2 . 8002, }";
     assert!(text.contains(choice), "{text}");
     assert!(text.contains("counter comment \"c 10.0.0.3:8003 0\""), "{text}");
-    assert!(!web().table.written(&entries(&[("c", "10.0.0.3:8003", 0)])).contains("dnat"));
+    assert!(!web().table.ruleset(&entries(&[("c", "10.0.0.3:8003", 0)])).contains("dnat"));
 }
 
 #[test]
@@ -36,10 +36,10 @@ fn invalid_backend_delays_no_other() {
         add("a\"b", "10.0.0.1:80", 1),
         add("good", "10.0.0.9:80", 1),
     ];
-    let (after, wrong) = web().after(BTreeMap::new(), &steps);
+    let (after, result) = web().after(BTreeMap::new(), &steps);
     assert_eq!(after.keys().collect::<Vec<_>>(), ["good"]);
     assert_eq!(
-        wrong.expect_err("the first").to_string(),
+        result.expect_err("the first").to_string(),
         "six is at [fd00::1]:80, which is not of the family of 10.99.0.1:80"
     );
     assert_eq!(
@@ -51,14 +51,14 @@ fn invalid_backend_delays_no_other() {
 
 #[test]
 fn udp_table_matches_udp_ports() {
-    let text = web().protocol(Protocol::Udp).table.written(&entries(&[("a", "10.0.0.1:53", 1)]));
+    let text = web().protocol(TransportProtocol::Udp).table.ruleset(&entries(&[("a", "10.0.0.1:53", 1)]));
     assert!(text.contains("ip daddr 10.99.0.1 udp dport 80 dnat to "), "{text}");
     assert!(!text.contains("tcp"), "{text}");
 }
 
 #[test]
-fn settle_removes_invalid_entries() {
-    let mut wanted = entries(&[
+fn validate_removes_invalid_entries() {
+    let mut desired = entries(&[
         ("good", "10.0.0.1:80", 256),
         ("a b", "10.0.0.1:80", 1),
         ("heavy", "10.0.0.1:80", 257),
@@ -66,8 +66,8 @@ fn settle_removes_invalid_entries() {
         ("portless", "10.0.0.1:0", 1),
         ("six", "[fd00::1]:80", 1),
     ]);
-    let reasons = web().validate(&mut wanted);
-    assert_eq!(wanted.keys().collect::<Vec<_>>(), ["good"]);
+    let reasons = web().validate(&mut desired);
+    assert_eq!(desired.keys().collect::<Vec<_>>(), ["good"]);
     assert_eq!(reasons.keys().collect::<Vec<_>>(), ["a b", "heavy", "nowhere", "portless", "six"]);
     let fitting = entry_name(&"c1/shop/".repeat(20));
     assert_eq!((fitting.len(), check(&fitting).is_ok()), (64, true));
@@ -106,7 +106,7 @@ async fn tool_error_includes_remedy() {
     assert!(error.to_string().contains("the package nftables"), "{error}");
     let failing = ["sh", "-c", "echo 'Operation not permitted (you must be root)' >&2; exit 1"];
     let error = web().with_command(failing).read().await.expect_err("refused");
-    assert!(error.to_string().ends_with("; it takes CAP_NET_ADMIN in the network namespace"), "{error}");
+    assert!(error.to_string().ends_with("; the program needs CAP_NET_ADMIN in the network namespace"), "{error}");
     let error = web().with_command(["echo", "nonsense"]).read().await.expect_err("no JSON");
-    assert!(error.to_string().contains("has an unknown form: it is no JSON"), "{error}");
+    assert!(error.to_string().contains("has an unknown form: it is not JSON"), "{error}");
 }

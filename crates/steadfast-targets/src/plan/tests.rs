@@ -15,7 +15,7 @@ struct Backend {
     weight: u8,
 }
 
-impl Value for Backend {
+impl EntryValue for Backend {
     fn serves(&self) -> bool {
         self.weight > 0
     }
@@ -62,7 +62,7 @@ fn after(found: &ActualState<Backend>, steps: &[Step<Backend>]) -> ActualState<B
 fn plan_settings(share: f64, allow_empty: bool) -> PlanSettings {
     let limits = Limits { share, ..Limits::default() };
     PlanSettings {
-        rules: Rules { limits, allow_empty },
+        rules: GuardRules { limits, allow_empty },
         drain: DRAIN,
         upsert_only: false,
         ownership: MarkOwnership::Exclusive,
@@ -74,10 +74,10 @@ fn accept_all<V>(_: &mut BTreeMap<String, V>) -> BTreeMap<String, String> {
 }
 
 /// Plans as a mirror that starts now.
-fn planned<V: Value>(wanted: &DesiredState<V>, found: &ActualState<V>, plan_settings: &PlanSettings) -> Plan<V> {
+fn planned<V: EntryValue>(desired: &DesiredState<V>, found: &ActualState<V>, plan_settings: &PlanSettings) -> Plan<V> {
     let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
     let now = Now { unix: 1000, instant: Instant::now() };
-    plan(wanted, found, &accept_all, plan_settings, (&mut record, &mut draining), now)
+    plan(desired, found, &accept_all, plan_settings, (&mut record, &mut draining), now)
 }
 
 fn steps<V: Clone>(plan: &Plan<V>) -> Vec<Step<V>> {
@@ -94,8 +94,8 @@ proptest! {
         entries in entries(), found in found(), share in 0.0..=1.0_f64, doubt in any::<bool>(),
     ) {
         let doubt = doubt.then(|| Arc::from("stale"));
-        let wanted = DesiredState { entries, doubt, ..DesiredState::default() };
-        let plan = planned(&wanted, &found, &plan_settings(share, true));
+        let desired = DesiredState { entries, doubt, ..DesiredState::default() };
+        let plan = planned(&desired, &found, &plan_settings(share, true));
         let steps = steps(&plan);
 
         let mut fewer = 0;
@@ -103,15 +103,15 @@ proptest! {
             prop_assert!(!found.others.contains(step.name()), "{step:?} is about another's");
             let current = found.own.get(step.name());
             match step {
-                Step::Add { value, name } => prop_assert!(current.is_none() && wanted.entries.get(name) == Some(value)),
+                Step::Add { value, name } => prop_assert!(current.is_none() && desired.entries.get(name) == Some(value)),
                 Step::Change { from, to, .. } => {
                     prop_assert_eq!(current, Some(from));
                     let is_out = from.serves() && !to.serves();
-                    prop_assert!(!is_out || wanted.doubt.is_none(), "{:?} is taken out in doubt", step);
+                    prop_assert!(!is_out || desired.doubt.is_none(), "{:?} is taken out in doubt", step);
                     fewer += usize::from(is_out);
                 }
                 Step::Remove { name, value } => {
-                    prop_assert!(wanted.doubt.is_none() && !wanted.entries.contains_key(name));
+                    prop_assert!(desired.doubt.is_none() && !desired.entries.contains_key(name));
                     prop_assert!(!value.serves() && !found.busy.contains(name), "{:?} serves, or is in use", step);
                 }
             }
@@ -122,17 +122,17 @@ proptest! {
         prop_assert!(fewer <= serving(&found));
         // Each difference without a planned step is reported with a reason.
         let then = after(&found, &steps);
-        for name in wanted.entries.keys().chain(found.own.keys()) {
-            let is_right = then.own.get(name) == wanted.entries.get(name);
-            let is_leaving = !wanted.entries.contains_key(name) && then.own.get(name).is_some_and(|left| !left.serves());
+        for name in desired.entries.keys().chain(found.own.keys()) {
+            let is_right = then.own.get(name) == desired.entries.get(name);
+            let is_leaving = !desired.entries.contains_key(name) && then.own.get(name).is_some_and(|left| !left.serves());
             prop_assert!(is_right || is_leaving || plan.skipped.contains_key(name), "no reason for {name}");
         }
     }
 
     #[test]
     fn capacity_never_dips_between_steps(entries in entries(), found in found()) {
-        let wanted = DesiredState::certain(entries);
-        let steps = steps(&planned(&wanted, &found, &plan_settings(1.0, true)));
+        let desired = DesiredState::certain(entries);
+        let steps = steps(&planned(&desired, &found, &plan_settings(1.0, true)));
         let least = serving(&found).min(serving(&after(&found, &steps)));
         for done in 0..=steps.len() {
             let current = serving(&after(&found, &steps[..done]));
@@ -141,19 +141,19 @@ proptest! {
     }
 
     #[test]
-    fn granted_plan_reaches_wanted_entries(entries in entries(), mut found in found()) {
+    fn granted_plan_reaches_desired_entries(entries in entries(), mut found in found()) {
         let plan_settings = plan_settings(1.0, true);
         let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
-        let wanted = DesiredState::certain(entries);
+        let desired = DesiredState::certain(entries);
         let started = Instant::now();
         // Three passes: the entry is drained, then delayed, then removed.
         for pass in 0..3 {
             let now = Now { unix: 1000, instant: started + DRAIN * pass };
-            let plan = plan(&wanted, &found, &accept_all, &plan_settings, (&mut record, &mut draining), now);
+            let plan = plan(&desired, &found, &accept_all, &plan_settings, (&mut record, &mut draining), now);
             found = after(&found, &steps(&plan));
         }
         let expected: BTreeMap<_, _> =
-            wanted.entries.iter().filter(|(name, _)| !found.others.contains(*name)).collect();
+            desired.entries.iter().filter(|(name, _)| !found.others.contains(*name)).collect();
         prop_assert_eq!(found.own.iter().collect::<BTreeMap<_, _>>(), expected);
     }
 }
@@ -162,7 +162,7 @@ proptest! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Placed(&'static str);
 
-impl Value for Placed {
+impl EntryValue for Placed {
     fn location<'a>(&'a self, _name: &'a str) -> &'a str {
         self.0
     }

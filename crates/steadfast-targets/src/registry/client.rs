@@ -1,4 +1,4 @@
-//! Requests without TLS, each over a connection of its own.
+//! Requests without TLS, each over its own connection.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -22,7 +22,7 @@ impl RegistryClient for PlainRegistryClient {
         let stream =
             TcpStream::connect(address).await.map_err(|error| format!("cannot connect to {authority}: {error}"))?;
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-        let host = authority.as_str().parse().map_err(|_| format!("{authority} is no host"))?;
+        let host = authority.as_str().parse().map_err(|_| format!("{authority} is not a host"))?;
         head.headers.insert(HOST, host);
         head.uri = path.parse::<Uri>().map_err(|error| error.to_string())?;
         let request = Request::from_parts(head, Full::new(Bytes::from(body)));

@@ -10,7 +10,7 @@ use crate::step_runner;
 pub enum RegistryError {
     /// The mark is empty.
     #[error("a mirror in a registry needs a mark, which identifies its items; set one")]
-    Mark,
+    EmptyMark,
     /// The URL is invalid in this layout.
     #[error("{url:?} {reason}")]
     Url {
@@ -19,7 +19,7 @@ pub enum RegistryError {
         /// Violated rule.
         reason: &'static str,
     },
-    /// A server could take the item's URL for that of another item.
+    /// A server could confuse the URL of the item with the URL of another item.
     #[error("{key:?} cannot be an item's key: {reason}; send another key")]
     Key {
         /// The key.
@@ -29,7 +29,7 @@ pub enum RegistryError {
     },
     /// The registry did not respond in time.
     #[error("the registry did not respond to `{request}` within {}", step_runner::seconds(*.within))]
-    Late {
+    Timeout {
         /// Method and URL of the request, or the key of the item.
         request: String,
         /// The deadline.
@@ -45,7 +45,7 @@ pub enum RegistryError {
     },
     /// The connection to the registry failed.
     #[error("the request `{request}` failed: {reason}")]
-    Server {
+    Unreachable {
         /// Method and URL of the request.
         request: String,
         /// Error of the connection.
@@ -53,13 +53,13 @@ pub enum RegistryError {
     },
     /// Another client created, changed or deleted the item since the last read. The item was not changed.
     #[error("another client changed {key} since the last read; the mirror did not change it, and reads it again")]
-    Taken {
+    Conflict {
         /// Key of the item.
         key: String,
     },
     /// The registry rejected the request.
     #[error("the registry responded to `{request}` with {status}{}", remedy(*.status))]
-    Refused {
+    Rejected {
         /// Method and URL of the request.
         request: String,
         /// Response status.
@@ -91,7 +91,7 @@ impl RegistryError {
     /// Other errors, such as status 500 or no response, may concern one item or the whole registry. They count
     /// against the registry only until the next step succeeds, or fails with an error of one item: see `StepRunner`.
     pub(super) fn concerns_one_item(&self) -> bool {
-        let of_whole_registry = [
+        let registry_failures = [
             StatusCode::UNAUTHORIZED,
             StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             StatusCode::REQUEST_TIMEOUT,
@@ -99,9 +99,13 @@ impl RegistryError {
         ];
         match self {
             // A list with an unknown form is an error of `read`, not of a step.
-            Self::Taken { .. } | Self::Key { .. } | Self::Unexpected { .. } => true,
-            Self::Refused { status, .. } => status.is_client_error() && !of_whole_registry.contains(status),
-            Self::Mark | Self::Url { .. } | Self::Server { .. } | Self::Late { .. } | Self::Several { .. } => false,
+            Self::Conflict { .. } | Self::Key { .. } | Self::Unexpected { .. } => true,
+            Self::Rejected { status, .. } => status.is_client_error() && !registry_failures.contains(status),
+            Self::EmptyMark
+            | Self::Url { .. }
+            | Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::Several { .. } => false,
         }
     }
 }
@@ -109,7 +113,7 @@ impl RegistryError {
 /// Returns advice for a response status.
 fn remedy(status: StatusCode) -> &'static str {
     match status {
-        StatusCode::UNAUTHORIZED => "; it needs credentials: set them in a header",
+        StatusCode::UNAUTHORIZED => "; the registry needs credentials: set a header",
         StatusCode::FORBIDDEN => "; the credentials lack the permission: grant it in the registry",
         StatusCode::NOT_FOUND => "; the URL does not exist: correct it",
         StatusCode::METHOD_NOT_ALLOWED => "; the registry must accept PUT and DELETE at the URL of each item",

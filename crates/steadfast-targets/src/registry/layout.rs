@@ -34,7 +34,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Layout with one `url` for each item, an array at `list`, and the fields `key`, `owner` and `value`.
+    /// Creates a layout with one `url` for each item, an array at `list`, and the fields `key`, `owner` and `value`.
     pub fn new(url: &str, list: &str, mark: &str) -> Self {
         let (url, list, mark) = (url.to_owned(), list.to_owned(), mark.to_owned());
         let [key, owner, value] = ["key", "owner", "value"].map(str::to_owned);
@@ -49,19 +49,19 @@ impl Layout {
     /// servers.
     pub fn check(&self) -> Result<(), RegistryError> {
         if self.mark.is_empty() {
-            return Err(RegistryError::Mark);
+            return Err(RegistryError::EmptyMark);
         }
-        let wrong = |url: &str, reason| Err(RegistryError::Url { url: shown(url), reason });
+        let invalid = |url: &str, reason| Err(RegistryError::Url { url: display_url(url), reason });
         let (Some(item), Some(list)) = (server(&self.url.replace(KEY, "key")), server(&self.list())) else {
             let is_item = server(&self.url.replace(KEY, "key")).is_none();
             let url = if is_item { &self.url } else { &self.list };
-            return wrong(url, "is no URL of a server: write it whole, as https://HOST/PATH, without a password");
+            return invalid(url, "is not the URL of a server: write https://HOST/PATH, without a password");
         };
         if !self.url.split('?').next().is_some_and(|path| path.contains(KEY)) {
-            return wrong(&self.url, "does not say in its path where the key of an item comes: write `{key}` there");
+            return invalid(&self.url, "has no `{key}` in its path: write `{key}` for the key of an item");
         }
         if item != list {
-            return wrong(&self.list, "is of another server than the items");
+            return invalid(&self.list, "has another server than the URL of the items");
         }
         Ok(())
     }
@@ -88,10 +88,11 @@ impl Layout {
 
     /// Returns the listed items. Items of the mirror have a value.
     pub(super) fn read(&self, list: &[u8]) -> Result<Vec<(String, Option<Json>)>, String> {
-        let list: Json = serde_json::from_slice(list).map_err(|error| format!("it is no JSON: {error}"))?;
-        let place = if self.items.is_empty() { "it".to_owned() } else { format!("what is at {:?}", self.items) };
+        let list: Json = serde_json::from_slice(list).map_err(|error| format!("it is not valid JSON: {error}"))?;
+        let place =
+            if self.items.is_empty() { "the list".to_owned() } else { format!("the value at {:?}", self.items) };
         let items = list.pointer(&self.items).and_then(Json::as_array);
-        let items = items.ok_or_else(|| format!("{place} is no array of items"))?;
+        let items = items.ok_or_else(|| format!("{place} is not an array of items"))?;
         let read = items.iter().filter_map(|item| {
             let key = item.get(&self.key).and_then(Json::as_str)?;
             let value = self.is_own(item).then(|| item.get(&self.value).cloned().unwrap_or_default());
@@ -116,7 +117,7 @@ fn server(url: &str) -> Option<(String, String)> {
 }
 
 /// Returns a URL without its possible secrets, which are the query and the part before `@`.
-pub(super) fn shown(url: &str) -> String {
+pub(super) fn display_url(url: &str) -> String {
     let (url, is_whole) = url.split_once('?').map_or((url, true), |(url, _)| (url, false));
     let url = match (url.split_once("://"), url.split_once('@')) {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://…@{rest}"),
@@ -155,12 +156,12 @@ mod tests {
         assert_eq!(error_of(URL, list, "m"), "");
         for (url, list, mark, reason) in [
             (URL, list, "", "needs a mark"),
-            ("https://tree.example.test/services", list, "m", "where the key of an item comes"),
-            ("https://tree.example.test/services?hunter2={key}", list, "m", "where the key of an item comes"),
-            ("/services/{key}", list, "m", "is no URL of a server"),
+            ("https://tree.example.test/services", list, "m", "has no `{key}` in its path"),
+            ("https://tree.example.test/services?hunter2={key}", list, "m", "has no `{key}` in its path"),
+            ("/services/{key}", list, "m", "is not the URL of a server"),
             ("https://me:hunter2@tree.example.test/{key}", list, "m", "without a password"),
-            (URL, "https://other.example.test/services?token=hunter2", "m", "is of another server"),
-            (URL, "tree", "m", "\"tree\" is no URL of a server"),
+            (URL, "https://other.example.test/services?token=hunter2", "m", "has another server"),
+            (URL, "tree", "m", "\"tree\" is not the URL of a server"),
         ] {
             let message = error_of(url, list, mark);
             assert!(message.contains(reason) && !message.contains("hunter2"), "{url} {list}: {message}");
@@ -175,7 +176,7 @@ mod tests {
             "https://tree.example.test/services/shop%2Fweb%20%C3%A4%3F"
         );
         assert_eq!(layout.list(), "https://tree.example.test/services?of=cluster%2F1");
-        let error = layout.item("shop/../web").expect_err("another place");
+        let error = layout.item("shop/../web").expect_err("an invalid key");
         assert!(error.to_string().starts_with("\"shop/../web\" cannot be an item's key: "), "{error}");
     }
 
@@ -190,18 +191,20 @@ mod tests {
             {"key": "d", "owner": "m"},
         ]);
         let own = |key: &str, value| (key.to_owned(), value);
-        let wanted =
+        let desired =
             vec![own("a", Some(json!({"port": 80}))), own("b", None), own("c", None), own("d", Some(Json::Null))];
-        assert_eq!(read(&layout, &items), Ok(wanted.clone()));
+        assert_eq!(read(&layout, &items), Ok(desired.clone()));
         layout.items = "/data/all".to_owned();
-        assert_eq!(read(&layout, &json!({"data": {"all": items}})), Ok(wanted));
+        assert_eq!(read(&layout, &json!({"data": {"all": items}})), Ok(desired));
         // A response of another shape is an error and not an empty list, which would add every item again.
-        for no_list in [json!({}), json!({"data": {"all": null}}), json!([]), json!({"data": {"all": [{"name": "a"}]}})]
+        for not_a_list in
+            [json!({}), json!({"data": {"all": null}}), json!([]), json!({"data": {"all": [{"name": "a"}]}})]
         {
-            assert!(read(&layout, &no_list).is_err(), "{no_list}");
+            assert!(read(&layout, &not_a_list).is_err(), "{not_a_list}");
         }
         assert!(layout.read(b"<html>").is_err());
-        let one_bad = json!({"data": {"all": [{"key": 7, "owner": "x"}, {"key": "a", "owner": "m", "value": 1}]}});
-        assert_eq!(read(&layout, &one_bad), Ok(vec![own("a", Some(json!(1)))]));
+        let one_malformed =
+            json!({"data": {"all": [{"key": 7, "owner": "x"}, {"key": "a", "owner": "m", "value": 1}]}});
+        assert_eq!(read(&layout, &one_malformed), Ok(vec![own("a", Some(json!(1)))]));
     }
 }

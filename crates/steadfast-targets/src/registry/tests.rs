@@ -6,13 +6,13 @@ use super::*;
 
 /// Registry in memory. It never responds for a key with `hang`, and responds 500 for a key with `broken`.
 #[derive(Default)]
-struct Memory {
+struct MemoryRegistry {
     items: Mutex<BTreeMap<String, Json>>,
     in_flight: Mutex<(usize, usize)>,
     hangs_list: bool,
 }
 
-impl Memory {
+impl MemoryRegistry {
     fn respond(&self, request: &Request<Vec<u8>>) -> (StatusCode, Vec<u8>) {
         let mut items = self.items.lock();
         let path = request.uri().path();
@@ -37,7 +37,7 @@ impl Memory {
     }
 }
 
-impl RegistryClient for Memory {
+impl RegistryClient for MemoryRegistry {
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, String> {
         let path = request.uri().path();
         if path.contains("hang") || (path == "/list" && self.hangs_list) {
@@ -55,28 +55,28 @@ impl RegistryClient for Memory {
     }
 }
 
-fn registry(requests: Memory) -> Registry<Memory> {
+fn registry(requests: MemoryRegistry) -> Registry<MemoryRegistry> {
     let layout = Layout::new("http://r.example.test/items/{key}", "http://r.example.test/list?token=hunter2", "m");
     Registry::new(requests, layout).expect("a registry")
 }
 
-fn add(key: &str) -> Step<Item> {
-    Step::Add { name: key.to_owned(), value: Item(json!(1)) }
+fn add(key: &str) -> Step<RegistryItem> {
+    Step::Add { name: key.to_owned(), value: RegistryItem(json!(1)) }
 }
 
 #[tokio::test(start_paused = true)]
 async fn hanging_key_delays_no_other_key() {
-    let registry = registry(Memory::default());
+    let registry = registry(MemoryRegistry::default());
     registry.apply(&[add("shop/s1")]).await.expect("one item");
     let mut steps = vec![add("other/broken"), add("other/hang")];
     steps.extend((2..40).map(|number| add(&format!("shop/s{number}"))));
-    steps.push(Step::Remove { name: "shop/s1".to_owned(), value: Item(json!(1)) });
+    steps.push(Step::Remove { name: "shop/s1".to_owned(), value: RegistryItem(json!(1)) });
     let started = Instant::now();
     let error = registry.apply(&steps).await.expect_err("two keys fail");
     let expected = "the registry responded to `PUT http://r.example.test/items/other%2Fbroken` with 500 Internal Server \
                     Error; 1 other entry failed too: \"other/hang\"";
     assert_eq!(error.to_string(), expected);
-    assert_eq!(started.elapsed(), RUNNER.attempt);
+    assert_eq!(started.elapsed(), RUNNER.step_timeout);
     let found = registry.read().await.expect("a list");
     assert_eq!(found.own.len(), 38);
     assert!(!found.own.contains_key("shop/s1"));
@@ -91,7 +91,7 @@ async fn hanging_key_delays_no_other_key() {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_list_ends_at_deadline() {
-    let registry = registry(Memory { hangs_list: true, ..Memory::default() });
+    let registry = registry(MemoryRegistry { hangs_list: true, ..MemoryRegistry::default() });
     let started = Instant::now();
     let error = registry.read().await.expect_err("no response");
     assert_eq!(error.to_string(), "the registry did not respond to `GET http://r.example.test/list?…` within 9 s");
@@ -99,11 +99,11 @@ async fn hanging_list_ends_at_deadline() {
 }
 
 #[tokio::test]
-async fn settle_removes_keys_of_other_paths() {
-    let mut wanted: BTreeMap<_, _> =
-        ["shop/web", "shop/../other/web", "shop//web"].map(|key| (key.to_owned(), Item(json!(1)))).into();
-    let reasons = registry(Memory::default()).validate(&mut wanted);
-    assert_eq!(wanted.keys().collect::<Vec<_>>(), ["shop/web"]);
+async fn validate_removes_keys_of_other_paths() {
+    let mut desired: BTreeMap<_, _> =
+        ["shop/web", "shop/../other/web", "shop//web"].map(|key| (key.to_owned(), RegistryItem(json!(1)))).into();
+    let reasons = registry(MemoryRegistry::default()).validate(&mut desired);
+    assert_eq!(desired.keys().collect::<Vec<_>>(), ["shop/web"]);
     assert_eq!(reasons.keys().collect::<Vec<_>>(), ["shop/../other/web", "shop//web"]);
     assert!(reasons["shop/../other/web"].contains("consists of dots"), "{reasons:?}");
 }

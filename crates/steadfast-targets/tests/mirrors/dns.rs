@@ -11,8 +11,10 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use dns_server::{DnsKind, MIRROR, OTHER, READER, RunningServer, key};
-use steadfast_targets::dns::{Data, DnsError, Record, Zone, Zones, entries, entry};
-use steadfast_targets::{Claim, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
+use steadfast_targets::dns::{Data, DnsError, DnsRecord, Zone, Zones, entries, entry};
+use steadfast_targets::{
+    Claim, DesiredState, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorStatus, SkipReason, Step, Target,
+};
 use tokio::time::{sleep, timeout};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -20,33 +22,37 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + 
 /// Timeout of each wait.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-fn record(line: &str) -> Result<Record> {
+fn record(line: &str) -> Result<DnsRecord> {
     let mut words = line.splitn(4, ' ');
     let mut word = || words.next().ok_or_else(|| format!("{line:?} is no record"));
     let (name, ttl, kind) = (word()?, word()?.parse()?, word()?);
-    Ok(Record { name: format!("{name}.example.org"), ttl, data: Data::read(kind, word()?)? })
+    Ok(DnsRecord { name: format!("{name}.example.org"), ttl, data: Data::read(kind, word()?)? })
 }
 
-fn records(lines: &[&str]) -> Result<BTreeMap<String, Record>> {
+fn records(lines: &[&str]) -> Result<BTreeMap<String, DnsRecord>> {
     let records = lines.iter().map(|line| record(line)).collect::<Result<Vec<_>>>()?;
     Ok(entries("example.org", records)?)
 }
 
-fn mirror(target: Zone) -> Mirror<Record> {
+fn mirror(target: Zone) -> Mirror<DnsRecord> {
     let limits = Limits { share: 1.0, ..Limits::default() };
-    let settings = Settings { limits, compare: Duration::from_millis(500), allow_empty: true, ..Settings::default() };
-    Mirror::start("zone", target, settings, Memory::volatile())
+    let settings =
+        MirrorSettings { limits, compare: Duration::from_millis(500), allow_empty: true, ..MirrorSettings::default() };
+    Mirror::start("zone", target, settings, MirrorMemory::volatile())
 }
 
 /// Waits until the target matches the current desired state, and not an earlier one.
-async fn until(mirror: &Mirror<Record>, what: impl Fn(&Status<Record>) -> bool) -> Result<Status<Record>> {
+async fn until(
+    mirror: &Mirror<DnsRecord>,
+    what: impl Fn(&MirrorStatus<DnsRecord>) -> bool,
+) -> Result<MirrorStatus<DnsRecord>> {
     let mut status = mirror.status();
     let waited = timeout(TIMEOUT, status.wait_for(|status| status.settled && what(status))).await;
     Ok(waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow()))??.clone())
 }
 
-async fn want(mirror: &Mirror<Record>, lines: &[&str], kept: &[&str]) -> Result {
-    mirror.set_wanted(DesiredState::certain(records(lines)?));
+async fn want(mirror: &Mirror<DnsRecord>, lines: &[&str], kept: &[&str]) -> Result {
+    mirror.set_desired(DesiredState::certain(records(lines)?));
     let reads = mirror.status().borrow().reads;
     // A pass that started before this desired state was set may finish next.
     let status = until(mirror, |status| status.reads > reads + 1).await?;
@@ -125,8 +131,8 @@ async fn manual_change_of_record_is_reverted() -> Result {
     for kind in DnsKind::available()? {
         let running = RunningServer::start(kind, "hand").await?;
         let mirror = mirror(running.target("one")?);
-        let wanted = ["web 30 A 10.0.0.1", "web 30 A 10.0.0.2", "_x._tcp.web 30 SRV 0 5 80 web.example.org"];
-        want(&mirror, &wanted, &[]).await?;
+        let desired = ["web 30 A 10.0.0.1", "web 30 A 10.0.0.2", "_x._tcp.web 30 SRV 0 5 80 web.example.org"];
+        want(&mirror, &desired, &[]).await?;
         running.nsupdate(&[
             "update delete web.example.org A 10.0.0.1",
             "update add web.example.org 600 A 10.6.6.6",
@@ -134,13 +140,13 @@ async fn manual_change_of_record_is_reverted() -> Result {
             "update add _x._tcp.web.example.org 30 SRV 0 6 80 web.example.org.",
             "send",
         ])?;
-        want(&mirror, &wanted, &[]).await?;
+        want(&mirror, &desired, &[]).await?;
         assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.1", "30 A 10.0.0.2"], "{kind:?}");
         assert_eq!(running.dig(&["web.example.org", "MX"])?, ["600 MX 10 mx.example.net."]);
         assert_eq!(running.dig(&["_x._tcp.web.example.org", "SRV"])?, ["30 SRV 0 5 80 web.example.org."]);
         // A name without its mark does not belong to the mirror any more.
         running.nsupdate(&["update delete _steadfast.web.example.org TXT", "send"])?;
-        want(&mirror, &[wanted[2]], &[]).await?;
+        want(&mirror, &[desired[2]], &[]).await?;
         assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.1", "30 A 10.0.0.2"], "{kind:?}");
     }
     Ok(())
@@ -153,7 +159,7 @@ async fn restarted_server_gets_records_again() -> Result {
         let mirror = mirror(running.target("one")?);
         want(&mirror, &["web 30 A 10.0.0.1"], &[]).await?;
         running.stop()?;
-        mirror.set_wanted(DesiredState::certain(records(&["web 30 A 10.0.0.2", "more 30 A 10.0.0.3"])?));
+        mirror.set_desired(DesiredState::certain(records(&["web 30 A 10.0.0.2", "more 30 A 10.0.0.3"])?));
         let mut status = mirror.status();
         let failing = timeout(TIMEOUT, status.wait_for(|status| status.failing.is_some())).await??.failing.clone();
         assert!(failing.is_some_and(|reason| reason.contains("does not respond over TCP")), "{kind:?}");
@@ -187,7 +193,7 @@ async fn name_taken_after_read_stays_foreign() -> Result {
     for kind in DnsKind::available()? {
         let running = RunningServer::start(kind, "race").await?;
         let target = running.target("one")?;
-        let add = |line: &str| -> Result<Vec<Step<Record>>> {
+        let add = |line: &str| -> Result<Vec<Step<DnsRecord>>> {
             Ok(records(&[line])?.into_iter().map(|(name, value)| Step::Add { name, value }).collect())
         };
         target.read().await?;
@@ -195,7 +201,7 @@ async fn name_taken_after_read_stays_foreign() -> Result {
         let steps = [add("race 30 A 10.0.0.1")?, add("beside 30 A 10.0.0.1")?].concat();
         let error = target.apply(&steps).await.expect_err("taken");
         assert!(
-            matches!(&error, DnsError::Taken { names, .. } if names == &["race.example.org."]),
+            matches!(&error, DnsError::Conflict { names, .. } if names == &["race.example.org."]),
             "{kind:?}: {error}"
         );
         assert!(error.to_string().contains("YXDOMAIN"), "{error}");
@@ -206,7 +212,7 @@ async fn name_taken_after_read_stays_foreign() -> Result {
         // The mark of another mirror reserves the name.
         target.read().await?;
         running.nsupdate(&["update add _steadfast.soon.example.org 60 TXT steadfast:two", "send"])?;
-        assert!(matches!(target.apply(&add("soon 30 A 10.0.0.1")?).await, Err(DnsError::Taken { .. })), "{kind:?}");
+        assert!(matches!(target.apply(&add("soon 30 A 10.0.0.1")?).await, Err(DnsError::Conflict { .. })), "{kind:?}");
         assert_eq!(running.dig(&["soon.example.org", "A"])?, [""; 0], "{kind:?}");
 
         // Tries to remove a record that the mirror no longer owns.
@@ -229,12 +235,12 @@ async fn contested_name_belongs_to_one_mirror() -> Result {
     for kind in DnsKind::available()? {
         let running = RunningServer::start(kind, "two").await?;
         let (one, other) = (mirror(running.target("one")?), mirror(running.target("other")?));
-        let all = |names: Range<u32>, address: &str| -> Result<DesiredState<Record>> {
+        let all = |names: Range<u32>, address: &str| -> Result<DesiredState<DnsRecord>> {
             let lines: Vec<_> = names.map(|number| format!("n{number} 30 A {address}")).collect();
             Ok(DesiredState::certain(records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?))
         };
-        one.set_wanted(all(0..120, "10.0.0.1")?);
-        other.set_wanted(all(40..160, "10.0.0.2")?);
+        one.set_desired(all(0..120, "10.0.0.1")?);
+        other.set_desired(all(40..160, "10.0.0.2")?);
         let of_one = until(&one, |status| status.entries + status.skipped.len() == 120).await?.entries;
         let of_other = until(&other, |status| status.entries + status.skipped.len() == 120).await?.entries;
         assert_eq!(of_one + of_other, 160, "{kind:?}");
@@ -253,9 +259,9 @@ async fn oversized_name_delays_no_other() -> Result {
         let target = running.target("one")?;
         let many = (0..3000).map(|number| format!("many 30 A 10.1.{}.{}", number / 256, number % 256));
         let lines: Vec<_> = many.chain(["beside 30 A 10.0.0.1".to_owned()]).collect();
-        let wanted = records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?;
+        let desired = records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?;
         target.read().await?;
-        let steps: Vec<_> = wanted.into_iter().map(|(name, value)| Step::Add { name, value }).collect();
+        let steps: Vec<_> = desired.into_iter().map(|(name, value)| Step::Add { name, value }).collect();
         let error = target.apply(&steps).await.expect_err("too many").to_string();
         assert!(error.starts_with("the changes of many.example.org. do not fit into one DNS message"), "{error}");
         assert_eq!(running.dig(&["beside.example.org", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");
@@ -269,13 +275,13 @@ async fn described_steps_are_nsupdate_commands() -> Result {
     for kind in DnsKind::available()? {
         let running = RunningServer::start(kind, "described").await?;
         let target = running.target("one")?;
-        let wanted = records(&["web 30 A 10.0.0.1", "web 30 A 10.0.0.2", "s 30 SRV 1 2 3 web.example.org"])?;
+        let desired = records(&["web 30 A 10.0.0.1", "web 30 A 10.0.0.2", "s 30 SRV 1 2 3 web.example.org"])?;
         let found = target.read().await?;
-        let steps = wanted.iter().map(|(name, value)| Step::Add { name: name.clone(), value: value.clone() });
+        let steps = desired.iter().map(|(name, value)| Step::Add { name: name.clone(), value: value.clone() });
         let steps: Vec<_> = steps.collect();
         running.run_nsupdate(&target.describe(&found, &steps))?;
         let found = target.read().await?;
-        assert_eq!(found.own, wanted, "{kind:?}");
+        assert_eq!(found.own, desired, "{kind:?}");
         let steps: Vec<_> = found.own.clone().into_iter().map(|(name, value)| Step::Remove { name, value }).collect();
         let described = target.describe(&found, &steps);
         running.run_nsupdate(&described)?;
@@ -294,9 +300,9 @@ async fn server_errors_include_remedy() -> Result {
             Ok(target.read().await.expect_err("an error of the server").to_string())
         };
         let error = look("example.org", &key("nobody", MIRROR.1)).await?;
-        assert!(error.contains("it does not know the key, or not for this zone (BADKEY)"), "{kind:?}: {error}");
+        assert!(error.contains("the server does not know the key, or not for this zone (BADKEY)"), "{kind:?}: {error}");
         let error = look("example.org", &key(MIRROR.0, OTHER.1)).await?;
-        assert!(error.contains("it has another secret under that name (BADSIG)"), "{kind:?}: {error}");
+        assert!(error.contains("the server has another secret for this key (BADSIG)"), "{kind:?}: {error}");
         assert!(!error.contains(OTHER.1), "{error}");
         let error = look("example.com", &key(MIRROR.0, MIRROR.1)).await?;
         assert!(error.contains("NOTAUTH; it is not authoritative for the zone"), "{kind:?}: {error}");
@@ -349,15 +355,15 @@ async fn dig_reads_zone_as_written() -> Result {
 /// Adds `lines` as entries.
 async fn add(target: &Zone, lines: &[&str]) -> Result {
     target.read().await?;
-    let mut wanted = records(lines)?;
-    let rejected = target.validate(&mut wanted);
+    let mut desired = records(lines)?;
+    let rejected = target.validate(&mut desired);
     assert_eq!(rejected, BTreeMap::new());
-    let steps: Vec<_> = wanted.into_iter().map(|(name, value)| Step::Add { name, value }).collect();
+    let steps: Vec<_> = desired.into_iter().map(|(name, value)| Step::Add { name, value }).collect();
     Ok(target.apply(&steps).await?)
 }
 
-fn apex(kind: &str, data: &str) -> Result<(String, Record)> {
-    Ok(entry("example.org", Record { name: "example.org".into(), ttl: 60, data: Data::read(kind, data)? })?)
+fn apex(kind: &str, data: &str) -> Result<(String, DnsRecord)> {
+    Ok(entry("example.org", DnsRecord { name: "example.org".into(), ttl: 60, data: Data::read(kind, data)? })?)
 }
 
 #[tokio::test]
@@ -381,9 +387,9 @@ async fn foreign_apex_records_stay_unchanged() -> Result {
             apex("MX", "10 mx2.example.net")?,
         ];
         target.read().await?;
-        let mut wanted = BTreeMap::from(entries);
-        assert_eq!(target.validate(&mut wanted), BTreeMap::new());
-        mirror.set_wanted(DesiredState::certain(wanted.clone()));
+        let mut desired = BTreeMap::from(entries);
+        assert_eq!(target.validate(&mut desired), BTreeMap::new());
+        mirror.set_desired(DesiredState::certain(desired.clone()));
         until(&mirror, |status| status.entries == 5).await?;
         assert_eq!(
             running.dig(&["example.org", "A"])?,
@@ -415,7 +421,7 @@ async fn foreign_apex_records_stay_unchanged() -> Result {
         let rejected = target.validate(&mut theirs);
         assert!(rejected["example.org. A 192.0.2.9"].contains("has A 192.0.2.9 already"), "{rejected:?}");
 
-        mirror.set_wanted(DesiredState::certain(BTreeMap::new()));
+        mirror.set_desired(DesiredState::certain(BTreeMap::new()));
         until(&mirror, |status| status.entries == 0).await?;
         assert_eq!(running.zone()?, before, "{kind:?}");
     }
@@ -438,7 +444,7 @@ async fn foreign_records_at_own_name_stay() -> Result {
         let found = target.read().await?;
         assert_eq!(found.own, records(&lines)?, "{kind:?}");
         // Changes TTL and preference.
-        let change = |from: &str, to: &str| -> Result<Step<Record>> {
+        let change = |from: &str, to: &str| -> Result<Step<DnsRecord>> {
             let (from, to) = (records(&[from])?.pop_first().ok_or("one")?, records(&[to])?.pop_first().ok_or("one")?);
             Ok(Step::Change { name: from.0, from: from.1, to: to.1 })
         };
@@ -480,18 +486,18 @@ async fn rejected_name_delays_no_other_name() -> Result {
         let day = (0..60).map(|number| format!("n{number:02} 86400 A 10.0.0.{number}"));
         // BIND rejects addresses for names that are not valid host names.
         let lines: Vec<_> = day.chain(["a\\032b 30 A 10.0.0.1".to_owned()]).collect();
-        let mut wanted = records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?;
-        let steps = wanted.clone().into_iter().map(|(name, value)| Step::Add { name, value });
+        let mut desired = records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?;
+        let steps = desired.clone().into_iter().map(|(name, value)| Step::Add { name, value });
         let result = target.apply(&steps.collect::<Vec<_>>()).await;
         assert_eq!(result.is_err(), kind == DnsKind::Bind, "{result:?}");
         // Afterwards the name is reported, and the other entries are up to date.
-        let rejected = target.validate(&mut wanted);
+        let rejected = target.validate(&mut desired);
         assert_eq!(rejected.len(), usize::from(kind == DnsKind::Bind), "{rejected:?}");
         assert!(
             rejected.values().all(|reason| reason.contains("b.example.org. in example.org.: REFUSED")),
             "{rejected:?}"
         );
-        assert_eq!(wanted.len() + rejected.len(), 61);
+        assert_eq!(desired.len() + rejected.len(), 61);
         assert_eq!(running.dig(&["n00.example.org", "A"])?, ["86400 A 10.0.0.0"], "{kind:?}");
         assert_eq!(running.dig(&["n59.example.org", "A"])?, ["86400 A 10.0.0.59"], "{kind:?}");
     }
@@ -551,19 +557,19 @@ async fn failing_zone_delays_no_other_zone() -> Result {
         let all = ["example.org", "example.net", "example.com"].map(|zone| running.target_of(zone, "one"));
         let zones = Zones::new(all.into_iter().collect::<Result<Vec<_>>>()?)?;
         let mirror = {
-            let settings = Settings { compare: Duration::from_millis(500), ..Settings::default() };
-            Mirror::start("zones", zones.clone(), settings, Memory::volatile())
+            let settings = MirrorSettings { compare: Duration::from_millis(500), ..MirrorSettings::default() };
+            Mirror::start("zones", zones.clone(), settings, MirrorMemory::volatile())
         };
         let records = ["a.example.org", "b.example.net", "c.example.com"].map(|name| {
             let data = Data::A([10, 0, 0, 1].into());
-            zones.entry(Record { name: name.to_owned(), ttl: 30, data })
+            zones.entry(DnsRecord { name: name.to_owned(), ttl: 30, data })
         });
-        let mut wanted: BTreeMap<_, _> = records.into_iter().collect::<std::result::Result<_, _>>()?;
+        let mut desired: BTreeMap<_, _> = records.into_iter().collect::<std::result::Result<_, _>>()?;
         zones.read().await?;
-        let rejected = zones.validate(&mut wanted);
+        let rejected = zones.validate(&mut desired);
         assert_eq!(rejected.keys().collect::<Vec<_>>(), ["c.example.com. A 10.0.0.1"], "{kind:?}");
         assert!(rejected["c.example.com. A 10.0.0.1"].contains("the zone example.com. cannot be read"), "{rejected:?}");
-        mirror.set_wanted(DesiredState::certain(wanted));
+        mirror.set_desired(DesiredState::certain(desired));
         let mut status = mirror.status();
         timeout(TIMEOUT, status.wait_for(|status| status.entries == 2)).await??;
         assert_eq!(running.dig(&["a.example.org", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use steadfast_targets::etcd::{Etcd, EtcdError, EtcdValue};
-use steadfast_targets::{Claim, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
+use steadfast_targets::{
+    Claim, DesiredState, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorStatus, SkipReason, Step, Target,
+};
 use tokio::time::{sleep, timeout};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -109,9 +111,13 @@ impl RunningEtcd {
 
     fn mirror(&self, mark: &str) -> Result<Mirror<EtcdValue>> {
         let limits = Limits { share: 1.0, ..Limits::default() };
-        let settings =
-            Settings { limits, compare: Duration::from_millis(500), allow_empty: true, ..Settings::default() };
-        Ok(Mirror::start("services", self.target(mark)?, settings, Memory::volatile()))
+        let settings = MirrorSettings {
+            limits,
+            compare: Duration::from_millis(500),
+            allow_empty: true,
+            ..MirrorSettings::default()
+        };
+        Ok(Mirror::start("services", self.target(mark)?, settings, MirrorMemory::volatile()))
     }
 
     fn etcdctl(&self, arguments: &[&str]) -> Result<String> {
@@ -142,7 +148,7 @@ impl Drop for RunningEtcd {
     }
 }
 
-fn wanted(entries: &[(&str, &str)]) -> DesiredState<EtcdValue> {
+fn desired(entries: &[(&str, &str)]) -> DesiredState<EtcdValue> {
     DesiredState::certain(
         entries.iter().map(|(name, value)| ((*name).to_owned(), EtcdValue((*value).to_owned()))).collect(),
     )
@@ -156,15 +162,18 @@ fn adds(names: &[&str]) -> Vec<Step<EtcdValue>> {
     names.iter().map(|name| Step::Add { name: (*name).to_owned(), value: EtcdValue("mine".to_owned()) }).collect()
 }
 
-async fn until(mirror: &Mirror<EtcdValue>, what: impl Fn(&Status<EtcdValue>) -> bool) -> Result<Status<EtcdValue>> {
+async fn until(
+    mirror: &Mirror<EtcdValue>,
+    what: impl Fn(&MirrorStatus<EtcdValue>) -> bool,
+) -> Result<MirrorStatus<EtcdValue>> {
     let mut status = mirror.status();
     let waited = timeout(TIMEOUT, status.wait_for(|status| status.settled && what(status))).await;
     Ok(waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow().failing))??.clone())
 }
 
 /// Waits until the target matches the current desired state, and not an earlier one.
-async fn want(mirror: &Mirror<EtcdValue>, entries: &[(&str, &str)]) -> Result<Status<EtcdValue>> {
-    mirror.set_wanted(wanted(entries));
+async fn want(mirror: &Mirror<EtcdValue>, entries: &[(&str, &str)]) -> Result<MirrorStatus<EtcdValue>> {
+    mirror.set_desired(desired(entries));
     let reads = mirror.status().borrow().reads;
     // A pass that started before this desired state was set may finish next.
     until(mirror, |status| status.reads > reads + 1).await
@@ -269,7 +278,7 @@ async fn key_taken_after_read_stays_foreign() -> Result {
     target.read().await?;
     running.etcdctl(&["put", "/services/race", "theirs"])?;
     let error = target.apply(&adds(&["a", "race", "z"])).await.expect_err("taken");
-    assert!(matches!(&error, EtcdError::Taken { keys } if keys == &["/services/race"]), "{error}");
+    assert!(matches!(&error, EtcdError::Conflict { keys } if keys == &["/services/race"]), "{error}");
     let expected = [("/services/a", "mine"), ("/services/race", "theirs"), ("/services/z", "mine")];
     assert_eq!(running.keys()?, pairs(&expected));
 
@@ -278,9 +287,9 @@ async fn key_taken_after_read_stays_foreign() -> Result {
     running.etcdctl(&["put", "/services/a", "theirs"])?;
     let (from, to) = (EtcdValue("mine".to_owned()), EtcdValue("other".to_owned()));
     let change = Step::Change { name: "a".to_owned(), from, to };
-    assert!(matches!(target.apply(&[change]).await, Err(EtcdError::Taken { .. })));
+    assert!(matches!(target.apply(&[change]).await, Err(EtcdError::Conflict { .. })));
     let all = found.own.into_iter().map(|(name, value)| Step::Remove { name, value });
-    assert!(matches!(target.apply(&all.collect::<Vec<_>>()).await, Err(EtcdError::Taken { .. })));
+    assert!(matches!(target.apply(&all.collect::<Vec<_>>()).await, Err(EtcdError::Conflict { .. })));
     assert_eq!(running.keys()?, pairs(&[("/services/a", "theirs"), ("/services/race", "theirs")]));
     Ok(())
 }
@@ -384,8 +393,8 @@ async fn silent_endpoint_is_skipped() -> Result {
     let silent = TcpListener::bind("127.0.0.1:0")?;
     let silent = (format!("http://{}", silent.local_addr()?), silent);
     let target = Etcd::new(&[&silent.0, &running.client], "/services/", "one")?;
-    let mirror = Mirror::start("services", target, Settings::default(), Memory::volatile());
-    mirror.set_wanted(wanted(&[("a", "1")]));
+    let mirror = Mirror::start("services", target, MirrorSettings::default(), MirrorMemory::volatile());
+    mirror.set_desired(desired(&[("a", "1")]));
     until(&mirror, |status| status.entries == 1).await?;
     assert_eq!(running.keys()?, pairs(&[("/services/a", "1")]));
     Ok(())
@@ -394,33 +403,33 @@ async fn silent_endpoint_is_skipped() -> Result {
 /// Number of attempts without progress after which [`add_all`] fails.
 const MAX_STALLED_ATTEMPTS: usize = 20;
 
-/// Adds the missing entries of `wanted`, until the target has exactly these. On a busy machine, etcd may not respond in
+/// Adds the missing entries of `desired`, until the target has exactly these. On a busy machine, etcd may not respond in
 /// time. As in a mirror, the next read then shows which writes were applied. Any other error fails the test.
-async fn add_all(target: &Etcd, wanted: &BTreeMap<String, EtcdValue>) -> Result {
+async fn add_all(target: &Etcd, desired: &BTreeMap<String, EtcdValue>) -> Result {
     let (mut stalled, mut known) = (0, 0);
     while stalled < MAX_STALLED_ATTEMPTS {
         stalled += 1;
         let own = match target.read().await {
             Ok(found) => found.own,
-            Err(EtcdError::Socket { .. }) => continue,
+            Err(EtcdError::Unreachable { .. }) => continue,
             Err(error) => return Err(error.into()),
         };
-        if own == *wanted {
+        if own == *desired {
             return Ok(());
         }
-        assert!(own.iter().all(|(name, value)| wanted.get(name) == Some(value)), "an entry has another value");
+        assert!(own.iter().all(|(name, value)| desired.get(name) == Some(value)), "an entry has another value");
         if own.len() > known {
             (stalled, known) = (0, own.len());
         }
-        let missing = wanted.iter().filter(|(name, _)| !own.contains_key(*name));
+        let missing = desired.iter().filter(|(name, _)| !own.contains_key(*name));
         let steps: Vec<_> =
             missing.map(|(name, value)| Step::Add { name: name.clone(), value: value.clone() }).collect();
         match target.apply(&steps).await {
-            Ok(()) | Err(EtcdError::Socket { .. }) => {}
+            Ok(()) | Err(EtcdError::Unreachable { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Err(format!("no progress in {MAX_STALLED_ATTEMPTS} attempts, with {known} of {} entries", wanted.len()).into())
+    Err(format!("no progress in {MAX_STALLED_ATTEMPTS} attempts, with {known} of {} entries", desired.len()).into())
 }
 
 #[tokio::test]
@@ -431,7 +440,7 @@ async fn oversized_value_affects_only_itself() -> Result {
     let running = RunningEtcd::start("sizes").await?;
     let target = running.target("one")?.with_lease_ttl(Duration::from_secs(300));
     let text = |bytes: usize| EtcdValue("x".repeat(bytes));
-    let mut wanted = BTreeMap::from([
+    let mut desired = BTreeMap::from([
         ("a".to_owned(), text(900_000)),
         ("b".to_owned(), text(900_000)),
         ("c".to_owned(), text(900_000)),
@@ -439,13 +448,13 @@ async fn oversized_value_affects_only_itself() -> Result {
         ("too-large".to_owned(), text(1_600_000)),
         ("z".to_owned(), text(1)),
     ]);
-    let rejected = target.validate(&mut wanted);
+    let rejected = target.validate(&mut desired);
     assert_eq!(rejected.keys().collect::<Vec<_>>(), ["too-large"]);
     assert!(rejected["too-large"].contains("a value may have up to 1.5 MiB"), "{rejected:?}");
-    add_all(&target, &wanted).await?;
+    add_all(&target, &desired).await?;
     // The prefix has one key more than fits into a page.
-    wanted.extend((0..36).map(|number| (format!("m{number:02}"), text(1_400_000))));
-    add_all(&target, &wanted).await
+    desired.extend((0..36).map(|number| (format!("m{number:02}"), text(1_400_000))));
+    add_all(&target, &desired).await
 }
 
 /// Returns true if the target reports a change within `limit`.

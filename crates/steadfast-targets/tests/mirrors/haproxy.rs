@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_targets::haproxy::{Haproxy, HaproxyError, Server};
 use steadfast_targets::{
-    ActualState, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target,
+    ActualState, DesiredState, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorStatus, SkipReason, Step, Target,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -95,13 +95,13 @@ impl RunningHaproxy {
 
     fn mirror(&self) -> Result<Mirror<Server>> {
         let limits = Limits { share: 1.0, ..Limits::default() };
-        let settings = Settings {
+        let settings = MirrorSettings {
             limits,
             drain: Duration::from_secs(10 * 60),
             compare: Duration::from_millis(500),
-            ..Settings::default()
+            ..MirrorSettings::default()
         };
-        Ok(Mirror::start("web", self.target()?, settings, Memory::volatile()))
+        Ok(Mirror::start("web", self.target()?, settings, MirrorMemory::volatile()))
     }
 
     /// Sends `requests` requests and counts the responses by server. Requests without a response count as `nobody`.
@@ -155,7 +155,10 @@ fn desired(servers: &[(&str, SocketAddr, u16)]) -> DesiredState<Server> {
     DesiredState::certain(servers.iter().map(entry).collect())
 }
 
-async fn until(mirror: &Mirror<Server>, what: impl FnMut(&Status<Server>) -> bool) -> Result<Status<Server>> {
+async fn until(
+    mirror: &Mirror<Server>,
+    what: impl FnMut(&MirrorStatus<Server>) -> bool,
+) -> Result<MirrorStatus<Server>> {
     let mut status = mirror.status();
     let waited = timeout(TIMEOUT, status.wait_for(what)).await;
     Ok(waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow()))??.clone())
@@ -169,7 +172,7 @@ async fn traffic_follows_drain_and_restart() -> Result {
     let mirror = running.mirror()?;
     assert_eq!(running.count_responses(3).await, BTreeMap::from([("nobody".to_owned(), 3)]));
 
-    mirror.set_wanted(desired(&[("one", a, 10), ("two", b, 10)]));
+    mirror.set_desired(desired(&[("one", a, 10), ("two", b, 10)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     assert_eq!(running.count_responses(10).await, BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 5)]));
 
@@ -182,7 +185,7 @@ async fn traffic_follows_drain_and_restart() -> Result {
         stream.read_exact(&mut name).await?;
         held.push((name[0], stream));
     }
-    mirror.set_wanted(desired(&[("two", b, 10), ("three", c, 30)]));
+    mirror.set_desired(desired(&[("two", b, 10), ("three", c, 30)]));
     let status =
         until(&mirror, |status| status.settled && status.skipped.get("one") == Some(&SkipReason::InUse)).await?;
     assert_eq!(status.entries, 3);
@@ -195,7 +198,7 @@ async fn traffic_follows_drain_and_restart() -> Result {
     until(&mirror, |status| status.settled && status.entries == 2).await?;
 
     // A server gets another address.
-    mirror.set_wanted(desired(&[("two", a, 10), ("three", c, 10)]));
+    mirror.set_desired(desired(&[("two", a, 10), ("three", c, 10)]));
     until(&mirror, |status| status.settled && status.applied.iter().any(|step| step.name() == "two")).await?;
     assert_eq!(running.count_responses(4).await, BTreeMap::from([("a".to_owned(), 2), ("c".to_owned(), 2)]));
 
@@ -218,12 +221,12 @@ async fn existing_servers_are_adopted() -> Result {
     let running = RunningHaproxy::start(program, "adopted").await?;
     let a = backend("a").await?;
     let mirror = running.mirror()?;
-    mirror.set_wanted(desired(&[("one", a, 10), ("two", a, 10)]));
+    mirror.set_desired(desired(&[("one", a, 10), ("two", a, 10)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     drop(mirror);
 
     let mirror = running.mirror()?;
-    mirror.set_wanted(desired(&[("one", a, 10)]));
+    mirror.set_desired(desired(&[("one", a, 10)]));
     until(&mirror, |status| status.settled && status.entries == 1).await?;
     let ActualState { own, .. } = running.target()?.read().await?;
     assert_eq!(own, BTreeMap::from([("one".to_owned(), Server { address: a, weight: 10 })]));
@@ -277,8 +280,8 @@ async fn restarted_haproxy_is_repaired_early() -> Result {
     let Some(program) = program()? else { return Ok(()) };
     let mut running = RunningHaproxy::start(program, "repaired").await?;
     let a = backend("a").await?;
-    let mirror = Mirror::start("web", running.target()?, Settings::default(), Memory::volatile());
-    mirror.set_wanted(desired(&[("one", a, 10), ("two", a, 10)]));
+    let mirror = Mirror::start("web", running.target()?, MirrorSettings::default(), MirrorMemory::volatile());
+    mirror.set_desired(desired(&[("one", a, 10), ("two", a, 10)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     running.restart().await?;
     let restarted = Instant::now();

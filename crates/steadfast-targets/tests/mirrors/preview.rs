@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use steadfast_targets::haproxy::{Haproxy, Server};
-use steadfast_targets::{DesiredState, DryRun, Memory, Mirror, Settings, Step, Target, preview};
+use steadfast_targets::{DesiredState, DryRun, Mirror, MirrorMemory, MirrorSettings, Step, Target, preview};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-fn wanted(names: &[&str]) -> Result<DesiredState<Server>> {
+fn desired(names: &[&str]) -> Result<DesiredState<Server>> {
     let server = Server { address: "10.0.0.1:80".parse()?, weight: 1 };
     Ok(DesiredState::certain(names.iter().map(|&name| (name.to_owned(), server)).collect()))
 }
@@ -32,11 +32,11 @@ fn dry_run() -> Result<(DryRun<Haproxy>, Commands)> {
 async fn preview_changes_and_records_nothing() -> Result {
     let (target, commands) = dry_run()?;
     let file = std::env::temp_dir().join(format!("steadfast-preview-{}.json", std::process::id()));
-    let memory = Memory::open(&file)?;
-    let settings = Settings::default();
+    let memory = MirrorMemory::open(&file)?;
+    let settings = MirrorSettings::default();
     let names = ["a", "b", "c", "d"];
     let seen =
-        preview("web", &target, &settings, &memory, &wanted(&names)?).await.map_err(|reason| reason.to_string())?;
+        preview("web", &target, &settings, &memory, &desired(&names)?).await.map_err(|reason| reason.to_string())?;
     assert_eq!((seen.steps.len(), seen.commands.len(), seen.first_approval), (4, 8, None));
     assert_eq!(seen.commands[0], "echo 'add server web/sf-a 10.0.0.1:80 weight 1' | socat stdio /nowhere/admin.sock");
     assert_eq!(target.read().await?.own, BTreeMap::new());
@@ -47,10 +47,11 @@ async fn preview_changes_and_records_nothing() -> Result {
     let adds: Vec<Step<Server>> = seen.steps;
     target.apply(&adds).await?;
     for _ in 0..2 {
-        let seen =
-            preview("web", &target, &settings, &memory, &wanted(&["a"])?).await.map_err(|reason| reason.to_string())?;
+        let seen = preview("web", &target, &settings, &memory, &desired(&["a"])?)
+            .await
+            .map_err(|reason| reason.to_string())?;
         assert_eq!((seen.steps.len(), seen.skipped.len()), (0, 3));
-        assert_eq!(seen.first_approval.map(|ask| ask.names), Some(["b", "c", "d"].map(str::to_owned).to_vec()));
+        assert_eq!(seen.first_approval.map(|request| request.names), Some(["b", "c", "d"].map(str::to_owned).to_vec()));
     }
     assert!(memory.first_approvals().is_empty() && !file.exists());
     Ok(())
@@ -59,11 +60,11 @@ async fn preview_changes_and_records_nothing() -> Result {
 #[tokio::test(start_paused = true)]
 async fn dry_run_takes_all_mirror_steps() -> Result {
     let (target, commands) = dry_run()?;
-    let mirror = Mirror::start("web", target, Settings::default(), Memory::volatile());
+    let mirror = Mirror::start("web", target, MirrorSettings::default(), MirrorMemory::volatile());
     let mut status = mirror.status();
-    mirror.set_wanted(wanted(&["a", "b", "c", "d"])?);
+    mirror.set_desired(desired(&["a", "b", "c", "d"])?);
     status.wait_for(|status| status.settled && status.entries == 4).await?;
-    mirror.set_wanted(wanted(&["a", "b", "c"])?);
+    mirror.set_desired(desired(&["a", "b", "c"])?);
     status.wait_for(|status| status.settled && status.entries == 3).await?;
     let commands = commands.lock().join("\n");
     let order =

@@ -7,7 +7,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_targets::{
-    ActualState, Claim, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, State, Status, Step, Target, Value,
+    ActualState, Claim, DesiredState, EntryValue, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorState,
+    MirrorStatus, SkipReason, Step, Target,
 };
 use tokio::time::{Instant, sleep};
 
@@ -15,7 +16,7 @@ use tokio::time::{Instant, sleep};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Number(i32);
 
-impl Value for Number {
+impl EntryValue for Number {
     fn serves(&self) -> bool {
         self.0 >= 0
     }
@@ -123,19 +124,24 @@ impl Target for FakeTarget {
     }
 }
 
-fn wanted(names: impl IntoIterator<Item = usize>, value: i32) -> DesiredState<Number> {
+fn desired(names: impl IntoIterator<Item = usize>, value: i32) -> DesiredState<Number> {
     DesiredState::certain(names.into_iter().map(|name| (name.to_string(), Number(value))).collect())
 }
 
 fn uncertain(names: impl IntoIterator<Item = usize>) -> DesiredState<Number> {
-    DesiredState { doubt: Some("the cache is stale".into()), ..wanted(names, 1) }
+    DesiredState { doubt: Some("the cache is stale".into()), ..desired(names, 1) }
 }
 
-fn unlimited() -> Settings {
-    Settings { limits: Limits { share: 1.0, ..Limits::default() }, allow_empty: true, seed: 1, ..Settings::default() }
+fn unlimited() -> MirrorSettings {
+    MirrorSettings {
+        limits: Limits { share: 1.0, ..Limits::default() },
+        allow_empty: true,
+        seed: 1,
+        ..MirrorSettings::default()
+    }
 }
 
-async fn until(mirror: &Mirror<Number>, what: impl FnMut(&Status<Number>) -> bool) -> Status<Number> {
+async fn until(mirror: &Mirror<Number>, what: impl FnMut(&MirrorStatus<Number>) -> bool) -> MirrorStatus<Number> {
     let mut status = mirror.status();
     let waited = tokio::time::timeout(Duration::from_secs(20 * 60), status.wait_for(what)).await;
     waited
@@ -150,7 +156,7 @@ async fn target_converges_despite_failures_and_interference() {
     let mut steps = 0;
     for seed in 0..seeds {
         let (target, mut rng) = (FakeTarget::new(seed, 30), Rng::with_seed(!seed));
-        let mirror = Mirror::start("m", target.clone(), unlimited(), Memory::volatile());
+        let mirror = Mirror::start("m", target.clone(), unlimited(), MirrorMemory::volatile());
         let mut last = BTreeMap::new();
         for _ in 0..20 {
             match rng.u32(0..4) {
@@ -169,9 +175,9 @@ async fn target_converges_despite_failures_and_interference() {
                 }
                 _ => {
                     let names: BTreeSet<_> = (0..rng.usize(0..10)).map(|_| rng.usize(0..10)).collect();
-                    let new = wanted(names, rng.i32(-2..5));
+                    let new = desired(names, rng.i32(-2..5));
                     last.clone_from(&new.entries);
-                    mirror.set_wanted(new);
+                    mirror.set_desired(new);
                 }
             }
             sleep(Duration::from_millis(rng.u64(0..20_000))).await;
@@ -193,31 +199,31 @@ async fn target_converges_despite_failures_and_interference() {
 #[tokio::test(start_paused = true)]
 async fn uncertain_view_adds_but_never_removes() {
     let target = FakeTarget::new(1, 0);
-    let mirror = Mirror::start("m", target.clone(), unlimited(), Memory::volatile());
-    mirror.set_wanted(wanted(0..10, 1));
+    let mirror = Mirror::start("m", target.clone(), unlimited(), MirrorMemory::volatile());
+    mirror.set_desired(desired(0..10, 1));
     until(&mirror, |status| status.settled && status.entries == 10).await;
     target.lock().min_serving = 10;
 
-    mirror.set_wanted(uncertain(8..12));
+    mirror.set_desired(uncertain(8..12));
     let status = until(&mirror, |status| status.settled && status.entries == 12).await;
     assert_eq!(status.skipped, (0..8).map(|name| (name.to_string(), SkipReason::Doubt)).collect());
     sleep(Duration::from_secs(24 * 3600)).await;
     assert_eq!(target.lock().min_serving, 10);
 
-    mirror.set_wanted(wanted(8..12, 1));
+    mirror.set_desired(desired(8..12, 1));
     until(&mirror, |status| status.settled && status.entries == 4).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn entry_in_use_drains_until_timeout() {
     let target = FakeTarget::new(1, 0);
-    let mirror = Mirror::start("m", target.clone(), unlimited(), Memory::volatile());
-    mirror.set_wanted(wanted(0..3, 1));
+    let mirror = Mirror::start("m", target.clone(), unlimited(), MirrorMemory::volatile());
+    mirror.set_desired(desired(0..3, 1));
     until(&mirror, |status| status.settled && status.entries == 3).await;
     target.lock().busy.extend(["0".to_owned(), "1".to_owned()]);
 
-    let begun = Instant::now();
-    mirror.set_wanted(wanted(2..3, 1));
+    let start = Instant::now();
+    mirror.set_desired(desired(2..3, 1));
     let status = until(&mirror, |status| status.settled && status.skipped.len() == 2).await;
     assert_eq!(status.skipped["0"], SkipReason::InUse);
     assert_eq!(target.lock().serving(), 1, "a draining entry gets no new traffic");
@@ -225,22 +231,22 @@ async fn entry_in_use_drains_until_timeout() {
     target.lock().busy.remove("0");
     mirror.compare_now();
     until(&mirror, |status| status.settled && status.entries == 2).await;
-    assert!(begun.elapsed() < Duration::from_secs(29));
+    assert!(start.elapsed() < Duration::from_secs(29));
     until(&mirror, |status| status.settled && status.entries == 1).await;
-    let took = begun.elapsed();
+    let took = start.elapsed();
     assert!((30..40).contains(&took.as_secs()), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_entry_wanted_again_serves() {
+async fn draining_entry_desired_again_serves() {
     let target = FakeTarget::new(1, 0);
-    let mirror = Mirror::start("m", target.clone(), unlimited(), Memory::volatile());
-    mirror.set_wanted(wanted(0..3, 1));
+    let mirror = Mirror::start("m", target.clone(), unlimited(), MirrorMemory::volatile());
+    mirror.set_desired(desired(0..3, 1));
     until(&mirror, |status| status.settled && status.entries == 3).await;
     target.lock().busy.insert("0".to_owned());
-    mirror.set_wanted(wanted(1..3, 1));
+    mirror.set_desired(desired(1..3, 1));
     until(&mirror, |status| status.settled && status.skipped.contains_key("0")).await;
-    mirror.set_wanted(wanted(0..3, 1));
+    mirror.set_desired(desired(0..3, 1));
     until(&mirror, |status| status.settled && status.skipped.is_empty()).await;
     assert_eq!(target.lock().serving(), 3);
 }
@@ -250,44 +256,44 @@ async fn approval_request_survives_restart() {
     let folder = std::env::temp_dir().join(format!("steadfast-mirrors-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let path = folder.join("memory.json");
-    let settings = Settings { seed: 1, ..Settings::default() };
+    let settings = MirrorSettings { seed: 1, ..MirrorSettings::default() };
     let target = FakeTarget::new(1, 0);
     let start = || {
-        let memory = Memory::open(&path).expect("a memory");
+        let memory = MirrorMemory::open(&path).expect("a memory");
         (Mirror::start("m", target.clone(), settings.clone(), memory.clone()), memory)
     };
     let (mirror, _) = start();
-    mirror.set_wanted(wanted(0..30, 1));
+    mirror.set_desired(desired(0..30, 1));
     until(&mirror, |status| status.settled && status.entries == 30).await;
     // A mistake in a rule removes most entries.
-    mirror.set_wanted(wanted(0..3, 1));
-    let ask =
+    mirror.set_desired(desired(0..3, 1));
+    let request =
         until(&mirror, |status| status.first_approval.is_some()).await.first_approval.expect("a pending approval");
-    assert_eq!((ask.names.len(), ask.serving), (27, 30));
+    assert_eq!((request.names.len(), request.serving), (27, 30));
     sleep(Duration::from_secs(3600)).await;
     assert_eq!(target.lock().serving(), 30);
     mirror.stop().await;
 
     let (mirror, memory) = start();
-    assert_eq!(memory.first_approvals()["m"], ask, "before the first read");
-    mirror.set_wanted(wanted(0..3, 1));
-    assert_eq!(until(&mirror, |status| status.settled).await.first_approval, Some(ask.clone()));
+    assert_eq!(memory.first_approvals()["m"], request, "before the first read");
+    mirror.set_desired(desired(0..3, 1));
+    assert_eq!(until(&mirror, |status| status.settled).await.first_approval, Some(request.clone()));
     assert_eq!(target.lock().serving(), 30);
     let error = memory.approve("m", "abc").expect_err("another ID");
-    assert!(error.to_string().contains(&ask.id), "{error}");
-    memory.approve("m", &ask.id).expect("the pending approval");
+    assert!(error.to_string().contains(&request.id), "{error}");
+    memory.approve("m", &request.id).expect("the pending approval");
     mirror.stop().await;
 
     // The removals were approved, but not applied before the process exited.
     let (mirror, _) = start();
-    mirror.set_wanted(wanted(0..3, 1));
+    mirror.set_desired(desired(0..3, 1));
     until(&mirror, |status| status.settled && status.entries == 3).await;
     mirror.stop().await;
 
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).expect("a file").permissions());
     assert_eq!(mode & 0o777, 0o600);
     std::fs::write(&path, "no memory").expect("written");
-    let error = Memory::open(&path).expect_err("a malformed file");
+    let error = MirrorMemory::open(&path).expect_err("a malformed file");
     assert!(error.to_string().contains("remove it, and approve pending removals again"), "{error}");
     std::fs::remove_dir_all(&folder).expect("removed");
 }
@@ -295,8 +301,8 @@ async fn approval_request_survives_restart() {
 #[tokio::test(start_paused = true)]
 async fn unreachable_target_is_retried_with_backoff() {
     let target = FakeTarget::new(1, 100);
-    let mirror = Mirror::start("m", target.clone(), unlimited(), Memory::volatile());
-    mirror.set_wanted(wanted(0..3, 1));
+    let mirror = Mirror::start("m", target.clone(), unlimited(), MirrorMemory::volatile());
+    mirror.set_desired(desired(0..3, 1));
     let status = until(&mirror, |status| status.failing.is_some()).await;
     assert!(!status.settled);
     assert!(
@@ -306,9 +312,9 @@ async fn unreachable_target_is_retried_with_backoff() {
     );
     sleep(Duration::from_secs(3600)).await;
     target.lock().failing = 0;
-    let begun = Instant::now();
+    let start = Instant::now();
     until(&mirror, |status| status.settled && status.entries == 3).await;
-    assert!(begun.elapsed() <= Duration::from_secs(70), "{:?}", begun.elapsed());
+    assert!(start.elapsed() <= Duration::from_secs(70), "{:?}", start.elapsed());
 }
 
 /// Target that rejects one entry and accepts the others.
@@ -336,18 +342,18 @@ impl Target for RejectingTarget {
 #[tokio::test(start_paused = true)]
 async fn rejected_entry_delays_no_other() {
     let target = FakeTarget::new(1, 0);
-    let mirror = Mirror::start("m", RejectingTarget(target.clone()), unlimited(), Memory::volatile());
-    mirror.set_wanted(wanted(10..20, 1));
+    let mirror = Mirror::start("m", RejectingTarget(target.clone()), unlimited(), MirrorMemory::volatile());
+    mirror.set_desired(desired(10..20, 1));
     let status = until(&mirror, |status| status.entries == 9 && status.skipped.contains_key("13")).await;
     assert_eq!(status.skipped["13"], SkipReason::Rejected("the target does not respond".into()));
-    assert!(matches!(status.state(), State::Blocked(reason) if reason.contains("13")));
+    assert!(matches!(status.state(), MirrorState::Blocked(reason) if reason.contains("13")));
     assert_eq!(status.failing, None);
     sleep(Duration::from_secs(600)).await;
     for round in 0..10 {
-        let begun = Instant::now();
-        mirror.set_wanted(wanted((10..20).chain([100 + round]), 1));
+        let start = Instant::now();
+        mirror.set_desired(desired((10..20).chain([100 + round]), 1));
         until(&mirror, |_| target.lock().own.contains_key(&(100 + round).to_string())).await;
-        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     }
 }
 
@@ -382,10 +388,10 @@ async fn second_process_with_mark_prevents_removal() {
     let target = FakeTarget::new(1, 0);
     target.lock().own.insert("theirs".to_owned(), Number(1));
     let claim = Arc::new(Mutex::new(Claim::Other { instance: "other".to_owned(), renewed: 0 }));
-    let mirror = Mirror::start("m", OwnedTarget(target.clone(), claim.clone()), unlimited(), Memory::volatile());
-    mirror.set_wanted(wanted(0..10, 1));
+    let mirror = Mirror::start("m", OwnedTarget(target.clone(), claim.clone()), unlimited(), MirrorMemory::volatile());
+    mirror.set_desired(desired(0..10, 1));
     until(&mirror, |status| status.settled && status.entries == 11 && status.other_process.is_some()).await;
-    mirror.set_wanted(wanted(0..9, 1));
+    mirror.set_desired(desired(0..9, 1));
     let status = until(&mirror, |status| status.settled && status.skipped.len() == 2).await;
     assert_eq!(status.skipped.values().collect::<BTreeSet<_>>().len(), 1);
     sleep(Duration::from_secs(600)).await;

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use steadfast_targets::registry::{Item, Layout, PlainRegistryClient, Registry, RegistryError};
-use steadfast_targets::{DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
+use steadfast_targets::registry::{Layout, PlainRegistryClient, Registry, RegistryError, RegistryItem};
+use steadfast_targets::{
+    DesiredState, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorStatus, SkipReason, Step, Target,
+};
 use tokio::time::timeout;
 use tree::Tree;
 
@@ -22,14 +24,15 @@ fn target(tree: &Tree, mark: &str) -> Result<Registry<PlainRegistryClient>> {
     Ok(Registry::new(PlainRegistryClient, layout)?)
 }
 
-fn start_mirror(tree: &Tree, mark: &str) -> Result<Mirror<Item>> {
+fn start_mirror(tree: &Tree, mark: &str) -> Result<Mirror<RegistryItem>> {
     let limits = Limits { share: 1.0, ..Limits::default() };
-    let settings = Settings { limits, allow_empty: true, compare: Duration::from_millis(100), ..Settings::default() };
-    Ok(Mirror::start(mark, target(tree, mark)?, settings, Memory::volatile()))
+    let settings =
+        MirrorSettings { limits, allow_empty: true, compare: Duration::from_millis(100), ..MirrorSettings::default() };
+    Ok(Mirror::start(mark, target(tree, mark)?, settings, MirrorMemory::volatile()))
 }
 
-fn entries(all: &[(&str, Value)]) -> BTreeMap<String, Item> {
-    all.iter().map(|(key, value)| ((*key).to_owned(), Item(value.clone()))).collect()
+fn entries(all: &[(&str, Value)]) -> BTreeMap<String, RegistryItem> {
+    all.iter().map(|(key, value)| ((*key).to_owned(), RegistryItem(value.clone()))).collect()
 }
 
 fn values(all: &[(&str, Value)]) -> BTreeMap<String, Value> {
@@ -37,16 +40,19 @@ fn values(all: &[(&str, Value)]) -> BTreeMap<String, Value> {
 }
 
 /// Sets the desired state, and waits until a later pass finds the target settled.
-async fn want(mirror: &Mirror<Item>, wanted: DesiredState<Item>) -> Result<Status<Item>> {
+async fn want(
+    mirror: &Mirror<RegistryItem>,
+    desired: DesiredState<RegistryItem>,
+) -> Result<MirrorStatus<RegistryItem>> {
     let reads = mirror.status().borrow().reads;
-    mirror.set_wanted(wanted);
+    mirror.set_desired(desired);
     let mut status = mirror.status();
     let settled = status.wait_for(|status| status.settled && status.reads > reads + 1);
     Ok(timeout(TIMEOUT, settled).await??.clone())
 }
 
-fn step(key: &str, value: &Value) -> Step<Item> {
-    Step::Add { name: key.to_owned(), value: Item(value.clone()) }
+fn step(key: &str, value: &Value) -> Step<RegistryItem> {
+    Step::Add { name: key.to_owned(), value: RegistryItem(value.clone()) }
 }
 
 #[tokio::test]
@@ -93,7 +99,7 @@ async fn item_taken_after_read_stays_foreign() -> Result {
     tree.now().put("/services/race", theirs("race"));
     let adds = ["a", "race", "z"].map(|key| step(key, &json!("mine")));
     let error = target.apply(&adds).await.expect_err("the key is taken");
-    assert!(matches!(&error, RegistryError::Taken { key } if key == "race"), "{error}");
+    assert!(matches!(&error, RegistryError::Conflict { key } if key == "race"), "{error}");
     let there = [("a", json!("mine")), ("race", json!("theirs")), ("z", json!("mine"))];
     assert_eq!(tree.now().values(), values(&there));
 
@@ -101,15 +107,15 @@ async fn item_taken_after_read_stays_foreign() -> Result {
     for checks_conditions in [true, false] {
         tree.now().checks_conditions = checks_conditions;
         tree.now().put("/services/a", theirs("a"));
-        let from = Item(json!("mine"));
-        let change = Step::Change { name: "a".to_owned(), from: from.clone(), to: Item(json!("other")) };
-        assert!(matches!(target.apply(&[change]).await, Err(RegistryError::Taken { .. })));
+        let from = RegistryItem(json!("mine"));
+        let change = Step::Change { name: "a".to_owned(), from: from.clone(), to: RegistryItem(json!("other")) };
+        assert!(matches!(target.apply(&[change]).await, Err(RegistryError::Conflict { .. })));
         let remove = Step::Remove { name: "a".to_owned(), value: from };
-        assert!(matches!(target.apply(&[remove]).await, Err(RegistryError::Taken { .. })));
+        assert!(matches!(target.apply(&[remove]).await, Err(RegistryError::Conflict { .. })));
         assert_eq!(tree.now().values()["a"], "theirs");
     }
     // Removal of an entry that another client already deleted succeeds.
-    target.apply(&[Step::Remove { name: "never".to_owned(), value: Item(Value::Null) }]).await?;
+    target.apply(&[Step::Remove { name: "never".to_owned(), value: RegistryItem(Value::Null) }]).await?;
     Ok(())
 }
 
@@ -139,7 +145,8 @@ async fn failing_registry_is_not_considered_empty() -> Result {
 async fn described_steps_are_curl_commands() -> Result {
     let tree = Tree::start().await;
     let target = target(&tree, "one")?;
-    let steps = [step("it's", &json!({"port": 80})), Step::Remove { name: "b".to_owned(), value: Item(json!(1)) }];
+    let steps =
+        [step("it's", &json!({"port": 80})), Step::Remove { name: "b".to_owned(), value: RegistryItem(json!(1)) }];
     let url = &tree.url;
     assert_eq!(
         target.describe(&target.read().await?, &steps),

@@ -14,8 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use steadfast_targets::ipvs::{Forward, Ipvs, IpvsError, RealServer, VirtualService};
-use steadfast_targets::{DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
+use steadfast_targets::ipvs::{ForwardingMethod, Ipvs, IpvsError, RealServer, VirtualService};
+use steadfast_targets::{
+    DesiredState, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorStatus, SkipReason, Step, Target,
+};
 use tokio::runtime;
 use tokio::time::timeout;
 
@@ -72,7 +74,7 @@ fn check_missing_capability_error() -> Result {
         Ok(runtime.block_on(web("wrr").read()))
     });
     let error = reader.join().map_err(|_| "the thread panicked")??.expect_err("refused");
-    assert!(error.to_string().contains("it takes CAP_NET_ADMIN"), "{error}");
+    assert!(error.to_string().contains("the program needs CAP_NET_ADMIN"), "{error}");
     Ok(())
 }
 
@@ -112,9 +114,9 @@ async fn check_round_trip() -> Result {
     let service = VirtualService::udp("[fd00::1]:53".parse()?)?.scheduler("rr")?.persistent(60);
     let target = Ipvs::new(service);
     let all = [
-        ("[fd00::2]:5353", RealServer::new(1, Forward::Masquerade)),
-        ("[fd00::3]:53", RealServer::new(65_535, Forward::Direct)),
-        ("[fd00::4]:53", RealServer::new(0, Forward::Tunnel)),
+        ("[fd00::2]:5353", RealServer::new(1, ForwardingMethod::Masquerade)),
+        ("[fd00::3]:53", RealServer::new(65_535, ForwardingMethod::Direct)),
+        ("[fd00::4]:53", RealServer::new(0, ForwardingMethod::Tunnel)),
     ];
     let own: BTreeMap<_, _> = all.into_iter().map(|(name, server)| (name.to_owned(), server)).collect();
     let steps: Vec<_> = own.iter().map(|(name, value)| Step::Add { name: name.clone(), value: *value }).collect();
@@ -147,7 +149,7 @@ async fn check_many_servers() -> Result {
 
 async fn check_traffic() -> Result {
     backends()?;
-    // State before the mirror starts: a wanted and an unwanted server, another scheduler, and a foreign service.
+    // State before the mirror starts: a desired and an unwanted server, another scheduler, and a foreign service.
     let others = ["-A -u 10.9.0.1:53 -s rr", "-a -u 10.9.0.1:53 -r 10.8.0.2:53 -m -w 1"];
     let [own_service, a_once] = ["-A -t 10.9.0.1:80 -s wrr", "-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 1"];
     restore_rules(&format!(
@@ -156,23 +158,23 @@ async fn check_traffic() -> Result {
         others[0], others[1]
     ))?;
     let limits = Limits { share: 1.0, ..Limits::default() };
-    let settings = Settings { limits, allow_empty: true, ..Settings::default() };
-    let mirror = Mirror::start("web", web("wrr"), settings, Memory::volatile());
-    mirror.set_wanted(wanted(&[(A, 1), (B, 1)]));
+    let settings = MirrorSettings { limits, allow_empty: true, ..MirrorSettings::default() };
+    let mirror = Mirror::start("web", web("wrr"), settings, MirrorMemory::volatile());
+    mirror.set_desired(desired(&[(A, 1), (B, 1)]));
     wait_until_settled(&mirror, 2).await?;
     let b = |weight| format!("-a -t 10.9.0.1:80 -r 10.8.0.3:8002 -m -w {weight}");
     let all = |servers: &[&str]| [&[own_service][..], servers, &others].concat().join("\n");
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(1)]));
     assert_eq!(count_responses(6), times(&[('a', 3), ('b', 3)]));
 
-    mirror.set_wanted(wanted(&[(A, 1), (B, 3)]));
+    mirror.set_desired(desired(&[(A, 1), (B, 3)]));
     wait_until_settled(&mirror, 2).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(3)]), "a weight changes without a new server");
     assert_eq!(count_responses(8), times(&[('a', 2), ('b', 6)]));
 
     // The server is drained: existing connections stay open.
     let mut held = connect_to('b')?;
-    mirror.set_wanted(wanted(&[(A, 1)]));
+    mirror.set_desired(desired(&[(A, 1)]));
     until(&mirror, |status| status.skipped.get(B) == Some(&SkipReason::InUse)).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(0)]));
     assert_eq!(count_responses(4), times(&[('a', 4)]));
@@ -181,7 +183,7 @@ async fn check_traffic() -> Result {
     wait_until_settled(&mirror, 1).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once]));
     // The server is in service again.
-    mirror.set_wanted(wanted(&[(A, 1), (B, 1)]));
+    mirror.set_desired(desired(&[(A, 1), (B, 1)]));
     wait_until_settled(&mirror, 2).await?;
     assert_eq!(count_responses(6), times(&[('a', 3), ('b', 3)]));
 
@@ -211,10 +213,10 @@ async fn check_traffic() -> Result {
 
     // In doubt, no entry is removed. Without doubt, all entries are removed.
     let doubt = Some("the view is stale".into());
-    mirror.set_wanted(DesiredState { entries: BTreeMap::new(), doubt, ..DesiredState::default() });
+    mirror.set_desired(DesiredState { entries: BTreeMap::new(), doubt, ..DesiredState::default() });
     until(&mirror, |status| status.skipped.len() == 2).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(1)]));
-    mirror.set_wanted(wanted(&[]));
+    mirror.set_desired(desired(&[]));
     wait_until_settled(&mirror, 0).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[]));
     assert_eq!(count_responses(1), times(&[('-', 1)]));
@@ -225,13 +227,13 @@ async fn check_traffic() -> Result {
 async fn check_drain_timeout() -> Result {
     let limits = Limits { share: 1.0, ..Limits::default() };
     let drain = Duration::from_secs(1);
-    let settings = Settings { limits, allow_empty: true, drain, ..Settings::default() };
-    let mirror = Mirror::start("web", web("wrr"), settings, Memory::volatile());
-    mirror.set_wanted(wanted(&[(A, 1)]));
+    let settings = MirrorSettings { limits, allow_empty: true, drain, ..MirrorSettings::default() };
+    let mirror = Mirror::start("web", web("wrr"), settings, MirrorMemory::volatile());
+    mirror.set_desired(desired(&[(A, 1)]));
     wait_until_settled(&mirror, 1).await?;
     let _held = connect_to('a')?;
     let before = Instant::now();
-    mirror.set_wanted(wanted(&[]));
+    mirror.set_desired(desired(&[]));
     wait_until_settled(&mirror, 0).await?;
     assert!(before.elapsed() >= drain, "{:?}", before.elapsed());
     mirror.stop().await;
@@ -244,18 +246,18 @@ fn web(scheduler: &str) -> Ipvs {
 }
 
 fn masqueraded(weight: u16) -> RealServer {
-    RealServer::new(weight, Forward::Masquerade)
+    RealServer::new(weight, ForwardingMethod::Masquerade)
 }
 
 fn add(name: &str, weight: u16) -> Step<RealServer> {
     Step::Add { name: name.to_owned(), value: masqueraded(weight) }
 }
 
-fn wanted(all: &[(&str, u16)]) -> DesiredState<RealServer> {
+fn desired(all: &[(&str, u16)]) -> DesiredState<RealServer> {
     DesiredState::certain(all.iter().map(|(name, weight)| ((*name).to_owned(), masqueraded(*weight))).collect())
 }
 
-async fn until(mirror: &Mirror<RealServer>, what: impl FnMut(&Status<RealServer>) -> bool) -> Result {
+async fn until(mirror: &Mirror<RealServer>, what: impl FnMut(&MirrorStatus<RealServer>) -> bool) -> Result {
     let mut status = mirror.status();
     let waited = timeout(TIMEOUT, status.wait_for(what)).await;
     waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow()))??;
@@ -265,7 +267,7 @@ async fn until(mirror: &Mirror<RealServer>, what: impl FnMut(&Status<RealServer>
 /// Waits for a later pass that finds the target settled with `count` entries.
 async fn wait_until_settled(mirror: &Mirror<RealServer>, entries: usize) -> Result {
     let reads = mirror.status().borrow().reads;
-    let is_settled = |status: &Status<RealServer>| {
+    let is_settled = |status: &MirrorStatus<RealServer>| {
         // An earlier pass may still be running.
         let is_new = status.reads > reads + 1;
         is_new && status.settled && status.skipped.is_empty() && status.entries == entries

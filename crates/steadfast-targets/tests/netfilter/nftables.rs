@@ -10,8 +10,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use std::{env, io, process, thread};
 
-use steadfast_targets::nftables::{Backend, Nftables, Protocol};
-use steadfast_targets::{DesiredState, Limits, Memory, Mirror, Settings, Status, Target};
+use steadfast_targets::nftables::{Backend, Nftables, TransportProtocol};
+use steadfast_targets::{DesiredState, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorStatus, Target};
 use tokio::time::timeout;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -168,8 +168,8 @@ impl Networks {
     /// Returns `None`, and prints the reason, if the networks cannot be created.
     fn start(number: u32) -> Result<Option<Self>> {
         let tools = [("ip", "-V"), ("nft", "-v")];
-        let missing = tools.iter().find(|(tool, ask)| {
-            !Command::new(tool).arg(ask).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+        let missing = tools.iter().find(|(tool, argument)| {
+            !Command::new(tool).arg(argument).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
         });
         let networks =
             Self(["client", "balancer", "backends"].map(|name| format!("steadfast-{name}-{number}-{}", process::id())));
@@ -235,14 +235,14 @@ impl Drop for Networks {
     }
 }
 
-fn wanted(all: &[(&str, &str, u16)]) -> DesiredState<Backend> {
+fn desired(all: &[(&str, &str, u16)]) -> DesiredState<Backend> {
     let entry = |(name, address, weight): &(&str, &str, u16)| {
         ((*name).to_owned(), Backend { address: address.parse().expect("an address"), weight: *weight })
     };
     DesiredState::certain(all.iter().map(entry).collect())
 }
 
-async fn until(mirror: &Mirror<Backend>, what: impl FnMut(&Status<Backend>) -> bool) -> Result {
+async fn until(mirror: &Mirror<Backend>, what: impl FnMut(&MirrorStatus<Backend>) -> bool) -> Result {
     let mut status = mirror.status();
     let waited = timeout(TIMEOUT, status.wait_for(what)).await;
     waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow()))??;
@@ -260,20 +260,21 @@ async fn packets_follow_weights_connections_stay() -> Result {
         (ChildProcess::start(&networks.0[2], "backends")?, ChildProcess::start(&networks.0[0], "client")?);
     networks.by_hand(&["add", "table", "ip", "somebody_elses"])?;
     let limits = Limits { share: 1.0, ..Limits::default() };
-    let settings = Settings { limits, allow_empty: true, compare: Duration::from_millis(300), ..Settings::default() };
-    let mirror = Mirror::start("web", networks.target()?, settings, Memory::volatile());
+    let settings =
+        MirrorSettings { limits, allow_empty: true, compare: Duration::from_millis(300), ..MirrorSettings::default() };
+    let mirror = Mirror::start("web", networks.target()?, settings, MirrorMemory::volatile());
     assert_eq!(client.count_responses(1)?, times(&[("-", 1)]));
 
-    mirror.set_wanted(wanted(&[("one", A, 10), ("two", B, 10)]));
+    mirror.set_desired(desired(&[("one", A, 10), ("two", B, 10)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     assert_eq!(client.count_responses(6)?, times(&[("a", 3), ("b", 3)]));
-    mirror.set_wanted(wanted(&[("one", A, 10), ("two", B, 30)]));
+    mirror.set_desired(desired(&[("one", A, 10), ("two", B, 30)]));
     until(&mirror, |status| status.settled && status.applied.len() == 1).await?;
     assert_eq!(client.count_responses(8)?, times(&[("a", 2), ("b", 6)]));
 
     let kept = client.request("hold")?;
     let (stays, other) = if kept == "a" { (("two", B, 1), "b") } else { (("one", A, 1), "a") };
-    mirror.set_wanted(wanted(&[stays]));
+    mirror.set_desired(desired(&[stays]));
     until(&mirror, |status| status.settled && status.entries == 1).await?;
     assert_eq!(client.count_responses(5)?, times(&[(other, 5)]));
     assert_eq!(client.request("again")?, kept, "an existing connection keeps its backend");
@@ -290,7 +291,7 @@ async fn packets_follow_weights_connections_stay() -> Result {
     until(&mirror, |status| status.settled && status.reads > reads + 3).await?;
     assert_eq!(client.count_responses(5)?, times(&[(other, 5)]));
 
-    mirror.set_wanted(wanted(&[]));
+    mirror.set_desired(desired(&[]));
     until(&mirror, |status| status.settled && status.entries == 0).await?;
     assert_eq!(client.count_responses(1)?, times(&[("-", 1)]));
     assert!(networks.by_hand(&["list", "tables"])?.contains("somebody_elses"), "foreign tables stay unchanged");
@@ -302,7 +303,7 @@ async fn packets_follow_weights_connections_stay() -> Result {
 async fn ipv6_table_round_trips() -> Result {
     let Some(networks) = Networks::start(1)? else { return Ok(()) };
     let target = Nftables::new("six", "[fd00::1]:443".parse()?)?.with_command(networks.nft());
-    let own = wanted(&[("a", "[fd00::a]:8443", 2), ("b", "[fd00::b]:8443", 1), ("c", "[fd00::c]:8443", 0)]).entries;
+    let own = desired(&[("a", "[fd00::a]:8443", 2), ("b", "[fd00::b]:8443", 1), ("c", "[fd00::c]:8443", 0)]).entries;
     let steps: Vec<_> =
         own.iter().map(|(name, value)| steadfast_targets::Step::Add { name: name.clone(), value: *value }).collect();
     assert!(target.read().await?.own.is_empty());
@@ -317,14 +318,15 @@ async fn datagrams_reach_udp_backends() -> Result {
     let (_backends, mut client) =
         (ChildProcess::start(&networks.0[2], "backends")?, ChildProcess::start(&networks.0[0], "client")?);
     let limits = Limits { share: 1.0, ..Limits::default() };
-    let settings = Settings { limits, allow_empty: true, compare: Duration::from_millis(300), ..Settings::default() };
-    let target = networks.target()?.protocol(Protocol::Udp);
-    let mirror = Mirror::start("web", target.clone(), settings, Memory::volatile());
-    mirror.set_wanted(wanted(&[("one", A, 10), ("two", B, 30)]));
+    let settings =
+        MirrorSettings { limits, allow_empty: true, compare: Duration::from_millis(300), ..MirrorSettings::default() };
+    let target = networks.target()?.protocol(TransportProtocol::Udp);
+    let mirror = Mirror::start("web", target.clone(), settings, MirrorMemory::volatile());
+    mirror.set_desired(desired(&[("one", A, 10), ("two", B, 30)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     assert_eq!(client.responses("datagram", 8)?, times(&[("a", 2), ("b", 6)]));
     assert_eq!(client.count_responses(1)?, times(&[("-", 1)]), "TCP is not forwarded");
-    mirror.set_wanted(wanted(&[("two", B, 30)]));
+    mirror.set_desired(desired(&[("two", B, 30)]));
     until(&mirror, |status| status.settled && status.entries == 1).await?;
     assert_eq!(client.responses("datagram", 4)?, times(&[("b", 4)]));
     mirror.stop().await;

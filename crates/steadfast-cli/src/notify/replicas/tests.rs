@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use steadfast_apiserver::ApiServer;
-use steadfast_notify::{Approvals, Memory, SettledVersions, state};
+use steadfast_notify::{Approvals, MirrorMemory, SettledVersions, state_folder};
 use steadfast_testing::InMemory;
 
 use super::*;
@@ -46,9 +46,9 @@ impl World {
             Box::pin(async move { Ok(connection) })
         });
         let folder = self.folder.join(name);
-        let state = Arc::new(State::lock(&folder).expect("no other process has it"));
+        let state = Arc::new(StateFolder::lock(&folder).expect("no other process has it"));
         if !is_new {
-            state.has_caught_up().expect("there is space");
+            state.record_caught_up().expect("there is space");
         }
         let versions = SettledVersions::from([(POSITION.to_owned(), reached)]);
         let progress = Progress { settled: versions.clone(), reached: versions, ..Progress::default() };
@@ -100,9 +100,9 @@ impl Replica {
     }
 
     /// Waits, for at most ten seconds, until `holds` accepts the state folder.
-    async fn until(&self, description: &str, holds: impl Fn(&Memory, &Approvals) -> bool) {
+    async fn until(&self, description: &str, holds: impl Fn(&MirrorMemory, &Approvals) -> bool) {
         for _ in 0..100 {
-            let memory = state::remembered(&self.folder).expect("it can be read");
+            let memory = state_folder::read_mirror_memory(&self.folder).expect("it can be read");
             if holds(&memory, &Approvals::at(&self.folder)) {
                 return;
             }
@@ -112,7 +112,7 @@ impl Replica {
     }
 
     fn leader_seen_by_standby(&self) -> Option<String> {
-        state::leader_of_standby(&self.folder).expect("it can be read")
+        state_folder::leader_of_standby(&self.folder).expect("it can be read")
     }
 }
 
@@ -223,7 +223,7 @@ async fn approvals_at_standby_reach_next_leader_too() {
     second.until_leader().await;
     second.until("the approval at the next leader", |_, approvals| approvals.is_pending("web")).await;
     // No mirror runs in this test, so the test itself opens the memory of the mirrors.
-    let memory = Memory::open(&second.folder.join("mirrors.json")).expect("it can be read");
+    let memory = MirrorMemory::open(&second.folder.join("mirrors.json")).expect("it can be read");
     assert_eq!(memory.approvals()["web"].len(), 2);
     second.replicas.stop().await;
 }

@@ -121,7 +121,7 @@ pub(crate) struct Verdict {
 
 /// Returns an error if a request failed outside of `allowances`, or if a pod that is not in `pods` responded.
 pub(crate) fn check_requests(
-    begun: Instant,
+    start: Instant,
     requests: &[Request],
     allowances: &Allowances,
     pods: &BTreeSet<String>,
@@ -140,7 +140,7 @@ pub(crate) fn check_requests(
             }
             Err(error) => error.clone(),
         };
-        let (from, to) = (request.started - begun, request.ended - begun);
+        let (from, to) = (request.started - start, request.ended - start);
         failures.push(format!("{from:.3?} to {to:.3?}: {fault}"));
     }
     if failures.is_empty() {
@@ -154,8 +154,8 @@ pub(crate) fn check_requests(
 mod tests {
     use super::*;
 
-    fn requests(begun: Instant, outcomes: &[(u64, u64, Result<&str, &str>)]) -> Vec<Request> {
-        let at = |milliseconds| begun + Duration::from_millis(milliseconds);
+    fn requests(start: Instant, outcomes: &[(u64, u64, Result<&str, &str>)]) -> Vec<Request> {
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let of = |(from, to, outcome): &(u64, u64, Result<&str, &str>)| Request {
             started: at(*from),
             ended: at(*to),
@@ -166,25 +166,25 @@ mod tests {
 
     #[test]
     fn failure_outside_allowances_is_reported() {
-        let begun = Instant::now();
+        let start = Instant::now();
         let pods = BTreeSet::from(["web-1".to_owned()]);
-        let requests = requests(begun, &[(0, 5, Ok("web-1")), (10, 12, Err("503")), (30, 31, Err("502"))]);
-        let at = |milliseconds| begun + Duration::from_millis(milliseconds);
+        let requests = requests(start, &[(0, 5, Ok("web-1")), (10, 12, Err("503")), (30, 31, Err("502"))]);
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let mut allowances = Allowances { windows: vec![(at(11), at(20))] };
-        let fault = check_requests(begun, &requests, &allowances, &pods).expect_err("the request at 30 ms failed");
+        let fault = check_requests(start, &requests, &allowances, &pods).expect_err("the request at 30 ms failed");
         assert!(fault.contains("1 of 3 requests failed") && fault.contains("502"), "{fault}");
         allowances.windows.push((at(30), at(30)));
-        let verdict = check_requests(begun, &requests, &allowances, &pods).expect("both failures are allowed");
+        let verdict = check_requests(start, &requests, &allowances, &pods).expect("both failures are allowed");
         assert_eq!((verdict.requests, verdict.allowed_failures, verdict.served["web-1"]), (3, 2, 1));
     }
 
     #[test]
     fn response_of_foreign_pod_is_reported() {
-        let begun = Instant::now();
-        let requests = requests(begun, &[(0, 5, Ok("tenant-1"))]);
-        let allowances = Allowances { windows: vec![(begun, begun + Duration::from_secs(1))] };
+        let start = Instant::now();
+        let requests = requests(start, &[(0, 5, Ok("tenant-1"))]);
+        let allowances = Allowances { windows: vec![(start, start + Duration::from_secs(1))] };
         let fault =
-            check_requests(begun, &requests, &allowances, &BTreeSet::from(["web-1".to_owned()])).expect_err("foreign");
+            check_requests(start, &requests, &allowances, &BTreeSet::from(["web-1".to_owned()])).expect_err("foreign");
         assert!(fault.contains("tenant-1 responded"), "{fault}");
     }
 

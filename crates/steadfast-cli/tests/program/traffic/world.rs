@@ -94,7 +94,7 @@ pub(crate) struct World {
     allowances: Allowances,
     folder: PathBuf,
     pub(crate) port: u16,
-    begun: Instant,
+    start: Instant,
     log: String,
 }
 
@@ -148,14 +148,14 @@ impl World {
             allowances: Allowances::default(),
             folder,
             port: free.port(),
-            begun: Instant::now(),
+            start: Instant::now(),
             log: String::new(),
         })
     }
 
     /// Records an event for the report of a failure.
     pub(crate) fn note(&mut self, event: &str) {
-        let _ = writeln!(self.log, "  {:.3?}: {event}", self.begun.elapsed());
+        let _ = writeln!(self.log, "  {:.3?}: {event}", self.start.elapsed());
     }
 
     pub(crate) fn sleep(&mut self, duration: Duration) {
@@ -191,9 +191,9 @@ impl World {
 
     /// Waits until standard error of the program contains `text`.
     pub(crate) fn wait_for_report(&mut self, text: &str) {
-        let begun = Instant::now();
+        let start = Instant::now();
         while !self.stderr.lock().contains(text) {
-            assert!(begun.elapsed() < CONVERGENCE_LIMIT, "no report of {text:?}\n{}", self.report());
+            assert!(start.elapsed() < CONVERGENCE_LIMIT, "no report of {text:?}\n{}", self.report());
             self.sleep(POLL_INTERVAL);
         }
         self.note(&format!("the program reports {text:?}"));
@@ -376,7 +376,7 @@ impl World {
     /// Waits until the first backend has exactly the ready pods among the `judged` ones. Servers of pods that are `ignored` can
     /// be present or missing; all other servers must not be in service.
     pub(crate) fn wait_until_converged_for(&mut self, judged: impl Fn(&str) -> bool, ignored: impl Fn(&str) -> bool) {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             self.stop_due_containers();
             let is_ready = |(id, pod): &(&PodId, &Pod)| pod.is_ready && !pod.is_terminating && judged(id);
@@ -388,12 +388,12 @@ impl World {
                 }
             }
             if found.as_ref() == Some(&wanted) {
-                let within = begun.elapsed();
+                let within = start.elapsed();
                 self.note(&format!("{} servers are in service after {within:.3?}", wanted.len()));
                 return;
             }
             let report = || format!("ready pods {wanted:?}\nservers in service {found:?}\n{}", self.report());
-            assert!(begun.elapsed() < CONVERGENCE_LIMIT, "no convergence within {CONVERGENCE_LIMIT:?}\n{}", report());
+            assert!(start.elapsed() < CONVERGENCE_LIMIT, "no convergence within {CONVERGENCE_LIMIT:?}\n{}", report());
             std::thread::sleep(POLL_INTERVAL);
         }
     }
@@ -421,7 +421,7 @@ impl World {
         let traffic = self.traffic.take().expect("traffic was started");
         let requests = traffic.finish();
         let pods = self.known.keys().filter(|id| may_respond(id)).cloned().collect();
-        let verdict = check_requests(self.begun, &requests, &self.allowances, &pods)?;
+        let verdict = check_requests(self.start, &requests, &self.allowances, &pods)?;
         println!("{}: {verdict:?}\n{}", self.setup.name, self.log);
         Ok(verdict)
     }
@@ -430,16 +430,16 @@ impl World {
 
     /// Starts to read DNS server and etcd once both have all pods.
     pub(crate) fn start_readers(&mut self) {
-        let begun = Instant::now();
+        let start = Instant::now();
         self.wait_for_records();
-        self.slowness = slowness(begun.elapsed());
+        self.slowness = slowness(start.elapsed());
         self.note(&format!("reads start, all limits are {:.1} times as long", self.slowness));
         self.readers = Some(Readers::start(self.records.as_ref().expect("records").readers()));
     }
 
     /// Waits until DNS server and etcd have exactly the ready pods.
     pub(crate) fn wait_for_records(&mut self) {
-        let begun = Instant::now();
+        let start = Instant::now();
         let readers = self.records.as_ref().expect("records").readers();
         loop {
             self.stop_due_containers();
@@ -447,12 +447,12 @@ impl World {
             let wanted: BTreeSet<_> = self.pods.values().filter(is_ready).map(|pod| pod.backend.address.ip()).collect();
             let found: Vec<_> = readers.iter().map(|(system, read)| (system, read())).collect();
             if found.iter().all(|(_, found)| found.as_ref() == Some(&wanted)) {
-                let within = begun.elapsed();
+                let within = start.elapsed();
                 self.note(&format!("{} addresses are found after {within:.3?}", wanted.len()));
                 return;
             }
             let report = || format!("ready pods {wanted:?}\nfound {found:?}\n{}", self.report());
-            assert!(begun.elapsed() < CONVERGENCE_LIMIT, "no convergence within {CONVERGENCE_LIMIT:?}\n{}", report());
+            assert!(start.elapsed() < CONVERGENCE_LIMIT, "no convergence within {CONVERGENCE_LIMIT:?}\n{}", report());
             std::thread::sleep(POLL_INTERVAL);
         }
     }
@@ -463,7 +463,7 @@ impl World {
         self.wait_for_records();
         self.sleep(Duration::from_millis(300));
         let samples = self.readers.take().expect("reads were started").finish();
-        let verdict = super::records::check_samples(self.begun, &self.timeline, &self.losses, &samples, self.slowness);
+        let verdict = super::records::check_samples(self.start, &self.timeline, &self.losses, &samples, self.slowness);
         println!("{}: {} reads\n{}", self.setup.name, samples.len(), self.log);
         verdict.unwrap_or_else(|fault| panic!("{fault}\n{}", self.report()));
         assert!(samples.len() > 20, "{} reads", samples.len());

@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use steadfast_targets::dns::{Data, DnsError, Record, TsigKey, Zone, Zones};
+use steadfast_targets::dns::{Data, DnsError, DnsRecord, TsigKey, Zone, Zones};
 
 use crate::config::mirrors;
+use crate::entry_fields::{EntryFields, FieldKind, KEY, READY, optional, required};
 use crate::mirror::driver::{AnyDriver, Driver, OpenError, ready};
 use crate::mirror::entry::Entry;
 use crate::secret::Secret;
-use crate::shape::{FieldKind, KEY, READY, Shape, needed, optional};
 
-pub(crate) const SHAPE: Shape = &[
+pub(crate) const ENTRY_FIELDS: EntryFields = &[
     KEY,
-    needed("name", FieldKind::Text),
-    needed("type", FieldKind::Text),
-    needed("data", FieldKind::Text),
+    required("name", FieldKind::Text),
+    required("type", FieldKind::Text),
+    required("data", FieldKind::Text),
     optional("ttl", FieldKind::Number),
     READY,
 ];
@@ -22,7 +22,7 @@ pub(crate) const SHAPE: Shape = &[
 /// Maximum TTL, in seconds (RFC 2181, section 8).
 const MAX_TTL: u32 = i32::MAX as u32;
 
-pub(super) fn open(config: &mirrors::Dns, folder: &Path) -> Result<Box<dyn AnyDriver>, OpenError> {
+pub(super) fn open(config: &mirrors::DnsConfig, folder: &Path) -> Result<Box<dyn AnyDriver>, OpenError> {
     let remedy = "store the key there as `ALGORITHM:NAME:SECRET`, or correct the reference";
     let unreadable = |reason: &dyn std::fmt::Display| OpenError::at("dns.secret", reason, remedy).of_environment();
     let secret = Secret::read(&config.secret, folder).map_err(|reason| unreadable(&reason))?;
@@ -45,11 +45,11 @@ pub(super) fn open(config: &mirrors::Dns, folder: &Path) -> Result<Box<dyn AnyDr
 }
 
 /// Converts an entry to a record. `default` is the TTL for entries without `ttl`.
-fn record(entry: &Entry, default: u32) -> Result<Record, String> {
+fn record(entry: &Entry, default: u32) -> Result<DnsRecord, String> {
     let text = |field| entry.text(field).unwrap_or_default();
     let ttl = if entry.has("ttl") { ttl(entry)? } else { default };
     let data = Data::read(text("type"), text("data")).map_err(|error| error.to_string())?;
-    Ok(Record { name: text("name").to_owned(), ttl, data })
+    Ok(DnsRecord { name: text("name").to_owned(), ttl, data })
 }
 
 /// Returns the TTL of an entry. A CEL number may be a float in JSON.

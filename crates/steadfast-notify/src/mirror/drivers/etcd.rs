@@ -9,21 +9,21 @@ use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body as RequestBody;
 use steadfast::unstable::cause::root_cause;
-use steadfast_targets::Settings;
+use steadfast_targets::MirrorSettings;
 use steadfast_targets::etcd::{Body, Etcd, EtcdClient, EtcdError, EtcdValue, PlainEtcdClient};
 
 use crate::config::mirrors;
+use crate::entry_fields::{EntryFields, FieldKind, KEY, READY, required};
 use crate::mirror::driver::{AnyDriver, Driver, OpenError, ready};
 use crate::mirror::entry::Entry;
 use crate::secret::Secret;
 use crate::server::{Server, ServerSettings};
-use crate::shape::{FieldKind, KEY, READY, Shape, needed};
 
-pub(crate) const SHAPE: Shape = &[KEY, needed("value", FieldKind::Text), READY];
+pub(crate) const ENTRY_FIELDS: EntryFields = &[KEY, required("value", FieldKind::Text), READY];
 
 /// Opens the mirror. `compare` is the configured interval between comparisons. Each comparison renews the lease.
 pub(super) async fn open(
-    config: &mirrors::Etcd,
+    config: &mirrors::EtcdConfig,
     compare: Option<Duration>,
     folder: &Path,
 ) -> Result<Box<dyn AnyDriver>, OpenError> {
@@ -54,19 +54,21 @@ pub(super) async fn open(
         })?;
         clients.insert(endpoint.trim_end_matches('/').to_owned(), connection.client());
     }
-    opened(Connected { clients }, config, compare, folder)
+    opened(EtcdConnections { clients }, config, compare, folder)
 }
 
 fn opened<R: EtcdClient>(
     requests: R,
-    config: &mirrors::Etcd,
+    config: &mirrors::EtcdConfig,
     compare: Option<Duration>,
     folder: &Path,
 ) -> Result<Box<dyn AnyDriver>, OpenError> {
     let endpoints: Vec<_> = config.endpoints.iter().map(String::as_str).collect();
     let target =
         Etcd::with_client(requests, &endpoints, &config.prefix, &config.mark).map_err(|error| match error {
-            EtcdError::Empty => OpenError::at("etcd.prefix", error, "set the prefix of the keys and the mark"),
+            EtcdError::EmptyPrefixOrMark => {
+                OpenError::at("etcd.prefix", error, "set the prefix of the keys and the mark")
+            }
             _ => OpenError::at("etcd.endpoints", error, "list the client URLs"),
         })?;
     let target = match &config.lease {
@@ -74,7 +76,7 @@ fn opened<R: EtcdClient>(
         Some(lease) => target.with_lease_ttl(lease.0),
     };
     // Each comparison renews the lease. One late comparison must not expire all keys.
-    if target.lease_ttl() < compare.unwrap_or(Settings::default().compare).saturating_mul(2) {
+    if target.lease_ttl() < compare.unwrap_or(MirrorSettings::default().compare).saturating_mul(2) {
         let description = "the lease could expire between two comparisons, which renew the lease";
         return Err(OpenError::at("etcd.lease", description, "set a duration of at least twice `compare`"));
     }
@@ -100,11 +102,11 @@ fn opened<R: EtcdClient>(
 }
 
 /// Connections of the steadfast client library, one for each endpoint.
-struct Connected {
+struct EtcdConnections {
     clients: BTreeMap<String, Client>,
 }
 
-impl EtcdClient for Connected {
+impl EtcdClient for EtcdConnections {
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, String> {
         let (mut head, body) = request.into_parts();
         let authority = head.uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();

@@ -8,7 +8,7 @@ use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Driver, OpenError, one_by_one};
 use crate::mirror::entry::Entry;
 
-pub(super) fn open(config: &mirrors::Haproxy, folder: &Path) -> Result<Box<dyn AnyDriver>, OpenError> {
+pub(super) fn open(config: &mirrors::HaproxyConfig, folder: &Path) -> Result<Box<dyn AnyDriver>, OpenError> {
     let target = Haproxy::new(&folder.join(&config.socket), &config.backend, &config.prefix);
     let target = target.map_err(|error| {
         let field = match &error {

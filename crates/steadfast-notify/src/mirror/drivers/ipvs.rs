@@ -4,15 +4,15 @@ use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, OpenError};
 
 #[cfg(target_os = "linux")]
-pub(super) fn open(config: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, OpenError> {
-    use mirrors::Protocol;
-    use steadfast_targets::ipvs::{Forward, Ipvs, RealServer, VirtualService};
+pub(super) fn open(config: &mirrors::IpvsConfig) -> Result<Box<dyn AnyDriver>, OpenError> {
+    use mirrors::ProtocolConfig;
+    use steadfast_targets::ipvs::{ForwardingMethod, Ipvs, RealServer, VirtualService};
 
     use crate::mirror::driver::{Driver, one_by_one};
 
     let service = match config.protocol {
-        Protocol::Tcp => VirtualService::tcp(config.address),
-        Protocol::Udp => VirtualService::udp(config.address),
+        ProtocolConfig::Tcp => VirtualService::tcp(config.address),
+        ProtocolConfig::Udp => VirtualService::udp(config.address),
     };
     let mut service = service.map_err(|error| OpenError::at("ipvs.address", error, "use an address and a port"))?;
     if let Some(name) = &config.scheduler {
@@ -24,9 +24,9 @@ pub(super) fn open(config: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, OpenErr
         service = service.persistent(seconds);
     }
     let forward = match config.forward {
-        mirrors::Forward::Masquerade => Forward::Masquerade,
-        mirrors::Forward::Direct => Forward::Direct,
-        mirrors::Forward::Tunnel => Forward::Tunnel,
+        mirrors::ForwardConfig::Masquerade => ForwardingMethod::Masquerade,
+        mirrors::ForwardConfig::Direct => ForwardingMethod::Direct,
+        mirrors::ForwardConfig::Tunnel => ForwardingMethod::Tunnel,
     };
     // The kernel identifies a server only by address and port.
     let values = one_by_one(move |entry| Ok((entry.address()?.to_string(), RealServer::new(entry.weight()?, forward))));
@@ -34,6 +34,6 @@ pub(super) fn open(config: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, OpenErr
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn open(_: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, OpenError> {
+pub(super) fn open(_: &mirrors::IpvsConfig) -> Result<Box<dyn AnyDriver>, OpenError> {
     Err(OpenError::at("ipvs", "IPVS needs Linux", "run the program on Linux"))
 }

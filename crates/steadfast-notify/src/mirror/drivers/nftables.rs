@@ -1,12 +1,12 @@
 //! Driver for forwarding by nftables.
 
-use steadfast_targets::nftables::{Backend, Nftables, Protocol, entry_name};
+use steadfast_targets::nftables::{Backend, Nftables, TransportProtocol, entry_name};
 
 use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Driver, OpenError, one_by_one};
 use crate::mirror::entry::Entry;
 
-pub(super) fn open(name: &str, config: &mirrors::Nftables) -> Result<Box<dyn AnyDriver>, OpenError> {
+pub(super) fn open(name: &str, config: &mirrors::NftablesConfig) -> Result<Box<dyn AnyDriver>, OpenError> {
     let name = config.name.as_deref().unwrap_or(name);
     let target = Nftables::new(name, config.address);
     let target = target.map_err(|error| OpenError::at("nftables.name", error, "use another name"))?;
@@ -18,8 +18,8 @@ pub(super) fn open(name: &str, config: &mirrors::Nftables) -> Result<Box<dyn Any
         ));
     }
     let target = target.protocol(match config.protocol {
-        mirrors::Protocol::Tcp => Protocol::Tcp,
-        mirrors::Protocol::Udp => Protocol::Udp,
+        mirrors::ProtocolConfig::Tcp => TransportProtocol::Tcp,
+        mirrors::ProtocolConfig::Udp => TransportProtocol::Udp,
     });
     Ok(Box::new(Driver { target: target.with_command(&config.command), values: one_by_one(value) }))
 }

@@ -7,20 +7,20 @@ use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
 use steadfast::unstable::cause::root_cause;
-use steadfast_targets::registry::{Item, Layout, Registry, RegistryClient, RegistryError};
+use steadfast_targets::registry::{Layout, Registry, RegistryClient, RegistryError, RegistryItem};
 
 use crate::config::mirrors;
+use crate::entry_fields::{EntryFields, FieldKind, KEY, READY, required};
 use crate::mirror::driver::{AnyDriver, Driver, OpenError, ready};
 use crate::server::{Server, ServerSettings};
-use crate::shape::{FieldKind, KEY, READY, Shape, needed};
 
-pub(crate) const SHAPE: Shape = &[KEY, needed("value", FieldKind::Any), READY];
+pub(crate) const ENTRY_FIELDS: EntryFields = &[KEY, required("value", FieldKind::Any), READY];
 
 /// Maximum size of a list, in bytes. Larger lists are too expensive for one request per minute.
 const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 
-pub(super) async fn open(config: &mirrors::Registry, folder: &Path) -> Result<Box<dyn AnyDriver>, OpenError> {
-    let mirrors::Fields { key, owner, value } = config.fields.clone();
+pub(super) async fn open(config: &mirrors::RegistryConfig, folder: &Path) -> Result<Box<dyn AnyDriver>, OpenError> {
+    let mirrors::RegistryFieldsConfig { key, owner, value } = config.fields.clone();
     let (url, list, mark) = (config.url.clone(), config.list.clone(), config.mark.clone());
     let layout = Layout { url, list, mark, items: config.items.clone(), key, owner, value };
     let settings = ServerSettings {
@@ -33,7 +33,7 @@ pub(super) async fn open(config: &mirrors::Registry, folder: &Path) -> Result<Bo
         proxy: config.proxy.as_deref(),
     };
     layout.check().map_err(|error| match error {
-        RegistryError::Mark => OpenError::at("registry.mark", error, "set the owner of the items"),
+        RegistryError::EmptyMark => OpenError::at("registry.mark", error, "set the owner of the items"),
         _ => OpenError::at("registry", error, "correct the URL or the field names"),
     })?;
     let Server { connection, headers, .. } = settings.server(folder).await.map_err(|wrong| {
@@ -41,21 +41,21 @@ pub(super) async fn open(config: &mirrors::Registry, folder: &Path) -> Result<Bo
         // The configuration was checked before, so remaining errors are unreadable secrets and certificates.
         OpenError::at(path, wrong.description, wrong.remedy).of_environment()
     })?;
-    let requests = Connected { client: connection.client(), headers };
+    let requests = RegistryConnection { client: connection.client(), headers };
     let target = Registry::new(requests, layout)
         .map_err(|error| OpenError::at("registry", error, "correct the URL or the field names"))?;
     // Registries have no disabled items: an entry that is not ready has no item.
-    let values = ready(|entry| Ok((entry.key.clone(), Item(entry.value("value")))));
+    let values = ready(|entry| Ok((entry.key.clone(), RegistryItem(entry.value("value")))));
     Ok(Box::new(Driver { target, values }))
 }
 
 /// Connection of the steadfast client library to the registry, with additional headers.
-struct Connected {
+struct RegistryConnection {
     client: Client,
     headers: HeaderMap,
 }
 
-impl RegistryClient for Connected {
+impl RegistryClient for RegistryConnection {
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, String> {
         let (mut head, body) = request.into_parts();
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());

@@ -10,9 +10,9 @@ use steadfast_testing::InMemory;
 use tokio::time::{Instant, sleep};
 
 use super::*;
+use crate::entry_fields::SERVER;
 use crate::plan::Plan;
-use crate::shape::SERVER;
-use crate::source::LookedUp;
+use crate::rule_source::LookedUp;
 
 thread_local! {
     static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -58,22 +58,29 @@ impl World {
             is_namespaced: true,
             namespace: None,
         });
-        let source = Source {
+        let source = RuleSource {
             rule: "web".to_owned(),
             cluster: "default".to_owned(),
             resource: resource("ConfigMap"),
             scope: Scope::namespace("default"),
             lookups: lookups.collect(),
         };
-        let (checkpoint, rechecks) = (None, None);
+        let (checkpoint, watermark_folder) = (None, None);
         let (audit, memory_limit) = (Duration::from_secs(600), None);
-        let watch_spec =
-            WatchSpec { connection: 0, factory: factory.clone(), checkpoint, rechecks, audit, memory_limit, clock };
+        let watch_spec = WatchSpec {
+            connection: 0,
+            factory: factory.clone(),
+            checkpoint,
+            watermark_folder,
+            audit,
+            memory_limit,
+            clock,
+        };
         let view = MirrorView::start(&watch_spec, source, rule).expect("a running informer");
         let mut world = Self { server, factory, view };
         world.create("ConfigMap", "a");
         world.create("ConfigMap", "b");
-        world.view.until_fresh(Duration::from_secs(60)).await;
+        world.view.wait_until_fresh(Duration::from_secs(60)).await;
         sleep(Duration::from_secs(5)).await;
         world.view.confirm();
         world
@@ -95,9 +102,11 @@ impl World {
     /// Returns the number of entries of each object. `None` for unknown entries.
     async fn entries(&mut self) -> (bool, Vec<(String, Option<usize>)>) {
         let is_new = self.view.catch_up(SERVER, &Grouping::by(None)).await;
-        let sent = self.view.sent();
-        let count = |sent: &ObjectClaims| (sent.object.name.clone(), sent.entries.as_ref().ok().map(Vec::len));
-        (is_new, sent.map(count).collect())
+        let object_claims = self.view.object_claims();
+        let count = |object_claims: &ObjectClaims| {
+            (object_claims.object.name.clone(), object_claims.entries.as_ref().ok().map(Vec::len))
+        };
+        (is_new, object_claims.map(count).collect())
     }
 }
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::Checks;
-use crate::config::sinks::Webhook;
-use crate::config::{Config, Rule};
-use crate::expression::{Chain, Expression, Purpose, Step};
+use crate::config::sinks::WebhookConfig;
+use crate::config::{Config, RuleConfig};
+use crate::entry_fields::EntryFields;
+use crate::expression::{Chain, ChainStep, Expression, Purpose};
 use crate::fields::{nearest, offset};
 use crate::message::BODY_FIELDS;
-use crate::shape::Shape;
 
 /// Fields of `message.data` of a rule without `send`.
 const DATA_FIELDS: [&str; 6] = ["apiVersion", "kind", "namespace", "name", "uid", "resourceVersion"];
@@ -20,7 +20,7 @@ impl Checks<'_> {
         path: &str,
         name: &str,
         body: &Expression,
-        webhook: &Webhook,
+        webhook: &WebhookConfig,
         config: &Config,
     ) {
         let Some(text) = &webhook.body else { return };
@@ -30,10 +30,10 @@ impl Checks<'_> {
         for chain in &body.uses.chains {
             let (known, at) = match (chain.root.as_str(), chain.steps.as_slice()) {
                 ("secrets", _) => (&secrets, 0),
-                ("message", [Step::Field(field), _, ..]) if field == "data" => (&data, 1),
+                ("message", [ChainStep::Field(field), _, ..]) if field == "data" => (&data, 1),
                 ("message", _) => (&message, 0),
-                ("messages", [Step::Item, Step::Field(field), _, ..]) if field == "data" => (&data, 2),
-                ("messages", [Step::Item, _, ..]) => (&message, 1),
+                ("messages", [ChainStep::Item, ChainStep::Field(field), _, ..]) if field == "data" => (&data, 2),
+                ("messages", [ChainStep::Item, _, ..]) => (&message, 1),
                 _ => continue,
             };
             self.known_field(path, text, chain, at, known);
@@ -41,8 +41,8 @@ impl Checks<'_> {
     }
 
     /// Checks the fields of entries in `guard.group` of a mirror.
-    pub(super) fn entry_fields(&mut self, path: &str, text: &str, group: &Expression, shape: Shape) {
-        let known: BTreeSet<String> = shape.iter().map(|field| field.name.to_owned()).collect();
+    pub(super) fn check_group_fields(&mut self, path: &str, text: &str, group: &Expression, known: EntryFields) {
+        let known: BTreeSet<String> = known.iter().map(|field| field.name.to_owned()).collect();
         for chain in group.uses.chains.iter().filter(|chain| chain.root == "entry") {
             self.known_field(path, text, chain, 0, &known);
         }
@@ -50,13 +50,13 @@ impl Checks<'_> {
 
     /// Reports the step `at` of a chain if the field is not in `known`. An empty set allows any field.
     fn known_field(&mut self, path: &str, text: &str, chain: &Chain, at: usize, known: &BTreeSet<String>) {
-        let Some(Step::Field(field)) = chain.steps.get(at) else { return };
+        let Some(ChainStep::Field(field)) = chain.steps.get(at) else { return };
         if known.is_empty() && chain.root != "secrets" || known.contains(field) {
             return;
         }
         let of: Vec<&str> = [chain.root.as_str()]
             .into_iter()
-            .chain(chain.steps[..at].iter().map(|step| if let Step::Field(field) = step { field } else { "[]" }))
+            .chain(chain.steps[..at].iter().map(|step| if let ChainStep::Field(field) = step { field } else { "[]" }))
             .collect();
         let nearest = nearest(field, known.iter());
         let nearest = nearest.map(|name| format!(", did you mean `{name}`?")).unwrap_or_default();
@@ -86,7 +86,7 @@ fn data_fields(name: &str, config: &Config) -> BTreeSet<String> {
 }
 
 /// Returns the fields of the map that a rule sends, if the map is a literal.
-fn sent_fields(rule: &Rule) -> Option<Vec<String>> {
+fn sent_fields(rule: &RuleConfig) -> Option<Vec<String>> {
     match &rule.send {
         None => Some(DATA_FIELDS.iter().map(|field| (*field).to_owned()).collect()),
         Some(send) => Expression::compile(send, Purpose::Value).ok()?.map_fields(),

@@ -37,18 +37,19 @@ pub(super) fn evaluated(
     secrets: &BTreeMap<String, Secret>,
     content_type: Option<&str>,
 ) -> Result<Content, String> {
-    let mut shown: Vec<Value> = messages.iter().map(|message| variables(message)).collect();
+    let mut values: Vec<Value> = messages.iter().map(|message| variables(message)).collect();
     let about =
-        if is_batched { ("messages", Value::Array(shown)) } else { ("message", shown.pop().unwrap_or_default()) };
+        if is_batched { ("messages", Value::Array(values)) } else { ("message", values.pop().unwrap_or_default()) };
     let secret = |(name, secret): (&String, &Secret)| Some((name.clone(), secret.text()?.to_owned().into()));
     let values = Value::Object(secrets.iter().filter_map(secret).collect());
-    let mut bindings = Bindings::over([about, ("secrets", values)]);
-    let (body, usual) = match expression.evaluate(&mut bindings).map_err(|reason| format!("`body` failed: {reason}"))? {
-        Value::Null => return Err("`body` returned null; return text or JSON instead".to_owned()),
-        Value::String(text) => (text, "text/plain; charset=utf-8"),
-        value => (value.to_string(), "application/json"),
-    };
-    Ok(Content { body, kind: content_type.unwrap_or(usual).to_owned(), is_secret: !secrets.is_empty() })
+    let mut bindings = Bindings::of_values([about, ("secrets", values)]);
+    let (body, default_type) =
+        match expression.evaluate(&mut bindings).map_err(|reason| format!("`body` failed: {reason}"))? {
+            Value::Null => return Err("`body` returned null; return text or JSON instead".to_owned()),
+            Value::String(text) => (text, "text/plain; charset=utf-8"),
+            value => (value.to_string(), "application/json"),
+        };
+    Ok(Content { body, kind: content_type.unwrap_or(default_type).to_owned(), is_secret: !secrets.is_empty() })
 }
 
 /// Returns a message as a variable of `body`, with the time as numbers.

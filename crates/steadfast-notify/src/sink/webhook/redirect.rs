@@ -8,7 +8,7 @@ pub(super) const MAX_REDIRECTS: usize = 5;
 
 /// Address of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Address {
+pub(super) struct RequestAddress {
     /// Scheme and authority, such as `https://example.com:8443`.
     pub(super) origin: String,
     /// Path and query.
@@ -18,7 +18,7 @@ pub(super) struct Address {
     port: u16,
 }
 
-impl Address {
+impl RequestAddress {
     /// Parses a full URL. The error contains no part of the URL.
     pub(super) fn parse(url: &str) -> Result<Self, &'static str> {
         // Fragments are never sent to a server (RFC 9110, section 4.2.5).
@@ -27,7 +27,7 @@ impl Address {
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
             return Err("is not the whole URL of a server");
         };
-        let usual = match scheme {
+        let default_port = match scheme {
             "http" => 80,
             "https" => 443,
             _ => return Err("is not a URL of `http` or `https`"),
@@ -42,7 +42,7 @@ impl Address {
             path: path.to_owned(),
             scheme: scheme.to_owned(),
             host: authority.host().to_ascii_lowercase(),
-            port: authority.port_u16().unwrap_or(usual),
+            port: authority.port_u16().unwrap_or(default_port),
         })
     }
 
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn locations_resolve_against_the_request() {
-        let from = Address::parse("https://Example.com/a/b?q=1").expect("a URL");
+        let from = RequestAddress::parse("https://Example.com/a/b?q=1").expect("a URL");
         let to =
             |location| from.follow(location).map(|to| (to.is_same_origin(&from), format!("{}{}", to.origin, to.path)));
         let same = |text: &str| Ok((true, text.to_owned()));
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn encryption_may_begin_with_a_redirect() {
-        let from = Address::parse("http://example.com/").expect("a URL");
+        let from = RequestAddress::parse("http://example.com/").expect("a URL");
         let to = from.follow("https://example.com/").expect("an upgrade to https");
         assert!(!to.is_same_origin(&from));
     }

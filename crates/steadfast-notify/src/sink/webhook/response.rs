@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use jiff::fmt::strtime;
 
+use crate::delivery_outcome::DeliveryOutcome;
 use crate::engine_event::is_unsafe;
-use crate::outcome::Outcome;
 
 /// Maximum number of characters of a response body in an error.
 const MAX_EXCERPT_CHARS: usize = 200;
@@ -23,7 +23,7 @@ const SECRET_PART_CHARS: usize = 8;
 /// Action after a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ResponseAction {
-    Outcome(Outcome),
+    Outcome(DeliveryOutcome),
     /// The receiver rejected the credentials (401, 403, 407).
     Unauthorized(String),
     /// Redirect of the same request to another address (307, 308).
@@ -35,7 +35,7 @@ pub(super) fn classify(status: StatusCode, headers: &HeaderMap, excerpt: &str, n
     let excerpt = if excerpt.is_empty() { String::new() } else { format!(": {excerpt}") };
     let reason = format!("the server returned {status}{excerpt}");
     if status.is_success() {
-        return ResponseAction::Outcome(Outcome::Delivered);
+        return ResponseAction::Outcome(DeliveryOutcome::Delivered);
     }
     let after = headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?.trim(), now));
     ResponseAction::Outcome(match status {
@@ -43,15 +43,15 @@ pub(super) fn classify(status: StatusCode, headers: &HeaderMap, excerpt: &str, n
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
             return ResponseAction::Unauthorized(reason);
         }
-        StatusCode::TOO_MANY_REQUESTS => Outcome::Busy { retry_after: after, reason },
+        StatusCode::TOO_MANY_REQUESTS => DeliveryOutcome::Busy { retry_after: after, reason },
         // 408 and 425 ask the client to repeat the request.
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => Outcome::Retry { retry_after: after, reason },
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => DeliveryOutcome::Retry { retry_after: after, reason },
         // Other client errors are permanent: a repetition would get the same response.
-        _ if status.is_client_error() => Outcome::Rejected { reason },
-        _ if status.is_redirection() => Outcome::Rejected {
+        _ if status.is_client_error() => DeliveryOutcome::Rejected { reason },
+        _ if status.is_redirection() => DeliveryOutcome::Rejected {
             reason: format!("{reason}; only 307 and 308 are followed, so set `url` to the new address"),
         },
-        _ => Outcome::Retry { retry_after: after, reason },
+        _ => DeliveryOutcome::Retry { retry_after: after, reason },
     })
 }
 
@@ -128,18 +128,24 @@ mod tests {
     #[test]
     fn status_determines_the_outcome() {
         for status in [200, 202, 204] {
-            assert_eq!(answered(status, None), ResponseAction::Outcome(Outcome::Delivered), "{status}");
+            assert_eq!(answered(status, None), ResponseAction::Outcome(DeliveryOutcome::Delivered), "{status}");
         }
         for status in [400, 404, 410, 413, 422, 300, 301, 302, 303, 304] {
-            assert!(matches!(answered(status, None), ResponseAction::Outcome(Outcome::Rejected { .. })), "{status}");
+            assert!(
+                matches!(answered(status, None), ResponseAction::Outcome(DeliveryOutcome::Rejected { .. })),
+                "{status}"
+            );
         }
         for status in [408, 425, 500, 502, 503, 504] {
             let meaning = answered(status, None);
-            assert!(matches!(meaning, ResponseAction::Outcome(Outcome::Retry { retry_after: None, .. })), "{status}");
+            assert!(
+                matches!(meaning, ResponseAction::Outcome(DeliveryOutcome::Retry { retry_after: None, .. })),
+                "{status}"
+            );
         }
         assert!(matches!(
             answered(429, Some("7")),
-            ResponseAction::Outcome(Outcome::Busy { retry_after: Some(_), .. })
+            ResponseAction::Outcome(DeliveryOutcome::Busy { retry_after: Some(_), .. })
         ));
         for status in [401, 403, 407] {
             assert!(matches!(answered(status, None), ResponseAction::Unauthorized(_)), "{status}");
@@ -150,7 +156,7 @@ mod tests {
     #[test]
     fn retry_after_accepts_seconds_and_dates() {
         let after = |requested| match answered(503, Some(requested)) {
-            ResponseAction::Outcome(Outcome::Retry { retry_after: after, .. }) => after,
+            ResponseAction::Outcome(DeliveryOutcome::Retry { retry_after: after, .. }) => after,
             other => panic!("{other:?}"),
         };
         let minute = Some(Duration::from_secs(60));

@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use ring::hmac;
 
-use super::redirect::Address;
+use super::redirect::RequestAddress;
 use super::signature::{SIGNATURE, signature};
 use crate::config::secret::{SecretFrom, UrlFrom};
 use crate::config::sinks;
 use crate::secret::Secret;
 use crate::server::{Server, ServerConfigError, ServerSettings};
-use crate::template::filled;
+use crate::template::fill;
 
 /// Secrets of a sink, with a hash of the secrets and certificates. All are read together, to detect a change of any file.
 pub(super) struct LoadedSecrets {
@@ -31,7 +31,7 @@ pub(super) struct LoadedSecrets {
 
 impl LoadedSecrets {
     /// Reads all secrets and certificates. Blocks while reading.
-    pub(super) fn read(webhook: &sinks::Webhook, folder: &Path) -> Result<Self, ServerConfigError> {
+    pub(super) fn read(webhook: &sinks::WebhookConfig, folder: &Path) -> Result<Self, ServerConfigError> {
         let mut all = Vec::new();
         let mut read = |field: String, from: &SecretFrom| {
             let remedy = "store the secret there, or correct the reference";
@@ -75,9 +75,9 @@ impl LoadedSecrets {
 }
 
 /// Receiver of requests.
-pub(super) struct Target {
+pub(super) struct WebhookTarget {
     pub(super) loaded: LoadedSecrets,
-    pub(super) address: Address,
+    pub(super) address: RequestAddress,
     client: Client,
     method: Method,
     headers: HeaderMap,
@@ -87,10 +87,10 @@ pub(super) struct Target {
     redirected: Mutex<Option<(String, Client)>>,
 }
 
-impl Target {
+impl WebhookTarget {
     /// Prepares the requests without connecting.
     pub(super) async fn new(
-        webhook: &sinks::Webhook,
+        webhook: &sinks::WebhookConfig,
         folder: &Path,
         loaded: LoadedSecrets,
     ) -> Result<Self, ServerConfigError> {
@@ -100,23 +100,20 @@ impl Target {
             remedy: "correct the setting",
         };
         let url = match (&webhook.url, &loaded.url) {
-            (UrlFrom::Text(text), _) => {
-                filled(text, &loaded.secrets).map_err(|description| wrong("url", description))?.0
-            }
+            (UrlFrom::Text(text), _) => fill(text, &loaded.secrets).map_err(|description| wrong("url", description))?.0,
             (UrlFrom::Secret(_), Some(secret)) => secret.text().unwrap_or_default().to_owned(),
             (UrlFrom::Secret(_), None) => String::new(),
         };
-        let address = Address::parse(&url).map_err(|reason| wrong("url", format!("the URL {reason}")))?;
+        let address = RequestAddress::parse(&url).map_err(|reason| wrong("url", format!("the URL {reason}")))?;
         let (mut headers, mut secret_headers) = (HeaderMap::new(), HeaderMap::new());
         for (name, value) in &webhook.headers {
             let field = format!("headers.{name}");
-            let (value, is_secret) =
-                filled(value, &loaded.secrets).map_err(|description| wrong(&field, description))?;
+            let (value, is_secret) = fill(value, &loaded.secrets).map_err(|description| wrong(&field, description))?;
             let to = if is_secret { &mut secret_headers } else { &mut headers };
-            put(to, &field, name, value.as_bytes(), is_secret)?;
+            insert_header(to, &field, name, value.as_bytes(), is_secret)?;
         }
         for (name, secret) in &loaded.headers {
-            put(&mut secret_headers, &format!("secret_headers.{name}"), name, secret.bytes(), true)?;
+            insert_header(&mut secret_headers, &format!("secret_headers.{name}"), name, secret.bytes(), true)?;
         }
         let client = client(webhook, &address.origin, folder, true).await?;
         let key = loaded.hmac.as_ref().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key.bytes()));
@@ -135,7 +132,12 @@ impl Target {
     }
 
     /// Returns the request to an address. Secret headers are only sent to the configured origin.
-    pub(super) fn request(&self, to: &Address, body: &str, content_type: &str) -> Result<Request<Body>, http::Error> {
+    pub(super) fn request(
+        &self,
+        to: &RequestAddress,
+        body: &str,
+        content_type: &str,
+    ) -> Result<Request<Body>, http::Error> {
         let mut request = Request::builder().method(self.method.clone()).uri(&to.path);
         if let Some(headers) = request.headers_mut() {
             headers.extend(self.headers.clone());
@@ -153,7 +155,12 @@ impl Target {
     }
 
     /// Returns the connection to an address. The client certificate is not used for other origins.
-    pub(super) async fn client(&self, webhook: &sinks::Webhook, folder: &Path, to: &Address) -> Result<Client, String> {
+    pub(super) async fn client(
+        &self,
+        webhook: &sinks::WebhookConfig,
+        folder: &Path,
+        to: &RequestAddress,
+    ) -> Result<Client, String> {
         if to.is_same_origin(&self.address) {
             return Ok(self.client.clone());
         }
@@ -167,7 +174,7 @@ impl Target {
     }
 }
 
-fn put(
+fn insert_header(
     headers: &mut HeaderMap,
     field: &str,
     name: &str,
@@ -184,7 +191,7 @@ fn put(
 }
 
 async fn client(
-    webhook: &sinks::Webhook,
+    webhook: &sinks::WebhookConfig,
     origin: &str,
     folder: &Path,
     with_certificate: bool,

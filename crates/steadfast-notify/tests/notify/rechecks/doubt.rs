@@ -1,7 +1,7 @@
 //! Evaluations while a looked-up resource is in doubt.
 
 use steadfast_apiserver::{InjectedResponse, RequestRule};
-use steadfast_notify::change::{Change, State, Subject};
+use steadfast_notify::change::{EventSubject, ObjectChange, ObjectState};
 use steadfast_notify::config::EventKind;
 use steadfast_notify::explain::explain;
 use steadfast_notify::look_up;
@@ -91,7 +91,7 @@ async fn doubt_before_the_lock_loses_nothing() {
     };
     let looked_up =
         look_up(&watch_spec, "default", &run.source.lookups, Duration::ZERO).await.expect("a running server");
-    let subject = Subject {
+    let subject = EventSubject {
         cluster: "default".to_owned(),
         resource: "configmaps".to_owned(),
         namespace: "default".to_owned(),
@@ -99,10 +99,10 @@ async fn doubt_before_the_lock_loses_nothing() {
         uid: "1".to_owned(),
     };
     let object = json!({"metadata": {"name": "a"}, "data": {"value": "1", "ref": "s", "since": start().to_string()}});
-    let change = Change {
-        new: Some(State::new(object)),
+    let change = ObjectChange {
+        new: Some(ObjectState::new(object)),
         lookups: looked_up,
-        ..Change::new("1@1".to_owned(), EventKind::Added, subject, clock())
+        ..ObjectChange::new("1@1".to_owned(), EventKind::Added, subject, clock())
     };
     let is_settled = Arc::new(AtomicBool::new(false));
     let settled = is_settled.clone();
@@ -124,7 +124,7 @@ async fn explanation_names_lookups() {
     let looked_up = look_up(&run.watch_spec, "default", &run.source.lookups, Duration::from_secs(30)).await;
     let looked_up = looked_up.expect("a running server");
     sleep(Duration::from_secs(5)).await;
-    let subject = Subject {
+    let subject = EventSubject {
         cluster: "default".to_owned(),
         resource: "configmaps".to_owned(),
         namespace: "default".to_owned(),

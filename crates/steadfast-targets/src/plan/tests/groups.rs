@@ -31,8 +31,8 @@ fn origin(group: usize, name: &str, uid: u32) -> Arc<Origin> {
 }
 
 impl World {
-    fn wanted(&self, is_prefixed: bool) -> DesiredState<Backend> {
-        let mut wanted = DesiredState::default();
+    fn desired(&self, is_prefixed: bool) -> DesiredState<Backend> {
+        let mut desired = DesiredState::default();
         for ((group, name), object) in &self.objects {
             if self.failing.contains(&(*group, name.clone())) {
                 continue;
@@ -40,25 +40,25 @@ impl World {
             let entry = if is_prefixed { format!("{}-{name}", GROUPS[*group]) } else { name.clone() };
             let (value, origin) =
                 (Backend { location: 0, weight: u8::from(object.is_ready) }, origin(*group, name, object.uid));
-            if wanted.entries.contains_key(&entry) {
-                wanted.competing.push(crate::CompetingEntry { name: entry, value, origin });
+            if desired.entries.contains_key(&entry) {
+                desired.competing.push(crate::CompetingEntry { name: entry, value, origin });
             } else {
-                wanted.entries.insert(entry.clone(), value);
-                wanted.origins.insert(entry, origin);
+                desired.entries.insert(entry.clone(), value);
+                desired.origins.insert(entry, origin);
             }
         }
         let clusters = self.stale.iter().map(|group| (GROUPS[*group].to_owned(), Arc::from("stale"))).collect();
         let failing =
             self.failing.iter().map(|(group, name)| (origin(*group, name, 0).object.clone(), Arc::from("fails")));
         let sources = GROUPS.map(str::to_owned).into();
-        wanted.doubts = Doubts { sources, clusters, objects: failing.collect() };
+        desired.doubts = Doubts { sources, clusters, objects: failing.collect() };
         let objects = self.objects.clone();
-        wanted.exists = Some(ExistenceCheck::new(move |origin| {
+        desired.exists = Some(ExistenceCheck::new(move |origin| {
             let group = GROUPS.iter().position(|group| *group == origin.group)?;
             let object = objects.get(&(group, origin.object.name.clone()));
             Some(object.is_some_and(|object| object.uid.to_string() == origin.uid))
         }));
-        wanted
+        desired
     }
 }
 
@@ -78,9 +78,9 @@ impl Mirrored {
         Self { record, draining, found, started: Instant::now(), seconds: 0 }
     }
 
-    fn read(&mut self, wanted: &DesiredState<Backend>, plan_settings: &PlanSettings) -> Plan<Backend> {
+    fn read(&mut self, desired: &DesiredState<Backend>, plan_settings: &PlanSettings) -> Plan<Backend> {
         let now = Now { unix: 1_000_000 + self.seconds, instant: self.started + Duration::from_secs(self.seconds) };
-        let plan = plan(wanted, &self.found, &accept_all, plan_settings, (&mut self.record, &mut self.draining), now);
+        let plan = plan(desired, &self.found, &accept_all, plan_settings, (&mut self.record, &mut self.draining), now);
         self.found = after(&self.found, &steps(&plan));
         plan
     }
@@ -112,11 +112,11 @@ fn history(seed: u64, tenant: bool) -> Vec<BTreeMap<String, Backend>> {
         }
         let before: Vec<usize> = GROUPS.iter().map(|group| mirrored.serving(group)).collect();
         let is_stale = |group: usize| world.stale.contains(&group);
-        let wanted = world.wanted(true);
-        let plan = mirrored.read(&wanted, &plan_settings);
+        let desired = world.desired(true);
+        let plan = mirrored.read(&desired, &plan_settings);
         for (number, group) in GROUPS.iter().enumerate() {
             let gone = |name: &str| {
-                wanted.exists.as_ref().and_then(|exists| exists.check(mirrored.record.origin(name)?)) == Some(false)
+                desired.exists.as_ref().and_then(|exists| exists.check(mirrored.record.origin(name)?)) == Some(false)
             };
             let lost = plan.removals.iter().filter(|step| matches!(step, Step::Change { name, from, to } if name.starts_with(group) && from.serves() && !to.serves() && !gone(name)));
             let lost = lost.count();
@@ -192,13 +192,13 @@ fn world() -> World {
 fn rolling_update_needs_no_approval() {
     let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..10);
-    mirrored.read(&world.wanted(true), &plan_settings);
+    mirrored.read(&world.desired(true), &plan_settings);
     for old in 0..10 {
         ready(&mut world, 0, 10 + old..11 + old);
-        mirrored.read(&world.wanted(true), &plan_settings);
+        mirrored.read(&world.desired(true), &plan_settings);
         world.objects.remove(&(0, format!("{old:02}")));
         for _ in 0..3 {
-            let plan = mirrored.read(&world.wanted(true), &plan_settings);
+            let plan = mirrored.read(&world.desired(true), &plan_settings);
             assert!(plan.approvals.is_empty(), "{:?}", plan.approvals);
         }
         mirrored.seconds += 2;
@@ -212,21 +212,21 @@ fn partial_scale_down_needs_no_approval() {
     let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..10);
     ready(&mut world, 1, 0..1);
-    mirrored.read(&world.wanted(true), &plan_settings);
+    mirrored.read(&world.desired(true), &plan_settings);
     world.objects.retain(|(_, name), _| name.as_str() < "03");
-    assert!(mirrored.read(&world.wanted(true), &plan_settings).approvals.is_empty());
+    assert!(mirrored.read(&world.desired(true), &plan_settings).approvals.is_empty());
     assert_eq!(mirrored.serving("a"), 3);
     // One of three entries is not ready. The guard compares with three entries, not with the earlier ten.
     world.objects.get_mut(&(0, "00".to_owned())).expect("the object exists").is_ready = false;
-    assert!(mirrored.read(&world.wanted(true), &plan_settings).approvals.is_empty());
+    assert!(mirrored.read(&world.desired(true), &plan_settings).approvals.is_empty());
     assert_eq!(mirrored.serving("a"), 2);
     // Removing all entries of a group at once exceeds `min_missing`, although their objects were deleted.
     world.objects.retain(|(group, _), _| *group != 0);
-    let asks = mirrored.read(&world.wanted(true), &plan_settings).approvals;
-    assert_eq!((asks.len(), &*asks[0].group, asks[0].names.len()), (1, "a", 2));
+    let requests = mirrored.read(&world.desired(true), &plan_settings).approvals;
+    assert_eq!((requests.len(), &*requests[0].group, requests[0].names.len()), (1, "a", 2));
     // The only entry of a group may be removed; the last entry of the mirror may not.
     world.objects.clear();
-    mirrored.read(&world.wanted(true), &plan_settings);
+    mirrored.read(&world.desired(true), &plan_settings);
     assert_eq!((mirrored.serving("a"), mirrored.serving("b")), (2, 0));
 }
 
@@ -234,19 +234,19 @@ fn partial_scale_down_needs_no_approval() {
 fn last_entry_of_mirror_needs_approval() {
     let (mut world, mut mirrored, strict) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..1);
-    mirrored.read(&world.wanted(true), &strict);
+    mirrored.read(&world.desired(true), &strict);
     world.objects.clear();
-    let asks = mirrored.read(&world.wanted(true), &strict).approvals;
-    assert_eq!((asks.len(), mirrored.serving("a")), (1, 1));
-    mirrored.record.guard.approve(&asks[0].id).expect("a pending approval");
-    mirrored.read(&world.wanted(true), &strict);
+    let requests = mirrored.read(&world.desired(true), &strict).approvals;
+    assert_eq!((requests.len(), mirrored.serving("a")), (1, 1));
+    mirrored.record.guard.approve(&requests[0].id).expect("a pending approval");
+    mirrored.read(&world.desired(true), &strict);
     assert_eq!(mirrored.serving("a"), 0);
 
     let (mut mirrored, lax) = (Mirrored::new(), plan_settings(1.0 / 3.0, true));
     ready(&mut world, 0, 0..1);
-    mirrored.read(&world.wanted(true), &lax);
+    mirrored.read(&world.desired(true), &lax);
     world.objects.clear();
-    assert!(mirrored.read(&world.wanted(true), &lax).approvals.is_empty());
+    assert!(mirrored.read(&world.desired(true), &lax).approvals.is_empty());
     assert_eq!(mirrored.serving("a"), 0);
 }
 
@@ -255,12 +255,15 @@ fn mass_unreadiness_needs_group_approval() {
     let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..9);
     ready(&mut world, 1, 0..9);
-    mirrored.read(&world.wanted(true), &plan_settings);
+    mirrored.read(&world.desired(true), &plan_settings);
     for ((group, name), object) in &mut world.objects {
         object.is_ready = !(*group == 0 && name.as_str() < "05" || *group == 1 && name.as_str() < "02");
     }
-    let asks = mirrored.read(&world.wanted(true), &plan_settings).approvals;
-    assert_eq!(asks.iter().map(|ask| (&*ask.group, ask.names.len(), ask.serving)).collect::<Vec<_>>(), [("a", 5, 9)]);
+    let requests = mirrored.read(&world.desired(true), &plan_settings).approvals;
+    assert_eq!(
+        requests.iter().map(|request| (&*request.group, request.names.len(), request.serving)).collect::<Vec<_>>(),
+        [("a", 5, 9)]
+    );
     assert_eq!((mirrored.serving("a"), mirrored.serving("b")), (9, 7));
 }
 
@@ -268,13 +271,13 @@ fn mass_unreadiness_needs_group_approval() {
 fn flapping_readiness_stays_within_share() {
     let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..99);
-    mirrored.read(&world.wanted(true), &plan_settings);
+    mirrored.read(&world.desired(true), &plan_settings);
     let mut flap = |mirrored: &mut Mirrored, out: std::ops::Range<usize>, seconds: u64| {
         for (number, object) in world.objects.values_mut().enumerate() {
             object.is_ready = !out.contains(&number);
         }
-        mirrored.read(&world.wanted(true), &plan_settings);
-        mirrored.read(&world.wanted(true), &plan_settings);
+        mirrored.read(&world.desired(true), &plan_settings);
+        mirrored.read(&world.desired(true), &plan_settings);
         mirrored.seconds += seconds;
         mirrored.serving("a")
     };
@@ -288,25 +291,25 @@ fn flapping_readiness_stays_within_share() {
 #[test]
 fn moved_addresses_need_no_approval() {
     let (mut mirrored, plan_settings) = (Mirrored::new(), plan_settings(1.0 / 3.0, false));
-    let wanted = |suffix: &str| {
-        let mut wanted = DesiredState::default();
+    let desired = |suffix: &str| {
+        let mut desired = DesiredState::default();
         for number in 0..8 {
             let name = format!("a-{number} {suffix}");
-            wanted.origins.insert(name.clone(), origin(0, &number.to_string(), 1));
-            wanted.entries.insert(name, Backend { location: 0, weight: 1 });
+            desired.origins.insert(name.clone(), origin(0, &number.to_string(), 1));
+            desired.entries.insert(name, Backend { location: 0, weight: 1 });
         }
-        wanted.exists = Some(ExistenceCheck::new(|_| Some(true)));
-        wanted
+        desired.exists = Some(ExistenceCheck::new(|_| Some(true)));
+        desired
     };
-    mirrored.read(&wanted("old"), &plan_settings);
+    mirrored.read(&desired("old"), &plan_settings);
     for _ in 0..4 {
-        let plan = mirrored.read(&wanted("new"), &plan_settings);
+        let plan = mirrored.read(&desired("new"), &plan_settings);
         assert!(plan.approvals.is_empty(), "{:?}", plan.approvals);
         assert!(mirrored.serving("a") >= 8);
     }
     assert!(mirrored.found.own.keys().all(|name| name.ends_with("new")), "{:?}", mirrored.found.own);
     // Recovery, then a loss of half: five of eight are in service.
-    let mut half = wanted("old");
+    let mut half = desired("old");
     half.entries.retain(|name, _| name.as_str() < "a-4");
     for _ in 0..3 {
         assert_eq!(mirrored.read(&half, &plan_settings).approvals.len(), 1);
@@ -317,11 +320,11 @@ fn moved_addresses_need_no_approval() {
 fn contested_entry_stays_with_holder() {
     let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 1, 0..3);
-    mirrored.read(&world.wanted(false), &plan_settings);
+    mirrored.read(&world.desired(false), &plan_settings);
     // A group that sorts first claims the names, while the holder's objects are not ready.
     ready(&mut world, 0, 0..3);
     world.objects.get_mut(&(1, "00".to_owned())).expect("the object exists").is_ready = false;
-    let plan = mirrored.read(&world.wanted(false), &plan_settings);
+    let plan = mirrored.read(&world.desired(false), &plan_settings);
     let conflict = |name: &str| matches!(&plan.skipped[name], SkipReason::Conflict(conflict) if conflict.holder == "b");
     assert!(["00", "01", "02"].into_iter().all(conflict), "{:?}", plan.skipped);
     let holders =
@@ -330,13 +333,13 @@ fn contested_entry_stays_with_holder() {
     // The target was restarted, and the holder's cluster is stale: the holder keeps its names.
     mirrored.found.own.clear();
     world.stale.insert(1);
-    mirrored.read(&world.wanted(false), &plan_settings);
+    mirrored.read(&world.desired(false), &plan_settings);
     assert_eq!(holders(&mirrored), ["b", "b", "b"]);
     // The holder releases one name.
     world.stale.clear();
     world.objects.remove(&(1, "02".to_owned()));
     for _ in 0..4 {
-        mirrored.read(&world.wanted(false), &plan_settings);
+        mirrored.read(&world.desired(false), &plan_settings);
         mirrored.seconds += 60;
     }
     assert_eq!(holders(&mirrored), ["b", "b", "a"]);
@@ -346,11 +349,11 @@ fn contested_entry_stays_with_holder() {
 fn failing_object_keeps_only_its_entry() {
     let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..4);
-    mirrored.read(&world.wanted(true), &plan_settings);
+    mirrored.read(&world.desired(true), &plan_settings);
     world.failing.insert((0, "00".to_owned()));
     world.objects.remove(&(0, "01".to_owned()));
     for _ in 0..3 {
-        let plan = mirrored.read(&world.wanted(true), &plan_settings);
+        let plan = mirrored.read(&world.desired(true), &plan_settings);
         assert_eq!(plan.skipped.get("a-00"), Some(&SkipReason::Doubt));
         assert_eq!(plan.uncertain.as_deref(), Some("fails"));
     }
@@ -359,7 +362,7 @@ fn failing_object_keeps_only_its_entry() {
 
 #[test]
 fn invalid_entry_affects_only_itself() {
-    let wanted =
+    let desired =
         DesiredState::certain(["a", "b", "c"].map(|name| (name.to_owned(), Backend { location: 0, weight: 1 })).into());
     let own = [("a", 1), ("b", 0), ("old", 0)].map(|(name, weight)| (name.to_owned(), Backend { location: 1, weight }));
     let found = ActualState { own: own.into(), others: BTreeSet::new(), busy: BTreeSet::new() };
@@ -369,7 +372,7 @@ fn invalid_entry_affects_only_itself() {
     };
     let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
     let now = Now { unix: 0, instant: Instant::now() };
-    let plan = plan(&wanted, &found, &validate, &plan_settings(0.3, false), (&mut record, &mut draining), now);
+    let plan = plan(&desired, &found, &validate, &plan_settings(0.3, false), (&mut record, &mut draining), now);
     assert_eq!(steps(&plan).iter().map(Step::name).collect::<Vec<_>>(), ["a", "c", "old"]);
     assert_eq!(plan.skipped["b"].to_string(), "the name is too long");
 }

@@ -106,7 +106,7 @@ impl TreeState {
         let there = self.items.get(&path).cloned();
         let tag = |number: u64| format!("\"{number}\"");
         let condition_holds = match (header("if-match"), header("if-none-match")) {
-            (Some(wanted), _) => there.as_ref().is_some_and(|(number, _)| tag(*number) == wanted),
+            (Some(desired), _) => there.as_ref().is_some_and(|(number, _)| tag(*number) == desired),
             (None, Some("*")) => there.is_none(),
             _ => true,
         };

@@ -1,6 +1,6 @@
 //! Purposes of expressions, and errors in expressions.
 
-use crate::shape::Shape;
+use crate::entry_fields::EntryFields;
 
 /// Error in an expression, with the offset in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,13 +16,13 @@ pub(crate) enum Purpose {
     Condition,
     /// Any value.
     Value,
-    /// Content of a mirror: an entry of this shape, or a list of entries.
-    Entries(Shape),
+    /// Content of a mirror: an entry with these fields, or a list of entries.
+    Entries(EntryFields),
     /// Body of a request, over these variables.
     Body(&'static [&'static str]),
 }
 
 /// Returns the number of characters before the byte at `offset`.
-pub(super) fn letters_before(text: &str, offset: usize) -> usize {
+pub(super) fn chars_before(text: &str, offset: usize) -> usize {
     text.char_indices().take_while(|(at, _)| *at < offset).count()
 }

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-/// Maximum delay that a receiver can request. Longer delays are treated as errors.
-pub const MAX_PEER_WAIT: Duration = Duration::from_secs(3600);
+/// Maximum delay that a receiver can request. A longer delay is shortened to this one.
+pub const MAX_REQUESTED_DELAY: Duration = Duration::from_secs(3600);
 
 /// Delivery settings of a sink.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Delivery {
+pub struct DeliverySettings {
     /// Delay before a message is sent. A newer message of the same rule and object replaces the held message.
     pub debounce: Duration,
     /// Attempts per second, and the maximum burst after an idle period.
     pub rate: Option<(f64, u32)>,
     /// Delay before the second attempt.
-    pub first: Duration,
+    pub initial_delay: Duration,
     /// Maximum delay between attempts.
-    pub longest: Duration,
+    pub max_delay: Duration,
     /// Age at which a message becomes a dead letter after a failed attempt.
     pub give_up_after: Duration,
     /// Maximum number of batches in flight.
@@ -25,9 +25,9 @@ pub struct Delivery {
 }
 
 /// Returns the exponential backoff after this number of attempts. Half of the delay is random.
-pub(super) fn backoff(delivery: &Delivery, attempts: u32, chance: f64) -> Duration {
-    let doubled = delivery.first.saturating_mul(1 << attempts.saturating_sub(1).min(20));
-    let longest = doubled.min(delivery.longest);
-    let jittered = longest.as_secs_f64() * (0.5 + chance.clamp(0.0, 1.0) / 2.0);
-    Duration::try_from_secs_f64(jittered).map_or(longest, |jittered| jittered.min(longest))
+pub(super) fn backoff(delivery: &DeliverySettings, attempts: u32, chance: f64) -> Duration {
+    let doubled = delivery.initial_delay.saturating_mul(1 << attempts.saturating_sub(1).min(20));
+    let delay = doubled.min(delivery.max_delay);
+    let jittered = delay.as_secs_f64() * (0.5 + chance.clamp(0.0, 1.0) / 2.0);
+    Duration::try_from_secs_f64(jittered).map_or(delay, |jittered| jittered.min(delay))
 }

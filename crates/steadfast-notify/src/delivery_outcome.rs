@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Result of a delivery attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DeliveryOutcome {
     /// The receiver has accepted the messages.
     Delivered,
     /// The attempt failed and may succeed later. Only the messages of this attempt are delayed.

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::*;
-use crate::guard::{Flow, Limits, Rules};
+use crate::guard::{Flow, GuardRules, Limits};
 use crate::mirror_record::EntryRecord;
 use crate::origin::Origin;
 
@@ -34,14 +34,14 @@ fn entry_record(group: &str) -> EntryRecord {
     }
 }
 
-fn names(memory: &Memory) -> Vec<(String, String)> {
+fn names(memory: &MirrorMemory) -> Vec<(String, String)> {
     memory.record("m").entries().map(|(name, entry_record)| (name.clone(), entry_record.origin.group.clone())).collect()
 }
 
 #[test]
 fn reopened_memory_has_flushed_records() {
     let folder = Folder::new("reopen");
-    let memory = Memory::open(&folder.file()).expect("a memory");
+    let memory = MirrorMemory::open(&folder.file()).expect("a memory");
     memory.flush("m").expect("nothing to write");
     assert!(!folder.file().exists());
     for number in 0..50 {
@@ -50,7 +50,7 @@ fn reopened_memory_has_flushed_records() {
     memory.update("m", |record| {
         let mut flow = Flow { serving: 4, ..Flow::default() };
         flow.other_removals.extend((0..4).map(|number| (format!("{number:02}"), String::new())));
-        let rules = Rules { limits: Limits::default(), allow_empty: false };
+        let rules = GuardRules { limits: Limits::default(), allow_empty: false };
         record.guard.decide(rules, &[("a".to_owned(), flow)].into(), &BTreeSet::new(), 0)
     });
     memory.flush("m").expect("written");
@@ -59,7 +59,7 @@ fn reopened_memory_has_flushed_records() {
     memory.flush("m").expect("written");
     memory.update("m", |record| record.insert("50", entry_record("never flushed")));
 
-    let again = Memory::open(&folder.file()).expect("a memory");
+    let again = MirrorMemory::open(&folder.file()).expect("a memory");
     assert_eq!(names(&again), [("48", "a"), ("49", "b")].map(|(name, group)| (name.into(), group.into())));
     assert_eq!(again.instance(), memory.instance());
     assert_eq!(again.first_approvals(), memory.first_approvals());
@@ -69,28 +69,28 @@ fn reopened_memory_has_flushed_records() {
 #[test]
 fn torn_last_line_is_overwritten() {
     let folder = Folder::new("torn");
-    let memory = Memory::open(&folder.file()).expect("a memory");
+    let memory = MirrorMemory::open(&folder.file()).expect("a memory");
     memory.update("m", |record| record.insert("a", entry_record("g")));
     memory.flush("m").expect("written");
     let mut text = std::fs::read(folder.file()).expect("a file");
     text.extend(br#"{"entry":{"mirror":"m","na"#);
     std::fs::write(folder.file(), text).expect("written");
-    let memory = Memory::open(&folder.file()).expect("a memory");
+    let memory = MirrorMemory::open(&folder.file()).expect("a memory");
     assert_eq!(names(&memory).len(), 1);
     memory.update("m", |record| record.insert("b", entry_record("g")));
     memory.flush("m").expect("written");
-    assert_eq!(names(&Memory::open(&folder.file()).expect("a memory")).len(), 2);
+    assert_eq!(names(&MirrorMemory::open(&folder.file()).expect("a memory")).len(), 2);
 }
 
 #[test]
 fn damaged_file_error_names_line() {
     let folder = Folder::new("damaged");
-    let memory = Memory::open(&folder.file()).expect("a memory");
+    let memory = MirrorMemory::open(&folder.file()).expect("a memory");
     memory.update("m", |record| record.insert("a", entry_record("g")));
     memory.flush("m").expect("written");
     let text = std::fs::read_to_string(folder.file()).expect("a file").replace("\"m\"", "m");
     std::fs::write(folder.file(), text).expect("written");
-    let error = Memory::open(&folder.file()).expect_err("damaged").to_string();
+    let error = MirrorMemory::open(&folder.file()).expect_err("damaged").to_string();
     assert!(error.contains("line 3") && error.contains("remove it"), "{error}");
 }
 
@@ -98,29 +98,29 @@ fn damaged_file_error_names_line() {
 fn file_of_first_release_is_replaced() {
     let folder = Folder::new("old");
     std::fs::write(folder.file(), r#"{"m":{"gone":[],"approved":[],"ask":null}}"#).expect("written");
-    let memory = Memory::open(&folder.file()).expect("a memory");
+    let memory = MirrorMemory::open(&folder.file()).expect("a memory");
     memory.update("m", |record| record.insert("a", entry_record("g")));
     memory.flush("m").expect("written");
-    assert_eq!(names(&Memory::open(&folder.file()).expect("a memory")).len(), 1);
+    assert_eq!(names(&MirrorMemory::open(&folder.file()).expect("a memory")).len(), 1);
 }
 
 #[test]
 fn rewritten_entries_do_not_grow_file() {
     let folder = Folder::new("size");
-    let memory = Memory::open(&folder.file()).expect("a memory");
+    let memory = MirrorMemory::open(&folder.file()).expect("a memory");
     for round in 0..3000 {
         memory.update("m", |record| record.insert("a", EntryRecord { state: round.to_string(), ..entry_record("g") }));
         memory.flush("m").expect("written");
     }
     let lines = std::fs::read_to_string(folder.file()).expect("a file").lines().count();
     assert!(lines < 1100, "{lines} lines");
-    assert_eq!(Memory::open(&folder.file()).expect("a memory").record("m").get("a").expect("it").state, "2999");
+    assert_eq!(MirrorMemory::open(&folder.file()).expect("a memory").record("m").get("a").expect("it").state, "2999");
 }
 
 #[test]
 fn failed_flush_is_repeated_whole() {
     let folder = Folder::new("failed");
-    let memory = Memory::open(&folder.file()).expect("a memory");
+    let memory = MirrorMemory::open(&folder.file()).expect("a memory");
     memory.update("m", |record| record.insert("a", entry_record("g")));
     // A folder at the path of the temporary file.
     std::fs::create_dir(folder.0.join("memory.new")).expect("a folder");
@@ -129,7 +129,7 @@ fn failed_flush_is_repeated_whole() {
     memory.update("m", |record| record.insert("b", entry_record("g")));
     std::fs::remove_dir(folder.0.join("memory.new")).expect("removed");
     memory.flush("m").expect("written");
-    assert_eq!(names(&Memory::open(&folder.file()).expect("a memory")).len(), 2);
+    assert_eq!(names(&MirrorMemory::open(&folder.file()).expect("a memory")).len(), 2);
 }
 
 #[test]
@@ -139,13 +139,14 @@ fn replica_adopts_leader_guard_and_origins() {
         locations: Vec::new(),
         state: "v".to_owned(),
     };
-    let (leader, standby) = (Memory::volatile(), Memory::volatile());
+    let (leader, standby) = (MirrorMemory::volatile(), MirrorMemory::volatile());
     leader.update("web", |record| record.insert("a", entry_record("shop")));
     standby.update("web", |record| record.insert("old", entry_record("shop")));
     // The leader may have added the entry and crashed before reporting it.
-    standby.remember_wanted("web", [("recent".to_owned(), entry_record("ops"))]);
+    standby.remember_desired("web", [("recent".to_owned(), entry_record("ops"))]);
     standby.import(&leader.export(1 << 20)).expect("a complete export");
-    let names = |memory: &Memory| memory.record("web").entries().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let names =
+        |memory: &MirrorMemory| memory.record("web").entries().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&standby), ["a", "recent"]);
     assert_eq!(standby.record("web").origin("a").map(|origin| origin.group.clone()).as_deref(), Some("shop"));
     // The entries are too large for the export, so the entries that the replica has seen itself stay.

@@ -5,9 +5,9 @@ use std::io::{self, Read, Seek, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use steadfast_targets::Memory;
+use steadfast_targets::MirrorMemory;
 
-use crate::config::Cluster;
+use crate::config::ClusterConfig;
 use crate::mirror::Approvals;
 use crate::private_file::{private_options, write_private};
 use crate::short_hash::short_hash;
@@ -26,13 +26,13 @@ const CHECKPOINT_SUFFIX: &str = ".checkpoint";
 
 /// Locked state folder of this program. Dropping the value releases the lock.
 #[derive(Debug)]
-pub struct State {
+pub struct StateFolder {
     folder: PathBuf,
-    memory: Memory,
+    memory: MirrorMemory,
     _lock: File,
 }
 
-impl State {
+impl StateFolder {
     /// Locks the folder. Creates a missing folder with access for the owner only.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl State {
             let remedy = "make the folder writable for this user, or set another `state.folder`";
             io::Error::new(error.kind(), format!("{}: {error}; {remedy}", folder.display()))
         };
-        make(folder).map_err(reported)?;
+        create_folder(folder).map_err(reported)?;
         // The lock is held for the lifetime of the process and released by the kernel, even after a crash.
         let lock = lock(&folder.join("lock")).map_err(reported)?.map_err(|holder| {
             let remedy = "stop that process, or set a different `state.folder` and other mirrors";
@@ -59,12 +59,12 @@ impl State {
             // Marks a replica without history, which must catch up before it may lead.
             write_private(&folder.join(NEW_FILE), "").map_err(reported)?;
         }
-        let memory = Memory::open(&memory_in(folder))?;
+        let memory = MirrorMemory::open(&memory_in(folder))?;
         Ok(Self { folder: folder.to_owned(), memory, _lock: lock })
     }
 
     /// Returns the stored state of mirrors.
-    pub fn memory(&self) -> &Memory {
+    pub fn mirror_memory(&self) -> &MirrorMemory {
         &self.memory
     }
 
@@ -80,19 +80,19 @@ impl State {
     }
 
     /// Returns the checkpoint file of a cluster. The file differs by kubeconfig and context.
-    pub fn checkpoint_of(&self, name: &str, cluster: &Cluster) -> PathBuf {
+    pub fn checkpoint_of(&self, name: &str, cluster: &ClusterConfig) -> PathBuf {
         // The cluster is part of the name: another cluster under this name must not restore foreign objects.
         let identity = format!("{name}\n{:?}\n{:?}", cluster.kubeconfig, cluster.context);
         self.folder.join(format!("{name}-{}{CHECKPOINT_SUFFIX}", short_hash(&identity, 4)))
     }
 
     /// Returns the folder of watermark files.
-    pub fn rechecks(&self) -> &Path {
+    pub fn watermark_folder(&self) -> &Path {
         &self.folder
     }
 
     /// Returns true if caches in the folder may lack deletions that other replicas still store as pending. This holds
-    /// from a start with an empty folder until the first call of [`has_caught_up`](Self::has_caught_up), also across
+    /// from a start with an empty folder until the first call of [`record_caught_up`](Self::record_caught_up), also across
     /// restarts.
     pub fn is_new(&self) -> bool {
         self.folder.join(NEW_FILE).exists()
@@ -103,21 +103,22 @@ impl State {
     /// # Errors
     ///
     /// Returns an error if the folder cannot be written.
-    pub fn has_caught_up(&self) -> io::Result<()> {
+    pub fn record_caught_up(&self) -> io::Result<()> {
         match fs::remove_file(self.folder.join(NEW_FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Records the role of this process for other commands: `Some` for a standby, with the identity of the leader if
-    /// known. Ignores write errors.
-    pub fn stands_by(&self, leader: Option<Option<&str>>) {
-        let file = self.folder.join(STANDBY_FILE);
-        let _ = match leader {
-            Some(leader) => write_private(&file, leader.unwrap_or_default()),
-            None => fs::remove_file(&file),
-        };
+    /// Records for other commands that this process is a standby. `leader` is the identity of the leader if known.
+    /// Ignores write errors.
+    pub fn record_standby(&self, leader: Option<&str>) {
+        let _ = write_private(&self.folder.join(STANDBY_FILE), leader.unwrap_or_default());
+    }
+
+    /// Records for other commands that this process is the leader. Ignores write errors.
+    pub fn record_leader(&self) {
+        let _ = fs::remove_file(self.folder.join(STANDBY_FILE));
     }
 
     /// Returns the approvals in the folder.
@@ -171,15 +172,15 @@ pub fn leader_of_standby(folder: &Path) -> io::Result<Option<String>> {
 /// # Errors
 ///
 /// Returns an error if the file cannot be read.
-pub fn remembered(folder: &Path) -> io::Result<Memory> {
-    Memory::open(&memory_in(folder))
+pub fn read_mirror_memory(folder: &Path) -> io::Result<MirrorMemory> {
+    MirrorMemory::open(&memory_in(folder))
 }
 
 fn memory_in(folder: &Path) -> PathBuf {
     folder.join("mirrors.json")
 }
 
-fn make(folder: &Path) -> io::Result<()> {
+fn create_folder(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
@@ -220,13 +221,13 @@ mod tests {
     fn second_program_is_rejected_with_holder() {
         let folder = std::env::temp_dir().join(format!("steadfast-state-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        let state = State::lock(&folder.join("deep/er")).expect("a free folder");
+        let state = StateFolder::lock(&folder.join("deep/er")).expect("a free folder");
         // The lock also excludes a second open file of the same process, so no second process is needed here.
-        let error = State::lock(&folder.join("deep/er")).map(drop).expect_err("a locked folder").to_string();
+        let error = StateFolder::lock(&folder.join("deep/er")).map(drop).expect_err("a locked folder").to_string();
         assert!(error.contains(&format!("process {} already uses the folder", std::process::id())), "{error}");
         assert!(error.contains("different `state.folder`"), "{error}");
         drop(state);
-        drop(State::lock(&folder.join("deep/er")).expect("a released folder"));
+        drop(StateFolder::lock(&folder.join("deep/er")).expect("a released folder"));
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
@@ -240,20 +241,20 @@ mod tests {
     fn folder_is_new_until_caught_up() {
         let folder = std::env::temp_dir().join(format!("steadfast-state-new-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        let state = State::lock(&folder).expect("no other process holds the folder");
+        let state = StateFolder::lock(&folder).expect("no other process holds the folder");
         assert!(state.is_new());
-        fs::write(state.checkpoint_of("default", &Cluster::default()), "").expect("the folder is writable");
+        fs::write(state.checkpoint_of("default", &ClusterConfig::default()), "").expect("the folder is writable");
         drop(state);
-        let state = State::lock(&folder).expect("no other process holds the folder");
+        let state = StateFolder::lock(&folder).expect("no other process holds the folder");
         assert!(state.is_new(), "the earlier process did not catch up");
-        state.has_caught_up().expect("the folder is writable");
+        state.record_caught_up().expect("the folder is writable");
         drop(state);
-        let state = State::lock(&folder).expect("no other process holds the folder");
+        let state = StateFolder::lock(&folder).expect("no other process holds the folder");
         assert!(!state.is_new());
         assert_eq!(leader_of_standby(&folder).expect("a readable file"), None);
-        state.stands_by(Some(Some("other")));
+        state.record_standby(Some("other"));
         assert_eq!(leader_of_standby(&folder).expect("a readable file").as_deref(), Some("other"));
-        state.stands_by(None);
+        state.record_leader();
         assert_eq!(leader_of_standby(&folder).expect("a readable file"), None);
         fs::remove_dir_all(&folder).expect("the folder exists");
     }
@@ -265,7 +266,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = std::env::temp_dir().join(format!("steadfast-state-modes-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        let state = State::lock(&folder).expect("no other process holds the folder");
+        let state = StateFolder::lock(&folder).expect("no other process holds the folder");
         // A folder that existed before may be open to others.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("the mode is changed");
         fs::write(folder.join("approved-web.new"), "of an earlier run").expect("the folder is writable");

@@ -2,7 +2,7 @@
 
 /// Identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Subject {
+pub struct EventSubject {
     /// Name of the cluster in the configuration.
     pub cluster: String,
     /// Resource with the group: `pods`, `deployments.apps`.
@@ -15,7 +15,7 @@ pub struct Subject {
     pub uid: String,
 }
 
-impl Subject {
+impl EventSubject {
     /// Returns the identity in message IDs: the UID, or resource, namespace and name without a UID.
     pub(crate) fn identity(&self) -> String {
         if self.uid.is_empty() {
@@ -26,7 +26,7 @@ impl Subject {
 
     /// Returns a description such as `pods web/shop of east`.
     pub(crate) fn reported(&self) -> String {
-        let place = if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };
-        format!("{} {place}{} of {}", self.resource, self.name, self.cluster)
+        let namespace = if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };
+        format!("{} {namespace}{} of {}", self.resource, self.name, self.cluster)
     }
 }

@@ -12,13 +12,13 @@ use crate::mirror_record::EntryRecord;
 /// First line of a file.
 const HEADER: &str = r#"{"format":"steadfast-mirrors","version":2}"#;
 
-/// Number of lines that a file may have in addition to four times the needed number.
+/// Number of lines that a file may have in addition to four times the number after the last compaction.
 const SPARE_LINES: usize = 1000;
 
 /// One change.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Line {
+pub(super) enum JournalLine {
     /// An entry that a mirror holds, or no longer holds.
     Entry {
         mirror: String,
@@ -40,29 +40,36 @@ pub(super) struct Journal {
     length: u64,
     lines: usize,
     /// Number of lines after the last compaction.
-    needed: usize,
+    compacted_lines: usize,
     /// True if the next write replaces the file: it has an older format, or none.
-    is_old: bool,
+    needs_rewrite: bool,
     /// ID to write before the next lines.
     instance: Option<String>,
 }
 
 impl Journal {
     /// Opens the journal at `path`, and returns its lines.
-    pub(super) fn open(path: &Path) -> io::Result<(Self, Vec<Line>)> {
+    pub(super) fn open(path: &Path) -> io::Result<(Self, Vec<JournalLine>)> {
         let text = match fs::read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(named(path, &error)),
+            Err(error) => return Err(with_path("read", path, &error)),
         };
-        let mut journal = Self { path: path.to_owned(), length: 0, lines: 0, needed: 0, is_old: true, instance: None };
+        let mut journal = Self {
+            path: path.to_owned(),
+            length: 0,
+            lines: 0,
+            compacted_lines: 0,
+            needs_rewrite: true,
+            instance: None,
+        };
         if text.is_empty() {
             return Ok((journal, Vec::new()));
         }
         let damaged = |line: usize, reason: &dyn std::fmt::Display| {
             let path = path.display();
             let reason = format!(
-                "{path} is not a memory of mirrors (line {line}: {reason}): remove it, and approve pending removals again"
+                "{path} is not a memory of mirrors (line {line}: {reason}): remove the file, and approve pending removals again"
             );
             io::Error::new(ErrorKind::InvalidData, reason)
         };
@@ -75,7 +82,7 @@ impl Journal {
                 .map_err(|error| damaged(1, &error))?;
             return Ok((journal, Vec::new()));
         }
-        journal.is_old = false;
+        journal.needs_rewrite = false;
         journal.length = first.len() as u64;
         for (number, line) in rest {
             // A crash interrupted the write of the last line. Its change never happened.
@@ -85,7 +92,7 @@ impl Journal {
             lines.push(serde_json::from_slice(line).map_err(|error| damaged(number + 1, &error))?);
             journal.length += line.len() as u64;
         }
-        (journal.lines, journal.needed) = (lines.len(), lines.len() / 4);
+        (journal.lines, journal.compacted_lines) = (lines.len(), lines.len() / 4);
         Ok((journal, lines))
     }
 
@@ -95,21 +102,21 @@ impl Journal {
     }
 
     /// Appends `lines` durably.
-    pub(super) fn append(&mut self, lines: &[Line]) -> io::Result<()> {
+    pub(super) fn append(&mut self, lines: &[JournalLine]) -> io::Result<()> {
         let Some(id) = self.instance.clone() else { return self.append_all(lines) };
-        let lines: Vec<Line> = [Line::Instance { id }].into_iter().chain(lines.iter().cloned()).collect();
+        let lines: Vec<JournalLine> = [JournalLine::Instance { id }].into_iter().chain(lines.iter().cloned()).collect();
         self.append_all(&lines)?;
         self.instance = None;
         Ok(())
     }
 
-    fn append_all(&mut self, lines: &[Line]) -> io::Result<()> {
-        if self.is_old {
+    fn append_all(&mut self, lines: &[JournalLine]) -> io::Result<()> {
+        if self.needs_rewrite {
             return self.replace(lines);
         }
         let text = text(lines)?;
         let written = (|| {
-            let mut file = private(&self.path, false)?;
+            let mut file = open_private(&self.path, false)?;
             // A failed write can leave a partial line.
             if file.metadata()?.len() != self.length {
                 file.set_len(self.length)?;
@@ -118,7 +125,7 @@ impl Journal {
             // Removals wait for this: after a power failure the record must show the owner of the entry.
             file.sync_data()
         })();
-        written.map_err(|error| named(&self.path, &error))?;
+        written.map_err(|error| with_path("write", &self.path, &error))?;
         self.length += text.len() as u64;
         self.lines += lines.len();
         Ok(())
@@ -126,11 +133,11 @@ impl Journal {
 
     /// Returns true if later lines replaced most of the file.
     pub(super) fn is_oversized(&self) -> bool {
-        self.lines > self.needed.saturating_mul(4) + SPARE_LINES
+        self.lines > self.compacted_lines.saturating_mul(4) + SPARE_LINES
     }
 
     /// Rewrites the whole file through a temporary file next to it.
-    pub(super) fn replace(&mut self, lines: &[Line]) -> io::Result<()> {
+    pub(super) fn replace(&mut self, lines: &[JournalLine]) -> io::Result<()> {
         let mut content = HEADER.as_bytes().to_vec();
         content.push(b'\n');
         content.extend(text(lines)?);
@@ -138,20 +145,20 @@ impl Journal {
         new.push(".new");
         let new = PathBuf::from(new);
         let written = (|| {
-            let mut file = private(&new, true)?;
+            let mut file = open_private(&new, true)?;
             file.write_all(&content)?;
             // The content is synced before the rename: a rename that survives a crash must not expose an empty file.
             file.sync_all()?;
             fs::rename(&new, &self.path)
         })();
-        written.map_err(|error| named(&self.path, &error))?;
-        (self.length, self.lines, self.needed) = (content.len() as u64, lines.len(), lines.len());
-        self.is_old = false;
+        written.map_err(|error| with_path("write", &self.path, &error))?;
+        (self.length, self.lines, self.compacted_lines) = (content.len() as u64, lines.len(), lines.len());
+        self.needs_rewrite = false;
         Ok(())
     }
 }
 
-fn text(lines: &[Line]) -> io::Result<Vec<u8>> {
+fn text(lines: &[JournalLine]) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     for line in lines {
         serde_json::to_writer(&mut text, line)?;
@@ -161,7 +168,7 @@ fn text(lines: &[Line]) -> io::Result<Vec<u8>> {
 }
 
 /// Opens a file with access for its owner only.
-fn private(path: &Path, is_new: bool) -> io::Result<File> {
+fn open_private(path: &Path, is_new: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true);
     if is_new {
@@ -174,6 +181,6 @@ fn private(path: &Path, is_new: bool) -> io::Result<File> {
     options.open(path)
 }
 
-fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+fn with_path(operation: &str, path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot {operation} {}: {error}", path.display()))
 }

@@ -16,20 +16,20 @@ pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) kind: FieldKind,
     /// True for a required field.
-    pub(crate) is_needed: bool,
+    pub(crate) is_required: bool,
 }
 
 /// Fields of the entries of a kind of mirror, in the order in which error messages list them.
-pub(crate) type Shape = &'static [Field];
+pub(crate) type EntryFields = &'static [Field];
 
 /// Creates a required field.
-pub(crate) const fn needed(name: &'static str, kind: FieldKind) -> Field {
-    Field { name, kind, is_needed: true }
+pub(crate) const fn required(name: &'static str, kind: FieldKind) -> Field {
+    Field { name, kind, is_required: true }
 }
 
 /// Creates an optional field.
 pub(crate) const fn optional(name: &'static str, kind: FieldKind) -> Field {
-    Field { name, kind, is_needed: false }
+    Field { name, kind, is_required: false }
 }
 
 /// Key of an entry. Defaults to the identity of the object.
@@ -39,16 +39,16 @@ pub(crate) const KEY: Field = optional("key", FieldKind::Text);
 pub(crate) const READY: Field = optional("ready", FieldKind::Bool);
 
 /// Fields of a balancer's server: address and weight.
-pub(crate) const SERVER: Shape = &[
+pub(crate) const SERVER: EntryFields = &[
     KEY,
-    needed("address", FieldKind::Text),
-    needed("port", FieldKind::Number),
+    required("address", FieldKind::Text),
+    required("port", FieldKind::Number),
     optional("weight", FieldKind::Number),
     READY,
 ];
 
-/// Returns all field names of a shape, separated by commas.
-pub(crate) fn names(shape: Shape) -> String {
-    let names: Vec<&str> = shape.iter().map(|field| field.name).collect();
+/// Returns all field names of an entry, separated by commas.
+pub(crate) fn names(fields: EntryFields) -> String {
+    let names: Vec<&str> = fields.iter().map(|field| field.name).collect();
     names.join(", ")
 }

@@ -3,13 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::message::OrderingKey;
+use crate::message::{OrderingKey, Tenant};
 
 /// First message of an ordering key: earliest time, number and key.
 pub(super) type Ready = (Duration, u64, OrderingKey);
-
-/// Cluster and namespace.
-pub(super) type Tenant = (String, String);
 
 /// Ready ordering keys by namespace: keys with pending messages and no message in flight.
 ///
@@ -78,7 +75,7 @@ impl Tenants {
         concurrency.saturating_sub(concurrency.div_ceil(4)).max(1)
     }
 
-    pub(super) fn sent(&mut self, tenants: &BTreeSet<Tenant>) {
+    pub(super) fn start_batch(&mut self, tenants: &BTreeSet<Tenant>) {
         for tenant in tenants {
             if let Some(queue) = self.by_namespace.get_mut(tenant) {
                 queue.in_flight += 1;
@@ -86,8 +83,8 @@ impl Tenants {
         }
     }
 
-    /// Ends the batches started by [`sent`](Self::sent). Removes idle namespaces.
-    pub(super) fn ended(&mut self, tenants: &BTreeSet<Tenant>) {
+    /// Ends the batches started by [`start_batch`](Self::start_batch). Removes idle namespaces.
+    pub(super) fn end_batch(&mut self, tenants: &BTreeSet<Tenant>) {
         for tenant in tenants {
             if let Some(queue) = self.by_namespace.get_mut(tenant) {
                 queue.in_flight = queue.in_flight.saturating_sub(1);

@@ -12,33 +12,33 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Message, OrderingKey};
-use crate::outcome::Outcome;
+use crate::delivery_outcome::DeliveryOutcome;
+use crate::message::{Message, OrderingKey, Tenant};
 use bucket::Bucket;
 use delivery::backoff;
-pub use delivery::{Delivery, MAX_PEER_WAIT};
+pub use delivery::{DeliverySettings, MAX_REQUESTED_DELAY};
 use pause::Pause;
-use tenants::{Ready, Tenant, Tenants};
+use tenants::{Ready, Tenants};
 
 /// Messages of one delivery attempt.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// Number for [`settle`](Outbox::settle).
+    /// Number for [`settle`](SinkQueue::settle).
     pub number: u64,
     /// The messages, in order.
     pub messages: Vec<Arc<Message>>,
 }
 
 /// Queue of one sink. `T` is the acknowledgement of a message.
-pub struct Outbox<T> {
-    delivery: Delivery,
+pub struct SinkQueue<T> {
+    delivery: DeliverySettings,
     queues: HashMap<OrderingKey, VecDeque<Pending<T>>>,
     /// Keys with pending messages and no message in flight.
     tenants: Tenants,
     /// Keys of `tenants`, ordered by the age of the first message. Each item is the time of insertion and the entry in
     /// `tenants`.
     by_age: BTreeSet<(Duration, Ready)>,
-    in_flight: HashMap<u64, InFlight<T>>,
+    in_flight: HashMap<u64, InFlightBatch<T>>,
     bucket: Bucket,
     pause: Pause,
     len: usize,
@@ -59,13 +59,13 @@ struct Pending<T> {
     tokens: Vec<T>,
 }
 
-struct InFlight<T> {
+struct InFlightBatch<T> {
     items: Vec<(OrderingKey, Pending<T>)>,
     tenants: BTreeSet<Tenant>,
 }
 
 /// A message that was delivered or became a dead letter.
-pub struct Settled<T> {
+pub struct SettledMessage<T> {
     /// The message.
     pub message: Arc<Message>,
     /// Acknowledgements of the message and of all replaced messages.
@@ -74,9 +74,9 @@ pub struct Settled<T> {
     pub is_delivered: bool,
 }
 
-impl<T> Outbox<T> {
+impl<T> SinkQueue<T> {
     /// Creates an empty queue.
-    pub fn new(delivery: Delivery) -> Self {
+    pub fn new(delivery: DeliverySettings) -> Self {
         Self {
             delivery,
             queues: HashMap::new(),
@@ -92,7 +92,7 @@ impl<T> Outbox<T> {
     }
 
     /// Changes the delivery settings. Pending messages are retained.
-    pub fn reconfigure(&mut self, delivery: Delivery) {
+    pub fn reconfigure(&mut self, delivery: DeliverySettings) {
         if delivery.rate != self.delivery.rate {
             self.bucket = Bucket::new(delivery.rate);
         }
@@ -119,7 +119,7 @@ impl<T> Outbox<T> {
     /// Returns true if the namespace may add a message. Namespaces share `messages`: with `n` active namespaces, each
     /// may have `messages / (n + 1)`. One share is reserved for an inactive namespace. Messages beyond a reduced share
     /// stay. The total never exceeds twice `messages`.
-    pub fn has_space(&self, namespace: &(String, String), messages: usize) -> bool {
+    pub fn has_space(&self, namespace: &Tenant, messages: usize) -> bool {
         let own = self.by_namespace.get(namespace);
         let others = self.by_namespace.len() - usize::from(own.is_some());
         // One share stays free for a namespace that has no messages yet.
@@ -151,7 +151,7 @@ impl<T> Outbox<T> {
     }
 
     /// Appends a message to the queue of the object.
-    pub fn put(&mut self, now: Duration, message: Arc<Message>, token: T) {
+    pub fn push(&mut self, now: Duration, message: Arc<Message>, token: T) {
         let key = message.ordering_key();
         let debounce = self.delivery.debounce;
         let queue = self.queues.entry(key.clone()).or_default();
@@ -209,7 +209,7 @@ impl<T> Outbox<T> {
         let mut batches = Vec::new();
         while self.in_flight.len() < self.concurrency() {
             let limit = self.tenants.limit(self.delivery.concurrency);
-            let due = self.next_due(limit).is_some_and(|at| at.max(self.open_at(now)) <= now);
+            let due = self.next_due(limit).is_some_and(|at| at.max(self.pause_end(now)) <= now);
             // A pause must not prevent the last attempt of a message at the age limit.
             let last_attempt = if self.pause.until(now).is_some() { self.expired(now) } else { None };
             // The token is taken last: a batch that is not sent must not use one.
@@ -217,16 +217,16 @@ impl<T> Outbox<T> {
                 break;
             }
             let items = match last_attempt {
-                Some(ready) => self.load_key(&ready, now),
-                None => self.load(now, limit),
+                Some(ready) => self.collect_key(&ready, now),
+                None => self.collect_batch(now, limit),
             };
             let tenants: BTreeSet<Tenant> = items.iter().map(|(key, _)| key.tenant()).collect();
             // Counted per namespace, so that one slow namespace cannot occupy all attempts.
-            self.tenants.sent(&tenants);
+            self.tenants.start_batch(&tenants);
             let number = self.next;
             self.next += 1;
             let messages = items.iter().map(|(_, pending)| pending.message.clone()).collect();
-            self.in_flight.insert(number, InFlight { items, tenants });
+            self.in_flight.insert(number, InFlightBatch { items, tenants });
             batches.push(Batch { number, messages });
         }
         batches
@@ -238,7 +238,7 @@ impl<T> Outbox<T> {
         if self.pause.is_probing() { 1 } else { self.delivery.concurrency }
     }
 
-    fn open_at(&self, now: Duration) -> Duration {
+    fn pause_end(&self, now: Duration) -> Duration {
         self.pause.until(now).unwrap_or_default()
     }
 
@@ -248,16 +248,16 @@ impl<T> Outbox<T> {
 
     /// Returns the oldest key with an expired first message. A pause does not delay the last attempt.
     fn expired(&self, now: Duration) -> Option<Ready> {
-        let expired = self.by_age.iter().take_while(|(put, _)| self.expires(*put) <= now);
+        let expired = self.by_age.iter().take_while(|(queued_at, _)| self.expires(*queued_at) <= now);
         expired.map(|(_, ready)| ready).find(|(not_before, ..)| *not_before <= now).cloned()
     }
 
-    fn expires(&self, put: Duration) -> Duration {
-        put.saturating_add(self.delivery.give_up_after)
+    fn expires(&self, queued_at: Duration) -> Duration {
+        queued_at.saturating_add(self.delivery.give_up_after)
     }
 
     /// Collects the messages of a batch, from keys in the order of [`Tenants`].
-    fn load(&mut self, now: Duration, limit: usize) -> Vec<(OrderingKey, Pending<T>)> {
+    fn collect_batch(&mut self, now: Duration, limit: usize) -> Vec<(OrderingKey, Pending<T>)> {
         let mut items: Vec<(OrderingKey, Pending<T>)> = Vec::new();
         while items.len() < self.delivery.batch.max(1) {
             let queues = &self.queues;
@@ -266,8 +266,8 @@ impl<T> Outbox<T> {
             let is_first = items.is_empty();
             let Some(ready) = self.tenants.take(now, limit, |key| is_first || !is_alone(key)) else { break };
             // `by_age` and `tenants` contain the same keys, and change together.
-            self.forget_age(&ready);
-            if self.unload(&ready.2, now, &mut items) {
+            self.remove_age(&ready);
+            if self.move_messages(&ready.2, now, &mut items) {
                 break;
             }
         }
@@ -275,22 +275,22 @@ impl<T> Outbox<T> {
     }
 
     /// Collects the messages of one key out of turn.
-    fn load_key(&mut self, ready: &Ready, now: Duration) -> Vec<(OrderingKey, Pending<T>)> {
+    fn collect_key(&mut self, ready: &Ready, now: Duration) -> Vec<(OrderingKey, Pending<T>)> {
         let mut items = Vec::new();
         self.tenants.remove(ready);
-        self.forget_age(ready);
-        self.unload(&ready.2, now, &mut items);
+        self.remove_age(ready);
+        self.move_messages(&ready.2, now, &mut items);
         items
     }
 
-    fn forget_age(&mut self, ready: &Ready) {
+    fn remove_age(&mut self, ready: &Ready) {
         if let Some(first) = self.queues.get(&ready.2).and_then(VecDeque::front) {
             self.by_age.remove(&(first.queued_at, ready.clone()));
         }
     }
 
     /// Moves messages of a key into a batch. Returns true if the batch must not contain other messages.
-    fn unload(&mut self, key: &OrderingKey, now: Duration, items: &mut Vec<(OrderingKey, Pending<T>)>) -> bool {
+    fn move_messages(&mut self, key: &OrderingKey, now: Duration, items: &mut Vec<(OrderingKey, Pending<T>)>) -> bool {
         let Some(queue) = self.queues.get_mut(key) else { return false };
         let is_alone = queue.front().is_some_and(|first| first.is_separate);
         while items.len() < self.delivery.batch.max(1)
@@ -311,11 +311,11 @@ impl<T> Outbox<T> {
             return None;
         }
         let due = self.next_due(self.tenants.limit(self.delivery.concurrency));
-        let Some(open) = self.pause.until(now) else { return due.map(|at| at.max(self.bucket.next())) };
-        let mut next = due.map(|at| at.max(open));
+        let Some(pause_end) = self.pause.until(now) else { return due.map(|at| at.max(self.bucket.next())) };
+        let mut next = due.map(|at| at.max(pause_end));
         // `by_age` is sorted by age, so the loop ends at the first message that expires later.
-        for (put, (not_before, ..)) in &self.by_age {
-            let expires = self.expires(*put);
+        for (queued_at, (not_before, ..)) in &self.by_age {
+            let expires = self.expires(*queued_at);
             if next.is_some_and(|next| expires >= next) {
                 break;
             }
@@ -325,26 +325,26 @@ impl<T> Outbox<T> {
         next.map(|at| at.max(self.bucket.next()))
     }
 
-    /// Records the result of a batch. `chance` returns random numbers from zero to one. `dead_letter` stores a dead letter and
-    /// returns true on success. After a failure of `dead_letter`, the message is retried.
+    /// Records the result of a batch. `chance` returns random numbers from zero to one. `dead_letter` stores a dead letter
+    /// and returns true on success. After a failure of `dead_letter`, the message is retried.
     pub fn settle(
         &mut self,
         now: Duration,
         number: u64,
-        outcome: &Outcome,
+        outcome: &DeliveryOutcome,
         mut chance: impl FnMut() -> f64,
         mut dead_letter: impl FnMut(&Message, &str, u32) -> bool,
-    ) -> Vec<Settled<T>> {
+    ) -> Vec<SettledMessage<T>> {
         // The batch was abandoned or cleared in the meantime.
-        let Some(InFlight { items, tenants }) = self.in_flight.remove(&number) else { return Vec::new() };
+        let Some(InFlightBatch { items, tenants }) = self.in_flight.remove(&number) else { return Vec::new() };
         match outcome {
-            Outcome::Busy { retry_after: after, .. } => self.pause.begin(now, *after, &self.delivery, chance()),
+            DeliveryOutcome::Busy { retry_after: after, .. } => self.pause.begin(now, *after, &self.delivery, chance()),
             // Another attempt may have started a pause, which must not end here.
             _ if self.pause.until(now).is_none() => self.pause.end(),
             _ => {}
         }
-        let were_several = items.len() > 1;
-        let (mut settled, mut back) = (Vec::new(), Vec::new());
+        let is_batch = items.len() > 1;
+        let (mut settled, mut returned) = (Vec::new(), Vec::new());
         let mut keys: Vec<OrderingKey> = Vec::new();
         for (key, mut pending) in items {
             if !keys.contains(&key) {
@@ -354,25 +354,25 @@ impl<T> Outbox<T> {
             // Measured from the addition, not from the first attempt.
             let is_old = self.expires(pending.queued_at) <= now;
             let retry_at = now.saturating_add(self.wait(outcome, &pending, now, chance()));
-            let (end, not_before) = match outcome {
-                Outcome::Delivered => (Some(true), now),
+            let (settled_as, not_before) = match outcome {
+                DeliveryOutcome::Delivered => (Some(true), now),
                 // The receiver does not identify the rejected message, so each message is sent in a separate batch.
-                Outcome::Rejected { .. } if were_several => {
+                DeliveryOutcome::Rejected { .. } if is_batch => {
                     pending.is_separate = true;
                     (None, now)
                 }
                 // Without space for the dead letter, the message stays and is retried.
-                Outcome::Rejected { reason } => {
+                DeliveryOutcome::Rejected { reason } => {
                     (dead_letter(&pending.message, reason, pending.attempts).then_some(false), retry_at)
                 }
-                Outcome::Retry { reason, .. } | Outcome::Busy { reason, .. } if is_old => {
+                DeliveryOutcome::Retry { reason, .. } | DeliveryOutcome::Busy { reason, .. } if is_old => {
                     (dead_letter(&pending.message, reason, pending.attempts).then_some(false), retry_at)
                 }
-                Outcome::Retry { .. } => (None, retry_at),
+                DeliveryOutcome::Retry { .. } => (None, retry_at),
                 // The pause of the sink already delays the next attempt.
-                Outcome::Busy { .. } => (None, now),
+                DeliveryOutcome::Busy { .. } => (None, now),
             };
-            if let Some(is_delivered) = end {
+            if let Some(is_delivered) = settled_as {
                 self.len -= 1;
                 let namespace = key.tenant();
                 if let Some(count) = self.by_namespace.get_mut(&namespace) {
@@ -381,56 +381,61 @@ impl<T> Outbox<T> {
                         self.by_namespace.remove(&namespace);
                     }
                 }
-                settled.push(Settled { message: pending.message, tokens: pending.tokens, is_delivered });
+                settled.push(SettledMessage { message: pending.message, tokens: pending.tokens, is_delivered });
             } else {
                 pending.not_before = not_before;
-                back.push((key, pending));
+                returned.push((key, pending));
             }
         }
-        self.put_back(back, keys, &tenants);
+        self.put_back(returned, keys, &tenants);
         settled
     }
 
     /// Makes all batches pending again after the task ended without results. Receivers may get messages twice, with the
     /// same IDs.
     pub fn abandon(&mut self, now: Duration) {
-        for InFlight { items, tenants } in std::mem::take(&mut self.in_flight).into_values() {
+        for InFlightBatch { items, tenants } in std::mem::take(&mut self.in_flight).into_values() {
             let mut keys: Vec<OrderingKey> = Vec::new();
-            let mut back = Vec::new();
+            let mut returned = Vec::new();
             for (key, mut pending) in items {
                 if !keys.contains(&key) {
                     keys.push(key.clone());
                 }
                 pending.attempts = pending.attempts.saturating_add(1);
                 pending.not_before = now;
-                back.push((key, pending));
+                returned.push((key, pending));
             }
-            self.put_back(back, keys, &tenants);
+            self.put_back(returned, keys, &tenants);
         }
     }
 
     /// Inserts messages in front of newer messages, in order.
-    fn put_back(&mut self, back: Vec<(OrderingKey, Pending<T>)>, keys: Vec<OrderingKey>, tenants: &BTreeSet<Tenant>) {
+    fn put_back(
+        &mut self,
+        returned: Vec<(OrderingKey, Pending<T>)>,
+        keys: Vec<OrderingKey>,
+        tenants: &BTreeSet<Tenant>,
+    ) {
         // In reverse, so that the original order is restored at the front of each queue.
-        for (key, pending) in back.into_iter().rev() {
+        for (key, pending) in returned.into_iter().rev() {
             self.queues.entry(key).or_default().push_front(pending);
         }
         for key in keys {
             self.make_ready(key);
         }
-        self.tenants.ended(tenants);
+        self.tenants.end_batch(tenants);
     }
 
     /// Returns the delay before the next attempt: exponential backoff with jitter, at least the delay that the receiver
     /// requests. The delay ends at the age limit of the message at the latest, for one last attempt.
-    fn wait(&self, outcome: &Outcome, pending: &Pending<T>, now: Duration, chance: f64) -> Duration {
+    fn wait(&self, outcome: &DeliveryOutcome, pending: &Pending<T>, now: Duration, chance: f64) -> Duration {
         let backoff = backoff(&self.delivery, pending.attempts, chance);
         let wait = match outcome {
-            Outcome::Retry { retry_after: Some(after), .. } => backoff.max((*after).min(MAX_PEER_WAIT)),
+            DeliveryOutcome::Retry { retry_after: Some(after), .. } => backoff.max((*after).min(MAX_REQUESTED_DELAY)),
             _ => backoff,
         };
         // The last attempt is due exactly at the age limit.
-        let left = self.expires(pending.queued_at).saturating_sub(now);
-        if left.is_zero() { backoff } else { wait.min(left) }
+        let remaining = self.expires(pending.queued_at).saturating_sub(now);
+        if remaining.is_zero() { backoff } else { wait.min(remaining) }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::delivery::{Delivery, MAX_PEER_WAIT, backoff};
+use super::delivery::{DeliverySettings, MAX_REQUESTED_DELAY, backoff};
 
 /// Pause of a sink.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,12 +14,12 @@ pub(super) struct Pause {
 
 impl Pause {
     /// Starts or extends a pause. Rejections of concurrent attempts count as a single pause.
-    pub(super) fn begin(&mut self, now: Duration, after: Option<Duration>, delivery: &Delivery, chance: f64) {
+    pub(super) fn begin(&mut self, now: Duration, after: Option<Duration>, delivery: &DeliverySettings, chance: f64) {
         // Concurrent attempts that fail during one pause count as one round.
         if now >= self.until {
             self.rounds = self.rounds.saturating_add(1);
         }
-        let wait = after.map_or_else(|| backoff(delivery, self.rounds, chance), |after| after.min(MAX_PEER_WAIT));
+        let wait = after.map_or_else(|| backoff(delivery, self.rounds, chance), |after| after.min(MAX_REQUESTED_DELAY));
         self.until = self.until.max(now.saturating_add(wait));
     }
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::problem::Place;
+use crate::problem::FilePosition;
 
 /// Position of a value, and of the key if the value has a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ValuePosition {
-    pub(super) key: Option<Place>,
-    pub(super) value: Place,
+    pub(super) key: Option<FilePosition>,
+    pub(super) value: FilePosition,
     /// Byte offset of the value, including quotes.
     pub(super) offset: usize,
 }
@@ -17,7 +17,7 @@ pub(super) struct ValuePosition {
 pub(super) type ValuePositions = BTreeMap<String, ValuePosition>;
 
 /// Reason why a file cannot be parsed: position, error and remedy.
-pub(super) type ParseError = (Place, String, String);
+pub(super) type ParseError = (FilePosition, String, String);
 
 /// Returns the path of the field `key` below `path`.
 pub(super) fn below(path: &str, key: &str) -> String {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::json;
+use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::outbox::{Delivery, Outbox};
-use steadfast_notify::outcome::Outcome;
+use steadfast_notify::sink_queue::{DeliverySettings, SinkQueue};
 
 /// Random result of an attempt.
 #[derive(Clone, Debug)]
@@ -49,16 +49,16 @@ proptest! {
         batch in 1_usize..5,
         rate in prop::option::of((0.5_f64..20.0, 1_u32..4)),
     ) {
-        let delivery = Delivery {
+        let delivery = DeliverySettings {
             debounce: Duration::ZERO,
             rate,
-            first: Duration::from_millis(100),
-            longest: Duration::from_secs(2),
+            initial_delay: Duration::from_millis(100),
+            max_delay: Duration::from_secs(2),
             give_up_after: Duration::from_secs(20),
             concurrency,
             batch,
         };
-        let mut outbox: Outbox<u64> = Outbox::new(delivery);
+        let mut queue: SinkQueue<u64> = SinkQueue::new(delivery);
         let mut puts: Vec<(usize, u64)> = puts;
         puts.sort_by_key(|(_, at)| *at);
         let mut puts = puts.into_iter().enumerate().peekable();
@@ -70,10 +70,10 @@ proptest! {
         let mut buried: Vec<u64> = Vec::new();
         for _ in 0..10_000 {
             while let Some((number, (lane, _))) = puts.next_if(|(_, (_, at))| Duration::from_millis(*at) <= now) {
-                outbox.put(now, message(lane, number as u64), number as u64);
+                queue.push(now, message(lane, number as u64), number as u64);
                 total += 1;
             }
-            for shipment in outbox.take(now) {
+            for shipment in queue.take(now) {
                 prop_assert!(!shipment.messages.is_empty() && shipment.messages.len() <= batch);
                 // Attempts succeed after the last random result.
                 let (attempt_result, takes, chance) = results.next().unwrap_or((AttemptResult::Accepted, 10, 0.5));
@@ -90,7 +90,7 @@ proptest! {
             under_way.sort_by_key(|(at, ..)| *at);
             let ends = under_way.first().map(|(at, ..)| *at);
             let comes = puts.peek().map(|(_, (_, at))| Duration::from_millis(*at));
-            let Some(next) = [ends, comes, outbox.next(now)].into_iter().flatten().min() else { break };
+            let Some(next) = [ends, comes, queue.next(now)].into_iter().flatten().min() else { break };
             prop_assert!(next > now || ends == Some(next) || comes == Some(next), "the next deadline has already passed");
             now = now.max(next);
             if ends == Some(next) {
@@ -107,20 +107,20 @@ proptest! {
                 }
                 let reason = String::new();
                 let outcome = match attempt_result {
-                    AttemptResult::Accepted => Outcome::Delivered,
-                    AttemptResult::AcceptedResponseLost | AttemptResult::Retry => Outcome::Retry { retry_after: None, reason },
-                    AttemptResult::Rejected => Outcome::Rejected { reason },
+                    AttemptResult::Accepted => DeliveryOutcome::Delivered,
+                    AttemptResult::AcceptedResponseLost | AttemptResult::Retry => DeliveryOutcome::Retry { retry_after: None, reason },
+                    AttemptResult::Rejected => DeliveryOutcome::Rejected { reason },
                 };
                 let bury = |message: &Message, _: &str, _: u32| {
                     buried.push(message.data.as_u64().expect("a number"));
                     true
                 };
-                for done in outbox.settle(now, number, &outcome, || chance, bury) {
+                for done in queue.settle(now, number, &outcome, || chance, bury) {
                     settled.entry(done.message.name.clone()).or_default().extend(done.tokens);
                 }
             }
         }
-        prop_assert!(outbox.is_empty() && under_way.is_empty(), "something waits for ever");
+        prop_assert!(queue.is_empty() && under_way.is_empty(), "something waits for ever");
         let all: usize = settled.values().map(Vec::len).sum();
         prop_assert_eq!(all as u64, total, "each is settled once");
         for (lane, settled) in &settled {

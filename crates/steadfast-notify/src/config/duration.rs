@@ -8,20 +8,20 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error};
 
 /// Longest duration in a configuration: ten years. The sum of such a duration and a time cannot overflow.
-pub const MAX_SPAN: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+pub const MAX_CONFIG_DURATION: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Duration: `500ms`, `10s`, `1h 30m`. At most ten years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span(pub Duration);
+pub struct ConfigDuration(pub Duration);
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for ConfigDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let written = String::deserialize(deserializer)?;
         let wrong =
             || D::Error::custom(format!("{written:?} is not a valid duration; write `500ms`, `10s` or `1h 30m`"));
         let read: SignedDuration = written.parse().map_err(|_| wrong())?;
         let read = Duration::try_from(read).map_err(|_| wrong())?;
-        if read > MAX_SPAN {
+        if read > MAX_CONFIG_DURATION {
             return Err(D::Error::custom(format!(
                 "{written:?} is longer than ten years (87600h), the longest duration"
             )));
@@ -30,9 +30,9 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-impl JsonSchema for Span {
+impl JsonSchema for ConfigDuration {
     fn schema_name() -> Cow<'static, str> {
-        "Span".into()
+        "Duration".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {

@@ -9,8 +9,8 @@ use kube::core::{ApiResource, DynamicObject};
 use serde_json::Value;
 use steadfast::{Checkpoint, Diagnostic, Informer, InformerFactory, Lazy, Object, Scope};
 
-use crate::engine_event::{EngineEvent, ReportEvent};
-use crate::subject::Subject;
+use crate::engine_event::{EngineEvent, EventCallback};
+use crate::event_subject::EventSubject;
 
 /// Informers of a cluster with watch settings. Rules with the same resource and scope share an informer.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct WatchSpec {
     pub checkpoint: Option<Checkpoint>,
     /// Folder of watermarks of messages caused by time or lookups. Without a folder, such messages are lost while the
     /// program is down.
-    pub rechecks: Option<PathBuf>,
+    pub watermark_folder: Option<PathBuf>,
     /// Interval between audits of the caches.
     pub audit: Duration,
     /// Maximum size of one cache in bytes. `None` for no limit.
@@ -39,10 +39,10 @@ impl WatchSpec {
         &self,
         resource: &ApiResource,
         scope: Scope,
-        report: Option<(String, Arc<ReportEvent>)>,
+        report: Option<(String, Arc<EventCallback>)>,
     ) -> Result<Informer<Lazy<DynamicObject>>, String> {
         let informer = self.factory.builder_with::<Lazy<DynamicObject>>(resource, scope).audit_every(self.audit);
-        let informer = match self.checkpoint.as_ref().filter(|_| may_be_kept(resource)) {
+        let informer = match self.checkpoint.as_ref().filter(|_| may_be_stored(resource)) {
             Some(checkpoint) => informer.checkpoint(checkpoint),
             None => informer,
         };
@@ -51,9 +51,9 @@ impl WatchSpec {
             None => informer,
         };
         let informer = match report {
-            Some((of, report)) => informer.on_diagnostic(move |note| {
-                if let Some(notice) = notice(&of, note) {
-                    report(notice);
+            Some((source, report)) => informer.on_diagnostic(move |diagnostic| {
+                if let Some(event) = to_event(&source, diagnostic) {
+                    report(event);
                 }
             }),
             None => informer,
@@ -62,7 +62,7 @@ impl WatchSpec {
     }
 }
 
-fn may_be_kept(resource: &ApiResource) -> bool {
+fn may_be_stored(resource: &ApiResource) -> bool {
     !(resource.group.is_empty() && resource.plural == "secrets")
 }
 
@@ -88,7 +88,7 @@ impl LookedUp {
 
 /// Resource and scope of a rule in one cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Source {
+pub struct RuleSource {
     /// Name of the rule.
     pub rule: String,
     /// Name of the cluster in the configuration.
@@ -101,7 +101,7 @@ pub struct Source {
     pub lookups: Vec<LookedUp>,
 }
 
-impl Source {
+impl RuleSource {
     /// Returns the name of the resource with the group.
     pub fn resource_name(&self) -> String {
         let ApiResource { plural, group, .. } = &self.resource;
@@ -109,8 +109,8 @@ impl Source {
     }
 
     /// Returns true if objects may be written to disk. False for Secrets.
-    pub fn may_be_kept(&self) -> bool {
-        may_be_kept(&self.resource)
+    pub fn may_be_stored(&self) -> bool {
+        may_be_stored(&self.resource)
     }
 
     /// Starts or shares the informer of the source. `report` receives reports on checkpoint errors.
@@ -121,7 +121,7 @@ impl Source {
     pub fn informer(
         &self,
         watch_spec: &WatchSpec,
-        report: Option<Arc<ReportEvent>>,
+        report: Option<Arc<EventCallback>>,
     ) -> Result<Informer<Lazy<DynamicObject>>, String> {
         let report = report.map(|report| (format!("{} of {}", self.resource_name(), self.cluster), report));
         watch_spec.informer(&self.resource, self.scope.clone(), report)
@@ -129,14 +129,12 @@ impl Source {
 }
 
 /// Converts a diagnostic into an event for the operator.
-fn notice(of: &str, note: &Diagnostic) -> Option<EngineEvent> {
-    let of = of.to_owned();
-    match note {
-        Diagnostic::NotRestored { why } => {
-            Some(EngineEvent::CheckpointDiscarded { source: of, reason: why.to_string() })
-        }
+fn to_event(source: &str, diagnostic: &Diagnostic) -> Option<EngineEvent> {
+    let source = source.to_owned();
+    match diagnostic {
+        Diagnostic::NotRestored { why } => Some(EngineEvent::CheckpointDiscarded { source, reason: why.to_string() }),
         Diagnostic::CheckpointNotWritten { .. } | Diagnostic::DeliveredUnrecorded { .. } => {
-            Some(EngineEvent::CheckpointUnsupported { source: of, reason: note.to_string() })
+            Some(EngineEvent::CheckpointUnsupported { source, reason: diagnostic.to_string() })
         }
         _ => None,
     }
@@ -151,8 +149,8 @@ pub(crate) fn doubt(informer: &Informer<Lazy<DynamicObject>>) -> Option<String> 
 }
 
 /// Returns the identity of an object.
-pub(crate) fn subject(source: &Source, resource: &str, object: &Object<DynamicObject>) -> Subject {
-    Subject {
+pub(crate) fn subject(source: &RuleSource, resource: &str, object: &Object<DynamicObject>) -> EventSubject {
+    EventSubject {
         cluster: source.cluster.clone(),
         resource: resource.to_owned(),
         namespace: object.key().namespace().unwrap_or_default().to_owned(),

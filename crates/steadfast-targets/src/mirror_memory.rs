@@ -13,11 +13,11 @@ use tokio::time::Instant;
 
 use crate::guard::{ApprovalRequest, Guard, UnknownApproval};
 use crate::mirror_record::{EntryRecord, MirrorRecord};
-use journal::{Journal, Line};
+use journal::{Journal, JournalLine};
 
 /// Memory of several mirrors, each under its name. Clones share one memory.
 #[derive(Clone, Debug)]
-pub struct Memory(Arc<Inner>);
+pub struct MirrorMemory(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -27,11 +27,11 @@ struct Inner {
     /// ID that distinguishes this process, including its later runs, from others with the same mark.
     instance: String,
     /// Never held during I/O: mirrors wait for this lock on the threads of the runtime.
-    records: Mutex<BTreeMap<String, Remembered>>,
+    records: Mutex<BTreeMap<String, StoredMirror>>,
 }
 
 #[derive(Debug, Default)]
-struct Remembered {
+struct StoredMirror {
     record: MirrorRecord,
     /// Guard state in the file.
     written: Guard,
@@ -42,7 +42,7 @@ struct Remembered {
 /// Period for which a standby remembers an entry that is no longer desired and that the leader has not recorded.
 const RECENT_PERIOD: Duration = Duration::from_secs(120);
 
-impl Memory {
+impl MirrorMemory {
     /// Opens the memory in the file at `path`. The first write creates the file, readable by its owner only.
     ///
     /// # Errors
@@ -51,17 +51,17 @@ impl Memory {
     pub fn open(path: &Path) -> io::Result<Self> {
         let (journal, lines) = Journal::open(path)?;
         let mut instance = None;
-        let mut records: BTreeMap<String, Remembered> = BTreeMap::new();
+        let mut records: BTreeMap<String, StoredMirror> = BTreeMap::new();
         for line in lines {
             match line {
-                Line::Entry { mirror, name, entry_record } => {
+                JournalLine::Entry { mirror, name, entry_record } => {
                     records.entry(mirror).or_default().record.restore(name, entry_record);
                 }
-                Line::Instance { id } => instance = Some(id),
-                Line::Guard { mirror, guard } => {
-                    let remembered = records.entry(mirror).or_default();
-                    remembered.record.guard = guard.clone();
-                    remembered.written = guard;
+                JournalLine::Instance { id } => instance = Some(id),
+                JournalLine::Guard { mirror, guard } => {
+                    let stored = records.entry(mirror).or_default();
+                    stored.record.guard = guard.clone();
+                    stored.written = guard;
                 }
             }
         }
@@ -83,16 +83,19 @@ impl Memory {
 
     /// Returns the pending approvals of each mirror. If a mirror has several, only the first one is returned.
     pub fn first_approvals(&self) -> BTreeMap<String, ApprovalRequest> {
-        self.approvals().into_iter().filter_map(|(mirror, asks)| Some((mirror, asks.into_iter().next()?))).collect()
+        self.approvals()
+            .into_iter()
+            .filter_map(|(mirror, requests)| Some((mirror, requests.into_iter().next()?)))
+            .collect()
     }
 
     /// Returns all pending approvals of each mirror that has any, by group.
     pub fn approvals(&self) -> BTreeMap<String, Vec<ApprovalRequest>> {
-        let asks = |(mirror, remembered): (&String, &Remembered)| {
-            let asks: Vec<ApprovalRequest> = remembered.record.guard.pending_approvals().cloned().collect();
-            (!asks.is_empty()).then(|| (mirror.clone(), asks))
+        let requests = |(mirror, stored): (&String, &StoredMirror)| {
+            let requests: Vec<ApprovalRequest> = stored.record.guard.pending_approvals().cloned().collect();
+            (!requests.is_empty()).then(|| (mirror.clone(), requests))
         };
-        self.records().iter().filter_map(asks).collect()
+        self.records().iter().filter_map(requests).collect()
     }
 
     /// Approves the pending removals of `mirror` with this `id`, and returns the request.
@@ -102,14 +105,14 @@ impl Memory {
     /// Returns an error if nothing with this ID is pending any more, or if the approval cannot be written.
     pub fn approve(&self, mirror: &str, id: &str) -> io::Result<ApprovalRequest> {
         let approved = self.update(mirror, |record| record.guard.approve(id));
-        let ask = approved.map_err(|error: UnknownApproval| io::Error::new(io::ErrorKind::NotFound, error))?;
+        let request = approved.map_err(|error: UnknownApproval| io::Error::new(io::ErrorKind::NotFound, error))?;
         self.flush(mirror)?;
-        Ok(ask)
+        Ok(request)
     }
 
     /// Returns a copy of the record of `mirror`.
     pub(crate) fn record(&self, mirror: &str) -> MirrorRecord {
-        self.records().get(mirror).map(|remembered| remembered.record.clone()).unwrap_or_default()
+        self.records().get(mirror).map(|stored| stored.record.clone()).unwrap_or_default()
     }
 
     /// Changes the record of `mirror`. [`flush`](Self::flush) writes the change.
@@ -131,46 +134,46 @@ impl Memory {
             return Ok(());
         }
         let (mut lines, mut changed, mut guard) = (Vec::new(), Vec::new(), None);
-        if let Some(remembered) = self.records().get_mut(mirror) {
-            changed = remembered.record.take_changed();
+        if let Some(stored) = self.records().get_mut(mirror) {
+            changed = stored.record.take_changed();
             for name in &changed {
-                let entry_record = remembered.record.get(name).cloned();
-                lines.push(Line::Entry { mirror: mirror.to_owned(), name: name.clone(), entry_record });
+                let entry_record = stored.record.get(name).cloned();
+                lines.push(JournalLine::Entry { mirror: mirror.to_owned(), name: name.clone(), entry_record });
             }
-            let lasting = remembered.record.guard.durable_state();
-            if lasting != remembered.written {
-                lines.push(Line::Guard { mirror: mirror.to_owned(), guard: lasting.clone() });
-                guard = Some(lasting);
+            let durable = stored.record.guard.durable_state();
+            if durable != stored.written {
+                lines.push(JournalLine::Guard { mirror: mirror.to_owned(), guard: durable.clone() });
+                guard = Some(durable);
             }
         }
         let Some(journal) = journal.as_mut().filter(|_| !lines.is_empty()) else { return Ok(()) };
         let written = journal.append(&lines).and_then(|()| {
             // The whole file is rewritten only if later lines have replaced most of it.
-            if journal.is_oversized() { journal.replace(&self.everything(mirror, guard.as_ref())) } else { Ok(()) }
+            if journal.is_oversized() { journal.replace(&self.all_lines(mirror, guard.as_ref())) } else { Ok(()) }
         });
-        if let Some(remembered) = self.records().get_mut(mirror) {
+        if let Some(stored) = self.records().get_mut(mirror) {
             match (&written, guard) {
-                (Ok(()), Some(guard)) => remembered.written = guard,
+                (Ok(()), Some(guard)) => stored.written = guard,
                 (Ok(()), None) => {}
                 // The names are written by the next flush with their then current values.
-                (Err(_), _) => remembered.record.put_back(changed),
+                (Err(_), _) => stored.record.put_back(changed),
             }
         }
         written
     }
 
     /// Returns the complete content of the file, after the guard of `flushed` was written.
-    fn everything(&self, flushed: &str, guard: Option<&Guard>) -> Vec<Line> {
-        let mut lines = vec![Line::Instance { id: self.0.instance.clone() }];
-        for (mirror, remembered) in self.records().iter() {
-            let entries = remembered.record.entries();
-            lines.extend(entries.map(|(name, entry_record)| Line::Entry {
+    fn all_lines(&self, flushed: &str, guard: Option<&Guard>) -> Vec<JournalLine> {
+        let mut lines = vec![JournalLine::Instance { id: self.0.instance.clone() }];
+        for (mirror, stored) in self.records().iter() {
+            let entries = stored.record.entries();
+            lines.extend(entries.map(|(name, entry_record)| JournalLine::Entry {
                 mirror: mirror.clone(),
                 name: name.clone(),
                 entry_record: Some(entry_record.clone()),
             }));
-            let guard = guard.filter(|_| mirror == flushed).unwrap_or(&remembered.written).clone();
-            lines.push(Line::Guard { mirror: mirror.clone(), guard });
+            let guard = guard.filter(|_| mirror == flushed).unwrap_or(&stored.written).clone();
+            lines.push(JournalLine::Guard { mirror: mirror.clone(), guard });
         }
         lines
     }
@@ -179,17 +182,17 @@ impl Memory {
     /// if the text would be longer than `max_bytes`.
     pub fn export(&self, max_bytes: usize) -> String {
         let records = self.records();
-        let text = |lines: Vec<Line>| {
+        let text = |lines: Vec<JournalLine>| {
             let lines = lines.iter().filter_map(|line| serde_json::to_string(line).ok());
             lines.collect::<Vec<_>>().join("\n")
         };
-        let guards = records.iter().map(|(mirror, remembered)| Line::Guard {
+        let guards = records.iter().map(|(mirror, stored)| JournalLine::Guard {
             mirror: mirror.clone(),
-            guard: remembered.record.guard.durable_state(),
+            guard: stored.record.guard.durable_state(),
         });
         let guards = text(guards.collect());
-        let entries = records.iter().flat_map(|(mirror, remembered)| {
-            remembered.record.entries().map(move |(name, entry_record)| Line::Entry {
+        let entries = records.iter().flat_map(|(mirror, stored)| {
+            stored.record.entries().map(move |(name, entry_record)| JournalLine::Entry {
                 mirror: mirror.clone(),
                 name: name.clone(),
                 entry_record: Some(entry_record.clone()),
@@ -210,22 +213,22 @@ impl Memory {
     /// Returns an error if the text is damaged, and changes nothing. Also returns an error if the file cannot be
     /// written. In this case the process has the new memory, and the next call tries to write again.
     pub fn import(&self, text: &str) -> io::Result<()> {
-        let lines = text.lines().filter(|line| !line.is_empty()).map(serde_json::from_str::<Line>);
+        let lines = text.lines().filter(|line| !line.is_empty()).map(serde_json::from_str::<JournalLine>);
         let lines = lines.collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
         let mut adopted: BTreeMap<String, (Guard, BTreeMap<String, EntryRecord>)> = BTreeMap::new();
         for line in lines {
             match line {
-                Line::Guard { mirror, guard } => adopted.entry(mirror).or_default().0 = guard,
-                Line::Entry { mirror, name, entry_record: Some(entry_record) } => {
+                JournalLine::Guard { mirror, guard } => adopted.entry(mirror).or_default().0 = guard,
+                JournalLine::Entry { mirror, name, entry_record: Some(entry_record) } => {
                     adopted.entry(mirror).or_default().1.insert(name, entry_record);
                 }
-                Line::Entry { entry_record: None, .. } | Line::Instance { .. } => {}
+                JournalLine::Entry { entry_record: None, .. } | JournalLine::Instance { .. } => {}
             }
         }
         for (mirror, (guard, entries)) in &adopted {
             let mut records = self.records();
-            let Remembered { record, recent, .. } = records.entry(mirror.clone()).or_default();
-            recent.retain(|_, (_, wanted)| wanted.elapsed() < RECENT_PERIOD);
+            let StoredMirror { record, recent, .. } = records.entry(mirror.clone()).or_default();
+            recent.retain(|_, (_, desired)| desired.elapsed() < RECENT_PERIOD);
             record.guard = guard.clone();
             // An export omits its entries if the text would be too long. The entries known here then stay.
             if !entries.is_empty() {
@@ -242,17 +245,17 @@ impl Memory {
     }
 
     /// Remembers for a while that a standby wants these entries of `mirror`.
-    pub(crate) fn remember_wanted(&self, mirror: &str, wanted: impl IntoIterator<Item = (String, EntryRecord)>) {
+    pub(crate) fn remember_desired(&self, mirror: &str, desired: impl IntoIterator<Item = (String, EntryRecord)>) {
         let now = Instant::now();
         let mut records = self.records();
-        let Remembered { record, recent, .. } = records.entry(mirror.to_owned()).or_default();
-        for (name, entry_record) in wanted {
+        let StoredMirror { record, recent, .. } = records.entry(mirror.to_owned()).or_default();
+        for (name, entry_record) in desired {
             record.insert(&name, entry_record.clone());
             recent.insert(name, (entry_record, now));
         }
     }
 
-    fn records(&self) -> MutexGuard<'_, BTreeMap<String, Remembered>> {
+    fn records(&self) -> MutexGuard<'_, BTreeMap<String, StoredMirror>> {
         // A panic under this lock leaves a record that the next read corrects.
         self.0.records.lock()
     }
