@@ -231,7 +231,11 @@ fn get<'v>(change: &ObjectChange, arguments: &[CelValue<'v>], meter: &mut Meter)
     }
 }
 
-fn changed<'v>(change: &ObjectChange, arguments: &[CelValue<'v>], meter: &mut Meter) -> Result<CelValue<'v>, CelErrorKind> {
+fn changed<'v>(
+    change: &ObjectChange,
+    arguments: &[CelValue<'v>],
+    meter: &mut Meter,
+) -> Result<CelValue<'v>, CelErrorKind> {
     let invalid =
         || CelErrorKind::InvalidArgument { function: "changed".to_owned(), reason: "it must be the path to a field" };
     let [CelValue::String(path)] = arguments else { return Err(invalid()) };

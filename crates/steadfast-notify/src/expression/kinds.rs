@@ -392,7 +392,10 @@ impl<'e> Checker<'e> {
             Some(Ok(_)) => self.paths.extend(path),
             Some(Err(reason)) => self.report(&arguments[0], reason),
             None => {
-                self.report(expr, "`changed` needs the path to a field, in quotes: changed('spec.replicas')".to_owned());
+                self.report(
+                    expr,
+                    "`changed` needs the path to a field, in quotes: changed('spec.replicas')".to_owned(),
+                );
             }
         }
         Kind::Bool

@@ -142,7 +142,8 @@ impl Walk {
         match (target, name, arguments) {
             (None, "changed", [Expr { offset, kind: ExprKind::Literal(Literal::String(text)) }]) => {
                 if let Ok(path) = text.parse::<ValuePath>() {
-                    let steps = path.names().map(|name| name.map_or(ChainStep::Item, |name| ChainStep::Field(name.to_owned())));
+                    let steps =
+                        path.names().map(|name| name.map_or(ChainStep::Item, |name| ChainStep::Field(name.to_owned())));
                     let (root, steps) = ("object".to_owned(), steps.collect());
                     self.add(Chain { root, steps, inherited: 0, offset: *offset as usize });
                 }
