@@ -48,7 +48,7 @@ pub fn explain(
                 }
                 NotCovered::Resource => match &config.endpoints {
                     Some(endpoints) => {
-                        let services = endpoints.written().into_iter().map(|(_, service)| service);
+                        let services = endpoints.with_paths().into_iter().map(|(_, service)| service);
                         let services = services.collect::<Vec<_>>().join(", ");
                         format!(
                             "does not apply: the rule mirrors the endpoints of {services}; explain one of their endpointslices"

@@ -12,7 +12,7 @@ use crate::mirror::Openings;
 use crate::plan::Plan;
 use crate::problem::{Problem, Problems};
 use crate::secret::Secret;
-use crate::template::filled;
+use crate::template::fill;
 
 /// Timeout of one check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
