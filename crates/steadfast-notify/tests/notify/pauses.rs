@@ -49,7 +49,7 @@ fn sent(queue: &mut SinkQueue<()>, now: Duration) -> Vec<(u64, String)> {
 fn rejected_request_pauses_the_whole_sink() {
     let mut queue = SinkQueue::new(delivery());
     for number in 0..40 {
-        queue.put(NO_DELAY, message("shop", &number.to_string()), ());
+        queue.push(NO_DELAY, message("shop", &number.to_string()), ());
     }
     let first = sent(&mut queue, NO_DELAY);
     assert_eq!(first.len(), 4);
@@ -69,7 +69,7 @@ fn rejected_request_pauses_the_whole_sink() {
 #[test]
 fn rejections_without_a_wait_back_off() {
     let mut queue = SinkQueue::new(delivery());
-    queue.put(NO_DELAY, message("shop", "a"), ());
+    queue.push(NO_DELAY, message("shop", "a"), ());
     let (mut now, mut waits) = (NO_DELAY, Vec::new());
     for _ in 0..8 {
         let batch = sent(&mut queue, now);
@@ -85,7 +85,7 @@ fn rejections_without_a_wait_back_off() {
 fn pause_ends_with_a_last_attempt() {
     let mut queue = SinkQueue::new(DeliverySettings { give_up_after: seconds(20), ..delivery() });
     for name in ["a", "b"] {
-        queue.put(NO_DELAY, message("shop", name), ());
+        queue.push(NO_DELAY, message("shop", name), ());
     }
     for (number, _) in sent(&mut queue, NO_DELAY) {
         queue.settle(NO_DELAY, number, &busy(Some(Duration::MAX)), || 0.5, |_, _, _| true);
@@ -110,11 +110,11 @@ fn slow_namespace_leaves_slots_to_others() {
     // Each of 40 messages of one namespace takes 10 s. Without a limit, a message of another namespace waited 99 s.
     let mut queue = SinkQueue::new(delivery());
     for number in 0..40 {
-        queue.put(NO_DELAY, message("slow", &number.to_string()), ());
+        queue.push(NO_DELAY, message("slow", &number.to_string()), ());
     }
     let first: Vec<u64> = sent(&mut queue, NO_DELAY).into_iter().map(|(number, _)| number).collect();
     assert_eq!(first.len(), 4, "a single namespace has all slots");
-    queue.put(seconds(1), message("other", "x"), ());
+    queue.push(seconds(1), message("other", "x"), ());
     for number in first {
         queue.settle(seconds(10), number, &DeliveryOutcome::Delivered, || 0.5, |_, _, _| true);
     }
@@ -124,7 +124,7 @@ fn slow_namespace_leaves_slots_to_others() {
     assert_eq!(second.len(), 4);
     queue.settle(seconds(11), second[0].0, &DeliveryOutcome::Delivered, || 0.5, |_, _, _| true);
     assert_eq!(sent(&mut queue, seconds(11)), []);
-    queue.put(seconds(12), message("third", "y"), ());
+    queue.push(seconds(12), message("third", "y"), ());
     assert_eq!(sent(&mut queue, seconds(12))[0].1, "third/y");
 }
 
@@ -132,10 +132,10 @@ fn slow_namespace_leaves_slots_to_others() {
 fn namespaces_take_turns_in_batches() {
     let mut queue = SinkQueue::new(DeliverySettings { concurrency: 1, batch: 4, ..delivery() });
     for number in 0..6 {
-        queue.put(NO_DELAY, message("a", &number.to_string()), ());
+        queue.push(NO_DELAY, message("a", &number.to_string()), ());
     }
     for number in 0..2 {
-        queue.put(NO_DELAY, message("b", &number.to_string()), ());
+        queue.push(NO_DELAY, message("b", &number.to_string()), ());
     }
     let batch = queue.take(NO_DELAY).remove(0);
     let ids: Vec<&str> = batch.messages.iter().map(|message| message.id.as_str()).collect();
@@ -160,7 +160,7 @@ proptest! {
         };
         let mut queue = SinkQueue::new(settings);
         let start = seconds(now);
-        queue.put(start, message("shop", "a"), ());
+        queue.push(start, message("shop", "a"), ());
         let due = queue.next(start).expect("a pending message");
         prop_assert_eq!(due, start.saturating_add(seconds(debounce)));
         let batch = queue.take(due).remove(0);
@@ -183,7 +183,7 @@ async fn enormous_retry_after_ends_with_message() {
         let retry_after_outcome = DeliveryOutcome::Retry { retry_after: Some(after), reason: "busy".to_owned() };
         let sink = ScriptedSink::new(move |_, _| (NO_DELAY, retry_after_outcome.clone()));
         let world = World::new(Folder::new("enormous"), "", sink);
-        world.put("a", 1, json!(1)).await;
+        world.push("a", 1, json!(1)).await;
         assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
         // `give_up_after` is 60 s.
         let attempts: Vec<u64> = world.sink.attempts().into_iter().map(|(at, ..)| at.as_secs()).collect();
@@ -200,7 +200,7 @@ async fn flaky_sink_writes_no_line_per_message() {
     });
     let world = World::new(Folder::new("flaky"), "", sink);
     for number in 0..50 {
-        world.put(&format!("pod-{number}"), 1, json!(1)).await;
+        world.push(&format!("pod-{number}"), 1, json!(1)).await;
         assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
     }
     assert_eq!(world.event_texts().lines().count(), 3, "{}", world.event_texts());

@@ -58,13 +58,13 @@ const READ_STEP: Duration = Duration::from_micros(20);
 /// Wall clock on top of the virtual clock of the runtime.
 fn clock() -> Timestamp {
     READS.set(READS.get() + 1);
-    let start = CLOCK_START.get().unwrap_or_else(|| {
+    let origin = CLOCK_START.get().unwrap_or_else(|| {
         let now = Instant::now();
         CLOCK_START.set(Some(now));
         now
     });
     start()
-        + SignedDuration::try_from(start.elapsed() + SUSPENDED.get() + READ_STEP * READS.get()).expect("a short time")
+        + SignedDuration::try_from(origin.elapsed() + SUSPENDED.get() + READ_STEP * READS.get()).expect("a short time")
 }
 
 async fn pause() {

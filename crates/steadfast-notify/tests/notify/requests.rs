@@ -107,7 +107,7 @@ async fn url_and_headers_take_secrets() {
         "[sinks.s.webhook]\nurl = {file = \"url\"}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n";
     let plan =
         Plan::read(&folder.join("x.toml").display().to_string(), whole).unwrap_or_else(|reason| panic!("{reason}"));
-    let stdout: Arc<dyn Stream> = Arc::new(steadfast_notify::sink::stdout::Lines::new(std::io::sink(), |_| {}));
+    let stdout: Arc<dyn Stream> = Arc::new(steadfast_notify::sink::stdout::JsonLines::new(std::io::sink(), |_| {}));
     let stream = plan.open(&stdout).await.unwrap_or_else(|reason| panic!("{reason}"))["s"].clone();
     assert_eq!(deliver(&stream).await, DeliveryOutcome::Delivered);
     let more = "secrets = {part = {file = \"part\"}}\nheaders = {Authorization = \"Key {part}\", X-Json = \"{}\"}";
