@@ -183,7 +183,7 @@ async fn enormous_retry_after_ends_with_message() {
         let retry_after_outcome = DeliveryOutcome::Retry { retry_after: Some(after), reason: "busy".to_owned() };
         let sink = ScriptedSink::new(move |_, _| (NO_DELAY, retry_after_outcome.clone()));
         let world = World::new(Folder::new("enormous"), "", sink);
-        world.push("a", 1, json!(1)).await;
+        world.put("a", 1, json!(1)).await;
         assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
         // `give_up_after` is 60 s.
         let attempts: Vec<u64> = world.sink.attempts().into_iter().map(|(at, ..)| at.as_secs()).collect();
@@ -200,7 +200,7 @@ async fn flaky_sink_writes_no_line_per_message() {
     });
     let world = World::new(Folder::new("flaky"), "", sink);
     for number in 0..50 {
-        world.push(&format!("pod-{number}"), 1, json!(1)).await;
+        world.put(&format!("pod-{number}"), 1, json!(1)).await;
         assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
     }
     assert_eq!(world.event_texts().lines().count(), 3, "{}", world.event_texts());
