@@ -17,7 +17,7 @@ use crate::connections::accept;
 use crate::documents::DocumentCache;
 use crate::error::StartError;
 use crate::faults::{Conditions, FaultLog, Interception, Rules};
-use crate::issued::IssuedTokens;
+use crate::issued_tokens::IssuedTokens;
 use crate::namespaces;
 use crate::net::{Port, ServerTls, TaskGroup};
 use crate::random::Random;
@@ -276,7 +276,7 @@ impl ApiServerBuilder {
             interception: Interception::default(),
             tokens: Mutex::new(self.tokens),
             closed: self.closed,
-            issued: IssuedTokens::default(),
+            issued_tokens: IssuedTokens::default(),
             users: self.users,
             random: Mutex::new(timeouts),
             links: Mutex::new(Vec::new()),

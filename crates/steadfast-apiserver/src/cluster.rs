@@ -10,7 +10,7 @@ use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::documents::DocumentCache;
 use crate::faults::{Condition, Conditions, FaultLog, Interception, Rules};
-use crate::issued::IssuedTokens;
+use crate::issued_tokens::IssuedTokens;
 use crate::net::{Link, Port, ServerTls};
 use crate::random::Random;
 use crate::records::RequestLog;
@@ -91,7 +91,7 @@ pub(crate) struct Cluster {
     /// Accepted tokens. Without tokens and users, all requests are accepted.
     pub(crate) tokens: Mutex<Vec<String>>,
     /// Tokens of service accounts, which are accepted too.
-    pub(crate) issued: IssuedTokens,
+    pub(crate) issued_tokens: IssuedTokens,
     /// Users with passwords.
     pub(crate) users: Vec<(String, String)>,
     /// True if requests without credentials are rejected.

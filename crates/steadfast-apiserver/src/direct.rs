@@ -84,7 +84,7 @@ fn target_of(cluster: &Cluster, object: &Value) -> Result<WriteTarget, Status> {
             Status::of_code(404).with_message(why)
         })
     })?;
-    Ok(aim(resource, version_of(object), metadata::text(object, "namespace"), metadata::text(object, "name")))
+    Ok(write_target(resource, version_of(object), metadata::text(object, "namespace"), metadata::text(object, "name")))
 }
 
 fn named(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<WriteTarget, Status> {
@@ -100,10 +100,10 @@ fn named(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Resu
             .unwrap_or_else(|| Status::of_code(404).with_message(format_args!("there is no resource \"{resource}\"")))
     })?;
     let version = resource.storage_version().to_owned();
-    Ok(aim(resource, &version, namespace, name))
+    Ok(write_target(resource, &version, namespace, name))
 }
 
-fn aim(resource: Arc<ServedResource>, version: &str, namespace: &str, name: &str) -> WriteTarget {
+fn write_target(resource: Arc<ServedResource>, version: &str, namespace: &str, name: &str) -> WriteTarget {
     let namespace = match (resource.namespaced, namespace) {
         (false, _) => "",
         (true, "") => "default",

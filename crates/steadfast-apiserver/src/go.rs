@@ -5,8 +5,8 @@ use std::fmt::Write;
 use serde_json::{Number, Value};
 
 /// Formats a violation with its value: `Invalid value: "x": why`.
-pub(crate) fn field_error(what: &str, value: Option<&Value>, why: &str) -> String {
-    let mut message = what.to_owned();
+pub(crate) fn field_error(summary: &str, value: Option<&Value>, why: &str) -> String {
+    let mut message = summary.to_owned();
     if let Some(value) = value {
         message.push_str(": ");
         message.push_str(&shown(value));

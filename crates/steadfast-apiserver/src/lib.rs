@@ -108,7 +108,7 @@ mod faults;
 mod go;
 mod group_resource;
 mod http;
-mod issued;
+mod issued_tokens;
 #[cfg(feature = "crd")]
 mod jsonpath;
 mod kubeconfig;

@@ -28,29 +28,29 @@ pub(crate) fn label(text: &str) -> Vec<String> {
     limited(text, LABEL_BYTES, "characters", is_label(text), LABEL)
 }
 
-fn limited(text: &str, most: usize, of: &str, valid: bool, why: &str) -> Vec<String> {
-    let mut wrong = Vec::new();
+fn limited(text: &str, max_bytes: usize, of: &str, valid: bool, why: &str) -> Vec<String> {
+    let mut violations = Vec::new();
     // The length is in bytes, although the message for names specifies characters. Valid names are ASCII.
-    if text.len() > most {
-        wrong.push(format!("must be no more than {most} {of}"));
+    if text.len() > max_bytes {
+        violations.push(format!("must be no more than {max_bytes} {of}"));
     }
     if !valid {
-        wrong.push(why.to_owned());
+        violations.push(why.to_owned());
     }
-    wrong
+    violations
 }
 
 /// Returns the violations of the key of a label or an annotation, or of a finalizer.
 pub(crate) fn key(text: &str) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut violations = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>().as_slice() {
         [name] => *name,
         [prefix, name] => {
             if prefix.is_empty() {
-                wrong.push("prefix part must be non-empty".to_owned());
+                violations.push("prefix part must be non-empty".to_owned());
             } else {
                 let prefix = limited(prefix, NAME_BYTES, "bytes", prefix.split('.').all(is_label), SUBDOMAIN);
-                wrong.extend(prefix.into_iter().map(|why| format!("prefix part {why}")));
+                violations.extend(prefix.into_iter().map(|why| format!("prefix part {why}")));
             }
             *name
         }
@@ -61,11 +61,11 @@ pub(crate) fn key(text: &str) -> Vec<String> {
         }
     };
     if name.is_empty() {
-        wrong.push("name part must be non-empty".to_owned());
+        violations.push("name part must be non-empty".to_owned());
     }
     let name = limited(name, LABEL_BYTES, "bytes", is_qualified(name), KEY);
-    wrong.extend(name.into_iter().map(|why| format!("name part {why}")));
-    wrong
+    violations.extend(name.into_iter().map(|why| format!("name part {why}")));
+    violations
 }
 
 /// Returns the violations of a label's value.

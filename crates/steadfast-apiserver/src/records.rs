@@ -177,7 +177,7 @@ pub(crate) struct RequestLog {
 #[derive(Debug, Default)]
 struct Transfers {
     now: AtomicUsize,
-    most: AtomicUsize,
+    max: AtomicUsize,
 }
 
 /// A running full transfer, which ends on drop.
@@ -209,7 +209,7 @@ impl RequestLog {
     pub(crate) fn begin_transfer(&self) -> Transfer {
         let now = self.transfers.now.fetch_add(1, Ordering::Relaxed) + 1;
         // `fetch_max` keeps the peak even if other transfers end concurrently.
-        self.transfers.most.fetch_max(now, Ordering::Relaxed);
+        self.transfers.max.fetch_max(now, Ordering::Relaxed);
         Transfer(Arc::clone(&self.transfers))
     }
 
@@ -221,7 +221,7 @@ impl RequestLog {
     pub(crate) fn counts(&self) -> RequestCounts {
         let entries = self.entries.lock();
         let mut counts = RequestCounts {
-            most_concurrent_transfers: self.transfers.most.load(Ordering::Relaxed),
+            most_concurrent_transfers: self.transfers.max.load(Ordering::Relaxed),
             ..RequestCounts::default()
         };
         for entry in entries.iter() {

@@ -165,9 +165,9 @@ impl Status {
     }
 
     /// Creates the status for a request that needs a cargo feature which is not enabled.
-    pub(crate) fn without_feature(code: u16, reason: &str, what: &str, feature: &str) -> Self {
+    pub(crate) fn without_feature(code: u16, reason: &str, operation: &str, feature: &str) -> Self {
         let why = format_args!(
-            "{what}: this server was built without the feature `{feature}` of steadfast-apiserver; enable the feature"
+            "{operation}: this server was built without the feature `{feature}` of steadfast-apiserver; enable the feature"
         );
         Self::new(code, reason, why)
     }

@@ -6,27 +6,27 @@ use serde_json::{Map, Value};
 
 use super::items::{items_of, steps};
 use super::path::Step;
-use super::set::Set;
-use crate::merging::types::{Fields, List, MergeStrategy, Shape, Type};
+use super::field_set::FieldSet;
+use crate::merging::types::{MapAtom, ListAtom, MergeStrategy, Shape, TypeRef};
 
 /// Added, changed and removed fields.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Difference {
-    pub(super) added: Set,
-    pub(super) modified: Set,
-    pub(super) removed: Set,
+    pub(super) added: FieldSet,
+    pub(super) modified: FieldSet,
+    pub(super) removed: FieldSet,
 }
 
 impl Difference {
     /// Compares two objects.
-    pub(super) fn between(of: &Type, old: &Value, new: &Value) -> Self {
+    pub(super) fn between(of: &TypeRef, old: &Value, new: &Value) -> Self {
         let mut difference = Self::default();
         difference.walk(of, Some(old), Some(new), &mut Vec::new());
         difference
     }
 
     /// Removes the fields that the write cannot change, and the fields below them.
-    pub(super) fn without(self, ignored: &Set) -> Self {
+    pub(super) fn without(self, ignored: &FieldSet) -> Self {
         Self {
             added: self.added.recursive_difference(ignored),
             modified: self.modified.recursive_difference(ignored),
@@ -35,12 +35,12 @@ impl Difference {
     }
 
     /// Returns the managed fields that a manager loses: the changed and the removed ones.
-    pub(super) fn lost_by(&self, fields: &Set) -> Set {
+    pub(super) fn lost_by(&self, fields: &FieldSet) -> FieldSet {
         let changed = fields.intersection(&self.modified.union(&self.added));
         changed.union(&fields.intersection(&self.removed))
     }
 
-    fn walk(&mut self, of: &Type, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>) {
+    fn walk(&mut self, of: &TypeRef, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>) {
         // Equal values have no difference below them. Most of a typical object ends here.
         if old.is_some() && old == new {
             return;
@@ -103,7 +103,7 @@ impl Difference {
 
     fn fields(
         &mut self,
-        map: &Fields,
+        map: &MapAtom,
         old: Option<&Map<String, Value>>,
         new: Option<&Map<String, Value>>,
         path: &mut Vec<Step>,
@@ -112,12 +112,12 @@ impl Difference {
         for key in keys {
             let (before, after) = (old.and_then(|old| old.get(key)), new.and_then(|new| new.get(key)));
             path.push(Step::field(key));
-            self.walk(map.of(key).unwrap_or(&Type::Deduced), before, after, path);
+            self.walk(map.of(key).unwrap_or(&TypeRef::Deduced), before, after, path);
             path.pop();
         }
     }
 
-    fn items(&mut self, list: &List, old: &[Value], new: &[Value], path: &mut Vec<Step>) {
+    fn items(&mut self, list: &ListAtom, old: &[Value], new: &[Value], path: &mut Vec<Step>) {
         let mut both: BTreeMap<Step, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
         for (step, item) in steps(list, old) {
             both.entry(step).or_default().0.push(item);

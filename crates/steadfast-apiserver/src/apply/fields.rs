@@ -6,17 +6,17 @@ use serde_json::{Map, Value};
 
 use super::items::{step_of, steps};
 use super::path::Step;
-use super::set::Set;
-use crate::merging::types::{Fields, MergeStrategy, Shape, Type};
+use super::field_set::FieldSet;
+use crate::merging::types::{MapAtom, MergeStrategy, Shape, TypeRef};
 
 /// Returns the set of an object's fields.
-pub(super) fn field_set(of: &Type, object: &Value) -> Set {
-    let mut set = Set::default();
+pub(super) fn field_set(of: &TypeRef, object: &Value) -> FieldSet {
+    let mut set = FieldSet::default();
     walk(of, object, &mut Vec::new(), &mut set);
     set
 }
 
-fn walk(of: &Type, value: &Value, path: &mut Vec<Step>, set: &mut Set) {
+fn walk(of: &TypeRef, value: &Value, path: &mut Vec<Step>, set: &mut FieldSet) {
     match of.atom().shape(Some(value)) {
         Shape::Scalar(_) => set.insert(path),
         Shape::Map(map) if map.atomic => set.insert(path),
@@ -24,7 +24,7 @@ fn walk(of: &Type, value: &Value, path: &mut Vec<Step>, set: &mut Set) {
         Shape::Map(map) => {
             for (key, below) in value.as_object().into_iter().flatten() {
                 path.push(Step::field(key));
-                walk(map.of(key).unwrap_or(&Type::Deduced), below, path, set);
+                walk(map.of(key).unwrap_or(&TypeRef::Deduced), below, path, set);
                 // An empty or unnamed member counts as a leaf: a manager can own no deeper field.
                 let empty = below.is_null() || below.as_object().is_some_and(Map::is_empty);
                 if empty || !map.named.contains_key(key) {
@@ -54,12 +54,12 @@ fn walk(of: &Type, value: &Value, path: &mut Vec<Step>, set: &mut Set) {
 }
 
 /// Adds the parents of all fields in the set. Structs themselves are not tracked.
-pub(super) fn with_parents(of: &Type, set: &Set) -> Set {
+pub(super) fn with_parents(of: &TypeRef, set: &FieldSet) -> FieldSet {
     let atom = of.atom();
     set.rebuilt(&|step, member, below| match (step, &atom.map, &atom.list) {
         (Step::Field(name), Some(map), _) => {
             let named = map.named.contains_key(name) && !below.is_empty();
-            (member || named, with_parents(map.of(name).unwrap_or(&Type::Deduced), below))
+            (member || named, with_parents(map.of(name).unwrap_or(&TypeRef::Deduced), below))
         }
         (Step::Key(_), _, Some(list)) => (member, with_parents(&list.item, below)),
         _ => (member, below.clone()),
@@ -67,16 +67,16 @@ pub(super) fn with_parents(of: &Type, set: &Set) -> Set {
 }
 
 /// Removes a set of fields, and the values that become empty. Returns `None` if nothing remains.
-pub(super) fn without(of: &Type, value: &Value, gone: &Set) -> Option<Value> {
+pub(super) fn without(of: &TypeRef, value: &Value, removed: &FieldSet) -> Option<Value> {
     match of.atom().shape(Some(value)) {
         Shape::Scalar(_) => Some(value.clone()),
-        Shape::Map(map) if !map.atomic => without_fields(map, value.as_object()?, gone),
+        Shape::Map(map) if !map.atomic => without_fields(map, value.as_object()?, removed),
         Shape::List(list) if list.strategy != MergeStrategy::Atomic => {
             let kept = value.as_array()?.iter().filter_map(|item| {
                 // An item without a path step has no owner, so no manager can remove the item.
                 let Ok(step) = step_of(list, item) else { return Some(item.clone()) };
-                match gone.below(&step) {
-                    _ if gone.has(&step) => None,
+                match removed.below(&step) {
+                    _ if removed.has(&step) => None,
                     Some(below) => Some(without(&list.item, item, below).unwrap_or(Value::Null)),
                     None => Some(item.clone()),
                 }
@@ -89,15 +89,15 @@ pub(super) fn without(of: &Type, value: &Value, gone: &Set) -> Option<Value> {
     }
 }
 
-fn without_fields(map: &Fields, fields: &Map<String, Value>, gone: &Set) -> Option<Value> {
+fn without_fields(map: &MapAtom, fields: &Map<String, Value>, removed: &FieldSet) -> Option<Value> {
     let mut kept = Map::new();
     for (key, value) in fields {
         let step = Step::field(key);
-        if gone.has(&step) {
+        if removed.has(&step) {
             continue;
         }
-        let value = match gone.below(&step) {
-            Some(below) => without(map.of(key).unwrap_or(&Type::Deduced), value, below).unwrap_or(Value::Null),
+        let value = match removed.below(&step) {
+            Some(below) => without(map.of(key).unwrap_or(&TypeRef::Deduced), value, below).unwrap_or(Value::Null),
             None => value.clone(),
         };
         kept.insert(key.clone(), value);

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::path::Step;
-use crate::merging::types::{List, MergeStrategy};
+use crate::merging::types::{ListAtom, MergeStrategy};
 
 /// Returns the path step of an item in a merged list. The error is the real server's message.
-pub(super) fn step_of(list: &List, item: &Value) -> Result<Step, String> {
+pub(super) fn step_of(list: &ListAtom, item: &Value) -> Result<Step, String> {
     match &list.strategy {
         MergeStrategy::Atomic => Err("invalid indexing of non-associative list".to_owned()),
         MergeStrategy::Set => match item {
@@ -19,7 +19,7 @@ pub(super) fn step_of(list: &List, item: &Value) -> Result<Step, String> {
     }
 }
 
-fn by_keys(list: &List, keys: &[String], item: &Value) -> Result<Step, String> {
+fn by_keys(list: &ListAtom, keys: &[String], item: &Value) -> Result<Step, String> {
     let fields = match item {
         Value::Object(fields) => fields,
         Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
@@ -43,7 +43,7 @@ fn by_keys(list: &List, keys: &[String], item: &Value) -> Result<Step, String> {
 }
 
 /// Returns the items of a list with their path steps. Items without a step are omitted.
-pub(super) fn steps<'a>(list: &List, items: &'a [Value]) -> Vec<(Step, &'a Value)> {
+pub(super) fn steps<'a>(list: &ListAtom, items: &'a [Value]) -> Vec<(Step, &'a Value)> {
     items.iter().filter_map(|item| Some((step_of(list, item).ok()?, item))).collect()
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::set::Set;
+use super::field_set::FieldSet;
 
 /// Operation by which a manager owns its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,7 +63,7 @@ impl Manager {
 /// Fields of a manager.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Managed {
-    pub(super) fields: Set,
+    pub(super) fields: FieldSet,
     pub(super) api_version: String,
     pub(super) time: Option<String>,
 }
@@ -91,7 +91,7 @@ impl Managers {
             // An empty name stays empty here, although `Manager::new` substitutes `unknown`.
             text("manager").clone_into(&mut identity.name);
             let managed = Managed {
-                fields: entry.get("fieldsV1").map_or_else(|| Some(Set::default()), Set::decode)?,
+                fields: entry.get("fieldsV1").map_or_else(|| Some(FieldSet::default()), FieldSet::decode)?,
                 api_version: text("apiVersion").to_owned(),
                 time: entry.get("time").and_then(Value::as_str).map(str::to_owned),
             };

@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 
 use super::items::{items_of, steps};
 use super::path::Step;
-use crate::merging::types::{List, MergeStrategy, Shape, Type};
+use crate::merging::types::{ListAtom, MergeStrategy, Shape, TypeRef};
 
 /// Merges the applied object into the live one. Returns `None` if both are absent, or if nothing remains.
-pub(super) fn merged(of: &Type, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
+pub(super) fn merged(of: &TypeRef, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
     let atom = of.atom();
     // Fields outside the applied object stay.
     let Some(applied_value) = applied else { return live.cloned() };
@@ -27,7 +27,7 @@ pub(super) fn merged(of: &Type, live: Option<&Value>, applied: Option<&Value>) -
             let mut fields = Map::new();
             let keys: BTreeSet<&String> = before.into_iter().chain(after).flat_map(Map::keys).collect();
             for key in keys {
-                let of = map.of(key).unwrap_or(&Type::Deduced);
+                let of = map.of(key).unwrap_or(&TypeRef::Deduced);
                 let (live, applied) =
                     (before.and_then(|fields| fields.get(key)), after.and_then(|fields| fields.get(key)));
                 if let Some(value) = merged(of, live, applied) {
@@ -50,7 +50,7 @@ pub(super) fn merged(of: &Type, live: Option<&Value>, applied: Option<&Value>) -
 
 /// Merges list items in the order of the applied list. Items that only the live list contains stay next to their
 /// neighbours.
-fn merged_items(list: &List, live: &[Value], applied: &[Value]) -> Vec<Value> {
+fn merged_items(list: &ListAtom, live: &[Value], applied: &[Value]) -> Vec<Value> {
     let (live, applied) = (steps(list, live), steps(list, applied));
     let known: BTreeMap<&Step, usize> = applied.iter().enumerate().map(|(place, (step, _))| (step, place)).collect();
     let mut before: BTreeMap<&Step, Option<&Value>> = BTreeMap::new();
@@ -65,39 +65,39 @@ fn merged_items(list: &List, live: &[Value], applied: &[Value]) -> Vec<Value> {
     };
     let mut items = Vec::new();
     let mut done: BTreeSet<&Step> = BTreeSet::new();
-    let (mut left, mut right) = (0, 0);
+    let (mut live_index, mut applied_index) = (0, 0);
     // Merges two orders: applied items keep their order, and other live items stay next to their
     // neighbours.
-    while left < live.len() || right < applied.len() {
-        if let (Some((step, _)), Some((wanted, item))) = (live.get(left), applied.get(right)) {
+    while live_index < live.len() || applied_index < applied.len() {
+        if let (Some((step, _)), Some((wanted, item))) = (live.get(live_index), applied.get(applied_index)) {
             if step == wanted {
                 done.insert(step);
                 items.push(merge(step, item));
-                (left, right) = (left + 1, right + 1);
+                (live_index, applied_index) = (live_index + 1, applied_index + 1);
                 shared.next();
                 continue;
             }
             // The applied list contains the live item at a later position, and the applied order takes precedence.
             if known.contains_key(step) && shared.peek().is_some_and(|next| *next != step) {
-                left += 1;
+                live_index += 1;
                 continue;
             }
         }
-        if let Some((step, item)) = live.get(left) {
+        if let Some((step, item)) = live.get(live_index) {
             if !known.contains_key(step) {
                 items.push((*item).clone());
-                left += 1;
+                live_index += 1;
                 continue;
             }
             // An item that the applied order has already placed must not appear again.
             if done.contains(step) {
-                left += 1;
+                live_index += 1;
             }
         }
-        if let Some((step, item)) = applied.get(right) {
+        if let Some((step, item)) = applied.get(applied_index) {
             done.insert(step);
             items.push(merge(step, item));
-            right += 1;
+            applied_index += 1;
             if shared.peek().is_some_and(|next| *next == step) {
                 shared.next();
             }

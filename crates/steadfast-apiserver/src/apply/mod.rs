@@ -1,6 +1,6 @@
 //! Server-side apply: management of fields, and the objects that result from applying.
 //!
-//! Objects are compared and merged by their [`Type`]s. The module is independent of the history. A write passes the
+//! Objects are compared and merged by their [`TypeRef`]s. The module is independent of the history. A write passes the
 //! live and the new object, and receives the new `metadata.managedFields`.
 
 mod compare;
@@ -12,7 +12,7 @@ mod merge;
 mod path;
 mod reset;
 mod scale;
-mod set;
+mod field_set;
 mod update;
 mod validate;
 mod yaml;
@@ -22,15 +22,15 @@ mod tests;
 
 use serde_json::{Value, json};
 
-use crate::merging::{self, Type};
+use crate::merging::{self, TypeRef};
 use crate::metadata::{self, MANAGED_FIELDS};
 use crate::resources::ServedResource;
 use crate::status::Status;
 use crate::write_scope::{FieldManager, Part};
 use compare::Difference;
 use managed::{Manager, Managers, Operation};
-use set::Set;
-use update::{Unconvertible, Write};
+use field_set::FieldSet;
+use update::{Unconvertible, FieldUpdate};
 
 pub(crate) use yaml::{duplicate_field, parse};
 
@@ -66,8 +66,8 @@ impl<'a> Tracking<'a> {
     ///
     /// `status` is the status of the request, which a creation drops.
     pub(crate) fn create(&self, status: Option<Value>, object: &mut Value) {
-        let given = object.pointer(MANAGED_FIELDS);
-        let mut managers = Managers::decode(given).unwrap_or_default();
+        let sent_managers = object.pointer(MANAGED_FIELDS);
+        let mut managers = Managers::decode(sent_managers).unwrap_or_default();
         let mut sent = object.clone();
         if let (Some(fields), Some(status)) = (sent.as_object_mut(), status) {
             fields.insert("status".to_owned(), status);
@@ -78,9 +78,9 @@ impl<'a> Tracking<'a> {
 
     /// Sets the managers of a changed object.
     ///
-    /// `given` are the managers in the request. `sent` is the object of the request, before the fields that the write
+    /// `sent_managers` are the managers in the request. `sent` is the object of the request, before the fields that the write
     /// cannot change were restored. If only times would change, the old managers remain.
-    pub(crate) fn update(&self, live: &Value, given: Option<&Value>, sent: Option<&Value>, object: &mut Value) {
+    pub(crate) fn update(&self, live: &Value, sent_managers: Option<&Value>, sent: Option<&Value>, object: &mut Value) {
         // An object that was written directly may contain fields that a real server does not store. These fields stay
         // until an update changes the object.
         if *object != *live {
@@ -90,10 +90,10 @@ impl<'a> Tracking<'a> {
         let old = self.managers(before);
         let mut managers = if self.part == Part::Status {
             old
-        } else if Managers::are_reset_by(given, self.resource.custom) {
+        } else if Managers::are_reset_by(sent_managers, self.resource.custom) {
             Managers::default()
         } else {
-            Some(self.managers(given)).filter(|managers| !managers.0.is_empty()).unwrap_or(old)
+            Some(self.managers(sent_managers)).filter(|managers| !managers.0.is_empty()).unwrap_or(old)
         };
         // A write of the scale only owns `replicas`.
         if self.manager.subresource == "scale" {
@@ -118,8 +118,8 @@ impl<'a> Tracking<'a> {
         self.check(applied)?;
         let of = self.types();
         if let Some(why) = validate::violations(&of, applied) {
-            let what = format!("{}; {}", metadata::place_of(applied), metadata::kind_of(applied));
-            return Err(Status::new(500, "", format_args!("failed to create typed patch object ({what}): {why}")));
+            let object_name = format!("{}; {}", metadata::place_of(applied), metadata::kind_of(applied));
+            return Err(Status::new(500, "", format_args!("failed to create typed patch object ({object_name}): {why}")));
         }
         let mut managers = self.managers(live.and_then(|live| live.pointer(MANAGED_FIELDS)));
         let nothing = json!({});
@@ -129,7 +129,7 @@ impl<'a> Tracking<'a> {
         }
         let ignored = reset::fields(self.resource, self.version, self.part);
         let api_version = self.api_version();
-        let write = |operation| Write {
+        let write = |operation| FieldUpdate {
             of: &of,
             ignored: &ignored,
             ignored_in_other_versions: &ignored,
@@ -141,7 +141,7 @@ impl<'a> Tracking<'a> {
         if managers.0.is_empty() && live.is_some() {
             let manager = Manager::before_first_apply(&api_version, self.subresource());
             // The object has no managers yet, in any version.
-            let write = Write { manager, ..write(Operation::Update) };
+            let write = FieldUpdate { manager, ..write(Operation::Update) };
             let _ = write.update(&self.comparable(&nothing), &plain, &mut managers, &|_| None);
         }
         let apply = |managers: &mut Managers, force| write(Operation::Apply).apply(&plain, applied, managers, force);
@@ -173,16 +173,16 @@ impl<'a> Tracking<'a> {
 
     /// Removes the conflicts with fields of `kubectl apply`, which `kubectl apply --server-side` may take over. Returns
     /// the remaining conflicts.
-    fn not_taken_over(&self, of: &Type, live: &Value, mut conflicts: update::Conflicts) -> update::Conflicts {
+    fn not_taken_over(&self, of: &TypeRef, live: &Value, mut conflicts: update::Conflicts) -> update::Conflicts {
         let last = serde_json::from_str::<Value>(metadata::annotation(live, LAST_APPLIED)).ok();
         let Some(last) = last.filter(|_| self.manager.name == KUBECTL) else { return conflicts };
         let difference = Difference::between(of, &last, live);
-        let own = fields::field_set(of, &last)
+        let applied_fields = fields::field_set(of, &last)
             .difference(&difference.modified)
             .difference(&difference.added)
             .difference(&difference.removed);
         conflicts.retain(|_, fields| {
-            *fields = fields.difference(&own);
+            *fields = fields.difference(&applied_fields);
             !fields.is_empty()
         });
         conflicts
@@ -202,8 +202,8 @@ impl<'a> Tracking<'a> {
         if self.resource.custom && !(validate::fits(&of, &live) && validate::fits(&of, &object)) {
             return;
         }
-        let (ignored, none) = (reset::fields(self.resource, self.version, self.part), Set::default());
-        let write = Write {
+        let (ignored, none) = (reset::fields(self.resource, self.version, self.part), FieldSet::default());
+        let write = FieldUpdate {
             of: &of,
             ignored: &ignored,
             // Except in writes of the status, a real server ignores these fields only in the version of the request.
@@ -239,7 +239,7 @@ impl<'a> Tracking<'a> {
         self.resource.api_version(self.version)
     }
 
-    fn types(&self) -> Type {
+    fn types(&self) -> TypeRef {
         self.resource.merge_type(self.version)
     }
 

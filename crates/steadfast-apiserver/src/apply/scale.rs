@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Tracking;
 use super::managed::{Managed, Manager, Managers, Operation};
 use super::path::Step;
-use super::set::Set;
+use super::field_set::FieldSet;
 
 impl Tracking<'_> {
     /// Transfers the ownership of `replicas` to the manager that scaled. As on a real server, `replicas` without an
@@ -47,9 +47,9 @@ fn count<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     object.pointer(&path.replace('.', "/")).filter(|value| !value.is_null() && value.as_i64() != Some(0))
 }
 
-fn set_of(path: &str) -> Set {
+fn set_of(path: &str) -> FieldSet {
     let steps: Vec<Step> = path.trim_start_matches('.').split('.').map(Step::field).collect();
-    let mut set = Set::default();
+    let mut set = FieldSet::default();
     set.insert(&steps);
     set
 }

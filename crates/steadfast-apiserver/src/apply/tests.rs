@@ -7,21 +7,21 @@ use super::fields::field_set;
 use super::managed::Managers;
 use super::merge::merged;
 use super::path::path_text;
-use super::set::Set;
+use super::field_set::FieldSet;
 use super::{Tracking, validate, yaml};
-use crate::merging::types::Type;
+use crate::merging::types::TypeRef;
 use crate::merging::{as_struct, trim};
 use crate::metadata::MANAGED_FIELDS;
 use crate::resources::{Registry, ServedResource};
 use crate::status::Status;
 use crate::write_scope::{FieldManager, Part};
 
-fn set(fields: &Value) -> Set {
-    Set::decode(fields).expect("a valid field set")
+fn set(fields: &Value) -> FieldSet {
+    FieldSet::decode(fields).expect("a valid field set")
 }
 
-fn pod_type() -> Type {
-    Type::of_builtin("v1", "Pod")
+fn pod_type() -> TypeRef {
+    TypeRef::of_builtin("v1", "Pod")
 }
 
 fn config_maps() -> ServedResource {
@@ -75,7 +75,7 @@ fn field_set_round_trips() {
         ]
     );
     for wrong in [json!([]), json!({"data": {}}), json!({"f:data": 1}), json!({"k:[1]": {}}), json!({"i:x": {}})] {
-        assert_eq!(Set::decode(&wrong), None, "{wrong}");
+        assert_eq!(FieldSet::decode(&wrong), None, "{wrong}");
     }
 }
 
@@ -96,9 +96,9 @@ fn set_operations_match_their_names() {
 fn every_builtin_kind_has_a_type() {
     for served in Registry::with_declared(&[]).all() {
         let of = served.merge_type(&served.versions[0]);
-        assert!(matches!(of, Type::Named(_)), "{} has none", served.kind);
+        assert!(matches!(of, TypeRef::Named(_)), "{} has none", served.kind);
         let metadata = of.atom().map.as_ref().and_then(|map| map.named.get("metadata"));
-        assert_eq!(metadata.map(|field| &field.of), Some(&Type::Named("meta.v1.ObjectMeta")), "{}", served.kind);
+        assert_eq!(metadata.map(|field| &field.of), Some(&TypeRef::Named("meta.v1.ObjectMeta")), "{}", served.kind);
     }
 }
 
@@ -154,7 +154,7 @@ fn custom_resource_merges_by_its_schema() {
         "whole": {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": text},
         "free": {"x-kubernetes-preserve-unknown-fields": true},
     }}}});
-    let of = Type::of_schema(Some(&schema));
+    let of = TypeRef::of_schema(Some(&schema));
     let object = json!({"metadata": {"name": "n", "finalizers": ["f"]},
                         "spec": {"keyed": [{"a": "1"}], "set": ["x"], "whole": {"k": "v"},
                                  "free": {"list": [{"a": 1}], "deep": {"er": 1}}}});
@@ -169,7 +169,7 @@ fn custom_resource_merges_by_its_schema() {
     assert_eq!(validate::violations(&of, &object), None);
     let unknown = json!({"spec": {"nothing": 1}});
     assert_eq!(validate::violations(&of, &unknown).as_deref(), Some(".spec.nothing: field not declared in schema"));
-    assert_eq!(Type::of_schema(None), Type::Deduced);
+    assert_eq!(TypeRef::of_schema(None), TypeRef::Deduced);
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn conflict_names_fields_and_force_takes_them() {
 #[test]
 fn whole_number_equals_its_decimal_form() {
     let (old, new) = (json!({"d": 2, "list": [{"e": 1.0}], "f": 1}), json!({"d": 2.0, "list": [{"e": 1}], "f": 1.5}));
-    let difference = Difference::between(&Type::Deduced, &old, &new);
+    let difference = Difference::between(&TypeRef::Deduced, &old, &new);
     assert_eq!(difference.modified.encode(), json!({"f:f": {}}));
 }
 

@@ -9,13 +9,13 @@ use super::compare::Difference;
 use super::fields::{field_set, with_parents, without};
 use super::managed::{Managed, Manager, Managers, Operation};
 use super::merge::merged;
-use super::set::Set;
+use super::field_set::FieldSet;
 use super::validate;
-use crate::merging::types::Type;
+use crate::merging::types::TypeRef;
 
 /// Fields that the server owns and no manager manages.
-static SERVER_OWNED: LazyLock<Set> = LazyLock::new(|| {
-    Set::of_fields(&[
+static SERVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
+    FieldSet::of_fields(&[
         &["apiVersion"],
         &["kind"],
         &["metadata"],
@@ -32,25 +32,25 @@ static SERVER_OWNED: LazyLock<Set> = LazyLock::new(|| {
 });
 
 /// Fields of other managers that an apply would change, by manager.
-pub(super) type Conflicts = BTreeMap<Manager, Set>;
+pub(super) type Conflicts = BTreeMap<Manager, FieldSet>;
 
 /// Error for an object that does not fit the types of another version, although a manager owns fields in that version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unconvertible;
 
 /// A write and its manager.
-pub(super) struct Write<'a> {
-    pub(super) of: &'a Type,
+pub(super) struct FieldUpdate<'a> {
+    pub(super) of: &'a TypeRef,
     /// Fields that this write cannot change.
-    pub(super) ignored: &'a Set,
+    pub(super) ignored: &'a FieldSet,
     /// Fields that this write cannot change, for managers that own fields in other versions.
-    pub(super) ignored_in_other_versions: &'a Set,
+    pub(super) ignored_in_other_versions: &'a FieldSet,
     pub(super) manager: Manager,
     pub(super) api_version: &'a str,
     pub(super) now: &'a str,
 }
 
-impl Write<'_> {
+impl FieldUpdate<'_> {
     /// Transfers the changed fields to this manager. `others` returns the types of other versions, if these types
     /// differ.
     pub(super) fn update(
@@ -58,7 +58,7 @@ impl Write<'_> {
         live: &Value,
         new: &Value,
         managers: &mut Managers,
-        others: &dyn Fn(&str) -> Option<Type>,
+        others: &dyn Fn(&str) -> Option<TypeRef>,
     ) -> Result<(), Unconvertible> {
         let difference = Difference::between(self.of, live, new).without(self.ignored);
         // Other managers own fields in other API versions, with other names and defaults.
@@ -72,7 +72,7 @@ impl Write<'_> {
             let difference = Difference::between(&of, live, new).without(self.ignored_in_other_versions);
             by_version.insert(version, difference);
         }
-        let lost: Vec<Set> = managers
+        let lost: Vec<FieldSet> = managers
             .0
             .values()
             .map(|managed| {
@@ -90,9 +90,9 @@ impl Write<'_> {
             return Ok(());
         }
         let time = Some(self.now.to_owned());
-        if let Some(own) = managers.0.get_mut(&self.manager) {
-            own.fields.extend(&fields);
-            own.time = time;
+        if let Some(managed) = managers.0.get_mut(&self.manager) {
+            managed.fields.extend(&fields);
+            managed.time = time;
         } else {
             let managed = Managed { fields, api_version: self.api_version.to_owned(), time };
             managers.0.insert(self.manager.clone(), managed);
@@ -132,11 +132,11 @@ impl Write<'_> {
         }
         // A forced apply takes the fields from the other managers.
         remove_from_others(managers, &difference, &conflicts, &self.manager);
-        if let Some(own) = managers.0.get_mut(&self.manager) {
-            own.fields = own.fields.difference(&SERVER_OWNED);
+        if let Some(managed) = managers.0.get_mut(&self.manager) {
+            managed.fields = managed.fields.difference(&SERVER_OWNED);
             // The time only changes with the object, so a repeated apply creates no new version.
             if *live != new {
-                own.time = Some(self.now.to_owned());
+                managed.time = Some(self.now.to_owned());
             }
         }
         managers.0.retain(|_, managed| !managed.fields.is_empty());
@@ -144,13 +144,13 @@ impl Write<'_> {
     }
 
     /// Removes the last applied fields that no manager owns any more.
-    fn pruned(&self, merged: &Value, managers: &Managers, last: &Set) -> Value {
-        let parents = |set: &Set| with_parents(self.of, set);
+    fn pruned(&self, merged: &Value, managers: &Managers, last: &FieldSet) -> Value {
+        let parents = |set: &FieldSet| with_parents(self.of, set);
         let all_of = |object: &Value| parents(&field_set(self.of, object));
-        let rest = |gone: &Set| without(self.of, merged, gone).unwrap_or_default();
+        let rest = |removed: &FieldSet| without(self.of, merged, removed).unwrap_or_default();
         let last = parents(last);
         let pruned = rest(&last);
-        let mut managed = Set::default();
+        let mut managed = FieldSet::default();
         for one in managers.0.values() {
             managed.extend(&one.fields);
         }

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::items::step_of;
 use super::path::Step;
-use crate::merging::types::{MergeStrategy, Scalar, Shape, Type};
+use crate::merging::types::{MergeStrategy, ScalarAtom, Shape, TypeRef};
 
 /// Returns all violations, with the messages of the real server; `None` if the object is valid.
-pub(super) fn violations(of: &Type, object: &Value) -> Option<String> {
+pub(super) fn violations(of: &TypeRef, object: &Value) -> Option<String> {
     let mut violations = Vec::new();
     walk(of, object, "", Duplicates::Rejected, &mut violations);
     match violations.as_slice() {
@@ -21,7 +21,7 @@ pub(super) fn violations(of: &Type, object: &Value) -> Option<String> {
 
 /// Returns whether an object of a write other than an apply can be compared by a type. Its lists may contain duplicate
 /// items.
-pub(super) fn fits(of: &Type, object: &Value) -> bool {
+pub(super) fn fits(of: &TypeRef, object: &Value) -> bool {
     let mut violations = Vec::new();
     walk(of, object, "", Duplicates::Allowed, &mut violations);
     violations.is_empty()
@@ -34,7 +34,7 @@ enum Duplicates {
     Rejected,
 }
 
-fn walk(of: &Type, value: &Value, path: &str, duplicates: Duplicates, violations: &mut Vec<String>) {
+fn walk(of: &TypeRef, value: &Value, path: &str, duplicates: Duplicates, violations: &mut Vec<String>) {
     let mut report = |why: &str| {
         violations.push(if path.is_empty() { why.to_owned() } else { format!("{path}: {why}") });
     };
@@ -42,10 +42,10 @@ fn walk(of: &Type, value: &Value, path: &str, duplicates: Duplicates, violations
         _ if value.is_null() => {}
         Shape::Scalar(scalar) => {
             let (fits, wanted) = match scalar {
-                Scalar::Text => (value.is_string(), "string"),
-                Scalar::Number => (value.is_number(), "numeric (int or float)"),
-                Scalar::Bool => (value.is_boolean(), "boolean"),
-                Scalar::Any => (!value.is_object() && !value.is_array(), "any scalar"),
+                ScalarAtom::Text => (value.is_string(), "string"),
+                ScalarAtom::Number => (value.is_number(), "numeric (int or float)"),
+                ScalarAtom::Bool => (value.is_boolean(), "boolean"),
+                ScalarAtom::Any => (!value.is_object() && !value.is_array(), "any scalar"),
             };
             if !fits {
                 report(&format!("expected {wanted}, got {}", described(value, scalar)));
@@ -53,7 +53,7 @@ fn walk(of: &Type, value: &Value, path: &str, duplicates: Duplicates, violations
         }
         Shape::Map(map) => {
             let Some(fields) = value.as_object() else {
-                return report(&format!("expected map, got {}", described(value, Scalar::Any)));
+                return report(&format!("expected map, got {}", described(value, ScalarAtom::Any)));
             };
             for (key, value) in fields {
                 let path = format!("{path}.{key}");
@@ -65,7 +65,7 @@ fn walk(of: &Type, value: &Value, path: &str, duplicates: Duplicates, violations
         }
         Shape::List(list) => {
             let Some(items) = value.as_array() else {
-                return report(&format!("expected list, got {}", described(value, Scalar::Any)));
+                return report(&format!("expected list, got {}", described(value, ScalarAtom::Any)));
             };
             let mut seen = BTreeSet::new();
             for (place, item) in items.iter().enumerate() {
@@ -92,13 +92,13 @@ fn walk(of: &Type, value: &Value, path: &str, duplicates: Duplicates, violations
 }
 
 /// Formats a value as in the real server's messages: numbers as their type, strings as their content.
-fn described(value: &Value, wanted: Scalar) -> String {
+fn described(value: &Value, wanted: ScalarAtom) -> String {
     match (wanted, value) {
-        (Scalar::Number, Value::String(_)) => "string".to_owned(),
-        (Scalar::Number, Value::Bool(_)) => "bool".to_owned(),
-        (Scalar::Number, Value::Array(_)) => "[]interface {}".to_owned(),
-        (Scalar::Number, _) => "map[string]interface {}".to_owned(),
-        (Scalar::Text, value) => format!("&value.valueUnstructured{{Value:{value}}}"),
+        (ScalarAtom::Number, Value::String(_)) => "string".to_owned(),
+        (ScalarAtom::Number, Value::Bool(_)) => "bool".to_owned(),
+        (ScalarAtom::Number, Value::Array(_)) => "[]interface {}".to_owned(),
+        (ScalarAtom::Number, _) => "map[string]interface {}".to_owned(),
+        (ScalarAtom::Text, value) => format!("&value.valueUnstructured{{Value:{value}}}"),
         (_, Value::String(text)) => format!("&{{{text}}}"),
         (_, value) => format!("&{{{value}}}"),
     }

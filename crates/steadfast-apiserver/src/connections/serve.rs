@@ -62,20 +62,20 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
 }
 
 async fn begins_with_preface<T: Transport>(stream: &mut ControlledStream<T>) -> io::Result<bool> {
-    let mut seen = Vec::with_capacity(PREFACE.len());
+    let mut received = Vec::with_capacity(PREFACE.len());
     // Stops at the first different byte, so a short HTTP/1 request cannot block.
-    while seen.len() < PREFACE.len() && PREFACE.starts_with(&seen) {
+    while received.len() < PREFACE.len() && PREFACE.starts_with(&received) {
         let mut bytes = [0; 24];
-        let wanted = PREFACE.len() - seen.len();
+        let wanted = PREFACE.len() - received.len();
         let read = stream.read(&mut bytes[..wanted]).await?;
         if read == 0 {
             break;
         }
-        seen.extend_from_slice(&bytes[..read]);
+        received.extend_from_slice(&bytes[..read]);
     }
-    let http2 = seen == PREFACE;
+    let http2 = received == PREFACE;
     // The HTTP implementation must read these bytes too.
-    stream.put_back(Bytes::from(seen));
+    stream.put_back(Bytes::from(received));
     Ok(http2)
 }
 

@@ -15,13 +15,13 @@ pub(super) fn authenticate(cluster: &Cluster, request: &RequestContext) -> Resul
     // A server that was configured without credentials accepts every request.
     let open = tokens.is_empty() && cluster.users.is_empty() && !cluster.closed;
     let headers = &request.headers;
-    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let issued = |token: &str| cluster.issued.user(token, cluster.clock.seconds()).is_some();
+    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let issued = |token: &str| cluster.issued_tokens.user(token, cluster.clock.seconds()).is_some();
     let known = |token: &str| tokens.iter().any(|known| known == token) || issued(token);
     // Browsers cannot set headers on WebSockets, so the token may arrive as a subprotocol.
     let in_protocol = token_in_protocol(headers);
     let decoded = in_protocol.and_then(|token| String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok());
-    let is_known = given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| known(token.trim()))
+    let is_known = authorization.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| known(token.trim()))
         || decoded.is_some_and(|token| known(&token));
     if open || is_known || request.user.is_some() {
         return Ok(());

@@ -19,22 +19,22 @@ pub(super) type Chunks = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
 /// Body of a response.
 pub(crate) struct ResponseBody {
-    content: Content,
+    content: BodySource,
     entry: Arc<RequestEntry>,
 }
 
-enum Content {
+enum BodySource {
     Whole(Option<Bytes>),
     Chunks(Chunks),
 }
 
 impl ResponseBody {
     pub(super) fn whole(bytes: Bytes, entry: Arc<RequestEntry>) -> Self {
-        Self { content: Content::Whole((!bytes.is_empty()).then_some(bytes)), entry }
+        Self { content: BodySource::Whole((!bytes.is_empty()).then_some(bytes)), entry }
     }
 
     pub(super) fn chunks(chunks: Chunks, entry: Arc<RequestEntry>) -> Self {
-        Self { content: Content::Chunks(chunks), entry }
+        Self { content: BodySource::Chunks(chunks), entry }
     }
 }
 
@@ -47,8 +47,8 @@ impl Body for ResponseBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let chunk = match &mut self.content {
-            Content::Whole(bytes) => bytes.take(),
-            Content::Chunks(chunks) => ready!(chunks.as_mut().poll_next(context)),
+            BodySource::Whole(bytes) => bytes.take(),
+            BodySource::Chunks(chunks) => ready!(chunks.as_mut().poll_next(context)),
         };
         match &chunk {
             Some(bytes) => self.entry.sent(bytes.len()),
@@ -58,13 +58,13 @@ impl Body for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.content, Content::Whole(None))
+        matches!(self.content, BodySource::Whole(None))
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Content::Chunks(_) => SizeHint::default(),
+            BodySource::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            BodySource::Chunks(_) => SizeHint::default(),
         }
     }
 }

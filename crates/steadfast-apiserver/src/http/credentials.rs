@@ -15,9 +15,9 @@ pub(super) fn user(cluster: &Cluster, link: &Link, headers: &HeaderMap) -> Optio
     // A client certificate takes precedence over basic credentials.
     let shown = link.certificate.get().and_then(|certificate| cluster.tls()?.client(certificate));
     let basic = || {
-        let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Basic ")?;
-        let given = String::from_utf8(STANDARD.decode(given.trim()).ok()?).ok()?;
-        let (name, password) = given.split_once(':')?;
+        let encoded = headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Basic ")?;
+        let decoded = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
+        let (name, password) = decoded.split_once(':')?;
         let known = cluster.users.iter().any(|(known, secret)| known == name && secret == password);
         known.then(|| name.to_owned())
     };

@@ -165,7 +165,7 @@ async fn of_target(
             let encoding = rendering.encoding;
             let response = watch::watch(exchange, &target, &options, selector()?, rendering).await?;
             Ok(match socket {
-                Some(socket) => socket.carry(response, exchange, encoding),
+                Some(socket) => socket.upgrade(response, exchange, encoding),
                 None => response,
             })
         }
@@ -176,7 +176,7 @@ async fn of_target(
             }
             let content_type = payload::media_type(context.header(&header::CONTENT_TYPE));
             let verb = context.verb;
-            let write = write::Write {
+            let write = write::WriteRequest {
                 target: &target,
                 name: path.name.as_deref().unwrap_or_default(),
                 part,

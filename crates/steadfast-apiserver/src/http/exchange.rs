@@ -55,19 +55,19 @@ impl Exchange {
         Err(Status::conflict(&target.resource.name, &target.name, why))
     }
 
-    pub(super) fn gate(&self) -> Gate {
-        Gate { cluster: Arc::clone(&self.cluster), replica: self.replica }
+    pub(super) fn freeze_gate(&self) -> FreezeGate {
+        FreezeGate { cluster: Arc::clone(&self.cluster), replica: self.replica }
     }
 }
 
 /// A gate that is closed while the replica is frozen.
-pub(super) struct Gate {
+pub(super) struct FreezeGate {
     cluster: Arc<Cluster>,
     replica: usize,
 }
 
-impl Gate {
-    pub(super) async fn open(&self) {
+impl FreezeGate {
+    pub(super) async fn wait_until_open(&self) {
         let conditions = &self.cluster.replicas[self.replica].conditions;
         self.cluster.changed.until(|| conditions.read(|now| !now.frozen)).await;
     }

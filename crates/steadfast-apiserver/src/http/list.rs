@@ -63,8 +63,8 @@ pub(super) async fn find(
     let names_one = selector.names_one() && target.namespace.is_some();
     let revision = read::list_revision(exchange, options, token.as_ref(), names_one).await?;
     // The limit does not apply to the object of a single name.
-    let whole = ListOptions { limit: 0, ..options.clone() };
-    let options = if names_one { &whole } else { options };
+    let unlimited = ListOptions { limit: 0, ..options.clone() };
+    let options = if names_one { &unlimited } else { options };
     page(exchange, target, options, selector, token.as_ref(), revision, rendering).await
 }
 
@@ -92,7 +92,7 @@ pub(super) fn respond(
     // Chunks are rendered on demand, so that a long list does not occupy memory for a slow client.
     let chunks = stream::unfold((Some(first), writer, gate, transfer), async |(first, mut writer, gate, transfer)| {
         // A replica that freezes during the response stops between two chunks.
-        gate.open().await;
+        gate.wait_until_open().await;
         let chunk = first.or_else(|| writer.next_chunk())?;
         Some((chunk, (None, writer, gate, transfer)))
     });

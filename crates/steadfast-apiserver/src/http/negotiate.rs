@@ -94,10 +94,10 @@ pub(super) fn without_protobuf(accept: &str) -> Cow<'_, str> {
     if !accept.contains(protobuf::CONTENT_TYPE) {
         return Cow::Borrowed(accept);
     }
-    let left: Vec<&str> =
+    let remaining: Vec<&str> =
         accept.split(',').filter(|range| encoding(media_type(range)) != Some(Encoding::Protobuf)).collect();
     // An empty `Accept` would permit any type.
-    Cow::Owned(if left.is_empty() { "application/octet-stream".to_owned() } else { left.join(",") })
+    Cow::Owned(if remaining.is_empty() { "application/octet-stream".to_owned() } else { remaining.join(",") })
 }
 
 /// Returns the encoding for content that is not an object. Defaults to JSON if the `Accept` header has no supported
@@ -120,8 +120,8 @@ fn by_preference(accept: &str) -> Vec<&str> {
 
 fn weight(range: &str) -> f64 {
     let mut parameters = range.split(';').skip(1);
-    let given = parameters.find_map(|parameter| parameter.trim().strip_prefix("q=")?.parse().ok());
-    given.unwrap_or(1.0)
+    let weight = parameters.find_map(|parameter| parameter.trim().strip_prefix("q=")?.parse().ok());
+    weight.unwrap_or(1.0)
 }
 
 fn media_type(range: &str) -> &str {

@@ -36,7 +36,7 @@ impl EventSocket {
         Ok(None)
     }
 
-    pub(super) fn carry(self, _: ApiResponse, _: &Exchange, _: Encoding) -> ApiResponse {
+    pub(super) fn upgrade(self, _: ApiResponse, _: &Exchange, _: Encoding) -> ApiResponse {
         match self {}
     }
 }
@@ -53,6 +53,6 @@ pub(super) async fn respond(
     Err(unsupported(path.subresource.as_deref().unwrap_or_default()))
 }
 
-fn unsupported(what: &str) -> Status {
-    Status::without_feature(501, "NotImplemented", what, "exec")
+fn unsupported(operation: &str) -> Status {
+    Status::without_feature(501, "NotImplemented", operation, "exec")
 }

@@ -40,7 +40,7 @@ pub(super) enum Content {
     Document(Bytes, DocumentVersion),
     Chunks(Chunks),
     /// An upgrade to WebSocket without a body, with the agreed subprotocol if any.
-    Switched {
+    WebSocketUpgrade {
         accept: HeaderValue,
         protocol: Option<HeaderValue>,
     },

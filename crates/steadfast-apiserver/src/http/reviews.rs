@@ -51,8 +51,8 @@ pub(super) fn of(path: &ResourcePath) -> Option<&'static Review> {
     let matches = |review: &&Review| {
         review.group == path.group && review.plural == path.plural && review.namespaced == path.namespace.is_some()
     };
-    let whole = path.version == "v1" && path.name.is_none() && path.subresource.is_none();
-    ALL.iter().filter(|_| whole).find(matches)
+    let is_collection = path.version == "v1" && path.name.is_none() && path.subresource.is_none();
+    ALL.iter().filter(|_| is_collection).find(matches)
 }
 
 impl Review {
@@ -82,7 +82,7 @@ impl Review {
                 // Static tokens are compared first. Tokens of service accounts expire on the clock of the server.
                 if exchange.cluster.tokens().iter().any(|known| known == token) {
                     json!({"authenticated": true, "user": user_info})
-                } else if let Some(user) = exchange.cluster.issued.user(token, exchange.cluster.clock.seconds()) {
+                } else if let Some(user) = exchange.cluster.issued_tokens.user(token, exchange.cluster.clock.seconds()) {
                     json!({"authenticated": true, "user": {"username": user, "groups": ["system:serviceaccounts"]}})
                 } else {
                     json!({"error": "invalid bearer token", "user": {}})

@@ -9,7 +9,7 @@ use super::negotiate::Form;
 use super::rendering::ObjectState;
 use super::rendering::Rendering;
 use super::response::ApiResponse;
-use super::write::Write;
+use super::write::WriteRequest;
 use crate::metadata;
 use crate::records::Verb;
 use crate::resources::GroupResource;
@@ -20,12 +20,12 @@ use crate::storage::{ObjectKey, Patch, Update, WriteTarget, scale_of};
 pub(super) async fn respond(
     exchange: &Exchange,
     verb: Verb,
-    write: &Write<'_>,
+    write: &WriteRequest<'_>,
     rendering: &Rendering,
 ) -> Result<ApiResponse, Status> {
     // A scale is a read and a write of the stored object, so that a frozen store blocks both.
     exchange.backend().confirm().await?;
-    let target = write.aim(Some(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" }))?;
+    let target = write.write_target(Some(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" }))?;
     let scaled = carry_out(exchange, verb, write, &target, rendering).await;
     Ok(ApiResponse::with_warnings(scaled, &target.request.warnings))
 }
@@ -33,7 +33,7 @@ pub(super) async fn respond(
 async fn carry_out(
     exchange: &Exchange,
     verb: Verb,
-    write: &Write<'_>,
+    write: &WriteRequest<'_>,
     target: &WriteTarget,
     rendering: &Rendering,
 ) -> Result<ApiResponse, Status> {

@@ -35,7 +35,7 @@ pub(crate) async fn serve(
     let encoding = context.encoding;
     let exchange = Exchange { replica: link.replica, entry: Arc::clone(&entry), entry_verb: record.verb, cluster };
     // A frozen replica holds the request before any effect on the storage.
-    exchange.gate().open().await;
+    exchange.freeze_gate().wait_until_open().await;
     let conditions = &exchange.cluster.replicas[link.replica].conditions;
     // The values are copied, because the conditions must not be locked during the wait.
     let (delay, piece_bytes) = conditions.read(|now| (now.delay, now.piece_bytes));
@@ -63,7 +63,7 @@ pub(crate) async fn serve(
     response = response.encoded_as(encoding);
     apply_interception(&exchange, &link, &record, RequestStage::Processed).await;
     // If the replica froze while the response was created, the response must not be sent either.
-    exchange.gate().open().await;
+    exchange.freeze_gate().wait_until_open().await;
     if head {
         response = response.without_body();
     }

@@ -72,7 +72,7 @@ pub(super) async fn respond(
         return Err(Status::method_not_allowed());
     }
     // Subresources use the write path, so that the history attributes their changes to this request.
-    let aim = WriteTarget {
+    let write_target = WriteTarget {
         resource: std::sync::Arc::clone(&target.resource),
         namespace: target.namespace.clone().unwrap_or_default(),
         name: name.to_owned(),
@@ -80,7 +80,7 @@ pub(super) async fn respond(
         dry_run: context.query.text("dryRun") == "All",
         request: RequestProperties::default(),
     };
-    let key = ObjectKey::new(&aim.namespace, name);
+    let key = ObjectKey::new(&write_target.namespace, name);
     let backend = exchange.backend();
     if subresource != Subresource::Log {
         backend.store()?;
@@ -97,11 +97,11 @@ pub(super) async fn respond(
         Subresource::Eviction => "Eviction",
         Subresource::Log | Subresource::Token => "TokenRequest",
     };
-    let given = payload::object(payload::media_type(content_type), &payload::read(body).await?, kind)?;
+    let posted = payload::object(payload::media_type(content_type), &payload::read(body).await?, kind)?;
     match subresource {
-        Subresource::Binding => bind(exchange, &aim, &given),
-        Subresource::Eviction => evict(exchange, &aim, &given),
-        Subresource::Log | Subresource::Token => token(exchange, &aim, &given, &object),
+        Subresource::Binding => bind(exchange, &write_target, &posted),
+        Subresource::Eviction => evict(exchange, &write_target, &posted),
+        Subresource::Log | Subresource::Token => token(exchange, &write_target, &posted, &object),
     }
 }
 
@@ -117,23 +117,23 @@ fn no_logs(pod: &Value, name: &str) -> Status {
 }
 
 /// Assigns a pod to a node.
-fn bind(exchange: &Exchange, aim: &WriteTarget, binding: &Value) -> Result<ApiResponse, Status> {
+fn bind(exchange: &Exchange, write_target: &WriteTarget, binding: &Value) -> Result<ApiResponse, Status> {
     let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default();
     if node.is_empty() {
-        return Err(Status::invalid("", "Binding", &aim.name, &[("target.name", "Required value".to_owned())]));
+        return Err(Status::invalid("", "Binding", &write_target.name, &[("target.name", "Required value".to_owned())]));
     }
     // The write bypasses the checks of an update, which cannot assign a pod.
-    let aim = &WriteTarget { part: Part::Whole, ..aim.clone() };
+    let write_target = &WriteTarget { part: Part::Whole, ..write_target.clone() };
     exchange.write(|state| {
         // The node is checked within the write, so that two schedulers cannot bind a pod concurrently.
-        let pod = state.latest(&aim.resource.name, &aim.key()).and_then(|change| change.object.clone());
+        let pod = state.latest(&write_target.resource.name, &write_target.key()).and_then(|change| change.object.clone());
         let assigned = pod.as_deref().and_then(|pod| pod.pointer("/spec/nodeName")).and_then(Value::as_str);
         if let Some(known) = assigned.filter(|known| !known.is_empty()) {
-            let why = format!("pod {} is already assigned to node \"{known}\"", aim.name);
+            let why = format!("pod {} is already assigned to node \"{known}\"", write_target.name);
             // A conflict, because the scheduler must choose again with a fresh cache.
-            return Err(Status::conflict(&aim.resource.name, &aim.name, &why));
+            return Err(Status::conflict(&write_target.resource.name, &write_target.name, &why));
         }
-        state.update(aim, &Update::Patch(Patch::Merge(json!({"spec": {"nodeName": node}})))).map(drop)
+        state.update(write_target, &Update::Patch(Patch::Merge(json!({"spec": {"nodeName": node}})))).map(drop)
     })?;
     Ok(ApiResponse::object(201, &success()))
 }
@@ -143,19 +143,19 @@ fn success() -> Value {
 }
 
 /// Deletes a pod unless a disruption budget forbids the eviction.
-fn evict(exchange: &Exchange, aim: &WriteTarget, eviction: &Value) -> Result<ApiResponse, Status> {
+fn evict(exchange: &Exchange, write_target: &WriteTarget, eviction: &Value) -> Result<ApiResponse, Status> {
     // The precondition protects a recreated pod with the same name.
     let uid = eviction.pointer("/deleteOptions/preconditions/uid").and_then(Value::as_str).unwrap_or_default();
     let asks_dry_run = eviction.pointer("/deleteOptions/dryRun/0").is_some();
-    let aim = WriteTarget { dry_run: aim.dry_run || asks_dry_run, ..aim.clone() };
+    let write_target = WriteTarget { dry_run: write_target.dry_run || asks_dry_run, ..write_target.clone() };
     exchange.write(|state| {
         // A single write covers budget and deletion, so concurrent evictions cannot exceed the
         // budget.
-        let budget = state.disruption(&aim)?;
+        let budget = state.disruption(&write_target)?;
         let deletion = Deletion { uid: uid.to_owned(), ..Deletion::default() };
-        state.delete(&aim, &deletion)?;
-        if let Some(budget) = budget.filter(|_| !aim.dry_run) {
-            state.spend_disruption(&aim.namespace, &budget)?;
+        state.delete(&write_target, &deletion)?;
+        if let Some(budget) = budget.filter(|_| !write_target.dry_run) {
+            state.spend_disruption(&write_target.namespace, &budget)?;
         }
         Ok::<_, Status>(())
     })?;
@@ -174,7 +174,7 @@ fn random_bytes() -> Result<[u8; 32], Status> {
 }
 
 /// Issues a token that the server accepts until the token expires.
-fn token(exchange: &Exchange, aim: &WriteTarget, request: &Value, account: &Value) -> Result<ApiResponse, Status> {
+fn token(exchange: &Exchange, write_target: &WriteTarget, request: &Value, account: &Value) -> Result<ApiResponse, Status> {
     let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(TOKEN_SECONDS);
     let rejected = |why: &str| {
         let why = format!("Invalid value: {seconds}: {why}");
@@ -188,16 +188,16 @@ fn token(exchange: &Exchange, aim: &WriteTarget, request: &Value, account: &Valu
     }
     let clock = &exchange.cluster.clock;
     let (issued, expires) = (clock.seconds(), clock.seconds().saturating_add(seconds));
-    let given = request.pointer("/spec/audiences").and_then(Value::as_array).filter(|given| !given.is_empty());
+    let requested = request.pointer("/spec/audiences").and_then(Value::as_array).filter(|requested| !requested.is_empty());
     let audiences =
-        given.cloned().map_or_else(|| json!(["https://kubernetes.default.svc.cluster.local"]), Value::Array);
-    let user = format!("system:serviceaccount:{}:{}", aim.namespace, aim.name);
+        requested.cloned().map_or_else(|| json!(["https://kubernetes.default.svc.cluster.local"]), Value::Array);
+    let user = format!("system:serviceaccount:{}:{}", write_target.namespace, write_target.name);
     let claims = json!({
         "aud": audiences, "exp": expires, "iat": issued, "nbf": issued, "sub": user,
         "iss": "https://kubernetes.default.svc.cluster.local",
         "kubernetes.io": {
-            "namespace": aim.namespace,
-            "serviceaccount": {"name": aim.name, "uid": account.pointer("/metadata/uid")},
+            "namespace": write_target.namespace,
+            "serviceaccount": {"name": write_target.name, "uid": account.pointer("/metadata/uid")},
         },
     });
     let encode = |part: &Value| URL_SAFE_NO_PAD.encode(part.to_string());
@@ -206,8 +206,8 @@ fn token(exchange: &Exchange, aim: &WriteTarget, request: &Value, account: &Valu
     let header = encode(&json!({"alg": "none", "typ": "JWT"}));
     let token = format!("{header}.{}.{signature}", encode(&claims));
     // A dry run returns a token that the server does not accept.
-    if !aim.dry_run {
-        exchange.cluster.issued.add(&token, &user, expires);
+    if !write_target.dry_run {
+        exchange.cluster.issued_tokens.add(&token, &user, expires);
     }
     let mut spec = request.get("spec").filter(|spec| spec.is_object()).cloned().unwrap_or_else(|| json!({}));
     spec["audiences"] = audiences;
@@ -216,7 +216,7 @@ fn token(exchange: &Exchange, aim: &WriteTarget, request: &Value, account: &Valu
         201,
         &json!({
             "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
-            "metadata": {"name": aim.name, "namespace": aim.namespace, "creationTimestamp": clock.timestamp()},
+            "metadata": {"name": write_target.name, "namespace": write_target.namespace, "creationTimestamp": clock.timestamp()},
             "spec": spec, "status": {"token": token, "expirationTimestamp": Clock::timestamp_of(expires)},
         }),
     ))

@@ -28,8 +28,8 @@ fn columns(resource: &ServedResource) -> &'static [Column] {
 
 /// Returns the column definitions of the table of a version.
 pub(super) fn definitions(resource: &ServedResource, version: &str) -> Vec<Value> {
-    if let Some(own) = defined::definitions(resource, version) {
-        return own;
+    if let Some(declared) = defined::definitions(resource, version) {
+        return declared;
     }
     let definition = |column: &Column| {
         json!({
@@ -42,8 +42,8 @@ pub(super) fn definitions(resource: &ServedResource, version: &str) -> Vec<Value
 
 /// Returns the cells of an object in the table of a version.
 pub(super) fn cells(resource: &ServedResource, version: &str, object: &Value, clock: &Clock) -> Vec<Value> {
-    if let Some(own) = defined::cells(resource, version, object, clock) {
-        return own;
+    if let Some(declared) = defined::cells(resource, version, object, clock) {
+        return declared;
     }
     let object = resource.in_table(object, version);
     columns(resource).iter().map(|column| column.cell(&object, clock)).collect()

@@ -22,8 +22,8 @@ impl Target {
         // A cluster-scoped resource has no path within a namespace.
         let in_scope = resource.namespaced || path.namespace.is_none();
         // A path without a namespace can list a namespaced resource, but not name an object.
-        let whole = !resource.namespaced || path.namespace.is_some() || path.name.is_none();
-        (resource.serves(&path.version) && in_scope && whole).then(|| Self {
+        let is_complete = !resource.namespaced || path.namespace.is_some() || path.name.is_none();
+        (resource.serves(&path.version) && in_scope && is_complete).then(|| Self {
             resource,
             namespace: path.namespace.clone(),
             version: path.version.clone(),

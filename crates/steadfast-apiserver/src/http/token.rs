@@ -22,8 +22,8 @@ pub(super) struct ContinueToken {
 impl ContinueToken {
     /// Creates a token that continues a list of a namespace, or of all namespaces, after an object.
     pub(super) fn after(rv: i64, key: &ObjectKey, namespace: Option<&str>) -> Self {
-        let whole = namespace.is_none() && !key.namespace.is_empty();
-        let place = if whole { format!("{}/{}", key.namespace, key.name) } else { key.name.clone() };
+        let all_namespaces = namespace.is_none() && !key.namespace.is_empty();
+        let place = if all_namespaces { format!("{}/{}", key.namespace, key.name) } else { key.name.clone() };
         // The zero byte sorts directly behind the key, so the next page starts behind the last
         // object.
         Self { v: VERSION.to_owned(), rv, start: format!("{place}\0") }

@@ -19,16 +19,16 @@ use crate::selector::Selector;
 use crate::status::Status;
 use crate::storage::{Outcome, Patch, Update, WriteTarget};
 
-pub(super) use request::Write;
+pub(super) use request::WriteRequest;
 
 /// Performs a write.
 pub(super) async fn write(
     exchange: &Exchange,
     verb: Verb,
-    write: &Write<'_>,
+    write: &WriteRequest<'_>,
     rendering: &Rendering,
 ) -> Result<ApiResponse, Status> {
-    let target = write.aim(match verb {
+    let target = write.write_target(match verb {
         Verb::Create => Some("CreateOptions"),
         Verb::Update => Some("UpdateOptions"),
         Verb::Patch => Some("PatchOptions"),
@@ -43,7 +43,7 @@ pub(super) async fn write(
 fn carry_out(
     exchange: &Exchange,
     verb: Verb,
-    write: &Write<'_>,
+    write: &WriteRequest<'_>,
     target: WriteTarget,
     rendering: &Rendering,
 ) -> Result<ApiResponse, Status> {
@@ -89,13 +89,13 @@ fn carry_out(
 /// Deletes all selected objects of a collection.
 pub(super) async fn delete_collection(
     exchange: &Exchange,
-    write: &Write<'_>,
+    write: &WriteRequest<'_>,
     options: &ListOptions,
     selector: &Selector,
     rendering: Rendering,
 ) -> Result<ApiResponse, Status> {
     let deletion_options = deletions::read(write)?;
-    let target = WriteTarget { dry_run: deletion_options.dry_run, ..write.aim(None)? };
+    let target = WriteTarget { dry_run: deletion_options.dry_run, ..write.write_target(None)? };
     deletion_options.warn(&target);
     let deleted = delete_found(exchange, write, (&target, &deletion_options), options, selector, rendering).await;
     Ok(ApiResponse::with_warnings(deleted, &target.request.warnings))
@@ -103,7 +103,7 @@ pub(super) async fn delete_collection(
 
 async fn delete_found(
     exchange: &Exchange,
-    write: &Write<'_>,
+    write: &WriteRequest<'_>,
     (target, deletion_options): (&WriteTarget, &deletions::Options),
     options: &ListOptions,
     selector: &Selector,

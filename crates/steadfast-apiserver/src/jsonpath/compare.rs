@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::found::Found;
+use super::value::JsonPathValue;
 
 /// Value of a comparable kind.
 #[derive(Clone, Copy, PartialEq)]
@@ -16,21 +16,21 @@ enum Scalar<'a> {
 }
 
 impl<'a> Scalar<'a> {
-    fn of(found: Found<'a>) -> Result<Self, String> {
+    fn of(found: JsonPathValue<'a>) -> Result<Self, String> {
         Ok(match found {
-            Found::Json(Value::Bool(flag)) => Self::Bool(*flag),
-            Found::Bool(flag) => Self::Bool(flag),
-            Found::Json(Value::String(text)) => Self::Text(text),
-            Found::Text(text) => Self::Text(text),
-            Found::Int(number) => Self::Whole(number.into()),
-            Found::Byte(byte) => Self::Whole(byte.into()),
-            Found::Float(number) => Self::Float(number),
-            Found::Json(Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
+            JsonPathValue::Json(Value::Bool(flag)) => Self::Bool(*flag),
+            JsonPathValue::Bool(flag) => Self::Bool(flag),
+            JsonPathValue::Json(Value::String(text)) => Self::Text(text),
+            JsonPathValue::Text(text) => Self::Text(text),
+            JsonPathValue::Int(number) => Self::Whole(number.into()),
+            JsonPathValue::Byte(byte) => Self::Whole(byte.into()),
+            JsonPathValue::Float(number) => Self::Float(number),
+            JsonPathValue::Json(Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
                 (Some(whole), _) => Self::Whole(whole.into()),
                 (None, Some(float)) => Self::Float(float),
                 (None, None) => return Err(invalid_type()),
             },
-            Found::Json(Value::Null | Value::Array(_) | Value::Object(_)) => return Err(invalid_type()),
+            JsonPathValue::Json(Value::Null | Value::Array(_) | Value::Object(_)) => return Err(invalid_type()),
         })
     }
 
@@ -59,7 +59,7 @@ fn invalid_type() -> String {
 }
 
 /// Evaluates `left operator right`.
-pub(super) fn holds(left: Found<'_>, operator: &str, right: Found<'_>) -> Result<bool, String> {
+pub(super) fn holds(left: JsonPathValue<'_>, operator: &str, right: JsonPathValue<'_>) -> Result<bool, String> {
     let (left, right) = (Scalar::of(left)?, Scalar::of(right)?);
     let at_most = || Ok(left.is_less(right)? || left.is_equal(right)?);
     match operator {

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::compare;
-use super::found::Found;
+use super::value::JsonPathValue;
 use super::node::{Filter, Node, Slice};
 
 /// Maximum number of values that an evaluation may visit. `..` followed by `..` would visit a power of the object's
@@ -16,19 +16,19 @@ const MAX_RANGES: usize = 32;
 
 /// Failed evaluation.
 #[derive(Clone, Debug)]
-pub(super) struct Failed {
+pub(super) struct EvaluationError {
     pub(super) why: String,
     /// True if the failed step had input values. A filter without an operator then counts as passed.
     has_values: bool,
 }
 
-impl Failed {
+impl EvaluationError {
     fn with(values: bool, why: impl Into<String>) -> Self {
         Self { why: why.into(), has_values: values }
     }
 }
 
-type Results<'a> = Vec<Found<'a>>;
+type Results<'a> = Vec<JsonPathValue<'a>>;
 
 /// Evaluation of one path over one object.
 pub(super) struct Evaluation<'a> {
@@ -50,12 +50,12 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Returns the results of each action.
-    pub(super) fn find(mut self, object: &'a Value) -> Result<Vec<Results<'a>>, Failed> {
-        self.actions(0, Found::Json(object))
+    pub(super) fn find(mut self, object: &'a Value) -> Result<Vec<Results<'a>>, EvaluationError> {
+        self.actions(0, JsonPathValue::Json(object))
     }
 
     /// Evaluates the actions from a position to the `end` of the enclosing block.
-    fn actions(&mut self, from: usize, input: Found<'a>) -> Result<Vec<Results<'a>>, Failed> {
+    fn actions(&mut self, from: usize, input: JsonPathValue<'a>) -> Result<Vec<Results<'a>>, EvaluationError> {
         let mut all = Vec::new();
         let mut position = from;
         while let Some(node) = self.nodes.get(position) {
@@ -74,11 +74,11 @@ impl<'a> Evaluation<'a> {
             self.starting -= 1;
             self.open += 1;
             if self.open > MAX_RANGES {
-                return Err(Failed::with(false, format!("more than {MAX_RANGES} ranges within each other")));
+                return Err(EvaluationError::with(false, format!("more than {MAX_RANGES} ranges within each other")));
             }
             // A block without results is evaluated once, to find its end.
             let is_empty = results.is_empty();
-            let inputs = if is_empty { vec![Found::Json(&Value::Null)] } else { results };
+            let inputs = if is_empty { vec![JsonPathValue::Json(&Value::Null)] } else { results };
             for input in inputs {
                 let within = self.actions(position + 1, input)?;
                 if !is_empty {
@@ -92,13 +92,13 @@ impl<'a> Evaluation<'a> {
         Ok(all)
     }
 
-    fn walk(&mut self, input: Results<'a>, node: &'a Node) -> Result<Results<'a>, Failed> {
+    fn walk(&mut self, input: Results<'a>, node: &'a Node) -> Result<Results<'a>, EvaluationError> {
         let results = match node {
             Node::List(nodes) => return self.list(input, nodes),
-            Node::Text(text) => vec![Found::Text(text)],
-            Node::Int(number) => vec![Found::Int(*number); input.len()],
-            Node::Float(number) => vec![Found::Float(*number); input.len()],
-            Node::Bool(flag) => vec![Found::Bool(*flag); input.len()],
+            Node::Text(text) => vec![JsonPathValue::Text(text)],
+            Node::Int(number) => vec![JsonPathValue::Int(*number); input.len()],
+            Node::Float(number) => vec![JsonPathValue::Float(*number); input.len()],
+            Node::Bool(flag) => vec![JsonPathValue::Bool(*flag); input.len()],
             Node::Field(name) => field(&input, name),
             Node::Wildcard => self.wildcard(&input)?,
             Node::Recursive => self.descend(input)?,
@@ -112,19 +112,19 @@ impl<'a> Evaluation<'a> {
         Ok(results)
     }
 
-    fn charge(&mut self, values: usize) -> Result<(), Failed> {
+    fn charge(&mut self, values: usize) -> Result<(), EvaluationError> {
         self.visited = self.visited.saturating_add(values);
         if self.visited <= MAX_VISITED {
             return Ok(());
         }
-        Err(Failed::with(false, format!("the path visits more than {MAX_VISITED} values")))
+        Err(EvaluationError::with(false, format!("the path visits more than {MAX_VISITED} values")))
     }
 
-    fn list(&mut self, input: Results<'a>, nodes: &'a [Node]) -> Result<Results<'a>, Failed> {
+    fn list(&mut self, input: Results<'a>, nodes: &'a [Node]) -> Result<Results<'a>, EvaluationError> {
         nodes.iter().try_fold(input, |values, node| self.walk(values, node))
     }
 
-    fn word(&mut self, input: Results<'a>, word: &str) -> Result<Results<'a>, Failed> {
+    fn word(&mut self, input: Results<'a>, word: &str) -> Result<Results<'a>, EvaluationError> {
         match word {
             "range" => {
                 self.starting += 1;
@@ -134,13 +134,13 @@ impl<'a> Evaluation<'a> {
                 self.ending += 1;
                 Ok(Vec::new())
             }
-            "end" => Err(Failed::with(false, "not in range, nothing to end")),
-            other => Err(Failed::with(!input.is_empty(), format!("unrecognized identifier {other}"))),
+            "end" => Err(EvaluationError::with(false, "not in range, nothing to end")),
+            other => Err(EvaluationError::with(!input.is_empty(), format!("unrecognized identifier {other}"))),
         }
     }
 
     /// Returns all values below the input that have children, each before its children.
-    fn descend(&mut self, input: Results<'a>) -> Result<Results<'a>, Failed> {
+    fn descend(&mut self, input: Results<'a>) -> Result<Results<'a>, EvaluationError> {
         let mut results = Vec::new();
         // A stack replaces recursion: the last value is the next.
         let mut pending: Results<'a> = input.into_iter().rev().collect();
@@ -157,7 +157,7 @@ impl<'a> Evaluation<'a> {
         Ok(results)
     }
 
-    fn wildcard(&mut self, input: &[Found<'a>]) -> Result<Results<'a>, Failed> {
+    fn wildcard(&mut self, input: &[JsonPathValue<'a>]) -> Result<Results<'a>, EvaluationError> {
         let mut results = Vec::new();
         for value in input {
             let within = children(*value);
@@ -167,13 +167,13 @@ impl<'a> Evaluation<'a> {
         Ok(results)
     }
 
-    fn slice(&mut self, input: &[Found<'a>], of: &Slice) -> Result<Results<'a>, Failed> {
+    fn slice(&mut self, input: &[JsonPathValue<'a>], of: &Slice) -> Result<Results<'a>, EvaluationError> {
         let mut results = Vec::new();
         for value in input {
             let items = match value {
-                Found::Json(Value::Null) => continue,
-                Found::Json(Value::Array(items)) => items,
-                _ => return Err(Failed::with(true, "a value is not array or slice")),
+                JsonPathValue::Json(Value::Null) => continue,
+                JsonPathValue::Json(Value::Array(items)) => items,
+                _ => return Err(EvaluationError::with(true, "a value is not array or slice")),
             };
             // As in client-go, an empty slice ends the node for all inputs that follow.
             let Some((start, end)) = bounds(of, items.len())? else { return Ok(results) };
@@ -182,32 +182,32 @@ impl<'a> Evaluation<'a> {
                 Some(step) => usize::try_from(step)
                     .ok()
                     .filter(|step| *step > 0)
-                    .ok_or_else(|| Failed::with(true, "step must be > 0"))?,
+                    .ok_or_else(|| EvaluationError::with(true, "step must be > 0"))?,
             };
             self.charge(end - start)?;
-            results.extend(items[start..end].iter().step_by(step).map(Found::Json));
+            results.extend(items[start..end].iter().step_by(step).map(JsonPathValue::Json));
         }
         Ok(results)
     }
 
-    fn union(&mut self, input: &Results<'a>, alternatives: &'a [Vec<Node>]) -> Result<Results<'a>, Failed> {
+    fn union(&mut self, input: &Results<'a>, alternatives: &'a [Vec<Node>]) -> Result<Results<'a>, EvaluationError> {
         let mut results = Vec::new();
         for alternative in alternatives {
             let found = self.list(input.clone(), alternative);
-            results.extend(found.map_err(|failed| Failed::with(!input.is_empty(), failed.why))?);
+            results.extend(found.map_err(|failed| EvaluationError::with(!input.is_empty(), failed.why))?);
         }
         Ok(results)
     }
 
-    fn filter(&mut self, input: &Results<'a>, filter: &'a Filter) -> Result<Results<'a>, Failed> {
+    fn filter(&mut self, input: &Results<'a>, filter: &'a Filter) -> Result<Results<'a>, EvaluationError> {
         let mut results = Vec::new();
         for value in input {
-            let Found::Json(Value::Array(items)) = value else {
-                return Err(Failed::with(true, "a value is not array or slice and cannot be filtered"));
+            let JsonPathValue::Json(Value::Array(items)) = value else {
+                return Err(EvaluationError::with(true, "a value is not array or slice and cannot be filtered"));
             };
             for item in items {
-                let item = Found::Json(item);
-                if self.passes(item, filter).map_err(|failed| Failed::with(true, failed.why))? {
+                let item = JsonPathValue::Json(item);
+                if self.passes(item, filter).map_err(|failed| EvaluationError::with(true, failed.why))? {
                     results.push(item);
                 }
             }
@@ -215,7 +215,7 @@ impl<'a> Evaluation<'a> {
         Ok(results)
     }
 
-    fn passes(&mut self, item: Found<'a>, filter: &'a Filter) -> Result<bool, Failed> {
+    fn passes(&mut self, item: JsonPathValue<'a>, filter: &'a Filter) -> Result<bool, EvaluationError> {
         let left = self.list(vec![item], &filter.left);
         let Some((operator, right)) = &filter.comparison else {
             return match left {
@@ -228,40 +228,40 @@ impl<'a> Evaluation<'a> {
         let Some(left) = single(&left?)? else { return Ok(false) };
         // The right operand may be a path too, evaluated on the item.
         let Some(right) = single(&self.list(vec![item], right)?)? else { return Ok(false) };
-        compare::holds(left, operator, right).map_err(|why| Failed::with(true, why))
+        compare::holds(left, operator, right).map_err(|why| EvaluationError::with(true, why))
     }
 }
 
-fn single<'a>(values: &[Found<'a>]) -> Result<Option<Found<'a>>, Failed> {
+fn single<'a>(values: &[JsonPathValue<'a>]) -> Result<Option<JsonPathValue<'a>>, EvaluationError> {
     match values {
         [] => Ok(None),
         [value] => Ok(Some(*value)),
-        _ => Err(Failed::with(true, "can only compare one element at a time")),
+        _ => Err(EvaluationError::with(true, "can only compare one element at a time")),
     }
 }
 
-fn field<'a>(input: &[Found<'a>], name: &str) -> Results<'a> {
+fn field<'a>(input: &[JsonPathValue<'a>], name: &str) -> Results<'a> {
     let found = input.iter().filter_map(|value| match value {
-        Found::Json(Value::Object(fields)) => fields.get(name),
+        JsonPathValue::Json(Value::Object(fields)) => fields.get(name),
         _ => None,
     });
-    found.map(Found::Json).collect()
+    found.map(JsonPathValue::Json).collect()
 }
 
 /// Returns the items of a list, the values of an object, or the bytes of a string.
-fn children(value: Found<'_>) -> Results<'_> {
+fn children(value: JsonPathValue<'_>) -> Results<'_> {
     match value {
-        Found::Json(Value::Object(fields)) => fields.values().map(Found::Json).collect(),
-        Found::Json(Value::Array(items)) => items.iter().map(Found::Json).collect(),
-        Found::Json(Value::String(text)) => text.bytes().map(Found::Byte).collect(),
-        Found::Text(text) => text.bytes().map(Found::Byte).collect(),
+        JsonPathValue::Json(Value::Object(fields)) => fields.values().map(JsonPathValue::Json).collect(),
+        JsonPathValue::Json(Value::Array(items)) => items.iter().map(JsonPathValue::Json).collect(),
+        JsonPathValue::Json(Value::String(text)) => text.bytes().map(JsonPathValue::Byte).collect(),
+        JsonPathValue::Text(text) => text.bytes().map(JsonPathValue::Byte).collect(),
         _ => Vec::new(),
     }
 }
 
 /// Returns the positions of the first item and after the last; `None` for an empty slice, which ends the evaluation of
 /// the node.
-fn bounds(of: &Slice, length: usize) -> Result<Option<(usize, usize)>, Failed> {
+fn bounds(of: &Slice, length: usize) -> Result<Option<(usize, usize)>, EvaluationError> {
     let length = i64::try_from(length).unwrap_or(i64::MAX);
     let mut start = of.start.unwrap_or(0);
     if start < 0 {
@@ -280,12 +280,12 @@ fn bounds(of: &Slice, length: usize) -> Result<Option<(usize, usize)>, Failed> {
         return Ok(None);
     }
     let out_of_bounds =
-        |index: i64| Failed::with(true, format!("array index out of bounds: index {index}, length {length}"));
+        |index: i64| EvaluationError::with(true, format!("array index out of bounds: index {index}, length {length}"));
     let place = |index: i64| usize::try_from(index).ok().filter(|_| index <= length);
     let first = place(start).filter(|_| start < length).ok_or_else(|| out_of_bounds(start))?;
     let last = place(end).ok_or_else(|| out_of_bounds(end.saturating_sub(1)))?;
     if first > last {
-        return Err(Failed::with(true, format!("starting index {start} is greater than ending index {end}")));
+        return Err(EvaluationError::with(true, format!("starting index {start} is greater than ending index {end}")));
     }
     Ok(Some((first, last)))
 }

@@ -8,13 +8,13 @@
 //! | `node` | parsed paths |
 //! | `parse` | text to nodes, with the position of an error |
 //! | `unquote` | quoted strings with Go's escapes |
-//! | `found` | values that a path finds |
+//! | `value` | values that a path finds |
 //! | `evaluate` | nodes over a JSON value, within a budget |
 //! | `compare` | operators of filters |
 
 mod compare;
 mod evaluate;
-mod found;
+mod value;
 mod node;
 mod parse;
 #[cfg(test)]
@@ -23,10 +23,10 @@ mod unquote;
 
 use serde_json::Value;
 
-use evaluate::{Evaluation, Failed};
+use evaluate::{Evaluation, EvaluationError};
 use node::Node;
 
-pub(crate) use found::Found;
+pub(crate) use value::JsonPathValue;
 pub(crate) use parse::ParseError;
 
 /// Parsed path.
@@ -42,12 +42,12 @@ impl JsonPath {
     }
 
     /// Returns the results of each action, in order. A missing field has no result.
-    pub(crate) fn find<'a>(&'a self, object: &'a Value) -> Result<Vec<Vec<Found<'a>>>, String> {
-        Evaluation::new(&self.nodes).find(object).map_err(|Failed { why, .. }| why)
+    pub(crate) fn find<'a>(&'a self, object: &'a Value) -> Result<Vec<Vec<JsonPathValue<'a>>>, String> {
+        Evaluation::new(&self.nodes).find(object).map_err(|EvaluationError { why, .. }| why)
     }
 
     /// Returns the first result of the first action, as in a printer column; `None` if the evaluation fails.
-    pub(crate) fn first<'a>(&'a self, object: &'a Value) -> Option<Found<'a>> {
+    pub(crate) fn first<'a>(&'a self, object: &'a Value) -> Option<JsonPathValue<'a>> {
         self.find(object).ok()?.first()?.first().copied()
     }
 }

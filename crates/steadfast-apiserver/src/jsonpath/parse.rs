@@ -33,7 +33,7 @@ fn template(text: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, Pars
         return Err(ParseError { at: offset, message: format!("more than {MAX_NESTING} actions within each other") });
     }
     let braced = format!("{{{text}}}");
-    let mut parser = Parser { text: &braced, position: 0, start: 0, offset, nesting };
+    let mut parser = PathParser { text: &braced, position: 0, start: 0, offset, nesting };
     let mut nodes = Vec::new();
     loop {
         // Text between actions, then an action.
@@ -61,7 +61,7 @@ fn operand(text: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, Parse
     })
 }
 
-struct Parser<'t> {
+struct PathParser<'t> {
     /// Path in braces.
     text: &'t str,
     position: usize,
@@ -71,7 +71,7 @@ struct Parser<'t> {
     nesting: usize,
 }
 
-impl<'t> Parser<'t> {
+impl<'t> PathParser<'t> {
     fn error(&self, message: impl Into<String>) -> ParseError {
         // The offset excludes the added brace.
         ParseError { at: self.offset + self.position.saturating_sub(1), message: message.into() }

@@ -20,7 +20,7 @@ fn texts(path: &str) -> Vec<String> {
     let parsed = JsonPath::parse(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let object = object();
     let found = parsed.find(&object).unwrap_or_else(|why| panic!("{path}: {why}"));
-    found.first().into_iter().flatten().map(super::Found::text).collect()
+    found.first().into_iter().flatten().map(super::JsonPathValue::text).collect()
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn ranges_repeat_their_actions() {
     let parsed = JsonPath::parse("range .tags[0:2]}{@}{\"-\"}{end}{.text").expect("a valid path");
     let object = object();
     let found = parsed.find(&object).expect("results");
-    let texts: Vec<String> = found.iter().flatten().map(super::Found::text).collect();
+    let texts: Vec<String> = found.iter().flatten().map(super::JsonPathValue::text).collect();
     assert_eq!(texts, ["a", "-", "b", "-", "hi"]);
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::types::{Atom, Field, Fields, List, MergeStrategy, OBJECT_META, Scalar, Type};
+use super::types::{Atom, StructField, MapAtom, ListAtom, MergeStrategy, OBJECT_META, ScalarAtom, TypeRef};
 
-impl Type {
+impl TypeRef {
     /// Creates the type of a version's objects; a deduced type if the version has no schema.
     pub(crate) fn of_schema(schema: Option<&Value>) -> Self {
         let Some(schema) = schema.filter(|schema| schema.is_object()) else { return Self::Deduced };
@@ -20,23 +20,23 @@ impl Type {
 }
 
 /// Adds the fields of every object to a type: kind, version and metadata.
-fn with_identity(atom: &Atom) -> Type {
+fn with_identity(atom: &Atom) -> TypeRef {
     let mut atom = atom.clone();
     let map = atom.map.get_or_insert_default();
-    let text = || Type::Inline(Arc::new(Atom { scalar: Some(Scalar::Text), ..Atom::default() }));
-    for (name, of) in [("apiVersion", text()), ("kind", text()), ("metadata", Type::Named(OBJECT_META))] {
-        map.named.insert(name.to_owned(), Field { of, default: None, always: None });
+    let text = || TypeRef::Inline(Arc::new(Atom { scalar: Some(ScalarAtom::Text), ..Atom::default() }));
+    for (name, of) in [("apiVersion", text()), ("kind", text()), ("metadata", TypeRef::Named(OBJECT_META))] {
+        map.named.insert(name.to_owned(), StructField { of, default: None, always: None });
     }
-    Type::Inline(Arc::new(atom))
+    TypeRef::Inline(Arc::new(atom))
 }
 
 /// Creates the type of a schema. `preserving` is true if the schema or a parent keeps unknown fields.
-fn of(schema: &Value, preserving: bool) -> Type {
+fn of(schema: &Value, preserving: bool) -> TypeRef {
     let atom = atom(schema, preserving);
     if schema["x-kubernetes-embedded-resource"] == json!(true) {
         with_identity(&atom)
     } else {
-        Type::Inline(Arc::new(atom))
+        TypeRef::Inline(Arc::new(atom))
     }
 }
 
@@ -47,37 +47,37 @@ fn atom(schema: &Value, preserving: bool) -> Atom {
     match schema["type"].as_str().unwrap_or_default() {
         "object" => Atom { map: Some(fields(schema, preserving)), ..Atom::default() },
         "array" => Atom { list: Some(list(schema, preserving)), ..Atom::default() },
-        "integer" | "number" => plain(Scalar::Number),
-        "boolean" => plain(Scalar::Bool),
-        "string" if matches!(schema["format"].as_str(), None | Some("" | "byte")) => plain(Scalar::Text),
-        "string" => plain(Scalar::Any),
+        "integer" | "number" => plain(ScalarAtom::Number),
+        "boolean" => plain(ScalarAtom::Bool),
+        "string" if matches!(schema["format"].as_str(), None | Some("" | "byte")) => plain(ScalarAtom::Text),
+        "string" => plain(ScalarAtom::Any),
         _ => Atom {
-            scalar: Some(Scalar::Any),
+            scalar: Some(ScalarAtom::Any),
             list: Some(list(schema, preserving)),
             map: Some(fields(schema, preserving)),
         },
     }
 }
 
-fn fields(schema: &Value, preserving: bool) -> Fields {
+fn fields(schema: &Value, preserving: bool) -> MapAtom {
     let properties = schema["properties"].as_object();
     let named = properties.into_iter().flatten().map(|(name, property)| {
-        let field = Field { of: of(property, preserving), default: property.get("default").cloned(), always: None };
+        let field = StructField { of: of(property, preserving), default: property.get("default").cloned(), always: None };
         (name.clone(), field)
     });
     let others = match &schema["additionalProperties"] {
         // Without properties, an object accepts any field, as with preserved fields.
-        Value::Null if preserving || properties.is_none_or(serde_json::Map::is_empty) => Some(Type::Deduced),
-        Value::Bool(true) => Some(Type::Deduced),
+        Value::Null if preserving || properties.is_none_or(serde_json::Map::is_empty) => Some(TypeRef::Deduced),
+        Value::Bool(true) => Some(TypeRef::Deduced),
         // `additionalProperties` and `properties` exclude each other in structural schemas.
         Value::Object(_) => Some(of(&schema["additionalProperties"], preserving)),
         _ => None,
     };
-    Fields { named: named.collect(), others, atomic: schema["x-kubernetes-map-type"] == "atomic" }
+    MapAtom { named: named.collect(), others, atomic: schema["x-kubernetes-map-type"] == "atomic" }
 }
 
-fn list(schema: &Value, preserving: bool) -> List {
-    let item = if schema["items"].is_object() { of(&schema["items"], preserving) } else { Type::Raw };
+fn list(schema: &Value, preserving: bool) -> ListAtom {
+    let item = if schema["items"].is_object() { of(&schema["items"], preserving) } else { TypeRef::Raw };
     let strategy = match schema["x-kubernetes-list-type"].as_str() {
         Some("set") => MergeStrategy::Set,
         Some("map") => {
@@ -90,5 +90,5 @@ fn list(schema: &Value, preserving: bool) -> List {
         // Lists are atomic unless the schema declares a list type.
         _ => MergeStrategy::Atomic,
     };
-    List { item, strategy }
+    ListAtom { item, strategy }
 }

@@ -9,4 +9,4 @@ pub(crate) mod types;
 #[cfg(feature = "apply")]
 pub(crate) use structure::as_struct;
 pub(crate) use structure::trim;
-pub(crate) use types::Type;
+pub(crate) use types::TypeRef;

@@ -2,21 +2,21 @@
 
 use serde_json::{Map, Value};
 
-use super::types::{Field, OBJECT_META, Shape, Type};
+use super::types::{StructField, OBJECT_META, Shape, TypeRef};
 
 /// Converts an object to the form of the real server's typed structs. Adds the fields that the structs always contain,
 /// and removes the empty fields that they omit.
-pub(crate) fn as_struct(of: &Type, value: &Value) -> Value {
+pub(crate) fn as_struct(of: &TypeRef, value: &Value) -> Value {
     structured(of, value, true)
 }
 
 /// Converts an object to the form that a real server stores: without null values, and without the empty lists and maps
 /// that its structs omit.
-pub(crate) fn trimmed(of: &Type, value: &Value) -> Value {
+pub(crate) fn trimmed(of: &TypeRef, value: &Value) -> Value {
     structured(of, value, false)
 }
 
-fn structured(of: &Type, value: &Value, fill: bool) -> Value {
+fn structured(of: &TypeRef, value: &Value, fill: bool) -> Value {
     match (of.atom().shape(Some(value)), value) {
         (Shape::Map(map), Value::Object(fields)) => {
             let mut kept = Map::new();
@@ -41,10 +41,10 @@ fn structured(of: &Type, value: &Value, fill: bool) -> Value {
 }
 
 /// Returns whether structs omit the value: null, and empty lists and maps, but not other structs.
-fn is_left_out(field: &Field, value: &Value) -> bool {
+fn is_left_out(field: &StructField, value: &Value) -> bool {
     let is_map = || {
         let others = field.of.atom().map.as_ref().and_then(|map| map.others.as_ref());
-        others.is_some_and(|others| *others != Type::Deduced)
+        others.is_some_and(|others| *others != TypeRef::Deduced)
     };
     match value {
         Value::Null => true,
@@ -56,10 +56,10 @@ fn is_left_out(field: &Field, value: &Value) -> bool {
 
 /// Removes the fields that a real server would not store from an object of a type. Only the metadata of custom resources
 /// is typed.
-pub(crate) fn trim(of: &Type, is_custom: bool, object: &mut Value) {
+pub(crate) fn trim(of: &TypeRef, is_custom: bool, object: &mut Value) {
     if !is_custom {
         *object = trimmed(of, object);
     } else if let Some(metadata) = object.get_mut("metadata") {
-        *metadata = trimmed(&Type::Named(OBJECT_META), metadata);
+        *metadata = trimmed(&TypeRef::Named(OBJECT_META), metadata);
     }
 }

@@ -5,32 +5,32 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 
-use super::types::{Atom, Field, Fields, List, MergeStrategy, Scalar, Type};
-use crate::types::{self, Holds, Kind};
+use super::types::{Atom, StructField, MapAtom, ListAtom, MergeStrategy, ScalarAtom, TypeRef};
+use crate::types::{self, FieldShape, ValueType};
 
 static NOTHING: Atom = Atom { scalar: None, list: None, map: None };
 static DEDUCED: LazyLock<Atom> = LazyLock::new(|| Atom {
-    scalar: Some(Scalar::Any),
-    list: Some(List { item: Type::Raw, strategy: MergeStrategy::Atomic }),
-    map: Some(Fields { named: BTreeMap::new(), others: Some(Type::Deduced), atomic: false }),
+    scalar: Some(ScalarAtom::Any),
+    list: Some(ListAtom { item: TypeRef::Raw, strategy: MergeStrategy::Atomic }),
+    map: Some(MapAtom { named: BTreeMap::new(), others: Some(TypeRef::Deduced), atomic: false }),
 });
 static RAW: LazyLock<Atom> = LazyLock::new(|| Atom {
-    scalar: Some(Scalar::Any),
-    list: Some(List { item: Type::Raw, strategy: MergeStrategy::Atomic }),
-    map: Some(Fields { named: BTreeMap::new(), others: Some(Type::Raw), atomic: true }),
+    scalar: Some(ScalarAtom::Any),
+    list: Some(ListAtom { item: TypeRef::Raw, strategy: MergeStrategy::Atomic }),
+    map: Some(MapAtom { named: BTreeMap::new(), others: Some(TypeRef::Raw), atomic: true }),
 });
 
-static TYPES: LazyLock<Table> = LazyLock::new(Table::read);
+static TYPES: LazyLock<MergeTypes> = LazyLock::new(MergeTypes::read);
 
 /// Types by name. The maps are only used for lookups, never iterated.
 #[derive(Debug, Default)]
-struct Table {
+struct MergeTypes {
     types: HashMap<&'static str, Atom>,
     /// Types by name, each as one atomic value.
     whole: HashMap<&'static str, Atom>,
 }
 
-impl Table {
+impl MergeTypes {
     fn atom(&self, name: &str) -> Option<&Atom> {
         self.types.get(name)
     }
@@ -44,9 +44,9 @@ impl Table {
         for (name, of) in types::all() {
             let named = of.fields.iter().map(|field| (field.name.to_owned(), read(field))).collect();
             // The content of a type without fields is unknown.
-            let others = of.fields.is_empty().then_some(Type::Deduced);
-            let map = Fields { named, others, atomic: of.is_atomic };
-            let whole = Fields { atomic: true, ..map.clone() };
+            let others = of.fields.is_empty().then_some(TypeRef::Deduced);
+            let map = MapAtom { named, others, atomic: of.is_atomic };
+            let whole = MapAtom { atomic: true, ..map.clone() };
             table.types.insert(name, Atom { map: Some(map), ..Atom::default() });
             table.whole.insert(name, Atom { map: Some(whole), ..Atom::default() });
         }
@@ -54,7 +54,7 @@ impl Table {
     }
 }
 
-impl Type {
+impl TypeRef {
     /// Returns the possible values of this type.
     pub(crate) fn atom(&self) -> &Atom {
         match self {
@@ -72,17 +72,17 @@ impl Type {
     }
 }
 
-fn read(field: &types::Field) -> Field {
+fn read(field: &types::Field) -> StructField {
     let atomic = field.first_of_trait("object") == Some("atomic");
-    let of = match field.holds {
-        Holds::One(Kind::Named(name)) if atomic => Type::Whole(name),
-        Holds::One(kind) => single(kind),
-        Holds::List(kind) => list(single(kind), merge_strategy(field)),
-        Holds::Map(kind) => map(single(kind), atomic),
-        Holds::MapOfLists(kind) => map(list(single(kind), MergeStrategy::Atomic), atomic),
+    let of = match field.shape {
+        FieldShape::One(ValueType::Named(name)) if atomic => TypeRef::Whole(name),
+        FieldShape::One(kind) => single(kind),
+        FieldShape::List(kind) => list(single(kind), merge_strategy(field)),
+        FieldShape::Map(kind) => map(single(kind), atomic),
+        FieldShape::MapOfLists(kind) => map(list(single(kind), MergeStrategy::Atomic), atomic),
     };
     let has_fields =
-        matches!(field.holds, Holds::One(Kind::Named(name)) if types::fields(name).is_some_and(|of| !of.is_empty()));
+        matches!(field.shape, FieldShape::One(ValueType::Named(name)) if types::fields(name).is_some_and(|of| !of.is_empty()));
     let (default, always) = match field.default() {
         Some(Value::Object(_)) => (None, has_fields.then(|| json!({}))),
         Some(default) => {
@@ -90,32 +90,32 @@ fn read(field: &types::Field) -> Field {
             (Some(default.clone()), zero.then_some(default))
         }
         // Absent required lists, maps and pointers to structs are written as null.
-        None if field.required && (has_fields || !matches!(field.holds, Holds::One(_))) => (None, Some(Value::Null)),
+        None if field.required && (has_fields || !matches!(field.shape, FieldShape::One(_))) => (None, Some(Value::Null)),
         None => (None, None),
     };
-    Field { of, default, always }
+    StructField { of, default, always }
 }
 
-fn single(kind: Kind) -> Type {
+fn single(kind: ValueType) -> TypeRef {
     let scalar = match kind {
-        Kind::Text | Kind::Bytes | Kind::Duration => Scalar::Text,
-        Kind::Integer32 | Kind::Integer64 | Kind::Double => Scalar::Number,
-        Kind::Bool => Scalar::Bool,
-        Kind::Time | Kind::MicroTime | Kind::Quantity | Kind::IntOrString => Scalar::Any,
-        Kind::Json("RawExtension") => return Type::Raw,
-        Kind::Any | Kind::Json(_) => return Type::Deduced,
-        Kind::Named(name) => return Type::Named(name),
+        ValueType::Text | ValueType::Bytes | ValueType::Duration => ScalarAtom::Text,
+        ValueType::Integer32 | ValueType::Integer64 | ValueType::Double => ScalarAtom::Number,
+        ValueType::Bool => ScalarAtom::Bool,
+        ValueType::Time | ValueType::MicroTime | ValueType::Quantity | ValueType::IntOrString => ScalarAtom::Any,
+        ValueType::Json("RawExtension") => return TypeRef::Raw,
+        ValueType::Any | ValueType::Json(_) => return TypeRef::Deduced,
+        ValueType::Named(name) => return TypeRef::Named(name),
     };
-    Type::Inline(Arc::new(Atom { scalar: Some(scalar), ..Atom::default() }))
+    TypeRef::Inline(Arc::new(Atom { scalar: Some(scalar), ..Atom::default() }))
 }
 
-fn list(item: Type, strategy: MergeStrategy) -> Type {
-    Type::Inline(Arc::new(Atom { list: Some(List { item, strategy }), ..Atom::default() }))
+fn list(item: TypeRef, strategy: MergeStrategy) -> TypeRef {
+    TypeRef::Inline(Arc::new(Atom { list: Some(ListAtom { item, strategy }), ..Atom::default() }))
 }
 
-fn map(of: Type, atomic: bool) -> Type {
-    let map = Fields { others: Some(of), atomic, ..Fields::default() };
-    Type::Inline(Arc::new(Atom { map: Some(map), ..Atom::default() }))
+fn map(of: TypeRef, atomic: bool) -> TypeRef {
+    let map = MapAtom { others: Some(of), atomic, ..MapAtom::default() };
+    TypeRef::Inline(Arc::new(Atom { map: Some(map), ..Atom::default() }))
 }
 
 /// Returns the merge strategy of a list. The markers of strategic patches (`patch` and `key`) apply only if the newer

@@ -11,14 +11,14 @@ pub(crate) const OBJECT_META: &str = "meta.v1.ObjectMeta";
 /// Possible values of a type, an atom in the terms of structured-merge-diff. A type without any restriction allows scalars, lists and maps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Atom {
-    pub(crate) scalar: Option<Scalar>,
-    pub(crate) list: Option<List>,
-    pub(crate) map: Option<Fields>,
+    pub(crate) scalar: Option<ScalarAtom>,
+    pub(crate) list: Option<ListAtom>,
+    pub(crate) map: Option<MapAtom>,
 }
 
 /// A type, or the name of a type.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Type {
+pub(crate) enum TypeRef {
     /// A type of the built-in table.
     Named(&'static str),
     /// A type of the built-in table, as one atomic value.
@@ -33,7 +33,7 @@ pub(crate) enum Type {
 
 /// Possible plain values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scalar {
+pub(crate) enum ScalarAtom {
     Text,
     Number,
     Bool,
@@ -42,8 +42,8 @@ pub(crate) enum Scalar {
 
 /// A list.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct List {
-    pub(crate) item: Type,
+pub(crate) struct ListAtom {
+    pub(crate) item: TypeRef,
     pub(crate) strategy: MergeStrategy,
 }
 
@@ -60,17 +60,17 @@ pub(crate) enum MergeStrategy {
 
 /// A struct, a map, or both.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Fields {
-    pub(crate) named: BTreeMap<String, Field>,
+pub(crate) struct MapAtom {
+    pub(crate) named: BTreeMap<String, StructField>,
     /// Type of fields that have no entry here; `None` if no such fields are allowed.
-    pub(crate) others: Option<Type>,
+    pub(crate) others: Option<TypeRef>,
     pub(crate) atomic: bool,
 }
 
 /// A field of a struct.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Field {
-    pub(crate) of: Type,
+pub(crate) struct StructField {
+    pub(crate) of: TypeRef,
     /// Default of an absent key of a list item.
     pub(crate) default: Option<Value>,
     /// Value that stands for an absent field, if the real server's typed structs always contain the field.
@@ -79,9 +79,9 @@ pub(crate) struct Field {
 
 /// Form of a value in its type.
 pub(crate) enum Shape<'a> {
-    Scalar(Scalar),
-    List(&'a List),
-    Map(&'a Fields),
+    ScalarAtom(ScalarAtom),
+    ListAtom(&'a ListAtom),
+    Map(&'a MapAtom),
     /// No value is valid.
     Nothing,
 }
@@ -114,9 +114,9 @@ impl Atom {
     }
 }
 
-impl Fields {
+impl MapAtom {
     /// Returns the type of a field; `None` if the field does not exist.
-    pub(crate) fn of(&self, name: &str) -> Option<&Type> {
+    pub(crate) fn of(&self, name: &str) -> Option<&TypeRef> {
         self.named.get(name).map(|field| &field.of).or(self.others.as_ref())
     }
 }

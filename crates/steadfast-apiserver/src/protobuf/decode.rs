@@ -8,9 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::wire::{Fields, MAGIC, Wire};
+use super::wire::{FieldIter, MAGIC, Wire};
 use crate::status::Status;
-use crate::types::{self, Field, Holds, Kind};
+use crate::types::{self, Field, FieldShape, ValueType};
 
 const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
@@ -26,10 +26,10 @@ pub fn decode(body: &[u8]) -> Result<Value, Status> {
     let unreadable = || Status::bad_request("the body is not a valid object in protobuf");
     let envelope = body.strip_prefix(MAGIC).ok_or_else(unreadable)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
-    for (number, value) in Fields(envelope) {
+    for (number, value) in FieldIter(envelope) {
         match (number, value.ok_or_else(unreadable)?) {
             (1, Wire::Bytes(identity)) => {
-                for (number, value) in Fields(identity) {
+                for (number, value) in FieldIter(identity) {
                     let Some(Wire::Bytes(text)) = value else { return Err(unreadable()) };
                     let text = plain(text);
                     *(if number == 1 { &mut api_version } else { &mut kind }) = text;
@@ -58,7 +58,7 @@ fn content(api_version: &str, kind: &str, raw: &[u8]) -> Result<Map<String, Valu
     }
     let of_items = kind.strip_suffix("List").and_then(fields).ok_or(Failure::UnknownKind)?;
     let mut items = Vec::new();
-    for (number, value) in Fields(raw) {
+    for (number, value) in FieldIter(raw) {
         let (Some(Wire::Bytes(bytes)), 1 | 2) = (value, number) else { return Err(Failure::Malformed) };
         let mut found = Map::new();
         let fields = if number == 1 { types::fields("meta.v1.ListMeta").unwrap_or_default() } else { of_items };
@@ -74,8 +74,8 @@ fn content(api_version: &str, kind: &str, raw: &[u8]) -> Result<Map<String, Valu
 }
 
 fn unsupported(kind: &str, field: Option<u64>) -> Status {
-    let what = field.map_or_else(|| kind.to_owned(), |number| format!("field {number} within {kind}"));
-    let message = format!("415: Unsupported Media Type: {what} is not read from protobuf by this server, send JSON");
+    let location = field.map_or_else(|| kind.to_owned(), |number| format!("field {number} within {kind}"));
+    let message = format!("415: Unsupported Media Type: {location} is not read from protobuf by this server, send JSON");
     Status::new(415, "UnsupportedMediaType", message)
 }
 
@@ -92,7 +92,7 @@ fn message(
     path: &mut Vec<u64>,
     object: &mut Map<String, Value>,
 ) -> Result<(), Failure> {
-    for (number, value) in Fields(bytes) {
+    for (number, value) in FieldIter(bytes) {
         let value = value.ok_or(Failure::Malformed)?;
         // The path identifies fields of nested inline structs. Only success must restore the path, since an error ends
         // the decoding.
@@ -113,29 +113,29 @@ fn message(
 }
 
 fn put(field: &Field, value: &Wire<'_>, object: &mut Map<String, Value>) -> Result<(), Failure> {
-    match field.holds {
-        Holds::Map(kind) => {
+    match field.shape {
+        FieldShape::Map(kind) => {
             let (key, value) = map_entry(value, |value| decoded(value, kind), kind)?;
             object.entry(field.name).or_insert_with(|| json!({}))[key] = value;
         }
-        Holds::MapOfLists(kind) => {
+        FieldShape::MapOfLists(kind) => {
             let (key, value) = map_entry(value, |value| items(value, kind), kind)?;
             object.entry(field.name).or_insert_with(|| json!({}))[key] = value;
         }
-        Holds::List(kind) => {
+        FieldShape::List(kind) => {
             let item = decoded(value, kind)?;
             if let Value::Array(items) = object.entry(field.name).or_insert_with(|| json!([])) {
                 items.push(item);
             }
         }
-        Holds::One(kind) => {
+        FieldShape::One(kind) => {
             let decoded = decoded(value, kind)?;
             // Messages always contain plain fields. JSON omits their zero values.
             let is_zero = match kind {
-                Kind::Json(_) => decoded.is_null(),
+                ValueType::Json(_) => decoded.is_null(),
                 // Messages contain empty bytes only if the field is set.
-                Kind::Bytes => false,
-                Kind::IntOrString => decoded == 0,
+                ValueType::Bytes => false,
+                ValueType::IntOrString => decoded == 0,
                 _ => is_empty(&decoded),
             };
             // A pointer distinguishes zero from absent, so that zero must be kept.
@@ -147,19 +147,19 @@ fn put(field: &Field, value: &Wire<'_>, object: &mut Map<String, Value>) -> Resu
     Ok(())
 }
 
-fn decoded(value: &Wire<'_>, kind: Kind) -> Result<Value, Failure> {
+fn decoded(value: &Wire<'_>, kind: ValueType) -> Result<Value, Failure> {
     Ok(match (kind, value) {
-        (Kind::Text, Wire::Bytes(bytes)) => text(bytes),
-        (Kind::Bytes, Wire::Bytes(bytes)) => STANDARD.encode(bytes).into(),
-        (Kind::Bool, Wire::Varint(number)) => (*number != 0).into(),
-        (Kind::Integer32 | Kind::Integer64, Wire::Varint(number)) => number.cast_signed().into(),
-        (Kind::Time, Wire::Bytes(bytes)) => time(bytes, false)?,
-        (Kind::MicroTime, Wire::Bytes(bytes)) => time(bytes, true)?,
-        (Kind::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes)?,
-        (Kind::Quantity, Wire::Bytes(bytes)) => text(only(bytes)?),
-        (Kind::Double, Wire::Fixed64(bits)) => f64::from_bits(*bits).into(),
-        (Kind::Json(name), Wire::Bytes(bytes)) => json_of(name, bytes)?,
-        (Kind::Named(name), Wire::Bytes(bytes)) => named(name, bytes)?,
+        (ValueType::Text, Wire::Bytes(bytes)) => text(bytes),
+        (ValueType::Bytes, Wire::Bytes(bytes)) => STANDARD.encode(bytes).into(),
+        (ValueType::Bool, Wire::Varint(number)) => (*number != 0).into(),
+        (ValueType::Integer32 | ValueType::Integer64, Wire::Varint(number)) => number.cast_signed().into(),
+        (ValueType::Time, Wire::Bytes(bytes)) => time(bytes, false)?,
+        (ValueType::MicroTime, Wire::Bytes(bytes)) => time(bytes, true)?,
+        (ValueType::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes)?,
+        (ValueType::Quantity, Wire::Bytes(bytes)) => text(only(bytes)?),
+        (ValueType::Double, Wire::Fixed64(bits)) => f64::from_bits(*bits).into(),
+        (ValueType::Json(name), Wire::Bytes(bytes)) => json_of(name, bytes)?,
+        (ValueType::Named(name), Wire::Bytes(bytes)) => named(name, bytes)?,
         _ => return Err(Failure::Malformed),
     })
 }
@@ -179,7 +179,7 @@ fn json_of(name: &str, bytes: &[u8]) -> Result<Value, Failure> {
         });
     }
     let (mut found, mut several) = (Value::Null, Vec::new());
-    for (number, value) in Fields(bytes) {
+    for (number, value) in FieldIter(bytes) {
         match (name, number, value.ok_or(Failure::Malformed)?) {
             ("JSONSchemaPropsOrBool", 1, Wire::Varint(allows)) => found = (allows != 0).into(),
             // The message contains the flag before the schema. A schema implies `true`, so it replaces the flag.
@@ -211,7 +211,7 @@ fn plain(bytes: &[u8]) -> String {
 
 /// Returns the content of a message with a single field.
 fn only(bytes: &[u8]) -> Result<&[u8], Failure> {
-    match Fields(bytes).next() {
+    match FieldIter(bytes).next() {
         None => Ok(&[]),
         Some((1, Some(Wire::Bytes(content)))) => Ok(content),
         Some(_) => Err(Failure::Malformed),
@@ -219,20 +219,20 @@ fn only(bytes: &[u8]) -> Result<&[u8], Failure> {
 }
 
 /// Decodes the items of a list that is wrapped in a message, since map values cannot be lists.
-fn items(value: &Wire<'_>, kind: Kind) -> Result<Value, Failure> {
+fn items(value: &Wire<'_>, kind: ValueType) -> Result<Value, Failure> {
     let Wire::Bytes(bytes) = value else { return Err(Failure::Malformed) };
-    let items = Fields(bytes).map(|(_, item)| decoded(&item.ok_or(Failure::Malformed)?, kind));
+    let items = FieldIter(bytes).map(|(_, item)| decoded(&item.ok_or(Failure::Malformed)?, kind));
     items.collect::<Result<Vec<_>, _>>().map(Value::Array)
 }
 
 fn map_entry(
     entry: &Wire<'_>,
     read: impl Fn(&Wire<'_>) -> Result<Value, Failure>,
-    kind: Kind,
+    kind: ValueType,
 ) -> Result<(String, Value), Failure> {
     let Wire::Bytes(entry) = entry else { return Err(Failure::Malformed) };
     let (mut key, mut found) = (String::new(), None);
-    for (number, value) in Fields(entry) {
+    for (number, value) in FieldIter(entry) {
         match (number, value.ok_or(Failure::Malformed)?) {
             (1, Wire::Bytes(bytes)) => key = plain(bytes),
             (2, value) => found = Some(read(&value)?),
@@ -240,14 +240,14 @@ fn map_entry(
         }
     }
     // Protobuf omits an empty value of a map entry.
-    let empty = || if matches!(kind, Kind::Text | Kind::Bytes) { "".into() } else { Value::Null };
+    let empty = || if matches!(kind, ValueType::Text | ValueType::Bytes) { "".into() } else { Value::Null };
     Ok((key, found.unwrap_or_else(empty)))
 }
 
 /// Decodes a time in seconds, or in microseconds if `micro`, to its JSON form.
 fn time(bytes: &[u8], micro: bool) -> Result<Value, Failure> {
     let (mut seconds, mut nanoseconds) = (None, 0);
-    for (number, value) in Fields(bytes) {
+    for (number, value) in FieldIter(bytes) {
         match (number, value) {
             (1, Some(Wire::Varint(value))) => seconds = Some(value.cast_signed()),
             (2, Some(Wire::Varint(value))) => nanoseconds = i32::try_from(value).map_err(|_| Failure::Malformed)?,
@@ -263,7 +263,7 @@ fn time(bytes: &[u8], micro: bool) -> Result<Value, Failure> {
 
 fn int_or_string(bytes: &[u8]) -> Result<Value, Failure> {
     let (mut is_text, mut number, mut text) = (false, 0, String::new());
-    for (field, value) in Fields(bytes) {
+    for (field, value) in FieldIter(bytes) {
         match (field, value.ok_or(Failure::Malformed)?) {
             (1, Wire::Varint(kind)) => is_text = kind != 0,
             (2, Wire::Varint(value)) => number = value.cast_signed(),

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::wire::{MAGIC, put_bytes, put_double, put_head, put_message, put_number};
-use crate::types::{self, Field, Holds, Kind};
+use crate::types::{self, Field, FieldShape, ValueType};
 
 const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
@@ -133,22 +133,22 @@ fn write_fields(object: &Map<String, Value>, fields: &[&'static Field], depth: u
 }
 
 fn write_field(number: u64, field: &Field, value: Option<&Value>, into: &mut Vec<u8>) {
-    match (field.holds, value.filter(|value| !value.is_null())) {
-        (Holds::One(kind), Some(value)) => write(number, kind, value, into),
+    match (field.shape, value.filter(|value| !value.is_null())) {
+        (FieldShape::One(kind), Some(value)) => write(number, kind, value, into),
         // Absent bytes differ from empty bytes.
-        (Holds::One(kind), None) if !field.pointer && kind != Kind::Bytes => write_zero(number, kind, into),
+        (FieldShape::One(kind), None) if !field.pointer && kind != ValueType::Bytes => write_zero(number, kind, into),
         (_, None) => {}
-        (Holds::List(kind), Some(Value::Array(items))) => items.iter().for_each(|item| write(number, kind, item, into)),
-        (Holds::Map(kind), Some(Value::Object(entries))) => {
+        (FieldShape::List(kind), Some(Value::Array(items))) => items.iter().for_each(|item| write(number, kind, item, into)),
+        (FieldShape::Map(kind), Some(Value::Object(entries))) => {
             write_map(number, entries, into, |value, into| write(2, kind, value, into));
         }
-        (Holds::MapOfLists(kind), Some(Value::Object(entries))) => {
+        (FieldShape::MapOfLists(kind), Some(Value::Object(entries))) => {
             write_map(number, entries, into, |value, into| {
                 let items = value.as_array().into_iter().flatten();
                 put_message(2, into, |into| items.for_each(|item| write(1, kind, item, into)));
             });
         }
-        (Holds::List(kind) | Holds::Map(kind) | Holds::MapOfLists(kind), Some(_)) => write_mismatch(number, kind, into),
+        (FieldShape::List(kind) | FieldShape::Map(kind) | FieldShape::MapOfLists(kind), Some(_)) => write_mismatch(number, kind, into),
     }
 }
 
@@ -168,24 +168,24 @@ fn write_map(
 }
 
 /// Writes the value that represents an absent field.
-fn write_zero(number: u64, kind: Kind, into: &mut Vec<u8>) {
+fn write_zero(number: u64, kind: ValueType, into: &mut Vec<u8>) {
     match kind {
-        Kind::Bool | Kind::Integer32 | Kind::Integer64 => put_number(number, 0, into),
-        Kind::Double => put_double(number, 0.0, into),
-        Kind::Quantity => write(number, kind, &"0".into(), into),
-        Kind::IntOrString => write(number, kind, &0.into(), into),
-        Kind::Named(name) => put_message(number, into, |into| write_named(name, None, into)),
+        ValueType::Bool | ValueType::Integer32 | ValueType::Integer64 => put_number(number, 0, into),
+        ValueType::Double => put_double(number, 0.0, into),
+        ValueType::Quantity => write(number, kind, &"0".into(), into),
+        ValueType::IntOrString => write(number, kind, &0.into(), into),
+        ValueType::Named(name) => put_message(number, into, |into| write_named(name, None, into)),
         _ => put_head(number, 0, into),
     }
 }
 
-fn write(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) {
+fn write(number: u64, kind: ValueType, value: &Value, into: &mut Vec<u8>) {
     match (kind, value) {
         (_, Value::Null) => write_zero(number, kind, into),
-        (Kind::Text, Value::String(text)) => put_bytes(number, text.as_bytes(), into),
-        (Kind::Bool, Value::Bool(flag)) => put_number(number, u64::from(*flag), into),
-        (Kind::Named(name), Value::Object(_)) => put_message(number, into, |into| write_named(name, Some(value), into)),
-        (Kind::Json(name), _) => put_message(number, into, |into| write_json(name, value, into)),
+        (ValueType::Text, Value::String(text)) => put_bytes(number, text.as_bytes(), into),
+        (ValueType::Bool, Value::Bool(flag)) => put_number(number, u64::from(*flag), into),
+        (ValueType::Named(name), Value::Object(_)) => put_message(number, into, |into| write_named(name, Some(value), into)),
+        (ValueType::Json(name), _) => put_message(number, into, |into| write_json(name, value, into)),
         _ => {
             if write_normalized(number, kind, value, into).is_none() {
                 write_mismatch(number, kind, into);
@@ -195,21 +195,21 @@ fn write(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) {
 }
 
 /// Writes a value whose JSON form differs from its message. Returns `None` for a value of a wrong type.
-fn write_normalized(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) -> Option<()> {
+fn write_normalized(number: u64, kind: ValueType, value: &Value, into: &mut Vec<u8>) -> Option<()> {
     match kind {
-        Kind::Integer32 | Kind::Integer64 => put_number(number, value.as_i64()?.cast_unsigned(), into),
-        Kind::Double => put_double(number, value.as_f64()?, into),
-        Kind::Bytes => put_bytes(number, &STANDARD.decode(value.as_str()?).ok()?, into),
-        Kind::Time | Kind::MicroTime => {
+        ValueType::Integer32 | ValueType::Integer64 => put_number(number, value.as_i64()?.cast_unsigned(), into),
+        ValueType::Double => put_double(number, value.as_f64()?, into),
+        ValueType::Bytes => put_bytes(number, &STANDARD.decode(value.as_str()?).ok()?, into),
+        ValueType::Time | ValueType::MicroTime => {
             let time: Timestamp = value.as_str()?.parse().ok()?;
             // `metav1.Time` has seconds on the wire, although the message has a field for nanoseconds.
-            let nanoseconds = if kind == Kind::Time { 0 } else { time.subsec_microsecond() * 1000 };
+            let nanoseconds = if kind == ValueType::Time { 0 } else { time.subsec_microsecond() * 1000 };
             put_message(number, into, |into| {
                 put_number(1, time.as_second().cast_unsigned(), into);
                 put_number(2, i64::from(nanoseconds).cast_unsigned(), into);
             });
         }
-        Kind::Quantity => {
+        ValueType::Quantity => {
             let text = match value {
                 Value::String(text) => text.clone(),
                 Value::Number(number) => number.to_string(),
@@ -217,7 +217,7 @@ fn write_normalized(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) 
             };
             put_message(number, into, |into| put_bytes(1, text.as_bytes(), into));
         }
-        Kind::IntOrString => {
+        ValueType::IntOrString => {
             // The message contains an integer and a text. Its first field selects the valid one.
             let (integer, text) = match value {
                 Value::String(text) => (0, text.as_str()),
@@ -236,7 +236,7 @@ fn write_normalized(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) 
 
 /// Writes a type with several forms.
 fn write_json(name: &str, value: &Value, into: &mut Vec<u8>) {
-    let schema = |number, value, into: &mut Vec<u8>| write(number, Kind::Named(SCHEMA), value, into);
+    let schema = |number, value, into: &mut Vec<u8>| write(number, ValueType::Named(SCHEMA), value, into);
     match (name, value) {
         ("JSONSchemaPropsOrBool", value) => {
             put_number(1, u64::from(value.as_bool().unwrap_or(true)), into);
@@ -251,7 +251,7 @@ fn write_json(name: &str, value: &Value, into: &mut Vec<u8>) {
         }
         ("JSONSchemaPropsOrStringArray", Value::Array(names)) => {
             for name in names {
-                write(2, Kind::Text, name, into);
+                write(2, ValueType::Text, name, into);
             }
         }
         ("JSONSchemaPropsOrArray" | "JSONSchemaPropsOrStringArray", value) => schema(1, value, into),
@@ -260,9 +260,9 @@ fn write_json(name: &str, value: &Value, into: &mut Vec<u8>) {
 }
 
 /// Writes a value of a wrong type with a wire type that differs from the field's.
-fn write_mismatch(number: u64, kind: Kind, into: &mut Vec<u8>) {
+fn write_mismatch(number: u64, kind: ValueType, into: &mut Vec<u8>) {
     match kind {
-        Kind::Bool | Kind::Integer32 | Kind::Integer64 | Kind::Double => put_bytes(number, b"misfit", into),
+        ValueType::Bool | ValueType::Integer32 | ValueType::Integer64 | ValueType::Double => put_bytes(number, b"misfit", into),
         _ => put_number(number, 7, into),
     }
 }

@@ -20,15 +20,15 @@ impl Wire<'_> {
     pub(super) fn is_zero(&self) -> bool {
         match self {
             Self::Varint(number) | Self::Fixed64(number) => *number == 0,
-            Self::Bytes(bytes) => Fields(bytes).all(|(_, value)| value.is_some_and(|value| value.is_zero())),
+            Self::Bytes(bytes) => FieldIter(bytes).all(|(_, value)| value.is_some_and(|value| value.is_zero())),
         }
     }
 }
 
 /// Iterator over the fields of a message in order. An invalid field yields `None` and ends the iteration.
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+pub(super) struct FieldIter<'a>(pub(super) &'a [u8]);
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for FieldIter<'a> {
     type Item = (u64, Option<Wire<'a>>);
 
     fn next(&mut self) -> Option<Self::Item> {

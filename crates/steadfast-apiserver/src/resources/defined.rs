@@ -33,7 +33,7 @@ pub(crate) struct DefinedVersion {
     pub(crate) served: bool,
     pub(crate) schema: Schema,
     /// Type for comparing and merging objects.
-    pub(crate) merge_type: Type,
+    pub(crate) merge_type: TypeRef,
     /// True if `status` is a subresource.
     pub(crate) status: bool,
     /// Paths of the `scale` subresource, if the version has one.
@@ -110,8 +110,8 @@ impl Definition {
     }
 
     /// Returns the type for comparing and merging objects of a version.
-    pub(super) fn merge_type(&self, version: &str) -> Type {
-        self.version(version).map_or(Type::Deduced, |version| version.merge_type.clone())
+    pub(super) fn merge_type(&self, version: &str) -> TypeRef {
+        self.version(version).map_or(TypeRef::Deduced, |version| version.merge_type.clone())
     }
 
     /// Returns whether the definition was parsed from this `spec`.
@@ -172,7 +172,7 @@ impl DefinedVersion {
         let raw = version.pointer("/schema/openAPIV3Schema");
         let schema = raw.map(Schema::parse);
         // An invalid schema defines no types, so objects are merged by their own structure.
-        let merge_type = schema.as_ref().is_some_and(Result::is_ok).then(|| Type::of_schema(raw));
+        let merge_type = schema.as_ref().is_some_and(Result::is_ok).then(|| TypeRef::of_schema(raw));
         let scale = version.pointer("/subresources/scale").map(|scale| ScalePaths {
             spec_replicas: text(scale, "specReplicasPath"),
             status_replicas: text(scale, "statusReplicasPath"),
@@ -185,7 +185,7 @@ impl DefinedVersion {
             name: text(version, "name"),
             served: flag(version, "served"),
             schema: schema.and_then(Result::ok).unwrap_or_else(Schema::of_anything),
-            merge_type: merge_type.unwrap_or(Type::Deduced),
+            merge_type: merge_type.unwrap_or(TypeRef::Deduced),
             status: version.pointer("/subresources/status").is_some(),
             scale,
             columns: columns.map(|columns| columns.iter().map_while(PrinterColumn::of).collect()),
@@ -212,9 +212,9 @@ impl PrinterColumn {
 
 /// Returns the definition's deprecation warning, or the default one.
 fn deprecation(spec: &Value, version: &Value) -> String {
-    let own = text(version, "deprecationWarning");
-    if !own.is_empty() {
-        return own;
+    let declared_warning = text(version, "deprecationWarning");
+    if !declared_warning.is_empty() {
+        return declared_warning;
     }
     let (group, name) = (text(spec, "group"), text(version, "name"));
     let kind = spec.pointer("/names/kind").and_then(Value::as_str).unwrap_or_default();
@@ -247,7 +247,7 @@ fn stability(version: &str) -> Option<(u8, u64, u64)> {
     let rest = version.strip_prefix('v')?;
     let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
     let (major, rest) = rest.split_at(end);
-    let major = whole(major)?;
+    let major = number_without_leading_zero(major)?;
     if rest.is_empty() {
         return Some((2, major, 0));
     }
@@ -255,10 +255,10 @@ fn stability(version: &str) -> Option<(u8, u64, u64)> {
         .strip_prefix("beta")
         .map(|minor| (1, minor))
         .or_else(|| rest.strip_prefix("alpha").map(|minor| (0, minor)))?;
-    Some((stage, major, whole(minor)?))
+    Some((stage, major, number_without_leading_zero(minor)?))
 }
 
-fn whole(digits: &str) -> Option<u64> {
+fn number_without_leading_zero(digits: &str) -> Option<u64> {
     // Kubernetes versions have no leading zero.
     (!digits.starts_with('0')).then(|| digits.parse().ok()).flatten()
 }

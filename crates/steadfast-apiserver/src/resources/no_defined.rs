@@ -44,7 +44,7 @@ impl Definition {
         match *self {}
     }
 
-    pub(super) fn merge_type(&self, _: &str) -> Type {
+    pub(super) fn merge_type(&self, _: &str) -> TypeRef {
         match *self {}
     }
 

@@ -147,11 +147,11 @@ impl ServedResource {
     }
 
     /// Returns the type for comparing and merging objects of a version.
-    pub(crate) fn merge_type(&self, version: &str) -> Type {
+    pub(crate) fn merge_type(&self, version: &str) -> TypeRef {
         match &self.definition {
             Some(definition) => definition.merge_type(version),
-            None if self.custom => Type::Deduced,
-            None => Type::of_builtin(&self.api_version(version), &self.kind),
+            None if self.custom => TypeRef::Deduced,
+            None => TypeRef::of_builtin(&self.api_version(version), &self.kind),
         }
     }
 

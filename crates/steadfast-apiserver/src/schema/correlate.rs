@@ -6,12 +6,12 @@ use super::{ListType, Schema};
 
 /// Value before an update, with its schema.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Before<'a> {
+pub(super) struct OldValue<'a> {
     pub(super) value: &'a Value,
     pub(super) schema: &'a Schema,
 }
 
-impl<'a> Before<'a> {
+impl<'a> OldValue<'a> {
     /// Returns a field, if the value and the schema contain it.
     pub(super) fn field(self, name: &str) -> Option<Self> {
         Some(Self { value: self.value.as_object()?.get(name)?, schema: self.schema.field(name)? })

@@ -19,7 +19,7 @@ impl Schema {
                 // Nested fields follow the defaults of this level, because such a default may contain fields with their
                 // own defaults.
                 for (name, value) in fields {
-                    match (self.properties.get(name), self.of_fields()) {
+                    match (self.properties.get(name), self.additional_schema()) {
                         (Some(schema), _) => schema.fill_in(value),
                         (None, Some(schema)) => schema.fill_in_element(value),
                         (None, None) => {}

@@ -7,13 +7,13 @@ use crate::cause::Cause;
 
 impl Schema {
     /// Returns a cause for each embedded object without a valid `apiVersion` or `kind`.
-    pub(crate) fn nameless(&self, object: &Value) -> Vec<Cause> {
+    pub(crate) fn embedded_object_causes(&self, object: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
-        self.look_into("", object, &mut causes);
+        self.collect_embedded_causes("", object, &mut causes);
         causes
     }
 
-    fn look_into(&self, path: &str, value: &Value, causes: &mut Vec<Cause>) {
+    fn collect_embedded_causes(&self, path: &str, value: &Value, causes: &mut Vec<Cause>) {
         match value {
             Value::Object(fields) => {
                 if self.embedded_resource {
@@ -22,16 +22,16 @@ impl Schema {
                 for (name, value) in fields {
                     let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                     if let Some(schema) = self.properties.get(name) {
-                        schema.look_into(&inner, value, causes);
-                    } else if let Some(schema) = self.of_fields() {
-                        schema.look_into(&format!("{path}[{name}]"), value, causes);
+                        schema.collect_embedded_causes(&inner, value, causes);
+                    } else if let Some(schema) = self.additional_schema() {
+                        schema.collect_embedded_causes(&format!("{path}[{name}]"), value, causes);
                     }
                 }
             }
             Value::Array(items) => {
                 for (index, item) in items.iter().enumerate() {
                     if let Some(schema) = &self.items {
-                        schema.look_into(&format!("{path}[{index}]"), item, causes);
+                        schema.collect_embedded_causes(&format!("{path}[{index}]"), item, causes);
                     }
                 }
             }
@@ -49,7 +49,7 @@ fn identity(path: &str, value: &Value, causes: &mut Vec<Cause>) {
                 causes.push(Cause::invalid(field, &"".into(), "must not be empty"));
             }
             Some(Value::String(text)) if key == "kind" => {
-                if let Some(why) = structural::no_label(&text.to_lowercase()) {
+                if let Some(why) = structural::label_error(&text.to_lowercase()) {
                     let why = format!("may have mixed case, but should otherwise match: {why}");
                     causes.push(Cause::invalid(field, &text.as_str().into(), &why));
                 }
@@ -78,7 +78,7 @@ mod tests {
         let inner = json!({"type": "object", "x-kubernetes-embedded-resource": true});
         let schema = Schema::parse(&json!({"properties": {"list": {"type": "array", "items": inner}}}));
         let object = json!({"list": [{"kind": "K", "apiVersion": "v1"}, {"kind": "?"}]});
-        let causes = schema.expect("a schema").nameless(&object);
+        let causes = schema.expect("a schema").embedded_object_causes(&object);
         let reported: Vec<_> = causes.iter().map(|cause| (cause.field.as_str(), cause.reason)).collect();
         assert_eq!(reported, [("list[1].apiVersion", "FieldValueRequired"), ("list[1].kind", "FieldValueInvalid")]);
     }

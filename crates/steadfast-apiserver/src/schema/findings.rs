@@ -46,8 +46,8 @@ impl Findings {
 
 /// Kind of a finding.
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
-    Type,
+pub(super) enum FindingKind {
+    JsonType,
     Required,
     Unsupported(Vec<String>),
     TooLong(i64),
@@ -60,7 +60,7 @@ pub(super) enum Kind {
 /// Violation of a schema.
 #[derive(Clone, Debug)]
 pub(super) struct Finding {
-    kind: Kind,
+    kind: FindingKind,
     path: String,
     value: Value,
     words: String,
@@ -68,51 +68,51 @@ pub(super) struct Finding {
 
 impl Finding {
     pub(super) fn plain(words: String) -> Self {
-        Self { kind: Kind::Plain, path: String::new(), value: "".into(), words }
+        Self { kind: FindingKind::Plain, path: String::new(), value: "".into(), words }
     }
 
     pub(super) fn invalid(path: &str, value: Value, words: String) -> Self {
-        Self::of(Kind::Invalid, path, value, words)
+        Self::of(FindingKind::Invalid, path, value, words)
     }
 
-    pub(super) fn of(kind: Kind, path: &str, value: Value, words: String) -> Self {
+    pub(super) fn of(kind: FindingKind, path: &str, value: Value, words: String) -> Self {
         Self { kind, path: path.to_owned(), value, words }
     }
 
     /// Creates a finding for a value of another type. `is` is the actual type.
     pub(super) fn other_type(path: &str, wanted: &str, is: &str) -> Self {
         let words = format!("{path} in body must be of type {wanted}: {}", go::quoted(is));
-        Self::of(Kind::Type, path, is.into(), words)
+        Self::of(FindingKind::Type, path, is.into(), words)
     }
 
     fn cause(self, prefix: &str) -> Cause {
         let path = self.path.strip_prefix('.').unwrap_or(&self.path);
-        let whole = if prefix.is_empty() { "<nil>" } else { prefix };
+        let root_path = if prefix.is_empty() { "<nil>" } else { prefix };
         let field = match (path, prefix) {
-            ("", _) => whole.to_owned(),
+            ("", _) => root_path.to_owned(),
             (path, "") => path.to_owned(),
             (path, prefix) => format!("{prefix}.{path}"),
         };
         match self.kind {
-            Kind::Type => Cause::new(
+            FindingKind::Type => Cause::new(
                 "FieldValueTypeInvalid",
                 field,
                 go::field_error("Invalid value", Some(&self.value), &self.words),
             ),
-            Kind::Required => Cause::required(field, ""),
-            Kind::Unsupported(values) => Cause::not_supported(field, &self.value, &values),
-            Kind::TooLong(most) => {
-                let bytes = if most == 1 { "byte" } else { "bytes" };
-                let message = format!("Too long: may not be more than {most} {bytes}");
+            FindingKind::Required => Cause::required(field, ""),
+            FindingKind::Unsupported(values) => Cause::not_supported(field, &self.value, &values),
+            FindingKind::TooLong(max) => {
+                let bytes = if max == 1 { "byte" } else { "bytes" };
+                let message = format!("Too long: may not be more than {max} {bytes}");
                 Cause::new("FieldValueTooLong", field, message)
             }
-            Kind::TooMany(most) => {
-                let items = if most == 1 { "item" } else { "items" };
-                let message = format!("Too many: {}: must have at most {most} {items}", self.value);
+            FindingKind::TooMany(max) => {
+                let items = if max == 1 { "item" } else { "items" };
+                let message = format!("Too many: {}: must have at most {max} {items}", self.value);
                 Cause::new("FieldValueTooMany", field, message)
             }
-            Kind::Invalid => Cause::invalid(field, &self.value, &self.words),
-            Kind::Plain => Cause::invalid(whole, &self.value, &self.words),
+            FindingKind::Invalid => Cause::invalid(field, &self.value, &self.words),
+            FindingKind::Plain => Cause::invalid(root_path, &self.value, &self.words),
         }
     }
 }

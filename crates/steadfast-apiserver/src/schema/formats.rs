@@ -144,7 +144,7 @@ fn is_ipv4_with_leading_zeros(text: &str) -> bool {
 
 fn is_cidr(text: &str) -> bool {
     let Some((address, bits)) = text.split_once('/') else { return false };
-    let most = if is_ipv4_with_leading_zeros(address) {
+    let max_bits = if is_ipv4_with_leading_zeros(address) {
         32
     } else if address.parse::<Ipv6Addr>().is_ok() {
         128
@@ -152,7 +152,7 @@ fn is_cidr(text: &str) -> bool {
         return false;
     };
     // A sign would pass the parse, so the digits are checked first.
-    !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()) && bits.parse::<u32>().is_ok_and(|n| n <= most)
+    !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()) && bits.parse::<u32>().is_ok_and(|n| n <= max_bits)
 }
 
 /// Returns whether a string is a hostname: one label, or several labels with a top-level name of two or more letters.

@@ -20,7 +20,7 @@ impl Schema {
         match value {
             Value::Object(fields) => {
                 for (name, value) in fields {
-                    if let Some(schema) = self.of_fields() {
+                    if let Some(schema) = self.additional_schema() {
                         schema.walk(&format!("{path}[{name}]"), value, causes);
                     }
                     if let Some(schema) = self.properties.get(name) {
@@ -69,10 +69,10 @@ fn repeated(values: &[Value], causes: &mut Vec<Cause>, describe: impl Fn(usize) 
     let mut times: HashMap<String, usize> = HashMap::new();
     for (index, value) in values.iter().enumerate() {
         // The canonical text finds equal values in linear time.
-        let seen = times.entry(go::json(value)).or_default();
-        *seen += 1;
+        let count = times.entry(go::json(value)).or_default();
+        *count += 1;
         // Further duplicates of a value are not reported again.
-        if *seen == 2 {
+        if *count == 2 {
             let (path, value) = describe(index);
             causes.push(Cause::duplicate(path, &value));
         }

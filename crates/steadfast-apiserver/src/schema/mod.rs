@@ -37,8 +37,8 @@ use serde_json::Value;
 #[cfg(not(feature = "cel"))]
 use no_rules as rules;
 pub(crate) use pattern::Pattern;
-pub(crate) use rules::{Rule, Verdict, is_blocking, unchecked, unsupported};
-pub(crate) use structural::{no_label, violations};
+pub(crate) use rules::{Rule, Verdict, is_blocking, skipped_rules_cause, unsupported};
+pub(crate) use structural::{label_error, violations};
 
 /// Maximum nesting of schemas.
 pub(crate) const DEPTH: usize = 64;
@@ -49,7 +49,7 @@ pub(crate) const PATTERNS: usize = 256;
 
 /// JSON type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Type {
+pub(crate) enum JsonType {
     Array,
     Boolean,
     Integer,
@@ -58,7 +58,7 @@ pub(crate) enum Type {
     String,
 }
 
-impl Type {
+impl JsonType {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Array => "array",
@@ -107,7 +107,7 @@ pub(crate) struct Limit {
 #[allow(clippy::struct_excessive_bools, reason = "the format's own flags")]
 pub(crate) struct Schema {
     /// Type; `None` for any type, or for an integer or a string (see `int_or_string`).
-    pub(crate) kind: Option<Type>,
+    pub(crate) kind: Option<JsonType>,
     pub(crate) description: String,
     /// Format; empty if absent or not checked.
     pub(crate) format: String,

@@ -12,7 +12,7 @@ const KEY: &str = "x-kubernetes-validations";
 pub(crate) enum Rule {}
 
 impl Rule {
-    pub(crate) fn all_of(_: &Value) -> Vec<Self> {
+    pub(crate) fn parse_all(_: &Value) -> Vec<Self> {
         Vec::new()
     }
 }
@@ -37,7 +37,7 @@ pub(crate) fn is_blocking(_: &Cause) -> bool {
 }
 
 /// Creates the error that reports unevaluated rules.
-pub(crate) fn unchecked() -> Cause {
+pub(crate) fn skipped_rules_cause() -> Cause {
     Cause::invalid("<nil>", &Value::Null, "no validation rule was checked")
 }
 

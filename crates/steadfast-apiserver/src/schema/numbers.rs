@@ -3,7 +3,7 @@
 use serde_json::{Number, Value};
 
 use super::findings::{Finding, Findings};
-use super::{Limit, Schema, Type};
+use super::{Limit, Schema, JsonType};
 use crate::go;
 
 /// Relative tolerance for multiples.
@@ -75,8 +75,8 @@ pub(super) fn check(schema: &Schema, path: &str, number: &Number, findings: &mut
     if let Some(Limit { value: limit, exclusive }) = schema.maximum {
         let numeric = bound(findings, limit, "Maximum boundary");
         if exceeds(numeric, limit, exclusive) {
-            let what = if exclusive { "less than" } else { "less than or equal to" };
-            findings.add(invalid(format!("{path} in body should be {what} {}", shown(numeric, limit))));
+            let relation = if exclusive { "less than" } else { "less than or equal to" };
+            findings.add(invalid(format!("{path} in body should be {relation} {}", shown(numeric, limit))));
         }
     }
     if let Some(Limit { value: limit, exclusive }) = schema.minimum {
@@ -86,8 +86,8 @@ pub(super) fn check(schema: &Schema, path: &str, number: &Number, findings: &mut
             NumericValue::Float(float) => float < limit || exclusive && float <= limit,
         };
         if below {
-            let what = if exclusive { "greater than" } else { "greater than or equal to" };
-            findings.add(invalid(format!("{path} in body should be {what} {}", shown(numeric, limit))));
+            let relation = if exclusive { "greater than" } else { "greater than or equal to" };
+            findings.add(invalid(format!("{path} in body should be {relation} {}", shown(numeric, limit))));
         }
     }
 }
@@ -117,7 +117,7 @@ fn is_multiple(numeric: NumericValue, factor: f64) -> bool {
 }
 
 /// Returns the reason if a number exceeds the type and format. Both are known only if the schema names one type.
-fn out_of_range(schema: &Schema, numeric: NumericValue, what: &str, path: &str) -> Option<String> {
+fn out_of_range(schema: &Schema, numeric: NumericValue, subject: &str, path: &str) -> Option<String> {
     let whole = match numeric {
         NumericValue::Whole(whole) => Some(whole),
         // Converts the float as if its digits were parsed as an integer.
@@ -125,9 +125,9 @@ fn out_of_range(schema: &Schema, numeric: NumericValue, what: &str, path: &str) 
         NumericValue::Float(_) => None,
     };
     let (kind, fits) = match (schema.kind, schema.format.as_str()) {
-        (Some(Type::Integer), "int32") => ("integer", whole.is_some_and(|whole| i32::try_from(whole).is_ok())),
-        (Some(Type::Integer), _) => ("integer", whole.is_some()),
-        (Some(Type::Number), "float") => ("number", numeric.as_float().abs() <= f64::from(f32::MAX)),
+        (Some(JsonType::Integer), "int32") => ("integer", whole.is_some_and(|whole| i32::try_from(whole).is_ok())),
+        (Some(JsonType::Integer), _) => ("integer", whole.is_some()),
+        (Some(JsonType::Number), "float") => ("number", numeric.as_float().abs() <= f64::from(f32::MAX)),
         _ => return None,
     };
     if fits {
@@ -137,5 +137,5 @@ fn out_of_range(schema: &Schema, numeric: NumericValue, what: &str, path: &str) 
         "" => "(default format)".to_owned(),
         format => format!("with format {format}"),
     };
-    Some(format!("{what} value must be of type {kind} {format} in {path}"))
+    Some(format!("{subject} value must be of type {kind} {format} in {path}"))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Additional, DEPTH, Limit, ListType, MapType, NODES, PATTERNS, Pattern, Rule, Schema, Type};
+use super::{Additional, DEPTH, Limit, ListType, MapType, NODES, PATTERNS, Pattern, Rule, Schema, JsonType};
 
 /// Invalid schema, or one that is too large.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,13 +22,13 @@ pub(crate) enum SchemaError {
 impl Schema {
     /// Parses a schema. Values of a wrong type count as absent.
     pub(crate) fn parse(value: &Value) -> Result<Self, SchemaError> {
-        let mut reader = Reader { left: NODES, patterns: BTreeMap::new() };
+        let mut reader = Reader { remaining_schemas: NODES, patterns: BTreeMap::new() };
         reader.schema(value, DEPTH)
     }
 }
 
 struct Reader {
-    left: usize,
+    remaining_schemas: usize,
     /// Compiled patterns, each compiled once.
     patterns: BTreeMap<String, Pattern>,
 }
@@ -37,7 +37,7 @@ impl Reader {
     fn schema(&mut self, value: &Value, depth: usize) -> Result<Schema, SchemaError> {
         // Limits of depth and size protect the server against hostile definitions.
         let depth = depth.checked_sub(1).ok_or(SchemaError::TooDeep)?;
-        self.left = self.left.checked_sub(1).ok_or(SchemaError::TooLarge)?;
+        self.remaining_schemas = self.remaining_schemas.checked_sub(1).ok_or(SchemaError::TooLarge)?;
         let nothing = Map::new();
         let fields = value.as_object().unwrap_or(&nothing);
         let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -85,7 +85,7 @@ impl Reader {
             properties: self.properties(fields, depth)?,
             additional,
             items: self.inner(fields, "items", depth)?,
-            all_of: self.several(fields, "allOf", depth)?,
+            parse_all: self.several(fields, "allOf", depth)?,
             any_of: self.several(fields, "anyOf", depth)?,
             one_of: self.several(fields, "oneOf", depth)?,
             not: self.inner(fields, "not", depth)?,
@@ -104,7 +104,7 @@ impl Reader {
                 "granular" => Some(MapType::Granular),
                 _ => None,
             },
-            rules: Rule::all_of(value),
+            rules: Rule::parse_all(value),
             has_rules: false,
         };
         let within = schema.properties.values().chain(schema.items.as_deref()).chain(match &schema.additional {
@@ -154,18 +154,18 @@ impl Reader {
     }
 }
 
-fn kind_of(name: &str) -> Option<Type> {
-    let all = [Type::Array, Type::Boolean, Type::Integer, Type::Number, Type::Object, Type::String];
+fn kind_of(name: &str) -> Option<JsonType> {
+    let all = [JsonType::Array, JsonType::Boolean, JsonType::Integer, JsonType::Number, JsonType::Object, JsonType::String];
     all.into_iter().find(|kind| kind.as_str() == name)
 }
 
 /// Returns the format if it is checked for values of the type.
-fn checked_format(kind: Option<Type>, int_or_string: bool, format: &str) -> String {
+fn checked_format(kind: Option<JsonType>, int_or_string: bool, format: &str) -> String {
     let checked = match kind {
         // A schema with two types has no single type, and keeps any known format of strings.
-        None | Some(Type::String) => super::formats::is_known(format),
-        Some(Type::Integer) if !int_or_string => matches!(format, "int32" | "int64"),
-        Some(Type::Number) => matches!(format, "float" | "double"),
+        None | Some(JsonType::String) => super::formats::is_known(format),
+        Some(JsonType::Integer) if !int_or_string => matches!(format, "int32" | "int64"),
+        Some(JsonType::Number) => matches!(format, "float" | "double"),
         _ => false,
     };
     if checked { format.to_owned() } else { String::new() }

@@ -138,7 +138,7 @@ fn joined(path: &str, name: &str) -> String {
 
 impl Schema {
     /// Returns the schema of a map's fields, if it has one.
-    pub(super) fn of_fields(&self) -> Option<&Self> {
+    pub(super) fn additional_schema(&self) -> Option<&Self> {
         match &self.additional {
             Some(Additional::Of(schema)) => Some(schema),
             _ => None,

@@ -359,7 +359,7 @@ fn lists(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
 }
 
 /// Returns the violation if a text is not a DNS label, as names of kinds and versions must be.
-pub(crate) fn no_label(text: &str) -> Option<&'static str> {
+pub(crate) fn label_error(text: &str) -> Option<&'static str> {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let fits = text.len() <= 63
         && text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase())

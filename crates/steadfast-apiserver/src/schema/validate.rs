@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::correlate::Before;
-use super::findings::{Finding, Findings, Kind};
+use super::correlate::OldValue;
+use super::findings::{Finding, Findings, FindingKind};
 use super::numbers::{self, NumericValue};
-use super::{Schema, Type, formats};
+use super::{Schema, JsonType, formats};
 use crate::cause::Cause;
 use crate::go;
 
@@ -14,11 +14,11 @@ impl Schema {
     ///
     /// `prefix` is the path of the value. `before` is the value before an update; unchanged parts are not rejected.
     pub(crate) fn validate(&self, prefix: &str, value: &Value, before: Option<&Value>) -> Vec<Cause> {
-        let before = before.map(|value| Before { value, schema: self });
+        let before = before.map(|value| OldValue { value, schema: self });
         self.unless_unchanged("", value, before).causes(prefix)
     }
 
-    fn unless_unchanged(&self, path: &str, value: &Value, before: Option<Before<'_>>) -> Findings {
+    fn unless_unchanged(&self, path: &str, value: &Value, before: Option<OldValue<'_>>) -> Findings {
         let mut findings = self.check(path, value, before);
         // Ratcheting (KEP-4008): an update may keep an invalid value.
         if !findings.is_valid() && before.is_some_and(|before| before.is(value)) {
@@ -27,7 +27,7 @@ impl Schema {
         findings
     }
 
-    fn check(&self, path: &str, value: &Value, before: Option<Before<'_>>) -> Findings {
+    fn check(&self, path: &str, value: &Value, before: Option<OldValue<'_>>) -> Findings {
         let mut findings = Findings::default();
         if value.is_null() {
             self.check_null(path, &mut findings);
@@ -72,7 +72,7 @@ impl Schema {
     }
 
     fn type_names(&self) -> &'static str {
-        if self.int_or_string { "integer,string" } else { self.kind.map_or("", Type::as_str) }
+        if self.int_or_string { "integer,string" } else { self.kind.map_or("", JsonType::as_str) }
     }
 
     fn check_null(&self, path: &str, findings: &mut Findings) {
@@ -85,26 +85,26 @@ impl Schema {
 
     fn check_type(&self, path: &str, value: &Value, findings: &mut Findings) {
         let (is, format) = match value {
-            Value::Bool(_) => (Type::Boolean, ""),
-            Value::String(_) => (Type::String, ""),
-            Value::Array(_) => (Type::Array, ""),
+            Value::Bool(_) => (JsonType::Boolean, ""),
+            Value::String(_) => (JsonType::String, ""),
+            Value::Array(_) => (JsonType::Array, ""),
             Value::Number(number) => match NumericValue::of(number) {
-                NumericValue::Whole(_) => (Type::Integer, "int64"),
-                NumericValue::Float(_) => (Type::Number, "float64"),
+                NumericValue::Whole(_) => (JsonType::Integer, "int64"),
+                NumericValue::Float(_) => (JsonType::Number, "float64"),
             },
-            _ => (Type::Object, ""),
+            _ => (JsonType::Object, ""),
         };
         let wants =
-            |kind: Type| self.kind == Some(kind) || self.int_or_string && matches!(kind, Type::Integer | Type::String);
+            |kind: JsonType| self.kind == Some(kind) || self.int_or_string && matches!(kind, JsonType::Integer | JsonType::String);
         let whole = matches!(value, Value::Number(number) if NumericValue::of(number).is_whole());
         // A whole float is an integer, and every integer is a number.
         let fits = wants(is)
-            || is == Type::Number && whole && wants(Type::Integer)
-            || is == Type::Integer && wants(Type::Number);
+            || is == JsonType::Number && whole && wants(JsonType::Integer)
+            || is == JsonType::Integer && wants(JsonType::Number);
         let sequence = matches!(value, Value::String(_) | Value::Array(_));
         if !sequence && !self.format.is_empty() && !fits && format != self.format {
             findings.add(Finding::other_type(path, &self.format, format));
-        } else if sequence && !self.format.is_empty() && !wants(Type::Number) && !wants(Type::Integer) {
+        } else if sequence && !self.format.is_empty() && !wants(JsonType::Number) && !wants(JsonType::Integer) {
             // The format of a string is checked separately. As in the real server, the check of a list counts as
             // passed.
             findings.passed += 1;
@@ -117,11 +117,11 @@ impl Schema {
 
     fn check_text(&self, path: &str, text: &str, findings: &mut Findings) {
         let length = || i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
-        if let Some(most) = self.max_length.filter(|&most| length() > most) {
-            let words = format!("{path} in body should be at most {most} chars long");
-            findings.add(Finding::of(Kind::TooLong(most), path, text.into(), words));
-        } else if let Some(least) = self.min_length.filter(|&least| length() < least) {
-            let words = format!("{path} in body should be at least {least} chars long");
+        if let Some(max) = self.max_length.filter(|&max| length() > max) {
+            let words = format!("{path} in body should be at most {max} chars long");
+            findings.add(Finding::of(FindingKind::TooLong(max), path, text.into(), words));
+        } else if let Some(min) = self.min_length.filter(|&min| length() < min) {
+            let words = format!("{path} in body should be at least {min} chars long");
             findings.add(Finding::invalid(path, text.into(), words));
         } else if let Some(pattern) = self.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
             let words = format!("{path} in body should match '{}'", pattern.text());
@@ -129,7 +129,7 @@ impl Schema {
         }
         if !formats::fits(&self.format, text) {
             let words = format!("{path} in body must be of type {}: {}", self.format, go::quoted(text));
-            findings.add(Finding::of(Kind::Type, path, text.into(), words));
+            findings.add(Finding::of(FindingKind::Type, path, text.into(), words));
         }
     }
 
@@ -140,10 +140,10 @@ impl Schema {
         let text = |value: &Value| value.as_str().map_or_else(|| go::json(value), str::to_owned);
         let values = self.enumeration.iter().map(text).collect();
         let words = format!("{path} in body should be one of {}", go::json(&self.enumeration.clone().into()));
-        findings.add(Finding::of(Kind::Unsupported(values), path, value.clone(), words));
+        findings.add(Finding::of(FindingKind::Unsupported(values), path, value.clone(), words));
     }
 
-    fn check_items(&self, path: &str, items: &[Value], before: Option<Before<'_>>, findings: &mut Findings) {
+    fn check_items(&self, path: &str, items: &[Value], before: Option<OldValue<'_>>, findings: &mut Findings) {
         if let Some(schema) = &self.items {
             for (index, item) in items.iter().enumerate() {
                 let before = before.and_then(|before| before.item(item));
@@ -157,7 +157,7 @@ impl Schema {
         &self,
         path: &str,
         fields: &Map<String, Value>,
-        before: Option<Before<'_>>,
+        before: Option<OldValue<'_>>,
         findings: &mut Findings,
     ) {
         check_count(path, fields.len(), (self.min_properties, self.max_properties), "properties", findings);
@@ -166,7 +166,7 @@ impl Schema {
             "kind" | "apiVersion" if path.is_empty() => None,
             name => before.and_then(|before| before.field(name)),
         };
-        if let Some(schema) = self.of_fields() {
+        if let Some(schema) = self.additional_schema() {
             for (name, value) in fields.iter().filter(|(name, _)| !self.properties.contains_key(*name)) {
                 findings.merge(schema.unless_unchanged(&format!("{path}.{name}"), value, before_of(name)));
             }
@@ -179,11 +179,11 @@ impl Schema {
         for name in self.required.iter().filter(|name| !fields.contains_key(*name)) {
             let path = format!("{path}.{name}");
             let words = format!("{path} in body is required");
-            findings.add(Finding::of(Kind::Required, &path, Value::Null, words));
+            findings.add(Finding::of(FindingKind::Required, &path, Value::Null, words));
         }
     }
 
-    fn check_alternatives(&self, path: &str, value: &Value, before: Option<Before<'_>>) -> Findings {
+    fn check_alternatives(&self, path: &str, value: &Value, before: Option<OldValue<'_>>) -> Findings {
         let mut findings = Findings::default();
         let name = go::quoted(path);
         if !self.any_of.is_empty() {
@@ -233,18 +233,18 @@ impl Schema {
 fn check_count(
     path: &str,
     count: usize,
-    (least, most): (Option<i64>, Option<i64>),
-    what: &str,
+    (min, max): (Option<i64>, Option<i64>),
+    unit: &str,
     findings: &mut Findings,
 ) {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
-    if let Some(least) = least.filter(|&least| count < least) {
-        let words = format!("{path} in body should have at least {least} {what}");
+    if let Some(min) = min.filter(|&min| count < min) {
+        let words = format!("{path} in body should have at least {min} {unit}");
         findings.add(Finding::invalid(path, count.into(), words));
     }
-    if let Some(most) = most.filter(|&most| count > most) {
-        let words = format!("{path} in body should have at most {most} {what}");
-        findings.add(Finding::of(Kind::TooMany(most), path, count.into(), words));
+    if let Some(max) = max.filter(|&max| count > max) {
+        let words = format!("{path} in body should have at most {max} {unit}");
+        findings.add(Finding::of(FindingKind::TooMany(max), path, count.into(), words));
     }
 }
 
@@ -254,7 +254,7 @@ struct BestAlternative {
     findings: Findings,
 }
 
-fn best_of(schemas: &[Schema], path: &str, value: &Value, before: Option<Before<'_>>, first: bool) -> BestAlternative {
+fn best_of(schemas: &[Schema], path: &str, value: &Value, before: Option<OldValue<'_>>, first: bool) -> BestAlternative {
     let mut best: Option<Findings> = None;
     let mut valid = 0;
     for schema in schemas {

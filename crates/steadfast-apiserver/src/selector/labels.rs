@@ -28,7 +28,7 @@ enum Operator {
 impl LabelSelector {
     pub(crate) fn parse(text: &str) -> Result<Self, Status> {
         let tokens = tokens(text);
-        let mut parser = Parser { tokens: &tokens };
+        let mut parser = SelectorParser { tokens: &tokens };
         let mut requirements = Vec::new();
         while !parser.tokens.is_empty() {
             if parser.peek().is_some_and(|token| token != "!" && !is_word(token)) {
@@ -104,11 +104,11 @@ impl Operator {
     }
 }
 
-struct Parser<'a> {
+struct SelectorParser<'a> {
     tokens: &'a [String],
 }
 
-impl Parser<'_> {
+impl SelectorParser<'_> {
     fn requirement(&mut self) -> Result<Requirement, Status> {
         if self.peek() == Some("!") {
             self.advance();

@@ -120,12 +120,12 @@ fn cached(known: &OnceLock<(String, Bytes)>, api_version: &str, message: impl Fn
 
 impl fmt::Debug for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match (&self.previous, &self.object) {
+        let operation = match (&self.previous, &self.object) {
             (None, _) => "created",
             (Some(_), Some(_)) => "updated",
             (Some(_), None) => "deleted",
         };
-        write!(f, "{}:{} {what} {} ", self.epoch, self.revision, self.resource)?;
+        write!(f, "{}:{} {operation} {} ", self.epoch, self.revision, self.resource)?;
         if let Some(namespace) = &self.namespace {
             write!(f, "{namespace}/")?;
         }

@@ -49,12 +49,12 @@ impl PartialOrd for ObjectKey {
 
 /// Objects and changes of one resource.
 #[derive(Debug, Default)]
-struct Table {
+struct ResourceHistory {
     log: Vec<Arc<Change>>,
     versions: BTreeMap<ObjectKey, Vec<Arc<Change>>>,
 }
 
-impl Table {
+impl ResourceHistory {
     fn push(&mut self, key: ObjectKey, change: Arc<Change>) {
         self.log.push(Arc::clone(&change));
         self.versions.entry(key).or_default().push(change);
@@ -72,7 +72,7 @@ pub(crate) struct State {
     revision: u64,
     epochs: Vec<u64>,
     compacted: u64,
-    tables: BTreeMap<GroupResource, Table>,
+    resources: BTreeMap<GroupResource, ResourceHistory>,
     record: Vec<Arc<Change>>,
     /// Number of the request that makes the current changes; `None` for other changes, which are not part of a request.
     pub(super) request: Option<u64>,
@@ -90,7 +90,7 @@ impl State {
             revision: 1,
             epochs: vec![0],
             compacted: 0,
-            tables: BTreeMap::new(),
+            resources: BTreeMap::new(),
             record: Vec::new(),
             request: None,
         }
@@ -134,7 +134,7 @@ impl State {
         }
         // The record survives restores, which truncate the tables.
         self.record.push(Arc::clone(&change));
-        self.tables.entry(resource.clone()).or_default().push(key, Arc::clone(&change));
+        self.resources.entry(resource.clone()).or_default().push(key, Arc::clone(&change));
         // The registry must follow each change of a definition within the same write, before any other request.
         if *resource == *DEFINITIONS {
             self.define_resources();
@@ -144,13 +144,13 @@ impl State {
 
     /// Returns the newest version of an object, if it exists.
     pub(crate) fn latest(&self, resource: &GroupResource, key: &ObjectKey) -> Option<&Arc<Change>> {
-        let change = self.tables.get(resource)?.versions.get(key)?.last()?;
+        let change = self.resources.get(resource)?.versions.get(key)?.last()?;
         change.object.is_some().then_some(change)
     }
 
     /// Returns the version of an object at a revision, if it existed.
     pub(crate) fn at(&self, resource: &GroupResource, key: &ObjectKey, revision: u64) -> Option<&Arc<Change>> {
-        version_at(self.tables.get(resource)?.versions.get(key)?, revision)
+        version_at(self.resources.get(resource)?.versions.get(key)?, revision)
     }
 
     /// Returns the objects of a resource at a revision, ordered by key, starting at `start`.
@@ -166,10 +166,10 @@ impl State {
             (Some(namespace), Bound::Unbounded) => Bound::Included(ObjectKey::new(namespace, "")),
             (_, start) => start,
         };
-        self.tables
+        self.resources
             .get(resource)
             .into_iter()
-            .flat_map(move |table| table.versions.range((start.clone(), Bound::Unbounded)))
+            .flat_map(move |history| history.versions.range((start.clone(), Bound::Unbounded)))
             // Keys are ordered by namespace, so the first key of another namespace ends the range.
             .take_while(move |(key, _)| namespace.is_none_or(|namespace| key.namespace == namespace))
             .filter_map(move |(key, versions)| version_at(versions, revision).map(|change| (key, change)))
@@ -186,42 +186,42 @@ impl State {
 
     /// Returns the resources that have or had objects.
     pub(crate) fn resources(&self) -> impl Iterator<Item = &GroupResource> {
-        self.tables.keys()
+        self.resources.keys()
     }
 
-    /// Returns up to `most` changes of a resource with revisions above `after` and up to `upto`. Also returns the
+    /// Returns up to `max_count` changes of a resource with revisions above `after` and up to `upto`. Also returns the
     /// number of further changes.
     pub(crate) fn changes(
         &self,
         resource: &GroupResource,
         after: u64,
         upto: u64,
-        most: usize,
+        max_count: usize,
     ) -> (Vec<Arc<Change>>, usize) {
-        let Some(table) = self.tables.get(resource) else { return (Vec::new(), 0) };
+        let Some(history) = self.resources.get(resource) else { return (Vec::new(), 0) };
         // The log is sorted by revision. Both bounds are binary searches, even for long histories.
-        let first = table.log.partition_point(|change| change.revision <= after);
-        let end = table.log.partition_point(|change| change.revision <= upto).max(first);
-        let taken = end.min(first + most);
-        (table.log[first..taken].to_vec(), end - taken)
+        let first = history.log.partition_point(|change| change.revision <= after);
+        let end = history.log.partition_point(|change| change.revision <= upto).max(first);
+        let taken = end.min(first + max_count);
+        (history.log[first..taken].to_vec(), end - taken)
     }
 
     /// Returns the revision of the last change of a resource up to `upto`; 0 if there is none.
     pub(crate) fn last_change(&self, resource: &GroupResource, upto: u64) -> u64 {
-        let log = self.tables.get(resource).map(|table| table.log.as_slice()).unwrap_or_default();
-        let seen = log.partition_point(|change| change.revision <= upto);
-        log[..seen].last().map_or(0, |change| change.revision)
+        let log = self.resources.get(resource).map(|history| history.log.as_slice()).unwrap_or_default();
+        let end = log.partition_point(|change| change.revision <= upto);
+        log[..end].last().map_or(0, |change| change.revision)
     }
 
     /// Returns the revision before the last `count` changes of a resource up to `version`.
     pub(crate) fn before(&self, resource: &GroupResource, version: u64, count: usize) -> u64 {
-        let log = self.tables.get(resource).map(|table| table.log.as_slice()).unwrap_or_default();
-        let seen = log.partition_point(|change| change.revision <= version);
-        if count == 0 || seen == 0 {
+        let log = self.resources.get(resource).map(|history| history.log.as_slice()).unwrap_or_default();
+        let end = log.partition_point(|change| change.revision <= version);
+        if count == 0 || end == 0 {
             return version;
         }
         // Changes that were delivered before are repeated on purpose.
-        log[seen.saturating_sub(count)].revision - 1
+        log[end.saturating_sub(count)].revision - 1
     }
 
     /// Compacts the history for exact reads at the current revision. The windows of the caches are unaffected.
@@ -237,13 +237,13 @@ impl State {
         self.epochs.push(self.revision);
         // A compaction beyond the restored revision never happened in the new epoch.
         self.compacted = self.compacted.min(self.revision);
-        for table in self.tables.values_mut() {
-            table.log.retain(|change| change.revision <= revision);
-            for versions in table.versions.values_mut() {
+        for history in self.resources.values_mut() {
+            history.log.retain(|change| change.revision <= revision);
+            for versions in history.versions.values_mut() {
                 versions.retain(|change| change.revision <= revision);
             }
             // Objects that were created after the restored revision no longer exist.
-            table.versions.retain(|_, versions| !versions.is_empty());
+            history.versions.retain(|_, versions| !versions.is_empty());
         }
         // Definitions may have changed with the restore, and the registry must follow.
         self.define_resources();

@@ -32,7 +32,7 @@ mod scale_fields;
 mod schemas;
 mod services;
 mod typed;
-mod uncalled;
+mod without_effect;
 mod unknown;
 mod validation;
 #[cfg(feature = "crd")]
@@ -75,11 +75,11 @@ impl State {
         if !metadata::text(&object, "resourceVersion").is_empty() && !target.dry_run {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
-        // Errors about the definition and the namespace contain the given name, since the name is not generated yet.
-        let given = ["name", "generateName"].map(|field| metadata::text(&object, field));
-        let given = given.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
-        self.check_definition(target, given)?;
-        self.check_namespace(target, given)?;
+        // Errors about the definition and the namespace contain the name in the request, since the name is not generated yet.
+        let sent_name = ["name", "generateName"].map(|field| metadata::text(&object, field));
+        let sent_name = sent_name.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+        self.check_definition(target, sent_name)?;
+        self.check_namespace(target, sent_name)?;
         let name = self.name_of(&object, target)?;
         metadata::set(&mut object, "name", Some(name.as_str().into()));
         // A client cannot create an object that is already being deleted.
@@ -100,7 +100,7 @@ impl State {
         causes.extend(fields::violations(target, &object, None));
         validation::reject(target, &name, &causes)?;
         rules::warn_of_finalizers(target, None, &object);
-        uncalled::warn(target, &object);
+        without_effect::warn(target, &object);
         // Validation comes first: an invalid duplicate reports its own errors, as on the real
         // server.
         let key = ObjectKey::new(&target.namespace, &name);
@@ -220,14 +220,14 @@ impl State {
         let resource = target.group_resource().clone();
         let key = target.key();
         // An object with a wrong kind, namespace or name is rejected before the lookup of the existing object.
-        let given = prepared(target, update)?;
+        let sent_object = prepared(target, update)?;
         let Some(stored) = self.latest(target.store(), &key).and_then(|change| change.object.clone()) else {
             return Err(Status::not_found(&resource, &target.name));
         };
         let existing = target.resource.view(&stored, target.version());
-        let (mut wanted, managed) = match (given, update) {
+        let (mut wanted, managed) = match (sent_object, update) {
             (None, Update::Patch(patch)) => patched(target, patch, &existing)?,
-            (given, _) => given.unwrap_or_default(),
+            (sent_object, _) => sent_object.unwrap_or_default(),
         };
         // Checked against the state that this write replaces. The lock of the store makes both one step.
         check_preconditions(target, update, &existing, &wanted)?;
@@ -410,9 +410,9 @@ fn patched(target: &WriteTarget, patch: &Patch, existing: &Value) -> Result<(Val
     validation::identify(&mut patched, target)?;
     let managed = patched.pointer(metadata::MANAGED_FIELDS).cloned();
     let unknown = typed::metadata(&mut patched, target)?;
-    let whole = patched.clone();
+    let unpruned = patched.clone();
     let unknown = fields::prepare(target, &mut patched, unknown);
-    unknown::check_patched(target, &whole, unknown)?;
+    unknown::check_patched(target, &unpruned, unknown)?;
     Ok((patched, managed))
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::table::{Field, Holds, Kind, fields, of_kind};
+use super::table::{Field, FieldShape, ValueType, fields, of_kind};
 
 /// Zero value of a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,35 +46,35 @@ pub(crate) struct PortViolation {
 
 /// Returns the ports of an object of a built-in kind that are not between 1 and 65535.
 pub(crate) fn port_violations(api_version: &str, kind: &str, object: &Value) -> Vec<PortViolation> {
-    let mut wrong = Vec::new();
+    let mut violations = Vec::new();
     if let Some(name) = of_kind(api_version, kind) {
-        search(name, object, &mut wrong);
+        search(name, object, &mut violations);
     }
-    wrong
+    violations
 }
 
 /// Adds the wrong ports of `object`, with paths that start at `object`. Valid objects need no paths, so a path grows only
 /// on the way back from a wrong port.
-fn search(name: &'static str, object: &Value, wrong: &mut Vec<PortViolation>) {
+fn search(name: &'static str, object: &Value, violations: &mut Vec<PortViolation>) {
     for field in fields(name).unwrap_or_default() {
         let Some(value) = object.get(field.name) else { continue };
         if let Some((.., zero)) = PORTS.into_iter().find(|(of, port, _)| (*of, *port) == (name, field.name)) {
-            wrong.extend(check(name, field, value, zero));
+            violations.extend(check(name, field, value, zero));
             continue;
         }
-        match (field.holds, value) {
-            (Holds::One(Kind::Named(of)), _) => {
-                let first = wrong.len();
-                search(of, value, wrong);
-                for port in &mut wrong[first..] {
+        match (field.shape, value) {
+            (FieldShape::One(ValueType::Named(of)), _) => {
+                let first = violations.len();
+                search(of, value, violations);
+                for port in &mut violations[first..] {
                     port.path = format!("{}.{}", field.name, port.path);
                 }
             }
-            (Holds::List(Kind::Named(of)), Value::Array(items)) => {
+            (FieldShape::List(ValueType::Named(of)), Value::Array(items)) => {
                 for (index, item) in items.iter().enumerate() {
-                    let first = wrong.len();
-                    search(of, item, wrong);
-                    for port in &mut wrong[first..] {
+                    let first = violations.len();
+                    search(of, item, violations);
+                    for port in &mut violations[first..] {
                         port.path = format!("{}[{index}].{}", field.name, port.path);
                     }
                 }
@@ -89,7 +89,7 @@ fn search(name: &'static str, object: &Value, wrong: &mut Vec<PortViolation>) {
         && is_unset
         && let Some(number) = object.get("port").and_then(Value::as_i64).filter(|port| !(1..=65_535).contains(port))
     {
-        wrong.push(PortViolation { path: "targetPort".to_owned(), number: Some(number), why: RANGE });
+        violations.push(PortViolation { path: "targetPort".to_owned(), number: Some(number), why: RANGE });
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
             {"port": 65_535, "targetPort": 1, "nodePort": 30_000}, {"port": 81, "targetPort": 0},
         ]}});
         let found = port_violations("v1", "Service", &service);
-        let paths: Vec<_> = found.iter().map(|wrong| (wrong.path.as_str(), wrong.number)).collect();
+        let paths: Vec<_> = found.iter().map(|violation| (violation.path.as_str(), violation.number)).collect();
         assert_eq!(
             paths,
             [
@@ -144,7 +144,7 @@ mod tests {
             "Deployment",
             &json!({"spec": {"template": {"spec": {"containers": containers}}}}),
         );
-        let paths: Vec<_> = found.iter().map(|wrong| (wrong.path.as_str(), wrong.number)).collect();
+        let paths: Vec<_> = found.iter().map(|violation| (violation.path.as_str(), violation.number)).collect();
         let place = "spec.template.spec.containers[0]";
         let expected = [
             (format!("{place}.livenessProbe.httpGet.port"), Some(-1)),

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::table::{Field, Holds, Kind, fields, of_kind};
+use super::table::{Field, FieldShape, ValueType, fields, of_kind};
 use super::type_mismatch::bytes;
 
 /// Removes unknown fields and null fields from an object of a built-in kind. Returns the paths of the unknown fields,
@@ -29,20 +29,20 @@ fn prune_fields(object: &mut Map<String, Value>, fields: &'static [Field], path:
         if value.is_null() {
             return false;
         }
-        match field.holds {
-            Holds::One(Kind::Named(name)) => prune_value(value, name, &place, unknown),
-            Holds::List(Kind::Named(name)) => {
+        match field.shape {
+            FieldShape::One(ValueType::Named(name)) => prune_value(value, name, &place, unknown),
+            FieldShape::List(ValueType::Named(name)) => {
                 for (index, item) in value.as_array_mut().into_iter().flatten().enumerate() {
                     prune_value(item, name, &format!("{place}[{index}]"), unknown);
                 }
             }
-            Holds::Map(Kind::Named(name)) => {
+            FieldShape::Map(ValueType::Named(name)) => {
                 for (key, item) in value.as_object_mut().into_iter().flatten() {
                     prune_value(item, name, &format!("{place}.{key}"), unknown);
                 }
             }
-            Holds::One(kind) => settle(kind, value),
-            Holds::Map(kind) => value.as_object_mut().into_iter().flatten().for_each(|(_, item)| settle(kind, item)),
+            FieldShape::One(kind) => normalize_scalar(kind, value),
+            FieldShape::Map(kind) => value.as_object_mut().into_iter().flatten().for_each(|(_, item)| normalize_scalar(kind, item)),
             _ => {}
         }
         true
@@ -50,19 +50,19 @@ fn prune_fields(object: &mut Map<String, Value>, fields: &'static [Field], path:
 }
 
 /// Normalizes bytes and times to the form of a real server.
-fn settle(kind: Kind, value: &mut Value) {
+fn normalize_scalar(kind: ValueType, value: &mut Value) {
     let Value::String(text) = &*value else { return };
-    let settled = match kind {
-        Kind::Bytes => bytes(text).map(|bytes| STANDARD.encode(bytes)),
+    let normalized = match kind {
+        ValueType::Bytes => bytes(text).map(|bytes| STANDARD.encode(bytes)),
         // Times lose their fraction, because `metav1.Time` has a precision of seconds.
-        Kind::Time => text.parse::<Timestamp>().ok().map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
-        Kind::MicroTime => {
+        ValueType::Time => text.parse::<Timestamp>().ok().map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+        ValueType::MicroTime => {
             text.parse::<Timestamp>().ok().map(|time| time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string())
         }
         _ => None,
     };
-    if let Some(settled) = settled {
-        *value = settled.into();
+    if let Some(normalized) = normalized {
+        *value = normalized.into();
     }
 }
 
@@ -83,8 +83,8 @@ mod tests {
         let mut secret =
             json!({"data": {"a": "c2Vj\ncmV0"}, "metadata": {"creationTimestamp": "2026-01-01T01:00:00.5+01:00"}});
         assert_eq!(prune("v1", "Secret", &mut secret), Vec::<String>::new());
-        let settled = json!({"data": {"a": "c2VjcmV0"}, "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}});
-        assert_eq!(secret, settled);
+        let normalized = json!({"data": {"a": "c2VjcmV0"}, "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}});
+        assert_eq!(secret, normalized);
         let mut lease = json!({"spec": {"renewTime": "2026-01-01T01:00:00.000005+01:00"}});
         prune("coordination.k8s.io/v1", "Lease", &mut lease);
         assert_eq!(lease["spec"]["renewTime"], "2026-01-01T00:00:00.000005Z");

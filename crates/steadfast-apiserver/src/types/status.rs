@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::table::{Field, Holds, Kind, fields, of_kind};
+use super::table::{Field, FieldShape, ValueType, fields, of_kind};
 
 /// Number of levels below which no status has fields of its own.
 const MAX_DEPTH: usize = 8;
@@ -27,7 +27,7 @@ pub(crate) fn complete_status(api_version: &str, kind: &str, object: &mut Value)
 
 /// Adds the value that Go writes for an absent struct or required field, and completes a struct.
 fn complete_field(field: &'static Field, object: &mut Map<String, Value>, depth: usize) {
-    let Holds::One(Kind::Named(name)) = field.holds else { return };
+    let FieldShape::One(ValueType::Named(name)) = field.shape else { return };
     if field.pointer || depth == 0 {
         return;
     }
@@ -41,7 +41,7 @@ fn complete_field(field: &'static Field, object: &mut Map<String, Value>, depth:
         if is_written
             && !inner.pointer
             && value.get(inner.name).is_none_or(Value::is_null)
-            && let Some(zero) = zero(inner.holds)
+            && let Some(zero) = zero(inner.shape)
         {
             value.insert(inner.name.to_owned(), zero);
         }
@@ -50,12 +50,12 @@ fn complete_field(field: &'static Field, object: &mut Map<String, Value>, depth:
 }
 
 /// Returns the zero value of a field; `None` for structs, which are completed by their fields.
-fn zero(holds: Holds) -> Option<Value> {
-    match holds {
-        Holds::One(Kind::Text) => Some("".into()),
-        Holds::One(Kind::Bool) => Some(false.into()),
-        Holds::One(Kind::Integer32 | Kind::Integer64) => Some(0.into()),
-        Holds::List(_) => Some(Value::Null),
+fn zero(shape: FieldShape) -> Option<Value> {
+    match shape {
+        FieldShape::One(ValueType::Text) => Some("".into()),
+        FieldShape::One(ValueType::Bool) => Some(false.into()),
+        FieldShape::One(ValueType::Integer32 | ValueType::Integer64) => Some(0.into()),
+        FieldShape::List(_) => Some(Value::Null),
         _ => None,
     }
 }
@@ -104,11 +104,11 @@ mod tests {
 
     #[test]
     fn given_status_keeps_its_values() {
-        let given = json!({"status": {"numberReady": 3, "numberMisscheduled": null, "conditions": []}});
+        let daemon_set = json!({"status": {"numberReady": 3, "numberMisscheduled": null, "conditions": []}});
         let expected = json!({
             "conditions": [], "currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0,
             "numberReady": 3,
         });
-        assert_eq!(completed("apps/v1", "DaemonSet", given), expected);
+        assert_eq!(completed("apps/v1", "DaemonSet", daemon_set), expected);
     }
 }

@@ -70,7 +70,7 @@ pub(crate) struct Field {
     pub(crate) name: &'static str,
     /// True if the zero value differs from an absent value.
     pub(crate) pointer: bool,
-    pub(crate) holds: Holds,
+    pub(crate) shape: FieldShape,
     pub(crate) required: bool,
     /// Further traits, such as `map=name` and `enum=A,B`.
     traits: &'static str,
@@ -78,17 +78,17 @@ pub(crate) struct Field {
 
 /// Content of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holds {
-    One(Kind),
-    List(Kind),
-    Map(Kind),
+pub(crate) enum FieldShape {
+    One(ValueType),
+    List(ValueType),
+    Map(ValueType),
     /// Map of lists.
-    MapOfLists(Kind),
+    MapOfLists(ValueType),
 }
 
 /// Type of a single value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ValueType {
     Text,
     Bytes,
     Bool,
@@ -119,14 +119,14 @@ impl Field {
     fn parse(line: &'static str) -> Option<Self> {
         // The traits are the rest of the line and contain spaces.
         let mut words = line.splitn(4, ' ');
-        let (numbers, name, holds) = (words.next()?, words.next()?, words.next()?);
+        let (numbers, name, shape) = (words.next()?, words.next()?, words.next()?);
         let traits = words.next().unwrap_or_default();
         let numbers = numbers.split('.').filter_map(|number| number.parse().ok()).collect();
         Some(Self {
             numbers,
             name,
-            pointer: holds.starts_with('?'),
-            holds: Holds::parse(holds.trim_start_matches('?')),
+            pointer: shape.starts_with('?'),
+            shape: FieldShape::parse(shape.trim_start_matches('?')),
             required: traits.split(' ').any(|word| word == "required"),
             traits,
         })
@@ -149,20 +149,20 @@ impl Field {
     }
 }
 
-impl Holds {
+impl FieldShape {
     fn parse(text: &'static str) -> Self {
         match (text.strip_prefix("[]"), text.strip_prefix("{}")) {
-            (Some(item), _) => Self::List(Kind::parse(item)),
+            (Some(item), _) => Self::List(ValueType::parse(item)),
             (_, Some(value)) => match value.strip_prefix("[]") {
-                Some(item) => Self::MapOfLists(Kind::parse(item)),
-                None => Self::Map(Kind::parse(value)),
+                Some(item) => Self::MapOfLists(ValueType::parse(item)),
+                None => Self::Map(ValueType::parse(value)),
             },
-            _ => Self::One(Kind::parse(text)),
+            _ => Self::One(ValueType::parse(text)),
         }
     }
 }
 
-impl Kind {
+impl ValueType {
     fn parse(text: &'static str) -> Self {
         match text {
             "string" => Self::Text,
@@ -213,7 +213,7 @@ pub(crate) fn of_kind(api_version: &str, kind: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Holds, Kind, TYPES, fields, of_kind};
+    use super::{FieldShape, ValueType, TYPES, fields, of_kind};
 
     #[test]
     fn every_referenced_type_is_in_the_table() {
@@ -227,8 +227,8 @@ mod tests {
                     "{name}.{}",
                     field.name
                 );
-                let (Holds::One(kind) | Holds::List(kind) | Holds::Map(kind) | Holds::MapOfLists(kind)) = field.holds;
-                if let Kind::Named(wanted) = kind {
+                let (FieldShape::One(kind) | FieldShape::List(kind) | FieldShape::Map(kind) | FieldShape::MapOfLists(kind)) = field.shape;
+                if let ValueType::Named(wanted) = kind {
                     assert!(TYPES.contains_key(wanted), "{wanted}, of {name}");
                 }
             }
@@ -253,7 +253,7 @@ mod tests {
     fn field_is_parsed_with_its_traits() {
         let container = fields("core.v1.Container").unwrap();
         let ports = container.iter().find(|field| field.name == "ports").unwrap();
-        assert_eq!((ports.holds, ports.pointer), (Holds::List(Kind::Named("core.v1.ContainerPort")), false));
+        assert_eq!((ports.shape, ports.pointer), (FieldShape::List(ValueType::Named("core.v1.ContainerPort")), false));
         assert_eq!(ports.of_trait("map").unwrap().collect::<Vec<_>>(), ["containerPort", "protocol"]);
         let port = fields("core.v1.ContainerPort").unwrap();
         let protocol = port.iter().find(|field| field.name == "protocol").unwrap();

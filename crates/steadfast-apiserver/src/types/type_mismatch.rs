@@ -5,7 +5,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 
-use super::table::{Field, Holds, Kind, fields, of_kind};
+use super::table::{Field, FieldShape, ValueType, fields, of_kind};
 
 /// Value of a wrong type.
 struct TypeMismatch {
@@ -44,7 +44,7 @@ pub(crate) fn metadata_type_mismatch(metadata: &Value) -> Option<String> {
 }
 
 fn message(name: &'static str, shown: &str, object: &Value) -> Option<String> {
-    let TypeMismatch { path, found, wanted } = of_value(Kind::Named(name), object)?;
+    let TypeMismatch { path, found, wanted } = of_value(ValueType::Named(name), object)?;
     Some(format!("json: cannot unmarshal {found} into Go struct field {shown}{path} of type {wanted}"))
 }
 
@@ -52,72 +52,72 @@ fn of_fields(fields: &[Field], values: &Map<String, Value>) -> Option<TypeMismat
     values.iter().find_map(|(key, value)| {
         // Unknown fields are reported elsewhere.
         let field = fields.iter().find(|field| field.name == key)?;
-        of_field(field.holds, value).map(|mismatch| mismatch.within(key))
+        of_field(field.shape, value).map(|mismatch| mismatch.within(key))
     })
 }
 
-fn of_field(holds: Holds, value: &Value) -> Option<TypeMismatch> {
-    match (holds, value) {
+fn of_field(shape: FieldShape, value: &Value) -> Option<TypeMismatch> {
+    match (shape, value) {
         // Go decodes null as the zero value of any type.
         (_, Value::Null) => None,
-        (Holds::One(kind), value) => of_value(kind, value),
-        (Holds::List(kind), Value::Array(items)) => items.iter().find_map(|item| of_value(kind, item)),
-        (Holds::List(kind), other) => Some(TypeMismatch::new(other, format!("[]{}", called(kind)))),
-        (Holds::Map(kind), Value::Object(values)) => values.values().find_map(|value| of_value(kind, value)),
-        (Holds::MapOfLists(kind), Value::Object(values)) => {
-            values.values().find_map(|list| of_field(Holds::List(kind), list))
+        (FieldShape::One(kind), value) => of_value(kind, value),
+        (FieldShape::List(kind), Value::Array(items)) => items.iter().find_map(|item| of_value(kind, item)),
+        (FieldShape::List(kind), other) => Some(TypeMismatch::new(other, format!("[]{}", go_type(kind)))),
+        (FieldShape::Map(kind), Value::Object(values)) => values.values().find_map(|value| of_value(kind, value)),
+        (FieldShape::MapOfLists(kind), Value::Object(values)) => {
+            values.values().find_map(|list| of_field(FieldShape::List(kind), list))
         }
-        (Holds::Map(kind), other) => Some(TypeMismatch::new(other, format!("map[string]{}", called(kind)))),
-        (Holds::MapOfLists(kind), other) => Some(TypeMismatch::new(other, format!("map[string][]{}", called(kind)))),
+        (FieldShape::Map(kind), other) => Some(TypeMismatch::new(other, format!("map[string]{}", go_type(kind)))),
+        (FieldShape::MapOfLists(kind), other) => Some(TypeMismatch::new(other, format!("map[string][]{}", go_type(kind)))),
     }
 }
 
-fn of_value(kind: Kind, value: &Value) -> Option<TypeMismatch> {
+fn of_value(kind: ValueType, value: &Value) -> Option<TypeMismatch> {
     let is_int32 = || value.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
     let text = value.as_str();
     let fits = match kind {
         _ if value.is_null() => true,
-        Kind::Any | Kind::Json(_) => true,
-        Kind::Named(name) => match value {
+        ValueType::Any | ValueType::Json(_) => true,
+        ValueType::Named(name) => match value {
             Value::Object(values) => return of_fields(fields(name)?, values),
             _ => false,
         },
-        Kind::Text | Kind::Duration => value.is_string(),
-        Kind::Bool => value.is_boolean(),
-        Kind::Integer32 => is_int32(),
-        Kind::Integer64 => value.is_i64(),
-        Kind::Double => value.is_number(),
-        Kind::Bytes => text.is_some_and(|text| bytes(text).is_some()),
+        ValueType::Text | ValueType::Duration => value.is_string(),
+        ValueType::Bool => value.is_boolean(),
+        ValueType::Integer32 => is_int32(),
+        ValueType::Integer64 => value.is_i64(),
+        ValueType::Double => value.is_number(),
+        ValueType::Bytes => text.is_some_and(|text| bytes(text).is_some()),
         // `metav1.Time` accepts RFC 3339 only.
-        Kind::Time => text.is_some_and(is_time),
-        Kind::MicroTime => text.is_some_and(|text| {
+        ValueType::Time => text.is_some_and(is_time),
+        ValueType::MicroTime => text.is_some_and(|text| {
             // Go's format for microseconds requires exactly six digits.
             let fraction = text.split_once('.').map(|(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
             fraction == Some(6) && is_time(text)
         }),
         // Quantities may be numbers in JSON, and surrounding spaces are trimmed.
-        Kind::Quantity => value.is_number() || text.is_some_and(|text| is_quantity(text.trim())),
-        Kind::IntOrString => value.is_string() || is_int32(),
+        ValueType::Quantity => value.is_number() || text.is_some_and(|text| is_quantity(text.trim())),
+        ValueType::IntOrString => value.is_string() || is_int32(),
     };
-    (!fits).then(|| TypeMismatch::new(value, called(kind).to_owned()))
+    (!fits).then(|| TypeMismatch::new(value, go_type(kind).to_owned()))
 }
 
 /// Returns the name of a type in Go.
-fn called(kind: Kind) -> &'static str {
+fn go_type(kind: ValueType) -> &'static str {
     match kind {
-        Kind::Text => "string",
-        Kind::Bytes => "[]uint8",
-        Kind::Bool => "bool",
-        Kind::Integer32 | Kind::IntOrString => "int32",
-        Kind::Integer64 => "int64",
-        Kind::Double => "float64",
-        Kind::Any => "interface {}",
-        Kind::Time => "v1.Time",
-        Kind::MicroTime => "v1.MicroTime",
-        Kind::Duration => "v1.Duration",
-        Kind::Quantity => "resource.Quantity",
-        Kind::Json(name) => name,
-        Kind::Named(name) => {
+        ValueType::Text => "string",
+        ValueType::Bytes => "[]uint8",
+        ValueType::Bool => "bool",
+        ValueType::Integer32 | ValueType::IntOrString => "int32",
+        ValueType::Integer64 => "int64",
+        ValueType::Double => "float64",
+        ValueType::Any => "interface {}",
+        ValueType::Time => "v1.Time",
+        ValueType::MicroTime => "v1.MicroTime",
+        ValueType::Duration => "v1.Duration",
+        ValueType::Quantity => "resource.Quantity",
+        ValueType::Json(name) => name,
+        ValueType::Named(name) => {
             // Go prints the last package and the name: `v1.ObjectMeta` for `meta.v1.ObjectMeta`.
             let package = name.rmatch_indices('.').nth(1).map_or(0, |(place, _)| place + 1);
             &name[package..]
@@ -185,7 +185,7 @@ mod tests {
 
     use super::{has_time_form, is_quantity, type_mismatch};
 
-    fn wrong(kind: &str, object: &Value) -> Option<String> {
+    fn mismatch_of(kind: &str, object: &Value) -> Option<String> {
         type_mismatch("v1", kind, object)
     }
 
@@ -212,7 +212,7 @@ mod tests {
                 "array into Go struct field Pod.metadata.labels of type map[string]string",
             ),
         ] {
-            assert_eq!(wrong("Pod", &pod), Some(format!("json: cannot unmarshal {message}")));
+            assert_eq!(mismatch_of("Pod", &pod), Some(format!("json: cannot unmarshal {message}")));
         }
     }
 
@@ -230,9 +230,9 @@ mod tests {
             },
             "nobody": {"knows": ["this"]},
         });
-        assert_eq!(wrong("Pod", &pod), None);
-        assert_eq!(wrong("Secret", &json!({"data": {"a": "c2Vj\ncmV0", "b": "", "c": "YR=="}})), None);
-        assert_eq!(wrong("Nonsense", &json!({"spec": "x"})), None);
+        assert_eq!(mismatch_of("Pod", &pod), None);
+        assert_eq!(mismatch_of("Secret", &json!({"data": {"a": "c2Vj\ncmV0", "b": "", "c": "YR=="}})), None);
+        assert_eq!(mismatch_of("Nonsense", &json!({"spec": "x"})), None);
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn bytes_and_times_are_checked() {
-        let message = wrong("Secret", &json!({"data": {"a": "no secret!"}})).unwrap();
+        let message = mismatch_of("Secret", &json!({"data": {"a": "no secret!"}})).unwrap();
         assert!(message.contains("Secret.data of type []uint8") && !message.contains("no secret"), "{message}");
         let lease = |time: &str| {
             type_mismatch("coordination.k8s.io/v1", "Lease", &json!({"spec": {"renewTime": time}})).is_some()

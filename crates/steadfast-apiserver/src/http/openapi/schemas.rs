@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::resources::ServedResource;
-use crate::types::{self, Field, Holds, Kind};
+use crate::types::{self, Field, FieldShape, ValueType};
 
 /// Schemas of a document, with the schemas that they refer to.
 #[derive(Default)]
@@ -37,7 +37,7 @@ impl Schemas {
         {
             properties.insert("apiVersion".to_owned(), json!({"type": "string"}));
             properties.insert("kind".to_owned(), json!({"type": "string"}));
-            properties.insert("metadata".to_owned(), self.reference(Kind::Named("meta.v1.ObjectMeta")));
+            properties.insert("metadata".to_owned(), self.reference(ValueType::Named("meta.v1.ObjectMeta")));
         }
         let fields = schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten();
         for (_, field) in fields.filter(|(name, _)| *name != "metadata") {
@@ -63,7 +63,7 @@ impl Schemas {
         if schema.get("x-kubernetes-embedded-resource") != Some(&Value::Bool(true)) {
             return;
         }
-        let metadata = self.reference(Kind::Named("meta.v1.ObjectMeta"));
+        let metadata = self.reference(ValueType::Named("meta.v1.ObjectMeta"));
         schema["properties"]["apiVersion"] = json!({"type": "string"});
         schema["properties"]["kind"] = json!({"type": "string"});
         schema["properties"]["metadata"] = metadata;
@@ -98,11 +98,11 @@ impl Schemas {
     }
 
     fn field(&mut self, field: &Field) -> Value {
-        let mut schema = match field.holds {
-            Holds::One(kind) => self.reference(kind),
-            Holds::List(kind) => json!({"type": "array", "items": self.reference(kind)}),
-            Holds::Map(kind) => json!({"type": "object", "additionalProperties": self.reference(kind)}),
-            Holds::MapOfLists(kind) => {
+        let mut schema = match field.shape {
+            FieldShape::One(kind) => self.reference(kind),
+            FieldShape::List(kind) => json!({"type": "array", "items": self.reference(kind)}),
+            FieldShape::Map(kind) => json!({"type": "object", "additionalProperties": self.reference(kind)}),
+            FieldShape::MapOfLists(kind) => {
                 let list = json!({"type": "array", "items": self.reference(kind)});
                 json!({"type": "object", "additionalProperties": list})
             }
@@ -127,9 +127,9 @@ impl Schemas {
         if let Some(values) = field.of_trait("enum") {
             let values = json!(values.map(|value| value.replace('~', " ")).collect::<Vec<_>>());
             // An enumeration of a list or map restricts the items, not the container.
-            match field.holds {
-                Holds::List(_) => schema["items"]["enum"] = values,
-                Holds::Map(_) => schema["additionalProperties"]["enum"] = values,
+            match field.shape {
+                FieldShape::List(_) => schema["items"]["enum"] = values,
+                FieldShape::Map(_) => schema["additionalProperties"]["enum"] = values,
                 _ => schema["enum"] = values,
             }
         }
@@ -137,36 +137,36 @@ impl Schemas {
     }
 
     /// Returns the schema of a single value. Named types are added and referenced.
-    fn reference(&mut self, kind: Kind) -> Value {
+    fn reference(&mut self, kind: ValueType) -> Value {
         const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
         let (name, schema) = match kind {
-            Kind::Text => return json!({"type": "string"}),
-            Kind::Bytes => return json!({"type": "string", "format": "byte"}),
-            Kind::Bool => return json!({"type": "boolean"}),
-            Kind::Integer32 => return json!({"type": "integer", "format": "int32"}),
-            Kind::Integer64 => return json!({"type": "integer", "format": "int64"}),
-            Kind::Double => return json!({"type": "number", "format": "double"}),
-            Kind::Any => return json!({}),
-            Kind::Named(name) => {
+            ValueType::Text => return json!({"type": "string"}),
+            ValueType::Bytes => return json!({"type": "string", "format": "byte"}),
+            ValueType::Bool => return json!({"type": "boolean"}),
+            ValueType::Integer32 => return json!({"type": "integer", "format": "int32"}),
+            ValueType::Integer64 => return json!({"type": "integer", "format": "int64"}),
+            ValueType::Double => return json!({"type": "number", "format": "double"}),
+            ValueType::Any => return json!({}),
+            ValueType::Named(name) => {
                 self.add_named(name);
                 return refer_to(&full_name(name));
             }
-            Kind::Time => (format!("{META}.Time"), json!({"type": "string", "format": "date-time"})),
-            Kind::MicroTime => (format!("{META}.MicroTime"), json!({"type": "string", "format": "date-time"})),
-            Kind::Duration => (format!("{META}.Duration"), json!({"type": "string"})),
-            Kind::Quantity => (
+            ValueType::Time => (format!("{META}.Time"), json!({"type": "string", "format": "date-time"})),
+            ValueType::MicroTime => (format!("{META}.MicroTime"), json!({"type": "string", "format": "date-time"})),
+            ValueType::Duration => (format!("{META}.Duration"), json!({"type": "string"})),
+            ValueType::Quantity => (
                 "io.k8s.apimachinery.pkg.api.resource.Quantity".to_owned(),
                 json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
             ),
-            Kind::IntOrString => (
+            ValueType::IntOrString => (
                 "io.k8s.apimachinery.pkg.util.intstr.IntOrString".to_owned(),
                 json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}),
             ),
-            Kind::Json("FieldsV1") => (format!("{META}.FieldsV1"), json!({"type": "object"})),
-            Kind::Json("RawExtension") => {
+            ValueType::Json("FieldsV1") => (format!("{META}.FieldsV1"), json!({"type": "object"})),
+            ValueType::Json("RawExtension") => {
                 ("io.k8s.apimachinery.pkg.runtime.RawExtension".to_owned(), json!({"type": "object"}))
             }
-            Kind::Json(name) => (format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.{name}"), json!({})),
+            ValueType::Json(name) => (format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.{name}"), json!({})),
         };
         let reference = refer_to(&name);
         self.0.insert(name, schema);

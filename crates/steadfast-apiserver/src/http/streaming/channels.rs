@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
-use crate::http::exchange::Gate;
+use crate::http::exchange::FreezeGate;
 use crate::records::RequestEntry;
 
 /// Maximum size of a received message in bytes.
@@ -20,16 +20,16 @@ const MESSAGE_BYTES: usize = 1 << 20;
 /// Numbered byte streams on one WebSocket.
 pub(super) struct Channels {
     socket: WebSocketStream<TokioIo<Upgraded>>,
-    gate: Gate,
+    freeze_gate: FreezeGate,
     entry: Arc<RequestEntry>,
 }
 
 impl Channels {
     /// Creates the channels of a connection that has switched to WebSocket.
-    pub(super) async fn on(upgraded: Upgraded, gate: Gate, entry: Arc<RequestEntry>) -> Self {
+    pub(super) async fn on(upgraded: Upgraded, freeze_gate: FreezeGate, entry: Arc<RequestEntry>) -> Self {
         let config = WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES));
         let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
-        Self { socket, gate, entry }
+        Self { socket, freeze_gate, entry }
     }
 
     /// Returns the next bytes and their channel; `None` if the client has closed or disconnected.
@@ -37,7 +37,7 @@ impl Channels {
         loop {
             let message = self.socket.next().await?.ok()?;
             // A frozen replica does not process messages either.
-            self.gate.open().await;
+            self.freeze_gate.wait_until_open().await;
             match message {
                 Message::Binary(mut bytes) if !bytes.is_empty() => {
                     let channel = bytes.split_to(1)[0];
@@ -52,7 +52,7 @@ impl Channels {
 
     /// Sends `bytes`. Returns whether the client is still connected.
     pub(super) async fn send(&mut self, channel: u8, bytes: &[u8]) -> bool {
-        self.gate.open().await;
+        self.freeze_gate.wait_until_open().await;
         let mut message = Vec::with_capacity(bytes.len() + 1);
         message.push(channel);
         message.extend_from_slice(bytes);
@@ -63,8 +63,8 @@ impl Channels {
     /// Sends a close frame, and waits for the client's close frame.
     pub(super) async fn close(mut self) {
         // Sending fails if the client closed first. The loop below then reads the client's close frame.
-        let goodbye = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
-        drop(self.socket.close(Some(goodbye)).await);
+        let close_frame = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
+        drop(self.socket.close(Some(close_frame)).await);
         while let Some(Ok(_)) = self.socket.next().await {}
         self.entry.finish();
     }

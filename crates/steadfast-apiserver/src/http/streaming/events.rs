@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role};
 
 use super::handshake::{Handshake, offered};
 use crate::http::body::Chunks;
-use crate::http::exchange::{Exchange, Gate};
+use crate::http::exchange::{Exchange, FreezeGate};
 use crate::http::negotiate::Encoding;
 use crate::http::response::{ApiResponse, Content};
 use crate::records::RequestEntry;
@@ -52,14 +52,14 @@ impl EventSocket {
 
     /// Returns the response that switches to the WebSocket, and starts to send the events of the watch. Returns
     /// `response` unchanged if the watch was rejected.
-    pub(crate) fn carry(self, response: ApiResponse, exchange: &Exchange, encoding: Encoding) -> ApiResponse {
+    pub(crate) fn upgrade(self, response: ApiResponse, exchange: &Exchange, encoding: Encoding) -> ApiResponse {
         // A rejected watch keeps its plain response, so that the client sees the status.
         let Content::Chunks(chunks) = response.content else { return response };
         let Handshake { sessions, accept, upgrade } = self.handshake;
-        let (gate, entry) = (exchange.gate(), Arc::clone(&exchange.entry));
+        let (freeze_gate, entry) = (exchange.freeze_gate(), Arc::clone(&exchange.entry));
         sessions.put(Box::pin(async move {
             if let Ok(upgraded) = upgrade.await {
-                send_all(chunks, upgraded, gate, &entry, encoding).await;
+                send_all(chunks, upgraded, freeze_gate, &entry, encoding).await;
             }
             entry.finish();
         }));
@@ -72,7 +72,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 }
 
 /// Sends events until the watch ends or the client closes.
-async fn send_all(mut chunks: Chunks, upgraded: Upgraded, gate: Gate, entry: &RequestEntry, encoding: Encoding) {
+async fn send_all(mut chunks: Chunks, upgraded: Upgraded, freeze_gate: FreezeGate, entry: &RequestEntry, encoding: Encoding) {
     let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
     let (mut sink, mut source) = socket.split();
     loop {
@@ -89,7 +89,7 @@ async fn send_all(mut chunks: Chunks, upgraded: Upgraded, gate: Gate, entry: &Re
             },
         };
         while let Some(frame) = next_frame(&mut chunk, encoding) {
-            gate.open().await;
+            freeze_gate.wait_until_open().await;
             let bytes = frame.len();
             if sink.send(frame).await.is_err() {
                 return;

@@ -77,11 +77,11 @@ pub(super) async fn respond(
     };
     let Handshake { sessions, accept, upgrade } = handshake;
     let protocol = agreed(&context.headers, session.protocols())?;
-    let (gate, entry) = (exchange.gate(), Arc::clone(&exchange.entry));
+    let (freeze_gate, entry) = (exchange.freeze_gate(), Arc::clone(&exchange.entry));
     // The upgrade completes only after the response was sent, so the session runs separately.
     sessions.put(Box::pin(async move {
         let Ok(upgraded) = upgrade.await else { return };
-        let channels = Channels::on(upgraded, gate, entry).await;
+        let channels = Channels::on(upgraded, freeze_gate, entry).await;
         match session {
             Session::Command(command) => command.run(channels).await,
             Session::Ports(ports) => ports.run(channels).await,

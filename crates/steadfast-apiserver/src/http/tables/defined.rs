@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::clock::Clock;
-use crate::jsonpath::Found;
+use crate::jsonpath::JsonPathValue;
 use crate::metadata;
 use crate::resources::{PrinterColumn, ServedResource};
 
@@ -23,7 +23,7 @@ fn with_name(columns: &[PrinterColumn]) -> Vec<Value> {
         "name": "Name", "type": "string", "format": "name", "description": "The name, unique within a namespace.",
         "priority": 0,
     });
-    let own = columns.iter().map(|column| {
+    let declared = columns.iter().map(|column| {
         let description = if column.description.is_empty() {
             format!("Custom resource definition column (in JSONPath format): {}", column.path)
         } else {
@@ -34,7 +34,7 @@ fn with_name(columns: &[PrinterColumn]) -> Vec<Value> {
             "priority": column.priority,
         })
     });
-    [name].into_iter().chain(own).collect()
+    [name].into_iter().chain(declared).collect()
 }
 
 /// Returns the cells of an object, starting with the name.
@@ -53,19 +53,19 @@ fn cell(column: &PrinterColumn, object: &Value, clock: &Clock) -> Value {
     // A real server shows a literal integer of the path in no column of numbers.
     match (column.kind.as_str(), first) {
         // Go truncates a float in an integer column.
-        ("integer", Found::Json(Value::Number(number))) if number.is_f64() => {
+        ("integer", JsonPathValue::Json(Value::Number(number))) if number.is_f64() => {
             json!(number.as_f64().unwrap_or_default() as i64)
         }
-        ("integer", Found::Json(value @ Value::Number(_))) | ("boolean", Found::Json(value @ Value::Bool(_))) => {
+        ("integer", JsonPathValue::Json(value @ Value::Number(_))) | ("boolean", JsonPathValue::Json(value @ Value::Bool(_))) => {
             value.clone()
         }
-        ("integer", Found::Float(number)) => json!(number as i64),
+        ("integer", JsonPathValue::Float(number)) => json!(number as i64),
         // Go converts a large integer, which loses its last digits.
-        ("number", Found::Json(Value::Number(number))) => whole_or_float(number.as_f64().unwrap_or_default()),
-        ("number", Found::Float(number)) => whole_or_float(number),
-        ("boolean", Found::Bool(flag)) => flag.into(),
-        ("date", Found::Json(Value::String(text))) => clock.age_of(text).into(),
-        ("date", Found::Text(text)) => clock.age_of(text).into(),
+        ("number", JsonPathValue::Json(Value::Number(number))) => whole_or_float(number.as_f64().unwrap_or_default()),
+        ("number", JsonPathValue::Float(number)) => whole_or_float(number),
+        ("boolean", JsonPathValue::Bool(flag)) => flag.into(),
+        ("date", JsonPathValue::Json(Value::String(text))) => clock.age_of(text).into(),
+        ("date", JsonPathValue::Text(text)) => clock.age_of(text).into(),
         _ => Value::Null,
     }
 }

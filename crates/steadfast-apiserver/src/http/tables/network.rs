@@ -24,15 +24,15 @@ pub(in crate::http::tables) fn balancer(row: &Row) -> Value {
 }
 
 pub(in crate::http::tables) fn external_address(row: &Row) -> Value {
-    let own = joined(row.items("/spec/externalIPs").iter().filter_map(Value::as_str));
+    let external_ips = joined(row.items("/spec/externalIPs").iter().filter_map(Value::as_str));
     match row.text("/spec/type") {
         "ExternalName" => row.text("/spec/externalName").to_owned(),
-        "LoadBalancer" => match joined([lead_to(row).as_str(), own.as_str()].into_iter()) {
+        "LoadBalancer" => match joined([lead_to(row).as_str(), external_ips.as_str()].into_iter()) {
             // A load balancer without an address is not ready yet.
             none if none.is_empty() => "<pending>".to_owned(),
             addresses => addresses,
         },
-        _ => or_none(own),
+        _ => or_none(external_ips),
     }
     .into()
 }

@@ -47,14 +47,14 @@ pub(super) fn readiness_gates(row: &Row) -> Value {
 /// Returns the names of the initial containers that keep running.
 fn sidecars<'a>(row: &Row<'a>) -> Vec<&'a str> {
     // Init containers with this policy are sidecars.
-    let goes_on = |container: &&Value| text_of(container, "restartPolicy") == "Always";
-    row.items("/spec/initContainers").iter().filter(goes_on).map(|container| text_of(container, "name")).collect()
+    let is_restarted = |container: &&Value| text_of(container, "restartPolicy") == "Always";
+    row.items("/spec/initContainers").iter().filter(is_restarted).map(|container| text_of(container, "name")).collect()
 }
 
 fn summary(row: &Row) -> Summary {
     let phase = row.text("/status/phase");
-    let given = row.text("/status/reason");
-    let mut summary = Summary { reason: if given.is_empty() { phase } else { given }.to_owned(), ..Summary::default() };
+    let reason = row.text("/status/reason");
+    let mut summary = Summary { reason: if reason.is_empty() { phase } else { reason }.to_owned(), ..Summary::default() };
     let gated = row.items("/status/conditions").iter().any(|condition| {
         text_of(condition, "type") == "PodScheduled" && text_of(condition, "reason") == "SchedulingGated"
     });
@@ -76,7 +76,7 @@ fn summary(row: &Row) -> Summary {
     }
     if row.is_ending() {
         // The node is unreachable, so that the end of the pod is unknown.
-        if given == "NodeLost" {
+        if reason == "NodeLost" {
             "Unknown".clone_into(&mut summary.reason);
         } else if !matches!(phase, "Succeeded" | "Failed") {
             "Terminating".clone_into(&mut summary.reason);

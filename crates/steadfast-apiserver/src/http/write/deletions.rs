@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::request::Write;
+use super::request::WriteRequest;
 use crate::http::payload;
 use crate::status::Status;
 use crate::storage::{Deletion, Dependents, WriteTarget};
@@ -69,7 +69,7 @@ pub(super) fn read(write: &Write<'_>) -> Result<Options, Status> {
     })
 }
 
-fn of_body(write: &Write<'_>) -> Result<Value, Status> {
+fn of_body(write: &WriteRequest<'_>) -> Result<Value, Status> {
     let options = payload::object(write.content_type, &write.body, KIND).map_err(|mut status| {
         // This error does not mention the expected type.
         status.message =
@@ -87,7 +87,7 @@ fn of_body(write: &Write<'_>) -> Result<Value, Status> {
     }
 }
 
-fn of_query(write: &Write<'_>) -> Result<Value, Status> {
+fn of_query(write: &WriteRequest<'_>) -> Result<Value, Status> {
     let mut options = serde_json::Map::new();
     if let Some(seconds) = write.query.number("gracePeriodSeconds")? {
         options.insert("gracePeriodSeconds".to_owned(), seconds.into());

@@ -18,7 +18,7 @@ const MANAGER_BYTES: usize = 128;
 const APPLY: &str = "application/apply-patch+yaml";
 
 /// Target, content type and body of a write.
-pub(in crate::http) struct Write<'a> {
+pub(in crate::http) struct WriteRequest<'a> {
     pub(in crate::http) target: &'a Target,
     pub(in crate::http) name: &'a str,
     pub(in crate::http) part: Part,
@@ -29,9 +29,9 @@ pub(in crate::http) struct Write<'a> {
     pub(in crate::http) body: Bytes,
 }
 
-impl Write<'_> {
+impl WriteRequest<'_> {
     /// Returns the target. `options` is the kind of the options, if they are in the query.
-    pub(in crate::http) fn aim(&self, options: Option<&str>) -> Result<WriteTarget, Status> {
+    pub(in crate::http) fn write_target(&self, options: Option<&str>) -> Result<WriteTarget, Status> {
         let strictness = options.map_or(Ok(Strictness::Ignore), |options| self.query.strictness(options))?;
         Ok(WriteTarget {
             resource: self.target.resource.clone(),

@@ -9,8 +9,8 @@ use super::rule::{Compiled, Reason, Rule};
 use super::typed;
 use crate::cause::Cause;
 use crate::go;
-use crate::schema::correlate::Before;
-use crate::schema::{Additional, ListType, Schema, Type};
+use crate::schema::correlate::OldValue;
+use crate::schema::{Additional, ListType, Schema, JsonType};
 
 /// Cost limit of the rules of one request.
 const REQUEST_COST: u64 = 10_000_000;
@@ -43,17 +43,17 @@ pub(crate) fn is_blocking(cause: &Cause) -> bool {
 }
 
 /// Creates the cause that reports skipped rules.
-pub(crate) fn unchecked() -> Cause {
+pub(crate) fn skipped_rules_cause() -> Cause {
     let why = "some validation rules were not checked because the object was invalid; correct the existing errors to \
                complete validation";
     Cause::invalid(ROOT, &Json::Null, why)
 }
 
 impl Schema {
-    /// Evaluates the rules over an object and, for an update, its state before.
+    /// Evaluates the rules over an object and, for an update, its old state.
     pub(crate) fn evaluate_rules(&self, object: &Json, before: Option<&Json>) -> Verdict {
-        let mut evaluator = RuleEvaluator { left: REQUEST_COST, verdict: Verdict::default() };
-        let before_root = before.map(|value| Before { value, schema: self });
+        let mut evaluator = RuleEvaluator { remaining_cost: REQUEST_COST, verdict: Verdict::default() };
+        let before_root = before.map(|value| OldValue { value, schema: self });
         let previous = PreviousValue { current: before_root, parent: None };
         // The causes already report an exhausted budget.
         let _ = evaluator.value(&Location { path: "", is_root: true }, self, object, before, previous);
@@ -74,9 +74,9 @@ struct Location<'a> {
 #[derive(Clone, Copy)]
 struct PreviousValue<'a> {
     /// The value itself, if it has a counterpart.
-    current: Option<Before<'a>>,
+    current: Option<OldValue<'a>>,
     /// The nearest enclosing value with a counterpart, and its new state.
-    parent: Option<(Before<'a>, &'a Json)>,
+    parent: Option<(OldValue<'a>, &'a Json)>,
 }
 
 impl<'a> PreviousValue<'a> {
@@ -88,7 +88,7 @@ impl<'a> PreviousValue<'a> {
         }
     }
 
-    fn within(self, value: &'a Json, current: impl FnOnce(Before<'a>) -> Option<Before<'a>>) -> Self {
+    fn within(self, value: &'a Json, current: impl FnOnce(OldValue<'a>) -> Option<OldValue<'a>>) -> Self {
         match self.current {
             Some(before) => Self { current: current(before), parent: Some((before, value)) },
             None => self,
@@ -97,7 +97,7 @@ impl<'a> PreviousValue<'a> {
 }
 
 struct RuleEvaluator {
-    left: u64,
+    remaining_cost: u64,
     verdict: Verdict,
 }
 
@@ -161,19 +161,19 @@ impl RuleEvaluator {
             return Ok(());
         }
         let path = if location.path.is_empty() { ROOT } else { location.path };
-        let own = typed::value(value, schema, location.is_root);
+        let self_value = typed::value(value, schema, location.is_root);
         let old = before.map(|before| typed::value(before, schema, location.is_root));
         // A transition rule needs an earlier state, unless `optionalOldSelf` is set.
-        for rule in schema.rules.iter().filter(|rule| !rule.is_transition || old.is_some() || rule.optional_old) {
+        for rule in schema.rules.iter().filter(|rule| !rule.is_transition || old.is_some() || rule.optional_old_self) {
             let mut context = Context::new();
-            context.variable("self", own.clone());
-            match (&old, rule.optional_old) {
+            context.variable("self", self_value.clone());
+            match (&old, rule.optional_old_self) {
                 (Some(old), false) => context.variable("oldSelf", old.clone()),
                 (Some(old), true) => context.variable("oldSelf", CelValue::some(old.clone())),
                 (None, true) => context.variable("oldSelf", CelValue::Optional(None)),
                 (None, false) => {}
             }
-            let kind = schema.kind.map_or("", Type::as_str);
+            let kind = schema.kind.map_or("", JsonType::as_str);
             let holds = match self.evaluate(&rule.program, &context) {
                 Evaluated::Skipped => true,
                 Evaluated::Value(CelValue::Bool(holds)) => holds,
@@ -220,11 +220,11 @@ impl RuleEvaluator {
 
     fn evaluate<'a>(&mut self, of: &Compiled, context: &Context<'a>) -> Evaluated<'a> {
         let Some(program) = &of.program else { return Evaluated::Skipped };
-        let limit = RULE_COST.min(self.left);
+        let limit = RULE_COST.min(self.remaining_cost);
         let mut budget = Budget::new(limit);
         let outcome = program.evaluate(context, &mut budget);
         // A failed rule also consumes its cost.
-        self.left -= budget.spent().min(self.left);
+        self.remaining_cost -= budget.spent().min(self.remaining_cost);
         match outcome {
             Ok(outcome) => Evaluated::Value(outcome.value),
             Err(error) if matches!(error.kind, CelErrorKind::BudgetExceeded(_)) => {
@@ -274,7 +274,7 @@ fn failed(rule: &Rule, path: &str, value: &Json, schema: &Schema, message: &str)
         ("", field) => field.to_owned(),
         (path, field) => format!("{path}.{field}"),
     };
-    let shown = (!matches!(schema.kind, Some(Type::Object | Type::Array))).then_some(value);
+    let shown = (!matches!(schema.kind, Some(JsonType::Object | JsonType::Array))).then_some(value);
     match rule.reason {
         Reason::Forbidden => Cause::forbidden(field, message),
         Reason::Required => Cause::required(field, message),

@@ -16,7 +16,7 @@ mod tests;
 mod typed;
 mod violations;
 
-pub(crate) use evaluate::{Verdict, is_blocking, unchecked};
+pub(crate) use evaluate::{Verdict, is_blocking, skipped_rules_cause};
 pub(crate) use rule::Rule;
 pub(crate) use violations::unsupported;
 pub(super) use violations::violations;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use steadfast_cel::Program;
 
 /// Variable of the value before an update.
-const OLD: &str = "oldSelf";
+const OLD_SELF: &str = "oldSelf";
 
 /// Rule of a schema.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub(crate) struct Rule {
     /// Path of the reported field below the value; empty for the value itself.
     pub(super) field: String,
     /// True if `oldSelf` is an optional value, so that the rule applies to new values as well.
-    pub(super) optional_old: bool,
+    pub(super) optional_old_self: bool,
     /// True if the rule compares with the value before an update.
     pub(super) is_transition: bool,
 }
@@ -66,7 +66,7 @@ impl PartialEq for Compiled {
 impl Rule {
     /// Parses the rules of a schema. Definitions with an invalid rule are rejected. Definitions that bypass the API may
     /// contain one, which is not evaluated.
-    pub(crate) fn all_of(schema: &Value) -> Vec<Self> {
+    pub(crate) fn parse_all(schema: &Value) -> Vec<Self> {
         let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten();
         rules.map(Self::of).collect()
     }
@@ -74,7 +74,7 @@ impl Rule {
     fn of(rule: &Value) -> Self {
         let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or_default();
         let program = Compiled::of(text("rule"));
-        let refers = |program: &Compiled| program.program.as_ref().is_some_and(|program| program.refers_to(OLD));
+        let refers = |program: &Compiled| program.program.as_ref().is_some_and(|program| program.refers_to(OLD_SELF));
         let message_program = Some(text("messageExpression")).filter(|text| !text.is_empty()).map(Compiled::of);
         Self {
             // As on a real server, a rule is also a transition rule if only its message expression refers to the old
@@ -90,7 +90,7 @@ impl Rule {
                 _ => Reason::Invalid,
             },
             field: field(text("fieldPath")),
-            optional_old: rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default(),
+            optional_old_self: rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default(),
         }
     }
 

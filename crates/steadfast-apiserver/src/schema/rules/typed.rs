@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value as Json};
 use steadfast_cel::{CelValue, RESERVED, Text};
 
-use crate::schema::{Additional, ListType, Schema, Type};
+use crate::schema::{Additional, ListType, Schema, JsonType};
 
 /// Words that cannot be field names in an expression, in addition to those that CEL [reserves](RESERVED).
 const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
@@ -18,17 +18,17 @@ pub(super) const METADATA: [&str; 2] = ["name", "generateName"];
 /// Converts a field. `is_object` is true for the root, which is an object of the API.
 pub(super) fn value<'a>(json: &'a Json, schema: &'a Schema, is_object: bool) -> CelValue<'a> {
     match (schema.kind, json) {
-        (Some(Type::Number), Json::Number(number)) => CelValue::Double(number.as_f64().unwrap_or_default()),
+        (Some(JsonType::Number), Json::Number(number)) => CelValue::Double(number.as_f64().unwrap_or_default()),
         // A real server reads numbers with a fraction, an exponent or more than 64 bits as floats.
-        (Some(Type::Integer), Json::Number(number)) if !number.is_i64() => {
+        (Some(JsonType::Integer), Json::Number(number)) if !number.is_i64() => {
             CelValue::Invalid("invalid data, expected int, got float64")
         }
         (None, Json::Number(number)) if schema.int_or_string && !number.is_i64() => {
             CelValue::Invalid("invalid data, expected XIntOrString value to be either a string or integer")
         }
-        (Some(Type::String), Json::String(text)) => string(text, &schema.format),
-        (Some(Type::Array), Json::Array(items)) => list(items, schema),
-        (Some(Type::Object), Json::Object(fields)) => object(fields, schema, is_object || schema.embedded_resource),
+        (Some(JsonType::String), Json::String(text)) => string(text, &schema.format),
+        (Some(JsonType::Array), Json::Array(items)) => list(items, schema),
+        (Some(JsonType::Object), Json::Object(fields)) => object(fields, schema, is_object || schema.embedded_resource),
         _ => CelValue::from(json),
     }
 }

@@ -61,18 +61,18 @@ impl<'s> Types<'s> {
     /// Returns the type errors of an expression in the words of a real server.
     fn error(&mut self, program: &Program, text: &str, key: &str, rule: &Value, of: &'s Value) -> Option<String> {
         // Both expressions of a rule use the schema, so its type is computed once.
-        let own = match &self.last {
-            Some((schema, own)) if std::ptr::eq(*schema, of) => own.clone(),
+        let self_type = match &self.last {
+            Some((schema, self_type)) if std::ptr::eq(*schema, of) => self_type.clone(),
             _ => kind(of, std::ptr::eq(of, self.root)),
         };
-        self.last = Some((of, own.clone()));
+        self.last = Some((of, self_type.clone()));
         let is_optional = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default();
-        let old = if is_optional { Kind::optional(own.clone()) } else { own.clone() };
+        let old = if is_optional { Kind::optional(self_type.clone()) } else { self_type.clone() };
         let (result, expected) = match key {
             "rule" => (Kind::BOOL, "cel expression must evaluate to a bool"),
             _ => (Kind::STRING, "messageExpression must evaluate to a string"),
         };
-        match program.check(&BTreeMap::from([("self", own), ("oldSelf", old)])) {
+        match program.check(&BTreeMap::from([("self", self_type), ("oldSelf", old)])) {
             Ok(found) if found == result => None,
             Ok(_) => Some(expected.to_owned()),
             Err(errors) => Some(compilation(text, &errors)),
@@ -136,27 +136,27 @@ pub(crate) fn violations<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cau
     let mut visit = |found: &FoundRule<'s>| {
         let (path, rule) = (&found.path, found.rule);
         let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or_default();
-        let given = |key: &str| rule.get(key).is_some_and(Value::is_string) && !text(key).is_empty();
+        let is_set = |key: &str| rule.get(key).is_some_and(Value::is_string) && !text(key).is_empty();
         let (words, message) = (text("rule").trim(), text("message").trim());
         let at = |key: &str| format!("{path}.{key}");
         let invalid = |key: &str, why: &str| Cause::invalid(at(key), &text(key).into(), why);
         if words.is_empty() {
             causes.push(Cause::required(at("rule"), "rule is not specified"));
-        } else if given("message") && message.is_empty() {
+        } else if is_set("message") && message.is_empty() {
             causes.push(invalid("message", "must be non-empty if specified"));
         } else if message.contains('\n') {
             causes.push(invalid("message", "must not contain line breaks"));
         } else if words.contains('\n') && message.is_empty() {
             causes.push(Cause::required(at("message"), "message must be specified if rule contains line breaks"));
         }
-        if given("messageExpression") && text("messageExpression").trim().is_empty() {
+        if is_set("messageExpression") && text("messageExpression").trim().is_empty() {
             causes.push(Cause::required(at("messageExpression"), "messageExpression must be non-empty if specified"));
         }
         if rule.get("reason").is_some_and(|reason| !reason.is_null()) && !REASONS.contains(&text("reason")) {
             let supported = REASONS.map(str::to_owned);
             causes.push(Cause::not_supported(at("reason"), &text("reason").into(), &supported));
         }
-        if given("fieldPath") && text("fieldPath").trim().is_empty() {
+        if is_set("fieldPath") && text("fieldPath").trim().is_empty() {
             causes.push(invalid("fieldPath", "must be non-empty if specified"));
         }
         for key in ["rule", "messageExpression"] {

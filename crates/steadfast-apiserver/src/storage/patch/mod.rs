@@ -68,14 +68,14 @@ impl Patch {
                 return Err(Status::bad_request(format_args!("error decoding patch: {patch} is not an object")));
             }
             Self::Strategic(patch) if !patch.is_object() => {
-                let what = match patch {
+                let found = match patch {
                     Value::Bool(_) => "bool",
                     Value::Number(_) => "number",
                     Value::String(_) => "string",
                     _ => "array",
                 };
                 let into = "into Go value of type map[string]interface {}";
-                return Err(Status::bad_request(format_args!("json: cannot unmarshal {what} {into}")));
+                return Err(Status::bad_request(format_args!("json: cannot unmarshal {found} {into}")));
             }
             Self::Merge(patch) => merge(&mut patched, patch),
             Self::Strategic(patch) => strategic::merge(&mut patched, patch)?,

@@ -12,15 +12,15 @@ const COPIED_BYTES: usize = 3 * 1024 * 1024;
 /// Applies the operations of a patch. The error only states that one of them failed.
 pub(super) fn apply(object: &mut Value, operations: &[Value]) -> Result<(), OperationFailed> {
     // Limits growth by repeated `copy` operations, like the library of the real server.
-    let mut left = COPIED_BYTES;
-    operations.iter().try_for_each(|operation| step(object, operation, &mut left))
+    let mut remaining_bytes = COPIED_BYTES;
+    operations.iter().try_for_each(|operation| step(object, operation, &mut remaining_bytes))
 }
 
 /// Error of an operation that cannot be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OperationFailed;
 
-fn step(object: &mut Value, operation: &Value, left: &mut usize) -> Result<(), OperationFailed> {
+fn step(object: &mut Value, operation: &Value, remaining_bytes: &mut usize) -> Result<(), OperationFailed> {
     let text = |key: &str| operation.get(key).and_then(Value::as_str).ok_or(OperationFailed);
     let path = text("path")?;
     let value = || operation.get("value").cloned().unwrap_or_default();
@@ -33,12 +33,12 @@ fn step(object: &mut Value, operation: &Value, left: &mut usize) -> Result<(), O
             Ok(())
         }
         "test" => {
-            let found = if path.is_empty() { object.clone() } else { find(object, path)?.seen()? };
+            let found = if path.is_empty() { object.clone() } else { find(object, path)?.value()? };
             if found == value() { Ok(()) } else { Err(OperationFailed) }
         }
         "copy" => {
-            let copied = find(object, text("from")?)?.seen()?;
-            *left = left.checked_sub(copied.to_string().len()).ok_or(OperationFailed)?;
+            let copied = find(object, text("from")?)?.value()?;
+            *remaining_bytes = remaining_bytes.checked_sub(copied.to_string().len()).ok_or(OperationFailed)?;
             add(object, path, copied)
         }
         "move" => {
@@ -82,7 +82,7 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     /// Returns the value; null for an absent field of an object.
-    fn seen(self) -> Result<Value, OperationFailed> {
+    fn value(self) -> Result<Value, OperationFailed> {
         match self.within {
             Value::Object(fields) => Ok(fields.get(&self.key).cloned().unwrap_or_default()),
             Value::Array(items) => Ok(items[index(&self.key, items.len())?].clone()),

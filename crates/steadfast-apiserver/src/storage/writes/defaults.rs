@@ -59,8 +59,8 @@ pub(super) fn on_write(resource: &GroupResource, name: &str, object: &mut Value)
         object["type"] = "Opaque".into();
     }
     // `stringData` is write-only: merged into `data` and never stored.
-    let given = object.as_object_mut().and_then(|fields| fields.remove("stringData"));
-    for (key, text) in given.as_ref().and_then(Value::as_object).into_iter().flatten() {
+    let string_data = object.as_object_mut().and_then(|fields| fields.remove("stringData"));
+    for (key, text) in string_data.as_ref().and_then(Value::as_object).into_iter().flatten() {
         if !object["data"].is_object() {
             object["data"] = json!({});
         }

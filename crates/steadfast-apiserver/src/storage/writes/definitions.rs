@@ -6,7 +6,7 @@ use super::kinds::{CLEANUP, is_definition};
 use super::request::WriteTarget;
 use crate::cause::Cause;
 use crate::jsonpath::JsonPath;
-use crate::schema::{self, no_label};
+use crate::schema::{self, label_error};
 use crate::write_scope::Part;
 
 /// Sets the default names and the default conversion of a definition.
@@ -185,7 +185,7 @@ fn check_versions(spec: &Value, causes: &mut Vec<Cause>) {
     };
     for (index, version) in versions.iter().enumerate() {
         let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
-        if let Some(why) = no_label(name) {
+        if let Some(why) = label_error(name) {
             causes.push(Cause::invalid(format!("spec.versions[{index}].name"), &name.into(), why));
             if index == 0 {
                 causes.push(Cause::invalid("spec.version", &name.into(), why));
@@ -286,7 +286,7 @@ fn check_names(names: &Value, causes: &mut Vec<Cause>) {
         let of_kind = key.ends_with("ind");
         if name.is_empty() {
             causes.push(Cause::required(field, ""));
-        } else if let Some(why) = no_label(&if of_kind { name.to_lowercase() } else { name.to_owned() }) {
+        } else if let Some(why) = label_error(&if of_kind { name.to_lowercase() } else { name.to_owned() }) {
             let why = if of_kind {
                 format!("may have mixed case, but should otherwise match: {why}")
             } else {
@@ -298,7 +298,7 @@ fn check_names(names: &Value, causes: &mut Vec<Cause>) {
     for key in ["shortNames", "categories"] {
         let list = names.get(key).and_then(Value::as_array).into_iter().flatten();
         for (index, name) in list.filter_map(Value::as_str).enumerate() {
-            if let Some(why) = no_label(name) {
+            if let Some(why) = label_error(name) {
                 causes.push(Cause::invalid(format!("spec.names.{key}[{index}]"), &name.into(), why));
             }
         }
@@ -323,7 +323,7 @@ pub(super) fn warn(target: &WriteTarget, definition: &Value) {
     for (version_index, version) in versions.enumerate() {
         let columns = version.get("additionalPrinterColumns").and_then(Value::as_array).into_iter().flatten();
         let paths = columns.map(|column| column.get("jsonPath").and_then(Value::as_str).unwrap_or_default());
-        let wrong = paths.enumerate().find_map(|(index, path)| Some((index, JsonPath::parse(path).err()?)));
+        let invalid_path = paths.enumerate().find_map(|(index, path)| Some((index, JsonPath::parse(path).err()?)));
         if let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
             let place = format!("spec.versions[{version_index}].schema.openAPIV3Schema");
             let unsupported = schema::unsupported(schema, &place);
@@ -333,7 +333,7 @@ pub(super) fn warn(target: &WriteTarget, definition: &Value) {
                 )
             }));
         }
-        target.request.warnings.add(wrong.map(|(index, error)| {
+        target.request.warnings.add(invalid_path.map(|(index, error)| {
             format!(
                 "spec.versions[{version_index}].additionalPrinterColumns[{index}].jsonPath: {error}; tables end before \
                  this column"

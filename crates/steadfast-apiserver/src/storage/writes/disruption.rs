@@ -71,8 +71,8 @@ impl State {
         let share = |field: &str| budget.pointer(&format!("/spec/{field}")).and_then(|value| part_of(value, all));
         let desired = match (share("minAvailable"), share("maxUnavailable")) {
             // `minAvailable` takes precedence; the API rejects budgets with both fields.
-            (Some(least), _) => least,
-            (None, Some(most)) => all.saturating_sub(most).max(0),
+            (Some(min), _) => min,
+            (None, Some(max_unavailable)) => all.saturating_sub(max_unavailable).max(0),
             (None, None) => 0,
         };
         (healthy, desired, healthy.saturating_sub(desired))
@@ -84,7 +84,7 @@ impl State {
         let key = ObjectKey::new(namespace, name);
         let found = self.latest(&resource.name, &key).and_then(|change| change.object.clone());
         let allowed = found.as_deref().and_then(|budget| budget.pointer("/status/disruptionsAllowed"));
-        let left = allowed.and_then(Value::as_i64).unwrap_or_default().saturating_sub(1);
+        let remaining = allowed.and_then(Value::as_i64).unwrap_or_default().saturating_sub(1);
         let target = WriteTarget {
             resource,
             namespace: namespace.to_owned(),
@@ -93,7 +93,7 @@ impl State {
             dry_run: false,
             request: RequestProperties::default(),
         };
-        let patch = Patch::Merge(json!({"status": {"disruptionsAllowed": left}}));
+        let patch = Patch::Merge(json!({"status": {"disruptionsAllowed": remaining}}));
         self.update(&target, &Update::Patch(patch)).map(drop)
     }
 }

@@ -63,8 +63,8 @@ pub(super) fn check_applied(target: &WriteTarget, applied: &Value, object: &Valu
         return Ok(());
     }
     let Some(why) = malformed(target, object).or_else(|| malformed(target, applied)) else { return Ok(()) };
-    let what = format!("{}; {}", metadata::place_of(applied), metadata::kind_of(applied));
-    Err(Status::new(500, "", format_args!("failed to convert new object ({what}) to proper version: {why}")))
+    let object_name = format!("{}; {}", metadata::place_of(applied), metadata::kind_of(applied));
+    Err(Status::new(500, "", format_args!("failed to convert new object ({object_name}) to proper version: {why}")))
 }
 
 /// Sets the defaults of an applied object, and normalizes its values. An applied object has no unknown fields.
@@ -88,8 +88,8 @@ fn port_violations(target: &WriteTarget, object: &Value) -> Vec<Cause> {
         return Vec::new();
     }
     let api_version = target.resource.api_version(target.version());
-    let wrong = types::port_violations(&api_version, &target.resource.kind, object).into_iter();
-    let mut causes: Vec<Cause> = wrong
+    let invalid_ports = types::port_violations(&api_version, &target.resource.kind, object).into_iter();
+    let mut causes: Vec<Cause> = invalid_ports
         .map(|port| match port.number {
             Some(number) => Cause::invalid(port.path, &number.into(), port.why),
             None => Cause::required(port.path, ""),

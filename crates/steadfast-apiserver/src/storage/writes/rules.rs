@@ -171,8 +171,8 @@ fn report(violations: &mut Violations, field: &str, value: &str, reasons: Vec<St
 
 /// Returns the violations of a text that becomes part of a path.
 fn part_of_a_path(text: &str) -> Vec<String> {
-    let wrong = ['/', '%'].into_iter().filter(|letter| text.contains(*letter));
-    wrong.map(|letter| format!("may not contain '{letter}'")).collect()
+    let letters = ['/', '%'].into_iter().filter(|letter| text.contains(*letter));
+    letters.map(|letter| format!("may not contain '{letter}'")).collect()
 }
 
 /// Returns the violations of a name. Most names are DNS subdomains, those of namespaces and services are DNS labels.
@@ -181,11 +181,11 @@ fn name(target: &WriteTarget, name: &str) -> Vec<String> {
     let resource = &target.resource.name;
     if resource.group() == "rbac.authorization.k8s.io" {
         // RBAC names only need to be path segments, for example `system:node`.
-        let mut wrong = part_of_a_path(name);
+        let mut violations = part_of_a_path(name);
         if matches!(name, "." | "..") {
-            wrong.push(format!("may not be '{name}'"));
+            violations.push(format!("may not be '{name}'"));
         }
-        return wrong;
+        return violations;
     }
     // These names become DNS labels.
     if resource.group().is_empty() && matches!(resource.resource(), "namespaces" | "services") {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::State;
 use super::request::{Update, WriteTarget};
-use super::scale_fields::{at, steps, whole};
+use super::scale_fields::{integer_at, steps, value_at};
 use super::{unknown, validation};
 use crate::cause::Cause;
 use crate::go;
@@ -27,18 +27,18 @@ impl State {
         let resource = Arc::clone(&target.resource);
         let not_found = || Status::not_found(&resource.name, &target.name);
         let paths = resource.scale(target.version()).ok_or_else(not_found)?;
-        let given = match update {
+        let sent_scale = match update {
             Update::Replace(scale) | Update::Applied(scale) => Some(checked(target, scale.clone())?),
             Update::Patch(_) => None,
         };
         let stored = self.latest(&resource.name, &target.key()).and_then(|change| change.object.clone());
         let existing = resource.view(&stored.ok_or_else(not_found)?, target.version());
-        let mut scale = match (update, given) {
+        let mut scale = match (update, sent_scale) {
             (Update::Patch(patch), _) => {
                 // The placeholder makes an absent number visible to the patch, which may remove the number.
                 checked(target, patch.apply(&shown(&resource, &paths, &existing, NO_REPLICAS)?)?)?
             }
-            (_, given) => given.unwrap_or_default(),
+            (_, sent_scale) => sent_scale.unwrap_or_default(),
         };
         if let Some(why) = types::type_mismatch(API_VERSION, "Scale", &scale) {
             return Err(if let Update::Patch(_) = update {
@@ -47,11 +47,11 @@ impl State {
                 validation::unreadable("Scale", "v1", why)
             });
         }
-        let whole = scale.clone();
+        let unpruned = scale.clone();
         let unknown = types::prune(API_VERSION, "Scale", &mut scale);
         let unknown = unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
         match update {
-            Update::Patch(_) => unknown::check_patched(target, &whole, unknown)?,
+            Update::Patch(_) => unknown::check_patched(target, &unpruned, unknown)?,
             _ => unknown::check_scale(target, unknown)?,
         }
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
@@ -89,7 +89,7 @@ impl State {
 /// Returns the scale of an object.
 pub(crate) fn scale_of(resource: &ServedResource, version: &str, object: &Value) -> Result<Value, Status> {
     let paths = resource.scale(version).unwrap_or_default();
-    if resource.custom && at(object, &paths.spec_replicas) == Ok(None) {
+    if resource.custom && value_at(object, &paths.spec_replicas) == Ok(None) {
         let path = go::quoted(&paths.spec_replicas);
         let why = format!("Internal error occurred: the spec replicas field {path} does not exist");
         let cause = json!({"message": format!("the spec replicas field {path} does not exist")});
@@ -99,7 +99,7 @@ pub(crate) fn scale_of(resource: &ServedResource, version: &str, object: &Value)
 }
 
 fn shown(resource: &ServedResource, paths: &ScalePaths, object: &Value, absent: i64) -> Result<Value, Status> {
-    let count = |path: &str, absent: i64| match whole(object, path) {
+    let count = |path: &str, absent: i64| match integer_at(object, path) {
         Ok(count) => Ok(count.unwrap_or(absent)),
         Err(why) => Err(Status::new(500, "", why)),
     };
@@ -118,7 +118,7 @@ fn shown(resource: &ServedResource, paths: &ScalePaths, object: &Value, absent: 
     if replicas != 0 {
         scale["spec"]["replicas"] = replicas.into();
     }
-    let selector = if paths.selector.is_empty() { None } else { at(object, &paths.selector).unwrap_or_default() };
+    let selector = if paths.selector.is_empty() { None } else { value_at(object, &paths.selector).unwrap_or_default() };
     let selector = match selector {
         Some(Value::String(text)) => text.clone(),
         Some(other) => selector::text(other),

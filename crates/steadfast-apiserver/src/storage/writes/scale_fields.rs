@@ -9,7 +9,7 @@ use crate::resources::ScalePaths;
 /// Returns the violations of the fields that `scale` shows, in the order of the real server.
 pub(super) fn violations(paths: &ScalePaths, object: &Value, status_alone: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let mut count = |path: &str| match whole(object, path) {
+    let mut count = |path: &str| match integer_at(object, path) {
         Err(why) => causes.push(Cause::invalid(path, &0.into(), &why)),
         Ok(Some(count)) if count < 0 => {
             causes.push(Cause::invalid(path, &count.into(), "should be a non-negative integer"));
@@ -25,7 +25,7 @@ pub(super) fn violations(paths: &ScalePaths, object: &Value, status_alone: bool)
     }
     count(&paths.status_replicas);
     if !paths.selector.is_empty() {
-        let why = match at(object, &paths.selector) {
+        let why = match value_at(object, &paths.selector) {
             Ok(Some(Value::String(_)) | None) => None,
             Ok(Some(other)) => Some(mistaken(&paths.selector, other, "string")),
             Err(why) => Some(why),
@@ -41,7 +41,7 @@ pub(super) fn steps(path: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the value at a path. Returns an error if a parent is not an object.
-pub(super) fn at<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
+pub(super) fn value_at<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
     let mut value = object;
     let mut walked = String::new();
     for step in steps(path) {
@@ -60,8 +60,8 @@ pub(super) fn at<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>,
 }
 
 /// Returns the integer at a path, if present.
-pub(super) fn whole(object: &Value, path: &str) -> Result<Option<i64>, String> {
-    match at(object, path)? {
+pub(super) fn integer_at(object: &Value, path: &str) -> Result<Option<i64>, String> {
+    match value_at(object, path)? {
         None => Ok(None),
         Some(value) => value.as_i64().map(Some).ok_or_else(|| mistaken(path, value, "int64")),
     }

@@ -50,7 +50,7 @@ pub(super) fn violations(target: &WriteTarget, object: &Value, before: Option<&V
         causes.extend(scale_fields::violations(paths, object, target.part == Part::Status));
     }
     if target.part != Part::Status {
-        causes.extend(schema.nameless(object));
+        causes.extend(schema.embedded_object_causes(object));
     }
     // Existing duplicates in a list are not rejected.
     if before.is_none_or(|before| schema.duplicates(before).is_empty()) {
@@ -59,7 +59,7 @@ pub(super) fn violations(target: &WriteTarget, object: &Value, before: Option<&V
     if let (true, Some(definition)) = (schema.has_rules, &target.resource.definition) {
         // Rules assume a valid structure, so structural errors prevent their evaluation.
         if causes.iter().any(schema::is_blocking) {
-            causes.push(schema::unchecked());
+            causes.push(schema::skipped_rules_cause());
         } else if let Some(verdict) = target.request.verdicts.about(definition, target.version(), object, before) {
             causes.extend(verdict.causes);
             target.request.warnings.add(verdict.warnings);

@@ -39,9 +39,9 @@ pub(super) fn node_port_violations(resource: &GroupResource, service: &Value) ->
     if !is_service(resource) || !matches!(text(service, "/spec/type"), "NodePort" | "LoadBalancer") {
         return Vec::new();
     }
-    let given = ports(service).map(|port| port.get("nodePort").and_then(Value::as_i64).unwrap_or_default());
-    let wrong = given.enumerate().filter(|(_, port)| *port != 0 && !NODE_PORTS.contains(port));
-    wrong
+    let requested = ports(service).map(|port| port.get("nodePort").and_then(Value::as_i64).unwrap_or_default());
+    let violations = requested.enumerate().filter(|(_, port)| *port != 0 && !NODE_PORTS.contains(port));
+    violations
         .map(|(index, port)| {
             let why = format!(
                 "provided port is not in the valid range. The range of valid ports is {}-{}",
@@ -104,9 +104,9 @@ impl State {
         before: Option<&Value>,
     ) -> Result<(), Status> {
         // Given ports are reserved first, so that no assigned port collides within the service.
-        let given = ports(service).filter_map(node_port);
+        let requested = ports(service).filter_map(node_port);
         let mut used: BTreeSet<i64> =
-            self.services(resource).flat_map(ports).filter_map(node_port).chain(given).collect();
+            self.services(resource).flat_map(ports).filter_map(node_port).chain(requested).collect();
         let protocol = |port: &Value| port.get("protocol").and_then(Value::as_str).unwrap_or("TCP").to_owned();
         let list = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten();
         for port in list.filter(|port| port.is_object() && node_port(port).is_none()) {

@@ -9,7 +9,7 @@ use crate::status::Status;
 
 /// Type of a metadata field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
+enum MetadataFieldType {
     Text,
     Number,
     /// A number that may be zero.
@@ -19,33 +19,33 @@ enum Type {
     Objects,
 }
 
-const FIELDS: &[(&str, Type)] = &[
-    ("name", Type::Text),
-    ("generateName", Type::Text),
-    ("namespace", Type::Text),
-    ("uid", Type::Text),
-    ("resourceVersion", Type::Text),
-    ("generation", Type::Number),
-    ("creationTimestamp", Type::Text),
-    ("deletionTimestamp", Type::Text),
-    ("deletionGracePeriodSeconds", Type::AnyNumber),
-    ("labels", Type::Map),
-    ("annotations", Type::Map),
-    ("ownerReferences", Type::Objects),
-    ("finalizers", Type::Texts),
-    ("managedFields", Type::Objects),
+const FIELDS: &[(&str, MetadataFieldType)] = &[
+    ("name", MetadataFieldType::Text),
+    ("generateName", MetadataFieldType::Text),
+    ("namespace", MetadataFieldType::Text),
+    ("uid", MetadataFieldType::Text),
+    ("resourceVersion", MetadataFieldType::Text),
+    ("generation", MetadataFieldType::Number),
+    ("creationTimestamp", MetadataFieldType::Text),
+    ("deletionTimestamp", MetadataFieldType::Text),
+    ("deletionGracePeriodSeconds", MetadataFieldType::AnyNumber),
+    ("labels", MetadataFieldType::Map),
+    ("annotations", MetadataFieldType::Map),
+    ("ownerReferences", MetadataFieldType::Objects),
+    ("finalizers", MetadataFieldType::Texts),
+    ("managedFields", MetadataFieldType::Objects),
 ];
 
 /// Removes all fields that a typed object does not have, and returns them. Rejects fields of a wrong type.
 pub(super) fn metadata(object: &mut Value, target: &WriteTarget) -> Result<Vec<String>, Status> {
-    let given = match object.get_mut("metadata").map(Value::take) {
+    let fields = match object.get_mut("metadata").map(Value::take) {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(fields)) => fields,
         Some(other) => return Err(unreadable(target, "metadata", &other)),
     };
     let typed = metadata::metadata_of(object);
     let mut unknown = Vec::new();
-    for (key, value) in given {
+    for (key, value) in fields {
         let Some((_, wanted)) = FIELDS.iter().find(|(name, _)| *name == key) else {
             // `selfLink` is deprecated and ignored.
             if key != "selfLink" {
@@ -61,14 +61,14 @@ pub(super) fn metadata(object: &mut Value, target: &WriteTarget) -> Result<Vec<S
 }
 
 /// Returns the value; `None` for an empty one. The error is a value of a wrong type.
-fn read(wanted: Type, value: Value) -> Result<Option<Value>, Value> {
+fn read(wanted: MetadataFieldType, value: Value) -> Result<Option<Value>, Value> {
     Ok(match (wanted, value) {
         // The real server decodes into a struct, where empty and absent values are equal.
         (_, Value::Null) => None,
-        (Type::Text, Value::String(text)) => (!text.is_empty()).then(|| text.into()),
-        (Type::Number, Value::Number(number)) => (number.as_i64() != Some(0)).then_some(Value::Number(number)),
-        (Type::AnyNumber, Value::Number(number)) => Some(Value::Number(number)),
-        (Type::Map, Value::Object(mut fields)) => {
+        (MetadataFieldType::Text, Value::String(text)) => (!text.is_empty()).then(|| text.into()),
+        (MetadataFieldType::Number, Value::Number(number)) => (number.as_i64() != Some(0)).then_some(Value::Number(number)),
+        (MetadataFieldType::AnyNumber, Value::Number(number)) => Some(Value::Number(number)),
+        (MetadataFieldType::Map, Value::Object(mut fields)) => {
             for value in fields.values_mut() {
                 match value {
                     Value::Null => *value = "".into(),
@@ -78,7 +78,7 @@ fn read(wanted: Type, value: Value) -> Result<Option<Value>, Value> {
             }
             (!fields.is_empty()).then_some(Value::Object(fields))
         }
-        (Type::Texts, Value::Array(mut items)) => {
+        (MetadataFieldType::Texts, Value::Array(mut items)) => {
             for value in &mut items {
                 match value {
                     Value::Null => *value = "".into(),
@@ -88,7 +88,7 @@ fn read(wanted: Type, value: Value) -> Result<Option<Value>, Value> {
             }
             (!items.is_empty()).then_some(Value::Array(items))
         }
-        (Type::Objects, Value::Array(items)) => match items.iter().find(|item| !item.is_object()) {
+        (MetadataFieldType::Objects, Value::Array(items)) => match items.iter().find(|item| !item.is_object()) {
             Some(other) => return Err(other.clone()),
             None => (!items.is_empty()).then_some(Value::Array(items)),
         },

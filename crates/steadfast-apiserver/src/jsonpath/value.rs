@@ -6,7 +6,7 @@ use crate::go;
 
 /// Result of a path: part of the object, or computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Found<'a> {
+pub(crate) enum JsonPathValue<'a> {
     Json(&'a Value),
     /// Literal integer in the path.
     Int(i64),
@@ -20,7 +20,7 @@ pub(crate) enum Found<'a> {
     Byte(u8),
 }
 
-impl Found<'_> {
+impl JsonPathValue<'_> {
     /// Formats the value: objects and lists as JSON, other values as Go prints them.
     pub(crate) fn text(&self) -> String {
         match self {

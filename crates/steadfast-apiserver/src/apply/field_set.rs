@@ -8,21 +8,21 @@ use super::path::Step;
 
 /// A set of paths. The set can contain a path, its children, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Set(BTreeMap<Step, Node>);
+pub(super) struct FieldSet(BTreeMap<Step, FieldSetNode>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Node {
+struct FieldSetNode {
     member: bool,
-    children: Set,
+    children: FieldSet,
 }
 
-impl Node {
+impl FieldSetNode {
     fn is_empty(&self) -> bool {
         !self.member && self.children.is_empty()
     }
 }
 
-impl Set {
+impl FieldSet {
     /// Creates the set of paths of field names.
     pub(super) fn of_fields(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
@@ -82,7 +82,7 @@ impl Set {
 
     pub(super) fn intersection(&self, other: &Self) -> Self {
         self.combine(other, |own, theirs| {
-            theirs.map(|theirs| Node {
+            theirs.map(|theirs| FieldSetNode {
                 member: own.member && theirs.member,
                 children: own.children.intersection(&theirs.children),
             })
@@ -95,7 +95,7 @@ impl Set {
             Some(match theirs {
                 None => own.clone(),
                 Some(theirs) => {
-                    Node { member: own.member && !theirs.member, children: own.children.difference(&theirs.children) }
+                    FieldSetNode { member: own.member && !theirs.member, children: own.children.difference(&theirs.children) }
                 }
             })
         })
@@ -108,12 +108,12 @@ impl Set {
             // A member covers the whole subtree here, unlike in `difference`.
             Some(theirs) if theirs.member => None,
             Some(theirs) => {
-                Some(Node { member: own.member, children: own.children.recursive_difference(&theirs.children) })
+                Some(FieldSetNode { member: own.member, children: own.children.recursive_difference(&theirs.children) })
             }
         })
     }
 
-    fn combine(&self, other: &Self, with: impl Fn(&Node, Option<&Node>) -> Option<Node>) -> Self {
+    fn combine(&self, other: &Self, with: impl Fn(&FieldSetNode, Option<&FieldSetNode>) -> Option<FieldSetNode>) -> Self {
         let nodes = self.0.iter().filter_map(|(step, node)| {
             let combined = with(node, other.0.get(step)).filter(|node| !node.is_empty())?;
             Some((step.clone(), combined))
@@ -128,7 +128,7 @@ impl Set {
     pub(super) fn rebuilt(&self, deepen: &dyn Fn(&Step, bool, &Self) -> (bool, Self)) -> Self {
         let nodes = self.0.iter().map(|(step, node)| {
             let (member, children) = deepen(step, node.member, &node.children);
-            (step.clone(), Node { member, children })
+            (step.clone(), FieldSetNode { member, children })
         });
         Self(nodes.collect())
     }
@@ -177,7 +177,7 @@ impl Set {
                 continue;
             }
             let below = value.as_object()?;
-            let node = Node { member: below.is_empty() || below.contains_key("."), children: Self::decode(value)? };
+            let node = FieldSetNode { member: below.is_empty() || below.contains_key("."), children: Self::decode(value)? };
             set.0.insert(Step::decode(key)?, node);
         }
         Some(set)
