@@ -74,7 +74,7 @@ func client(arguments []string) error {
 	if objects != *expect {
 		return fmt.Errorf("the store has %d objects, not %d", objects, *expect)
 	}
-	tell(map[string]any{"phase": "synced", "seconds": time.Since(begun).Seconds(), "cpu": processorTime() - used, "objects": objects})
+	printResponse(map[string]any{"phase": "synced", "seconds": time.Since(begun).Seconds(), "cpu": processorTime() - used, "objects": objects})
 	return obey(informer, progress)
 }
 
@@ -147,17 +147,17 @@ func obey(informer cache.SharedIndexInformer, progress *progress) error {
 		}
 		switch words[0] {
 		case "memory":
-			tell(memory())
+			printResponse(memory())
 		case "processor":
-			tell(map[string]any{"phase": "processor", "seconds": processorTime()})
+			printResponse(map[string]any{"phase": "processor", "seconds": processorTime()})
 		case "reset-peak":
 			if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 				return err
 			}
-			tell(map[string]any{"phase": "reset-peak"})
+			printResponse(map[string]any{"phase": "reset-peak"})
 		case "arm":
 			armed = arm(progress)
-			tell(map[string]any{"phase": "arm"})
+			printResponse(map[string]any{"phase": "arm"})
 		case "until", "reached":
 			version, err := strconv.ParseUint(words[1], 10, 64)
 			if err != nil {
@@ -165,22 +165,22 @@ func obey(informer cache.SharedIndexInformer, progress *progress) error {
 			}
 			if words[0] == "until" {
 				armed = arm(progress)
-				tell(map[string]any{"phase": "armed"})
+				printResponse(map[string]any{"phase": "armed"})
 			}
-			tell(reached(words[0], progress, version, armed))
+			printResponse(reached(words[0], progress, version, armed))
 		case "fields":
 			begun := time.Now()
 			nodes := map[string]struct{}{}
 			for _, object := range informer.GetStore().List() {
 				nodes[nodeName(object)] = struct{}{}
 			}
-			tell(map[string]any{"phase": "fields", "seconds": time.Since(begun).Seconds(), "distinct": len(nodes)})
+			printResponse(map[string]any{"phase": "fields", "seconds": time.Since(begun).Seconds(), "distinct": len(nodes)})
 		case "reads":
 			seconds, err := strconv.ParseFloat(words[1], 64)
 			if err != nil {
 				return err
 			}
-			tell(reads(informer.GetIndexer(), time.Duration(seconds*float64(time.Second))))
+			printResponse(reads(informer.GetIndexer(), time.Duration(seconds*float64(time.Second))))
 		default:
 			return fmt.Errorf("unknown command: %s", words[0])
 		}
@@ -212,9 +212,9 @@ func reached(phase string, progress *progress, version uint64, usedBefore float6
 	for progress.version.Load() < version {
 		time.Sleep(time.Millisecond)
 	}
-	answer := map[string]any{
+	response := map[string]any{
 		"phase": phase, "seconds": time.Since(time.Unix(0, progress.first.Load())).Seconds(), "cpu": processorTime() - usedBefore, "seen": progress.seen.Load(),
 	}
-	addQuantiles(answer, progress.latencies)
-	return answer
+	addQuantiles(response, progress.latencies)
+	return response
 }

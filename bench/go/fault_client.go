@@ -48,18 +48,18 @@ func faultClient(arguments []string) error {
 	if err != nil {
 		return err
 	}
-	told := func(what string, object any) {
+	printEvent := func(eventType string, object any) {
 		if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 			object = tombstone.Obj
 		}
 		line := known(object)
-		line["told"] = what
+		line["event"] = eventType
 		say(line)
 	}
 	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { told("applied", object) },
-		UpdateFunc: func(_, object any) { told("applied", object) },
-		DeleteFunc: func(object any) { told("deleted", object) },
+		AddFunc:    func(object any) { printEvent("applied", object) },
+		UpdateFunc: func(_, object any) { printEvent("applied", object) },
+		DeleteFunc: func(object any) { printEvent("deleted", object) },
 	})
 	if err != nil {
 		return err

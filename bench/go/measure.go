@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-func tell(answer map[string]any) {
-	line, err := json.Marshal(answer)
+func printResponse(response map[string]any) {
+	line, err := json.Marshal(response)
 	if err != nil {
 		fail(err)
 	}
@@ -46,7 +46,7 @@ func memory() map[string]any {
 	runtime.GC()
 	var heap runtime.MemStats
 	runtime.ReadMemStats(&heap)
-	answer := map[string]any{"phase": "memory", "heap": heap.HeapAlloc}
+	response := map[string]any{"phase": "memory", "heap": heap.HeapAlloc}
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		fail(err)
@@ -58,21 +58,21 @@ func memory() map[string]any {
 				if err != nil {
 					fail(err)
 				}
-				answer[name] = kilobytes * 1024
+				response[name] = kilobytes * 1024
 			}
 		}
 	}
-	return answer
+	return response
 }
 
-func addQuantiles(answer map[string]any, nanoseconds []int64) {
+func addQuantiles(response map[string]any, nanoseconds []int64) {
 	if len(nanoseconds) == 0 {
 		return
 	}
 	sorted := slices.Clone(nanoseconds)
 	slices.Sort(sorted)
-	answer["p50_us"] = float64(sorted[len(sorted)/2]) / 1e3
-	answer["p99_us"] = float64(sorted[len(sorted)*99/100]) / 1e3
+	response["p50_us"] = float64(sorted[len(sorted)/2]) / 1e3
+	response["p99_us"] = float64(sorted[len(sorted)*99/100]) / 1e3
 }
 
 // reads gets objects in a fixed order for a while, alternating between names and prepared keys, and lists a namespace
@@ -122,12 +122,12 @@ func reads(indexer cache.Indexer, limit time.Duration) map[string]any {
 		}
 		listed = append(listed, time.Since(before).Nanoseconds())
 	}
-	answer := map[string]any{"phase": "reads", "per_second": float64(gets) / time.Since(begun).Seconds(), "found": found == gets}
-	for what, times := range map[string][]int64{"get": named, "get_by_key": keyed} {
+	response := map[string]any{"phase": "reads", "per_second": float64(gets) / time.Since(begun).Seconds(), "found": found == gets}
+	for method, times := range map[string][]int64{"get": named, "get_by_key": keyed} {
 		slices.Sort(times)
-		answer[what+"_p50_ns"], answer[what+"_p99_ns"] = times[len(times)/2], times[len(times)*99/100]
+		response[method+"_p50_ns"], response[method+"_p99_ns"] = times[len(times)/2], times[len(times)*99/100]
 	}
 	slices.Sort(listed)
-	answer["list_p50_us"], answer["list_p99_us"] = float64(listed[len(listed)/2])/1e3, float64(listed[len(listed)*99/100])/1e3
-	return answer
+	response["list_p50_us"], response["list_p99_us"] = float64(listed[len(listed)/2])/1e3, float64(listed[len(listed)*99/100])/1e3
+	return response
 }

@@ -195,9 +195,9 @@ func reconcile(arguments []string) error {
 			}
 		}
 		slices.Sort(times)
-		answer := map[string]any{"phase": "urgent", "times": len(times)}
-		addQuantiles(answer, times)
-		tell(answer)
+		response := map[string]any{"phase": "urgent", "times": len(times)}
+		addQuantiles(response, times)
+		printResponse(response)
 		return nil
 	}
 
@@ -226,12 +226,12 @@ func reconcile(arguments []string) error {
 		work.written(*keys)
 	}
 	calls := work.calls.Load() - before
-	tell(map[string]any{
+	printResponse(map[string]any{
 		"phase": "calls", "calls": calls, "writes": *writes * *keys,
 		"seconds": time.Since(begun).Seconds(), "processor": processorTime() - used,
 		"switches": contextSwitches() - switched,
 	})
-	tell(memory())
+	printResponse(memory())
 	select {
 	case err := <-failed:
 		fmt.Fprintln(os.Stderr, "the manager ended:", err)

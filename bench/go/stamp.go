@@ -93,6 +93,6 @@ func stampAll(client dynamic.NamespaceableResourceInterface, names []place, coun
 			newest = result.version
 		}
 	}
-	tell(map[string]any{"phase": "stamped", "version": newest, "seconds": time.Since(begun).Seconds()})
+	printResponse(map[string]any{"phase": "stamped", "version": newest, "seconds": time.Since(begun).Seconds()})
 	return nil
 }

@@ -37,10 +37,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::sleep;
 
 use crate::BenchError;
-use cache::Cache;
+use cache::ClientCache;
 use output::print_response;
 use progress::Progress;
-use request::Library;
+use request::ClientLibrary;
 
 pub(crate) use request::ClientArgs;
 
@@ -61,26 +61,26 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
         kind: "Widget".into(),
         plural: "widgets".into(),
     };
-    let cache: Box<dyn Cache> = match (args.library, args.resource.as_str()) {
-        (Library::Steadfast, "pods") if args.lazy => {
+    let cache: Box<dyn ClientCache> = match (args.library, args.resource.as_str()) {
+        (ClientLibrary::Steadfast, "pods") if args.lazy => {
             Box::new(steadfast_client::start::<Lazy<Pod>>(config, &(), &args, &progress).await?)
         }
-        (Library::Steadfast, _) if args.lazy => {
+        (ClientLibrary::Steadfast, _) if args.lazy => {
             Box::new(steadfast_client::start::<Lazy<DynamicObject>>(config, &widgets, &args, &progress).await?)
         }
-        (Library::Steadfast, "pods") => Box::new(steadfast_client::start::<Pod>(config, &(), &args, &progress).await?),
-        (Library::Steadfast, _) => {
+        (ClientLibrary::Steadfast, "pods") => Box::new(steadfast_client::start::<Pod>(config, &(), &args, &progress).await?),
+        (ClientLibrary::Steadfast, _) => {
             Box::new(steadfast_client::start::<DynamicObject>(config, &widgets, &args, &progress).await?)
         }
         // The baseline has no cache, so no other command applies.
-        (Library::Baseline, _) => {
+        (ClientLibrary::Baseline, _) => {
             let bytes = baseline::read(config, &args).await?;
             let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_time()? - used);
             print_response(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "bytes": bytes }));
             return Ok(());
         }
-        (Library::Kube, "pods") => Box::new(kube_runtime_client::start::<Pod>(config, (), &args, &progress).await?),
-        (Library::Kube, _) => {
+        (ClientLibrary::Kube, "pods") => Box::new(kube_runtime_client::start::<Pod>(config, (), &args, &progress).await?),
+        (ClientLibrary::Kube, _) => {
             Box::new(kube_runtime_client::start::<DynamicObject>(config, widgets, &args, &progress).await?)
         }
     };
@@ -165,7 +165,7 @@ async fn reached(
     while progress.version() < version {
         sleep(Duration::from_millis(1)).await;
     }
-    let mut answer = progress.take_report(phase);
-    answer["cpu"] = json!(processor_time()? - used_before);
-    Ok(answer)
+    let mut response = progress.take_report(phase);
+    response["cpu"] = json!(processor_time()? - used_before);
+    Ok(response)
 }

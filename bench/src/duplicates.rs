@@ -98,7 +98,7 @@ fn run_seed(seed: u64, is_ours: bool) -> Result<usize, BenchError> {
         if is_ours {
             let factory = InformerFactory::new(&connection);
             let (client, children) = (connection.client(), factory.informer::<Pod>(Scope::all())?);
-            let context = Arc::new((client, Cache::Informer(children)));
+            let context = Arc::new((client, ChildCache::Informer(children)));
             let controller = Controller::<ConfigMap>::new(&factory, Scope::all()).owns::<Pod>(Scope::all());
             let controller = controller.run(reconcile_with_steadfast, back_off, context)?;
             // The faults end before the controller is dropped, so that late duplicates count too.
@@ -154,24 +154,24 @@ fn pods(server: &ApiServer) -> Children {
 }
 
 /// Cache of the children.
-enum Cache {
+enum ChildCache {
     Informer(Informer<Pod>),
     Store(Store<Pod>),
 }
 
-type Context = (Client, Cache);
+type Context = (Client, ChildCache);
 
 /// Creates the children that the cache lacks.
 async fn keep_children(parent: &ConfigMap, (client, children): &Context) -> Result<(), kube::Error> {
     let uid = parent.uid().unwrap_or_default();
     let is_own = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == uid);
     let own = match children {
-        Cache::Informer(pods) => match pods.lister() {
+        ChildCache::Informer(pods) => match pods.lister() {
             Ok(lister) => lister.all().iter().filter(|pod| is_own(pod)).count(),
             // No lister exists before the sync: an unsynced cache would show no children.
             Err(_) => return Ok(()),
         },
-        Cache::Store(pods) => pods.state().iter().filter(|pod| is_own(pod)).count(),
+        ChildCache::Store(pods) => pods.state().iter().filter(|pod| is_own(pod)).count(),
     };
     let pods = Api::<Pod>::namespaced(client.clone(), "default");
     // The classic mistake: the cache may lack the children that an earlier reconcile has created.
@@ -199,7 +199,7 @@ async fn run_kube_runtime(connection: Connection) {
     let (store, writer) = reflector::store();
     let watch = runtime::reflector(writer, watcher(pods.clone(), watcher::Config::default())).default_backoff();
     let filled = tokio::spawn(watch.for_each(|_| std::future::ready(())));
-    let context = Arc::new((client.clone(), Cache::Store(store.clone())));
+    let context = Arc::new((client.clone(), ChildCache::Store(store.clone())));
     // Reconciles must not start with an empty store, as kube-runtime's documentation advises.
     drop(store.wait_until_ready().await);
     let maps = Api::<ConfigMap>::namespaced(client, "default");

@@ -49,7 +49,7 @@ struct Figures {
 /// Runs all measurements, and prints a table.
 pub(crate) fn run(args: &HandoverArgs) -> Result<(), BenchError> {
     println!(
-        "| pause | | processor a record | thread switches a record | delay, p50 | p99 |\n|---|---|---|---|---|---|"
+        "| pause | | CPU time per record | thread switches per record | delay, p50 | p99 |\n|---|---|---|---|---|---|"
     );
     for &pause in &args.pause_us {
         let mut runs = [Vec::new(), Vec::new()];
@@ -151,8 +151,8 @@ struct Processor {
 impl Processor {
     fn take(&mut self, chunk: &[u8]) {
         self.rest.extend_from_slice(chunk);
-        let whole = self.rest.len() / RECORD * RECORD;
-        for record in self.rest[..whole].chunks_exact(RECORD) {
+        let complete_bytes = self.rest.len() / RECORD * RECORD;
+        for record in self.rest[..complete_bytes].chunks_exact(RECORD) {
             let mut sum = 0_u64;
             for _ in 0..PASSES {
                 sum = std::hint::black_box(record).iter().fold(sum, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte));
@@ -161,6 +161,6 @@ impl Processor {
             let sent = record[..8].iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
             self.delays.push(self.begun.elapsed().saturating_sub(Duration::from_nanos(sent)));
         }
-        self.rest.drain(..whole);
+        self.rest.drain(..complete_bytes);
     }
 }

@@ -79,7 +79,7 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), BenchError> {
         programs.insert(0, ("steadfast earlier", earlier.canonicalize()?, &[]));
     }
     let mut table = String::from(
-        "| | | reconciles a second | processor a reconcile | thread switches a reconcile | resident | without files | peak |\n\
+        "| | | reconciles per second | CPU time per reconcile | thread switches per reconcile | resident | without files | peak |\n\
          |---|---|---|---|---|---|---|---|\n",
     );
     let mut urgent = String::from("| | change to reconcile, p50 | p99 |\n|---|---|---|\n");
@@ -161,8 +161,8 @@ fn median_and_range(runs: &[Vec<Value>], field: &str) -> String {
     let mut all: Vec<f64> = runs.iter().filter_map(|responses| phase_field(responses, "urgent", field)).collect();
     all.sort_by(f64::total_cmp);
     match (all.first(), all.get(all.len() / 2), all.last()) {
-        (Some(least), Some(middle), Some(most)) => {
-            format!("{:.2} ms ({:.2} to {:.2})", middle / 1e3, least / 1e3, most / 1e3)
+        (Some(min), Some(middle), Some(max)) => {
+            format!("{:.2} ms ({:.2} to {:.2})", middle / 1e3, min / 1e3, max / 1e3)
         }
         _ => "not reported".to_owned(),
     }
@@ -210,22 +210,22 @@ fn rows(keys: &[usize]) -> Vec<Row> {
         }
     });
     // A larger number of keys would only prolong the rows with waits.
-    let most = keys.iter().copied().max().unwrap_or(1).min(10_000);
+    let max = keys.iter().copied().max().unwrap_or(1).min(10_000);
     let waiting = Row {
-        title: format!("{most} keys, each reconcile waits 10 ms, 1,000 at a time"),
-        keys: most,
+        title: format!("{max} keys, each reconcile waits 10 ms, 1,000 at a time"),
+        keys: max,
         arguments: [argument("rounds", 5), argument("concurrency", 1000), argument("wait-us", 10_000)].concat(),
         measures_delay: false,
     };
     let urgent = Row {
-        title: format!("{most} keys queued at the start, each reconcile waits 1 ms, 10 at a time"),
-        keys: most,
-        arguments: [argument("urgent", most.min(100)), argument("concurrency", 10), argument("wait-us", 1000)].concat(),
+        title: format!("{max} keys queued at the start, each reconcile waits 1 ms, 10 at a time"),
+        keys: max,
+        arguments: [argument("urgent", max.min(100)), argument("concurrency", 10), argument("wait-us", 1000)].concat(),
         measures_delay: true,
     };
     let written = Row {
-        title: format!("{most} keys, each written {WRITES} times by its reconciles, 16 at a time"),
-        keys: most,
+        title: format!("{max} keys, each written {WRITES} times by its reconciles, 16 at a time"),
+        keys: max,
         arguments: [argument("writes", WRITES), argument("concurrency", 16)].concat(),
         measures_delay: false,
     };

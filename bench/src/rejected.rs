@@ -40,7 +40,7 @@ pub(crate) struct RejectedArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Library {
+enum ControllerLibrary {
     Steadfast,
     KubeRuntime,
 }
@@ -78,11 +78,11 @@ pub(crate) fn run(args: &RejectedArgs) -> Result<(), BenchError> {
         "a controller of config maps that owns pods and secrets: {changes} config maps are changed and {changes} pods created, in turn"
     );
     for (name, library, fault) in [
-        ("kube-runtime, no rejection", Library::KubeRuntime, InjectedFault::Nothing),
-        ("kube-runtime, secrets rejected", Library::KubeRuntime, InjectedFault::Refusal),
-        ("steadfast, secrets rejected", Library::Steadfast, InjectedFault::Refusal),
-        ("kube-runtime, seven sources, connections reset at each change", Library::KubeRuntime, InjectedFault::Reset),
-        ("steadfast, seven sources, connections reset at each change", Library::Steadfast, InjectedFault::Reset),
+        ("kube-runtime, no rejection", ControllerLibrary::KubeRuntime, InjectedFault::Nothing),
+        ("kube-runtime, secrets rejected", ControllerLibrary::KubeRuntime, InjectedFault::Refusal),
+        ("steadfast, secrets rejected", ControllerLibrary::Steadfast, InjectedFault::Refusal),
+        ("kube-runtime, seven sources, connections reset at each change", ControllerLibrary::KubeRuntime, InjectedFault::Reset),
+        ("steadfast, seven sources, connections reset at each change", ControllerLibrary::Steadfast, InjectedFault::Reset),
     ] {
         println!("{name}:");
         for every in fault.change_intervals() {
@@ -107,10 +107,10 @@ fn summarize(delays: Vec<Option<Duration>>) -> String {
     let mut delays: Vec<_> = delays.into_iter().flatten().collect();
     delays.sort_unstable();
     let seconds = |at: usize| delays.get(at).map_or(0.0, Duration::as_secs_f64);
-    let (median, most) = (seconds(delays.len() / 2), seconds(delays.len().saturating_sub(1)));
+    let (median, max) = (seconds(delays.len() / 2), seconds(delays.len().saturating_sub(1)));
     let lost = all - delays.len();
     let lost = if lost > 0 { format!(", {lost} without a reconcile") } else { String::new() };
-    format!("{median:.1} s (maximum {most:.1}){lost}")
+    format!("{median:.1} s (maximum {max:.1}){lost}")
 }
 
 /// Times of the reconciles, by object.
@@ -132,7 +132,7 @@ impl ReconcileTimes {
 }
 
 /// Executes one run with a change every `every`.
-fn run_scenario(library: Library, fault: InjectedFault, every: Duration, count: usize) -> Result<Delays, BenchError> {
+fn run_scenario(library: ControllerLibrary, fault: InjectedFault, every: Duration, count: usize) -> Result<Delays, BenchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(async {
         let server = ApiServer::builder().in_memory().start().await?;
@@ -146,8 +146,8 @@ fn run_scenario(library: Library, fault: InjectedFault, every: Duration, count: 
         let connection = InMemory::default().connection(&server).await?;
         let calls = Arc::new(ReconcileTimes::default());
         let running = match library {
-            Library::Steadfast => run_steadfast(&connection, fault, calls.clone())?,
-            Library::KubeRuntime => run_kube_runtime(&connection, fault, calls.clone()),
+            ControllerLibrary::Steadfast => run_steadfast(&connection, fault, calls.clone())?,
+            ControllerLibrary::KubeRuntime => run_kube_runtime(&connection, fault, calls.clone()),
         };
         let running = tokio::spawn(running);
         // The retries of the rejected source have reached their maximum delay before the first change.
@@ -181,8 +181,8 @@ fn run_scenario(library: Library, fault: InjectedFault, every: Duration, count: 
     })
 }
 
-fn names(what: &str, count: usize) -> Vec<String> {
-    (0..count).map(|number| format!("{what}-{number}")).collect()
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{prefix}-{number}")).collect()
 }
 
 /// Returns a pod that the config map `owner` owns.

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 use steadfast::{Connection, InformerFactory};
 use steadfast_apiserver::{ApiServer, RequestRecord};
-use steadfast_testing::Error;
+use steadfast_testing::TestkitError;
 use steadfast_testing::sweep::{Fixture, Report, Sweep};
 
 use super::Ended;
@@ -43,7 +43,7 @@ async fn process(connection: Connection) -> Ended {
 }
 
 /// Creates a site, deletes one page while the site grows, shrinks the site, and deletes the site.
-async fn scenario(fixture: Fixture) -> Result<(), Error> {
+async fn scenario(fixture: Fixture) -> Result<(), TestkitError> {
     let sites = Api::<Site>::namespaced(fixture.client(), "shops");
     let pages = Api::<ConfigMap>::namespaced(fixture.client(), "shops");
     let resize = |pages: usize| Patch::Merge(json!({ "spec": { "pages": pages } }));
@@ -114,7 +114,7 @@ static SWEEP: LazyLock<Result<(Report, BTreeSet<Request>), String>> = LazyLock::
 
 /// The final state is the same after any disconnect, loss, delay or kill.
 #[test]
-fn sweep_of_operator_finds_nothing() -> Result<(), Error> {
+fn sweep_of_operator_finds_nothing() -> Result<(), TestkitError> {
     let (report, _) = SWEEP.as_ref().map_err(String::as_str)?;
     println!("{report}");
     report.check()
@@ -183,7 +183,10 @@ fn rights(rbac: &str) -> Result<Vec<Right>, serde_saphyr::Error> {
 }
 
 /// Returns the requests that `rbac` does not allow, and the rights in `rbac` that no request needs.
-fn missing_and_unused_rights(rbac: &str, requested: &BTreeSet<Request>) -> Result<(Vec<String>, Vec<String>), Error> {
+fn missing_and_unused_rights(
+    rbac: &str,
+    requested: &BTreeSet<Request>,
+) -> Result<(Vec<String>, Vec<String>), TestkitError> {
     let rights = rights(rbac).map_err(|error| error.to_string())?;
     let missing = requested.iter().filter(|request| !rights.iter().any(|right| right.allows(request)));
     let unused = rights.iter().filter(|right| {

@@ -17,7 +17,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use steadfast::{Connection, Informer, InformerFactory, ObjectKey, Scope};
-use steadfast_testing::Error;
+use steadfast_testing::TestkitError;
 use steadfast_testing::reference::{Reference, kubectl, skip};
 
 /// Timeout of each step.
@@ -39,7 +39,7 @@ rules:
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Result<Self, Error> {
+    fn new() -> Result<Self, TestkitError> {
         let folder = std::env::temp_dir().join(format!("steadfast-enforced-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
         Ok(Self(folder))
@@ -61,14 +61,14 @@ impl Drop for Folder {
 struct Operator(Child);
 
 impl Operator {
-    fn start(kubeconfig: &Path, listen: &str) -> Result<Self, Error> {
+    fn start(kubeconfig: &Path, listen: &str) -> Result<Self, TestkitError> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_operator"));
         command.arg("--infer").env("KUBECONFIG", kubeconfig).env("LISTEN", listen).env_remove("POD_NAME");
         Ok(Self(command.spawn()?))
     }
 
     /// Terminates the process as a kubelet does.
-    async fn terminate(mut self) -> Result<(), Error> {
+    async fn terminate(mut self) -> Result<(), TestkitError> {
         let status = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.0.id())]).status()?;
         assert!(status.success());
         let started = Instant::now();
@@ -90,7 +90,7 @@ impl Drop for Operator {
 }
 
 /// Writes a kubeconfig with a token of the operator's service account, as the server issues it for a pod.
-async fn as_operator(reference: &Reference, admin: &Client, file: &Path) -> Result<Connection, Error> {
+async fn as_operator(reference: &Reference, admin: &Client, file: &Path) -> Result<Connection, TestkitError> {
     let accounts = Api::<ServiceAccount>::namespaced(admin.clone(), HOME);
     let response = accounts.create_token_request(HOME, &PostParams::default(), &TokenRequest::default()).await?;
     let token = response.status.ok_or("the response to the token request has no token")?.token;
@@ -117,7 +117,7 @@ fn sites() -> ApiResource {
 }
 
 /// Returns the number of the operator's requests in the audit log, by status code and request.
-fn responses(log: &Path) -> Result<BTreeMap<(u64, String), usize>, Error> {
+fn responses(log: &Path) -> Result<BTreeMap<(u64, String), usize>, TestkitError> {
     let mut responses = BTreeMap::new();
     for line in fs::read_to_string(log)?.lines() {
         let event: Value = serde_json::from_str(line)?;
@@ -132,14 +132,14 @@ fn responses(log: &Path) -> Result<BTreeMap<(u64, String), usize>, Error> {
     Ok(responses)
 }
 
-async fn until_ready(sites: &Informer<DynamicObject>, ready: u64) -> Result<(), Error> {
+async fn until_ready(sites: &Informer<DynamicObject>, ready: u64) -> Result<(), TestkitError> {
     let is_ready = |site: Option<&DynamicObject>| site.is_some_and(|site| site.data["status"]["ready"] == json!(ready));
     sites.until_object(&ObjectKey::namespaced("shops", "shop"), is_ready, TIMEOUT).await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn operator_role_suffices_on_enforcing_server() -> Result<(), Error> {
+async fn operator_role_suffices_on_enforcing_server() -> Result<(), TestkitError> {
     let folder = Folder::new()?;
     let (policy, log) = (folder.file("policy.yaml"), folder.file("audit.log"));
     fs::write(&policy, POLICY)?;

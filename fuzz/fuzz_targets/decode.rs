@@ -83,11 +83,11 @@ fn assert_identity(identity: &Identity, object: &Value) {
     let metadata = &object["metadata"];
     assert_eq!(metadata["name"], identity.key.name());
     // If the server provides no UID, the name and the content of the object replace it.
-    let given = |name: &str| metadata[name].as_str().unwrap_or_default();
-    assert_eq!((given("uid"), given("uid").is_empty()), (identity.uid.as_str(), !identity.uid.is_given()));
+    let field = |name: &str| metadata[name].as_str().unwrap_or_default();
+    assert_eq!((field("uid"), field("uid").is_empty()), (identity.uid.as_str(), !identity.uid.is_given()));
     let version = &identity.version;
     assert_eq!(
-        (given("resourceVersion"), given("resourceVersion").is_empty()),
+        (field("resourceVersion"), field("resourceVersion").is_empty()),
         (version.as_str(), !version.is_given())
     );
     let namespace = metadata["namespace"].as_str().filter(|namespace| !namespace.is_empty());

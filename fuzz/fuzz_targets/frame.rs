@@ -16,9 +16,9 @@ fuzz_target!(|input: &[u8]| {
     // Some limits that bodies exceed, and one that no body exceeds.
     let limit = if *limit >= 128 { 1 << 20 } else { usize::from(*limit) * 4 };
     let body = Bytes::copy_from_slice(body);
-    let (whole, cut) = ([body.len().max(1)], [usize::from(cut % 16) + 1, usize::from(cut / 16) + 1]);
+    let (uncut, cut) = ([body.len().max(1)], [usize::from(cut % 16) + 1, usize::from(cut / 16) + 1]);
 
-    let (records, ended) = lines(limit, &body, &whole);
+    let (records, ended) = lines(limit, &body, &uncut);
     let again = lines(limit, &body, &cut);
     assert_same((&records, ended), (&again.0, again.1));
     for record in &records {
@@ -26,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
         assert!(record.len() <= limit && !record.contains(&b'\n'));
     }
     let lengths = body.split(|byte| *byte == b'\n');
-    let buffered = lines(usize::MAX, &body, &whole).0;
+    let buffered = lines(usize::MAX, &body, &uncut).0;
     let long = lengths.filter(|line| line.len() > limit).count();
     if body.ends_with(b"\n") {
         assert_eq!(records.iter().filter(|record| matches!(record, StreamRecord::Overlong(_))).count(), long);
@@ -35,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
         records.iter().zip(&buffered).for_each(|(record, buffered)| assert_same_identity(record, buffered));
     }
 
-    let (parts, ended) = list(limit, &body, &whole);
+    let (parts, ended) = list(limit, &body, &uncut);
     let again = list(limit, &body, &cut);
     assert_same((&parts, ended), (&again.0, again.1));
     agrees_with_serde(&body, &parts, ended);
@@ -44,16 +44,16 @@ fuzz_target!(|input: &[u8]| {
 /// Checks for the same records and the same end. If the body is truncated, the byte count in the error may depend on
 /// the pieces.
 fn assert_same<T: PartialEq + std::fmt::Debug>(
-    (whole, ended): (&Vec<T>, Result<(), FrameError>),
+    (uncut, ended): (&Vec<T>, Result<(), FrameError>),
     (cut, cut_ended): (&Vec<T>, Result<(), FrameError>),
 ) {
     match (ended, cut_ended) {
         // If a value is malformed and too long, the error depends on which defect is detected first.
         (Err(FrameError::TooLarge { .. }), Err(_)) | (Err(_), Err(FrameError::TooLarge { .. })) => {}
-        (Err(FrameError::Truncated { .. }), Err(FrameError::Truncated { .. })) => assert_eq!(whole, cut),
+        (Err(FrameError::Truncated { .. }), Err(FrameError::Truncated { .. })) => assert_eq!(uncut, cut),
         (ended, cut_ended) => {
             assert_eq!(ended, cut_ended);
-            assert_eq!(whole, cut);
+            assert_eq!(uncut, cut);
         }
     }
 }
@@ -77,8 +77,8 @@ fn assert_same_identity(skipped: &StreamRecord, buffered: &StreamRecord) {
     }
     let (kind, identity) = match decode::watch_record(Encoding::Json, buffered, None) {
         Ok(WatchRecord::Object { kind, object }) => {
-            let whole = object.identity;
-            let identity = PartialIdentity { key: Some(whole.key), uid: Some(whole.uid), version: Some(whole.version) };
+            let uncut = object.identity;
+            let identity = PartialIdentity { key: Some(uncut.key), uid: Some(uncut.uid), version: Some(uncut.version) };
             (Some(kind), identity)
         }
         Ok(_) => return,

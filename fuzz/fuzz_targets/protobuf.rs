@@ -32,9 +32,9 @@ fuzz_target!(|input: &[u8]| {
     let [limit, cut, kind, body @ ..] = input else { return };
     let limit = if *limit >= 128 { 1 << 20 } else { usize::from(*limit) * 4 };
     let body = Bytes::copy_from_slice(body);
-    let (whole, cut) = ([body.len().max(1)], [usize::from(cut % 16) + 1, usize::from(cut / 16) + 1]);
+    let (uncut, cut) = ([body.len().max(1)], [usize::from(cut % 16) + 1, usize::from(cut / 16) + 1]);
 
-    let records = stream(limit, &body, &whole);
+    let records = stream(limit, &body, &uncut);
     same(&records, &stream(limit, &body, &cut));
     for record in records.0 {
         match record {
@@ -42,7 +42,7 @@ fuzz_target!(|input: &[u8]| {
             StreamRecord::Overlong(record) => drop(decode::overlong(&record, None)),
         }
     }
-    let parts = list(limit, &body, &whole);
+    let parts = list(limit, &body, &uncut);
     same(&parts, &list(limit, &body, &cut));
     for part in parts.0 {
         match part {
@@ -210,8 +210,8 @@ fn kept(object: &RawObject) {
     let compact = Bytes::copy_from_slice(object.compact(DecodeOptions::default(), &mut buffer));
     assert!(compact.len() <= object.bytes.len() + 8, "the encoding of lengths must be minimal");
     let compact = RawObject { bytes: compact, managed_fields: None, ..object.clone() };
-    let mut whole = Decoder::new(DecodeOptions { keep_managed_fields: true });
-    match (trimmed, whole.decode::<Value>(&compact), whole.decode::<Value>(object)) {
+    let mut uncut = Decoder::new(DecodeOptions { keep_managed_fields: true });
+    match (trimmed, uncut.decode::<Value>(&compact), uncut.decode::<Value>(object)) {
         (Ok(trimmed), Ok(compact), all) => {
             assert_eq!(trimmed, compact);
             if let Ok(mut all) = all {

@@ -8,7 +8,7 @@ use crate::BenchError;
 use crate::checksum::Checksum;
 
 /// Cache of a library.
-pub(super) trait Cache {
+pub(super) trait ClientCache {
     /// Returns the number of objects.
     fn len(&self) -> usize;
     /// Returns the namespaces and names of all objects, in order.

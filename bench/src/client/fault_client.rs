@@ -17,7 +17,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::{Duration, timeout};
 
 use super::output::print_response;
-use super::request::Library;
+use super::request::ClientLibrary;
 use crate::BenchError;
 
 /// Interval between two reads of the freshness, which can expire without an event.
@@ -27,11 +27,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 type ReadCache = Box<dyn Fn() -> Vec<Value> + Send>;
 
 /// Watches config maps until standard input is closed. Each line of the input requests the contents of the cache.
-pub(super) async fn run(config: kube::Config, library: Library) -> Result<(), BenchError> {
+pub(super) async fn run(config: kube::Config, library: ClientLibrary) -> Result<(), BenchError> {
     let read = match library {
-        Library::Steadfast => start_steadfast(config)?,
-        Library::Kube => start_kube_runtime(config)?,
-        Library::Baseline => return Err("the baseline client has no events".into()),
+        ClientLibrary::Steadfast => start_steadfast(config)?,
+        ClientLibrary::Kube => start_kube_runtime(config)?,
+        ClientLibrary::Baseline => return Err("the baseline client has no events".into()),
     };
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while lines.next_line().await?.is_some() {
@@ -59,7 +59,7 @@ fn start_steadfast(config: kube::Config) -> Result<ReadCache, BenchError> {
 /// Prints when the cache is in doubt, and when it no longer is.
 async fn print_doubts(informer: Informer<ConfigMap>) {
     let mut changed = informer.changed();
-    let mut before = "";
+    let mut previous_kind = "";
     // A timeout is the regular poll, and an error means that the informer was stopped.
     while !matches!(timeout(POLL_INTERVAL, changed.changed()).await, Ok(Err(_))) {
         let (kind, reason) = match informer.freshness() {
@@ -70,9 +70,9 @@ async fn print_doubts(informer: Informer<ConfigMap>) {
             doubt => ("doubt", doubt.to_string()),
         };
         // Only changes of the kind are printed. The text of a doubt includes times, and would differ at each poll.
-        if kind != before {
+        if kind != previous_kind {
             print_response(&if kind == "fresh" { json!({ "fresh": true }) } else { json!({ "doubt": reason }) });
-            before = kind;
+            previous_kind = kind;
         }
     }
 }
@@ -100,9 +100,9 @@ fn start_kube_runtime(config: kube::Config) -> Result<ReadCache, BenchError> {
     Ok(Box::new(move || store.state().iter().map(|object| describe(object)).collect()))
 }
 
-fn print_event(what: &str, object: &ConfigMap) {
+fn print_event(event_type: &str, object: &ConfigMap) {
     let mut line = describe(object);
-    line["told"] = what.into();
+    line["event"] = event_type.into();
     print_response(&line);
 }
 

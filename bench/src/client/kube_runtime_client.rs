@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::cache::{Cache, HasNodeName};
+use super::cache::{ClientCache, HasNodeName};
 use super::progress::{Progress, SENT};
 use super::request::{ClientArgs, SYNC_TIMEOUT};
 use crate::BenchError;
@@ -33,7 +33,7 @@ pub(super) async fn start<K>(
     kind: K::DynamicType,
     args: &ClientArgs,
     progress: &Progress,
-) -> Result<impl Cache + use<K>, BenchError>
+) -> Result<impl ClientCache + use<K>, BenchError>
 where
     K: Resource + Clone + Serialize + DeserializeOwned + Debug + Send + Sync + HasNodeName + 'static,
     K::DynamicType: Hash + Eq + Clone + Send + Sync,
@@ -72,7 +72,7 @@ where
     }
 }
 
-impl<K> Cache for KubeRuntimeClient<K>
+impl<K> ClientCache for KubeRuntimeClient<K>
 where
     K: Resource + Clone + Serialize + HasNodeName,
     K::DynamicType: Hash + Eq + Clone,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::cache::Cache;
+use super::cache::ClientCache;
 use crate::BenchError;
 
 /// Resets the maximum of the resident memory.
@@ -21,7 +21,7 @@ const TIMED_INTERVAL: usize = 16;
 
 /// Gets objects in a fixed order for a while, alternating between names and prepared keys, and lists a namespace from
 /// time to time.
-pub(super) fn reads(cache: &dyn Cache, limit: Duration) -> Value {
+pub(super) fn reads(cache: &dyn ClientCache, limit: Duration) -> Value {
     let names = cache.names();
     let by_key = cache.prepared_lookup();
     let by_names = |place: usize| {

@@ -12,7 +12,7 @@ pub(super) const SYNC_TIMEOUT: Duration = Duration::from_mins(10);
 pub(crate) struct ClientArgs {
     /// Library of the client
     #[arg(value_enum)]
-    pub(super) library: Library,
+    pub(super) library: ClientLibrary,
     /// Kubeconfig of the server
     #[arg(long)]
     pub(super) kubeconfig: PathBuf,
@@ -49,7 +49,7 @@ pub(crate) struct ClientArgs {
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-pub(super) enum Library {
+pub(super) enum ClientLibrary {
     Steadfast,
     Kube,
     /// No library: the bytes are read and discarded.

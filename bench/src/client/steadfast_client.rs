@@ -10,7 +10,7 @@ use steadfast::{
 };
 use tokio::time::{Duration, sleep, timeout};
 
-use super::cache::Cache;
+use super::cache::ClientCache;
 use super::form::CachedForm;
 use super::output::print_response;
 use super::progress::Progress;
@@ -32,7 +32,7 @@ pub(super) async fn start<K: CachedForm>(
     kind: &DynamicType<K>,
     args: &ClientArgs,
     progress: &Progress,
-) -> Result<impl Cache + use<K>, BenchError> {
+) -> Result<impl ClientCache + use<K>, BenchError> {
     let threads = Threads::new()?.with_helpers(args.helpers);
     let connection = Connection::builder(config).environment(Arc::new(threads)).build()?;
     let factory = InformerFactory::new(&connection);
@@ -77,7 +77,7 @@ async fn wait_until_readable<K: CachedForm>(informer: &Informer<K>, objects: usi
     Ok(json!({ "phase": "readable" }))
 }
 
-impl<K: CachedForm> Cache for SteadfastClient<K> {
+impl<K: CachedForm> ClientCache for SteadfastClient<K> {
     fn len(&self) -> usize {
         self.lister.len()
     }

@@ -44,18 +44,18 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
         }
     }
     workspace.say(&format!("{} faults for {} libraries", chosen.len(), Library::ALL.len()));
-    let (whole, mut verdicts) = (running.len(), Vec::new());
+    let (total, mut verdicts) = (running.len(), Vec::new());
     while let Some(result) = running.join_next().await {
         let (order, verdict) = result?;
         verdicts.push((order, verdict));
         let verdict = &verdicts[verdicts.len() - 1].1;
-        workspace.say(&format!("{} of {whole}: {verdict}", verdicts.len()));
+        workspace.say(&format!("{} of {total}: {verdict}", verdicts.len()));
         verdicts.sort_by_key(|(order, verdict)| (*order, verdict.library as u8));
         let verdicts = verdicts.iter().map(|(_, verdict)| verdict.clone()).collect();
         // Partial results are kept if the run is interrupted. The old results are replaced as a whole: results of
         // another machine or version must not mix with these.
         results.faults =
-            Some(FaultResults { setting: RunEnvironment::now(), seconds: started.elapsed().as_secs(), verdicts });
+            Some(FaultResults { environment: RunEnvironment::now(), seconds: started.elapsed().as_secs(), verdicts });
         results.write(&workspace.out)?;
     }
     Ok(())

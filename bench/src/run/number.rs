@@ -3,14 +3,14 @@
 /// Formats a number for a table. Below 1,000, numbers have at most three significant digits; from 1,000 on, they are
 /// rounded to integers with a comma after each three digits. Fractions have at most two decimal places.
 pub(super) fn format_number(value: f64) -> String {
-    let whole = format!("{value:.0}");
+    let rounded = format!("{value:.0}");
     match value {
         _ if value >= 1000.0 => {
             let groups: Vec<&str> =
-                whole.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+                rounded.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
             groups.join(",")
         }
-        _ if value.fract() == 0.0 || value >= 100.0 => whole,
+        _ if value.fract() == 0.0 || value >= 100.0 => rounded,
         _ if value >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
     }

@@ -5,14 +5,14 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::client_variant::{Library, Resource};
-use super::results::{FaultResult, FaultResults, Figure, Outcomes};
+use super::results::{FaultResult, FaultResults, Measurement, PartResults};
 use crate::BenchError;
 
 /// Measurements with a chart, and the names of their files.
 const CHARTS: &[(&str, &str)] = &[
     ("sync", "sync"),
     ("resident", "memory"),
-    ("processor an event", "events"),
+    ("CPU time per event", "events"),
     ("write to handler, p99", "latency"),
     ("relist, peak to settled", "relist"),
 ];
@@ -22,14 +22,14 @@ const LABELS: usize = 330;
 const WIDTH: usize = 460;
 
 /// Draws the measurements of pods, each at its largest size. File names start with `part`.
-pub(super) fn draw(outcomes: &Outcomes, part: &str, folder: &Path) -> Result<(), BenchError> {
-    for (what, file) in CHARTS {
-        let figures =
-            || outcomes.figures().iter().filter(|figure| figure.resource == Resource::Pods && figure.what == *what);
+pub(super) fn draw(part_results: &PartResults, part: &str, folder: &Path) -> Result<(), BenchError> {
+    for (metric, file) in CHARTS {
+        let measurements =
+            || part_results.measurements().iter().filter(|measurement| measurement.resource == Resource::Pods && measurement.metric == *metric);
         // The largest size has the least noise.
-        let Some(largest) = figures().map(|figure| figure.size).max() else { continue };
-        let figures: Vec<&Figure> = figures().filter(|figure| figure.size == largest).collect();
-        std::fs::write(folder.join(format!("{part}-{file}.svg")), bars(what, largest, &figures))?;
+        let Some(largest) = measurements().map(|measurement| measurement.size).max() else { continue };
+        let measurements: Vec<&Measurement> = measurements().filter(|measurement| measurement.size == largest).collect();
+        std::fs::write(folder.join(format!("{part}-{file}.svg")), bars(metric, largest, &measurements))?;
     }
     Ok(())
 }
@@ -38,7 +38,7 @@ pub(super) fn draw(outcomes: &Outcomes, part: &str, folder: &Path) -> Result<(),
 /// timeout and the label "not in N s".
 pub(super) fn draw_faults(fault_results: &FaultResults, folder: &Path) -> Result<(), BenchError> {
     let played: Vec<&FaultResult> = fault_results.verdicts.iter().filter(|verdict| verdict.error.is_none()).collect();
-    let most = fault_results.verdicts.iter().map(|verdict| verdict.recovery_timeout as f64).fold(1.0, f64::max);
+    let max = fault_results.verdicts.iter().map(|verdict| verdict.recovery_timeout as f64).fold(1.0, f64::max);
     let (width, height) = (2 * LABELS + WIDTH + 90, (played.len() + 2) * BAR);
     let mut svg = head(width, height, "from the end of each fault until the cache is right, s, on a logarithmic scale");
     for (row, verdict) in played.iter().enumerate() {
@@ -46,7 +46,7 @@ pub(super) fn draw_faults(fault_results: &FaultResults, folder: &Path) -> Result
         let seconds = verdict.recovered.unwrap_or(verdict.recovery_timeout as f64);
         // The scale starts at 50 ms, the interval of the comparisons. It is logarithmic, because recoveries range
         // from milliseconds to minutes.
-        let length = (seconds.max(0.05) / 0.05).ln() / (most / 0.05).ln() * WIDTH as f64;
+        let length = (seconds.max(0.05) / 0.05).ln() / (max / 0.05).ln() * WIDTH as f64;
         let label = format!("{} {}, {}", verdict.fault, verdict.title, verdict.library);
         let value = verdict
             .recovered
@@ -57,16 +57,16 @@ pub(super) fn draw_faults(fault_results: &FaultResults, folder: &Path) -> Result
     Ok(std::fs::write(folder.join("faults-recover.svg"), svg)?)
 }
 
-fn bars(what: &str, size: usize, figures: &[&Figure]) -> String {
-    let most = figures.iter().map(|figure| figure.median()).fold(f64::MIN_POSITIVE, f64::max);
-    let unit = figures.first().map_or("", |figure| &figure.unit);
-    let (width, height) = (LABELS + WIDTH + 90, (figures.len() + 2) * BAR);
-    let better = if figures.first().is_some_and(|figure| figure.is_rate()) { "longer" } else { "shorter" };
-    let mut svg = head(width, height, &format!("{what}, {unit}; {size} objects; {better} is better"));
-    for (row, figure) in figures.iter().enumerate() {
-        let length = (figure.median() / most * WIDTH as f64).max(1.0);
-        let value = format!("{:.2}", figure.median());
-        bar(&mut svg, row, LABELS, length, figure.library, &figure.client, &value);
+fn bars(metric: &str, size: usize, measurements: &[&Measurement]) -> String {
+    let max = measurements.iter().map(|measurement| measurement.median()).fold(f64::MIN_POSITIVE, f64::max);
+    let unit = measurements.first().map_or("", |measurement| &measurement.unit);
+    let (width, height) = (LABELS + WIDTH + 90, (measurements.len() + 2) * BAR);
+    let better = if measurements.first().is_some_and(|measurement| measurement.is_rate()) { "longer" } else { "shorter" };
+    let mut svg = head(width, height, &format!("{metric}, {unit}; {size} objects; {better} is better"));
+    for (row, measurement) in measurements.iter().enumerate() {
+        let length = (measurement.median() / max * WIDTH as f64).max(1.0);
+        let value = format!("{:.2}", measurement.median());
+        bar(&mut svg, row, LABELS, length, measurement.library, &measurement.client, &value);
     }
     svg.push_str("</svg>\n");
     svg

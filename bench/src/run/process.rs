@@ -64,9 +64,9 @@ impl Process {
 
     /// Returns the next response, which must belong to `phase`.
     pub(super) async fn expect_response(&mut self, phase: &str) -> Result<Value, BenchError> {
-        let answer: Value = serde_json::from_str(&self.line().await?)?;
+        let response: Value = serde_json::from_str(&self.line().await?)?;
         // A mismatch is an error. Responses are in order, so a wrong phase means that a response was lost.
-        if answer["phase"] == phase { Ok(answer) } else { Err(format!("{answer} is not a response to {phase}").into()) }
+        if response["phase"] == phase { Ok(response) } else { Err(format!("{response} is not a response to {phase}").into()) }
     }
 
     /// Sends `line`.
@@ -82,17 +82,17 @@ impl Process {
     }
 }
 
-/// Runs `command` and requires its success. `what` describes the command in an error.
-pub(super) async fn run_command(mut command: Command, what: &str) -> Result<(), BenchError> {
-    let status = command.kill_on_drop(true).status().await.map_err(|error| format!("{what}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{what}: {status}").into()) }
+/// Runs `command` and requires its success. `description` describes the command in an error.
+pub(super) async fn run_command(mut command: Command, description: &str) -> Result<(), BenchError> {
+    let status = command.kill_on_drop(true).status().await.map_err(|error| format!("{description}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{description}: {status}").into()) }
 }
 
 /// Sends a command to the replaying server at `address`, and returns the version after the command.
 pub(super) async fn send_control(address: &str, command: &str) -> Result<u64, BenchError> {
     let mut socket = TcpStream::connect(address).await?;
     socket.write_all(format!("{command}\n").as_bytes()).await?;
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).await?;
-    Ok(answer.trim().parse()?)
+    let mut response = String::new();
+    socket.read_to_string(&mut response).await?;
+    Ok(response.trim().parse()?)
 }

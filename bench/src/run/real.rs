@@ -14,7 +14,7 @@ use super::machine::RunEnvironment;
 use super::process::{Process, run_command};
 use super::report;
 use super::request::RunArgs;
-use super::results::{Outcomes, Results};
+use super::results::{PartResults, Results};
 use super::session::Session;
 use super::workspace::Workspace;
 use crate::BenchError;
@@ -49,7 +49,7 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
         run_command(fill, "filling the real API server").await?;
     }
     sleep(SETTLE).await;
-    let mut outcomes = Outcomes::new(RunEnvironment::now());
+    let mut part_results = PartResults::new(RunEnvironment::now());
     let mut chosen = client_variant::select_clients(args.only.as_deref(), args.quick, args.earlier.is_some());
     // With a real server, the size of the cached objects has little effect.
     chosen.retain(|one| !one.name.contains("no managedFields"));
@@ -60,13 +60,13 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
             workspace.say(&format!("real API server, round {} of {}: {}", round + 1, args.real_rounds, variant.name));
             let before = processor_time(server.id())?;
             let client = Process::start(variant.command(&workspace.programs, &kubeconfig, args.real_size)?)?;
-            let session = Session { variant, size: args.real_size, client, outcomes: &mut outcomes };
+            let session = Session { variant, size: args.real_size, client, part_results: &mut part_results };
             let real = Real { session, server: server.id(), workspace, kubeconfig: &kubeconfig };
             if let Err(error) = real.run(before).await {
                 workspace.say(&format!("{}: {error}", variant.name));
-                outcomes.failed(variant.name, args.real_size, &error.to_string());
+                part_results.failed(variant.name, args.real_size, &error.to_string());
             }
-            results.real = Some(outcomes.clone());
+            results.real = Some(part_results.clone());
             report::save_partial(results, &workspace.out)?;
         }
     }
@@ -88,7 +88,7 @@ impl Real<'_> {
         let keeps = self.session.synced().await?;
         // The time is read at once, because the server's background work would add to it.
         let used = processor_time(self.server)? - before;
-        self.session.note("sync, server's processor", "s", &Value::from(used));
+        self.session.note("sync, server's CPU time", "s", &Value::from(used));
         if !keeps {
             return Ok(());
         }
@@ -108,8 +108,8 @@ impl Real<'_> {
         let reached = self.session.client.request(&format!("reached {version}")).await?;
         let used = processor_time(self.server)? - before;
         let each = |seconds: f64| Value::from(seconds / count as f64 * 1e6);
-        self.session.note("processor an event", "µs", &each(reached["cpu"].as_f64().unwrap_or(f64::NAN)));
-        self.session.note("server's processor a write", "µs", &each(used));
+        self.session.note("CPU time per event", "µs", &each(reached["cpu"].as_f64().unwrap_or(f64::NAN)));
+        self.session.note("server's CPU time per write", "µs", &each(used));
         self.session.note("write to handler, p50", "µs", &reached["p50_us"]);
         self.session.note("write to handler, p99", "µs", &reached["p99_us"]);
         let took = stamped["seconds"].as_f64().unwrap_or(f64::NAN);

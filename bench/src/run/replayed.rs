@@ -12,7 +12,7 @@ use super::number::format_number;
 use super::process::{Process, send_control};
 use super::report;
 use super::request::RunArgs;
-use super::results::{Outcomes, Results};
+use super::results::{PartResults, Results};
 use super::session::Session;
 use super::workspace::Workspace;
 use crate::BenchError;
@@ -30,14 +30,14 @@ const SLOW_RUN: Duration = Duration::from_mins(1);
 
 /// Runs all clients in turn at each size, once per round. Each round starts with another client.
 pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Results) -> Result<(), BenchError> {
-    let most = args.sizes.iter().copied().max().ok_or("name at least one size")?;
-    let data = workspace.generate(most).await?;
-    let mut outcomes = Outcomes::new(RunEnvironment::now());
+    let max_size = args.sizes.iter().copied().max().ok_or("name at least one size")?;
+    let data = workspace.generate(max_size).await?;
+    let mut part_results = PartResults::new(RunEnvironment::now());
     let chosen = client_variant::select_clients(args.only.as_deref(), args.quick, args.earlier.is_some());
     for &size in &args.sizes {
         let rounds = if size < LARGE_SIZE { args.rounds } else { args.large_rounds };
-        let plan = Plan { size, rounds, events: if size == most { args.events } else { 0 } };
-        plan.run(&chosen, &data, workspace, (&mut outcomes, results)).await?;
+        let plan = Plan { size, rounds, events: if size == max_size { args.events } else { 0 } };
+        plan.run(&chosen, &data, workspace, (&mut part_results, results)).await?;
     }
     Ok(())
 }
@@ -56,7 +56,7 @@ impl Plan {
         chosen: &[&'static ClientVariant],
         data: &Path,
         workspace: &Workspace,
-        (outcomes, results): (&mut Outcomes, &mut Results),
+        (part_results, results): (&mut PartResults, &mut Results),
     ) -> Result<(), BenchError> {
         let kubeconfig = workspace.out.join("kubeconfig-replayed");
         let (_server, address) = Process::serve(self.size, data, &kubeconfig).await?;
@@ -75,22 +75,22 @@ impl Plan {
                     self.rounds,
                     variant.name
                 ));
-                if let Some(why) = too_large(outcomes, variant, self.size) {
-                    outcomes.failed(variant.name, self.size, &why);
+                if let Some(why) = too_large(part_results, variant, self.size) {
+                    part_results.failed(variant.name, self.size, &why);
                     continue;
                 }
                 let started = Instant::now();
                 let client = Process::start(variant.command(&workspace.programs, &kubeconfig, self.size)?)?;
-                let session = Session { variant, size: self.size, client, outcomes };
+                let session = Session { variant, size: self.size, client, part_results };
                 let done = Replayed { session, address: &address }.run(self.events).await;
                 // Remaining changes of an interrupted measurement would disturb the next client.
                 send_control(&address, "halt").await?;
                 if let Err(error) = done {
                     // A failed client must not discard the figures of the others, and its failure must be reported.
                     workspace.say(&format!("{}: {error}", variant.name));
-                    outcomes.failed(variant.name, self.size, &error.to_string());
+                    part_results.failed(variant.name, self.size, &error.to_string());
                 }
-                results.replayed = Some(outcomes.clone());
+                results.replayed = Some(part_results.clone());
                 report::save_partial(results, &workspace.out)?;
                 if self.size >= LARGE_SIZE && started.elapsed() > SLOW_RUN {
                     slow.push(variant.name);
@@ -103,10 +103,10 @@ impl Plan {
 
 /// Returns the reason to skip a client at `size`: by its memory with fewer objects, it would exceed the available
 /// memory.
-fn too_large(outcomes: &Outcomes, variant: &ClientVariant, size: usize) -> Option<String> {
+fn too_large(part_results: &PartResults, variant: &ClientVariant, size: usize) -> Option<String> {
     // With few objects, most of the memory is that of the program itself.
     let (_, kilobytes) =
-        outcomes.before(variant.name, "resident, peak of the sync", size).filter(|(before, _)| *before >= 10_000)?;
+        part_results.median_below_size(variant.name, "resident, peak of the sync", size).filter(|(before, _)| *before >= 10_000)?;
     let (needed, free) = (kilobytes * 1e3 * size as f64, available_memory()? as f64);
     (needed > free)
         .then(|| format!("it needs about {:.1} GB, but only {:.1} GB are available", needed / 1e9, free / 1e9))
@@ -128,12 +128,12 @@ impl Replayed<'_> {
         }
         let burst = self.after(&format!("burst {events}")).await?;
         let seconds = burst["seconds"].as_f64().unwrap_or(f64::NAN);
-        self.session.note("events", "a second", &Value::from(events as f64 / seconds));
+        self.session.note("events", "per second", &Value::from(events as f64 / seconds));
         let each = burst["cpu"].as_f64().unwrap_or(f64::NAN) / events as f64 * 1e6;
-        self.session.note("processor an event", "µs", &Value::from(each));
+        self.session.note("CPU time per event", "µs", &Value::from(each));
         let memory = self.session.client.request("memory").await?;
         let after = self.session.per_object(&memory["resident"]);
-        self.session.note("resident, after the events", "KB an object", &after);
+        self.session.note("resident, after the events", "KB per object", &after);
         let latency = self.after(&format!("paced {} {}", LATENCY_CHANGES.1, LATENCY_CHANGES.0)).await?;
         self.session.note("write to handler, p50", "µs", &latency["p50_us"]);
         self.session.note("write to handler, p99", "µs", &latency["p99_us"]);
@@ -157,7 +157,7 @@ impl Replayed<'_> {
             .into());
         }
         let relist = self.after(&format!("expire {}", self.session.size.div_ceil(CHANGED_ONE_IN))).await?;
-        self.session.note("relist, processor", "s", &relist["cpu"]);
+        self.session.note("relist, CPU time", "s", &relist["cpu"]);
         let peak = self.session.client.request("memory").await?["peak"].as_f64().unwrap_or(f64::NAN);
         self.session.note("relist, peak to settled", "times", &Value::from(peak / before));
         Ok(())
@@ -170,7 +170,7 @@ impl Replayed<'_> {
         send_control(self.address, &format!("paced {} {rate}", rate * (seconds + 30))).await?;
         let reads = self.session.client.request(&format!("reads {seconds}")).await?;
         for (name, unit, key) in [
-            ("reads during writes", "a second", "per_second"),
+            ("reads during writes", "per second", "per_second"),
             ("get by names, p50", "ns", "get_p50_ns"),
             ("get by names, p99", "ns", "get_p99_ns"),
             ("get by key, p50", "ns", "get_by_key_p50_ns"),
@@ -185,7 +185,7 @@ impl Replayed<'_> {
 
     /// Sends `line` to the server, and waits until the client has seen all resulting events.
     async fn after(&mut self, line: &str) -> Result<Value, BenchError> {
-        let what = line.split(' ').next().unwrap_or(line);
+        let command = line.split(' ').next().unwrap_or(line);
         let count: u64 = line.split(' ').nth(1).unwrap_or_default().parse()?;
         // An empty burst changes nothing and returns the current version.
         let end = send_control(self.address, "burst 0").await? + count;
@@ -194,7 +194,7 @@ impl Replayed<'_> {
         self.session.client.expect_response("armed").await?;
         let reached = send_control(self.address, line).await?;
         if reached != end {
-            return Err(format!("after {what} the version is {reached}, not {end}").into());
+            return Err(format!("after {command} the version is {reached}, not {end}").into());
         }
         self.session.client.expect_response("until").await
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::machine::RunEnvironment;
 use super::picture;
 use super::results::Results;
-use super::tables::{faults, figures};
+use super::tables::{faults, measurements};
 use crate::BenchError;
 
 /// Regenerates tables and pictures from the results of an earlier run.
@@ -53,20 +53,20 @@ pub(super) fn save_partial(results: &Results, folder: &Path) -> Result<(), Bench
 
 /// Writes `tables.md` and the pictures into `folder`, and returns the tables.
 pub(super) fn write_files(results: &Results, folder: &Path) -> Result<String, BenchError> {
-    let mut whole = String::new();
+    let mut text_of_all = String::new();
     for (name, text) in tables_by_name(results) {
-        let _ = writeln!(whole, "## {name}\n\n{}\n", text.trim_end());
+        let _ = writeln!(text_of_all, "## {name}\n\n{}\n", text.trim_end());
     }
-    std::fs::write(folder.join("tables.md"), &whole)?;
-    for (part, outcomes) in [("replayed", &results.replayed), ("real", &results.real)] {
-        if let Some(outcomes) = outcomes {
-            picture::draw(outcomes, part, folder)?;
+    std::fs::write(folder.join("tables.md"), &text_of_all)?;
+    for (part, part_results) in [("replayed", &results.replayed), ("real", &results.real)] {
+        if let Some(part_results) = part_results {
+            picture::draw(part_results, part, folder)?;
         }
     }
     if let Some(fault_results) = &results.faults {
         picture::draw_faults(fault_results, folder)?;
     }
-    Ok(whole)
+    Ok(text_of_all)
 }
 
 /// Returns the tables by name: environment, summary and complete tables of each part that was run.
@@ -76,18 +76,18 @@ fn tables_by_name(results: &Results) -> Vec<(&'static str, String)> {
         (["replayed-setting", "replayed-summary", "replayed"], &results.replayed),
         (["real-setting", "real-summary", "real"], &results.real),
     ];
-    for ([setting, summary, tables], outcomes) in parts {
-        if let Some(outcomes) = outcomes {
-            by_name.push((setting, setting_of(&outcomes.setting, outcomes.seconds)));
-            by_name.push((summary, figures::summary(outcomes)));
-            by_name.push((tables, figures::tables(outcomes)));
+    for ([environment, summary, tables], part_results) in parts {
+        if let Some(part_results) = part_results {
+            by_name.push((environment, describe_environment(&part_results.environment, part_results.seconds)));
+            by_name.push((summary, measurements::summary(part_results)));
+            by_name.push((tables, measurements::tables(part_results)));
         }
     }
-    if let Some(outcomes) = &results.replayed {
-        by_name.push(("replayed-first-page", figures::first_page(outcomes)));
+    if let Some(part_results) = &results.replayed {
+        by_name.push(("replayed-first-page", measurements::first_page(part_results)));
     }
     if let Some(fault_results) = &results.faults {
-        by_name.push(("faults-setting", setting_of(&fault_results.setting, fault_results.seconds)));
+        by_name.push(("faults-setting", describe_environment(&fault_results.environment, fault_results.seconds)));
         by_name.push(("faults-summary", faults::summary(fault_results, None)));
         by_name.push(("faults-first-page", faults::summary(fault_results, Some(FAULTS_OF_FIRST_PAGE))));
         by_name.push(("faults", faults::table(fault_results)));
@@ -95,9 +95,9 @@ fn tables_by_name(results: &Results) -> Vec<(&'static str, String)> {
     by_name
 }
 
-fn setting_of(setting: &RunEnvironment, seconds: u64) -> String {
-    let lines = [&setting.day, &setting.machine, &setting.versions].map(|line| format!("- {line}\n")).concat();
-    format!("{lines}- `{}`: this part took {seconds} s\n", setting.command)
+fn describe_environment(environment: &RunEnvironment, seconds: u64) -> String {
+    let lines = [&environment.day, &environment.machine, &environment.versions].map(|line| format!("- {line}\n")).concat();
+    format!("{lines}- `{}`: this part took {seconds} s\n", environment.command)
 }
 
 /// Replaces the text between the marks in `document`. The text of a mark without results stays unchanged.

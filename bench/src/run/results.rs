@@ -1,7 +1,7 @@
 //! Results of the measurements, by part.
 
 mod fault_results;
-mod outcome;
+mod part_results;
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::BenchError;
 
 pub(super) use fault_results::{FaultResult, FaultResults};
-pub(super) use outcome::{Figure, Outcomes};
+pub(super) use part_results::{Measurement, PartResults};
 
 /// File that a run writes and a report reads.
 const FILE: &str = "results.json";
@@ -19,9 +19,9 @@ const FILE: &str = "results.json";
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Results {
     /// Results with the replaying server.
-    pub(super) replayed: Option<Outcomes>,
+    pub(super) replayed: Option<PartResults>,
     /// Results with the real API server.
-    pub(super) real: Option<Outcomes>,
+    pub(super) real: Option<PartResults>,
     /// Results with the faults of the catalog.
     pub(super) faults: Option<FaultResults>,
 }

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::client_variant::{ClientVariant, Library};
 use super::process::Process;
-use super::results::Outcomes;
+use super::results::PartResults;
 use crate::BenchError;
 
 /// Time for memory to settle.
@@ -18,7 +18,7 @@ pub(super) struct Session<'a> {
     pub(super) variant: &'a ClientVariant,
     pub(super) size: usize,
     pub(super) client: Process,
-    pub(super) outcomes: &'a mut Outcomes,
+    pub(super) part_results: &'a mut PartResults,
 }
 
 impl Session<'_> {
@@ -27,7 +27,7 @@ impl Session<'_> {
     pub(super) async fn synced(&mut self) -> Result<bool, BenchError> {
         let synced = self.client.expect_response("synced").await?;
         self.note("sync", "s", &synced["seconds"]);
-        self.note("sync, processor", "s", &synced["cpu"]);
+        self.note("sync, CPU time", "s", &synced["cpu"]);
         if self.variant.library == Library::Baseline {
             return Ok(false);
         }
@@ -45,8 +45,8 @@ impl Session<'_> {
         sleep(SETTLE).await;
         let memory = self.client.request("memory").await?;
         let (settled, peak) = (self.per_object(&memory["resident"]), self.per_object(&memory["peak"]));
-        self.note("resident", "KB an object", &settled);
-        self.note("resident, peak of the sync", "KB an object", &peak);
+        self.note("resident", "KB per object", &settled);
+        self.note("resident, peak of the sync", "KB per object", &peak);
         Ok(())
     }
 
@@ -56,10 +56,10 @@ impl Session<'_> {
     }
 
     /// Adds one round of a figure, unless the value is missing.
-    pub(super) fn note(&mut self, what: &str, unit: &str, value: &Value) {
+    pub(super) fn note(&mut self, metric: &str, unit: &str, value: &Value) {
         // JSON null and a missing field are no measurement.
         if let Some(value) = value.as_f64().filter(|value| value.is_finite()) {
-            self.outcomes.add(self.variant, self.size, what, unit, value);
+            self.part_results.add(self.variant, self.size, metric, unit, value);
         }
     }
 }

@@ -1,4 +1,4 @@
 //! Tables in Markdown.
 
 pub(super) mod faults;
-pub(super) mod figures;
+pub(super) mod measurements;

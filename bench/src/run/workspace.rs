@@ -36,9 +36,9 @@ impl Workspace {
     }
 
     /// Prints the progress.
-    pub(super) fn say(&self, what: &str) {
+    pub(super) fn say(&self, message: &str) {
         let seconds = self.begun.elapsed().as_secs();
-        eprintln!("[{:2}:{:02}] {what}", seconds / 60, seconds % 60);
+        eprintln!("[{:2}:{:02}] {message}", seconds / 60, seconds % 60);
     }
 
     /// Returns the data for `count` objects. Generates the data unless a complete set for this seed and count exists.

@@ -67,7 +67,7 @@ impl Object {
 pub(super) struct Change {
     pub(super) index: usize,
     /// Type of the watch event.
-    pub(super) what: &'static str,
+    pub(super) event_type: &'static str,
     pub(super) stamp: Stamp,
     /// Object before the change.
     before: Object,
@@ -189,7 +189,7 @@ impl Collection {
                 let object = &mut state.objects[index];
                 let before = *object;
                 object.version = version;
-                let what = if !object.exists {
+                let event_type = if !object.exists {
                     // The next object of this name needs another UID.
                     object.stay += 1;
                     "ADDED"
@@ -199,9 +199,9 @@ impl Collection {
                 } else {
                     "MODIFIED"
                 };
-                object.exists = what != "DELETED";
+                object.exists = event_type != "DELETED";
                 let stamp = Stamp { version, sent, stay: object.stay };
-                state.remember(Change { index, what, stamp, before });
+                state.remember(Change { index, event_type, stamp, before });
             }
             self.first() + state.change_count() as u64
         };

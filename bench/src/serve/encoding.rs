@@ -11,7 +11,7 @@ use super::records::{Stamp, VERSION_DIGITS};
 /// Kind of the collection. The same objects are served as a built-in type, as a custom resource, or as the metadata
 /// of either. The metadata come first in each object.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CollectionKind {
     Pods,
     Widgets,
     Metadata,
@@ -20,8 +20,8 @@ pub(super) enum Kind {
 /// Encoding of a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
-    Json(Kind),
-    Protobuf(Kind),
+    Json(CollectionKind),
+    Protobuf(CollectionKind),
 }
 
 /// Prefix of every protobuf object in the API.
@@ -50,7 +50,7 @@ impl Encoding {
         match self {
             // Custom resources are unstructured in Go, where JSON has sorted keys: `apiVersion`, `items`, `kind`,
             // `metadata`.
-            Self::Json(Kind::Widgets) => br#"{"apiVersion":"bench.steadfast.dev/v1","items":["#.to_vec(),
+            Self::Json(CollectionKind::Widgets) => br#"{"apiVersion":"bench.steadfast.dev/v1","items":["#.to_vec(),
             Self::Json(kind) => {
                 let (api_version, name, meta) = (kind.api_version(), kind.name(), json_meta(version, following));
                 format!(r#"{{"kind":"{name}List","apiVersion":"{api_version}","metadata":{meta},"items":["#)
@@ -83,8 +83,8 @@ impl Encoding {
                     into.push(b',');
                 }
                 match kind {
-                    Kind::Pods => of.json.append(into, index, 0, stamp),
-                    Kind::Widgets | Kind::Metadata => self.json_object(into, of, index, stamp),
+                    CollectionKind::Pods => of.json.append(into, index, 0, stamp),
+                    CollectionKind::Widgets | CollectionKind::Metadata => self.json_object(into, of, index, stamp),
                 }
             }
             Self::Protobuf(kind) => {
@@ -97,7 +97,7 @@ impl Encoding {
     /// Returns the part of a list after its objects.
     pub(super) fn list_tail(self, version: u64, following: Option<&str>) -> Vec<u8> {
         match self {
-            Self::Json(Kind::Widgets) => {
+            Self::Json(CollectionKind::Widgets) => {
                 format!(r#"],"kind":"WidgetList","metadata":{}}}"#, json_meta(version, following)).into_bytes()
             }
             Self::Json(_) => b"]}\n".to_vec(),
@@ -106,15 +106,15 @@ impl Encoding {
     }
 
     /// Appends one event with an object.
-    pub(super) fn event(self, into: &mut Vec<u8>, of: &Collection, what: &str, index: usize, stamp: Stamp) {
+    pub(super) fn event(self, into: &mut Vec<u8>, of: &Collection, event_type: &str, index: usize, stamp: Stamp) {
         match self {
             Self::Json(_) => {
-                let _ = write!(into, r#"{{"type":"{what}","object":"#);
+                let _ = write!(into, r#"{{"type":"{event_type}","object":"#);
                 self.json_object(into, of, index, stamp);
                 into.extend_from_slice(b"}\n");
             }
             Self::Protobuf(kind) => {
-                event_head(into, what, (kind.api_version(), kind.name()), kind.length(of, index));
+                event_head(into, event_type, (kind.api_version(), kind.name()), kind.length(of, index));
                 kind.append_protobuf(into, of, index, stamp);
             }
         }
@@ -181,7 +181,7 @@ impl Encoding {
         // The first byte of the object, its opening brace, is skipped: the new head replaces the brace.
         into.push(b'{');
         into.extend_from_slice(kind.head().as_bytes());
-        if kind == Kind::Metadata {
+        if kind == CollectionKind::Metadata {
             of.json.append_metadata(into, index, 1, stamp);
             into.push(b'}');
         } else {
@@ -190,7 +190,7 @@ impl Encoding {
     }
 }
 
-impl Kind {
+impl CollectionKind {
     fn head(self) -> &'static str {
         match self {
             Self::Pods => r#""kind":"Pod","apiVersion":"v1","#,
@@ -275,14 +275,14 @@ fn unknown_head(api_version: &str, kind: &str, length: usize) -> Vec<u8> {
 }
 
 /// Appends the part of an event before its object with `length` bytes: the total length, the type, and the envelope.
-fn event_head(into: &mut Vec<u8>, what: &str, (api_version, kind): (&str, &str), length: usize) {
+fn event_head(into: &mut Vec<u8>, event_type: &str, (api_version, kind): (&str, &str), length: usize) {
     let unknown = unknown_head(api_version, kind, length);
     let raw = unknown.len() + length;
     let extension = 1 + varint_length(raw) + raw;
-    let whole = 2 + what.len() + 1 + varint_length(extension) + extension;
+    let message_bytes = 2 + event_type.len() + 1 + varint_length(extension) + extension;
     // Streamed messages have a length of four bytes in big-endian order, which is not part of protobuf.
-    into.extend_from_slice(&(whole as u32).to_be_bytes());
-    field(into, 1, what.as_bytes());
+    into.extend_from_slice(&(message_bytes as u32).to_be_bytes());
+    field(into, 1, event_type.as_bytes());
     tag(into, 2, extension);
     tag(into, 1, raw);
     into.extend_from_slice(&unknown);
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn event_has_the_length_of_its_prefix() {
-        let pods = Encoding::Protobuf(Kind::Pods);
+        let pods = Encoding::Protobuf(CollectionKind::Pods);
         for event in [pods.expired(), pods.bookmark(1_000_000_001, false), pods.bookmark(1_000_000_001, true)] {
             let length = u32::from_be_bytes([event[0], event[1], event[2], event[3]]) as usize;
             assert_eq!(length, event.len() - 4);

@@ -106,7 +106,7 @@ impl Follower {
         let mut piece = Vec::with_capacity(PIECE);
         for change in changes {
             if self.chosen.contains(&change.index) {
-                self.encoding.event(&mut piece, &self.of, change.what, change.index, change.stamp);
+                self.encoding.event(&mut piece, &self.of, change.event_type, change.index, change.stamp);
             }
             // The version also advances with objects that are not selected, so that bookmarks stay current.
             *version = change.stamp.version;

@@ -15,7 +15,7 @@ use hyper::body::{Frame, Incoming};
 use tokio::time::Instant;
 
 use super::collection::Collection;
-use super::encoding::{Encoding, Kind};
+use super::encoding::{Encoding, CollectionKind};
 use super::follower::{Follower, PIECE};
 
 type Body = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
@@ -38,9 +38,9 @@ pub(super) fn respond_to(collection: &Arc<Collection>, request: &Request<Incomin
 fn route(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Pieces> {
     let path = request.uri().path().split('/').skip(1).collect::<Vec<_>>();
     let kind = match *path {
-        ["api", "v1", "pods"] | ["api", "v1", "namespaces", _, "pods"] => Kind::Pods,
+        ["api", "v1", "pods"] | ["api", "v1", "namespaces", _, "pods"] => CollectionKind::Pods,
         ["apis", "bench.steadfast.dev", "v1", "widgets"]
-        | ["apis", "bench.steadfast.dev", "v1", "namespaces", _, "widgets"] => Kind::Widgets,
+        | ["apis", "bench.steadfast.dev", "v1", "namespaces", _, "widgets"] => CollectionKind::Widgets,
         // Steadfast reads this namespace to identify the cluster.
         ["api", "v1", "namespaces", "kube-system"] => {
             let text = stream::iter([Bytes::from_static(KUBE_SYSTEM.as_bytes())]);
@@ -53,9 +53,9 @@ fn route(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<
     let Some(chosen) = chosen(collection, path.contains(&"namespaces"), query.0.get("fieldSelector")) else {
         return failure(StatusCode::BAD_REQUEST, "BadRequest");
     };
-    let protobuf = kind == Kind::Pods && accept.contains("application/vnd.kubernetes.protobuf");
+    let protobuf = kind == CollectionKind::Pods && accept.contains("application/vnd.kubernetes.protobuf");
     // An Accept header lists alternatives, so a substring is sufficient.
-    let kind = if accept.contains("as=PartialObjectMetadata") { Kind::Metadata } else { kind };
+    let kind = if accept.contains("as=PartialObjectMetadata") { CollectionKind::Metadata } else { kind };
     let encoding = if protobuf { Encoding::Protobuf(kind) } else { Encoding::Json(kind) };
     if !query.is("watch", "true") && !query.is("watch", "1") {
         collection.served.count_list();
@@ -158,7 +158,7 @@ impl Query {
     }
 
     fn is(&self, name: &str, value: &str) -> bool {
-        self.0.get(name).is_some_and(|given| given == value)
+        self.0.get(name).is_some_and(|present| present == value)
     }
 
     fn number(&self, name: &str) -> Option<u64> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use steadfast_testing::Form;
+use steadfast_testing::CachedForm;
 
 use crate::failure::EXIT_CODES;
 use crate::names::{ResourceArg, not_empty, token};
@@ -145,7 +145,7 @@ pub(crate) struct WatchArgs {
 
     /// Disconnect the embedded server for two seconds at regular intervals, to show doubts and missed changes.
     #[arg(long, requires = "embedded")]
-    pub(crate) disturb: bool,
+    pub(crate) outages: bool,
 }
 
 const WATCH_HELP: &str = "\
@@ -331,8 +331,8 @@ pub(crate) struct LabArgs {
     pub(crate) seed: u64,
 
     /// Form of the informers' cached objects and of their requests: typed-json, lazy-json, typed-protobuf or lazy-protobuf.
-    #[arg(long, value_name = "FORM", default_value_t = Form::default())]
-    pub(crate) form: Form,
+    #[arg(long, value_name = "FORM", default_value_t = CachedForm::default())]
+    pub(crate) form: CachedForm,
 
     /// Output format of the results.
     #[arg(short = 'o', long, value_enum, default_value_t = Output::Text)]

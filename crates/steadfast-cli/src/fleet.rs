@@ -30,10 +30,10 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Starts the server with all deployments and pods, and then the changes. With `disturbed`, the server is
+    /// Starts the server with all deployments and pods, and then the changes. With `outage_clock`, the server is
     /// disconnected at regular intervals and drops its event history each time. Both are reported on standard error,
-    /// with times of the clock in `disturbed`.
-    pub(crate) async fn start(disturbed: Option<Clock>) -> Result<Self, Failure> {
+    /// with times of the `outage_clock`.
+    pub(crate) async fn start(outage_clock: Option<Clock>) -> Result<Self, Failure> {
         let cannot =
             |error: &dyn std::fmt::Display| Failure::run(format!("the embedded server did not start: {error}"));
         let server = ApiServer::builder().tls(true).start().await.map_err(|error| cannot(&error))?;
@@ -56,8 +56,8 @@ impl Fleet {
             loop {
                 for deployment in &mut deployments {
                     sleep(STEP_INTERVAL).await;
-                    if let Some(clock) = &disturbed {
-                        disturb_at(steps, &server, clock);
+                    if let Some(clock) = &outage_clock {
+                        start_or_end_outage(steps, &server, clock);
                     }
                     steps += 1;
                     if let Err(status) = deployment.step(&server) {
@@ -88,11 +88,11 @@ impl Drop for Fleet {
 }
 
 /// Disconnects or reconnects the server if an outage starts or ends at this step.
-fn disturb_at(step: u64, server: &ApiServer, clock: &Clock) {
+fn start_or_end_outage(step: u64, server: &ApiServer, clock: &Clock) {
     let round = u64::from(STEPS_BETWEEN_OUTAGES + STEPS_PER_OUTAGE);
     if step % round == u64::from(STEPS_BETWEEN_OUTAGES) {
-        let lasts = (STEP_INTERVAL * STEPS_PER_OUTAGE).as_secs_f64();
-        report(clock, &format!("cut off for {lasts:.1} s, and what happens meanwhile will not be in its history"));
+        let seconds = (STEP_INTERVAL * STEPS_PER_OUTAGE).as_secs_f64();
+        report(clock, &format!("cut off for {seconds:.1} s; its history will lack the changes of this time"));
         server.faults().cut();
     } else if step > 0 && step.is_multiple_of(round) {
         // The history is dropped before the connection returns: no watch can resume, and the informers must list again.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use steadfast_testing::scenarios::{self, Scenario, Target};
+use steadfast_testing::scenarios::{self, Scenario, ScenarioTarget};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
 /// Runs several faults concurrently and reports the schedule and the result.
 async fn run_combined(args: &LabArgs) -> Result<ExitCode, Failure> {
     let faults = choice::faults(&args.names).map_err(Failure::usage)?;
-    let (mut stop, target) = (StopSignal::listen()?, Target::over_tcp(args.seed).in_form(args.form));
+    let (mut stop, target) = (StopSignal::listen()?, ScenarioTarget::over_tcp(args.seed).with_form(args.form));
     let combined = tokio::select! {
         combined = scenarios::run_combined(&target, &faults) => combined.map_err(Failure::usage)?,
         () = stop.received() => return Err(Failure::run("stopped before the run had finished")),
@@ -110,7 +110,7 @@ async fn run_scenario(scenario: &'static Scenario, args: &LabArgs) -> Outcome {
     // Upper bound of the duration: a scenario that is still running then has failed.
     let longest = Duration::from_secs(50 + 2 * scenario.seconds);
     // A separate task, so that a panic ends only this scenario.
-    match tokio::spawn(timeout(longest, scenario.run(Target::over_tcp(args.seed).in_form(args.form)))).await {
+    match tokio::spawn(timeout(longest, scenario.run(ScenarioTarget::over_tcp(args.seed).with_form(args.form)))).await {
         Ok(Ok(Ok(findings))) => Outcome::of(scenario, &findings),
         Ok(Ok(Err(error))) => Outcome::failed(scenario, format!("it stopped with an error: {error}")),
         Ok(Err(_)) => Outcome::failed(scenario, format!("it did not finish within {} s", longest.as_secs())),

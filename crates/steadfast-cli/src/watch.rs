@@ -78,9 +78,9 @@ async fn watch(mut args: WatchArgs, tallies: Tallies) -> Result<ExitCode, Failur
     reject_selectors_of_named_object(&args)?;
     let patience = args.wait.map(Duration::from_secs);
     let clock = Clock::choose(args.utc);
-    let disturbed = args.disturb.then(|| clock.clone());
+    let outage_clock = args.outages.then(|| clock.clone());
     // Held until the end: dropping the fleet stops its server.
-    let fleet = if args.embedded { Some(fleet::Fleet::start(disturbed).await?) } else { None };
+    let fleet = if args.embedded { Some(fleet::Fleet::start(outage_clock).await?) } else { None };
     let connection = match &fleet {
         Some(fleet) => fleet.connect().await?,
         None => connect(args.kubeconfig.clone(), args.context.clone()).await?,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::{env, fs, io};
 
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::reference::{kubectl, skip};
 
 /// `steadfast serve`, until dropped.
@@ -69,7 +69,7 @@ fn script(kubectl: &Path, kubeconfig: &Path) -> io::Result<Option<Output>> {
 }
 
 #[test]
-fn kubectl_script_passes_on_serve() -> Result<(), WorldError> {
+fn kubectl_script_passes_on_serve() -> Result<(), TestError> {
     let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
     let mut served = Served::start("served", &[])?;
     let Some(run) = script(&kubectl, &served.kubeconfig)? else { return Ok(skip("there is no bash")?) };
@@ -102,7 +102,7 @@ fn kustomization() -> io::Result<PathBuf> {
 }
 
 #[test]
-fn kubectl_deletes_kustomization_and_namespace() -> Result<(), WorldError> {
+fn kubectl_deletes_kustomization_and_namespace() -> Result<(), TestError> {
     let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
     let folder = kustomization()?;
     let folder = folder.to_str().ok_or("the target's path is text")?;
@@ -119,7 +119,7 @@ fn kubectl_deletes_kustomization_and_namespace() -> Result<(), WorldError> {
 }
 
 #[test]
-fn kubectl_waits_for_namespace_deletion() -> Result<(), WorldError> {
+fn kubectl_waits_for_namespace_deletion() -> Result<(), TestError> {
     let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
     let served = Served::start("ending", &[])?;
     for arguments in [&["create", "namespace", "team"][..], &["create", "configmap", "a", "-n", "team"]] {
@@ -140,7 +140,7 @@ fn kubectl_waits_for_namespace_deletion() -> Result<(), WorldError> {
 }
 
 #[test]
-fn kubectl_prints_webhook_warning() -> Result<(), WorldError> {
+fn kubectl_prints_webhook_warning() -> Result<(), TestError> {
     let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
     let webhook = "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingWebhookConfiguration\n\
                    metadata: {name: checks}\nwebhooks: []\n";
@@ -158,7 +158,7 @@ fn kubectl_prints_webhook_warning() -> Result<(), WorldError> {
 
 #[cfg(unix)]
 #[test]
-fn untested_kubectl_version_is_skipped() -> Result<(), WorldError> {
+fn untested_kubectl_version_is_skipped() -> Result<(), TestError> {
     use std::os::unix::fs::PermissionsExt;
 
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));

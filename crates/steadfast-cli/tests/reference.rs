@@ -22,7 +22,7 @@ use steadfast_contract::{
 };
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::reference::Reference;
-use steadfast_testing::{Recorder, WorldError, config_map};
+use steadfast_testing::{Recorder, TestError, config_map};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
@@ -55,7 +55,7 @@ struct RunningWatch {
 }
 
 impl RunningWatch {
-    fn start(kubeconfig: &Path, recorder: Recorder) -> Result<Self, WorldError> {
+    fn start(kubeconfig: &Path, recorder: Recorder) -> Result<Self, TestError> {
         let mut program = Command::new(env!("CARGO_BIN_EXE_steadfast"))
             .args(["watch", "configmaps", "-A", "-o", "json", "--kubeconfig"])
             .arg(kubeconfig)
@@ -81,7 +81,7 @@ impl RunningWatch {
     }
 
     /// Processes lines until `wanted` accepts a line.
-    async fn until(&mut self, wanted: impl Fn(&Line) -> bool) -> Result<(), WorldError> {
+    async fn until(&mut self, wanted: impl Fn(&Line) -> bool) -> Result<(), TestError> {
         let reading = async {
             while let Some(line) = self.lines.recv().await {
                 let line: Line = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
@@ -90,7 +90,7 @@ impl RunningWatch {
                     return Ok(());
                 }
             }
-            Err(WorldError::from("the program has ended"))
+            Err(TestError::from("the program has ended"))
         };
         let read = timeout(LINE_TIMEOUT, reading).await.unwrap_or_else(|_| Err("no such line came".into()));
         read.map_err(|error| format!("{error}; it complained:\n{}", self.stderr_text()).into())
@@ -126,7 +126,7 @@ impl WatchState {
         Self { recorder, cached: BTreeMap::new(), events: BTreeMap::new(), calls: 0, synced: false, states: Vec::new() }
     }
 
-    fn apply(&mut self, line: &Line) -> Result<(), WorldError> {
+    fn apply(&mut self, line: &Line) -> Result<(), TestError> {
         assert_eq!(line.resource, "configmaps");
         match line.kind.as_str() {
             "Synced" => {
@@ -155,7 +155,7 @@ impl WatchState {
     }
 
     /// Converts `line` to a record. The object last seen at `key` is the old state.
-    fn delivery(&self, key: &Key, line: &Line) -> Result<HandlerEvent, WorldError> {
+    fn delivery(&self, key: &Key, line: &Line) -> Result<HandlerEvent, TestError> {
         let uid = line.uid.as_deref().ok_or("a line without a UID")?;
         let version = line.resource_version.as_deref();
         let before = self.cached.get(key).cloned();
@@ -209,23 +209,23 @@ impl Writer {
         Api::namespaced(self.0.clone(), "default")
     }
 
-    async fn create(&self, name: &str, value: &str) -> Result<(), WorldError> {
+    async fn create(&self, name: &str, value: &str) -> Result<(), TestError> {
         self.config_maps().create(&PostParams::default(), &config_map(name, value)).await?;
         Ok(())
     }
 
-    async fn set(&self, name: &str, value: &str) -> Result<(), WorldError> {
+    async fn set(&self, name: &str, value: &str) -> Result<(), TestError> {
         let patch = Patch::Merge(json!({ "data": { "value": value } }));
         self.config_maps().patch(name, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
-    async fn delete(&self, name: &str) -> Result<(), WorldError> {
+    async fn delete(&self, name: &str) -> Result<(), TestError> {
         self.config_maps().delete(name, &DeleteParams::default()).await?;
         Ok(())
     }
 
-    async fn write_unrelated(&self) -> Result<(), WorldError> {
+    async fn write_unrelated(&self) -> Result<(), TestError> {
         let metadata = ObjectMeta { generate_name: Some("other-".to_owned()), ..ObjectMeta::default() };
         let secrets: Api<Secret> = Api::namespaced(self.0.clone(), "default");
         secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await?;
@@ -234,7 +234,7 @@ impl Writer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watch_reports_all_changes_across_restarts() -> Result<(), WorldError> {
+async fn watch_reports_all_changes_across_restarts() -> Result<(), TestError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     let proxy = FaultProxy::start([reference.address(0)])?;
     let kubeconfig = reference.kubeconfig().with_file_name("by-proxy");

@@ -12,7 +12,7 @@ use kube::client::Body;
 use steadfast::Connection;
 use steadfast::transport::ResponseBody;
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{WorldError, config_map, kube_config};
+use steadfast_testing::{TestError, config_map, kube_config};
 
 const WATCHES: usize = 1000;
 const CALLERS: usize = 4;
@@ -32,12 +32,12 @@ impl Times {
     }
 }
 
-fn get(path: &str) -> Result<http::Request<Body>, WorldError> {
+fn get(path: &str) -> Result<http::Request<Body>, TestError> {
     Ok(http::Request::get(path).body(Body::empty())?)
 }
 
 /// Requests one object repeatedly, at a steady rate, with several callers.
-async fn ask(connection: &Connection) -> Result<Vec<Duration>, WorldError> {
+async fn ask(connection: &Connection) -> Result<Vec<Duration>, TestError> {
     let callers = (0..CALLERS).map(|_| async {
         let mut times = Vec::with_capacity(REQUESTS);
         for _ in 0..REQUESTS {
@@ -47,7 +47,7 @@ async fn ask(connection: &Connection) -> Result<Vec<Duration>, WorldError> {
             times.push(started.elapsed());
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        Ok::<_, WorldError>(times)
+        Ok::<_, TestError>(times)
     });
     Ok(try_join_all(callers).await?.concat())
 }
@@ -56,7 +56,7 @@ async fn drain(mut body: ResponseBody) {
     while let Some(Ok(_)) = body.frame().await {}
 }
 
-async fn measure(title: &str, rounds: usize, alone: &Connection, crowded: &Connection) -> Result<(), WorldError> {
+async fn measure(title: &str, rounds: usize, alone: &Connection, crowded: &Connection) -> Result<(), TestError> {
     let (mut without, mut with) = (Times::default(), Times::default());
     for round in 0..rounds {
         // The order alternates, so that neither connection is always first.
@@ -77,7 +77,7 @@ async fn measure(title: &str, rounds: usize, alone: &Connection, crowded: &Conne
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
-async fn main() -> Result<(), WorldError> {
+async fn main() -> Result<(), TestError> {
     let rounds = std::env::args().nth(1).map_or(Ok(6), |rounds| rounds.parse())?;
     let server = ApiServer::builder().tls(true).max_streams(100).start().await?;
     server.create(&config_map("a", "0"))?;
@@ -102,7 +102,7 @@ async fn main() -> Result<(), WorldError> {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         #[allow(unreachable_code)]
-        Ok::<_, WorldError>(())
+        Ok::<_, TestError>(())
     };
     tokio::select! {
         wrong = busy => wrong,

@@ -11,11 +11,11 @@
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
 //! use steadfast::InformerFactory;
-//! use steadfast_testing::cluster::{Cluster, ServerKind};
+//! use steadfast_testing::cluster::{ServerKind, TestCluster};
 //!
 //! # #[tokio::main]
-//! # async fn main() -> Result<(), steadfast_testing::Error> {
-//! let cluster = Cluster::start(&ServerKind::Embedded, &[]).await?.map_err(|not_here| not_here.reason)?;
+//! # async fn main() -> Result<(), steadfast_testing::TestkitError> {
+//! let cluster = TestCluster::start(&ServerKind::Embedded, &[]).await?.map_err(|unsupported| unsupported.reason)?;
 //! let recorder = cluster.recorder();
 //! let factory = InformerFactory::new(&cluster.connection().await?);
 //! recorder.record(&factory.informer::<ConfigMap>(cluster.scope())?).until_synced().await;
@@ -52,7 +52,7 @@ use steadfast::{Connection, Scope};
 use steadfast_contract::History;
 
 use crate::proxy::{FaultProxy, NetworkFaults};
-use crate::{Error, Recorder};
+use crate::{Recorder, TestkitError};
 use event_log::EventLog;
 use server::Server;
 pub use server_fault::{ServerFault, ServerKind};
@@ -80,7 +80,7 @@ impl fmt::Display for Unsupported {
 impl std::error::Error for Unsupported {}
 
 /// A server, a namespace in it, a writer in that namespace, and the network between the server and the informers.
-pub struct Cluster {
+pub struct TestCluster {
     kind: ServerKind,
     needs: Vec<ServerFault>,
     server: Server,
@@ -96,7 +96,7 @@ pub struct Cluster {
     begun: Instant,
 }
 
-impl Cluster {
+impl TestCluster {
     /// Starts a cluster of this kind that supports `needs`. A scenario without needs may share the server with others.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Cluster {
     /// # Panics
     ///
     /// Panics if no tokio runtime is current.
-    pub async fn start(kind: &ServerKind, needs: &[ServerFault]) -> Result<Result<Self, Unsupported>, Error> {
+    pub async fn start(kind: &ServerKind, needs: &[ServerFault]) -> Result<Result<Self, Unsupported>, TestkitError> {
         for need in needs {
             if let Some(reason) = need.unsupported_reason(kind) {
                 return Ok(Err(Unsupported { need: *need, reason }));
@@ -160,7 +160,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the namespace cannot be created, or if the server has no history of its own.
-    pub async fn another_namespace(&self) -> Result<(String, Writer), Error> {
+    pub async fn another_namespace(&self) -> Result<(String, Writer), TestkitError> {
         if matches!(self.kind, ServerKind::Other(_)) {
             return Err("this server has no history of another namespace".into());
         }
@@ -181,7 +181,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the connection cannot be created.
-    pub async fn connection(&self) -> Result<Connection, Error> {
+    pub async fn connection(&self) -> Result<Connection, TestkitError> {
         self.connection_with_settings(Settings::default()).await
     }
 
@@ -191,7 +191,7 @@ impl Cluster {
     ///
     /// Returns an error if the connection cannot be created.
     #[allow(clippy::unused_async, reason = "same signature as the other methods that connect")]
-    pub async fn connection_with_settings(&self, settings: Settings) -> Result<Connection, Error> {
+    pub async fn connection_with_settings(&self, settings: Settings) -> Result<Connection, TestkitError> {
         Ok(Connection::builder(self.proxied()?).settings(settings).build()?)
     }
 
@@ -205,7 +205,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the server's address is invalid.
-    pub fn proxied(&self) -> Result<kube::Config, Error> {
+    pub fn proxied(&self) -> Result<kube::Config, TestkitError> {
         let mut config = self.config.clone();
         let scheme = config.cluster_url.scheme_str().unwrap_or("https").to_owned();
         // The certificate is issued for the server behind the proxy, so the name for TLS stays that of the server.
@@ -227,7 +227,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the server does not return its newest version.
-    pub async fn settle(&self, recorder: &Recorder) -> Result<(), Error> {
+    pub async fn settle(&self, recorder: &Recorder) -> Result<(), TestkitError> {
         recorder.settle_at(&self.writer.newest_version().await?, CATCH_UP_TIMEOUT).await;
         Ok(())
     }
@@ -237,7 +237,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the server rejects the definition.
-    pub async fn define(&mut self, definition: Value) -> Result<(), Error> {
+    pub async fn define(&mut self, definition: Value) -> Result<(), TestkitError> {
         let definition: CustomResourceDefinition = serde_json::from_value(definition)?;
         let definitions: Api<CustomResourceDefinition> = Api::all(self.writer.client());
         let defined = definitions.create(&PostParams::default(), &definition).await?;
@@ -251,7 +251,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the resource cannot be listed and watched.
-    pub async fn follow(&mut self, resource: &ApiResource) -> Result<(), Error> {
+    pub async fn follow(&mut self, resource: &ApiResource) -> Result<(), TestkitError> {
         // A scenario with needs may break this watch, and a broken watch provides no history.
         if self.needs.is_empty() {
             let begun = self.begun;
@@ -265,7 +265,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns the errors of [`history_of`](Self::history_of).
-    pub async fn history(&self) -> Result<History, Error> {
+    pub async fn history(&self) -> Result<History, TestkitError> {
         self.history_of(&ApiResource::erase::<ConfigMap>(&())).await
     }
 
@@ -274,7 +274,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the history is incomplete, or if the server's history and that of the watch differ.
-    pub async fn history_of(&self, resource: &ApiResource) -> Result<History, Error> {
+    pub async fn history_of(&self, resource: &ApiResource) -> Result<History, TestkitError> {
         let until = self.writer.write_unrelated().await?;
         let own = self.server.history(until, &resource.group, &resource.plural).await?;
         let watched = match self.chronicles.iter().find(|event_log| event_log.resource == *resource) {
@@ -300,7 +300,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the server does not respond.
-    pub async fn streamed_lists(&self) -> Result<Option<u64>, Error> {
+    pub async fn streamed_lists(&self) -> Result<Option<u64>, TestkitError> {
         self.server.streamed_lists(&self.writer.client()).await
     }
 
@@ -311,7 +311,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the scenario did not declare this [need](ServerFault).
-    pub fn kill(&mut self, server: usize) -> Result<(), Error> {
+    pub fn kill(&mut self, server: usize) -> Result<(), TestkitError> {
         self.require_declared(ServerFault::Kill)?;
         self.server.kill(server)
     }
@@ -321,7 +321,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the server does not stop, or if the scenario did not declare this need.
-    pub async fn shut_down(&mut self, server: usize) -> Result<(), Error> {
+    pub async fn shut_down(&mut self, server: usize) -> Result<(), TestkitError> {
         self.require_declared(ServerFault::Shutdown)?;
         self.server.shut_down(server).await
     }
@@ -331,12 +331,12 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the server does not start.
-    pub async fn start_again(&mut self, server: usize) -> Result<(), Error> {
+    pub async fn start_again(&mut self, server: usize) -> Result<(), TestkitError> {
         self.server.start_again(server).await?;
         self.renew_writer()
     }
 
-    fn renew_writer(&self) -> Result<(), Error> {
+    fn renew_writer(&self) -> Result<(), TestkitError> {
         // Writes are never retried, so a write must not be the first request on a dead connection.
         self.writer.renew(Connection::new(self.config.clone())?.client());
         Ok(())
@@ -347,7 +347,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the scenario did not declare this need.
-    pub fn freeze(&mut self, on: bool) -> Result<(), Error> {
+    pub fn freeze(&mut self, on: bool) -> Result<(), TestkitError> {
         self.require_declared(ServerFault::Freeze)?;
         self.server.freeze(on)
     }
@@ -357,7 +357,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the scenario did not declare this need.
-    pub fn freeze_store(&mut self, on: bool) -> Result<(), Error> {
+    pub fn freeze_store(&mut self, on: bool) -> Result<(), TestkitError> {
         self.require_declared(ServerFault::FreezeStore)?;
         self.server.freeze_store(on)
     }
@@ -367,7 +367,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the compaction fails, or if the scenario did not declare this need.
-    pub async fn compact(&mut self) -> Result<(), Error> {
+    pub async fn compact(&mut self) -> Result<(), TestkitError> {
         self.require_declared(ServerFault::Compact)?;
         self.server.compact().await
     }
@@ -378,7 +378,7 @@ impl Cluster {
     ///
     /// Returns an error if the backup fails, or if the scenario did not declare the need
     /// [`Restore`](ServerFault::Restore).
-    pub async fn back_up(&mut self) -> Result<(), Error> {
+    pub async fn back_up(&mut self) -> Result<(), TestkitError> {
         self.require_declared(ServerFault::Restore)?;
         self.backup = Some(self.server.back_up().await?);
         Ok(())
@@ -390,7 +390,7 @@ impl Cluster {
     ///
     /// Returns an error if no backup exists, if a server does not start again, or if the scenario did not declare this
     /// need.
-    pub async fn restore(&mut self) -> Result<(), Error> {
+    pub async fn restore(&mut self) -> Result<(), TestkitError> {
         self.require_declared(ServerFault::Restore)?;
         self.server.restore(self.backup.ok_or("no backup exists; call `back_up` first")?).await?;
         self.renew_writer()
@@ -401,12 +401,12 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the scenario did not declare this need.
-    pub fn lag(&mut self, on: bool) -> Result<(), Error> {
+    pub fn lag(&mut self, on: bool) -> Result<(), TestkitError> {
         self.require_declared(ServerFault::Lag)?;
         self.server.lag(on)
     }
 
-    fn require_declared(&self, need: ServerFault) -> Result<(), Error> {
+    fn require_declared(&self, need: ServerFault) -> Result<(), TestkitError> {
         // Without this check, a scenario could start on a server that does not support the fault.
         if !self.needs.contains(&need) {
             return Err(format!("the scenario did not declare the need {need:?}").into());
@@ -419,7 +419,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if an object cannot be removed or the server cannot be repaired.
-    pub async fn end(self) -> Result<(), Error> {
+    pub async fn end(self) -> Result<(), TestkitError> {
         self.remove_objects().await?;
         self.server.repair_and_release().await
     }
@@ -429,12 +429,12 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if an object cannot be removed.
-    pub async fn clean_up_after_failure(self) -> Result<(), Error> {
+    pub async fn clean_up_after_failure(self) -> Result<(), TestkitError> {
         // A server of our own is dropped with its objects, and may not respond any more.
         if matches!(self.kind, ServerKind::Other(_)) { self.remove_objects().await } else { Ok(()) }
     }
 
-    async fn remove_objects(&self) -> Result<(), Error> {
+    async fn remove_objects(&self) -> Result<(), TestkitError> {
         let client = self.writer.client();
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         for name in &self.definitions {
@@ -449,14 +449,14 @@ impl Cluster {
 }
 
 /// Returns an unused name for a namespace.
-fn own_namespace() -> Result<String, Error> {
+fn own_namespace() -> Result<String, TestkitError> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
     Ok(format!("steadfast-{now:x}-{}-{number}", std::process::id()))
 }
 
-async fn create_namespace(client: &kube::Client, name: &str) -> Result<(), Error> {
+async fn create_namespace(client: &kube::Client, name: &str) -> Result<(), TestkitError> {
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let namespace = Namespace { metadata, ..Namespace::default() };
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
@@ -464,7 +464,7 @@ async fn create_namespace(client: &kube::Client, name: &str) -> Result<(), Error
 }
 
 /// Checks that both histories of `namespace` agree: the same objects, changed at the same versions.
-fn agree(own: &History, watched: &History, namespace: &str) -> Result<(), Error> {
+fn agree(own: &History, watched: &History, namespace: &str) -> Result<(), TestkitError> {
     fn summarize<'a>(history: &'a History, namespace: &str) -> Vec<(u64, &'a str, &'a str, bool)> {
         let within = history.changes().iter().filter(|change| change.namespace.as_deref() == Some(namespace));
         within.map(|change| (change.version, &*change.uid, &*change.name, change.object.is_some())).collect()

@@ -7,25 +7,25 @@ use std::fmt;
 ///
 /// The operator `?` converts this error into `Box<dyn Error>`, with or without `Send + Sync`, and into `anyhow::Error`.
 /// Its message is that of its cause, and [`source`](StdError::source) returns the causes below.
-pub struct Error {
+pub struct TestkitError {
     cause: Box<dyn StdError + Send + Sync>,
 }
 
-impl Error {
+impl TestkitError {
     /// Returns the wrapped error, for a downcast.
     pub fn get_ref(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.cause
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for TestkitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.cause.fmt(f)
     }
 }
 
 // A test that returns this error prints only its `Debug` text, so the text lists all causes.
-impl fmt::Debug for Error {
+impl fmt::Debug for TestkitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.to_string(), f)?;
         let mut next = self.source();
@@ -37,13 +37,13 @@ impl fmt::Debug for Error {
     }
 }
 
-impl StdError for Error {
+impl StdError for TestkitError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.cause.source()
     }
 }
 
-impl From<Box<dyn StdError + Send + Sync>> for Error {
+impl From<Box<dyn StdError + Send + Sync>> for TestkitError {
     fn from(cause: Box<dyn StdError + Send + Sync>) -> Self {
         // An error that already has this type is not wrapped again, so that causes do not repeat in the message.
         match cause.downcast::<Self>() {
@@ -56,7 +56,7 @@ impl From<Box<dyn StdError + Send + Sync>> for Error {
 /// Converts the errors of dependencies.
 macro_rules! caused_by {
     ($($cause:ty),* $(,)?) => {
-        $(impl From<$cause> for Error {
+        $(impl From<$cause> for TestkitError {
             fn from(cause: $cause) -> Self {
                 Self { cause: cause.into() }
             }
@@ -97,7 +97,7 @@ mod tests {
     /// Requires the bounds of `anyhow::Error` for the conversion by `?`.
     fn is_for_anyhow<E: StdError + Send + Sync + 'static>(_: &E) {}
 
-    fn failed() -> Result<(), Error> {
+    fn failed() -> Result<(), TestkitError> {
         Err(std::io::Error::other("no socket"))?
     }
 
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!([own.to_string(), boxed.to_string(), shared.to_string()], ["no socket"; 3]);
         assert!(own.get_ref().is::<std::io::Error>());
         // The conversion into a box and back keeps the cause.
-        assert!(Error::from(shared).get_ref().is::<std::io::Error>());
+        assert!(TestkitError::from(shared).get_ref().is::<std::io::Error>());
     }
 
     #[test]
@@ -128,6 +128,6 @@ mod tests {
             }
         }
         let cause: Box<dyn StdError + Send + Sync> = Box::new(Outer(std::io::Error::other("no socket")));
-        assert_eq!(format!("{:?}", Error::from(cause)), r#""no server", because: no socket"#);
+        assert_eq!(format!("{:?}", TestkitError::from(cause)), r#""no server", because: no socket"#);
     }
 }

@@ -25,9 +25,9 @@ const MAX_HOLD_MILLIS: u64 = 300;
 /// ```
 /// # use steadfast_apiserver::ApiServer;
 /// # use steadfast_testing::proxy::NetworkFaults;
-/// # use steadfast_testing::{InMemory, FaultSchedule, WorldError};
+/// # use steadfast_testing::{InMemory, FaultSchedule, TestError};
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() -> Result<(), WorldError> {
+/// # async fn main() -> Result<(), TestError> {
 /// let server = ApiServer::builder().in_memory().start().await?;
 /// let network = NetworkFaults::seeded(7);
 /// let connection = InMemory { network: network.clone(), ..InMemory::default() }.connection(&server).await?;

@@ -3,7 +3,7 @@
 use steadfast_apiserver::{ApiServer, GroupResource};
 use steadfast_contract::{Change, History};
 
-use crate::Error;
+use crate::TestkitError;
 
 /// Returns the history of the resource `plural` of `group` on `server`, for the checker. Events always belong to the
 /// core group.
@@ -12,7 +12,7 @@ use crate::Error;
 ///
 /// Returns an error if `server` does not serve the resource and has no change of it. `plural` is the plural name of
 /// the resource, such as `configmaps`.
-pub fn history(server: &ApiServer, group: &str, plural: &str) -> Result<History, Error> {
+pub fn history(server: &ApiServer, group: &str, plural: &str) -> Result<History, TestkitError> {
     let recorded = server.history();
     // A known resource without a change has an empty history. An unknown resource is probably a typo in the test.
     let is_known = |resources: &[GroupResource]| resources.contains(&GroupResource::new(group, plural));
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn misspelt_resource_returns_error_with_suggestion() -> Result<(), Error> {
+    async fn misspelt_resource_returns_error_with_suggestion() -> Result<(), TestkitError> {
         let server = ApiServer::builder().in_memory().start().await?;
         server.create(&crate::config_map("a", "1"))?;
         assert_eq!(history(&server, "", "configmaps")?.changes().len(), 1);

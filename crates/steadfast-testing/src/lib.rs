@@ -28,16 +28,16 @@
 //! |---|---|
 //! | connect informers to an embedded server | [`informers`], [`connection`], [`kube_config`], [`InMemory`] |
 //! | create objects | [`config_map`], [`config_map_in`], [`labelled_config_map`], [`pod`], [`widget_definition`] |
-//! | record informers for the checker | [`Recorder`], [`Recording`], [`history()`] |
-//! | check the reconciles of a controller | [`ReconcileChecker`], [`ReconcileStats`], [`Subject`], [`Children`] |
+//! | record informers for the checker | [`Recorder`], [`EventRecording`], [`history()`] |
+//! | check the reconciles of a controller | [`ReconcileChecker`], [`ReconcileStats`], [`ReconcileArgument`], [`Children`] |
 //! | run a controller with a fault at each request | module `sweep` (feature `sweep`) |
 //! | inject faults by a seed | [`FaultSchedule`] |
 //! | inject faults into the network | [`proxy::FaultProxy`], [`proxy::NetworkFaults`] |
 //! | run the catalog of faults | module `scenarios` (feature `scenarios`) |
 //! | run on a real etcd and kube-apiserver | modules `cluster` and `reference` (feature `scenarios`) |
-//! | request objects in several forms | [`Form`], [`ConfigMapInForm`], [`CachedConfigMap`], [`builder_in_form`] |
-//! | read a scrape of metrics | [`Exposition`], [`Family`], [`Sample`] |
-//! | wait, and report errors | [`until`], [`Error`] |
+//! | request objects in several forms | [`CachedForm`], [`ConfigMapInForm`], [`CachedConfigMap`], [`builder_with_form`] |
+//! | read a scrape of metrics | [`Exposition`], [`MetricFamily`], [`Sample`] |
+//! | wait, and report errors | [`until`], [`TestkitError`] |
 //!
 //! # Features
 //!
@@ -59,13 +59,14 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod cached_form;
 mod children;
+mod clients;
 #[cfg(feature = "scenarios")]
 pub mod cluster;
 mod convert;
 mod error;
 mod fault_schedule;
-mod form;
 mod history;
 mod objects;
 mod openmetrics;
@@ -78,15 +79,14 @@ pub mod reference;
 pub mod scenarios;
 #[cfg(feature = "sweep")]
 pub mod sweep;
-mod world;
 
+pub use cached_form::{CachedConfigMap, CachedForm, ConfigMapInForm, InvalidForm, builder_with_form};
 pub use children::Children;
-pub use error::Error;
+pub use clients::{InMemory, TestError, connection, informers, kube_config, until};
+pub use error::TestkitError;
 pub use fault_schedule::FaultSchedule;
-pub use form::{CachedConfigMap, ConfigMapInForm, Form, InvalidForm, builder_in_form};
 pub use history::history;
 pub use objects::{config_map, config_map_in, labelled_config_map, pod, widget_definition};
-pub use openmetrics::{Exposition, Family, Sample};
-pub use reconcile_checker::{ReconcileChecker, ReconcileStats, Subject};
-pub use recorder::{Recorder, Recording};
-pub use world::{InMemory, WorldError, connection, informers, kube_config, until};
+pub use openmetrics::{Exposition, MetricFamily, Sample};
+pub use reconcile_checker::{ReconcileArgument, ReconcileChecker, ReconcileStats};
+pub use recorder::{EventRecording, Recorder};

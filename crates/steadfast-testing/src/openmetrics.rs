@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub struct Exposition {
     /// Families by name. The names of counters have no `_total`.
-    pub families: BTreeMap<String, Family>,
+    pub families: BTreeMap<String, MetricFamily>,
     /// Samples in the order of the text.
     pub samples: Vec<Sample>,
 }
 
 /// Metric family with its metadata.
 #[derive(Debug, Default)]
-pub struct Family {
+pub struct MetricFamily {
     /// Help text.
     pub help: String,
     /// Type: `counter`, `gauge` or `histogram`.

@@ -38,7 +38,7 @@
 //! | `relay`, `lane` | the forwarding of one connection: two lanes, each with a bounded buffer |
 //! | `end` | the trait of a relayed byte stream; pipes that support a reset |
 //! | `tcp`, `memory` | the two forms |
-//! | `report` | the reports: [`FaultChange`], [`ConnectionReport`] |
+//! | `report` | the reports: [`FaultChange`], [`ProxiedConnection`] |
 //!
 //! Over TCP, the kernels on both sides of the relay acknowledge the bytes that arrive, even during a black hole. To
 //! lose packets below TCP, a test needs a network that can be cut (`crates/steadfast/tests/kernel.rs`).
@@ -54,5 +54,5 @@ mod report;
 mod tcp;
 
 pub use faults::{Direction, NetworkFaults};
-pub use report::{ConnectionReport, Ended, FaultChange, FaultTransition};
+pub use report::{ConnectionEnd, FaultChange, FaultTransition, ProxiedConnection};
 pub use tcp::FaultProxy;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use steadfast::{Cacheable, Informer, ObjectKey};
 use steadfast_apiserver::{ApiServer, Change};
 
-use crate::Error;
+use crate::TestkitError;
 
 /// Maximum number of violations in the message.
 const MAX_REPORTED_VIOLATIONS: usize = 10;
@@ -32,14 +32,14 @@ const MAX_REPORTED_VIOLATIONS: usize = 10;
 /// use steadfast::{InformerFactory, Scope};
 /// use steadfast_apiserver::ApiServer;
 /// use steadfast_controller::{Action, Controller, back_off};
-/// use steadfast_testing::{ReconcileChecker, InMemory, WorldError, config_map};
+/// use steadfast_testing::{ReconcileChecker, InMemory, TestError, config_map};
 ///
 /// async fn reconcile(map: Arc<ConfigMap>, _: Arc<()>) -> Result<Action, kube::Error> {
 ///     Ok(Action::await_change())
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() -> Result<(), WorldError> {
+/// # async fn main() -> Result<(), TestError> {
 /// let server = Arc::new(ApiServer::builder().in_memory().start().await?);
 /// let informers = InformerFactory::new(&InMemory::default().connection(&server).await?);
 /// let calls = ReconcileChecker::of(&server, "configmaps");
@@ -115,14 +115,14 @@ pub struct ReconcileStats {
 }
 
 /// Argument of a reconcile: an object, or a key.
-pub trait Subject: sealed::Subject {}
+pub trait ReconcileArgument: sealed::ReconcileArgument {}
 
-impl<S: sealed::Subject> Subject for S {}
+impl<S: sealed::ReconcileArgument> ReconcileArgument for S {}
 
 mod sealed {
     use super::Key;
 
-    pub trait Subject {
+    pub trait ReconcileArgument {
         /// True if the subject is a key. The object of the key may be missing.
         const BY_KEY: bool;
         fn key(&self) -> Key;
@@ -130,7 +130,7 @@ mod sealed {
     }
 }
 
-impl<K: Resource> sealed::Subject for Arc<K> {
+impl<K: Resource> sealed::ReconcileArgument for Arc<K> {
     const BY_KEY: bool = false;
 
     fn key(&self) -> Key {
@@ -143,7 +143,7 @@ impl<K: Resource> sealed::Subject for Arc<K> {
     }
 }
 
-impl sealed::Subject for ObjectKey {
+impl sealed::ReconcileArgument for ObjectKey {
     const BY_KEY: bool = true;
 
     fn key(&self) -> Key {
@@ -187,7 +187,7 @@ impl ReconcileChecker {
         reconcile: F,
     ) -> impl Fn(S, C) -> BoxFuture<'static, R::Output> + Send + Sync + 'static
     where
-        S: Subject + Send + 'static,
+        S: ReconcileArgument + Send + 'static,
         C: Send + 'static,
         F: Fn(S, C) -> R + Send + Sync + 'static,
         R: Future + Send + 'static,
@@ -218,7 +218,7 @@ impl ReconcileChecker {
     ///
     /// Returns an error that lists each violation. Also returns an error if no reconcile ran, because then nothing
     /// was checked.
-    pub fn check(&self) -> Result<ReconcileStats, Error> {
+    pub fn check(&self) -> Result<ReconcileStats, TestkitError> {
         let state = self.inner.lock();
         if state.calls.is_empty() {
             return Err("no reconcile ran, so nothing was checked".into());
@@ -350,7 +350,7 @@ struct RunningReconcile {
 }
 
 impl RunningReconcile {
-    fn start<S: Subject>(inner: &Arc<Inner>, subject: &S) -> Self {
+    fn start<S: ReconcileArgument>(inner: &Arc<Inner>, subject: &S) -> Self {
         let views = inner.lock().views.clone();
         let views = views.into_iter().map(|view| (view.plural, (view.version)())).collect();
         let begun = inner.server.revision();

@@ -151,7 +151,7 @@ impl Recorder {
     /// # Panics
     ///
     /// Panics if no tokio runtime is current, because the observer runs as a task.
-    pub fn record<K: Cacheable>(&self, informer: &Informer<K>) -> Recording<K> {
+    pub fn record<K: Cacheable>(&self, informer: &Informer<K>) -> EventRecording<K> {
         self.record_as(informer, informer.name())
     }
 
@@ -160,7 +160,7 @@ impl Recorder {
     /// # Panics
     ///
     /// Panics if no tokio runtime is current, because the observer runs as a task.
-    pub fn record_as<K: Cacheable>(&self, informer: &Informer<K>, name: &str) -> Recording<K> {
+    pub fn record_as<K: Cacheable>(&self, informer: &Informer<K>, name: &str) -> EventRecording<K> {
         self.observe(informer, name, informer.scope(), &FilterAsSelector(None));
         self.handle(informer, name, |_| {})
     }
@@ -176,7 +176,7 @@ impl Recorder {
         informer: &Informer<K>,
         name: &str,
         choose: impl FnOnce(HandlerBuilder<'_, K>) -> HandlerBuilder<'_, K>,
-    ) -> Recording<K> {
+    ) -> EventRecording<K> {
         self.observe(informer, name, informer.scope(), &FilterAsSelector(None));
         self.add(informer, name, &FilterAsSelector(None), choose, |_| {})
     }
@@ -194,7 +194,7 @@ impl Recorder {
         name: &str,
         scope: &Scope,
         predicate: impl Fn(&K) -> bool + Send + Sync + 'static,
-    ) -> Recording<K> {
+    ) -> EventRecording<K> {
         let predicate: Predicate<K> = Arc::new(predicate);
         let selection = FilterAsSelector(Some(predicate.clone()));
         self.observe(informer, name, scope, &selection);
@@ -212,7 +212,7 @@ impl Recorder {
         informer: &Informer<K>,
         name: &str,
         act: impl Fn(&Event<K>) + Send + Sync + 'static,
-    ) -> Recording<K> {
+    ) -> EventRecording<K> {
         self.add(informer, name, &FilterAsSelector(None), |handler| handler, act)
     }
 
@@ -223,7 +223,7 @@ impl Recorder {
         selection: &FilterAsSelector<K>,
         choose: impl FnOnce(HandlerBuilder<'_, K>) -> HandlerBuilder<'_, K>,
         act: impl Fn(&Event<K>) + Send + Sync + 'static,
-    ) -> Recording<K> {
+    ) -> EventRecording<K> {
         // Handlers with equal names need different names in the trace, because the checker follows each handler
         // separately.
         let number = self.inner.handlers.fetch_add(1, Ordering::Relaxed);
@@ -251,7 +251,7 @@ impl Recorder {
             recorder.note_synced(&observed, &named, &selection);
             recorder.write(Record::RegistrationSynced { handler: handler_name });
         });
-        Recording { recorder: self.clone(), name: handler, informer: informer.clone(), registration }
+        EventRecording { recorder: self.clone(), name: handler, informer: informer.clone(), registration }
     }
 
     /// Records `informer` in the trace, and follows its freshness and its relists.
@@ -484,14 +484,14 @@ where
 }
 
 /// A recorded handler of an informer.
-pub struct Recording<K: Cacheable> {
+pub struct EventRecording<K: Cacheable> {
     recorder: Recorder,
     name: String,
     informer: Informer<K>,
     registration: Arc<Registration<K>>,
 }
 
-impl<K: Cacheable> Recording<K> {
+impl<K: Cacheable> EventRecording<K> {
     /// Returns the recorded informer.
     pub fn informer(&self) -> &Informer<K> {
         &self.informer

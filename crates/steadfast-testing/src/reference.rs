@@ -8,7 +8,7 @@
 //! use steadfast::{InformerFactory, Scope};
 //! use steadfast_testing::reference::Reference;
 //!
-//! # async fn test() -> Result<(), steadfast_testing::Error> {
+//! # async fn test() -> Result<(), steadfast_testing::TestkitError> {
 //! let Some(mut reference) = Reference::start().await? else { return Ok(()) };
 //! let factory = InformerFactory::new(&reference.connection().await?);
 //! let recorder = reference.recorder();
@@ -40,7 +40,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use steadfast::Connection;
 use steadfast_contract::History;
 
-use crate::{Error, Recorder};
+use crate::{Recorder, TestkitError};
 use history_file::ChangeSelection;
 use process::Process;
 pub use programs::{kubectl, program, skip};
@@ -59,7 +59,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 pub struct Reference {
     program: PathBuf,
     // Fields are dropped in this order: the folder must be removed last.
-    servers: Vec<Server>,
+    servers: Vec<ServerProcess>,
     historian: Option<Process>,
     etcd: Process,
     etcd_url: String,
@@ -71,7 +71,7 @@ pub struct Reference {
 }
 
 #[derive(Debug)]
-struct Server {
+struct ServerProcess {
     process: Option<Process>,
     folder: PathBuf,
     port: u16,
@@ -98,7 +98,7 @@ impl Reference {
     ///
     /// Returns an error if a process does not start, or if the reference is missing although
     /// `STEADFAST_REQUIRE_REFERENCE` is set.
-    pub async fn start() -> Result<Option<Self>, Error> {
+    pub async fn start() -> Result<Option<Self>, TestkitError> {
         Self::start_with_flags(&[]).await
     }
 
@@ -107,7 +107,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns the errors of [`start`](Self::start).
-    pub async fn start_with_flags(flags: &[&str]) -> Result<Option<Self>, Error> {
+    pub async fn start_with_flags(flags: &[&str]) -> Result<Option<Self>, TestkitError> {
         let Some(program) = program("STEADFAST_REFERENCE", "reference")? else {
             skip("the reference is not built; run conformance/reference/build, which needs Go")?;
             return Ok(None);
@@ -129,7 +129,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the server does not start.
-    pub async fn start_another(&mut self) -> Result<usize, Error> {
+    pub async fn start_another(&mut self) -> Result<usize, TestkitError> {
         self.start_another_with_flags(&[], None).await
     }
 
@@ -139,12 +139,16 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the server does not start.
-    pub async fn start_another_with_flags(&mut self, flags: &[&str], way: Option<SocketAddr>) -> Result<usize, Error> {
+    pub async fn start_another_with_flags(
+        &mut self,
+        flags: &[&str],
+        way: Option<SocketAddr>,
+    ) -> Result<usize, TestkitError> {
         let number = self.servers.len();
         let folder = self.folder.path.join(format!("server-{number}"));
         let etcd_url = way.map_or_else(|| self.etcd_url.clone(), |address| format!("http://{address}"));
         let flags = flags.iter().map(ToString::to_string).collect();
-        self.servers.push(Server { process: None, folder, port: 0, etcd_url, flags });
+        self.servers.push(ServerProcess { process: None, folder, port: 0, etcd_url, flags });
         self.start_again(number).await?;
         Ok(number)
     }
@@ -168,7 +172,7 @@ impl Reference {
     /// # Panics
     ///
     /// Panics if the server does not exist.
-    pub async fn shut_down(&mut self, server: usize) -> Result<(), Error> {
+    pub async fn shut_down(&mut self, server: usize) -> Result<(), TestkitError> {
         let mut process = self.servers[server].process.take().ok_or("the server does not run")?;
         // The programs shut down gracefully and end when their standard input closes.
         process.close_input();
@@ -189,10 +193,10 @@ impl Reference {
     /// # Panics
     ///
     /// Panics if the server does not exist.
-    pub async fn start_again(&mut self, server: usize) -> Result<(), Error> {
+    pub async fn start_again(&mut self, server: usize) -> Result<(), TestkitError> {
         let certificates = self.folder.path.join("certificates").display().to_string();
         let log = self.folder.path.join(format!("server-{server}.log"));
-        let Server { process, folder, port, etcd_url, flags } = &mut self.servers[server];
+        let ServerProcess { process, folder, port, etcd_url, flags } = &mut self.servers[server];
         let (place, at) = (folder.display().to_string(), port.to_string());
         let mut arguments = vec!["-etcd", etcd_url, "-dir", &place, "-certificates", &certificates, "-port", &at, "--"];
         arguments.extend(flags.iter().map(String::as_str));
@@ -216,7 +220,7 @@ impl Reference {
     /// # Panics
     ///
     /// Panics if the server does not exist.
-    pub fn freeze(&self, server: usize, on: bool) -> Result<(), Error> {
+    pub fn freeze(&self, server: usize, on: bool) -> Result<(), TestkitError> {
         let process = self.servers[server].process.as_ref().ok_or("the server does not run")?;
         Ok(process.freeze(on)?)
     }
@@ -226,7 +230,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the etcd is not running.
-    pub fn freeze_etcd(&self, on: bool) -> Result<(), Error> {
+    pub fn freeze_etcd(&self, on: bool) -> Result<(), TestkitError> {
         Ok(self.etcd.freeze(on)?)
     }
 
@@ -235,7 +239,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the URL of the etcd has no address.
-    pub fn etcd_address(&self) -> Result<SocketAddr, Error> {
+    pub fn etcd_address(&self) -> Result<SocketAddr, TestkitError> {
         let address = self.etcd_url.strip_prefix("http://").ok_or("the URL of the etcd does not start with http://")?;
         Ok(address.trim_end_matches('/').parse()?)
     }
@@ -245,7 +249,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the compaction fails.
-    pub async fn compact(&self) -> Result<(), Error> {
+    pub async fn compact(&self) -> Result<(), TestkitError> {
         let log = self.folder.path.join("compact.log");
         let mut compaction = Process::start(&self.program, &["-compact", "-etcd", &self.etcd_url], log)?;
         compaction.until_ended(TIMEOUT).await
@@ -270,7 +274,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the file cannot be read.
-    pub async fn kube_config(&self) -> Result<kube::Config, Error> {
+    pub async fn kube_config(&self) -> Result<kube::Config, TestkitError> {
         configuration(&self.kubeconfig()).await
     }
 
@@ -279,7 +283,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the connection cannot be created.
-    pub async fn connection(&self) -> Result<Connection, Error> {
+    pub async fn connection(&self) -> Result<Connection, TestkitError> {
         Ok(Connection::new(self.kube_config().await?)?)
     }
 
@@ -288,7 +292,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the connection cannot be created.
-    pub async fn connection_by(&self, address: SocketAddr) -> Result<Connection, Error> {
+    pub async fn connection_by(&self, address: SocketAddr) -> Result<Connection, TestkitError> {
         let mut config = self.kube_config().await?;
         // The proxy listens on the loopback interface too, for which the certificate is valid.
         config.cluster_url = format!("https://{address}").parse().map_err(|error| format!("{address}: {error}"))?;
@@ -306,7 +310,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the server does not respond.
-    pub async fn newest_version(&self) -> Result<String, Error> {
+    pub async fn newest_version(&self) -> Result<String, TestkitError> {
         let client = self.connection().await?.client();
         let namespaces = kube::Api::<k8s_openapi::api::core::v1::Namespace>::all(client);
         let list = namespaces.list_metadata(&kube::api::ListParams::default().limit(1)).await?;
@@ -319,7 +323,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the server does not return its newest version.
-    pub async fn settle(&self, recorder: &Recorder) -> Result<(), Error> {
+    pub async fn settle(&self, recorder: &Recorder) -> Result<(), TestkitError> {
         recorder.settle_at(&self.newest_version().await?, TIMEOUT).await;
         Ok(())
     }
@@ -330,12 +334,12 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the history is incomplete or malformed.
-    pub async fn history(&mut self, group: &str, plural: &str) -> Result<History, Error> {
+    pub async fn history(&mut self, group: &str, plural: &str) -> Result<History, TestkitError> {
         self.end_history().await?;
         self.combine(&fs::read_to_string(self.folder.history())?, group, plural)
     }
 
-    async fn end_history(&mut self) -> Result<(), Error> {
+    async fn end_history(&mut self) -> Result<(), TestkitError> {
         if let Some(mut historian) = self.historian.take() {
             // The historian writes all changes up to now, and then exits.
             historian.close_input();
@@ -345,7 +349,7 @@ impl Reference {
     }
 
     /// Combines the undone histories with that of `text`.
-    fn combine(&self, text: &str, group: &str, plural: &str) -> Result<History, Error> {
+    fn combine(&self, text: &str, group: &str, plural: &str) -> Result<History, TestkitError> {
         let wanted = ChangeSelection { begun: self.begun.0, group, plural };
         let (mut history, mut after) = (History::new(), 0);
         for undone in &self.undone {
@@ -364,7 +368,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the history does not reach `revision`, or is malformed.
-    pub async fn history_until(&self, revision: u64, group: &str, plural: &str) -> Result<History, Error> {
+    pub async fn history_until(&self, revision: u64, group: &str, plural: &str) -> Result<History, TestkitError> {
         let begun = Instant::now();
         loop {
             let text = fs::read_to_string(self.folder.history())?;
@@ -382,7 +386,7 @@ impl Reference {
 }
 
 /// Starts an etcd on `port` and returns it with its URL. Port 0 selects a free port.
-async fn start_etcd(program: &Path, folder: &Folder, port: u16) -> Result<(Process, String), Error> {
+async fn start_etcd(program: &Path, folder: &Folder, port: u16) -> Result<(Process, String), TestkitError> {
     let (place, port) = (folder.etcd().display().to_string(), port.to_string());
     let arguments = ["-only-etcd", "-dir", &place, "-etcd-port", &port];
     let mut etcd = Process::start(program, &arguments, folder.path.join("etcd.log"))?;
@@ -390,7 +394,7 @@ async fn start_etcd(program: &Path, folder: &Folder, port: u16) -> Result<(Proce
     Ok((etcd, url))
 }
 
-async fn start_historian(program: &Path, folder: &Folder, etcd_url: &str) -> Result<Process, Error> {
+async fn start_historian(program: &Path, folder: &Folder, etcd_url: &str) -> Result<Process, TestkitError> {
     let file = folder.history().display().to_string();
     let arguments = ["-history", &file, "-etcd", etcd_url];
     let mut historian = Process::start(program, &arguments, folder.path.join("history.log"))?;
@@ -398,7 +402,7 @@ async fn start_historian(program: &Path, folder: &Folder, etcd_url: &str) -> Res
     Ok(historian)
 }
 
-async fn configuration(kubeconfig: &Path) -> Result<kube::Config, Error> {
+async fn configuration(kubeconfig: &Path) -> Result<kube::Config, TestkitError> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }

@@ -13,10 +13,10 @@
 //! use kube::api::{Api, PostParams};
 //! use steadfast::{Connection, InformerFactory, Scope};
 //! use steadfast_testing::sweep::{Fixture, Sweep};
-//! use steadfast_testing::{Error, config_map};
+//! use steadfast_testing::{TestkitError, config_map};
 //!
 //! /// Process that would mirror the objects; this one only reads them.
-//! async fn controller(connection: Connection) -> Result<(), Error> {
+//! async fn controller(connection: Connection) -> Result<(), TestkitError> {
 //!     let informers = InformerFactory::new(&connection);
 //!     let maps = informers.informer::<ConfigMap>(Scope::all())?;
 //!     maps.wait_for_sync(Duration::from_secs(60)).await?;
@@ -24,7 +24,7 @@
 //! }
 //!
 //! /// Activity of another client.
-//! async fn scenario(fixture: Fixture) -> Result<(), Error> {
+//! async fn scenario(fixture: Fixture) -> Result<(), TestkitError> {
 //!     let maps = Api::<ConfigMap>::namespaced(fixture.client(), "default");
 //!     maps.create(&PostParams::default(), &config_map("a", "1")).await?;
 //!     fixture.settle().await
@@ -33,7 +33,7 @@
 //! let report = Sweep::new(controller, scenario).run()?;
 //! println!("{report}");
 //! report.check()?;
-//! # Ok::<(), Error>(())
+//! # Ok::<(), TestkitError>(())
 //! ```
 //!
 //! Each run has a cluster in memory, virtual time and a seed, so that a repeated run is equal. For each run with
@@ -42,10 +42,10 @@
 //! `biased`, iteration over a `HashMap`) makes runs differ. In this case the sweep reports the first difference
 //! instead.
 
-mod disturbance;
 mod final_state;
 mod fixture;
 mod report;
+mod request_fault;
 mod run;
 mod runner;
 mod setting;
@@ -61,21 +61,21 @@ use parking_lot::Mutex;
 use steadfast::Connection;
 use steadfast_apiserver::{ApiServer, Verb};
 
-use self::disturbance::VARIABLE;
-pub use self::disturbance::{Disturbance, DisturbanceKind, Point, Sender};
 pub use self::fixture::Fixture;
 pub use self::report::{Finding, Report};
+use self::request_fault::VARIABLE;
+pub use self::request_fault::{RequestFault, RequestFaultKind, RequestPoint, RequestSender};
 use self::run::{RunResult, run_once};
 use self::setting::Setting;
-use crate::Error;
+use crate::TestkitError;
 
 /// Environment variable with the number of equal requests that receive a fault.
-const ALIKE: &str = "STEADFAST_ALIKE";
+const REPEATS: &str = "STEADFAST_SWEEP_REPEATS";
 
 /// Sweep of a controller and a scenario; see the [module](self).
 pub struct Sweep<C, S> {
     setting: Setting<C, S>,
-    alike: u32,
+    repeats: u32,
 }
 
 impl<C, S> Sweep<C, S> {
@@ -86,12 +86,12 @@ impl<C, S> Sweep<C, S> {
     /// Statics survive a simulated kill, unlike in a real process, and concurrent runs share them. Spawned tasks
     /// continue without a network. No garbage collector runs, so owned objects outlive their owners.
     pub fn new(controller: C, scenario: S) -> Self {
-        Self { setting: Setting::new(controller, scenario), alike: 10 }
+        Self { setting: Setting::new(controller, scenario), repeats: 10 }
     }
 
     /// Prepares the server before the controller starts, for example with custom resource definitions.
     #[must_use]
-    pub fn prepare(mut self, prepare: impl Fn(&ApiServer) -> Result<(), Error> + Send + Sync + 'static) -> Self {
+    pub fn prepare(mut self, prepare: impl Fn(&ApiServer) -> Result<(), TestkitError> + Send + Sync + 'static) -> Self {
         self.setting.prepare = Box::new(prepare);
         self
     }
@@ -137,10 +137,10 @@ impl<C, S> Sweep<C, S> {
     }
 
     /// Sets how many requests with the same verb and path receive a fault; later ones do not. Defaults to 10. The
-    /// report states the number of skipped requests. `STEADFAST_ALIKE=50` overrides this setting.
+    /// report states the number of skipped requests. `STEADFAST_SWEEP_REPEATS=50` overrides this setting.
     #[must_use]
-    pub fn alike(mut self, alike: u32) -> Self {
-        self.alike = alike;
+    pub fn repeats(mut self, repeats: u32) -> Self {
+        self.repeats = repeats;
         self
     }
 
@@ -177,32 +177,32 @@ where
     ///
     /// Returns an error if the run without a fault fails or is not reproducible. Returns an error if a runtime is
     /// current, as in a `#[tokio::test]`, because each run creates its own. Returns an error if `STEADFAST_SWEEP` is
-    /// not a valid disturbance.
-    pub fn run(&self) -> Result<Report, Error> {
+    /// not a valid fault.
+    pub fn run(&self) -> Result<Report, TestkitError> {
         // A nested runtime would panic inside tokio, with a message that does not name the sweep.
         if tokio::runtime::Handle::try_current().is_ok() {
             return Err("a sweep creates its own runtimes; call it from a #[test], not from a #[tokio::test]".into());
         }
-        let undisturbed = self.undisturbed()?;
-        let (disturbances, left_out) = match std::env::var(VARIABLE) {
+        let fault_free = self.fault_free()?;
+        let (faults, skipped) = match std::env::var(VARIABLE) {
             // With a single line, the sweep repeats one run and ignores the limit of equal requests.
             Ok(line) => (vec![line.parse()?], 0),
-            Err(_) => self.disturbances(&undisturbed, self.requested_alike()?),
+            Err(_) => self.faults(&fault_free, self.requested_repeats()?),
         };
-        let alone = disturbances.len() == 1;
-        let result = self.run_each(&disturbances)?;
-        let mut report = Report::new(undisturbed.points.len(), undisturbed.final_state.len(), left_out);
-        for (disturbance, result) in disturbances.into_iter().zip(result) {
+        let alone = faults.len() == 1;
+        let result = self.run_each(&faults)?;
+        let mut report = Report::new(fault_free.points.len(), fault_free.final_state.len(), skipped);
+        for (fault, result) in faults.into_iter().zip(result) {
             if alone {
                 report.print_requests(&result);
             }
-            report.add(disturbance, &undisturbed, &result);
+            report.add(fault, &fault_free, &result);
         }
         Ok(report)
     }
 
     /// Returns the run without a fault, after a check that it is reproducible.
-    fn undisturbed(&self) -> Result<RunResult, Error> {
+    fn fault_free(&self) -> Result<RunResult, TestkitError> {
         // Two runs without a fault must be equal. Otherwise every difference below could be random.
         let (first, second) = (run_once(&self.setting, None)?, run_once(&self.setting, None)?);
         if let Some(failure) = &first.failure {
@@ -224,7 +224,7 @@ where
         match (first.points.get(in_common), second.points.get(in_common)) {
             (None, None) => Ok(first),
             (one, other) => {
-                let ended = |point: Option<&(Duration, Point)>| {
+                let ended = |point: Option<&(Duration, RequestPoint)>| {
                     point.map_or_else(|| "no request".to_owned(), |(at, point)| format!("{point} after {at:?}"))
                 };
                 let (one, other) = (ended(one), ended(other));
@@ -234,69 +234,73 @@ where
     }
 
     /// Returns the number of equal requests that receive a fault.
-    fn requested_alike(&self) -> Result<u32, Error> {
-        match std::env::var(ALIKE) {
-            Ok(text) => text.parse().map_err(|_| format!("{ALIKE}={text:?} is not a valid number of requests").into()),
-            Err(_) => Ok(self.alike),
+    fn requested_repeats(&self) -> Result<u32, TestkitError> {
+        match std::env::var(REPEATS) {
+            Ok(text) => {
+                text.parse().map_err(|_| format!("{REPEATS}={text:?} is not a valid number of requests").into())
+            }
+            Err(_) => Ok(self.repeats),
         }
     }
 
-    /// Returns the disturbances, the smallest first. Also returns the number of points without a disturbance, because
+    /// Returns the faults, the smallest first. Also returns the number of points without a fault, because
     /// enough equal points have one.
-    fn disturbances(&self, undisturbed: &RunResult, alike: u32) -> (Vec<Disturbance>, usize) {
-        let has_leader = undisturbed.points.iter().any(|(_, point)| point.is_write() && point.is_of(runner::LEASES));
-        let mut left_out = HashSet::new();
-        let mut disturbances = Vec::new();
-        // The order is by kind: the smallest disturbances are tested and reported first.
-        for kind in DisturbanceKind::ALL {
-            for (_, point) in &undisturbed.points {
+    fn faults(&self, fault_free: &RunResult, repeats: u32) -> (Vec<RequestFault>, usize) {
+        let has_leader = fault_free.points.iter().any(|(_, point)| point.is_write() && point.is_of(runner::LEASES));
+        let mut skipped = HashSet::new();
+        let mut faults = Vec::new();
+        // The order is by kind: the smallest faults are tested and reported first.
+        for kind in RequestFaultKind::ALL {
+            for (_, point) in &fault_free.points {
                 if !self.is_for(kind, point, has_leader) {
                     continue;
                 }
                 // Controllers often poll. Thousands of equal requests would multiply the runs and find nothing new.
-                if point.ordinal > alike {
-                    left_out.insert(point);
+                if point.ordinal > repeats {
+                    skipped.insert(point);
                     continue;
                 }
-                disturbances.push(Disturbance { kind, point: point.clone() });
+                faults.push(RequestFault { kind, point: point.clone() });
             }
         }
-        (disturbances, left_out.len())
+        (faults, skipped.len())
     }
 
-    fn is_for(&self, kind: DisturbanceKind, point: &Point, has_leader: bool) -> bool {
-        let is_controllers = point.sender == Sender::Controller;
+    fn is_for(&self, kind: RequestFaultKind, point: &RequestPoint, has_leader: bool) -> bool {
+        let is_controllers = point.sender == RequestSender::Controller;
         let counts = !self.setting.ignored.iter().any(|plural| point.is_of(plural));
         match kind {
-            DisturbanceKind::Delayed | DisturbanceKind::Unobserved => point.is_write() && counts,
-            DisturbanceKind::ResponseLost | DisturbanceKind::CrashBefore => is_controllers && point.verb != Verb::Other,
+            RequestFaultKind::Delayed | RequestFaultKind::Unobserved => point.is_write() && counts,
+            RequestFaultKind::ResponseLost | RequestFaultKind::CrashBefore => {
+                is_controllers && point.verb != Verb::Other
+            }
             // A crash after a read only loses knowledge, like a crash before the next request.
-            DisturbanceKind::CrashAfter => is_controllers && point.is_write(),
-            DisturbanceKind::CrashThenStaleView => is_controllers && point.is_write() && counts,
+            RequestFaultKind::CrashAfter => is_controllers && point.is_write(),
+            RequestFaultKind::CrashThenStaleView => is_controllers && point.is_write() && counts,
             // A delay matters only for a request with an effect on later actions.
-            DisturbanceKind::LeadershipLost => has_leader && is_controllers && point.is_write() && counts,
+            RequestFaultKind::LeadershipLost => has_leader && is_controllers && point.is_write() && counts,
         }
     }
 
-    /// Runs with each disturbance, on one thread per processor.
-    fn run_each(&self, disturbances: &[Disturbance]) -> Result<Vec<RunResult>, Error> {
+    /// Runs with each fault, on one thread per processor.
+    fn run_each(&self, faults: &[RequestFault]) -> Result<Vec<RunResult>, TestkitError> {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
-            for _ in 0..threads.min(disturbances.len()) {
+            for _ in 0..threads.min(faults.len()) {
                 scope.spawn(|| {
-                    while let Some((index, disturbance)) = {
+                    while let Some((index, fault)) = {
                         // The threads share one counter, because runs differ in duration.
                         let index = next.fetch_add(1, Ordering::Relaxed);
-                        disturbances.get(index).map(|disturbance| (index, disturbance))
+                        faults.get(index).map(|fault| (index, fault))
                     } {
                         // A panic in one run must not end the other runs of the scope.
                         let result =
-                            std::panic::catch_unwind(AssertUnwindSafe(|| run_once(&self.setting, Some(disturbance))));
+                            std::panic::catch_unwind(AssertUnwindSafe(|| run_once(&self.setting, Some(fault))));
                         let result = result.unwrap_or_else(|_| Err("the run itself panicked".into()));
                         let result =
-                            result.map_err(|error| Error::from(format!("{VARIABLE}='{disturbance}': {error}")));
+                            result.map_err(|error| TestkitError::from(format!("{VARIABLE}='{fault}': {error}")));
                         done.lock().push((index, result));
                     }
                 });

@@ -17,7 +17,7 @@ use steadfast::ObjectKey;
 use steadfast::{Cacheable, Connection, Freshness, Informer, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, BodyCorruption, InjectedResponse, RequestRule, Verb};
 use steadfast_contract::check;
-use steadfast_testing::{Recorder, WorldError, config_map, history, kube_config, widget_definition};
+use steadfast_testing::{Recorder, TestError, config_map, history, kube_config, widget_definition};
 use tracing_subscriber::EnvFilter;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -71,7 +71,7 @@ fn informer<K>(
     connection: &Connection,
     kind: &K::DynamicType,
     streamed: bool,
-) -> Result<(Informer<K>, Notes), WorldError>
+) -> Result<(Informer<K>, Notes), TestError>
 where
     K: Cacheable<Resource = K> + kube::Resource,
 {
@@ -113,7 +113,7 @@ async fn assert_reports_fault<K: Cacheable>(informer: &Informer<K>, notes: &Note
 }
 
 /// Checks the recovery: `informer` is synced, fresh, and has `objects`.
-async fn assert_recovers<K: Cacheable>(informer: &Informer<K>, objects: usize) -> Result<(), WorldError> {
+async fn assert_recovers<K: Cacheable>(informer: &Informer<K>, objects: usize) -> Result<(), TestError> {
     informer.wait_for_sync(TIMEOUT).await?;
     until_fresh(informer).await?;
     assert_eq!(informer.snapshot().len(), objects);
@@ -122,7 +122,7 @@ async fn assert_recovers<K: Cacheable>(informer: &Informer<K>, objects: usize) -
 }
 
 /// Waits until `informer` is fresh, which may be shortly after its sync.
-async fn until_fresh<K: Cacheable>(informer: &Informer<K>) -> Result<(), WorldError> {
+async fn until_fresh<K: Cacheable>(informer: &Informer<K>) -> Result<(), TestError> {
     let mut changed = informer.changed();
     let fresh = async { while !informer.freshness().is_fresh() && changed.changed().await.is_ok() {} };
     let waited = tokio::time::timeout(TIMEOUT, fresh).await;
@@ -144,7 +144,7 @@ fn output() -> String {
 }
 
 /// Returns a server with two secrets.
-async fn server(builder: ApiServerBuilder) -> Result<ApiServer, WorldError> {
+async fn server(builder: ApiServerBuilder) -> Result<ApiServer, TestError> {
     let server = builder.start().await?;
     for name in ["a", "b"] {
         server.create(&secret(name, &json!({ "password": PASSWORD })))?;
@@ -156,12 +156,12 @@ fn secret(name: &str, data: &Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "default" }, "data": data })
 }
 
-async fn secrets(server: &ApiServer) -> Result<(Informer<Secret>, Notes), WorldError> {
+async fn secrets(server: &ApiServer) -> Result<(Informer<Secret>, Notes), TestError> {
     informer::<Secret>(&Connection::new(kube_config(server).await?)?, &(), true)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_connection_names_address() -> Result<(), WorldError> {
+async fn refused_connection_names_address() -> Result<(), TestError> {
     let server = server(ApiServer::builder()).await?;
     server.faults().cut();
     let (informer, notes) = secrets(&server).await?;
@@ -172,7 +172,7 @@ async fn refused_connection_names_address() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn closed_connection_is_reported_and_backed_off() -> Result<(), WorldError> {
+async fn closed_connection_is_reported_and_backed_off() -> Result<(), TestError> {
     let server = server(ApiServer::builder()).await?;
     server.faults().accept_and_close(true);
     let (informer, notes) = secrets(&server).await?;
@@ -183,7 +183,7 @@ async fn closed_connection_is_reported_and_backed_off() -> Result<(), WorldError
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn foreign_certificate_is_rejected_with_advice() -> Result<(), WorldError> {
+async fn foreign_certificate_is_rejected_with_advice() -> Result<(), TestError> {
     let (right, wrong) = (server(ApiServer::builder().tls(true)).await?, server(ApiServer::builder().tls(true)).await?);
     let mut config = kube_config(&wrong).await?;
     config.cluster_url = right.url(0).parse()?;
@@ -194,7 +194,7 @@ async fn foreign_certificate_is_rejected_with_advice() -> Result<(), WorldError>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn server_without_tls_is_distinguished() -> Result<(), WorldError> {
+async fn server_without_tls_is_distinguished() -> Result<(), TestError> {
     let (plain, with_tls) = (server(ApiServer::builder()).await?, server(ApiServer::builder().tls(true)).await?);
     let mut config = kube_config(&with_tls).await?;
     config.cluster_url = plain.url(0).replace("http:", "https:").parse()?;
@@ -205,7 +205,7 @@ async fn server_without_tls_is_distinguished() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wrong_token_is_reported_until_accepted() -> Result<(), WorldError> {
+async fn wrong_token_is_reported_until_accepted() -> Result<(), TestError> {
     let server = server(ApiServer::builder().token(TOKEN)).await?;
     let config = kube_config(&server).await?;
     server.faults().replace_tokens(&["another"]);
@@ -217,7 +217,7 @@ async fn wrong_token_is_reported_until_accepted() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forbidden_resource_does_not_delay_others() -> Result<(), WorldError> {
+async fn forbidden_resource_does_not_delay_others() -> Result<(), TestError> {
     let server = server(ApiServer::builder()).await?;
     server.create(&config_map("a", "1"))?;
     server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::Forbidden);
@@ -231,7 +231,7 @@ async fn forbidden_resource_does_not_delay_others() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn missing_resource_is_reported_until_defined() -> Result<(), WorldError> {
+async fn missing_resource_is_reported_until_defined() -> Result<(), TestError> {
     let server = server(ApiServer::builder()).await?;
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("steadfast.test", "v1", "Widget"));
     let connection = Connection::new(kube_config(&server).await?)?;
@@ -251,7 +251,7 @@ const CORRUPTIONS: [(BodyCorruption, &str); 4] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unreadable_list_is_reported_and_retried() -> Result<(), WorldError> {
+async fn unreadable_list_is_reported_and_retried() -> Result<(), TestError> {
     for (corruption, cause) in CORRUPTIONS {
         for streamed in [true, false] {
             // `Malformed` corrupts the frame of a list, so the list must be empty. A streamed list has no frame, only
@@ -278,7 +278,7 @@ async fn unreadable_list_is_reported_and_retried() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn corrupt_object_is_the_only_unknown() -> Result<(), WorldError> {
+async fn corrupt_object_is_the_only_unknown() -> Result<(), TestError> {
     let (malformed, oversized) = (BodyCorruption::Malformed, BodyCorruption::Oversized(2 * LIMIT));
     for (corruption, streamed) in [(malformed, true), (malformed, false), (oversized, true)] {
         let server = server(ApiServer::builder()).await?;
@@ -307,7 +307,7 @@ async fn corrupt_object_is_the_only_unknown() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unreadable_watch_is_reported_without_loss() -> Result<(), WorldError> {
+async fn unreadable_watch_is_reported_without_loss() -> Result<(), TestError> {
     for (corruption, cause) in CORRUPTIONS {
         let server = server(ApiServer::builder()).await?;
         let (informer, notes) = secrets(&server).await?;
@@ -348,7 +348,7 @@ struct Numbers {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn undecodable_objects_are_named_without_content() -> Result<(), WorldError> {
+async fn undecodable_objects_are_named_without_content() -> Result<(), TestError> {
     let server = server(ApiServer::builder()).await?;
     server.create(&secret("empty", &json!({})))?;
     let connection = Connection::new(kube_config(&server).await?)?;
@@ -370,7 +370,7 @@ async fn undecodable_objects_are_named_without_content() -> Result<(), WorldErro
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn invalid_object_is_unknown_until_valid() -> Result<(), WorldError> {
+async fn invalid_object_is_unknown_until_valid() -> Result<(), TestError> {
     let server = server(ApiServer::builder()).await?;
     server.faults().undecodable("default", "a", true);
     let (informer, _) = secrets(&server).await?;

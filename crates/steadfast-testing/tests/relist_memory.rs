@@ -14,7 +14,7 @@ use serde::Deserialize;
 use steadfast::transport::Settings;
 use steadfast::{InformerFactory, InjectedFault, Scope};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{Form, InMemory, WorldError, builder_in_form, config_map};
+use steadfast_testing::{CachedForm, InMemory, TestError, builder_with_form, config_map};
 
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
@@ -41,8 +41,8 @@ struct RelistMemory {
     more: usize,
 }
 
-async fn relist(fault: Option<InjectedFault>) -> Result<RelistMemory, WorldError> {
-    let server = ApiServer::builder().in_memory().protobuf(Form::current().protobuf).start().await?;
+async fn relist(fault: Option<InjectedFault>) -> Result<RelistMemory, TestError> {
+    let server = ApiServer::builder().in_memory().protobuf(CachedForm::current().protobuf).start().await?;
     for number in 0..OBJECTS {
         server.create(&config_map(&format!("object-{number}"), &"x".repeat(VALUE)))?;
     }
@@ -50,7 +50,7 @@ async fn relist(fault: Option<InjectedFault>) -> Result<RelistMemory, WorldError
     let connection = InMemory { settings, ..InMemory::default() }.connection(&server).await?;
     let factory = InformerFactory::new(&connection);
     let before = ALLOCATED.current_usage();
-    let builder = builder_in_form(&factory, Scope::all()).streamed_lists(false).page_size(u32::try_from(PAGE).ok());
+    let builder = builder_with_form(&factory, Scope::all()).streamed_lists(false).page_size(u32::try_from(PAGE).ok());
     let informer = builder.inject_fault(fault).start()?;
     informer.wait_for_sync(TIMEOUT).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -72,13 +72,13 @@ async fn relist(fault: Option<InjectedFault>) -> Result<RelistMemory, WorldError
 }
 
 /// Runs [`relist`] in a runtime of its own, so that all memory is released at the end.
-fn measure_relist(fault: Option<InjectedFault>) -> Result<RelistMemory, WorldError> {
+fn measure_relist(fault: Option<InjectedFault>) -> Result<RelistMemory, TestError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(relist(fault))
 }
 
 #[test]
-fn relist_needs_little_more_memory() -> Result<(), WorldError> {
+fn relist_needs_little_more_memory() -> Result<(), TestError> {
     let _guard = ONE_AT_A_TIME.lock();
     let RelistMemory { settled, more } = measure_relist(None)?;
     assert!(settled > OBJECTS * VALUE, "{settled} bytes are allocated");
@@ -98,7 +98,7 @@ struct Strict {
 }
 
 /// Returns the additional peak of memory during a change.
-async fn measure_change(undecodable: usize) -> Result<usize, WorldError> {
+async fn measure_change(undecodable: usize) -> Result<usize, TestError> {
     let server = ApiServer::builder().in_memory().start().await?;
     for number in 0..undecodable {
         server.create(&config_map(&format!("object-{number}"), "1"))?;
@@ -120,7 +120,7 @@ async fn measure_change(undecodable: usize) -> Result<usize, WorldError> {
 }
 
 #[test]
-fn change_cost_is_independent_of_undecodable_objects() -> Result<(), WorldError> {
+fn change_cost_is_independent_of_undecodable_objects() -> Result<(), TestError> {
     let _guard = ONE_AT_A_TIME.lock();
     let measured = |undecodable| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;

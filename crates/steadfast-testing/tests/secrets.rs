@@ -22,9 +22,9 @@ use steadfast::connection::WithheldResponse;
 use steadfast::metrics::Metrics;
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, BodyCorruption, RequestRule};
-use steadfast_testing::{WorldError, kube_config};
+use steadfast_testing::{TestError, kube_config};
 
-type Outcome = Result<(), WorldError>;
+type Outcome = Result<(), TestError>;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -146,7 +146,7 @@ fn secret(name: &str) -> Secret {
     serde_json::from_value(secret).expect("a secret")
 }
 
-async fn server() -> Result<(ApiServer, Connection), WorldError> {
+async fn server() -> Result<(ApiServer, Connection), TestError> {
     capture_logs();
     let server = ApiServer::builder().tls(true).token(TOKEN).user("admin", LOGIN).start().await?;
     server.create(&secret("db"))?;
@@ -155,7 +155,7 @@ async fn server() -> Result<(ApiServer, Connection), WorldError> {
 }
 
 /// Returns the server's own kubeconfig with another user and additional fields of the cluster.
-async fn config(server: &ApiServer, user: Value, cluster: &Value) -> Result<kube::Config, WorldError> {
+async fn config(server: &ApiServer, user: Value, cluster: &Value) -> Result<kube::Config, TestError> {
     let mut file = Kubeconfig::from_yaml(&server.kubeconfig())?;
     file.auth_infos[0].auth_info = serde_json::from_value(user)?;
     let mut changed = serde_json::to_value(&file.clusters[0].cluster)?;

@@ -90,7 +90,7 @@ impl EventLog {
         }
         let Some((name, known)) = object(line) else { return };
         let before = self.objects.get(&name).cloned();
-        match line["told"].as_str() {
+        match line["event"].as_str() {
             Some("applied") => {
                 let newest = self.newest.entry(name.clone()).or_default();
                 match &before {
@@ -145,8 +145,8 @@ mod tests {
 
     use super::*;
 
-    fn line_of(what: &str, uid: &str, version: &str) -> Value {
-        json!({ "told": what, "namespace": "default", "name": "a", "uid": uid, "version": version })
+    fn line_of(event_type: &str, uid: &str, version: &str) -> Value {
+        json!({ "event": event_type, "namespace": "default", "name": "a", "uid": uid, "version": version })
     }
 
     #[test]

@@ -14,7 +14,7 @@ use steadfast_apiserver::{Faults, InjectedResponse, RequestRule, Status, TooLarg
 use steadfast_testing::proxy::Direction;
 use tokio::time::sleep;
 
-use super::setup::{Kind, Setup, TOKEN};
+use super::setup::{ServerSetup, Setup, TOKEN};
 use crate::BenchError;
 
 /// Function that runs between the client's start and the end of the fault.
@@ -24,7 +24,7 @@ type ScenarioRun = for<'a> fn(&'a mut Setup) -> Pin<Box<dyn Future<Output = Resu
 pub(super) struct Scenario {
     pub(super) fault: &'static str,
     pub(super) title: &'static str,
-    pub(super) server: Kind,
+    pub(super) server: ServerSetup,
     /// Timeout of the recovery.
     pub(super) recovery_timeout: Duration,
     /// True if the scenario mostly waits, for minutes.
@@ -39,11 +39,11 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_mins(1);
 const FAULT_DURATION: Duration = Duration::from_secs(10);
 
 const fn scenario(fault: &'static str, title: &'static str, run: ScenarioRun) -> Scenario {
-    Scenario { fault, title, server: Kind::Plain, recovery_timeout: RECOVERY_TIMEOUT, is_long: false, run }
+    Scenario { fault, title, server: ServerSetup::Plain, recovery_timeout: RECOVERY_TIMEOUT, is_long: false, run }
 }
 
 impl Scenario {
-    const fn on(mut self, server: Kind) -> Self {
+    const fn on(mut self, server: ServerSetup) -> Self {
         self.server = server;
         self
     }
@@ -75,15 +75,15 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario("F13", "10 deleted during a cut of 2 s, history compacted", |setup| Box::pin(deleted(setup))),
     scenario("F14", "continue tokens expire in the first list of 1,200", |setup| Box::pin(ready(continues(setup)))),
     scenario("F15", "resource version too large, twice", |setup| Box::pin(too_large(setup))),
-    scenario("F16", "moved to a replica that lags for 10 s", |setup| Box::pin(lagging(setup))).on(Kind::Two),
+    scenario("F16", "moved to a replica that lags for 10 s", |setup| Box::pin(lagging(setup))).on(ServerSetup::Two),
     scenario("F16", "410, then a list on a replica that lags for 10 s", |setup| Box::pin(lagging_list(setup)))
-        .on(Kind::Two),
+        .on(ServerSetup::Two),
     scenario("F17", "streamed lists never end", |setup| Box::pin(ready(endless(setup)))),
     scenario("F19", "a change, a deletion and a creation not sent", |setup| Box::pin(events_lost(setup))),
     scenario("F20", "three old events repeated after a resume", |setup| Box::pin(repeated(setup))),
     scenario("F21", "429 with Retry-After of 5 s, twice", |setup| Box::pin(too_many(setup))),
     scenario("F21", "503 for 10 s", |setup| Box::pin(unavailable(setup))),
-    scenario("F22", "401 for 10 s", |setup| Box::pin(unauthorized(setup))).on(Kind::Closed),
+    scenario("F22", "401 for 10 s", |setup| Box::pin(unauthorized(setup))).on(ServerSetup::Closed),
     scenario("F23", "403 for 10 s", |setup| Box::pin(forbidden(setup))),
     scenario("F24", "one object cannot be decoded for 10 s", |setup| Box::pin(undecodable(setup))),
     scenario("F30", "restored from a backup 40 writes old", |setup| Box::pin(restored(setup))).long(),
@@ -325,11 +325,11 @@ async fn too_many(setup: &mut Setup) -> Result<(), BenchError> {
     setup.write(20)
 }
 
-/// Makes the server respond to every read with `answer` for a while.
-async fn rejected(setup: &mut Setup, answer: InjectedResponse) -> Result<(), BenchError> {
+/// Makes the server respond to every read with `response` for a while.
+async fn rejected(setup: &mut Setup, response: InjectedResponse) -> Result<(), BenchError> {
     setup.ready().await?;
     setup.fault();
-    setup.faults().respond(RequestRule::any().resource("configmaps"), answer);
+    setup.faults().respond(RequestRule::any().resource("configmaps"), response);
     setup.faults().end_watches();
     setup.write_for(FAULT_DURATION).await?;
     setup.faults().clear_rules();

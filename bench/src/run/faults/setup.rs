@@ -25,9 +25,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time for events to reach a handler after they reached its cache.
 const SETTLE: Duration = Duration::from_millis(700);
 
-/// Kind of a server.
+/// Setup of the server.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum ServerSetup {
     /// One replica without authentication.
     Plain,
     /// Two replicas; clients reach the first one.
@@ -55,15 +55,15 @@ pub(super) struct Setup {
 impl Setup {
     /// Creates the setup without a client.
     pub(super) async fn start(
-        kind: Kind,
+        kind: ServerSetup,
         library: Library,
         program: &Path,
         kubeconfig: &Path,
     ) -> Result<Self, BenchError> {
         let builder: ApiServerBuilder = match kind {
-            Kind::Plain => ApiServer::builder(),
-            Kind::Two => ApiServer::builder().replicas(2),
-            Kind::Closed => ApiServer::builder().token(TOKEN),
+            ServerSetup::Plain => ApiServer::builder(),
+            ServerSetup::Two => ApiServer::builder().replicas(2),
+            ServerSetup::Closed => ApiServer::builder().token(TOKEN),
         };
         let server = builder.tls(true).start().await?;
         let proxy = FaultProxy::start((0..server.replicas()).map(|replica| server.address(replica)))?;

@@ -11,7 +11,8 @@ use crate::run::number::format_seconds;
 /// Results of all faults.
 #[derive(Serialize, Deserialize)]
 pub(in crate::run) struct FaultResults {
-    pub(in crate::run) setting: RunEnvironment,
+    #[serde(alias = "setting")]
+    pub(in crate::run) environment: RunEnvironment,
     pub(in crate::run) seconds: u64,
     pub(in crate::run) verdicts: Vec<FaultResult>,
 }

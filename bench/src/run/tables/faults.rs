@@ -12,11 +12,11 @@ pub(in crate::run) fn table(fault_results: &FaultResults) -> String {
         "| fault | | reported after | back after | LISTs | WATCHes | KB | lost | merged | again | backwards |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
-    let mut before = "";
+    let mut previous_title = "";
     for verdict in &fault_results.verdicts {
         let title =
-            if before == verdict.title { String::new() } else { format!("{} {}", verdict.fault, verdict.title) };
-        before = &verdict.title;
+            if previous_title == verdict.title { String::new() } else { format!("{} {}", verdict.fault, verdict.title) };
+        previous_title = &verdict.title;
         if let Some(error) = &verdict.error {
             let _ = writeln!(text, "| {title} | {} | not run: {error} | | | | | | | | |", verdict.library);
             continue;
@@ -72,7 +72,7 @@ fn brief(verdict: &FaultResult) -> String {
     };
     let wrong =
         [(verdict.lost, "lost"), (verdict.merged, "merged"), (verdict.repeated, "again"), (verdict.older, "backwards")];
-    let wrong = wrong.iter().filter(|(times, _)| *times > 0).map(|(times, what)| format!(", **{times} {what}**"));
+    let wrong = wrong.iter().filter(|(times, _)| *times > 0).map(|(times, kind)| format!(", **{times} {kind}**"));
     format!("{}, {lists}{}", verdict.recovery(), wrong.collect::<String>())
 }
 

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
+use super::field_set::FieldSet;
 use super::items::{items_of, steps};
 use super::path::Step;
-use super::field_set::FieldSet;
-use crate::merging::types::{MapAtom, ListAtom, MergeStrategy, Shape, TypeRef};
+use crate::merging::types::{ListAtom, MapAtom, MergeStrategy, Shape, TypeRef};
 
 /// Added, changed and removed fields.
 #[derive(Clone, Debug, Default)]

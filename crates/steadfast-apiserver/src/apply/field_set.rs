@@ -94,9 +94,10 @@ impl FieldSet {
         self.combine(other, |own, theirs| {
             Some(match theirs {
                 None => own.clone(),
-                Some(theirs) => {
-                    FieldSetNode { member: own.member && !theirs.member, children: own.children.difference(&theirs.children) }
-                }
+                Some(theirs) => FieldSetNode {
+                    member: own.member && !theirs.member,
+                    children: own.children.difference(&theirs.children),
+                },
             })
         })
     }
@@ -113,7 +114,11 @@ impl FieldSet {
         })
     }
 
-    fn combine(&self, other: &Self, with: impl Fn(&FieldSetNode, Option<&FieldSetNode>) -> Option<FieldSetNode>) -> Self {
+    fn combine(
+        &self,
+        other: &Self,
+        with: impl Fn(&FieldSetNode, Option<&FieldSetNode>) -> Option<FieldSetNode>,
+    ) -> Self {
         let nodes = self.0.iter().filter_map(|(step, node)| {
             let combined = with(node, other.0.get(step)).filter(|node| !node.is_empty())?;
             Some((step.clone(), combined))
@@ -177,7 +182,8 @@ impl FieldSet {
                 continue;
             }
             let below = value.as_object()?;
-            let node = FieldSetNode { member: below.is_empty() || below.contains_key("."), children: Self::decode(value)? };
+            let node =
+                FieldSetNode { member: below.is_empty() || below.contains_key("."), children: Self::decode(value)? };
             set.0.insert(Step::decode(key)?, node);
         }
         Some(set)

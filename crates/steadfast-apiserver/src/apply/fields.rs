@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::field_set::FieldSet;
 use super::items::{step_of, steps};
 use super::path::Step;
-use super::field_set::FieldSet;
 use crate::merging::types::{MapAtom, MergeStrategy, Shape, TypeRef};
 
 /// Returns the set of an object's fields.

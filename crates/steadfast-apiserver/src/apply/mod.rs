@@ -5,6 +5,7 @@
 
 mod compare;
 mod conflict;
+mod field_set;
 mod fields;
 mod items;
 mod managed;
@@ -12,7 +13,6 @@ mod merge;
 mod path;
 mod reset;
 mod scale;
-mod field_set;
 mod update;
 mod validate;
 mod yaml;
@@ -28,9 +28,9 @@ use crate::resources::ServedResource;
 use crate::status::Status;
 use crate::write_scope::{FieldManager, Part};
 use compare::Difference;
-use managed::{Manager, Managers, Operation};
 use field_set::FieldSet;
-use update::{Unconvertible, FieldUpdate};
+use managed::{Manager, Managers, Operation};
+use update::{FieldUpdate, Unconvertible};
 
 pub(crate) use yaml::{duplicate_field, parse};
 
@@ -119,7 +119,11 @@ impl<'a> Tracking<'a> {
         let of = self.types();
         if let Some(why) = validate::violations(&of, applied) {
             let object_name = format!("{}; {}", metadata::place_of(applied), metadata::kind_of(applied));
-            return Err(Status::new(500, "", format_args!("failed to create typed patch object ({object_name}): {why}")));
+            return Err(Status::new(
+                500,
+                "",
+                format_args!("failed to create typed patch object ({object_name}): {why}"),
+            ));
         }
         let mut managers = self.managers(live.and_then(|live| live.pointer(MANAGED_FIELDS)));
         let nothing = json!({});

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::Tracking;
+use super::field_set::FieldSet;
 use super::managed::{Managed, Manager, Managers, Operation};
 use super::path::Step;
-use super::field_set::FieldSet;
 
 impl Tracking<'_> {
     /// Transfers the ownership of `replicas` to the manager that scaled. As on a real server, `replicas` without an

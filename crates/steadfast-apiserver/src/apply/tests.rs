@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::compare::Difference;
+use super::field_set::FieldSet;
 use super::fields::field_set;
 use super::managed::Managers;
 use super::merge::merged;
 use super::path::path_text;
-use super::field_set::FieldSet;
 use super::{Tracking, validate, yaml};
 use crate::merging::types::TypeRef;
 use crate::merging::{as_struct, trim};

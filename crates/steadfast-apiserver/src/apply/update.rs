@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use super::compare::Difference;
+use super::field_set::FieldSet;
 use super::fields::{field_set, with_parents, without};
 use super::managed::{Managed, Manager, Managers, Operation};
 use super::merge::merged;
-use super::field_set::FieldSet;
 use super::validate;
 use crate::merging::types::TypeRef;
 

@@ -21,8 +21,9 @@ pub(super) fn authenticate(cluster: &Cluster, request: &RequestContext) -> Resul
     // Browsers cannot set headers on WebSockets, so the token may arrive as a subprotocol.
     let in_protocol = token_in_protocol(headers);
     let decoded = in_protocol.and_then(|token| String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok());
-    let is_known = authorization.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| known(token.trim()))
-        || decoded.is_some_and(|token| known(&token));
+    let is_known =
+        authorization.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| known(token.trim()))
+            || decoded.is_some_and(|token| known(&token));
     if open || is_known || request.user.is_some() {
         return Ok(());
     }

@@ -82,7 +82,8 @@ impl Review {
                 // Static tokens are compared first. Tokens of service accounts expire on the clock of the server.
                 if exchange.cluster.tokens().iter().any(|known| known == token) {
                     json!({"authenticated": true, "user": user_info})
-                } else if let Some(user) = exchange.cluster.issued_tokens.user(token, exchange.cluster.clock.seconds()) {
+                } else if let Some(user) = exchange.cluster.issued_tokens.user(token, exchange.cluster.clock.seconds())
+                {
                     json!({"authenticated": true, "user": {"username": user, "groups": ["system:serviceaccounts"]}})
                 } else {
                     json!({"error": "invalid bearer token", "user": {}})

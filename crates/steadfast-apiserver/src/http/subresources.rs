@@ -120,13 +120,19 @@ fn no_logs(pod: &Value, name: &str) -> Status {
 fn bind(exchange: &Exchange, write_target: &WriteTarget, binding: &Value) -> Result<ApiResponse, Status> {
     let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default();
     if node.is_empty() {
-        return Err(Status::invalid("", "Binding", &write_target.name, &[("target.name", "Required value".to_owned())]));
+        return Err(Status::invalid(
+            "",
+            "Binding",
+            &write_target.name,
+            &[("target.name", "Required value".to_owned())],
+        ));
     }
     // The write bypasses the checks of an update, which cannot assign a pod.
     let write_target = &WriteTarget { part: Part::Whole, ..write_target.clone() };
     exchange.write(|state| {
         // The node is checked within the write, so that two schedulers cannot bind a pod concurrently.
-        let pod = state.latest(&write_target.resource.name, &write_target.key()).and_then(|change| change.object.clone());
+        let pod =
+            state.latest(&write_target.resource.name, &write_target.key()).and_then(|change| change.object.clone());
         let assigned = pod.as_deref().and_then(|pod| pod.pointer("/spec/nodeName")).and_then(Value::as_str);
         if let Some(known) = assigned.filter(|known| !known.is_empty()) {
             let why = format!("pod {} is already assigned to node \"{known}\"", write_target.name);
@@ -174,7 +180,12 @@ fn random_bytes() -> Result<[u8; 32], Status> {
 }
 
 /// Issues a token that the server accepts until the token expires.
-fn token(exchange: &Exchange, write_target: &WriteTarget, request: &Value, account: &Value) -> Result<ApiResponse, Status> {
+fn token(
+    exchange: &Exchange,
+    write_target: &WriteTarget,
+    request: &Value,
+    account: &Value,
+) -> Result<ApiResponse, Status> {
     let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(TOKEN_SECONDS);
     let rejected = |why: &str| {
         let why = format!("Invalid value: {seconds}: {why}");
@@ -188,7 +199,8 @@ fn token(exchange: &Exchange, write_target: &WriteTarget, request: &Value, accou
     }
     let clock = &exchange.cluster.clock;
     let (issued, expires) = (clock.seconds(), clock.seconds().saturating_add(seconds));
-    let requested = request.pointer("/spec/audiences").and_then(Value::as_array).filter(|requested| !requested.is_empty());
+    let requested =
+        request.pointer("/spec/audiences").and_then(Value::as_array).filter(|requested| !requested.is_empty());
     let audiences =
         requested.cloned().map_or_else(|| json!(["https://kubernetes.default.svc.cluster.local"]), Value::Array);
     let user = format!("system:serviceaccount:{}:{}", write_target.namespace, write_target.name);

@@ -5,8 +5,8 @@
 use serde_json::Value;
 
 use super::compare;
-use super::value::JsonPathValue;
 use super::node::{Filter, Node, Slice};
+use super::value::JsonPathValue;
 
 /// Maximum number of values that an evaluation may visit. `..` followed by `..` would visit a power of the object's
 /// size.

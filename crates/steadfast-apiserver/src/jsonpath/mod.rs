@@ -14,20 +14,20 @@
 
 mod compare;
 mod evaluate;
-mod value;
 mod node;
 mod parse;
 #[cfg(test)]
 mod tests;
 mod unquote;
+mod value;
 
 use serde_json::Value;
 
 use evaluate::{Evaluation, EvaluationError};
 use node::Node;
 
-pub(crate) use value::JsonPathValue;
 pub(crate) use parse::ParseError;
+pub(crate) use value::JsonPathValue;
 
 /// Parsed path.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::types::{Atom, StructField, MapAtom, ListAtom, MergeStrategy, OBJECT_META, ScalarAtom, TypeRef};
+use super::types::{Atom, ListAtom, MapAtom, MergeStrategy, OBJECT_META, ScalarAtom, StructField, TypeRef};
 
 impl TypeRef {
     /// Creates the type of a version's objects; a deduced type if the version has no schema.
@@ -62,7 +62,8 @@ fn atom(schema: &Value, preserving: bool) -> Atom {
 fn fields(schema: &Value, preserving: bool) -> MapAtom {
     let properties = schema["properties"].as_object();
     let named = properties.into_iter().flatten().map(|(name, property)| {
-        let field = StructField { of: of(property, preserving), default: property.get("default").cloned(), always: None };
+        let field =
+            StructField { of: of(property, preserving), default: property.get("default").cloned(), always: None };
         (name.clone(), field)
     });
     let others = match &schema["additionalProperties"] {

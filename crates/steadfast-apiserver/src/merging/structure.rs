@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::types::{StructField, OBJECT_META, Shape, TypeRef};
+use super::types::{OBJECT_META, Shape, StructField, TypeRef};
 
 /// Converts an object to the form of the real server's typed structs. Adds the fields that the structs always contain,
 /// and removes the empty fields that they omit.

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 
-use super::types::{Atom, StructField, MapAtom, ListAtom, MergeStrategy, ScalarAtom, TypeRef};
+use super::types::{Atom, ListAtom, MapAtom, MergeStrategy, ScalarAtom, StructField, TypeRef};
 use crate::types::{self, FieldShape, ValueType};
 
 static NOTHING: Atom = Atom { scalar: None, list: None, map: None };
@@ -81,8 +81,7 @@ fn read(field: &types::Field) -> StructField {
         FieldShape::Map(kind) => map(single(kind), atomic),
         FieldShape::MapOfLists(kind) => map(list(single(kind), MergeStrategy::Atomic), atomic),
     };
-    let has_fields =
-        matches!(field.shape, FieldShape::One(ValueType::Named(name)) if types::fields(name).is_some_and(|of| !of.is_empty()));
+    let has_fields = matches!(field.shape, FieldShape::One(ValueType::Named(name)) if types::fields(name).is_some_and(|of| !of.is_empty()));
     let (default, always) = match field.default() {
         Some(Value::Object(_)) => (None, has_fields.then(|| json!({}))),
         Some(default) => {
@@ -90,7 +89,9 @@ fn read(field: &types::Field) -> StructField {
             (Some(default.clone()), zero.then_some(default))
         }
         // Absent required lists, maps and pointers to structs are written as null.
-        None if field.required && (has_fields || !matches!(field.shape, FieldShape::One(_))) => (None, Some(Value::Null)),
+        None if field.required && (has_fields || !matches!(field.shape, FieldShape::One(_))) => {
+            (None, Some(Value::Null))
+        }
         None => (None, None),
     };
     StructField { of, default, always }

@@ -75,7 +75,8 @@ fn content(api_version: &str, kind: &str, raw: &[u8]) -> Result<Map<String, Valu
 
 fn unsupported(kind: &str, field: Option<u64>) -> Status {
     let location = field.map_or_else(|| kind.to_owned(), |number| format!("field {number} within {kind}"));
-    let message = format!("415: Unsupported Media Type: {location} is not read from protobuf by this server, send JSON");
+    let message =
+        format!("415: Unsupported Media Type: {location} is not read from protobuf by this server, send JSON");
     Status::new(415, "UnsupportedMediaType", message)
 }
 

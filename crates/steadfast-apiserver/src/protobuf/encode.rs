@@ -138,7 +138,9 @@ fn write_field(number: u64, field: &Field, value: Option<&Value>, into: &mut Vec
         // Absent bytes differ from empty bytes.
         (FieldShape::One(kind), None) if !field.pointer && kind != ValueType::Bytes => write_zero(number, kind, into),
         (_, None) => {}
-        (FieldShape::List(kind), Some(Value::Array(items))) => items.iter().for_each(|item| write(number, kind, item, into)),
+        (FieldShape::List(kind), Some(Value::Array(items))) => {
+            items.iter().for_each(|item| write(number, kind, item, into))
+        }
         (FieldShape::Map(kind), Some(Value::Object(entries))) => {
             write_map(number, entries, into, |value, into| write(2, kind, value, into));
         }
@@ -148,7 +150,9 @@ fn write_field(number: u64, field: &Field, value: Option<&Value>, into: &mut Vec
                 put_message(2, into, |into| items.for_each(|item| write(1, kind, item, into)));
             });
         }
-        (FieldShape::List(kind) | FieldShape::Map(kind) | FieldShape::MapOfLists(kind), Some(_)) => write_mismatch(number, kind, into),
+        (FieldShape::List(kind) | FieldShape::Map(kind) | FieldShape::MapOfLists(kind), Some(_)) => {
+            write_mismatch(number, kind, into)
+        }
     }
 }
 
@@ -184,7 +188,9 @@ fn write(number: u64, kind: ValueType, value: &Value, into: &mut Vec<u8>) {
         (_, Value::Null) => write_zero(number, kind, into),
         (ValueType::Text, Value::String(text)) => put_bytes(number, text.as_bytes(), into),
         (ValueType::Bool, Value::Bool(flag)) => put_number(number, u64::from(*flag), into),
-        (ValueType::Named(name), Value::Object(_)) => put_message(number, into, |into| write_named(name, Some(value), into)),
+        (ValueType::Named(name), Value::Object(_)) => {
+            put_message(number, into, |into| write_named(name, Some(value), into))
+        }
         (ValueType::Json(name), _) => put_message(number, into, |into| write_json(name, value, into)),
         _ => {
             if write_normalized(number, kind, value, into).is_none() {
@@ -262,7 +268,9 @@ fn write_json(name: &str, value: &Value, into: &mut Vec<u8>) {
 /// Writes a value of a wrong type with a wire type that differs from the field's.
 fn write_mismatch(number: u64, kind: ValueType, into: &mut Vec<u8>) {
     match kind {
-        ValueType::Bool | ValueType::Integer32 | ValueType::Integer64 | ValueType::Double => put_bytes(number, b"misfit", into),
+        ValueType::Bool | ValueType::Integer32 | ValueType::Integer64 | ValueType::Double => {
+            put_bytes(number, b"misfit", into)
+        }
         _ => put_number(number, 7, into),
     }
 }

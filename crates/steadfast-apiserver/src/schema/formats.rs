@@ -152,7 +152,9 @@ fn is_cidr(text: &str) -> bool {
         return false;
     };
     // A sign would pass the parse, so the digits are checked first.
-    !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()) && bits.parse::<u32>().is_ok_and(|n| n <= max_bits)
+    !bits.is_empty()
+        && bits.bytes().all(|byte| byte.is_ascii_digit())
+        && bits.parse::<u32>().is_ok_and(|n| n <= max_bits)
 }
 
 /// Returns whether a string is a hostname: one label, or several labels with a top-level name of two or more letters.

@@ -3,7 +3,7 @@
 use serde_json::{Number, Value};
 
 use super::findings::{Finding, Findings};
-use super::{Limit, Schema, JsonType};
+use super::{JsonType, Limit, Schema};
 use crate::go;
 
 /// Relative tolerance for multiples.

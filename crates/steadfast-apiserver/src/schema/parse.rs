@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Additional, DEPTH, Limit, ListType, MapType, NODES, PATTERNS, Pattern, Rule, Schema, JsonType};
+use super::{Additional, DEPTH, JsonType, Limit, ListType, MapType, NODES, PATTERNS, Pattern, Rule, Schema};
 
 /// Invalid schema, or one that is too large.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -155,7 +155,8 @@ impl Reader {
 }
 
 fn kind_of(name: &str) -> Option<JsonType> {
-    let all = [JsonType::Array, JsonType::Boolean, JsonType::Integer, JsonType::Number, JsonType::Object, JsonType::String];
+    let all =
+        [JsonType::Array, JsonType::Boolean, JsonType::Integer, JsonType::Number, JsonType::Object, JsonType::String];
     all.into_iter().find(|kind| kind.as_str() == name)
 }
 

@@ -3,9 +3,9 @@
 use serde_json::{Map, Value};
 
 use super::correlate::OldValue;
-use super::findings::{Finding, Findings, FindingKind};
+use super::findings::{Finding, FindingKind, Findings};
 use super::numbers::{self, NumericValue};
-use super::{Schema, JsonType, formats};
+use super::{JsonType, Schema, formats};
 use crate::cause::Cause;
 use crate::go;
 
@@ -94,8 +94,9 @@ impl Schema {
             },
             _ => (JsonType::Object, ""),
         };
-        let wants =
-            |kind: JsonType| self.kind == Some(kind) || self.int_or_string && matches!(kind, JsonType::Integer | JsonType::String);
+        let wants = |kind: JsonType| {
+            self.kind == Some(kind) || self.int_or_string && matches!(kind, JsonType::Integer | JsonType::String)
+        };
         let whole = matches!(value, Value::Number(number) if NumericValue::of(number).is_whole());
         // A whole float is an integer, and every integer is a number.
         let fits = wants(is)
@@ -230,13 +231,7 @@ impl Schema {
 }
 
 /// Checks the number of items or properties.
-fn check_count(
-    path: &str,
-    count: usize,
-    (min, max): (Option<i64>, Option<i64>),
-    unit: &str,
-    findings: &mut Findings,
-) {
+fn check_count(path: &str, count: usize, (min, max): (Option<i64>, Option<i64>), unit: &str, findings: &mut Findings) {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     if let Some(min) = min.filter(|&min| count < min) {
         let words = format!("{path} in body should have at least {min} {unit}");
@@ -254,7 +249,13 @@ struct BestAlternative {
     findings: Findings,
 }
 
-fn best_of(schemas: &[Schema], path: &str, value: &Value, before: Option<OldValue<'_>>, first: bool) -> BestAlternative {
+fn best_of(
+    schemas: &[Schema],
+    path: &str,
+    value: &Value,
+    before: Option<OldValue<'_>>,
+    first: bool,
+) -> BestAlternative {
     let mut best: Option<Findings> = None;
     let mut valid = 0;
     for schema in schemas {

@@ -32,11 +32,11 @@ mod scale_fields;
 mod schemas;
 mod services;
 mod typed;
-mod without_effect;
 mod unknown;
 mod validation;
 #[cfg(feature = "crd")]
 mod verdicts;
+mod without_effect;
 
 #[cfg(not(feature = "crd"))]
 use no_definitions as definitions;

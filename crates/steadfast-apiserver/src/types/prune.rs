@@ -42,7 +42,9 @@ fn prune_fields(object: &mut Map<String, Value>, fields: &'static [Field], path:
                 }
             }
             FieldShape::One(kind) => normalize_scalar(kind, value),
-            FieldShape::Map(kind) => value.as_object_mut().into_iter().flatten().for_each(|(_, item)| normalize_scalar(kind, item)),
+            FieldShape::Map(kind) => {
+                value.as_object_mut().into_iter().flatten().for_each(|(_, item)| normalize_scalar(kind, item))
+            }
             _ => {}
         }
         true

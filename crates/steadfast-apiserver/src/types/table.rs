@@ -213,7 +213,7 @@ pub(crate) fn of_kind(api_version: &str, kind: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FieldShape, ValueType, TYPES, fields, of_kind};
+    use super::{FieldShape, TYPES, ValueType, fields, of_kind};
 
     #[test]
     fn every_referenced_type_is_in_the_table() {
@@ -227,7 +227,10 @@ mod tests {
                     "{name}.{}",
                     field.name
                 );
-                let (FieldShape::One(kind) | FieldShape::List(kind) | FieldShape::Map(kind) | FieldShape::MapOfLists(kind)) = field.shape;
+                let (FieldShape::One(kind)
+                | FieldShape::List(kind)
+                | FieldShape::Map(kind)
+                | FieldShape::MapOfLists(kind)) = field.shape;
                 if let ValueType::Named(wanted) = kind {
                     assert!(TYPES.contains_key(wanted), "{wanted}, of {name}");
                 }

@@ -68,7 +68,9 @@ fn of_field(shape: FieldShape, value: &Value) -> Option<TypeMismatch> {
             values.values().find_map(|list| of_field(FieldShape::List(kind), list))
         }
         (FieldShape::Map(kind), other) => Some(TypeMismatch::new(other, format!("map[string]{}", go_type(kind)))),
-        (FieldShape::MapOfLists(kind), other) => Some(TypeMismatch::new(other, format!("map[string][]{}", go_type(kind)))),
+        (FieldShape::MapOfLists(kind), other) => {
+            Some(TypeMismatch::new(other, format!("map[string][]{}", go_type(kind))))
+        }
     }
 }
 

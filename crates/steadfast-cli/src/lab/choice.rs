@@ -1,6 +1,6 @@
 //! Selects scenarios by names and numbers.
 
-use steadfast_testing::scenarios::{Fault, Scenario, Source, catalog};
+use steadfast_testing::scenarios::{CatalogFault, Scenario, ScenarioSource, catalog};
 
 /// Returns the scenarios with these names, of these faults (`F4`), or `all`, in the order of the table. Defaults to the
 /// scenarios of the documents, which are short.
@@ -16,7 +16,7 @@ pub(super) fn choose(names: &[String]) -> Result<Vec<&'static Scenario>, String>
 }
 
 /// Parses the numbers of faults. `all` and an empty list return no faults.
-pub(super) fn faults(names: &[String]) -> Result<Vec<Fault>, String> {
+pub(super) fn faults(names: &[String]) -> Result<Vec<CatalogFault>, String> {
     let fault =
         |name: &String| name.parse().map_err(|()| format!("{name:?} is not a fault; use a number such as `F4`"));
     names.iter().filter(|name| *name != "all").map(fault).collect()
@@ -25,7 +25,7 @@ pub(super) fn faults(names: &[String]) -> Result<Vec<Fault>, String> {
 enum Selection {
     All,
     Documents,
-    Fault(Fault),
+    Fault(CatalogFault),
     Named(&'static str),
 }
 
@@ -34,7 +34,7 @@ impl Selection {
         if name == "all" {
             return Ok(Self::All);
         }
-        if let Ok(fault) = name.parse::<Fault>() {
+        if let Ok(fault) = name.parse::<CatalogFault>() {
             return match fault.unsupported_reason() {
                 Some(reason) => Err(format!("{fault}, {}, cannot be made: {reason}", fault.title())),
                 None if catalog::of(fault).next().is_none() => Err(format!("{fault} has no scenario yet")),
@@ -50,7 +50,7 @@ impl Selection {
     fn matches(&self, scenario: &Scenario) -> bool {
         match self {
             Self::All => true,
-            Self::Documents => scenario.source != Source::FaultCatalog,
+            Self::Documents => scenario.source != ScenarioSource::FaultCatalog,
             Self::Fault(fault) => scenario.faults.contains(fault),
             Self::Named(name) => scenario.name == *name,
         }
@@ -77,8 +77,8 @@ mod tests {
     fn fault_number_selects_its_scenarios() {
         assert!(chosen(&["f9"]).contains(&"watch-closed"));
         assert_eq!(chosen(&["F9", "f9"]), chosen(&["F9"]));
-        for fault in Fault::ALL {
-            let held_back = [Fault::NoBookmarks, Fault::EventsLost].contains(&fault);
+        for fault in CatalogFault::ALL {
+            let held_back = [CatalogFault::NoBookmarks, CatalogFault::EventsLost].contains(&fault);
             let there = held_back || fault.unsupported_reason().is_some() || !chosen(&[&fault.to_string()]).is_empty();
             assert!(there, "{fault}");
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use steadfast_contract::HandlerCounts;
-use steadfast_testing::scenarios::{Fault, Findings, Scenario};
+use steadfast_testing::scenarios::{CatalogFault, Scenario, ScenarioFindings};
 
 /// Reported result of a scenario.
 #[derive(Debug, Default, Serialize)]
@@ -31,14 +31,14 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     /// Creates the result of a completed `scenario`.
-    pub(crate) fn of(scenario: &Scenario, findings: &Findings) -> Self {
+    pub(crate) fn of(scenario: &Scenario, findings: &ScenarioFindings) -> Self {
         // Starts from a failed result, so that only `counting` can mark the scenario as passed.
         let none = Self::failed(scenario, String::new());
         Self { problems: findings.problems(), ..none }.counting(findings)
     }
 
     /// Creates the result of several concurrent faults.
-    pub(crate) fn together(faults: &[Fault], findings: &Findings) -> Self {
+    pub(crate) fn together(faults: &[CatalogFault], findings: &ScenarioFindings) -> Self {
         let none = Self {
             name: "together",
             source: "catalog".to_owned(),
@@ -49,7 +49,7 @@ impl Outcome {
         none.counting(findings)
     }
 
-    fn counting(self, findings: &Findings) -> Self {
+    fn counting(self, findings: &ScenarioFindings) -> Self {
         let HandlerCounts { changes, seen, lost, repeated, out_of_order, .. } = findings.report.verdict.total();
         Self {
             passed: self.problems.is_empty(),
@@ -58,8 +58,8 @@ impl Outcome {
             lost,
             repeated,
             out_of_order,
-            notice_ms: findings.notice.map(millis),
-            recover_ms: findings.recover.map(millis),
+            notice_ms: findings.detection.map(millis),
+            recover_ms: findings.recovery.map(millis),
             lists: findings.requests.full_transfers(),
             watches: findings.requests.watches,
             bytes: findings.requests.bytes,
@@ -74,7 +74,7 @@ impl Outcome {
             name: scenario.name,
             source: scenario.source.to_string(),
             faults: scenario.faults.iter().map(ToString::to_string).collect(),
-            notice_bound_ms: scenario.bounds.notice.map(millis),
+            notice_bound_ms: scenario.bounds.detection.map(millis),
             problems: vec![reason],
             ..Self::default()
         }

@@ -23,15 +23,15 @@ pub(crate) fn explain(scenarios: &[&Scenario]) {
         let mut bound = |description: &str, limit: Option<std::time::Duration>| {
             held.extend(limit.map(|limit| format!("{description} within {} s", limit.as_secs())));
         };
-        bound("noticed", bounds.notice);
-        bound("recovered", bounds.recover);
+        bound("noticed", bounds.detection);
+        bound("recovered", bounds.recovery);
         held.extend(bounds.lists.map(|lists| format!("at most {lists} LISTs from the fault on")));
         let held = held.join("; ");
         print_line(Output::Text, format_args!("{name} ({faults}{separator}{source})\n    {summary}\n    {held}"));
     }
 }
 
-fn faults(faults: &[steadfast_testing::scenarios::Fault]) -> String {
+fn faults(faults: &[steadfast_testing::scenarios::CatalogFault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 

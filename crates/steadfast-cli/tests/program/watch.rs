@@ -64,7 +64,7 @@ fn until_limits_embedded_fleet_events() {
 
 #[test]
 fn outage_shows_doubt_and_missed_changes() {
-    let output = steadfast(&["watch", "--embedded", "--disturb", "--until", "60"]);
+    let output = steadfast(&["watch", "--embedded", "--outages", "--until", "60"]);
     assert!(output.status.success(), "{}", stderr_text(&output));
     let error_output = stderr_text(&output);
     for part in

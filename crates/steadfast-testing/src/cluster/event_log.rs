@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use steadfast_contract::{Change, History};
 use tokio::task::JoinHandle;
 
-use crate::Error;
+use crate::TestkitError;
 
 /// Maximum time for the watch to report the state of a list.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -39,7 +39,7 @@ impl EventLog {
         namespace: &str,
         resource: &ApiResource,
         begun: Instant,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, TestkitError> {
         let objects: Api<DynamicObject> = Api::namespaced_with(client, namespace, resource);
         let list = objects.list(&ListParams::default()).await?;
         let from = list.metadata.resource_version.clone().ok_or("the list has no version")?;
@@ -80,7 +80,7 @@ impl EventLog {
     /// # Errors
     ///
     /// Returns an error if the watch broke, or does not reach the state of a list.
-    pub(super) async fn history(&self) -> Result<History, Error> {
+    pub(super) async fn history(&self) -> Result<History, TestkitError> {
         // The list is a consistent read. So it is at least as new as every write that the scenario has completed.
         let wanted: BTreeMap<String, String> = self
             .objects
@@ -132,7 +132,7 @@ fn live_versions(changes: &[Change]) -> BTreeMap<String, String> {
     live_versions
 }
 
-fn change(object: &DynamicObject, gone: bool) -> Result<Change, Error> {
+fn change(object: &DynamicObject, gone: bool) -> Result<Change, TestkitError> {
     let version = object.resource_version().ok_or("an object has no version")?.parse()?;
     let uid = object.uid().ok_or("an object has no UID")?;
     let (namespace, name) = (object.namespace(), object.name_any());

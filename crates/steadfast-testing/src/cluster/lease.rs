@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::{Mutex, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-use crate::Error;
+use crate::TestkitError;
 use crate::reference::Reference;
 
 /// The running reference, while at least one lease on it exists.
@@ -20,7 +20,7 @@ struct Shared {
 }
 
 impl Shared {
-    async fn start() -> Result<Self, Error> {
+    async fn start() -> Result<Self, TestkitError> {
         let reference =
             Reference::start().await?.ok_or("STEADFAST_SERVER=reference, and the reference is not built")?;
         Ok(Self { reference: Arc::new(RwLock::new(reference)), is_damaged: AtomicBool::new(false) })
@@ -43,7 +43,7 @@ enum LeaseGuard {
 impl Lease {
     /// Takes a lease on the running reference, or on a new one if none is running. A scenario that injects faults
     /// needs an exclusive lease (`exclusive`).
-    pub(super) async fn take(exclusive: bool) -> Result<Self, Error> {
+    pub(super) async fn take(exclusive: bool) -> Result<Self, TestkitError> {
         // Between the lookup and the lock, an exclusive lease may have damaged the reference. The loop then starts
         // another one.
         loop {
@@ -62,7 +62,7 @@ impl Lease {
     }
 
     /// Starts a reference that is not shared, now or later.
-    pub(super) async fn own() -> Result<Self, Error> {
+    pub(super) async fn own() -> Result<Self, TestkitError> {
         // Not stored in `SHARED`, so no other scenario can find this reference.
         let shared = Arc::new(Shared::start().await?);
         let held = LeaseGuard::Exclusive(shared.reference.clone().write_owned().await);
@@ -70,7 +70,7 @@ impl Lease {
     }
 
     /// Returns the reference of an exclusive lease.
-    pub(super) fn exclusive(&mut self) -> Result<&mut Reference, Error> {
+    pub(super) fn exclusive(&mut self) -> Result<&mut Reference, TestkitError> {
         match &mut self.held {
             LeaseGuard::Exclusive(reference) => Ok(reference),
             LeaseGuard::Shared(_) => Err("a scenario that shares the reference must not break it".into()),
@@ -103,7 +103,7 @@ impl Drop for Lease {
     }
 }
 
-async fn running() -> Result<Arc<Shared>, Error> {
+async fn running() -> Result<Arc<Shared>, TestkitError> {
     // The lock is held during the start, so that concurrent scenarios do not start a reference each.
     let mut current = SHARED.lock().await;
     if let Some(shared) = current.upgrade().filter(|shared| !shared.is_damaged.load(Ordering::Acquire)) {

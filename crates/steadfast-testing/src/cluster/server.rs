@@ -12,7 +12,7 @@ use steadfast_contract::History;
 use super::lease::Lease;
 use super::server_fault::{ServerFault, ServerKind};
 use crate::proxy::{Direction, FaultProxy};
-use crate::{Error, Form, Recorder, history, kube_config};
+use crate::{CachedForm, Recorder, TestkitError, history, kube_config};
 
 /// Token that the embedded server requires, as the reference does. It protects nothing.
 const TOKEN: &str = "of-the-suite";
@@ -35,7 +35,7 @@ pub(super) struct OnReference {
 
 impl Server {
     /// Starts a server of this kind that supports `needs`.
-    pub(super) async fn start(kind: &ServerKind, needs: &[ServerFault]) -> Result<Self, Error> {
+    pub(super) async fn start(kind: &ServerKind, needs: &[ServerFault]) -> Result<Self, TestkitError> {
         let of_a_second = [
             ServerFault::Second,
             ServerFault::Lag,
@@ -47,7 +47,7 @@ impl Server {
         Ok(match kind {
             ServerKind::Embedded => {
                 let replicas = if two { 2 } else { 1 };
-                let protobuf = Form::from_env()?.unwrap_or_default().protobuf;
+                let protobuf = CachedForm::from_env()?.unwrap_or_default().protobuf;
                 let builder = ApiServer::builder().tls(true).token(TOKEN).replicas(replicas).protobuf(protobuf);
                 let server = builder.start().await?;
                 if needs.contains(&ServerFault::NoStreamedLists) {
@@ -86,7 +86,7 @@ impl Server {
     }
 
     /// Returns the configuration of a client that connects directly to the first API server.
-    pub(super) async fn config(&self) -> Result<kube::Config, Error> {
+    pub(super) async fn config(&self) -> Result<kube::Config, TestkitError> {
         match self {
             Self::Embedded(server) => kube_config(server).await,
             Self::Reference(on) => on.lease.kube_config().await,
@@ -119,7 +119,12 @@ impl Server {
 
     /// Returns the server's own history of the resource `plural` of `group` up to `revision`. `None` for a server that
     /// offers only its API.
-    pub(super) async fn history(&self, revision: u64, group: &str, plural: &str) -> Result<Option<History>, Error> {
+    pub(super) async fn history(
+        &self,
+        revision: u64,
+        group: &str,
+        plural: &str,
+    ) -> Result<Option<History>, TestkitError> {
         Ok(match self {
             Self::Embedded(server) => Some(history(server, group, plural)?),
             Self::Reference(on) => Some(on.lease.history_until(revision, group, plural).await?),
@@ -129,7 +134,7 @@ impl Server {
     }
 
     /// Kills an API server: all its connections are reset at once.
-    pub(super) fn kill(&mut self, server: usize) -> Result<(), Error> {
+    pub(super) fn kill(&mut self, server: usize) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(server).stop(),
             Self::Reference(on) => {
@@ -142,7 +147,7 @@ impl Server {
     }
 
     /// Shuts an API server down gracefully.
-    pub(super) async fn shut_down(&mut self, server: usize) -> Result<(), Error> {
+    pub(super) async fn shut_down(&mut self, server: usize) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => {
                 let faults = embedded.faults().replica(server);
@@ -161,7 +166,7 @@ impl Server {
     }
 
     /// Starts an API server again.
-    pub(super) async fn start_again(&mut self, server: usize) -> Result<(), Error> {
+    pub(super) async fn start_again(&mut self, server: usize) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(server).start(),
             Self::Reference(on) => {
@@ -174,7 +179,7 @@ impl Server {
     }
 
     /// Freezes the first API server, or resumes it.
-    pub(super) fn freeze(&mut self, on: bool) -> Result<(), Error> {
+    pub(super) fn freeze(&mut self, on: bool) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(0).freeze(on),
             Self::Reference(reference) => reference.lease.exclusive()?.freeze(0, on)?,
@@ -184,7 +189,7 @@ impl Server {
     }
 
     /// Freezes the store, or resumes it.
-    pub(super) fn freeze_store(&mut self, on: bool) -> Result<(), Error> {
+    pub(super) fn freeze_store(&mut self, on: bool) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => embedded.faults().freeze_etcd(on),
             Self::Reference(reference) => reference.lease.exclusive()?.freeze_etcd(on)?,
@@ -194,7 +199,7 @@ impl Server {
     }
 
     /// Compacts the store to its current state.
-    pub(super) async fn compact(&mut self) -> Result<(), Error> {
+    pub(super) async fn compact(&mut self) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => embedded.compact(),
             Self::Reference(on) => on.lease.exclusive()?.compact().await?,
@@ -204,7 +209,7 @@ impl Server {
     }
 
     /// Creates a backup of the store, and returns its revision.
-    pub(super) async fn back_up(&mut self) -> Result<u64, Error> {
+    pub(super) async fn back_up(&mut self) -> Result<u64, TestkitError> {
         match self {
             Self::Embedded(embedded) => Ok(embedded.revision()),
             Self::Reference(on) => on.lease.exclusive()?.back_up().await,
@@ -213,7 +218,7 @@ impl Server {
     }
 
     /// Restores the store from its backup at `revision`, and starts the first API server again.
-    pub(super) async fn restore(&mut self, revision: u64) -> Result<(), Error> {
+    pub(super) async fn restore(&mut self, revision: u64) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => embedded.faults().restore(revision),
             Self::Reference(on) => {
@@ -227,7 +232,7 @@ impl Server {
     }
 
     /// Makes the second API server stop following the store, or catch up.
-    pub(super) fn lag(&mut self, on: bool) -> Result<(), Error> {
+    pub(super) fn lag(&mut self, on: bool) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(1).lag(on),
             Self::Reference(reference) => {
@@ -242,7 +247,7 @@ impl Server {
 
     /// Returns the number of streamed lists, from the server's own metrics. `None` for a server whose metrics are not
     /// available.
-    pub(super) async fn streamed_lists(&self, client: &kube::Client) -> Result<Option<u64>, Error> {
+    pub(super) async fn streamed_lists(&self, client: &kube::Client) -> Result<Option<u64>, TestkitError> {
         match self {
             Self::Embedded(server) => Ok(Some(server.request_counts().streamed_lists as u64)),
             Self::Reference(_) => {
@@ -262,7 +267,7 @@ impl Server {
     }
 
     /// Repairs the shared reference, and returns it to other scenarios.
-    pub(super) async fn repair_and_release(self) -> Result<(), Error> {
+    pub(super) async fn repair_and_release(self) -> Result<(), TestkitError> {
         // A second server stays registered in the shared reference, but must not run for later scenarios.
         if let Self::Reference(OnReference { mut lease, second, .. }) = self {
             if let Ok(reference) = lease.exclusive() {
@@ -284,7 +289,7 @@ impl Server {
 impl OnReference {
     /// Converts the scenario's number of an API server to the reference's number. The numbers differ, since earlier
     /// scenarios may have started a second server too.
-    fn number(&self, server: usize) -> Result<usize, Error> {
+    fn number(&self, server: usize) -> Result<usize, TestkitError> {
         let second = || self.second.ok_or("the scenario has no second server");
         Ok(if server == 0 { 0 } else { second()? })
     }
@@ -301,17 +306,17 @@ fn flag(need: ServerFault) -> Option<&'static str> {
     }
 }
 
-fn not_ours() -> Error {
+fn not_ours() -> TestkitError {
     "faults are injected only into servers of our own".into()
 }
 
-async fn configuration(kubeconfig: &Path) -> Result<kube::Config, Error> {
+async fn configuration(kubeconfig: &Path) -> Result<kube::Config, TestkitError> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
 
 /// Resolves the address of the server in `config`.
-async fn address(config: &kube::Config) -> Result<SocketAddr, Error> {
+async fn address(config: &kube::Config) -> Result<SocketAddr, TestkitError> {
     if config.proxy_url.is_some() {
         return Err("the kubeconfig specifies a proxy; network faults need a direct connection".into());
     }

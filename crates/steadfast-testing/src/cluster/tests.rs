@@ -1,13 +1,13 @@
 //! The test cluster: it injects only declared faults, returns a complete history, and removes its objects.
 
 use super::*;
-use crate::WorldError;
+use crate::TestError;
 use steadfast_apiserver::ApiServer;
 use steadfast_contract::Change;
 
 #[tokio::test]
-async fn undeclared_fault_is_rejected() -> Result<(), WorldError> {
-    let mut cluster = Cluster::start(&ServerKind::Embedded, &[ServerFault::Kill]).await??;
+async fn undeclared_fault_is_rejected() -> Result<(), TestError> {
+    let mut cluster = TestCluster::start(&ServerKind::Embedded, &[ServerFault::Kill]).await??;
     assert!(cluster.freeze(true).is_err_and(|error| error.to_string().contains("Freeze")));
     assert!(cluster.compact().await.is_err_and(|error| error.to_string().contains("Compact")));
     cluster.kill(0)?;
@@ -16,16 +16,18 @@ async fn undeclared_fault_is_rejected() -> Result<(), WorldError> {
 }
 
 #[tokio::test]
-async fn unsupported_need_is_returned_before_start() -> Result<(), WorldError> {
+async fn unsupported_need_is_returned_before_start() -> Result<(), TestError> {
     let other = ServerKind::Other("/nowhere".into());
-    let Ok(Err(not_here)) = Cluster::start(&other, &[ServerFault::Kill]).await else { return Err("it started".into()) };
-    assert_eq!(not_here.to_string(), "Kill is not supported: faults are injected only into servers of our own");
-    assert!(Cluster::start(&other, &[]).await.is_err(), "the kubeconfig does not exist");
+    let Ok(Err(unsupported)) = TestCluster::start(&other, &[ServerFault::Kill]).await else {
+        return Err("it started".into());
+    };
+    assert_eq!(unsupported.to_string(), "Kill is not supported: faults are injected only into servers of our own");
+    assert!(TestCluster::start(&other, &[]).await.is_err(), "the kubeconfig does not exist");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn foreign_cluster_uses_history_of_watch() -> Result<(), WorldError> {
+async fn foreign_cluster_uses_history_of_watch() -> Result<(), TestError> {
     let server = ApiServer::builder().tls(true).start().await?;
     let there = |plural: &str| {
         let history = server.history();
@@ -36,7 +38,7 @@ async fn foreign_cluster_uses_history_of_watch() -> Result<(), WorldError> {
     let namespaces = there("namespaces").len();
     let file = std::env::temp_dir().join(format!("steadfast-cluster-{}.yaml", std::process::id()));
     std::fs::write(&file, server.kubeconfig())?;
-    let cluster = Cluster::start(&ServerKind::Other(file.clone()), &[]).await?;
+    let cluster = TestCluster::start(&ServerKind::Other(file.clone()), &[]).await?;
     std::fs::remove_file(&file)?;
     let mut cluster = cluster?;
     let group = format!("{}.steadfast.test", cluster.namespace());
@@ -67,7 +69,7 @@ async fn foreign_cluster_uses_history_of_watch() -> Result<(), WorldError> {
 }
 
 #[test]
-fn different_histories_are_detected() -> Result<(), WorldError> {
+fn different_histories_are_detected() -> Result<(), TestError> {
     let of = |changes: &[Change]| {
         let mut history = History::new();
         changes.iter().cloned().for_each(|change| history.push(change));

@@ -9,7 +9,7 @@ use kube::core::ObjectMeta;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::{Error, config_map_in};
+use crate::{TestkitError, config_map_in};
 
 /// Writes config maps in one namespace. Cheap to clone.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ impl Writer {
     /// # Errors
     ///
     /// Returns an error if the request fails.
-    pub async fn get(&self, name: &str) -> Result<ConfigMap, Error> {
+    pub async fn get(&self, name: &str) -> Result<ConfigMap, TestkitError> {
         Ok(self.config_maps().get(name).await?)
     }
 
@@ -53,7 +53,7 @@ impl Writer {
     /// # Errors
     ///
     /// Returns an error if the server rejects the request.
-    pub async fn create(&self, name: &str, value: &str) -> Result<ConfigMap, Error> {
+    pub async fn create(&self, name: &str, value: &str) -> Result<ConfigMap, TestkitError> {
         self.post(&config_map_in(&self.namespace, name, value)).await
     }
 
@@ -62,7 +62,7 @@ impl Writer {
     /// # Errors
     ///
     /// Returns an error if the server rejects the request.
-    pub async fn create_labelled(&self, name: &str, app: &str) -> Result<ConfigMap, Error> {
+    pub async fn create_labelled(&self, name: &str, app: &str) -> Result<ConfigMap, TestkitError> {
         let mut config_map = config_map_in(&self.namespace, name, "1");
         config_map.metadata.labels = Some([("app".to_owned(), app.to_owned())].into());
         self.post(&config_map).await
@@ -73,7 +73,7 @@ impl Writer {
     /// # Errors
     ///
     /// Returns an error if the server rejects the request.
-    pub async fn post(&self, config_map: &ConfigMap) -> Result<ConfigMap, Error> {
+    pub async fn post(&self, config_map: &ConfigMap) -> Result<ConfigMap, TestkitError> {
         Ok(self.config_maps().create(&PostParams::default(), config_map).await?)
     }
 
@@ -82,7 +82,7 @@ impl Writer {
     /// # Errors
     ///
     /// Returns an error if the server rejects the request.
-    pub async fn set(&self, name: &str, value: &str) -> Result<ConfigMap, Error> {
+    pub async fn set(&self, name: &str, value: &str) -> Result<ConfigMap, TestkitError> {
         self.patch(name, json!({ "data": { "value": value } })).await
     }
 
@@ -91,7 +91,7 @@ impl Writer {
     /// # Errors
     ///
     /// Returns an error if the server rejects the request.
-    pub async fn label(&self, name: &str, app: &str) -> Result<ConfigMap, Error> {
+    pub async fn label(&self, name: &str, app: &str) -> Result<ConfigMap, TestkitError> {
         self.patch(name, json!({ "metadata": { "labels": { "app": app } } })).await
     }
 
@@ -100,7 +100,7 @@ impl Writer {
     /// # Errors
     ///
     /// Returns an error if the server rejects the request.
-    pub async fn patch(&self, name: &str, patch: Value) -> Result<ConfigMap, Error> {
+    pub async fn patch(&self, name: &str, patch: Value) -> Result<ConfigMap, TestkitError> {
         Ok(self.config_maps().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
@@ -109,7 +109,7 @@ impl Writer {
     /// # Errors
     ///
     /// Returns an error if the server rejects the request.
-    pub async fn delete(&self, name: &str) -> Result<(), Error> {
+    pub async fn delete(&self, name: &str) -> Result<(), TestkitError> {
         self.config_maps().delete(name, &DeleteParams::default()).await?;
         Ok(())
     }
@@ -119,7 +119,7 @@ impl Writer {
     /// # Errors
     ///
     /// Returns an error if the server rejects one of the requests.
-    pub async fn recreate(&self, name: &str, value: &str) -> Result<ConfigMap, Error> {
+    pub async fn recreate(&self, name: &str, value: &str) -> Result<ConfigMap, TestkitError> {
         self.delete(name).await?;
         self.create(name, value).await
     }
@@ -129,7 +129,7 @@ impl Writer {
     /// # Errors
     ///
     /// Returns an error if the server rejects the request.
-    pub async fn delete_labelled(&self, app: &str) -> Result<(), Error> {
+    pub async fn delete_labelled(&self, app: &str) -> Result<(), TestkitError> {
         let labelled = ListParams::default().labels(&format!("app={app}"));
         self.config_maps().delete_collection(&DeleteParams::default(), &labelled).await?;
         Ok(())
@@ -141,7 +141,7 @@ impl Writer {
     /// # Errors
     ///
     /// Returns an error if the server rejects the request.
-    pub async fn write_unrelated(&self) -> Result<u64, Error> {
+    pub async fn write_unrelated(&self) -> Result<u64, TestkitError> {
         // The server generates the name, so that repeated calls do not collide.
         let metadata = ObjectMeta { generate_name: Some("beside-".to_owned()), ..ObjectMeta::default() };
         let secrets: Api<Secret> = Api::namespaced(self.client(), &self.namespace);
@@ -154,7 +154,7 @@ impl Writer {
     /// # Errors
     ///
     /// Returns an error if the server does not respond.
-    pub async fn newest_version(&self) -> Result<String, Error> {
+    pub async fn newest_version(&self) -> Result<String, TestkitError> {
         // `limit=1` without a version is a consistent read, and transfers at most one object.
         let list = self.config_maps().list_metadata(&ListParams::default().limit(1)).await?;
         Ok(list.metadata.resource_version.ok_or("the list has no version")?)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::link::{Cut, StreamDirection};
 use super::network::Network;
-use super::report::{ConnectionReport, Ended, FaultChange, FaultTransition};
+use super::report::{ConnectionEnd, FaultChange, FaultTransition, ProxiedConnection};
 
 /// Direction in which a fault affects a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl NetworkFaults {
 
     // Selection of connections.
 
-    /// Returns the faults of one connection, open or not yet opened; see [`ConnectionReport::connection`].
+    /// Returns the faults of one connection, open or not yet opened; see [`ProxiedConnection::connection`].
     ///
     /// Admission and routing apply to all connections, also through this handle: [`refuse`](Self::refuse),
     /// [`accept_and_close`](Self::accept_and_close), [`send_to`](Self::send_to) and [`cut`](Self::cut).
@@ -87,13 +87,13 @@ impl NetworkFaults {
     /// Resets the open connections after `bytes` more bytes have passed in `direction`, even within an object. With
     /// [`Direction::Both`], either direction counts.
     pub fn reset_after(&self, bytes: u64, direction: Direction) {
-        self.cut_off(Cut { after: bytes, how: Ended::Reset }, direction);
+        self.cut_off(Cut { after: bytes, how: ConnectionEnd::Reset }, direction);
         self.once(&format!("reset_after({bytes}, {direction:?})"));
     }
 
     /// Ends the open connections cleanly, as with FIN, after `bytes` more bytes to the client.
     pub fn truncate_after(&self, bytes: u64) {
-        self.cut_off(Cut { after: bytes, how: Ended::Truncated }, Direction::ToClient);
+        self.cut_off(Cut { after: bytes, how: ConnectionEnd::Truncated }, Direction::ToClient);
         self.once(&format!("truncate_after({bytes})"));
     }
 
@@ -210,7 +210,7 @@ impl NetworkFaults {
 
     /// Returns the counts of each connection, in the order of opening. Includes all open connections, and the last
     /// 10,000 ended ones.
-    pub fn connections(&self) -> Vec<ConnectionReport> {
+    pub fn connections(&self) -> Vec<ProxiedConnection> {
         self.network.connections()
     }
 

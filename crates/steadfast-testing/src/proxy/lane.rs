@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::link::{Condition, Link, StreamDirection};
-use super::report::Ended;
+use super::report::ConnectionEnd;
 
 /// Maximum number of bytes that a lane holds. At this number, the lane stops reading, and the sender's buffers fill.
 const MAX_HELD_BYTES: usize = 256 * 1024;
@@ -34,14 +34,14 @@ pub(super) struct Lane {
     free_at: Option<Instant>,
     random: Random,
     unflushed: bool,
-    source: Source,
+    source: SourceState,
     /// True after the sink has received the end.
     shut: bool,
 }
 
 /// State of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum SourceState {
     Open,
     Discarded,
     /// The source sends nothing more.
@@ -62,7 +62,7 @@ pub(super) enum Turn {
     /// The lane waits. `moved` is true if bytes moved. `until` is the instant of the next poll.
     Waits { moved: bool, until: Option<Instant> },
     /// A fault ends the connection at this point of the stream.
-    Cut(Ended),
+    Cut(ConnectionEnd),
 }
 
 impl Lane {
@@ -75,22 +75,22 @@ impl Lane {
             free_at: None,
             random,
             unflushed: false,
-            source: Source::Open,
+            source: SourceState::Open,
             shut: false,
         }
     }
 
     /// Forwards the held bytes, then the end. Later bytes of the source are dropped.
     pub(super) fn half_close(&mut self) {
-        if self.source == Source::Open {
+        if self.source == SourceState::Open {
             // An ended source stays ended, because it has no bytes to drop.
-            self.source = Source::Discarded;
+            self.source = SourceState::Discarded;
         }
     }
 
     /// Returns `true` if no more bytes can pass.
     pub(super) fn is_finished(&self) -> bool {
-        self.shut && self.source == Source::Ended
+        self.shut && self.source == SourceState::Ended
     }
 
     /// Drops all bytes, and sends nothing more to the sink.
@@ -117,7 +117,7 @@ impl Lane {
         let expires = |lane: &Self| Some(lane.held.front()?.read_at + lateness?);
         // `TCP_USER_TIMEOUT` aborts a connection with unacknowledged data even if the path recovers later.
         if expires(self).is_some_and(|expires| expires <= now) {
-            return Ok(Turn::Cut(Ended::Reset));
+            return Ok(Turn::Cut(ConnectionEnd::Reset));
         }
         if condition.hole[self.direction as usize] {
             // If lateness is limited, each piece needs the time of its arrival, so all available pieces are read.
@@ -164,18 +164,18 @@ impl Lane {
     ) -> io::Result<bool> {
         // A full lane applies backpressure through the pipe or socket. A lane that throws bytes away never fills.
         let full = self.held_bytes >= MAX_HELD_BYTES || self.held.len() >= MAX_HELD_PIECES;
-        if self.source == Source::Ended || full && self.source == Source::Open {
+        if self.source == SourceState::Ended || full && self.source == SourceState::Open {
             return Ok(false);
         }
-        let discards = self.source == Source::Discarded;
+        let discards = self.source == SourceState::Discarded;
         let mut into = ReadBuf::new(scratch);
         match Pin::new(source).poll_read(context, &mut into) {
             Poll::Pending => return Ok(false),
             // If the bytes of a source are dropped, its errors affect no receiver. An error then only means that no
             // more bytes follow.
-            Poll::Ready(Err(_)) if discards => self.source = Source::Ended,
+            Poll::Ready(Err(_)) if discards => self.source = SourceState::Ended,
             Poll::Ready(Err(error)) => return Err(error),
-            Poll::Ready(Ok(())) if into.filled().is_empty() => self.source = Source::Ended,
+            Poll::Ready(Ok(())) if into.filled().is_empty() => self.source = SourceState::Ended,
             Poll::Ready(Ok(())) if discards => {}
             Poll::Ready(Ok(())) => self.hold(into.filled(), condition, now),
         }
@@ -256,7 +256,7 @@ impl Lane {
             self.unflushed = false;
         }
         // The end follows the last byte: a FIN must not overtake data in flight.
-        let ended = self.held.is_empty() && self.source != Source::Open;
+        let ended = self.held.is_empty() && self.source != SourceState::Open;
         if ended && !self.shut && Pin::new(sink).poll_shutdown(context).is_ready() {
             // An error here means that the sink is already closed.
             self.shut = true;
@@ -271,7 +271,7 @@ impl Lane {
 struct WriteProgress {
     moved: bool,
     until: Option<Instant>,
-    cut: Option<Ended>,
+    cut: Option<ConnectionEnd>,
 }
 
 fn step_bytes(rate: u64) -> usize {

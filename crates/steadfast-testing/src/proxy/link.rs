@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::report::{ConnectionReport, Ended};
+use super::report::{ConnectionEnd, ProxiedConnection};
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Condition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) after: u64,
-    pub(super) how: Ended,
+    pub(super) how: ConnectionEnd,
 }
 
 /// Actions that are applied to a connection once.
@@ -69,7 +69,7 @@ struct LinkState {
     opened: Option<(Duration, usize)>,
     /// Number of forwarded bytes, by direction.
     carried: [u64; 2],
-    ended: Option<(Duration, Ended)>,
+    ended: Option<(Duration, ConnectionEnd)>,
     /// Maximum time for which the client's kernel keeps unacknowledged data.
     lateness: Option<Duration>,
     /// Waker of the task of this connection. Each connection has one task.
@@ -90,7 +90,7 @@ impl Link {
         self.with_state(|state| state.opened.is_some() && state.ended.is_none())
     }
 
-    pub(super) fn end(&self, at: Duration, how: Ended) {
+    pub(super) fn end(&self, at: Duration, how: ConnectionEnd) {
         self.with_state(|state| state.ended = Some((at, how)));
     }
 
@@ -175,11 +175,18 @@ impl Link {
     }
 
     /// Returns the counts, or `None` before the connection is opened.
-    pub(super) fn report(&self) -> Option<ConnectionReport> {
+    pub(super) fn report(&self) -> Option<ProxiedConnection> {
         self.with_state(|state| {
             let (opened, target) = state.opened?;
             let [to_server, to_client] = state.carried;
-            Some(ConnectionReport { connection: self.number, target, opened, to_server, to_client, ended: state.ended })
+            Some(ProxiedConnection {
+                connection: self.number,
+                target,
+                opened,
+                to_server,
+                to_client,
+                ended: state.ended,
+            })
         })
     }
 

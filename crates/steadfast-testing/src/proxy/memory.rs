@@ -15,7 +15,7 @@ use super::end::{ClientEnd, Resettable, pipe};
 use super::faults::NetworkFaults;
 use super::link::Link;
 use super::network::Network;
-use super::report::Ended;
+use super::report::ConnectionEnd;
 
 impl NetworkFaults {
     /// Returns the dialer that opens sockets through this network, for [`Local`](steadfast::environment::local::Local).
@@ -51,7 +51,7 @@ where
     });
     // The accepted socket is dropped at once, so that the client reads the end before any byte.
     if network.turns_away() {
-        open.end(Ended::TurnedAway);
+        open.end(ConnectionEnd::TurnedAway);
         return Ok(socket);
     }
     let condition = open.link.condition();
@@ -76,7 +76,7 @@ where
             Ok(socket)
         }
         Err(error) => {
-            open.end(Ended::Unreachable);
+            open.end(ConnectionEnd::Unreachable);
             Err(error)
         }
     }

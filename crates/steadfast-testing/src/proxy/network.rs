@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::link::{Condition, Link, Orders};
-use super::report::{ConnectionReport, Ended, FaultChange, FaultTransition};
+use super::report::{ConnectionEnd, FaultChange, FaultTransition, ProxiedConnection};
 
 /// Maximum number of ended connections, and of changes, that are kept for reports. The newest are kept.
 const MAX_REPORTED: usize = 10_000;
@@ -39,7 +39,7 @@ struct State {
     next: u64,
     /// Open connections, and connections that have settings but are not opened yet.
     links: BTreeMap<u64, Arc<Link>>,
-    ended: VecDeque<ConnectionReport>,
+    ended: VecDeque<ProxiedConnection>,
     changes: VecDeque<FaultChange>,
     /// Listening port of the proxy over TCP.
     port: Option<Arc<Port>>,
@@ -110,7 +110,7 @@ impl Network {
         self.with_state(|state| state.turns_away)
     }
 
-    pub(super) fn ended(&self, link: &Link, how: Ended) {
+    pub(super) fn ended(&self, link: &Link, how: ConnectionEnd) {
         link.end(self.began.elapsed(), how);
         self.with_state(|state| {
             state.links.remove(&link.number);
@@ -226,10 +226,10 @@ impl Network {
         self.with_state(|state| state.changes.iter().cloned().collect())
     }
 
-    pub(super) fn connections(&self) -> Vec<ConnectionReport> {
+    pub(super) fn connections(&self) -> Vec<ProxiedConnection> {
         self.with_state(|state| {
             let open = state.links.values().filter_map(|link| link.report());
-            let mut all: Vec<ConnectionReport> = state.ended.iter().cloned().chain(open).collect();
+            let mut all: Vec<ProxiedConnection> = state.ended.iter().cloned().chain(open).collect();
             all.sort_by_key(|carried| carried.connection);
             all
         })
@@ -252,16 +252,16 @@ pub(super) struct Open {
     pub(super) link: Arc<Link>,
     pub(super) network: Arc<Network>,
     pub(super) target: usize,
-    ended: Ended,
+    ended: ConnectionEnd,
 }
 
 impl Open {
     fn new(link: Arc<Link>, network: Arc<Network>, target: usize) -> Self {
-        Self { link, network, target, ended: Ended::Broken }
+        Self { link, network, target, ended: ConnectionEnd::Broken }
     }
 
     /// Ends the connection.
-    pub(super) fn end(mut self, how: Ended) {
+    pub(super) fn end(mut self, how: ConnectionEnd) {
         self.ended = how;
     }
 }

@@ -13,13 +13,13 @@ use super::end::End;
 use super::lane::{Lane, PIECE_BYTES, Turn};
 use super::link::{Condition, Link, StreamDirection};
 use super::network::{Network, Open};
-use super::report::{Ended, FaultTransition};
+use super::report::{ConnectionEnd, FaultTransition};
 
 /// Maximum time for which the relay waits for the client to close its side after a fault closed the connection.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Forwards bytes between `near` and `far` until both have ended or a fault ends the connection. Returns how it ended.
-pub(super) async fn relay<N: End, F: End>(mut near: N, mut far: F, link: &Link, network: &Network) -> Ended {
+pub(super) async fn relay<N: End, F: End>(mut near: N, mut far: F, link: &Link, network: &Network) -> ConnectionEnd {
     // Each connection has its own generator: jitter must not depend on the order in which connections run.
     let mut random = Random::new(network.seed() ^ link.number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let [to_server, to_client] = [StreamDirection::ToServer, StreamDirection::ToClient]
@@ -38,11 +38,11 @@ pub(super) async fn relay<N: End, F: End>(mut near: N, mut far: F, link: &Link, 
     let ended = poll_fn(|context| relay.poll(&mut near, &mut far, context)).await;
     match ended {
         // Both ends see the reset, as on a broken path with RST in both directions.
-        Ended::Reset | Ended::Broken => {
+        ConnectionEnd::Reset | ConnectionEnd::Broken => {
             near.reset_on_drop();
             far.reset_on_drop();
         }
-        Ended::Truncated => {
+        ConnectionEnd::Truncated => {
             // The server's side closes first. The client then reads all forwarded bytes and a clean end.
             drop(far);
             close_cleanly(near, relay.scratch).await;
@@ -75,7 +75,7 @@ struct Relay<'a> {
 }
 
 impl Relay<'_> {
-    fn poll(&mut self, near: &mut impl End, far: &mut impl End, context: &mut Context<'_>) -> Poll<Ended> {
+    fn poll(&mut self, near: &mut impl End, far: &mut impl End, context: &mut Context<'_>) -> Poll<ConnectionEnd> {
         loop {
             let (mut condition, orders) = self.link.present(context);
             if orders.reset
@@ -89,7 +89,7 @@ impl Relay<'_> {
                 return Poll::Pending;
             }
             if orders.reset {
-                return Poll::Ready(Ended::Reset);
+                return Poll::Ready(ConnectionEnd::Reset);
             }
             for (lane, closed) in [&mut self.to_server, &mut self.to_client].into_iter().zip(orders.half_close) {
                 if closed {
@@ -106,7 +106,7 @@ impl Relay<'_> {
             for turn in [there, back] {
                 match turn {
                     Ok(Turn::Cut(how)) => return Poll::Ready(how),
-                    Err(_) => return Poll::Ready(Ended::Broken),
+                    Err(_) => return Poll::Ready(ConnectionEnd::Broken),
                     Ok(Turn::Waits { moved, until: wanted }) => {
                         if moved {
                             self.moved_at = Instant::now();
@@ -116,7 +116,7 @@ impl Relay<'_> {
                 }
             }
             if self.to_server.is_finished() && self.to_client.is_finished() {
-                return Poll::Ready(if self.dropped { Ended::Dropped } else { Ended::Closed });
+                return Poll::Ready(if self.dropped { ConnectionEnd::Dropped } else { ConnectionEnd::Closed });
             }
             // Bytes of both directions end the idle time, as in a NAT that tracks flows.
             if let Some(idle) = condition.idle {
@@ -157,7 +157,7 @@ impl Open {
             Some(Ok(far)) => relay(near, far, &self.link, &self.network).await,
             failed => {
                 near.reset_on_drop();
-                if failed.is_some() { Ended::Unreachable } else { Ended::Reset }
+                if failed.is_some() { ConnectionEnd::Unreachable } else { ConnectionEnd::Reset }
             }
         };
         self.end(ended);

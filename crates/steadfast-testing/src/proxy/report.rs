@@ -35,7 +35,7 @@ pub enum FaultTransition {
 /// [`NetworkFaults::connections`]: super::NetworkFaults::connections
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ConnectionReport {
+pub struct ProxiedConnection {
     /// Number of the connection, counted from 0 in the order of opening.
     pub connection: u64,
     /// Number of its target.
@@ -47,13 +47,13 @@ pub struct ConnectionReport {
     /// Bytes that were forwarded to the client.
     pub to_client: u64,
     /// Time and kind of the end, or `None` while the connection is open.
-    pub ended: Option<(Duration, Ended)>,
+    pub ended: Option<(Duration, ConnectionEnd)>,
 }
 
 /// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ended {
+pub enum ConnectionEnd {
     /// Both sides closed the connection cleanly.
     Closed,
     /// One side broke the connection and the other side received a reset, or the proxy was dropped.

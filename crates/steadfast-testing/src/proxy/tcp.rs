@@ -13,7 +13,7 @@ use super::end::End;
 use super::faults::NetworkFaults;
 use super::link::Link;
 use super::network::Network;
-use super::report::Ended;
+use super::report::ConnectionEnd;
 
 /// Delay before the next accept if the kernel has no resources for another connection.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -100,7 +100,7 @@ async fn serve(network: Arc<Network>, port: Arc<Port>, targets: Vec<SocketAddr>)
             // A connection can still be in the accept queue when the port closes. For the client, a reset looks like
             // a rejected connection.
             None => near.reset_on_drop(),
-            Some(open) if network.turns_away() => open.end(Ended::TurnedAway),
+            Some(open) if network.turns_away() => open.end(ConnectionEnd::TurnedAway),
             Some(open) => {
                 let target = targets[open.target % targets.len()];
                 let link = open.link.clone();

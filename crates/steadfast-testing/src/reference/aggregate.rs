@@ -8,7 +8,7 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
 use super::{POLL_INTERVAL, Reference, TIMEOUT};
-use crate::Error;
+use crate::TestkitError;
 
 /// Namespace of the services through which the reference finds aggregated APIs.
 const NAMESPACE: &str = "default";
@@ -21,7 +21,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the API does not become available.
-    pub async fn aggregate(&self, group: &str, version: &str, address: SocketAddr) -> Result<(), Error> {
+    pub async fn aggregate(&self, group: &str, version: &str, address: SocketAddr) -> Result<(), TestkitError> {
         let client = self.connection().await?.client();
         let name = format!("{version}.{group}");
         let service = name.replace('.', "-");

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use steadfast_contract::{Change, History};
 
-use crate::Error;
+use crate::TestkitError;
 
 /// One change, in the format of the reference.
 #[derive(Debug, Deserialize)]
@@ -38,7 +38,7 @@ pub(super) struct ChangeSelection<'a> {
 
 impl ChangeSelection<'_> {
     /// Adds the changes of the resource in `text` after the revision `after` to the current epoch of `history`.
-    pub(super) fn read(&self, text: &str, after: u64, history: &mut History) -> Result<(), Error> {
+    pub(super) fn read(&self, text: &str, after: u64, history: &mut History) -> Result<(), TestkitError> {
         let begun = self.begun.duration_since(UNIX_EPOCH)?;
         for (index, line) in text.lines().enumerate() {
             let unreadable = |error| format!("line {} of the history: {error}", index + 1);
@@ -88,7 +88,7 @@ mod tests {
     const SELECTION: ChangeSelection<'static> = ChangeSelection { begun: UNIX_EPOCH, group: "", plural: "configmaps" };
 
     #[test]
-    fn changes_of_resource_are_read_with_times() -> Result<(), Error> {
+    fn changes_of_resource_are_read_with_times() -> Result<(), TestkitError> {
         let mut read = History::new();
         let begun = UNIX_EPOCH + Duration::from_secs(1000);
         ChangeSelection { begun, ..SELECTION }.read(FILE.trim(), 0, &mut read)?;
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_after_restore_start_new_epoch() -> Result<(), Error> {
+    fn changes_after_restore_start_new_epoch() -> Result<(), TestkitError> {
         let mut read = History::new();
         SELECTION.read(FILE.trim(), 0, &mut read)?;
         read.restore(Duration::ZERO, 7);

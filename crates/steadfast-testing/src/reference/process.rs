@@ -10,7 +10,7 @@ use std::{fs, io, thread};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
-use crate::Error;
+use crate::TestkitError;
 
 /// Maximum number of error lines in a report.
 const MAX_REPORTED_LINES: usize = 20;
@@ -52,7 +52,7 @@ impl Process {
     }
 
     /// Returns the address that the process reports when it is ready.
-    pub(super) async fn ready(&mut self, deadline: Duration) -> Result<String, Error> {
+    pub(super) async fn ready(&mut self, deadline: Duration) -> Result<String, TestkitError> {
         let ready = async {
             while let Some(line) = self.lines.recv().await {
                 if let Some(place) = line.strip_prefix("ready ") {
@@ -88,7 +88,7 @@ impl Process {
     }
 
     /// Waits until the process has exited successfully.
-    pub(super) async fn until_ended(&mut self, deadline: Duration) -> Result<(), Error> {
+    pub(super) async fn until_ended(&mut self, deadline: Duration) -> Result<(), TestkitError> {
         // The channel ends when the output is closed. A wait for the child itself would block the runtime.
         let ended = async { while self.lines.recv().await.is_some() {} };
         if timeout(deadline, ended).await.is_err() {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::{env, io};
 
-use crate::Error;
+use crate::TestkitError;
 
 /// Returns the program that `variable` specifies, or else `name` in the output folder of `conformance/reference/build`:
 /// `reference/` in the target folder of this program. `None` if the program does not exist.
@@ -12,7 +12,7 @@ use crate::Error;
 /// # Errors
 ///
 /// Returns an error if the variable does not specify a file.
-pub fn program(variable: &str, name: &str) -> Result<Option<PathBuf>, Error> {
+pub fn program(variable: &str, name: &str) -> Result<Option<PathBuf>, TestkitError> {
     if let Some(named) = env::var_os(variable).filter(|named| !named.is_empty()) {
         let path = PathBuf::from(&named);
         // A name without folders is looked up on the path, as `KUBECTL=kubectl` suggests.
@@ -32,7 +32,7 @@ pub fn program(variable: &str, name: &str) -> Result<Option<PathBuf>, Error> {
 /// # Errors
 ///
 /// Returns an error if `$KUBECTL` does not specify a file.
-pub fn kubectl() -> Result<Option<PathBuf>, Error> {
+pub fn kubectl() -> Result<Option<PathBuf>, TestkitError> {
     Ok(program("KUBECTL", "kubectl")?.or_else(|| on_path("kubectl")))
 }
 
@@ -41,7 +41,7 @@ pub fn kubectl() -> Result<Option<PathBuf>, Error> {
 /// # Errors
 ///
 /// Returns an error if tests must not be skipped.
-pub fn skip(reason: &str) -> Result<(), Error> {
+pub fn skip(reason: &str) -> Result<(), TestkitError> {
     if env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1") {
         return Err(io::Error::other(format!("STEADFAST_REQUIRE_REFERENCE=1 allows no skip: {reason}")).into());
     }

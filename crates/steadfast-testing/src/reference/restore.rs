@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use super::{Reference, Undone, start_etcd, start_historian};
-use crate::Error;
+use crate::TestkitError;
 
 impl Reference {
     /// Creates a backup of the etcd that replaces an earlier one, and returns its revision. Objects of a checked
@@ -13,7 +13,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the first API server does not respond, or if the etcd's files cannot be copied.
-    pub async fn back_up(&self) -> Result<u64, Error> {
+    pub async fn back_up(&self) -> Result<u64, TestkitError> {
         let revision = self.newest_version().await?.parse()?;
         // The copied files must be from one instant: etcd can start from them as after a crash.
         self.etcd.freeze(true)?;
@@ -32,7 +32,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if no backup exists, or if a process does not end or start.
-    pub async fn restore(&mut self, to: u64) -> Result<(), Error> {
+    pub async fn restore(&mut self, to: u64) -> Result<(), TestkitError> {
         self.undo(to).await?;
         copy(&self.backup(), &self.folder.etcd())?;
         self.start_the_etcd().await
@@ -44,14 +44,14 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if a process does not end or start.
-    pub async fn replace_etcd(&mut self) -> Result<(), Error> {
+    pub async fn replace_etcd(&mut self) -> Result<(), TestkitError> {
         self.undo(0).await?;
         fs::remove_dir_all(self.folder.etcd())?;
         self.start_the_etcd().await
     }
 
     /// Kills all processes, and keeps the recorded history. Changes after revision `to` count as undone.
-    async fn undo(&mut self, to: u64) -> Result<(), Error> {
+    async fn undo(&mut self, to: u64) -> Result<(), TestkitError> {
         // The API servers end first, so that no write reaches the etcd after the recorded end.
         for server in 0..self.servers.len() {
             self.kill(server);
@@ -67,7 +67,7 @@ impl Reference {
     }
 
     /// Starts the etcd with its history at its old address, to which the API servers connect.
-    async fn start_the_etcd(&mut self) -> Result<(), Error> {
+    async fn start_the_etcd(&mut self) -> Result<(), TestkitError> {
         let port = self.etcd_address()?.port();
         (self.etcd, self.etcd_url) = start_etcd(&self.program, &self.folder, port).await?;
         self.historian = Some(start_historian(&self.program, &self.folder, &self.etcd_url).await?);

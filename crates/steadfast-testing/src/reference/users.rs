@@ -9,7 +9,7 @@ use serde_json::json;
 use steadfast::Connection;
 
 use super::{POLL_INTERVAL, Reference, TIMEOUT};
-use crate::Error;
+use crate::TestkitError;
 
 impl Reference {
     /// Opens a connection to the first API server as `user`, which has little more than the permissions from
@@ -18,7 +18,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the connection cannot be created.
-    pub async fn connection_as(&self, user: &str) -> Result<Connection, Error> {
+    pub async fn connection_as(&self, user: &str) -> Result<Connection, TestkitError> {
         let mut config = self.kube_config().await?;
         config.auth_info.impersonate = Some(user.to_owned());
         Ok(Connection::new(config)?)
@@ -30,7 +30,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the request is rejected, or if the permission does not take effect in time.
-    pub async fn allow(&self, user: &str, verbs: &[&str], group: &str, plural: &str) -> Result<(), Error> {
+    pub async fn allow(&self, user: &str, verbs: &[&str], group: &str, plural: &str) -> Result<(), TestkitError> {
         let client = self.connection().await?.client();
         let name = format!("{user}-{plural}.{group}");
         let role = json!({

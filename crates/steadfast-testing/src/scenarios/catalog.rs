@@ -12,7 +12,7 @@ mod refusals;
 mod silence;
 mod versions;
 
-use super::fault::Fault;
+use super::catalog_fault::CatalogFault;
 use super::scenario::Scenario;
 
 /// Families of scenarios, in the order of the documentation.
@@ -36,7 +36,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
 }
 
 /// Returns the scenarios that cover `fault`.
-pub fn of(fault: Fault) -> impl Iterator<Item = &'static Scenario> {
+pub fn of(fault: CatalogFault) -> impl Iterator<Item = &'static Scenario> {
     all().filter(move |scenario| scenario.faults.contains(&fault))
 }
 

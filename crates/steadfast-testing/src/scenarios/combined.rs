@@ -16,14 +16,14 @@ use steadfast_core::random::Random;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use super::fault::Fault;
+use super::catalog_fault::CatalogFault;
 use super::fault_injector::{NAMES, OBJECT_LIMIT, inject, is_switch, name};
-use super::findings::{Cost, Findings};
+use super::findings::{Cost, ScenarioFindings};
 use super::scenario_run::{NAMESPACE, NetworkPath, REACTION_TIMEOUT, until};
-use super::target::Target;
+use super::target::ScenarioTarget;
 use super::unread::{self, Unread};
-use crate::Error;
-use crate::{CachedConfigMap, Recorder, Recording, history, labelled_config_map};
+use crate::TestkitError;
+use crate::{CachedConfigMap, EventRecording, Recorder, history, labelled_config_map};
 
 const REPLICAS: usize = 2;
 /// Number of steps: writes, faults, pauses.
@@ -37,14 +37,15 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 const LAST_OBJECT: &str = "last";
 
 /// Faults that are no switches. They occur in each run, or the seed selects them.
-const SEEDED_FAULTS: [Fault; 3] = [Fault::HistoryRestored, Fault::SelectorChurn, Fault::SlowReader];
+const SEEDED_FAULTS: [CatalogFault; 3] =
+    [CatalogFault::HistoryRestored, CatalogFault::SelectorChurn, CatalogFault::SlowReader];
 
 /// Result of several faults at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CombinedFindings {
     /// Findings of the run. The time until a fault is noticed depends on the other faults, so it has no bound. At the
     /// end of the run, unread responses must not delay other streams.
-    pub findings: Findings,
+    pub findings: ScenarioFindings,
     /// Log of the injected faults and writes with their times, one per line.
     pub log: String,
     /// Recorded trace, one record per line, for the analysis of a failed seed.
@@ -60,7 +61,7 @@ struct CombinedRun {
     recorder: Recorder,
     path: NetworkPath,
     /// Faults that are switched. If `restores`, the history may also be restored.
-    faults: Vec<Fault>,
+    faults: Vec<CatalogFault>,
     restores: bool,
     /// True if a client may leave responses unread.
     leaves_unread: bool,
@@ -81,7 +82,7 @@ struct CombinedRun {
 /// # Errors
 ///
 /// Returns an error if one of `faults` cannot be combined with others, or if the run could not continue.
-pub async fn run_combined(target: &Target, faults: &[Fault]) -> Result<CombinedFindings, Error> {
+pub async fn run_combined(target: &ScenarioTarget, faults: &[CatalogFault]) -> Result<CombinedFindings, TestkitError> {
     if target.form.lazy {
         run_in_form::<Lazy<ConfigMap>>(target, faults).await
     } else {
@@ -89,7 +90,10 @@ pub async fn run_combined(target: &Target, faults: &[Fault]) -> Result<CombinedF
     }
 }
 
-async fn run_in_form<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<CombinedFindings, Error> {
+async fn run_in_form<K: CachedConfigMap>(
+    target: &ScenarioTarget,
+    faults: &[CatalogFault],
+) -> Result<CombinedFindings, TestkitError> {
     let started = Instant::now();
     let mut run = CombinedRun::set(target, faults).await?;
     for _ in 0..run.pick(10) {
@@ -185,8 +189,9 @@ async fn run_in_form<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> R
         }
         sleep(SEND_TIMEOUT).await;
         run.server.create(&labelled_config_map(LAST_OBJECT, "1", ("app", "web")))?;
-        let arrived =
-            |recording: &Recording<K>| recording.informer().snapshot().entry(Some(NAMESPACE), LAST_OBJECT).is_some();
+        let arrived = |recording: &EventRecording<K>| {
+            recording.informer().snapshot().entry(Some(NAMESPACE), LAST_OBJECT).is_some()
+        };
         // Unread responses must not take flow-control credit from other streams of the connection.
         if until(REACTION_TIMEOUT, || held.iter().all(arrived)).await.is_none() {
             unmet.push(format!("next to unread responses, a change did not arrive within {REACTION_TIMEOUT:?} (C8)"));
@@ -200,15 +205,15 @@ async fn run_in_form<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> R
     let report = terms.report(&history(&run.server, "", "configmaps")?, &trace);
     let requests = run.server.request_counts();
     let cost = Cost::between(&steadfast_apiserver::RequestCounts::default(), &requests);
-    let (notice, recover, took) = (None, None, started.elapsed());
-    let findings = Findings { report, unmet, notice, recover, requests, cost, took };
+    let (detection, recovery, took) = (None, None, started.elapsed());
+    let findings = ScenarioFindings { report, unmet, detection, recovery, requests, cost, took };
     let lines = trace.entries().iter().map(|entry| format!("{:?} {:?}\n", entry.at, entry.record));
     let differences = differences.load(Ordering::Relaxed);
     Ok(CombinedFindings { findings, log: run.log, trace: lines.collect(), differences })
 }
 
 impl CombinedRun {
-    async fn set(target: &Target, faults: &[Fault]) -> Result<Self, Error> {
+    async fn set(target: &ScenarioTarget, faults: &[CatalogFault]) -> Result<Self, TestkitError> {
         let mut random = Random::new(target.seed);
         let builder = ApiServer::builder()
             .replicas(REPLICAS)
@@ -217,14 +222,14 @@ impl CombinedRun {
             .bookmark_period(Duration::from_secs(10 + random.draw() % 60))
             .watch_timeout(Duration::from_secs(120)..Duration::from_secs(240));
         let server = if target.in_memory { builder.in_memory() } else { builder.tls(true) }.start().await?;
-        let alone = |fault: &&Fault| !is_switch(**fault) && !SEEDED_FAULTS.contains(fault);
+        let alone = |fault: &&CatalogFault| !is_switch(**fault) && !SEEDED_FAULTS.contains(fault);
         if let Some(fault) = faults.iter().find(alone) {
             return Err(format!("{fault} ({}) runs alone and cannot be combined with others", fault.title()).into());
         }
-        let chosen = if faults.is_empty() { &Fault::ALL[..] } else { faults };
+        let chosen = if faults.is_empty() { &CatalogFault::ALL[..] } else { faults };
         let switched = chosen.iter().copied().filter(|fault| is_switch(*fault)).collect();
-        let restores = chosen.contains(&Fault::HistoryRestored);
-        let leaves_unread = chosen.contains(&Fault::SlowReader);
+        let restores = chosen.contains(&CatalogFault::HistoryRestored);
+        let leaves_unread = chosen.contains(&CatalogFault::SlowReader);
         let recorder = Recorder::of(&server);
         let path = NetworkPath::to_server(&server, target, true)?;
         // The pause is shorter in real time, where pauses of 40 s would dominate the duration of the run.

@@ -8,7 +8,7 @@ use steadfast_apiserver::{
 };
 use steadfast_core::random::Random;
 
-use super::fault::Fault;
+use super::catalog_fault::CatalogFault;
 
 /// Number of objects that are written.
 pub(super) const NAMES: u64 = 6;
@@ -23,91 +23,97 @@ pub(super) fn name(number: u64) -> String {
 
 /// Returns `true` if `fault` can be switched on a running server. Other faults are actions of clients and writers,
 /// depend on the setup of a client, or run alone.
-pub(super) fn is_switch(fault: Fault) -> bool {
+pub(super) fn is_switch(fault: CatalogFault) -> bool {
     !matches!(
         fault,
-        Fault::IdleFlowDropped
-            | Fault::NoBookmarks
-            | Fault::EventsLost
-            | Fault::CredentialsRotated
-            | Fault::HugeList
-            | Fault::SlowReader
-            | Fault::BadHandler
-            | Fault::ShutdownWhileCut
-            | Fault::WriteWhileCut
-            | Fault::HistoryRestored
-            | Fault::ClockJumps
-            | Fault::SelectorChurn
+        CatalogFault::IdleFlowDropped
+            | CatalogFault::NoBookmarks
+            | CatalogFault::EventsLost
+            | CatalogFault::CredentialsRotated
+            | CatalogFault::HugeList
+            | CatalogFault::SlowReader
+            | CatalogFault::BadHandler
+            | CatalogFault::ShutdownWhileCut
+            | CatalogFault::WriteWhileCut
+            | CatalogFault::HistoryRestored
+            | CatalogFault::ClockJumps
+            | CatalogFault::SelectorChurn
     )
 }
 
 /// Switches `fault` on or off on one replica of `server`, or triggers it. `random` makes the random choices.
 ///
 /// Returns a description of the action: `nothing` if `fault` is not a switch (see [`is_switch`]).
-pub(super) fn inject(fault: Fault, server: &ApiServer, replica: usize, on: bool, random: &mut Random) -> &'static str {
+pub(super) fn inject(
+    fault: CatalogFault,
+    server: &ApiServer,
+    replica: usize,
+    on: bool,
+    random: &mut Random,
+) -> &'static str {
     let faults = server.faults().replica(replica);
     // The rule applies to few requests: a rule that never expires would make every run end in a relist storm.
     let rule = || RequestRule::any().times(2);
     let cut = || if on { faults.cut() } else { faults.heal() };
     match fault {
-        Fault::ServerAbsent | Fault::RecreatedWhileCut | Fault::DeletedWhileCut => {
+        CatalogFault::ServerAbsent | CatalogFault::RecreatedWhileCut | CatalogFault::DeletedWhileCut => {
             cut();
             "cut"
         }
-        Fault::ServerRestarts => {
+        CatalogFault::ServerRestarts => {
             faults.restart();
             "restart"
         }
         // Positions up to 3000 bytes can fall into headers, within an event, or between two events.
-        Fault::ConnectionReset if on => {
+        CatalogFault::ConnectionReset if on => {
             faults.reset_after_bytes(random.draw() % 3000);
             "reset after some bytes"
         }
-        Fault::ConnectionReset => {
+        CatalogFault::ConnectionReset => {
             faults.reset();
             "reset"
         }
-        Fault::BlackHole => {
+        CatalogFault::BlackHole => {
             faults.black_hole(on);
             "black hole"
         }
-        Fault::FrozenServer => {
+        CatalogFault::FrozenServer => {
             faults.freeze(on);
             "freeze"
         }
-        Fault::StalledStream => {
+        CatalogFault::StalledStream => {
             faults.stall_streams(on);
             "stalled streams"
         }
-        Fault::GoAway => {
+        CatalogFault::GoAway => {
             faults.goaway();
             "goaway"
         }
-        Fault::WatchEnded if on => end_with_errors(&faults, random),
-        Fault::WatchEnded => {
+        CatalogFault::WatchEnded if on => end_with_errors(&faults, random),
+        CatalogFault::WatchEnded => {
             faults.end_watches();
             "ended watches"
         }
-        Fault::AcceptAndClose => {
+        CatalogFault::AcceptAndClose => {
             faults.accept_and_close(on);
             "accept and close"
         }
-        Fault::HistoryCompacted if on => {
+        CatalogFault::HistoryCompacted if on => {
             // Compaction alone does not affect watch caches. Their events must expire too. Otherwise clients would
             // resume without a relist.
             server.compact();
             faults.expire_events();
             "compaction"
         }
-        Fault::HistoryCompacted => {
+        CatalogFault::HistoryCompacted => {
             faults.expire_events();
             "expired events"
         }
-        Fault::ContinueTokenExpired => {
+        CatalogFault::ContinueTokenExpired => {
             faults.expire_continue_tokens(u32::from(on));
             "expired continue token"
         }
-        Fault::VersionTooLarge => {
+        CatalogFault::VersionTooLarge => {
             // API servers report a too large version in three ways, and clients must recognise each of them.
             let spellings =
                 [TooLargeVersionForm::Cause, TooLargeVersionForm::CauseMessage, TooLargeVersionForm::Message];
@@ -115,34 +121,34 @@ pub(super) fn inject(fault: Fault, server: &ApiServer, replica: usize, on: bool,
             respond_also(&faults, on, rule().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList), response);
             "too large a version"
         }
-        Fault::LaggingReplica => {
+        CatalogFault::LaggingReplica => {
             faults.lag(on);
             "lag"
         }
-        Fault::StreamedListBroken => {
+        CatalogFault::StreamedListBroken => {
             faults.refuse_streamed_lists(on);
             "rejected streamed lists"
         }
-        Fault::EventsRepeated => {
+        CatalogFault::EventsRepeated => {
             faults.repeat_events(3);
             "repeated events"
         }
-        Fault::ServerBusy => {
+        CatalogFault::ServerBusy => {
             let response = InjectedResponse::code([410, 429, 500, 503, 504][random.draw() as usize % 5]);
             respond_also(&faults, on, rule().verb(any_read(random)), response);
             "a busy server"
         }
-        Fault::ResourceRefused if on && random.fraction() < 0.5 => hang_lists(&faults, random),
-        Fault::ResourceRefused if on => refuse_watches(&faults, random),
-        Fault::ResourceRefused | Fault::PermissionRemoved => {
+        CatalogFault::ResourceRefused if on && random.fraction() < 0.5 => hang_lists(&faults, random),
+        CatalogFault::ResourceRefused if on => refuse_watches(&faults, random),
+        CatalogFault::ResourceRefused | CatalogFault::PermissionRemoved => {
             respond_also(&faults, on, rule().verb(any_read(random)), InjectedResponse::Forbidden);
             "forbidden"
         }
-        Fault::UndecodableObject => {
+        CatalogFault::UndecodableObject => {
             corrupt(&faults, on, random.draw());
             "undecodable object"
         }
-        Fault::FrozenEtcd => {
+        CatalogFault::FrozenEtcd => {
             faults.freeze_etcd(on);
             "frozen etcd"
         }

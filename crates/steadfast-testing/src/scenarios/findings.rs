@@ -8,16 +8,16 @@ use steadfast_contract::Report;
 /// Result of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Findings {
+pub struct ScenarioFindings {
     /// Report of the contract checker.
     pub report: Report,
     /// Unmet expectations of the scenario itself, including its bounds.
     pub unmet: Vec<String>,
     /// Time from the fault to the first doubt. `None` if no doubt was expected, or if the fault ended before it could
     /// be noticed.
-    pub notice: Option<Duration>,
+    pub detection: Option<Duration>,
     /// Time from the end of the fault until every object was present and fresh. `None` if nothing had to recover.
-    pub recover: Option<Duration>,
+    pub recovery: Option<Duration>,
     /// Number of all requests to the server.
     pub requests: RequestCounts,
     /// Cost for the server from the first fault on.
@@ -53,7 +53,7 @@ impl Cost {
     }
 }
 
-impl Findings {
+impl ScenarioFindings {
     /// Returns all problems: the unmet expectations, and the violations that the checker found. Empty if the scenario
     /// passed.
     pub fn problems(&self) -> Vec<String> {
@@ -79,8 +79,8 @@ impl Findings {
         self.unmet.extend(other.unmet);
         // A time exists only if both runs have one.
         let both = |one: Option<Duration>, two: Option<Duration>| one.zip(two).map(|(one, two)| one.max(two));
-        self.notice = both(self.notice, other.notice);
-        self.recover = both(self.recover, other.recover);
+        self.detection = both(self.detection, other.detection);
+        self.recovery = both(self.recovery, other.recovery);
         self.requests = sum(&self.requests, &other.requests);
         self.cost = Cost {
             lists: self.cost.lists + other.cost.lists,

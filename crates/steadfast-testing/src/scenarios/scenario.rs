@@ -5,47 +5,47 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use super::fault::Fault;
-use super::findings::Findings;
-use super::target::Target;
-use crate::Error;
+use super::catalog_fault::CatalogFault;
+use super::findings::ScenarioFindings;
+use super::target::ScenarioTarget;
+use crate::TestkitError;
 
 /// Result of a scenario's function.
-pub(super) type ScenarioFuture = BoxFuture<'static, Result<Findings, Error>>;
+pub(super) type ScenarioFuture = BoxFuture<'static, Result<ScenarioFindings, TestkitError>>;
 
 /// A failure and the expected behaviour.
 pub struct Scenario {
     /// Name on the command line.
     pub name: &'static str,
     /// Faults of the catalog that the scenario covers with the default times. Empty for other scenarios.
-    pub faults: &'static [Fault],
+    pub faults: &'static [CatalogFault],
     /// Source of the scenario.
-    pub source: Source,
+    pub source: ScenarioSource,
     /// Two sentences: the events, and the expected result.
     pub summary: &'static str,
     /// Clauses and bounds of the contract that it covers.
     pub clauses: &'static str,
     /// Bounds beyond the contract's clauses.
-    pub bounds: Bounds,
+    pub bounds: ScenarioBounds,
     /// Approximate duration in real time, in seconds.
     pub seconds: u64,
-    pub(super) run: fn(Target) -> ScenarioFuture,
+    pub(super) run: fn(ScenarioTarget) -> ScenarioFuture,
 }
 
 /// Bounds of a scenario.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bounds {
+pub struct ScenarioBounds {
     /// Maximum time from the fault to the first doubt. `None` if no doubt is required.
-    pub notice: Option<Duration>,
+    pub detection: Option<Duration>,
     /// Maximum time from the end of the fault until every object is present and fresh.
-    pub recover: Option<Duration>,
+    pub recovery: Option<Duration>,
     /// Maximum number of full transfers from the first fault on. `None` if other checks of the scenario count them.
     pub lists: Option<usize>,
 }
 
 /// Source of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ScenarioSource {
     /// One of five scenarios that were run against client-go, by number.
     FailureScenarios(u8),
     /// A watch with a channel that closed permanently.
@@ -56,7 +56,7 @@ pub enum Source {
     FaultCatalog,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ScenarioSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FailureScenarios(number) => write!(f, "client-go-failure-scenarios {number}"),
@@ -67,19 +67,19 @@ impl fmt::Display for Source {
     }
 }
 
-impl Bounds {
+impl ScenarioBounds {
     /// No bounds beyond the contract's clauses and the scenario's own checks.
-    pub(super) const NONE: Self = Self { notice: None, recover: None, lists: None };
+    pub(super) const NONE: Self = Self { detection: None, recovery: None, lists: None };
 
     /// Requires a doubt within this number of seconds.
-    pub(super) const fn notice(mut self, seconds: u64) -> Self {
-        self.notice = Some(Duration::from_secs(seconds));
+    pub(super) const fn detection(mut self, seconds: u64) -> Self {
+        self.detection = Some(Duration::from_secs(seconds));
         self
     }
 
     /// Requires that every object is present and fresh within this number of seconds.
-    pub(super) const fn recover(mut self, seconds: u64) -> Self {
-        self.recover = Some(Duration::from_secs(seconds));
+    pub(super) const fn recovery(mut self, seconds: u64) -> Self {
+        self.recovery = Some(Duration::from_secs(seconds));
         self
     }
 
@@ -90,13 +90,13 @@ impl Bounds {
     }
 
     /// Returns the bounds that `findings` exceeds.
-    fn unmet(&self, findings: &Findings) -> Vec<String> {
+    fn unmet(&self, findings: &ScenarioFindings) -> Vec<String> {
         let mut checks = super::checks::Checks::default();
-        if let Some(limit) = self.notice {
-            checks.within("the first doubt", findings.notice, limit);
+        if let Some(limit) = self.detection {
+            checks.within("the first doubt", findings.detection, limit);
         }
-        if let Some(limit) = self.recover {
-            checks.within("the recovery", findings.recover, limit);
+        if let Some(limit) = self.recovery {
+            checks.within("the recovery", findings.recovery, limit);
         }
         if let Some(limit) = self.lists {
             checks.at_most("full transfers from the fault on", findings.cost.lists, limit);
@@ -111,7 +111,7 @@ impl Scenario {
     /// # Errors
     ///
     /// Returns an error if the scenario could not continue. Violations are part of the findings.
-    pub async fn run(&self, target: Target) -> Result<Findings, Error> {
+    pub async fn run(&self, target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
         let mut findings = (self.run)(target).await?;
         // The bounds are checked on the combined findings, after all runs of the scenario.
         findings.unmet.extend(self.bounds.unmet(&findings));
@@ -120,7 +120,7 @@ impl Scenario {
 }
 
 /// Selects the function of a scenario for the form that the target sets.
-macro_rules! in_form {
+macro_rules! for_form {
     ($run:ident $(, $argument:expr)*) => {
         |target| {
             if target.form.lazy {
@@ -131,7 +131,7 @@ macro_rules! in_form {
         }
     };
 }
-pub(super) use in_form;
+pub(super) use for_form;
 
 impl fmt::Debug for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

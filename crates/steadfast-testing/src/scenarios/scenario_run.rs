@@ -12,13 +12,13 @@ use steadfast_contract::Bounds;
 use tokio::time::Instant;
 
 use super::checks::Checks;
-use super::findings::{Cost, Findings};
+use super::findings::{Cost, ScenarioFindings};
 use super::freshness_observer::FreshnessObserver;
-use super::plan::Plan;
-use super::target::Target;
-use crate::Error;
+use super::settings::ScenarioSettings;
+use super::target::ScenarioTarget;
+use crate::TestkitError;
 use crate::proxy::{FaultProxy, NetworkFaults};
-use crate::{CachedConfigMap, InMemory, Recorder, Recording, config_map_in, history, kube_config};
+use crate::{CachedConfigMap, EventRecording, InMemory, Recorder, config_map_in, history, kube_config};
 
 /// Maximum time for an immediate reaction, on a busy machine.
 pub(super) const REACTION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ pub(super) struct ScenarioRun {
     pub(super) factory: InformerFactory,
     pub(super) recorder: Recorder,
     pub(super) checks: Checks,
-    target: Target,
+    target: ScenarioTarget,
     path: NetworkPath,
     terms: Bounds,
     begun: Instant,
@@ -57,13 +57,13 @@ pub(super) enum NetworkPath {
 /// Informer with a recorder and an observer.
 pub(super) struct Watched<K: CachedConfigMap> {
     pub(super) informer: Informer<K>,
-    pub(super) recording: Arc<Recording<K>>,
+    pub(super) recording: Arc<EventRecording<K>>,
     pub(super) observer: FreshnessObserver,
 }
 
 impl ScenarioRun {
     /// Creates the setup without an informer.
-    pub(super) async fn start(target: &Target, plan: Plan) -> Result<Self, Error> {
+    pub(super) async fn start(target: &ScenarioTarget, plan: ScenarioSettings) -> Result<Self, TestkitError> {
         let begun = Instant::now();
         let plan = target.adjusted(plan);
         let builder = plan.server.seed(target.seed).protobuf(target.form.protobuf);
@@ -85,8 +85,8 @@ impl ScenarioRun {
     }
 
     /// Creates the setup with the default settings.
-    pub(super) async fn start_with_defaults(target: &Target) -> Result<Self, Error> {
-        Self::start(target, Plan::default()).await
+    pub(super) async fn start_with_defaults(target: &ScenarioTarget) -> Result<Self, TestkitError> {
+        Self::start(target, ScenarioSettings::default()).await
     }
 
     /// Marks the start of a fault. Requests from the first fault on are its cost.
@@ -106,18 +106,18 @@ impl ScenarioRun {
         self.server.faults()
     }
 
-    /// Returns the switches of the network. Over TCP, returns `None` unless the plan has a proxy.
+    /// Returns the switches of the network. Over TCP, returns `None` unless the settings have a proxy.
     pub(super) fn network(&self) -> Option<&NetworkFaults> {
         self.path.network()
     }
 
-    /// Directs new connections to this replica. Over TCP, this requires a plan with a proxy.
+    /// Directs new connections to this replica. Over TCP, this requires settings with a proxy.
     pub(super) fn route_to(&self, replica: usize) {
         self.path.route_to(replica);
     }
 
     /// Starts an informer that is recorded under its own name.
-    pub(super) fn watch<K: CachedConfigMap>(&self, scope: Scope) -> Result<Watched<K>, Error> {
+    pub(super) fn watch<K: CachedConfigMap>(&self, scope: Scope) -> Result<Watched<K>, TestkitError> {
         Ok(self.record(self.builder(&self.factory, scope).start()?))
     }
 
@@ -141,7 +141,7 @@ impl ScenarioRun {
     }
 
     /// Waits until `watched` are synced and fresh, and their handlers have seen the existing objects.
-    pub(super) async fn ready<K: CachedConfigMap>(&self, watched: &[&Watched<K>]) -> Result<(), Error> {
+    pub(super) async fn ready<K: CachedConfigMap>(&self, watched: &[&Watched<K>]) -> Result<(), TestkitError> {
         for watched in watched {
             watched.informer.wait_for_sync(READY_TIMEOUT).await?;
             tokio::time::timeout(READY_TIMEOUT, watched.recording.until_synced()).await?;
@@ -244,20 +244,20 @@ impl ScenarioRun {
 
     /// Checks the records of informers that settled and were then stopped. A stopped informer does not run the checks
     /// that would show a loss, so checks without a result are not a problem here.
-    pub(super) fn findings_of_stopped(self) -> Findings {
+    pub(super) fn findings_of_stopped(self) -> ScenarioFindings {
         let mut findings = self.findings(None, None);
         findings.report.inconclusive.clear();
         findings
     }
 
     /// Checks the records.
-    pub(super) fn findings(self, notice: Option<Duration>, recover: Option<Duration>) -> Findings {
+    pub(super) fn findings(self, detection: Option<Duration>, recovery: Option<Duration>) -> ScenarioFindings {
         let requests = self.server.request_counts();
         let Ok(history) = history(&self.server, "", "configmaps") else { unreachable!("config maps are built in") };
         let report = self.terms.report(&history, &self.recorder.trace());
         let cost = Cost::between(&self.before.unwrap_or_default(), &requests);
         let unmet = self.checks.into_unmet();
-        Findings { report, unmet, notice, recover, requests, cost, took: self.begun.elapsed() }
+        ScenarioFindings { report, unmet, detection, recovery, requests, cost, took: self.begun.elapsed() }
     }
 }
 
@@ -295,7 +295,7 @@ pub(super) async fn until(limit: Duration, mut held: impl FnMut() -> bool) -> Op
 
 impl NetworkPath {
     /// Returns the path to `server`.
-    pub(super) fn to_server(server: &ApiServer, target: &Target, proxied: bool) -> Result<Self, Error> {
+    pub(super) fn to_server(server: &ApiServer, target: &ScenarioTarget, proxied: bool) -> Result<Self, TestkitError> {
         Ok(if target.in_memory {
             Self::InMemory(NetworkFaults::default(), target.helpers)
         } else if proxied {
@@ -306,7 +306,12 @@ impl NetworkPath {
     }
 
     /// Connects a client on this path.
-    pub(super) async fn connect(&self, server: &ApiServer, seed: u64, settings: Settings) -> Result<Connection, Error> {
+    pub(super) async fn connect(
+        &self,
+        server: &ApiServer,
+        seed: u64,
+        settings: Settings,
+    ) -> Result<Connection, TestkitError> {
         if let Self::InMemory(network, helpers) = self {
             let memory = InMemory { seed, settings, network: network.clone(), helpers: *helpers };
             return memory.connection(server).await;

@@ -8,27 +8,27 @@ use steadfast::InjectedFault;
 use steadfast::environment::Helpers;
 use steadfast_apiserver::ApiServer;
 
-use super::plan::Plan;
-use crate::Form;
+use super::settings::ScenarioSettings;
+use crate::CachedForm;
 
-type PlanAdjustment = dyn Fn(&mut Plan) + Send + Sync;
+type SettingsAdjustment = dyn Fn(&mut ScenarioSettings) + Send + Sync;
 type ServerFaultInjection = dyn Fn(&ApiServer) + Send + Sync;
 
 /// Environment of a scenario, and the faults that are injected into library and server. Defaults to no injected faults.
 #[derive(Clone)]
-pub struct Target {
+pub struct ScenarioTarget {
     /// Seed of UIDs, jitter, times and positions.
     pub(super) seed: u64,
     pub(super) in_memory: bool,
-    pub(super) form: Form,
+    pub(super) form: CachedForm,
     #[cfg(feature = "fault-injection")]
     pub(super) fault: Option<InjectedFault>,
     pub(super) helpers: Helpers,
-    adjust: Arc<PlanAdjustment>,
+    adjust: Arc<SettingsAdjustment>,
     pub(super) server_fault: Arc<ServerFaultInjection>,
 }
 
-impl Target {
+impl ScenarioTarget {
     /// Uses pipes in memory. Everything runs on the current runtime and in its time. With paused time, all runs are
     /// equal.
     pub fn in_memory(seed: u64) -> Self {
@@ -44,7 +44,7 @@ impl Target {
         Self {
             seed,
             in_memory,
-            form: Form::default(),
+            form: CachedForm::default(),
             #[cfg(feature = "fault-injection")]
             fault: None,
             helpers: Helpers::default(),
@@ -55,7 +55,7 @@ impl Target {
 
     /// Sets the form in which informers cache and request objects.
     #[must_use]
-    pub fn in_form(mut self, form: Form) -> Self {
+    pub fn with_form(mut self, form: CachedForm) -> Self {
         self.form = form;
         self
     }
@@ -75,9 +75,9 @@ impl Target {
         self
     }
 
-    /// Applies `adjust` to each plan, for times and limits that differ from those of the contract.
+    /// Applies `adjust` to the settings of each scenario, for times and limits that differ from those of the contract.
     #[must_use]
-    pub fn with_adjusted_plan(mut self, adjust: impl Fn(&mut Plan) + Send + Sync + 'static) -> Self {
+    pub fn with_adjusted_settings(mut self, adjust: impl Fn(&mut ScenarioSettings) + Send + Sync + 'static) -> Self {
         self.adjust = Arc::new(adjust);
         self
     }
@@ -94,13 +94,13 @@ impl Target {
         !self.in_memory
     }
 
-    pub(super) fn adjusted(&self, mut plan: Plan) -> Plan {
-        (self.adjust)(&mut plan);
-        plan
+    pub(super) fn adjusted(&self, mut settings: ScenarioSettings) -> ScenarioSettings {
+        (self.adjust)(&mut settings);
+        settings
     }
 }
 
-impl fmt::Debug for Target {
+impl fmt::Debug for ScenarioTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = if self.in_memory { "in_memory" } else { "over_tcp" };
         write!(f, "Target::{place}({})", self.seed)

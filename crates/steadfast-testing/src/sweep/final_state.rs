@@ -70,8 +70,8 @@ impl FinalState {
             }
             // Values of secrets must not appear in messages.
             let shows = !name.starts_with("secrets ");
-            for (undisturbed, disturbed) in here.iter().zip(there) {
-                differs(name, "", undisturbed, disturbed, shows, &mut found);
+            for (fault_free, with_fault) in here.iter().zip(there) {
+                differs(name, "", fault_free, with_fault, shows, &mut found);
             }
         }
         if found.len() > MAX_REPORTED {
@@ -182,9 +182,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::Error;
+    use crate::TestkitError;
 
-    async fn final_state(objects: &[Value]) -> Result<FinalState, Error> {
+    async fn final_state(objects: &[Value]) -> Result<FinalState, TestkitError> {
         let server = ApiServer::builder().in_memory().start().await?;
         tokio::time::sleep(std::time::Duration::from_secs(objects.len() as u64)).await;
         for object in objects {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn generated_and_ignored_values_are_equal() -> Result<(), Error> {
+    async fn generated_and_ignored_values_are_equal() -> Result<(), TestkitError> {
         let at = |second: u32| json!({ "at": format!("2026-01-01T00:00:0{second}Z"), "unseen": second.to_string() });
         let event = json!({
             "apiVersion": "v1", "kind": "Event", "metadata": { "name": "e", "namespace": "default" },
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn differences_are_reported_with_place() -> Result<(), Error> {
+    async fn differences_are_reported_with_place() -> Result<(), TestkitError> {
         let one =
             final_state(&[map("a", &json!({ "k": "1" })), named_by_the_server("b-"), map("c", &json!({}))]).await?;
         let two = [named_by_the_server("b-"), named_by_the_server("b-"), map("a", &json!({ "k": "2" }))];
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn uids_are_equal_even_after_deletion() -> Result<(), Error> {
+    async fn uids_are_equal_even_after_deletion() -> Result<(), TestkitError> {
         let after = async |others: usize| {
             let server = ApiServer::builder().in_memory().start().await?;
             for other in 0..others {
@@ -249,7 +249,7 @@ mod tests {
             let uid = parent["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
             server.create(&map("child", &json!({ "of": uid, "within": format!("child-{uid}") })))?;
             server.delete(&parent)?;
-            Ok::<_, Error>(FinalState::of(&server, &[], &[]))
+            Ok::<_, TestkitError>(FinalState::of(&server, &[], &[]))
         };
         let found = after(0).await?.differences(&after(2).await?);
         assert_eq!(
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn secret_values_are_not_reported() -> Result<(), Error> {
+    async fn secret_values_are_not_reported() -> Result<(), TestkitError> {
         let found = final_state(&[secret("aGlkZGVu")]).await?.differences(&final_state(&[secret("b3RoZXI=")]).await?);
         assert_eq!(found, ["secrets default/a: /data/key differs"]);
         Ok(())

@@ -9,7 +9,7 @@ use steadfast_apiserver::ApiServer;
 use tokio::time::{Instant, sleep};
 
 use super::runner::SweepRunner;
-use crate::Error;
+use crate::TestkitError;
 
 /// Time in a wait after which a gap in the caches' view ends.
 const GAP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// Returns a client of a replica without faults. Disturbances can affect its writes, too: the controller may see
+    /// Returns a client of a replica without faults. Faults can affect its writes, too: the controller may see
     /// a write late, or only after the next write of the object.
     pub fn client(&self) -> Client {
         self.connection.client()
@@ -50,7 +50,7 @@ impl Fixture {
     /// # Errors
     ///
     /// Returns an error if writes continue for an hour of virtual time.
-    pub async fn settle(&self) -> Result<(), Error> {
+    pub async fn settle(&self) -> Result<(), TestkitError> {
         let started = Instant::now();
         let mut written = self.written();
         loop {
@@ -74,7 +74,7 @@ impl Fixture {
     /// # Errors
     ///
     /// Returns an error with `what` if the condition is not met within an hour of virtual time.
-    pub async fn until(&self, what: &str, reached: impl Fn(&ApiServer) -> bool) -> Result<(), Error> {
+    pub async fn until(&self, what: &str, reached: impl Fn(&ApiServer) -> bool) -> Result<(), TestkitError> {
         let started = Instant::now();
         while !reached(&self.server) {
             // The object of the gap may never be written again. Unless the gap ended here, the condition could not be

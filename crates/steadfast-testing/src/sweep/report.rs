@@ -3,31 +3,31 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::disturbance::{Disturbance, DisturbanceKind, VARIABLE};
-use super::run::{Ended, RunResult};
-use crate::Error;
+use super::request_fault::{RequestFault, RequestFaultKind, VARIABLE};
+use super::run::{RunResult, UnexpectedExit};
+use crate::TestkitError;
 
 /// Maximum number of findings that are printed in full.
 const MAX_REPORTED: usize = 10;
 
-/// Disturbance that changes the final state.
+/// Fault that changes the final state.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The disturbance.
-    pub disturbance: Disturbance,
+    /// The fault.
+    pub fault: RequestFault,
     /// Differences to the run without a fault, as text.
     pub differences: Vec<String>,
 }
 
-/// Result of a sweep. Its text lists the smallest disturbances that change the final state first.
+/// Result of a sweep. Its text lists the smallest faults that change the final state first.
 #[derive(Clone, Debug)]
 pub struct Report {
     points: usize,
     objects: usize,
-    runs: BTreeMap<DisturbanceKind, usize>,
-    left_out: usize,
-    unreached: Vec<Disturbance>,
+    runs: BTreeMap<RequestFaultKind, usize>,
+    skipped: usize,
+    unreached: Vec<RequestFault>,
     findings: Vec<Finding>,
     /// Ends of processes by a panic, in runs with any final state.
     panics: BTreeSet<String>,
@@ -35,26 +35,26 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn new(points: usize, objects: usize, left_out: usize) -> Self {
+    pub(super) fn new(points: usize, objects: usize, skipped: usize) -> Self {
         let (runs, panics) = (BTreeMap::new(), BTreeSet::new());
         let (unreached, findings, timeline) = (Vec::new(), Vec::new(), Vec::new());
-        Self { points, objects, runs, left_out, unreached, findings, panics, timeline }
+        Self { points, objects, runs, skipped, unreached, findings, panics, timeline }
     }
 
-    pub(super) fn add(&mut self, disturbance: Disturbance, undisturbed: &RunResult, result: &RunResult) {
-        // A run whose disturbance was not injected equals the undisturbed run. If it counted, the report would claim
+    pub(super) fn add(&mut self, fault: RequestFault, fault_free: &RunResult, result: &RunResult) {
+        // A run whose fault was not injected equals the run without a fault. If it counted, the report would claim
         // a test that did not happen.
         if !result.reached {
-            return self.unreached.push(disturbance);
+            return self.unreached.push(fault);
         }
-        *self.runs.entry(disturbance.kind).or_default() += 1;
+        *self.runs.entry(fault.kind).or_default() += 1;
         // A panic is a bug even if the restarted process repairs the state.
         self.panics.extend(result.ended.iter().filter(|ended| ended.is_panic).map(|ended| ended.text.clone()));
         let mut differences: Vec<String> = result.failure.iter().cloned().collect();
-        differences.extend(undisturbed.final_state.differences(&result.final_state));
+        differences.extend(fault_free.final_state.differences(&result.final_state));
         if !differences.is_empty() {
             differences.extend(result.ended.iter().take(2).map(|ended| ended.text.clone()));
-            self.findings.push(Finding { disturbance, differences });
+            self.findings.push(Finding { fault, differences });
         }
     }
 
@@ -64,24 +64,24 @@ impl Report {
         self.timeline.extend(result.ended.iter().map(|ended| ended.text.clone()));
     }
 
-    /// Returns the number of runs with a disturbance.
+    /// Returns the number of runs with a fault.
     pub fn runs(&self) -> usize {
         self.runs.values().sum()
     }
 
-    /// Returns the number of runs with a disturbance of this kind.
-    pub fn runs_of(&self, kind: DisturbanceKind) -> usize {
+    /// Returns the number of runs with a fault of this kind.
+    pub fn runs_of(&self, kind: RequestFaultKind) -> usize {
         self.runs.get(&kind).copied().unwrap_or_default()
     }
 
-    /// Returns the disturbances that change the final state, the smallest first.
+    /// Returns the faults that change the final state, the smallest first.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// Returns the disturbances that were not injected, because the request was cancelled before, or wrote nothing.
+    /// Returns the faults that were not injected, because the request was cancelled before, or wrote nothing.
     /// If runs are not reproducible, the request was possibly never sent.
-    pub fn unreached(&self) -> &[Disturbance] {
+    pub fn unreached(&self) -> &[RequestFault] {
         &self.unreached
     }
 
@@ -89,9 +89,9 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// Returns an error if a disturbance changes the final state or makes a process panic. Returns an error if no
-    /// disturbance was injected, because then nothing was tested.
-    pub fn check(&self) -> Result<(), Error> {
+    /// Returns an error if a fault changes the final state or makes a process panic. Returns an error if no
+    /// fault was injected, because then nothing was tested.
+    pub fn check(&self) -> Result<(), TestkitError> {
         // A sweep that injects nothing would pass for every controller.
         if self.runs() == 0 {
             return Err(format!("no fault was injected: {self}").into());
@@ -105,7 +105,7 @@ impl fmt::Display for Report {
         for line in &self.timeline {
             writeln!(f, "{line}")?;
         }
-        let Self { points, objects, left_out, .. } = self;
+        let Self { points, objects, skipped, .. } = self;
         let runs = self.runs();
         write!(f, "{runs} runs with a fault, at {points} requests, compared with {objects} final objects: ")?;
         match self.findings.len() {
@@ -113,8 +113,8 @@ impl fmt::Display for Report {
             1 => write!(f, "1 differs")?,
             some => write!(f, "{some} differ")?,
         }
-        if *left_out > 0 {
-            write!(f, "; {left_out} further equal requests were skipped")?;
+        if *skipped > 0 {
+            write!(f, "; {skipped} further equal requests were skipped")?;
         }
         if !self.unreached.is_empty() {
             write!(f, "; {} faults were not injected", self.unreached.len())?;
@@ -122,8 +122,8 @@ impl fmt::Display for Report {
         for panic in self.panics.iter().take(MAX_REPORTED) {
             write!(f, "\n{panic}")?;
         }
-        for Finding { disturbance, differences } in self.findings.iter().take(MAX_REPORTED) {
-            write!(f, "\n{VARIABLE}='{disturbance}'")?;
+        for Finding { fault, differences } in self.findings.iter().take(MAX_REPORTED) {
+            write!(f, "\n{VARIABLE}='{fault}'")?;
             for difference in differences {
                 write!(f, "\n    {difference}")?;
             }
@@ -136,6 +136,6 @@ impl fmt::Display for Report {
 }
 
 /// Describes the ends of processes, as a suffix for an error.
-pub(super) fn ends(ended: &[Ended]) -> String {
+pub(super) fn ends(ended: &[UnexpectedExit]) -> String {
     ended.first().map_or_else(String::new, |first| format!(" ({})", first.text))
 }

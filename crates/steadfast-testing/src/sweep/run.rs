@@ -1,4 +1,4 @@
-//! One run: a cluster in memory, the controller's processes, the scenario, and at most one disturbance.
+//! One run: a cluster in memory, the controller's processes, the scenario, and at most one fault.
 
 use std::fmt;
 use std::future::Future;
@@ -13,14 +13,14 @@ use steadfast::Connection;
 use steadfast_apiserver::ApiServer;
 use tokio::time::sleep;
 
-use super::disturbance::{Disturbance, Point};
 use super::final_state::FinalState;
 use super::fixture::Fixture;
+use super::request_fault::{RequestFault, RequestPoint};
 use super::runner::SweepRunner;
 use super::setting::Setting;
-use crate::Error;
+use crate::TestkitError;
+use crate::clients::InMemory;
 use crate::proxy::NetworkFaults;
-use crate::world::InMemory;
 
 /// Delay before a process is restarted, equal to the first restart delay of a kubelet.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
@@ -31,13 +31,13 @@ pub(super) struct RunResult {
     /// Failure of the run itself: the error of the scenario, or a violated invariant.
     pub(super) failure: Option<String>,
     /// Processes that ended without being killed.
-    pub(super) ended: Vec<Ended>,
-    pub(super) points: Vec<(Duration, Point)>,
+    pub(super) ended: Vec<UnexpectedExit>,
+    pub(super) points: Vec<(Duration, RequestPoint)>,
     pub(super) reached: bool,
 }
 
 /// End of a process on its own.
-pub(super) struct Ended {
+pub(super) struct UnexpectedExit {
     pub(super) text: String,
     pub(super) is_panic: bool,
 }
@@ -45,8 +45,8 @@ pub(super) struct Ended {
 /// Runs once, on its own runtime with virtual time.
 pub(super) fn run_once<C, S, CF, SF, CE, SE>(
     setting: &Setting<C, S>,
-    disturbance: Option<&Disturbance>,
-) -> Result<RunResult, Error>
+    fault: Option<&RequestFault>,
+) -> Result<RunResult, TestkitError>
 where
     C: Fn(Connection) -> CF,
     S: Fn(Fixture) -> SF,
@@ -63,7 +63,7 @@ where
         let server = ApiServer::builder().seed(setting.seed).replicas(replicas).in_memory().start().await?;
         let server = Arc::new(server);
         (setting.prepare)(&server)?;
-        let runner = SweepRunner::new(&server, setting.processes, disturbance.cloned());
+        let runner = SweepRunner::new(&server, setting.processes, fault.cloned());
         let ended = Mutex::default();
         let connection =
             connect(&server, setting.seed, setting.processes, &NetworkFaults::seeded(setting.seed)).await?;
@@ -96,7 +96,7 @@ where
             failure,
             ended: std::mem::take(&mut *ended.lock()),
             points: runner.points(),
-            reached: runner.has_disturbed(),
+            reached: runner.has_injected(),
         })
     })
 }
@@ -116,8 +116,8 @@ async fn supervise<C, S, F, E>(
     server: &Arc<ApiServer>,
     runner: &SweepRunner,
     process: usize,
-    ended: &Mutex<Vec<Ended>>,
-) -> Result<(), Error>
+    ended: &Mutex<Vec<UnexpectedExit>>,
+) -> Result<(), TestkitError>
 where
     C: Fn(Connection) -> F,
     F: Future<Output = Result<(), E>>,
@@ -133,7 +133,7 @@ where
         runner.begins(process, network.clone());
         // The caller's function is called within this future, so that a panic of the call itself is caught too.
         let running = AssertUnwindSafe(async { (setting.controller)(connection).await }).catch_unwind();
-        // A kill wins over an end in the same poll, because the disturbance decides the outcome.
+        // A kill wins over an end in the same poll, because the fault decides the outcome.
         let how = tokio::select! {
             biased;
             () = runner.killed(process) => None,
@@ -148,7 +148,7 @@ where
         runner.ended(process);
         if let Some((how, is_panic)) = how {
             let text = format!("process {process} {how}, {:?} after the start", server.elapsed());
-            ended.lock().push(Ended { text, is_panic });
+            ended.lock().push(UnexpectedExit { text, is_panic });
         }
         sleep(RESTART_DELAY).await;
     }
@@ -156,7 +156,12 @@ where
 }
 
 /// Opens a connection to the replica with this number.
-async fn connect(server: &ApiServer, seed: u64, replica: usize, network: &NetworkFaults) -> Result<Connection, Error> {
+async fn connect(
+    server: &ApiServer,
+    seed: u64,
+    replica: usize,
+    network: &NetworkFaults,
+) -> Result<Connection, TestkitError> {
     network.send_to(replica);
     InMemory { seed, network: network.clone(), ..InMemory::default() }.connection(server).await
 }

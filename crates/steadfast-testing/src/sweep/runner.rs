@@ -9,7 +9,7 @@ use steadfast_apiserver::{ApiServer, Change, Faults, InterceptAction, RequestRec
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use super::disturbance::{Disturbance, DisturbanceKind, Point, Sender};
+use super::request_fault::{RequestFault, RequestFaultKind, RequestPoint, RequestSender};
 use crate::proxy::NetworkFaults;
 
 /// Lag of the caches.
@@ -35,7 +35,7 @@ type Written = (String, Option<String>, String);
 /// Observer of all requests of a run.
 pub(super) struct SweepRunner {
     server: Weak<ApiServer>,
-    disturbance: Option<Disturbance>,
+    fault: Option<RequestFault>,
     /// Notified if one of the controller's processes is killed.
     killed: Vec<Notify>,
     /// Notified if the number of requests exceeds the limit.
@@ -46,13 +46,13 @@ pub(super) struct SweepRunner {
 #[derive(Default)]
 struct State {
     /// Number of requests of each kind.
-    counts: HashMap<Point, u32>,
+    counts: HashMap<RequestPoint, u32>,
     /// All points with their times, in order.
-    points: Vec<(Duration, Point)>,
+    points: Vec<(Duration, RequestPoint)>,
     /// Number of requests within the current second.
     within: (u64, u32),
     /// Point of each request in flight, by request number.
-    under_way: HashMap<u64, Point>,
+    under_way: HashMap<u64, RequestPoint>,
     /// Networks of the running processes.
     networks: HashMap<usize, NetworkFaults>,
     /// Process that cannot renew its lease, and the end of this block.
@@ -74,10 +74,10 @@ struct Gap {
 impl SweepRunner {
     /// Creates the runner of a run. Each of the `processes` uses the replica with its number, and the scenario uses
     /// the next one.
-    pub(super) fn new(server: &Arc<ApiServer>, processes: usize, disturbance: Option<Disturbance>) -> Arc<Self> {
+    pub(super) fn new(server: &Arc<ApiServer>, processes: usize, fault: Option<RequestFault>) -> Arc<Self> {
         let killed = (0..processes).map(|_| Notify::new()).collect();
         let (server_of, overrun) = (Arc::downgrade(server), Notify::new());
-        let runner = Arc::new(Self { server: server_of, disturbance, killed, overrun, state: Mutex::default() });
+        let runner = Arc::new(Self { server: server_of, fault, killed, overrun, state: Mutex::default() });
         // The reference is weak: the server owns the closure, which must not keep the runner alive.
         let requested = Arc::downgrade(&runner);
         server.faults().intercept(move |request, stage| {
@@ -88,7 +88,7 @@ impl SweepRunner {
 
     /// Registers the network between a new process and its replica.
     pub(super) fn begins(&self, process: usize, network: NetworkFaults) {
-        self.look(|state| state.networks.insert(process, network));
+        self.with_state(|state| state.networks.insert(process, network));
     }
 
     /// Waits until a process is killed.
@@ -98,7 +98,7 @@ impl SweepRunner {
 
     /// Removes the network of a process that ended or was killed.
     pub(super) fn ended(&self, process: usize) {
-        self.look(|state| {
+        self.with_state(|state| {
             state.networks.remove(&process);
             // The block of the lease ends with the process, because the next process must be able to renew it.
             state.leaseless = state.leaseless.filter(|(leaseless, _)| *leaseless != process);
@@ -115,23 +115,23 @@ impl SweepRunner {
 
     /// Returns `true` while the fault is in effect.
     pub(super) fn is_busy(&self) -> bool {
-        self.look(|state| state.busy_until.is_some_and(|until| Instant::now() < until))
+        self.with_state(|state| state.busy_until.is_some_and(|until| Instant::now() < until))
     }
 
     /// Returns all points so far with their times, in order.
-    pub(super) fn points(&self) -> Vec<(Duration, Point)> {
-        self.look(|state| state.points.clone())
+    pub(super) fn points(&self) -> Vec<(Duration, RequestPoint)> {
+        self.with_state(|state| state.points.clone())
     }
 
     /// Returns `true` if the selected point was reached.
-    pub(super) fn has_disturbed(&self) -> bool {
-        self.look(|state| state.reached)
+    pub(super) fn has_injected(&self) -> bool {
+        self.with_state(|state| state.reached)
     }
 
     /// Makes the caches list again after a gap.
     pub(super) fn end_gap(&self) {
         let Some(server) = self.server.upgrade() else { return };
-        if self.look(|state| state.gap.take()).is_none() {
+        if self.with_state(|state| state.gap.take()).is_none() {
             return;
         }
         each_replica(&server, self.killed.len(), |faults| {
@@ -146,19 +146,21 @@ impl SweepRunner {
         let Some(server) = self.server.upgrade() else { return InterceptAction::Continue };
         let is_process = request.replica < self.killed.len();
         // Requests of a killed process can still be in the server. They must have no effect after the kill.
-        let is_dead = is_process && self.look(|state| !state.networks.contains_key(&request.replica));
+        let is_dead = is_process && self.with_state(|state| !state.networks.contains_key(&request.replica));
         if is_dead {
             // The killed process cannot have sent this request.
             return InterceptAction::Reset;
         }
-        let sender = if is_process { Sender::Controller } else { Sender::Scenario };
+        let sender = if is_process { RequestSender::Controller } else { RequestSender::Scenario };
         let point = match stage {
             // The request is counted before the server processes it, so that cancelled requests have an ordinal too.
-            RequestStage::Arrived => Some(self.count(Point::kind_of(sender, request), request, server.elapsed())),
-            RequestStage::Processed => self.look(|state| state.under_way.remove(&request.id)),
+            RequestStage::Arrived => {
+                Some(self.count(RequestPoint::kind_of(sender, request), request, server.elapsed()))
+            }
+            RequestStage::Processed => self.with_state(|state| state.under_way.remove(&request.id)),
         };
         let Some(point) = point else { return InterceptAction::Continue };
-        let leaseless = self.look(|state| state.leaseless.filter(|(process, _)| *process == request.replica));
+        let leaseless = self.with_state(|state| state.leaseless.filter(|(process, _)| *process == request.replica));
         if let Some((_, until)) = leaseless
             && stage == RequestStage::Arrived
             && point.is_of(LEASES)
@@ -166,21 +168,21 @@ impl SweepRunner {
             // The renewal waits until the block ends. By then another process may hold the lease.
             return InterceptAction::Delay(until.saturating_duration_since(Instant::now()));
         }
-        let disturbed = self.disturbance.as_ref().filter(|disturbance| disturbance.point == point);
-        let fate = disturbed
-            .map_or(InterceptAction::Continue, |disturbance| self.disturb(&server, disturbance.kind, request, stage));
+        let matching_fault = self.fault.as_ref().filter(|fault| fault.point == point);
+        let action = matching_fault
+            .map_or(InterceptAction::Continue, |fault| self.inject_fault(&server, fault.kind, request, stage));
         // Only other requests can end the gap. The write that opened the gap is not a repetition.
-        if stage == RequestStage::Processed && disturbed.is_none() && point.is_write() {
+        if stage == RequestStage::Processed && matching_fault.is_none() && point.is_write() {
             self.close_gap(&server, request.id);
         }
-        fate
+        action
     }
 
-    fn count(&self, kind: Point, request: &RequestRecord, at: Duration) -> Point {
-        self.look(|state| {
+    fn count(&self, kind: RequestPoint, request: &RequestRecord, at: Duration) -> RequestPoint {
+        self.with_state(|state| {
             let count = state.counts.entry(kind.clone()).or_default();
             *count += 1;
-            let point = Point { ordinal: *count, ..kind };
+            let point = RequestPoint { ordinal: *count, ..kind };
             state.points.push((at, point.clone()));
             let (second, count) = state.within;
             state.within = if second == at.as_secs() { (second, count + 1) } else { (at.as_secs(), 1) };
@@ -193,45 +195,45 @@ impl SweepRunner {
         })
     }
 
-    fn disturb(
+    fn inject_fault(
         &self,
         server: &Arc<ApiServer>,
-        kind: DisturbanceKind,
+        kind: RequestFaultKind,
         request: &RequestRecord,
         stage: RequestStage,
     ) -> InterceptAction {
         // A fault after the request is injected once the server has processed the request. If the client cancels the
         // request before, no fault is injected.
         let is_now = match kind {
-            DisturbanceKind::Delayed | DisturbanceKind::CrashBefore | DisturbanceKind::LeadershipLost => {
+            RequestFaultKind::Delayed | RequestFaultKind::CrashBefore | RequestFaultKind::LeadershipLost => {
                 stage == RequestStage::Arrived
             }
-            DisturbanceKind::Unobserved
-            | DisturbanceKind::ResponseLost
-            | DisturbanceKind::CrashAfter
-            | DisturbanceKind::CrashThenStaleView => stage == RequestStage::Processed,
+            RequestFaultKind::Unobserved
+            | RequestFaultKind::ResponseLost
+            | RequestFaultKind::CrashAfter
+            | RequestFaultKind::CrashThenStaleView => stage == RequestStage::Processed,
         };
         if is_now {
-            self.look(|state| state.reached = true);
+            self.with_state(|state| state.reached = true);
         }
         match (kind, stage) {
-            (DisturbanceKind::Delayed, RequestStage::Arrived) => self.lag_for(server, CACHE_LAG),
-            (DisturbanceKind::Unobserved, RequestStage::Arrived) => {
+            (RequestFaultKind::Delayed, RequestStage::Arrived) => self.lag_for(server, CACHE_LAG),
+            (RequestFaultKind::Unobserved, RequestStage::Arrived) => {
                 // The caches start to lag before the write, so that they receive no event of the write.
-                self.look(|state| state.gap = Some(Gap { request: request.id, object: None }));
+                self.with_state(|state| state.gap = Some(Gap { request: request.id, object: None }));
                 each_replica(server, self.killed.len(), |faults| faults.lag(true));
             }
-            (DisturbanceKind::Unobserved, RequestStage::Processed) => self.open_gap(server, request.id),
+            (RequestFaultKind::Unobserved, RequestStage::Processed) => self.open_gap(server, request.id),
             // The lag starts before the write and outlasts the crash, so that the restarted process reads the past.
-            (DisturbanceKind::CrashThenStaleView, RequestStage::Arrived) => self.lag_for(server, PAST_VIEW_DURATION),
-            (DisturbanceKind::ResponseLost, RequestStage::Processed) => return InterceptAction::Reset,
-            (DisturbanceKind::CrashBefore, RequestStage::Arrived)
-            | (DisturbanceKind::CrashAfter | DisturbanceKind::CrashThenStaleView, RequestStage::Processed) => {
+            (RequestFaultKind::CrashThenStaleView, RequestStage::Arrived) => self.lag_for(server, PAST_VIEW_DURATION),
+            (RequestFaultKind::ResponseLost, RequestStage::Processed) => return InterceptAction::Reset,
+            (RequestFaultKind::CrashBefore, RequestStage::Arrived)
+            | (RequestFaultKind::CrashAfter | RequestFaultKind::CrashThenStaleView, RequestStage::Processed) => {
                 return self.kill(request.replica);
             }
-            (DisturbanceKind::LeadershipLost, RequestStage::Arrived) => {
+            (RequestFaultKind::LeadershipLost, RequestStage::Arrived) => {
                 let until = Instant::now() + PROCESS_STALL;
-                self.look(|state| {
+                self.with_state(|state| {
                     state.leaseless = Some((request.replica, until));
                     state.busy_until = Some(until);
                 });
@@ -245,7 +247,7 @@ impl SweepRunner {
     /// Kills the process of a replica. Requests that the process has not sent yet are dropped.
     fn kill(&self, process: usize) -> InterceptAction {
         // A map entry exists while the process is alive, so the second of two concurrent kills finds no entry.
-        if let Some(network) = self.look(|state| state.networks.remove(&process)) {
+        if let Some(network) = self.with_state(|state| state.networks.remove(&process)) {
             network.cut();
             self.killed[process].notify_one();
         }
@@ -256,7 +258,7 @@ impl SweepRunner {
     fn lag_for(&self, server: &Arc<ApiServer>, lag: Duration) {
         let processes = self.killed.len();
         each_replica(server, processes, |faults| faults.lag(true));
-        self.look(|state| state.busy_until = Some(Instant::now() + lag));
+        self.with_state(|state| state.busy_until = Some(Instant::now() + lag));
         let server = Arc::downgrade(server);
         tokio::spawn(async move {
             sleep(lag).await;
@@ -272,11 +274,11 @@ impl SweepRunner {
         let written =
             history.changes.iter().rfind(|change| change.request == Some(request)).map(|change| key_of(change));
         if written.is_none() {
-            // A request that writes nothing opens no gap, so the disturbance counts as not reached.
-            self.look(|state| state.reached = false);
+            // A request that writes nothing opens no gap, so the fault counts as not reached.
+            self.with_state(|state| state.reached = false);
             return self.end_gap();
         }
-        self.look(|state| {
+        self.with_state(|state| {
             if let Some(gap) = &mut state.gap {
                 gap.object = written;
             }
@@ -286,7 +288,8 @@ impl SweepRunner {
     /// Ends the gap if a request has written the object again.
     fn close_gap(&self, server: &Arc<ApiServer>, request: u64) {
         // Without an object, the first write has not been processed yet, so no later write can be compared.
-        let Some(object) = self.look(|state| state.gap.as_ref().filter(|gap| gap.request != request)?.object.clone())
+        let Some(object) =
+            self.with_state(|state| state.gap.as_ref().filter(|gap| gap.request != request)?.object.clone())
         else {
             return;
         };
@@ -296,8 +299,8 @@ impl SweepRunner {
         }
     }
 
-    fn look<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        look(&mut self.state.lock())
+    fn with_state<T>(&self, with_state: impl FnOnce(&mut State) -> T) -> T {
+        with_state(&mut self.state.lock())
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use steadfast_apiserver::ApiServer;
 
 use super::runner::LEASES;
-use crate::Error;
+use crate::TestkitError;
 
-type Prepare = dyn Fn(&ApiServer) -> Result<(), Error> + Send + Sync;
+type Prepare = dyn Fn(&ApiServer) -> Result<(), TestkitError> + Send + Sync;
 type Invariant = dyn Fn(&ApiServer) -> Result<(), String> + Send + Sync;
 
 /// Settings that all runs of a sweep share.

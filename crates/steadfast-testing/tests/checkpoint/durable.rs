@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use steadfast::{Certainty, Diagnostic, DurableEvent, DurableRegistration, Event, HandlerError, InformerFactory, Lazy};
 use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 use crate::delivery_check::{Delivery, HandlerRecord, check_deliveries};
 use crate::files::Folder;
@@ -83,7 +83,7 @@ fn ids(log: &Log) -> Vec<String> {
 }
 
 /// Returns a server with two objects, and a run of the program with a handler that received both.
-async fn first_run(folder: &Folder) -> Result<(ApiServer, ProgramRun, Log), WorldError> {
+async fn first_run(folder: &Folder) -> Result<(ApiServer, ProgramRun, Log), TestError> {
     let server = ApiServer::builder().in_memory().start().await?;
     for name in ["a", "b"] {
         server.create(&config_map(name, "1"))?;
@@ -102,7 +102,7 @@ async fn pause(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acknowledged_events_are_not_repeated() -> Result<(), WorldError> {
+async fn acknowledged_events_are_not_repeated() -> Result<(), TestError> {
     let folder = Folder::new("missed")?;
     let (server, program, log) = first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
@@ -125,7 +125,7 @@ async fn acknowledged_events_are_not_repeated() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_found_by_list_is_delivered() -> Result<(), WorldError> {
+async fn deletion_found_by_list_is_delivered() -> Result<(), TestError> {
     let folder = Folder::new("relisted")?;
     let (server, program, log) = first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
@@ -142,7 +142,7 @@ async fn deletion_found_by_list_is_delivered() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), WorldError> {
+async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), TestError> {
     let folder = Folder::new("unacknowledged")?;
     let (server, program, log) = first_run(&folder).await?;
     server.create(&config_map("c", "1"))?;
@@ -175,7 +175,7 @@ async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), WorldError> {
 
 /// The handler received an object without acknowledging it, and the object's deletion was not observed.
 #[tokio::test(start_paused = true)]
-async fn unacknowledged_deleted_object_is_delivered_as_deleted() -> Result<(), WorldError> {
+async fn unacknowledged_deleted_object_is_delivered_as_deleted() -> Result<(), TestError> {
     let folder = Folder::new("gone")?;
     let (server, program, log) = first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
@@ -197,7 +197,7 @@ async fn unacknowledged_deleted_object_is_delivered_as_deleted() -> Result<(), W
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_handler_delays_only_its_object() -> Result<(), WorldError> {
+async fn failing_handler_delays_only_its_object() -> Result<(), TestError> {
     let folder = Folder::new("isolated")?;
     let server = ApiServer::builder().in_memory().start().await?;
     for index in 0..40 {
@@ -226,7 +226,7 @@ async fn failing_handler_delays_only_its_object() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pending_events_wait_for_later_handler() -> Result<(), WorldError> {
+async fn pending_events_wait_for_later_handler() -> Result<(), TestError> {
     let folder = Folder::new("later")?;
     let (server, program, log) = first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
@@ -258,7 +258,7 @@ async fn pending_events_wait_for_later_handler() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_cluster_is_added_without_deletions() -> Result<(), WorldError> {
+async fn other_cluster_is_added_without_deletions() -> Result<(), TestError> {
     let folder = Folder::new("durable-other")?;
     let (server, program, log) = first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
@@ -274,7 +274,7 @@ async fn other_cluster_is_added_without_deletions() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pending_deletions_are_dropped_for_other_cluster() -> Result<(), WorldError> {
+async fn pending_deletions_are_dropped_for_other_cluster() -> Result<(), TestError> {
     let folder = Folder::new("durable-ends")?;
     let (server, program, log) = first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
@@ -296,7 +296,7 @@ async fn pending_deletions_are_dropped_for_other_cluster() -> Result<(), WorldEr
 }
 
 #[tokio::test(start_paused = true)]
-async fn surviving_object_identifies_the_cluster() -> Result<(), WorldError> {
+async fn surviving_object_identifies_the_cluster() -> Result<(), TestError> {
     for is_shown in [true, false] {
         let folder = Folder::new(&format!("unsure-{is_shown}"))?;
         let (server, program, log) = first_run(&folder).await?;
@@ -317,7 +317,7 @@ async fn surviving_object_identifies_the_cluster() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drained_shutdown_persists_acknowledgements() -> Result<(), WorldError> {
+async fn drained_shutdown_persists_acknowledgements() -> Result<(), TestError> {
     let folder = Folder::new("drained")?;
     let (server, program, log) = first_run(&folder).await?;
     server.replace(&config_map("a", "2"))?;
@@ -333,7 +333,7 @@ async fn drained_shutdown_persists_acknowledgements() -> Result<(), WorldError> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn durable_handler_needs_checkpoint_and_unique_name() -> Result<(), WorldError> {
+async fn durable_handler_needs_checkpoint_and_unique_name() -> Result<(), TestError> {
     let folder = Folder::new("durable-rejected")?;
     let (_server, program, log) = first_run(&folder).await?;
     let again = mirror(&program, &log, |_| HandlerAction::Acknowledge).expect_err("the name is in use");
@@ -372,7 +372,7 @@ fn names(program: &ProgramRun) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replaced_handler_leaves_events_to_successors() -> Result<(), WorldError> {
+async fn replaced_handler_leaves_events_to_successors() -> Result<(), TestError> {
     let folder = Folder::new("replaced")?;
     let (server, program, _) = first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
@@ -417,7 +417,7 @@ async fn replaced_handler_leaves_events_to_successors() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn successor_with_a_record_keeps_it() -> Result<(), WorldError> {
+async fn successor_with_a_record_keeps_it() -> Result<(), TestError> {
     let folder = Folder::new("successor")?;
     let (server, program, _) = first_run(&folder).await?;
     successor(&program, "one", false)?;

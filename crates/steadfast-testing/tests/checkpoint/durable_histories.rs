@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use steadfast::Diagnostic;
 use steadfast_apiserver::ApiServer;
 use steadfast_core::random::Random;
-use steadfast_testing::{InMemory, WorldError};
+use steadfast_testing::{InMemory, TestError};
 
 use crate::delivery_check::{DeliveryCounts, HandlerRecord, check_deliveries, lines};
 use crate::durable::{HandlerAction, Log, mirror};
@@ -33,7 +33,7 @@ fn truncate_file(path: &std::path::Path, random: &mut Random) -> std::io::Result
     std::fs::OpenOptions::new().write(true).open(path)?.set_len(1 + random.below(length / 2))
 }
 
-async fn run(seed: u64) -> Result<DeliveryCounts, WorldError> {
+async fn run(seed: u64) -> Result<DeliveryCounts, TestError> {
     let folder = Folder::new(&format!("told-{seed}"))?;
     let mut random = Random::new(seed);
     let server = ApiServer::builder().in_memory().seed(seed).start().await?;
@@ -93,7 +93,7 @@ async fn run(seed: u64) -> Result<DeliveryCounts, WorldError> {
 }
 
 #[test]
-fn random_histories_are_delivered_in_order() -> Result<(), WorldError> {
+fn random_histories_are_delivered_in_order() -> Result<(), TestError> {
     let seeds = std::env::var("STEADFAST_SEEDS").ok().and_then(|number| number.parse().ok()).unwrap_or(20_u64);
     let mut all = DeliveryCounts::default();
     for seed in 1..=seeds {

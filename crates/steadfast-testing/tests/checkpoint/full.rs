@@ -9,7 +9,7 @@ use steadfast::Diagnostic;
 use steadfast::unstable::failing_checkpoint;
 use steadfast_apiserver::ApiServer;
 use steadfast_core::random::Random;
-use steadfast_testing::{InMemory, WorldError};
+use steadfast_testing::{InMemory, TestError};
 
 use crate::delivery_check::{HandlerRecord, check_deliveries, lines};
 use crate::durable::{HandlerAction, Log, mirror};
@@ -25,7 +25,7 @@ struct Run {
 }
 
 /// Runs the program twice on a disk that fails `many` writes, starting at the write with the number `from`.
-async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
+async fn run(from: u64, many: u64) -> Result<Option<Run>, TestError> {
     let folder = Folder::new(&format!("full-{from}-{many}"))?;
     let (path, changes) = (folder.file(), Arc::new(AtomicU64::new(0)));
     let count = changes.clone();
@@ -82,14 +82,14 @@ async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
 }
 
 #[test]
-fn full_disk_delays_no_delivery() -> Result<(), WorldError> {
+fn full_disk_delays_no_delivery() -> Result<(), TestError> {
     let in_virtual_time = |from, many| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         runtime.block_on(run(from, many))
     };
     let whole = in_virtual_time(u64::MAX, 0)?.ok_or("the checkpoint opens")?;
     assert!(whole.unwritten == 0 && !whole.was_noted && whole.changes > 100, "{}", whole.changes);
-    let all = std::env::var("STEADFAST_DISK").is_ok_and(|which| which == "all");
+    let all = std::env::var("STEADFAST_DISK_FAILURES").is_ok_and(|which| which == "all");
     let step = if all { 1 } else { 29 };
     let (mut runs, mut unwritten, mut noted) = (0, 0, 0);
     for from in (1..=whole.changes).step_by(step) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use steadfast_apiserver::ApiServer;
 use steadfast_contract::check;
 use steadfast_core::random::Random;
-use steadfast_testing::{InMemory, Recorder, WorldError, config_map, history};
+use steadfast_testing::{InMemory, Recorder, TestError, config_map, history};
 
 use crate::files::Folder;
 use crate::program_run::{ProgramRun, lists, server_objects};
@@ -38,7 +38,7 @@ pub(crate) fn change(server: &ApiServer, random: &mut Random, round: u64) {
     };
 }
 
-async fn run(seed: u64) -> Result<RunCounts, WorldError> {
+async fn run(seed: u64) -> Result<RunCounts, TestError> {
     let folder = Folder::new(&format!("history-{seed}"))?;
     let mut random = Random::new(seed);
     let server = ApiServer::builder().in_memory().seed(seed).start().await?;
@@ -93,7 +93,7 @@ async fn run(seed: u64) -> Result<RunCounts, WorldError> {
 }
 
 #[test]
-fn random_histories_over_runs_keep_contract() -> Result<(), WorldError> {
+fn random_histories_over_runs_keep_contract() -> Result<(), TestError> {
     let seeds = std::env::var("STEADFAST_SEEDS").ok().and_then(|number| number.parse().ok()).unwrap_or(20);
     let mut sum = RunCounts::default();
     for seed in 1..=seeds {

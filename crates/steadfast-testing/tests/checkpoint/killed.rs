@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_contract::History;
 use steadfast_core::random::Random;
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 
 use crate::delivery_check::{HandlerRecord, check_deliveries, lines, relevant_changes};
 use crate::files::Folder;
@@ -19,7 +19,7 @@ use crate::killed_process::{KilledProcess, run_as_child_if_requested};
 use crate::server::Server;
 
 #[test]
-fn killed_process_leaves_consistent_checkpoint() -> Result<(), WorldError> {
+fn killed_process_leaves_consistent_checkpoint() -> Result<(), TestError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     if let Some(child) = run_as_child_if_requested() {
         return runtime.block_on(child);
@@ -31,7 +31,7 @@ fn killed_process_leaves_consistent_checkpoint() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_process_on_real_server_is_consistent() -> Result<(), WorldError> {
+async fn killed_process_on_real_server_is_consistent() -> Result<(), TestError> {
     let folder = Folder::new("killed-really")?;
     let Some(server) = Server::real(&folder).await? else { return Ok(()) };
     kill(server, &folder, 10).await
@@ -50,7 +50,7 @@ fn state_at_version(history: &History, version: u64) -> String {
     format!("{version}{}", objects.collect::<String>())
 }
 
-async fn kill(mut server: Server, folder: &Folder, usually: usize) -> Result<(), WorldError> {
+async fn kill(mut server: Server, folder: &Folder, usually: usize) -> Result<(), TestError> {
     let kills = std::env::var("STEADFAST_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(usually);
     let seed = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut random = Random::new(seed);

@@ -11,7 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use parking_lot::Mutex;
 use steadfast::{Checkpoint, Connection, Diagnostic, InformerFactory, Lazy, Scope, Snapshot};
 use steadfast_core::random::Random;
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use tokio::sync::mpsc;
 
 use crate::delivery_check::{Delivery, HandlerRecord};
@@ -32,13 +32,13 @@ const ACKNOWLEDGED_PREFIX: &str = "acknowledged: ";
 const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs as such a process, if the variables are set, until the parent process has ended.
-pub(crate) fn run_as_child_if_requested() -> Option<impl Future<Output = Result<(), WorldError>>> {
+pub(crate) fn run_as_child_if_requested() -> Option<impl Future<Output = Result<(), TestError>>> {
     let (server, file) = (std::env::var_os(SERVER_VARIABLE)?, std::env::var_os(FILE_VARIABLE)?);
     Some(async move { run_child(Path::new(&server), Path::new(&file)).await })
 }
 
 /// Runs with the checkpoint until the parent process has ended, or kills this process.
-async fn run_child(kubeconfig: &Path, file: &Path) -> Result<(), WorldError> {
+async fn run_child(kubeconfig: &Path, file: &Path) -> Result<(), TestError> {
     let config = Kubeconfig::read_from(kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
     let factory = InformerFactory::new(&Connection::new(config)?);
@@ -95,7 +95,7 @@ pub(crate) struct KilledProcess {
 }
 
 impl KilledProcess {
-    pub(crate) fn start(kubeconfig: &Path, file: &Path) -> Result<Self, WorldError> {
+    pub(crate) fn start(kubeconfig: &Path, file: &Path) -> Result<Self, TestError> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(["--exact", TEST_NAME, "--nocapture"])
             .env(SERVER_VARIABLE, kubeconfig)
@@ -122,7 +122,7 @@ impl KilledProcess {
     }
 
     /// Kills the process, and returns the actions of its handler.
-    pub(crate) fn kill(mut self) -> Result<Vec<HandlerRecord>, WorldError> {
+    pub(crate) fn kill(mut self) -> Result<Vec<HandlerRecord>, TestError> {
         self.process.kill()?;
         self.process.wait()?;
         let reader = self.reader.take().ok_or("the output was read already")?;
@@ -135,12 +135,12 @@ impl KilledProcess {
     }
 
     /// Requests the final state, after the handler has acknowledged all events.
-    pub(crate) async fn final_state(&mut self) -> Result<String, WorldError> {
+    pub(crate) async fn final_state(&mut self) -> Result<String, TestError> {
         drop(self.process.stdin.take());
         self.next_line().await
     }
 
-    pub(crate) async fn next_line(&mut self) -> Result<String, WorldError> {
+    pub(crate) async fn next_line(&mut self) -> Result<String, TestError> {
         Ok(tokio::time::timeout(EVENT_TIMEOUT, self.output.recv()).await?.ok_or("the process ended without output")?)
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use steadfast::{Checkpoint, Diagnostic, Event, Informer, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::{ApiServer, Verb};
 use steadfast_contract::History;
-use steadfast_testing::{InMemory, WorldError};
+use steadfast_testing::{InMemory, TestError};
 
 use crate::files::Folder;
 
@@ -25,12 +25,12 @@ pub(crate) struct ProgramRun {
 
 impl ProgramRun {
     /// Starts from the file at `path`.
-    pub(crate) async fn start(server: &ApiServer, path: &Path, seed: u64) -> Result<Self, WorldError> {
+    pub(crate) async fn start(server: &ApiServer, path: &Path, seed: u64) -> Result<Self, TestError> {
         let network = InMemory { seed, ..InMemory::default() };
         Self::start_over(server, &network, path).await
     }
 
-    pub(crate) async fn start_over(server: &ApiServer, network: &InMemory, path: &Path) -> Result<Self, WorldError> {
+    pub(crate) async fn start_over(server: &ApiServer, network: &InMemory, path: &Path) -> Result<Self, TestError> {
         Self::start_with(server, network, Checkpoint::open(path)?, path).await
     }
 
@@ -40,7 +40,7 @@ impl ProgramRun {
         network: &InMemory,
         checkpoint: Checkpoint,
         path: &Path,
-    ) -> Result<Self, WorldError> {
+    ) -> Result<Self, TestError> {
         let factory = InformerFactory::new(&network.connection(server).await?);
         let informer =
             factory.builder::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint).start()?;
@@ -52,7 +52,7 @@ impl ProgramRun {
     }
 
     /// Waits until the cache is fresh, equals the state of `server`, and is written.
-    pub(crate) async fn settle(&self, server: &ApiServer) -> Result<(), WorldError> {
+    pub(crate) async fn settle(&self, server: &ApiServer) -> Result<(), TestError> {
         self.informer.wait_for_version(&server.revision().to_string().as_str().into(), Duration::from_secs(60)).await?;
         for _ in 0..200 {
             if self.informer.freshness().is_fresh() {
@@ -67,7 +67,7 @@ impl ProgramRun {
     }
 
     /// Simulates a kill: returns a copy of the current file, and then shuts this run down.
-    pub(crate) fn simulate_kill(self, folder: &Folder) -> Result<PathBuf, WorldError> {
+    pub(crate) fn simulate_kill(self, folder: &Folder) -> Result<PathBuf, TestError> {
         let left = folder.file();
         std::fs::copy(&self.path, &left)?;
         self.factory.shutdown();
@@ -117,7 +117,7 @@ pub(crate) fn server_objects(server: &ApiServer, names: impl Iterator<Item = Str
 }
 
 /// Returns the history of config maps on `server`.
-pub(crate) fn config_maps(server: &ApiServer) -> Result<History, steadfast_testing::Error> {
+pub(crate) fn config_maps(server: &ApiServer) -> Result<History, steadfast_testing::TestkitError> {
     steadfast_testing::history(server, "", "configmaps")
 }
 

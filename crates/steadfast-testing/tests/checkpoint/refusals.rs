@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::PartialObjectMeta;
 use steadfast::{Checkpoint, CheckpointError, CheckpointUnsupported, InformerError, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{InMemory, WorldError};
+use steadfast_testing::{InMemory, TestError};
 
 use crate::files::Folder;
 
 #[tokio::test(start_paused = true)]
-async fn secrets_need_explicit_permission() -> Result<(), WorldError> {
+async fn secrets_need_explicit_permission() -> Result<(), TestError> {
     let folder = Folder::new("secrets")?;
     let server = ApiServer::builder().in_memory().start().await?;
     let factory = InformerFactory::new(&InMemory::default().connection(&server).await?);
@@ -28,7 +28,7 @@ async fn secrets_need_explicit_permission() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shared_informer_needs_same_checkpoint() -> Result<(), WorldError> {
+async fn shared_informer_needs_same_checkpoint() -> Result<(), TestError> {
     let folder = Folder::new("differing")?;
     let server = ApiServer::builder().in_memory().start().await?;
     let factory = InformerFactory::new(&InMemory::default().connection(&server).await?);
@@ -53,7 +53,7 @@ async fn shared_informer_needs_same_checkpoint() -> Result<(), WorldError> {
 }
 
 #[test]
-fn locked_file_names_its_owner() -> Result<(), WorldError> {
+fn locked_file_names_its_owner() -> Result<(), TestError> {
     let folder = Folder::new("held")?;
     let path = folder.file();
     let held = Checkpoint::open(&path)?;
@@ -67,7 +67,7 @@ fn locked_file_names_its_owner() -> Result<(), WorldError> {
 
 #[cfg(unix)]
 #[test]
-fn checkpoint_is_readable_by_owner_only() -> Result<(), WorldError> {
+fn checkpoint_is_readable_by_owner_only() -> Result<(), TestError> {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new("mode")?;
     let path = folder.file();
@@ -79,7 +79,7 @@ fn checkpoint_is_readable_by_owner_only() -> Result<(), WorldError> {
 }
 
 #[test]
-fn invalid_checkpoint_is_renamed_and_kept() -> Result<(), WorldError> {
+fn invalid_checkpoint_is_renamed_and_kept() -> Result<(), TestError> {
     let folder = Folder::new("diary")?;
     let path = folder.file();
     std::fs::write(&path, "dear diary, ".repeat(2000))?;

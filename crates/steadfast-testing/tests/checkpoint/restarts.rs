@@ -6,13 +6,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Checkpoint, Diagnostic, Freshness, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::proxy::NetworkFaults;
-use steadfast_testing::{InMemory, WorldError, config_map};
+use steadfast_testing::{InMemory, TestError, config_map};
 
 use crate::files::Folder;
 use crate::program_run::{ProgramRun, lists, server_objects};
 
 /// Returns a server, and the first run of a program that has cached its objects.
-async fn first_run(folder: &Folder, objects: usize) -> Result<(ApiServer, ProgramRun), WorldError> {
+async fn first_run(folder: &Folder, objects: usize) -> Result<(ApiServer, ProgramRun), TestError> {
     let server = ApiServer::builder().in_memory().start().await?;
     for index in 0..objects {
         server.create(&config_map(&format!("a-{index:05}"), "1"))?;
@@ -24,7 +24,7 @@ async fn first_run(folder: &Folder, objects: usize) -> Result<(ApiServer, Progra
 }
 
 /// Changes the objects while no program runs: one update, one deletion, one recreation, one creation.
-fn change_unseen(server: &ApiServer) -> Result<(), WorldError> {
+fn change_unseen(server: &ApiServer) -> Result<(), TestError> {
     server.replace(&config_map("a-00001", "2"))?;
     server.delete_named("configmaps", "default", "a-00002")?;
     server.delete_named("configmaps", "default", "a-00003")?;
@@ -38,7 +38,7 @@ fn names() -> impl Iterator<Item = String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restart_resumes_without_list() -> Result<(), WorldError> {
+async fn restart_resumes_without_list() -> Result<(), TestError> {
     let folder = Folder::new("resume")?;
     let (server, program) = first_run(&folder, 5).await?;
     server.replace(&config_map("a-00000", "1b"))?;
@@ -73,7 +73,7 @@ async fn restart_resumes_without_list() -> Result<(), WorldError> {
 /// The first audit was due one period after the first list. A restored cache has no first list, so no audit detected
 /// its lost events. Found by seed 9 of the `steadfast notify` scenario with a restored backup and a restart.
 #[tokio::test(start_paused = true)]
-async fn restored_cache_is_audited() -> Result<(), WorldError> {
+async fn restored_cache_is_audited() -> Result<(), TestError> {
     let folder = Folder::new("audited")?;
     let (server, program) = first_run(&folder, 2).await?;
     let path = program.simulate_kill(&folder)?;
@@ -96,7 +96,7 @@ async fn restored_cache_is_audited() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expired_history_costs_one_list() -> Result<(), WorldError> {
+async fn expired_history_costs_one_list() -> Result<(), TestError> {
     let folder = Folder::new("expired")?;
     let (server, program) = first_run(&folder, 5).await?;
     let path = program.simulate_kill(&folder)?;
@@ -115,7 +115,7 @@ async fn expired_history_costs_one_list() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restored_cache_is_readable_without_server() -> Result<(), WorldError> {
+async fn restored_cache_is_readable_without_server() -> Result<(), TestError> {
     let folder = Folder::new("away")?;
     let (server, program) = first_run(&folder, 5).await?;
     let held = program.cached_objects();
@@ -139,7 +139,7 @@ async fn restored_cache_is_readable_without_server() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_cluster_at_address_is_detected() -> Result<(), WorldError> {
+async fn other_cluster_at_address_is_detected() -> Result<(), TestError> {
     let folder = Folder::new("other")?;
     let (server, program) = first_run(&folder, 5).await?;
     let path = program.simulate_kill(&folder)?;
@@ -172,7 +172,7 @@ async fn other_cluster_at_address_is_detected() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unidentified_cluster_is_compared_by_list() -> Result<(), WorldError> {
+async fn unidentified_cluster_is_compared_by_list() -> Result<(), TestError> {
     let folder = Folder::new("untold")?;
     let (server, program) = first_run(&folder, 5).await?;
     let path = program.simulate_kill(&folder)?;
@@ -204,7 +204,7 @@ async fn unidentified_cluster_is_compared_by_list() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restored_backup_starts_new_epoch() -> Result<(), WorldError> {
+async fn restored_backup_starts_new_epoch() -> Result<(), TestError> {
     let folder = Folder::new("restored")?;
     let (server, program) = first_run(&folder, 5).await?;
     let backup = server.revision();
@@ -224,7 +224,7 @@ async fn restored_backup_starts_new_epoch() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn graceful_end_writes_last_state() -> Result<(), WorldError> {
+async fn graceful_end_writes_last_state() -> Result<(), TestError> {
     let folder = Folder::new("ended")?;
     let (server, program) = first_run(&folder, 5).await?;
     server.replace(&config_map("a-00000", "last"))?;
@@ -242,7 +242,7 @@ async fn graceful_end_writes_last_state() -> Result<(), WorldError> {
 
 /// Number of objects, or the value of `STEADFAST_CHECKPOINT_OBJECTS`.
 #[tokio::test]
-async fn many_objects_are_restored_without_list() -> Result<(), WorldError> {
+async fn many_objects_are_restored_without_list() -> Result<(), TestError> {
     let objects = std::env::var("STEADFAST_CHECKPOINT_OBJECTS").ok().and_then(|number| number.parse().ok());
     let objects: usize = objects.unwrap_or(2_000);
     let folder = Folder::new("many")?;

@@ -13,7 +13,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_contract::History;
 use steadfast_core::random::Random;
 use steadfast_testing::reference::Reference;
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 use tokio::task::JoinHandle;
 
 use crate::files::Folder;
@@ -42,14 +42,14 @@ pub(crate) enum Server {
 }
 
 impl Server {
-    pub(crate) async fn embedded(folder: &Folder) -> Result<Self, WorldError> {
+    pub(crate) async fn embedded(folder: &Folder) -> Result<Self, TestError> {
         let (server, kubeconfig) = (Arc::new(ApiServer::start().await?), folder.file());
         std::fs::write(&kubeconfig, server.kubeconfig())?;
         Ok(Self::Embedded { server, kubeconfig })
     }
 
     /// Starts a real server. `None` if the reference is not built, which is printed.
-    pub(crate) async fn real(folder: &Folder) -> Result<Option<Self>, WorldError> {
+    pub(crate) async fn real(folder: &Folder) -> Result<Option<Self>, TestError> {
         let (policy, audit) = (folder.file(), folder.file());
         std::fs::write(&policy, POLICY)?;
         let flags =
@@ -70,7 +70,7 @@ impl Server {
         &self,
         seed: u64,
         ended: Arc<AtomicBool>,
-    ) -> Result<JoinHandle<Result<(), WorldError>>, WorldError> {
+    ) -> Result<JoinHandle<Result<(), TestError>>, TestError> {
         let writer = match self {
             Self::Embedded { server, .. } => Writer::Embedded(server.clone()),
             Self::Real { reference, .. } => {
@@ -81,7 +81,7 @@ impl Server {
     }
 
     /// Returns the history of config maps up to `version`, and possibly a few later changes.
-    pub(crate) async fn history_until(&self, version: u64) -> Result<History, WorldError> {
+    pub(crate) async fn history_until(&self, version: u64) -> Result<History, TestError> {
         Ok(match self {
             Self::Embedded { server, .. } => config_maps(server)?,
             Self::Real { reference, .. } => reference.history_until(version, "", "configmaps").await?,
@@ -89,7 +89,7 @@ impl Server {
     }
 
     /// Returns the complete history, after the last change.
-    pub(crate) async fn history(&mut self) -> Result<History, WorldError> {
+    pub(crate) async fn history(&mut self) -> Result<History, TestError> {
         Ok(match self {
             Self::Embedded { server, .. } => config_maps(server)?,
             Self::Real { reference, .. } => reference.history("", "configmaps").await?,
@@ -97,7 +97,7 @@ impl Server {
     }
 
     /// Returns the number of full transfers.
-    pub(crate) fn lists(&self) -> Result<usize, WorldError> {
+    pub(crate) fn lists(&self) -> Result<usize, TestError> {
         let Self::Real { audit, .. } = self else {
             let Self::Embedded { server, .. } = self else { unreachable!("the server is embedded or real") };
             return Ok(lists(server));
@@ -122,7 +122,7 @@ enum Writer {
 }
 
 impl Writer {
-    async fn write(&self, name: &str, value: &str, exists: bool) -> Result<(), WorldError> {
+    async fn write(&self, name: &str, value: &str, exists: bool) -> Result<(), TestError> {
         let object = config_map(name, value);
         match self {
             Self::Embedded(server) if exists => drop(server.replace(&object)?),
@@ -140,7 +140,7 @@ impl Writer {
         Ok(())
     }
 
-    async fn delete(&self, name: &str) -> Result<(), WorldError> {
+    async fn delete(&self, name: &str) -> Result<(), TestError> {
         match self {
             Self::Embedded(server) => drop(server.delete_named("configmaps", "default", name)?),
             Self::Real(api) => drop(api.delete(name, &DeleteParams::default()).await?),
@@ -151,7 +151,7 @@ impl Writer {
 
 /// Writes a hundred changes per second. One in four changes of an existing object is a deletion, and half of the
 /// deletions are followed by a recreation.
-async fn change(writer: Writer, seed: u64, ended: Arc<AtomicBool>) -> Result<(), WorldError> {
+async fn change(writer: Writer, seed: u64, ended: Arc<AtomicBool>) -> Result<(), TestError> {
     let mut random = Random::new(seed);
     let mut existing = BTreeSet::new();
     let mut ticks = tokio::time::interval(Duration::from_millis(10));

@@ -5,8 +5,8 @@ mod tcp;
 
 use std::time::Duration;
 
-use steadfast_testing::WorldError;
-use steadfast_testing::proxy::{Ended, NetworkFaults};
+use steadfast_testing::TestError;
+use steadfast_testing::proxy::{ConnectionEnd, NetworkFaults};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Timeout for an expected event.
@@ -18,7 +18,7 @@ fn bytes(length: usize) -> Vec<u8> {
 }
 
 /// Returns all bytes up to the end of the stream, and whether the end was clean.
-async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Result<(Vec<u8>, bool), WorldError> {
+async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Result<(Vec<u8>, bool), TestError> {
     let mut received = Vec::new();
     let ended = tokio::time::timeout(EVENT_TIMEOUT, stream.read_to_end(&mut received)).await?;
     Ok((received, ended.is_ok()))
@@ -26,7 +26,7 @@ async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Result<(Vec<u8>, bool), 
 
 /// Sends `requested` bytes to the server and `answered` bytes back, and checks the received bytes. Each side closes its
 /// direction after sending. The server responds after the client's end.
-async fn exchange<C, S>(client: &mut C, server: &mut S, requested: usize, answered: usize) -> Result<(), WorldError>
+async fn exchange<C, S>(client: &mut C, server: &mut S, requested: usize, answered: usize) -> Result<(), TestError>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     S: AsyncRead + AsyncWrite + Unpin,
@@ -41,7 +41,7 @@ where
         let received = rest(server).await?;
         server.write_all(&answered).await?;
         server.shutdown().await?;
-        Ok::<_, WorldError>(received)
+        Ok::<_, TestError>(received)
     };
     let (client_received, server_received) = tokio::try_join!(asking, answering)?;
     assert!(server_received == (requested, true) && client_received == (answered, true), "bytes differ");
@@ -49,7 +49,7 @@ where
 }
 
 /// Reads the next `length` bytes.
-async fn next(stream: &mut (impl AsyncRead + Unpin), length: usize) -> Result<Vec<u8>, WorldError> {
+async fn next(stream: &mut (impl AsyncRead + Unpin), length: usize) -> Result<Vec<u8>, TestError> {
     let mut received = vec![0; length];
     tokio::time::timeout(EVENT_TIMEOUT, stream.read_exact(&mut received)).await??;
     Ok(received)
@@ -63,7 +63,7 @@ async fn read_within(stream: &mut (impl AsyncRead + Unpin), time: Duration) -> O
 }
 
 /// Waits until connection number `connection` has ended, and returns the kind of its end.
-async fn end_of(faults: &NetworkFaults, connection: u64) -> Result<Ended, WorldError> {
+async fn end_of(faults: &NetworkFaults, connection: u64) -> Result<ConnectionEnd, TestError> {
     let ended = async {
         loop {
             let all = faults.connections();

@@ -24,7 +24,7 @@ use steadfast::{Cacheable, Connection, InformerFactory, ObjectKey};
 use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Controller, ControllerDiagnostic, RunError, RunningController};
 use steadfast_testing::proxy::NetworkFaults;
-use steadfast_testing::{InMemory, WorldError};
+use steadfast_testing::{InMemory, TestError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -37,16 +37,16 @@ struct World {
 }
 
 impl World {
-    async fn new() -> Result<Self, WorldError> {
+    async fn new() -> Result<Self, TestError> {
         Self::seeded(0).await
     }
 
-    async fn seeded(seed: u64) -> Result<Self, WorldError> {
+    async fn seeded(seed: u64) -> Result<Self, TestError> {
         Self::of(seed, ApiServer::builder().seed(seed).in_memory().start().await?).await
     }
 
     /// Creates a world for `server`.
-    async fn of(seed: u64, server: ApiServer) -> Result<Self, WorldError> {
+    async fn of(seed: u64, server: ApiServer) -> Result<Self, TestError> {
         let network = NetworkFaults::seeded(seed);
         let client = InMemory { seed, network: network.clone(), ..InMemory::default() };
         let connection = client.connection(&server).await?;
@@ -55,7 +55,7 @@ impl World {
     }
 
     /// Writes `value` to the config map `name` in `default`.
-    fn write(&self, name: &str, value: &str) -> Result<(), WorldError> {
+    fn write(&self, name: &str, value: &str) -> Result<(), TestError> {
         self.server.merge_patch("configmaps", "default", name, json!({ "data": { "value": value } }))?;
         Ok(())
     }
@@ -130,7 +130,7 @@ async fn lagging<K: Cacheable>(
     world: &World,
     controller: Controller<K>,
     run: impl FnOnce(Controller<K>) -> Result<RunningController, RunError>,
-) -> Result<RunningController, WorldError> {
+) -> Result<RunningController, TestError> {
     let (begin, begins) = tokio::sync::oneshot::channel::<()>();
     let controller = run(controller.start_after(async { drop(begins.await) }))?;
     world.factory.wait_for_sync(SECOND).await?;

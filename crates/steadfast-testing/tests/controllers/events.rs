@@ -20,7 +20,7 @@ use steadfast::transport::Settings;
 use steadfast_apiserver::{ApiServer, RequestRecord, Verb};
 use steadfast_controller::{EventDraft, EventRecorder, EventSettings};
 use steadfast_testing::proxy::NetworkFaults;
-use steadfast_testing::{InMemory, WorldError, config_map};
+use steadfast_testing::{InMemory, TestError, config_map};
 use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -40,11 +40,11 @@ struct World {
 }
 
 impl World {
-    async fn new() -> Result<Self, WorldError> {
+    async fn new() -> Result<Self, TestError> {
         Self::with(EventSettings::default()).await
     }
 
-    async fn with(settings: EventSettings) -> Result<Self, WorldError> {
+    async fn with(settings: EventSettings) -> Result<Self, TestError> {
         let server = Arc::new(ApiServer::builder().in_memory().start().await?);
         let network = NetworkFaults::new();
         let known = Settings { prior_knowledge: true, ..Settings::default() };
@@ -63,13 +63,13 @@ impl World {
     }
 
     /// Returns the server's events, in the order of their names.
-    async fn published_events(&self) -> Result<Vec<Event>, WorldError> {
+    async fn published_events(&self) -> Result<Vec<Event>, TestError> {
         let api: Api<Event> = Api::all(self.connection.client());
         Ok(api.list(&ListParams::default()).await?.items)
     }
 
     /// Returns the events as text: the name of the object, the note, the count.
-    async fn event_texts(&self) -> Result<Vec<String>, WorldError> {
+    async fn event_texts(&self) -> Result<Vec<String>, TestError> {
         Ok(self.published_events().await?.iter().map(event_text).collect())
     }
 
@@ -79,7 +79,7 @@ impl World {
         requests.filter(|request| matches!(request.verb, Verb::Create | Verb::Patch)).collect()
     }
 
-    async fn flush(&self) -> Result<(), WorldError> {
+    async fn flush(&self) -> Result<(), TestError> {
         Ok(self.events.flush(MINUTE).await?)
     }
 }

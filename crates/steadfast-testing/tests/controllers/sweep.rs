@@ -16,7 +16,7 @@ use serde_json::json;
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_controller::{Action, Changes, Controller, Source, back_off};
 use steadfast_testing::sweep::Fixture;
-use steadfast_testing::{WorldError, labelled_config_map};
+use steadfast_testing::{TestError, labelled_config_map};
 
 /// Selector of the parents: config maps with this label. The controllers depend on their data.
 const PARENTS: &str = "role=parent";
@@ -87,7 +87,7 @@ fn parents() -> Source<ConfigMap> {
 }
 
 /// One process: a controller of parents that runs `reconcile` until it is killed.
-async fn run_controller<F, R>(connection: Connection, reconcile: F) -> Result<(), WorldError>
+async fn run_controller<F, R>(connection: Connection, reconcile: F) -> Result<(), TestError>
 where
     F: Fn(Arc<ConfigMap>, Arc<Context>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Action, kube::Error>> + Send + 'static,
@@ -97,7 +97,7 @@ where
 }
 
 /// Does the same as [`run_controller`], but with the given client instead of the connection's own.
-async fn run_controller_with<F, R>(connection: &Connection, client: Client, reconcile: F) -> Result<(), WorldError>
+async fn run_controller_with<F, R>(connection: &Connection, client: Client, reconcile: F) -> Result<(), TestError>
 where
     F: Fn(Arc<ConfigMap>, Arc<Context>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Action, kube::Error>> + Send + 'static,
@@ -109,14 +109,14 @@ where
 }
 
 /// Creates a parent.
-async fn create_parent(fixture: &Fixture, name: &str) -> Result<(), WorldError> {
+async fn create_parent(fixture: &Fixture, name: &str) -> Result<(), TestError> {
     let maps = Api::<ConfigMap>::namespaced(fixture.client(), "default");
     maps.create(&PostParams::default(), &labelled_config_map(name, "1", ("role", "parent"))).await?;
     Ok(())
 }
 
 /// Changes the value of a parent.
-async fn change_parent(fixture: &Fixture, name: &str, value: &str) -> Result<(), WorldError> {
+async fn change_parent(fixture: &Fixture, name: &str, value: &str) -> Result<(), TestError> {
     let maps = Api::<ConfigMap>::namespaced(fixture.client(), "default");
     let patch = Patch::Merge(json!({ "data": { "value": value } }));
     maps.patch(name, &PatchParams::default(), &patch).await?;
@@ -124,13 +124,13 @@ async fn change_parent(fixture: &Fixture, name: &str, value: &str) -> Result<(),
 }
 
 /// Creates a parent.
-async fn create_parent_scenario(fixture: Fixture) -> Result<(), WorldError> {
+async fn create_parent_scenario(fixture: Fixture) -> Result<(), TestError> {
     create_parent(&fixture, "a").await?;
     Ok(fixture.settle().await?)
 }
 
 /// Creates, changes and deletes a parent.
-async fn create_change_delete_scenario(fixture: Fixture) -> Result<(), WorldError> {
+async fn create_change_delete_scenario(fixture: Fixture) -> Result<(), TestError> {
     create_parent(&fixture, "a").await?;
     fixture.settle().await?;
     change_parent(&fixture, "a", "2").await?;

@@ -12,7 +12,7 @@ use std::{env, fs};
 
 use serde_json::json;
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 /// Pages, their paths, and the compiled code.
 const PAGES: [(&str, &str, &str); 4] = [
@@ -89,7 +89,7 @@ fn changed_snippet_is_reported_as_missing() {
 
 /// Runs one of the first programs until its output contains `last`, and returns the output. The program is a child
 /// process with a kubeconfig of a server with the pod `default/web-0`.
-async fn program_output(program: &str, last: &str) -> Result<String, WorldError> {
+async fn program_output(program: &str, last: &str) -> Result<String, TestError> {
     let server = ApiServer::start().await?;
     server.create(&json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -122,7 +122,7 @@ async fn program_output(program: &str, last: &str) -> Result<String, WorldError>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn first_programs_run_and_shut_down() -> Result<(), WorldError> {
+async fn first_programs_run_and_shut_down() -> Result<(), TestError> {
     match env::var(PROGRAM).as_deref() {
         Ok("readme") => {
             return tokio::task::spawn_blocking(snippets::readme::run).await?.map_err(Into::into);
@@ -141,12 +141,12 @@ async fn first_programs_run_and_shut_down() -> Result<(), WorldError> {
 }
 
 #[tokio::test]
-async fn documented_test_passes() -> Result<(), WorldError> {
+async fn documented_test_passes() -> Result<(), TestError> {
     snippets::a_test_with_a_bad_network().await.map_err(|error| error.to_string().into())
 }
 
 #[tokio::test]
-async fn documented_metrics_include_connection() -> Result<(), WorldError> {
+async fn documented_metrics_include_connection() -> Result<(), TestError> {
     let server = ApiServer::start().await?;
     server.create(&config_map("a", "1"))?;
     let connection = steadfast_testing::connection(&server).await?;

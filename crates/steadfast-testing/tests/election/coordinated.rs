@@ -8,7 +8,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use steadfast::{Connection, kube};
 use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Candidate, ElectionError, LeaderElection};
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 use tokio::time::timeout;
 
@@ -23,14 +23,14 @@ async fn start_candidate(connection: &Connection, version: &str) -> Result<Leade
     builder.coordinated(Candidate::new(version)).start().await
 }
 
-async fn wait_until_leader(election: &LeaderElection) -> Result<(), WorldError> {
+async fn wait_until_leader(election: &LeaderElection) -> Result<(), TestError> {
     let leader = timeout(EVENT_TIMEOUT, election.until_leader()).await;
     let leader = leader.map_err(|_| format!("{} does not lead after {EVENT_TIMEOUT:?}", election.identity()))?;
     leader.map(drop).ok_or_else(|| "it was stopped".into())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn oldest_version_leads_then_next() -> Result<(), WorldError> {
+async fn oldest_version_leads_then_next() -> Result<(), TestError> {
     let Some(reference) = Reference::start_with_flags(&FLAGS).await? else { return Ok(()) };
     let mut connections = Vec::new();
     for _ in 0..3 {
@@ -54,7 +54,7 @@ async fn oldest_version_leads_then_next() -> Result<(), WorldError> {
 }
 
 #[tokio::test]
-async fn server_without_coordination_is_reported_early() -> Result<(), WorldError> {
+async fn server_without_coordination_is_reported_early() -> Result<(), TestError> {
     let server = ApiServer::builder().start().await?;
     let file = Kubeconfig::from_yaml(&server.kubeconfig())?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;

@@ -14,7 +14,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use steadfast_core::random::Random;
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use tokio::time::{Instant, sleep};
 
 /// Name of the coordinated lease.
@@ -59,7 +59,7 @@ impl Registered {
 impl Coordinator {
     /// Starts a coordinator on `server`, and registers the type of the candidates. `random` determines the times of
     /// its checks.
-    pub(crate) fn start(server: Arc<ApiServer>, mut random: Random) -> Result<Self, WorldError> {
+    pub(crate) fn start(server: Arc<ApiServer>, mut random: Random) -> Result<Self, TestError> {
         server.create(&definition())?;
         let began = Instant::now();
         let coordinator =
@@ -104,7 +104,7 @@ impl Coordinator {
     }
 
     /// Gives the lease to this candidate, regardless of the current holder.
-    pub(crate) fn give(&self, candidate: &str) -> Result<(), WorldError> {
+    pub(crate) fn give(&self, candidate: &str) -> Result<(), TestError> {
         let now = MicroTime(self.wall());
         if self.lease()?.is_some() {
             let given = json!({
@@ -124,24 +124,24 @@ impl Coordinator {
     }
 
     /// Requests that the current holder yields to this candidate.
-    pub(crate) fn prefer(&self, candidate: &str) -> Result<(), WorldError> {
+    pub(crate) fn prefer(&self, candidate: &str) -> Result<(), TestError> {
         self.change_lease(&json!({ "preferredHolder": candidate, "strategy": STRATEGY }))
     }
 
     /// Deletes the lease.
-    pub(crate) fn delete(&self) -> Result<(), WorldError> {
+    pub(crate) fn delete(&self) -> Result<(), TestError> {
         self.server.delete_named("leases", "default", LEASE)?;
         Ok(())
     }
 
     /// Returns the holder of the lease, if any.
-    pub(crate) fn holder(&self) -> Result<Option<String>, WorldError> {
+    pub(crate) fn holder(&self) -> Result<Option<String>, TestError> {
         let holder = self.lease()?.and_then(|lease| lease.spec?.holder_identity);
         Ok(holder.filter(|holder| !holder.is_empty()))
     }
 
     /// Checks lease and candidates once, and acts like the coordinator of Kubernetes.
-    fn check_once(&self) -> Result<(), WorldError> {
+    fn check_once(&self) -> Result<(), TestError> {
         let now = self.wall();
         let candidates = self.candidates()?;
         let holder = self.holder()?;
@@ -180,7 +180,7 @@ impl Coordinator {
         Timestamp::UNIX_EPOCH + jumped + SignedDuration::from_micros(self.began.elapsed().as_micros() as i64)
     }
 
-    fn lease(&self) -> Result<Option<Lease>, WorldError> {
+    fn lease(&self) -> Result<Option<Lease>, TestError> {
         match self.server.get("leases", "default", LEASE) {
             Ok(lease) => Ok(serde_json::from_value(lease)?),
             Err(status) if status.code == 404 => Ok(None),
@@ -188,13 +188,13 @@ impl Coordinator {
         }
     }
 
-    fn change_lease(&self, spec: &Value) -> Result<(), WorldError> {
+    fn change_lease(&self, spec: &Value) -> Result<(), TestError> {
         self.server.merge_patch("leases", "default", LEASE, json!({ "spec": spec }))?;
         Ok(())
     }
 
     /// Returns all candidates of the lease.
-    fn candidates(&self) -> Result<Vec<Registered>, WorldError> {
+    fn candidates(&self) -> Result<Vec<Registered>, TestError> {
         let history = self.server.history();
         let states = history.of("coordination.k8s.io", "leasecandidates");
         let last: BTreeMap<_, _> = states.map(|change| (&change.name, change.object.as_deref())).collect();

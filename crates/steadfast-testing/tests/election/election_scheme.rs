@@ -5,7 +5,7 @@ use std::sync::Arc;
 use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Candidate, InjectedElectionFault, LeaderElection, LeaderElectionBuilder};
 use steadfast_core::random::Random;
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 
 use crate::coordinator::Coordinator;
 
@@ -24,7 +24,7 @@ impl ElectionScheme {
         self,
         server: &Arc<ApiServer>,
         seeds: &mut Random,
-    ) -> Result<Option<Coordinator>, WorldError> {
+    ) -> Result<Option<Coordinator>, TestError> {
         match self {
             Self::First => Ok(None),
             Self::Coordinated(_) => Coordinator::start(server.clone(), Random::new(seeds.draw())).map(Some),
@@ -36,7 +36,7 @@ impl ElectionScheme {
         self,
         builder: LeaderElectionBuilder,
         seeds: &mut Random,
-    ) -> Result<LeaderElection, WorldError> {
+    ) -> Result<LeaderElection, TestError> {
         let Self::Coordinated(fault) = self else { return Ok(builder.start()?) };
         // Versions differ, and some candidates emulate the previous version.
         let binary = 5 + seeds.draw() % 4;

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use steadfast_apiserver::{ApiServer, RequestRule, Verb};
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::proxy::{Direction, NetworkFaults};
 use tokio::time::{Instant, sleep};
 
@@ -18,7 +18,7 @@ pub(crate) const MAX_WRITE_DURATION: Duration = Duration::from_millis(2400);
 pub(crate) const MAX_RECOVERY_TIME: Duration = Duration::from_secs(60);
 
 /// Runs `future` on this thread, in its own virtual time.
-pub(crate) fn block_on_virtual_time<T>(future: impl Future<Output = Result<T, WorldError>>) -> Result<T, WorldError> {
+pub(crate) fn block_on_virtual_time<T>(future: impl Future<Output = Result<T, TestError>>) -> Result<T, TestError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(future)
 }

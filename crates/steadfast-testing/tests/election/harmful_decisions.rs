@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use steadfast_core::random::Random;
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::proxy::Direction;
 use tokio::time::sleep;
 
@@ -23,7 +23,7 @@ pub(crate) struct HarmfulDecisions<'a> {
 
 impl HarmfulDecisions<'_> {
     /// Runs a random decision. Returns the slot of a program that must end now, if any.
-    pub(crate) async fn run_random(mut self) -> Result<Option<usize>, WorldError> {
+    pub(crate) async fn run_random(mut self) -> Result<Option<usize>, TestError> {
         let coordinator = self.coordinator.clone();
         if self.random.draw().is_multiple_of(2) {
             self.wait_for_a_leader().await;
@@ -97,7 +97,7 @@ impl HarmfulDecisions<'_> {
     }
 
     /// Returns the slot of the lease holder, if its program runs.
-    fn holder(&self) -> Result<Option<usize>, WorldError> {
+    fn holder(&self) -> Result<Option<usize>, TestError> {
         let holder = self.coordinator.holder()?;
         let is_holder = |program: &Program| holder.as_deref() == Some(program.election.identity());
         Ok(self.programs.iter().position(is_holder))
@@ -109,13 +109,13 @@ impl HarmfulDecisions<'_> {
         one.map_or(step % count, |one| (one + 1 + step % (count - 1)) % count)
     }
 
-    fn give(&mut self, to: usize) -> Result<(), WorldError> {
+    fn give(&mut self, to: usize) -> Result<(), TestError> {
         self.log.note(&format!("the lease is given to {to}"));
         self.coordinator.give(self.programs[to].election.identity())
     }
 
     /// Deletes the lease, and gives a new lease of the same name to `to`.
-    async fn recreate_lease(&mut self, to: usize) -> Result<(), WorldError> {
+    async fn recreate_lease(&mut self, to: usize) -> Result<(), TestError> {
         // A candidate that has never seen the lease cannot know its holder. The protocol does not protect from this
         // case.
         if self.programs.iter().any(|program| program.election.holder().is_none())
@@ -133,7 +133,7 @@ impl HarmfulDecisions<'_> {
 
     /// Gives the lease to `other` while the holder is cut off, ends `other` before it leads, and gives the lease to a
     /// third candidate. The third must wait for the first holder, and not for `other` alone.
-    async fn pass_through(&mut self, holder: Option<usize>, other: usize) -> Result<Option<usize>, WorldError> {
+    async fn pass_through(&mut self, holder: Option<usize>, other: usize) -> Result<Option<usize>, TestError> {
         if let Some(holder) = holder {
             let lasts = self.random.between(Duration::from_secs(5), Duration::from_secs(15));
             let direction = if self.random.draw().is_multiple_of(4) { Direction::Both } else { Direction::ToClient };

@@ -5,7 +5,7 @@
 //! `STEADFAST_SEEDS=n` runs `n` seeds, starting at `STEADFAST_FIRST_SEED`.
 
 use steadfast_controller::InjectedElectionFault;
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 
 use crate::election_scheme::ElectionScheme;
 use crate::faults::{block_on_virtual_time, enable_logging, number};
@@ -14,7 +14,7 @@ use crate::random_history::{HistoryResult, run_history};
 
 const COORDINATED: ElectionScheme = ElectionScheme::Coordinated(None);
 
-fn run(seed: u64, scheme: ElectionScheme, mutant: Option<Mutant>) -> Result<HistoryResult, WorldError> {
+fn run(seed: u64, scheme: ElectionScheme, mutant: Option<Mutant>) -> Result<HistoryResult, TestError> {
     block_on_virtual_time(run_history(seed, scheme, mutant))
 }
 
@@ -28,7 +28,7 @@ struct Tally {
 }
 
 /// Runs the requested seeds. Fails if a history contains a violation.
-fn run_seeds_without_violation(scheme: ElectionScheme) -> Result<Tally, WorldError> {
+fn run_seeds_without_violation(scheme: ElectionScheme) -> Result<Tally, TestError> {
     let (mut broken, mut tally) = (Vec::new(), Tally::default());
     let first = number("STEADFAST_FIRST_SEED", 0);
     tally.seeds = number("STEADFAST_SEEDS", 40);
@@ -53,7 +53,7 @@ fn run_seeds_without_violation(scheme: ElectionScheme) -> Result<Tally, WorldErr
 }
 
 /// Checks that one of the first 200 histories with this omission contains an accepted write of a former leader.
-fn assert_mutant_detected(scheme: ElectionScheme, mutant: Option<Mutant>) -> Result<(), WorldError> {
+fn assert_mutant_detected(scheme: ElectionScheme, mutant: Option<Mutant>) -> Result<(), TestError> {
     let what = format!("{scheme:?} {mutant:?}");
     for seed in 0..200 {
         let problems = run(seed, scheme, mutant)?.problems;
@@ -66,7 +66,7 @@ fn assert_mutant_detected(scheme: ElectionScheme, mutant: Option<Mutant>) -> Res
 }
 
 /// Runs the seed of `STEADFAST_SEED`. Without the variable, checks that a seed determines its history.
-fn run_one_seed(scheme: ElectionScheme) -> Result<(), WorldError> {
+fn run_one_seed(scheme: ElectionScheme) -> Result<(), TestError> {
     let Some(seed) = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()) else {
         let (first, second) = (run(1, scheme, None)?, run(1, scheme, None)?);
         assert_eq!(first.log, second.log, "a seed must determine its faults");
@@ -82,12 +82,12 @@ fn run_one_seed(scheme: ElectionScheme) -> Result<(), WorldError> {
 }
 
 #[test]
-fn old_holder_never_writes_after_new() -> Result<(), WorldError> {
+fn old_holder_never_writes_after_new() -> Result<(), TestError> {
     run_seeds_without_violation(ElectionScheme::First).map(drop)
 }
 
 #[test]
-fn coordinated_holders_never_write_concurrently() -> Result<(), WorldError> {
+fn coordinated_holders_never_write_concurrently() -> Result<(), TestError> {
     let Tally { seeds, transfers_from_active_holders, .. } = run_seeds_without_violation(COORDINATED)?;
     assert!(
         transfers_from_active_holders as u64 > seeds,
@@ -97,7 +97,7 @@ fn coordinated_holders_never_write_concurrently() -> Result<(), WorldError> {
 }
 
 #[test]
-fn missing_protections_are_detected() -> Result<(), WorldError> {
+fn missing_protections_are_detected() -> Result<(), TestError> {
     for mutant in [Mutant::OrdinaryClient, Mutant::PatientKernel, Mutant::WallClock] {
         assert_mutant_detected(ElectionScheme::First, Some(mutant))?;
     }
@@ -105,26 +105,26 @@ fn missing_protections_are_detected() -> Result<(), WorldError> {
 }
 
 #[test]
-fn immediate_lease_takeover_is_detected() -> Result<(), WorldError> {
+fn immediate_lease_takeover_is_detected() -> Result<(), TestError> {
     assert_mutant_detected(ElectionScheme::Coordinated(Some(InjectedElectionFault::ImmediateLead)), None)
 }
 
 #[test]
-fn missed_renewal_between_reads_is_detected() -> Result<(), WorldError> {
+fn missed_renewal_between_reads_is_detected() -> Result<(), TestError> {
     assert_mutant_detected(ElectionScheme::Coordinated(Some(InjectedElectionFault::SkippedReads)), None)
 }
 
 #[test]
-fn early_lease_release_is_detected() -> Result<(), WorldError> {
+fn early_lease_release_is_detected() -> Result<(), TestError> {
     assert_mutant_detected(ElectionScheme::Coordinated(Some(InjectedElectionFault::UnownedRelease)), None)
 }
 
 #[test]
-fn one_history() -> Result<(), WorldError> {
+fn one_history() -> Result<(), TestError> {
     run_one_seed(ElectionScheme::First)
 }
 
 #[test]
-fn one_coordinated_history() -> Result<(), WorldError> {
+fn one_coordinated_history() -> Result<(), TestError> {
     run_one_seed(COORDINATED)
 }

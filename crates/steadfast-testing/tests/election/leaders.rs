@@ -17,7 +17,7 @@ use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use steadfast_controller::{ElectionMetrics, EventRecorder, Leader, LeaderElection, Sharding};
 use steadfast_core::random::Random;
 use steadfast_testing::proxy::Direction;
-use steadfast_testing::{InMemory, WorldError, config_map};
+use steadfast_testing::{InMemory, TestError, config_map};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::election_scheme::ElectionScheme;
@@ -28,24 +28,24 @@ use crate::program::OBJECT;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Starts a server with the object that leaders write to.
-async fn server() -> Result<ApiServer, WorldError> {
+async fn server() -> Result<ApiServer, TestError> {
     let server = ApiServer::builder().in_memory().http2(true).start().await?;
     server.create(&config_map(OBJECT, ""))?;
     Ok(server)
 }
 
 /// Starts a process, and returns it with its connection.
-async fn process(server: &ApiServer, seed: u64) -> Result<(Process, Connection), WorldError> {
+async fn process(server: &ApiServer, seed: u64) -> Result<(Process, Connection), TestError> {
     let process = Process::start(server, seed, None);
     let connection = process.connection(server, true).await?;
     Ok((process, connection))
 }
 
-fn candidate(connection: &Connection, identity: &str) -> Result<LeaderElection, WorldError> {
+fn candidate(connection: &Connection, identity: &str) -> Result<LeaderElection, TestError> {
     Ok(LeaderElection::builder(connection, "default", "it").identity(identity).start()?)
 }
 
-async fn leader(election: &LeaderElection) -> Result<Leader, WorldError> {
+async fn leader(election: &LeaderElection) -> Result<Leader, TestError> {
     Ok(election.until_leader().await.ok_or("it is stopped")?)
 }
 
@@ -56,7 +56,7 @@ async fn write(client: kube::Client, value: &str) -> kube::Result<()> {
     objects.patch(OBJECT, &PatchParams::default(), &patch).await.map(drop)
 }
 
-async fn lease(connection: &Connection) -> Result<Lease, WorldError> {
+async fn lease(connection: &Connection) -> Result<Lease, TestError> {
     Ok(Api::<Lease>::namespaced(connection.client(), "default").get("it").await?)
 }
 
@@ -70,7 +70,7 @@ fn changes(server: &ApiServer) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leader_renews_without_reading_lease() -> Result<(), WorldError> {
+async fn leader_renews_without_reading_lease() -> Result<(), TestError> {
     let server = server().await?;
     let mut elections = Vec::new();
     for seed in 0..3 {
@@ -94,7 +94,7 @@ async fn leader_renews_without_reading_lease() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cut_off_leader_ends_and_stops_sending() -> Result<(), WorldError> {
+async fn cut_off_leader_ends_and_stops_sending() -> Result<(), TestError> {
     let server = server().await?;
     let (process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
@@ -121,7 +121,7 @@ async fn cut_off_leader_ends_and_stops_sending() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_deadline_ends_running_requests() -> Result<(), WorldError> {
+async fn lease_deadline_ends_running_requests() -> Result<(), TestError> {
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
@@ -140,7 +140,7 @@ async fn lease_deadline_ends_running_requests() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thawed_process_no_longer_leads() -> Result<(), WorldError> {
+async fn thawed_process_no_longer_leads() -> Result<(), TestError> {
     let server = server().await?;
     let (process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
@@ -160,7 +160,7 @@ async fn thawed_process_no_longer_leads() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_releases_lease_immediately() -> Result<(), WorldError> {
+async fn stop_releases_lease_immediately() -> Result<(), TestError> {
     let server = server().await?;
     let ((_a, one), (_b, other)) = (process(&server, 1).await?, process(&server, 2).await?);
     let first = candidate(&one, "a")?;
@@ -183,7 +183,7 @@ async fn stop_releases_lease_immediately() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_with_pending_write_delays_release() -> Result<(), WorldError> {
+async fn stop_with_pending_write_delays_release() -> Result<(), TestError> {
     let server = server().await?;
     let (process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
@@ -201,7 +201,7 @@ async fn stop_with_pending_write_delays_release() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_election_releases_lease() -> Result<(), WorldError> {
+async fn dropped_election_releases_lease() -> Result<(), TestError> {
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
@@ -216,18 +216,18 @@ async fn dropped_election_releases_lease() -> Result<(), WorldError> {
 }
 
 #[test]
-fn election_stops_with_its_runtime() -> Result<(), WorldError> {
+fn election_stops_with_its_runtime() -> Result<(), TestError> {
     calls_return_after_runtime_shutdown(ElectionScheme::First)
 }
 
 #[test]
-fn coordinated_election_stops_with_its_runtime() -> Result<(), WorldError> {
+fn coordinated_election_stops_with_its_runtime() -> Result<(), TestError> {
     calls_return_after_runtime_shutdown(ElectionScheme::Coordinated(None))
 }
 
 /// Checks that all calls on an election return after its runtime has shut down: for leaders, candidates and earlier
 /// waiters.
-fn calls_return_after_runtime_shutdown(scheme: ElectionScheme) -> Result<(), WorldError> {
+fn calls_return_after_runtime_shutdown(scheme: ElectionScheme) -> Result<(), TestError> {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let first = runtime()?;
     let elections = first.block_on(async {
@@ -241,7 +241,7 @@ fn calls_return_after_runtime_shutdown(scheme: ElectionScheme) -> Result<(), Wor
             elections.push(scheme.start_candidate(builder, &mut seeds).await?);
         }
         sleep(30 * SECOND).await;
-        Ok::<_, WorldError>(elections)
+        Ok::<_, TestError>(elections)
     })?;
     assert_eq!(elections.iter().filter(|election| election.is_leader()).count(), 1, "{scheme:?}");
     runtime()?.block_on(async {
@@ -260,7 +260,7 @@ fn calls_return_after_runtime_shutdown(scheme: ElectionScheme) -> Result<(), Wor
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_preserves_lease_of_new_holder() -> Result<(), WorldError> {
+async fn stop_preserves_lease_of_new_holder() -> Result<(), TestError> {
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
@@ -274,7 +274,7 @@ async fn stop_preserves_lease_of_new_holder() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_renewal_response_keeps_leadership() -> Result<(), WorldError> {
+async fn lost_renewal_response_keeps_leadership() -> Result<(), TestError> {
     let server = server().await?;
     let (process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
@@ -291,7 +291,7 @@ async fn lost_renewal_response_keeps_leadership() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forbidden_candidate_keeps_retrying() -> Result<(), WorldError> {
+async fn forbidden_candidate_keeps_retrying() -> Result<(), TestError> {
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     server.faults().respond(RequestRule::any().resource("leases"), InjectedResponse::Forbidden);
@@ -306,7 +306,7 @@ async fn forbidden_candidate_keeps_retrying() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leader_metric_uses_client_go_names() -> Result<(), WorldError> {
+async fn leader_metric_uses_client_go_names() -> Result<(), TestError> {
     let server = server().await?;
     let ((process, one), (_b, other)) = (process(&server, 1).await?, self::process(&server, 2).await?);
     let first = candidate(&one, "a")?;
@@ -335,7 +335,7 @@ async fn leader_metric_uses_client_go_names() -> Result<(), WorldError> {
 
 /// Time from a leader's end to its successor's first write, with default settings.
 #[test]
-fn killed_leader_is_replaced_in_time() -> Result<(), WorldError> {
+fn killed_leader_is_replaced_in_time() -> Result<(), TestError> {
     let runs = number("STEADFAST_SEEDS", 20);
     let (mut killed, mut stopped) = (Vec::new(), Vec::new());
     for seed in 0..runs {
@@ -354,7 +354,7 @@ fn killed_leader_is_replaced_in_time() -> Result<(), WorldError> {
     Ok(())
 }
 
-async fn fail_over(seed: u64, stop: bool) -> Result<Duration, WorldError> {
+async fn fail_over(seed: u64, stop: bool) -> Result<Duration, TestError> {
     let server = server().await?;
     let (first, connection) = process(&server, 3 * seed).await?;
     let leading = candidate(&connection, "a")?;
@@ -415,7 +415,7 @@ impl Warnings {
 
 /// Issue 32, line 15: a candidate without permissions waited, and neither log nor API named the reason.
 #[tokio::test(start_paused = true)]
-async fn candidate_without_rights_names_the_missing_rule() -> Result<(), WorldError> {
+async fn candidate_without_rights_names_the_missing_rule() -> Result<(), TestError> {
     let warnings = Warnings::new();
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
@@ -443,7 +443,7 @@ async fn candidate_without_rights_names_the_missing_rule() -> Result<(), WorldEr
 }
 
 #[tokio::test(start_paused = true)]
-async fn candidate_names_missing_namespace() -> Result<(), WorldError> {
+async fn candidate_names_missing_namespace() -> Result<(), TestError> {
     let warnings = Warnings::new();
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
@@ -461,7 +461,7 @@ async fn candidate_names_missing_namespace() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sharding_without_rights_names_missing_rule() -> Result<(), WorldError> {
+async fn sharding_without_rights_names_missing_rule() -> Result<(), TestError> {
     let warnings = Warnings::new();
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
@@ -478,7 +478,7 @@ async fn sharding_without_rights_names_missing_rule() -> Result<(), WorldError> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn holder_change_wakes_waiting_tasks() -> Result<(), WorldError> {
+async fn holder_change_wakes_waiting_tasks() -> Result<(), TestError> {
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     let first = candidate(&connection, "a")?;
@@ -495,7 +495,7 @@ async fn holder_change_wakes_waiting_tasks() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leadership_changes_emit_lease_events() -> Result<(), WorldError> {
+async fn leadership_changes_emit_lease_events() -> Result<(), TestError> {
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     let recorder = EventRecorder::new(&connection, "example.com/test")?;

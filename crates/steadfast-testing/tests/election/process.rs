@@ -16,7 +16,7 @@ use steadfast::environment::{Environment, Instant, SharedEnvironment, Socket, Ta
 use steadfast::transport::Settings;
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::proxy::NetworkFaults;
-use steadfast_testing::{WorldError, kube_config};
+use steadfast_testing::{TestError, kube_config};
 use tokio::task::AbortHandle;
 
 /// Deliberate bug: a protection that some tests omit.
@@ -77,7 +77,7 @@ impl Process {
     }
 
     /// Connects the process to `server`.
-    pub(crate) async fn connection(&self, server: &ApiServer, http2: bool) -> Result<Connection, WorldError> {
+    pub(crate) async fn connection(&self, server: &ApiServer, http2: bool) -> Result<Connection, TestError> {
         let environment: SharedEnvironment = self.world.clone();
         let settings = Settings { prior_knowledge: http2, ..Settings::default() };
         let config = kube_config(server).await?;

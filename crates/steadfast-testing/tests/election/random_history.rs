@@ -7,7 +7,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_controller::LeaderElection;
 use steadfast_core::random::Random;
 use steadfast_testing::proxy::{Direction, NetworkFaults};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 use tokio::time::sleep;
 
 use crate::coordinator::{Coordinator, LEASE};
@@ -50,7 +50,7 @@ pub(crate) async fn run_history(
     seed: u64,
     scheme: ElectionScheme,
     mutant: Option<Mutant>,
-) -> Result<HistoryResult, WorldError> {
+) -> Result<HistoryResult, TestError> {
     let mut random = Random::new(seed);
     let http2 = !random.draw().is_multiple_of(3);
     let server = ApiServer::builder().in_memory().http2(true).seed(random.draw()).start().await?;
@@ -85,7 +85,7 @@ pub(crate) async fn run_history(
 }
 
 impl HistoryRun {
-    async fn start(&mut self) -> Result<Program, WorldError> {
+    async fn start(&mut self) -> Result<Program, TestError> {
         let process = Process::start(&self.server, self.random.draw(), self.mutant);
         let connection = process.connection(&self.server, self.http2).await?;
         let builder = LeaderElection::builder(&connection, "default", LEASE).identity("candidate");
@@ -97,7 +97,7 @@ impl HistoryRun {
     }
 
     /// Half of the time, runs a harmful decision of the coordinator, if one exists. Returns `true` if it ran.
-    async fn run_harmful_decision(&mut self) -> Result<bool, WorldError> {
+    async fn run_harmful_decision(&mut self) -> Result<bool, TestError> {
         let Some(coordinator) = &self.coordinator else { return Ok(false) };
         if self.random.draw().is_multiple_of(2) {
             return Ok(false);
@@ -111,7 +111,7 @@ impl HistoryRun {
     }
 
     /// Injects a random fault, more often into the leader than into other candidates.
-    async fn inject_random_fault(&mut self) -> Result<(), WorldError> {
+    async fn inject_random_fault(&mut self) -> Result<(), TestError> {
         let any = self.random.draw() as usize % self.slots.len();
         let slot = self.leading().filter(|_| !self.random.draw().is_multiple_of(3)).unwrap_or(any);
         let Process { network, .. } = self.slots[slot].process.clone();
@@ -184,7 +184,7 @@ impl HistoryRun {
     }
 
     /// Ends the program in `slot`, and starts another one.
-    async fn end(&mut self, slot: usize, ending: Ending) -> Result<(), WorldError> {
+    async fn end(&mut self, slot: usize, ending: Ending) -> Result<(), TestError> {
         self.log.note(&format!("{slot} ends {ending:?}"));
         self.slots[slot].ending.send_replace(ending);
         let next = self.start().await?;

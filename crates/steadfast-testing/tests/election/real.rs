@@ -17,7 +17,7 @@ use steadfast::{Connection, kube};
 use steadfast_controller::LeaderElection;
 use steadfast_core::random::Random;
 use steadfast_testing::reference::Reference;
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 use crate::program::OBJECT;
 use crate::write_check::{violations, write_runs_in};
@@ -36,7 +36,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
-fn only_one_of_three_processes_writes() -> Result<(), WorldError> {
+fn only_one_of_three_processes_writes() -> Result<(), TestError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match std::env::var_os(CANDIDATE) {
         Some(kubeconfig) => runtime.block_on(run_candidate(Path::new(&kubeconfig))),
@@ -45,7 +45,7 @@ fn only_one_of_three_processes_writes() -> Result<(), WorldError> {
 }
 
 /// Stands for election, and writes while leading, until the parent process ends.
-async fn run_candidate(kubeconfig: &Path) -> Result<(), WorldError> {
+async fn run_candidate(kubeconfig: &Path) -> Result<(), TestError> {
     let (gone, mut ended) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         drop(std::io::stdin().read_to_end(&mut Vec::new()));
@@ -99,7 +99,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn start(kubeconfig: &Path) -> Result<Self, WorldError> {
+    fn start(kubeconfig: &Path) -> Result<Self, TestError> {
         let process = Command::new(std::env::current_exe()?)
             .args(["--exact", NAME, "--nocapture"])
             .env(CANDIDATE, kubeconfig)
@@ -109,7 +109,7 @@ impl Candidate {
         Ok(Self { process })
     }
 
-    fn signal(&self, signal: &str) -> Result<(), WorldError> {
+    fn signal(&self, signal: &str) -> Result<(), TestError> {
         let done = Command::new("kill").arg(signal).arg(self.process.id().to_string()).status()?;
         if done.success() { Ok(()) } else { Err(format!("kill {signal}: {done}").into()) }
     }
@@ -122,7 +122,7 @@ impl Drop for Candidate {
     }
 }
 
-async fn kill_and_stop() -> Result<(), WorldError> {
+async fn kill_and_stop() -> Result<(), TestError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     let kills = std::env::var("STEADFAST_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(3_usize);
     let seed = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);

@@ -18,7 +18,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Action, Controller, InjectedShardingFault, Sharding, ShardingBuilder, back_off};
 use steadfast_core::random::Random;
 use steadfast_testing::proxy::Direction;
-use steadfast_testing::{InMemory, WorldError, config_map};
+use steadfast_testing::{InMemory, TestError, config_map};
 use tokio::time::sleep;
 
 use crate::faults::{
@@ -72,7 +72,7 @@ struct HistoryRun {
     log: Log,
 }
 
-async fn run_history(seed: u64, missing: Missing) -> Result<HistoryResult, WorldError> {
+async fn run_history(seed: u64, missing: Missing) -> Result<HistoryResult, TestError> {
     let mut random = Random::new(seed);
     let server = ApiServer::builder().in_memory().http2(true).seed(random.draw()).start().await?;
     for key in 0..KEYS {
@@ -108,7 +108,7 @@ async fn run_history(seed: u64, missing: Missing) -> Result<HistoryResult, World
 }
 
 impl HistoryRun {
-    async fn join(&mut self) -> Result<(), WorldError> {
+    async fn join(&mut self) -> Result<(), TestError> {
         let process = Process::start(&self.server, self.random.draw(), self.missing.mutant);
         // A delay between a write and its observation by another replica.
         process.network.delay(self.random.between(Duration::ZERO, Duration::from_millis(500)));
@@ -135,7 +135,7 @@ impl HistoryRun {
         Ok(())
     }
 
-    async fn inject_random_fault(&mut self) -> Result<(), WorldError> {
+    async fn inject_random_fault(&mut self) -> Result<(), TestError> {
         let index = self.random.draw() as usize % self.replicas.len();
         let Replica { process, sharding } = &self.replicas[index];
         let (process, sharding, who) = (process.clone(), sharding.clone(), sharding.identity().to_owned());
@@ -304,12 +304,12 @@ fn violations(written: &[Written]) -> Vec<String> {
     found
 }
 
-fn run(seed: u64, missing: Missing) -> Result<HistoryResult, WorldError> {
+fn run(seed: u64, missing: Missing) -> Result<HistoryResult, TestError> {
     block_on_virtual_time(run_history(seed, missing))
 }
 
 #[test]
-fn sharded_keys_have_one_writer() -> Result<(), WorldError> {
+fn sharded_keys_have_one_writer() -> Result<(), TestError> {
     let (mut broken, mut moves, mut writes) = (Vec::new(), 0, 0);
     let (first, seeds) = (number("STEADFAST_FIRST_SEED", 0), number("STEADFAST_SEEDS", 12));
     for seed in first..first + seeds {
@@ -329,7 +329,7 @@ fn sharded_keys_have_one_writer() -> Result<(), WorldError> {
 
 /// Checks that histories without this protection detect two holders of a key. Prints the seed of the first such
 /// history.
-fn assert_detected(missing: Missing) -> Result<(), WorldError> {
+fn assert_detected(missing: Missing) -> Result<(), TestError> {
     let finds =
         |seed| run(seed, missing).is_ok_and(|result| result.problems.iter().any(|it| it.contains(" wrote at ")));
     let seed = (0..40).find(|seed| finds(*seed)).ok_or("40 histories find nothing")?;
@@ -337,42 +337,42 @@ fn assert_detected(missing: Missing) -> Result<(), WorldError> {
     Ok(())
 }
 
-fn assert_fault_detected(fault: InjectedShardingFault) -> Result<(), WorldError> {
+fn assert_fault_detected(fault: InjectedShardingFault) -> Result<(), TestError> {
     assert_detected(Missing { fault: Some(fault), ..Missing::default() })
 }
 
-fn assert_mutant_detected(mutant: Mutant) -> Result<(), WorldError> {
+fn assert_mutant_detected(mutant: Mutant) -> Result<(), TestError> {
     assert_detected(Missing { mutant: Some(mutant), ..Missing::default() })
 }
 
 #[test]
-fn write_by_ordinary_client_is_detected() -> Result<(), WorldError> {
+fn write_by_ordinary_client_is_detected() -> Result<(), TestError> {
     assert_mutant_detected(Mutant::OrdinaryClient)
 }
 
 #[test]
-fn lease_expiry_by_wall_clock_is_detected() -> Result<(), WorldError> {
+fn lease_expiry_by_wall_clock_is_detected() -> Result<(), TestError> {
     assert_mutant_detected(Mutant::WallClock)
 }
 
 #[test]
-fn read_before_publishing_claim_is_detected() -> Result<(), WorldError> {
+fn read_before_publishing_claim_is_detected() -> Result<(), TestError> {
     assert_fault_detected(InjectedShardingFault::ReadFirst)
 }
 
 #[test]
-fn acting_on_contested_claim_is_detected() -> Result<(), WorldError> {
+fn acting_on_contested_claim_is_detected() -> Result<(), TestError> {
     assert_fault_detected(InjectedShardingFault::IgnoredClaims)
 }
 
 #[test]
-fn early_key_release_is_detected() -> Result<(), WorldError> {
+fn early_key_release_is_detected() -> Result<(), TestError> {
     assert_fault_detected(InjectedShardingFault::EarlyRelease)
 }
 
 /// All waits on a member return after its runtime has shut down.
 #[test]
-fn replica_stops_with_its_runtime() -> Result<(), WorldError> {
+fn replica_stops_with_its_runtime() -> Result<(), TestError> {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let first = runtime()?;
     let key = ObjectKey::namespaced("default", "key-0");
@@ -383,7 +383,7 @@ fn replica_stops_with_its_runtime() -> Result<(), WorldError> {
         let informers = InformerFactory::new(&connection);
         let sharding = Sharding::builder(&connection, "default", "it").start()?;
         sleep(Duration::from_secs(20)).await;
-        Ok::<_, WorldError>((server, informers.informer::<ConfigMap>(Scope::all())?, sharding))
+        Ok::<_, TestError>((server, informers.informer::<ConfigMap>(Scope::all())?, sharding))
     })?;
     assert!(sharding.owns(&key), "the only member owns every key");
     let gained = sharding.gained(&informers);
@@ -399,7 +399,7 @@ fn replica_stops_with_its_runtime() -> Result<(), WorldError> {
 }
 
 #[test]
-fn one_sharding_history() -> Result<(), WorldError> {
+fn one_sharding_history() -> Result<(), TestError> {
     let Some(seed) = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()) else {
         let (first, second) = (run(1, Missing::default())?, run(1, Missing::default())?);
         assert_eq!(
@@ -456,7 +456,7 @@ fn signed(server: &ApiServer) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sharded_controllers_reconcile_gained_keys() -> Result<(), WorldError> {
+async fn sharded_controllers_reconcile_gained_keys() -> Result<(), TestError> {
     let server = ApiServer::builder().in_memory().start().await?;
     for key in 0..OBJECTS {
         server.create(&config_map(&format!("key-{key}"), "1"))?;

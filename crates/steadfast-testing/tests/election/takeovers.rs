@@ -20,7 +20,7 @@ use steadfast::{Connection, Informer, InformerFactory, ObjectKey, Scope, kube};
 use steadfast_apiserver::{ApiServer, RequestRecord, Verb};
 use steadfast_controller::{Action, Controller, Leader, LeaderElection, RunningController, Sharding, back_off};
 use steadfast_core::random::Random;
-use steadfast_testing::{Children, WorldError, config_map};
+use steadfast_testing::{Children, TestError, config_map};
 use tokio::time::sleep;
 
 use crate::faults::{Log, block_on_virtual_time, enable_logging, number};
@@ -128,7 +128,7 @@ impl ReplicaHandle {
 }
 
 impl Replica {
-    async fn start(server: &ApiServer, scheme: TakeoverScheme, name: String, seed: u64) -> Result<Self, WorldError> {
+    async fn start(server: &ApiServer, scheme: TakeoverScheme, name: String, seed: u64) -> Result<Self, TestError> {
         let process = Process::start(server, seed, None);
         let connection = process.connection(server, true).await?;
         let handle = match scheme {
@@ -155,7 +155,7 @@ async fn work(
     scheme: TakeoverScheme,
     name: String,
     handle: ReplicaHandle,
-) -> Result<(), WorldError> {
+) -> Result<(), TestError> {
     // The caches sync while other replicas act.
     let informers = InformerFactory::new(&connection);
     let parents = informers.informer::<ConfigMap>(Scope::all())?;
@@ -205,7 +205,7 @@ struct HistoryRun {
     log: Log,
 }
 
-async fn run_history(seed: u64, scheme: TakeoverScheme) -> Result<HistoryResult, WorldError> {
+async fn run_history(seed: u64, scheme: TakeoverScheme) -> Result<HistoryResult, TestError> {
     let mut random = Random::new(seed);
     let server = ApiServer::builder().in_memory().http2(true).seed(random.draw()).start().await?;
     let (replicas, log) = (Vec::new(), Log::new());
@@ -231,7 +231,7 @@ async fn run_history(seed: u64, scheme: TakeoverScheme) -> Result<HistoryResult,
 }
 
 impl HistoryRun {
-    async fn join(&mut self) -> Result<(), WorldError> {
+    async fn join(&mut self) -> Result<(), TestError> {
         let (name, seed) = (format!("replica-{}", self.started), self.random.draw());
         self.log.note(&format!("{name} joins"));
         self.replicas.push(Replica::start(&self.server, self.scheme, name, seed).await?);
@@ -240,7 +240,7 @@ impl HistoryRun {
     }
 
     /// Creates a demand: a new parent without children, or the removal of a child.
-    fn write(&mut self) -> Result<(), WorldError> {
+    fn write(&mut self) -> Result<(), TestError> {
         let live: Vec<_> = Children::of(&self.server, "", "pods").live.into_values().flatten().collect();
         let chosen = self.random.draw() as usize % (2 * live.len() + 1);
         if let Some(child) = live.get(chosen) {
@@ -266,7 +266,7 @@ impl HistoryRun {
     }
 
     /// Creates a demand, delays the watches, and starts or ends a replica.
-    async fn inject_random_fault(&mut self) -> Result<(), WorldError> {
+    async fn inject_random_fault(&mut self) -> Result<(), TestError> {
         // Caches see the demand, but not its fulfilment. Either the watches of children lag, or the whole watch
         // cache, which also serves lists of leases.
         let of_children = !self.random.draw().is_multiple_of(3);
@@ -334,7 +334,7 @@ fn moves(server: &ApiServer) -> usize {
     moves
 }
 
-fn assert_no_duplicate_children(scheme: TakeoverScheme) -> Result<(), WorldError> {
+fn assert_no_duplicate_children(scheme: TakeoverScheme) -> Result<(), TestError> {
     let (mut broken, mut moves) = (Vec::new(), 0);
     let (first, seeds) = (number("STEADFAST_FIRST_SEED", 0), number("STEADFAST_SEEDS", 4));
     for seed in first..first + seeds {
@@ -352,7 +352,7 @@ fn assert_no_duplicate_children(scheme: TakeoverScheme) -> Result<(), WorldError
 }
 
 /// Checks that one of the first 20 histories has a duplicate child. Prints its seed.
-fn assert_duplicate_detected(scheme: TakeoverScheme) -> Result<(), WorldError> {
+fn assert_duplicate_detected(scheme: TakeoverScheme) -> Result<(), TestError> {
     let is_found = |seed| {
         let result = block_on_virtual_time(run_history(seed, scheme));
         result.is_ok_and(|result| result.problems.iter().any(|problem| problem.contains(" had ")))
@@ -363,27 +363,27 @@ fn assert_duplicate_detected(scheme: TakeoverScheme) -> Result<(), WorldError> {
 }
 
 #[test]
-fn key_takeover_causes_no_duplicate_child() -> Result<(), WorldError> {
+fn key_takeover_causes_no_duplicate_child() -> Result<(), TestError> {
     assert_no_duplicate_children(TakeoverScheme::Sharding)
 }
 
 #[test]
-fn leader_takeover_causes_no_duplicate_child() -> Result<(), WorldError> {
+fn leader_takeover_causes_no_duplicate_child() -> Result<(), TestError> {
     assert_no_duplicate_children(TakeoverScheme::Leader)
 }
 
 #[test]
-fn key_takeover_without_sync_is_detected() -> Result<(), WorldError> {
+fn key_takeover_without_sync_is_detected() -> Result<(), TestError> {
     assert_duplicate_detected(TakeoverScheme::ShardingWithoutSync)
 }
 
 #[test]
-fn leadership_without_sync_is_detected() -> Result<(), WorldError> {
+fn leadership_without_sync_is_detected() -> Result<(), TestError> {
     assert_duplicate_detected(TakeoverScheme::LeaderWithoutSync)
 }
 
 #[test]
-fn one_takeover() -> Result<(), WorldError> {
+fn one_takeover() -> Result<(), TestError> {
     enable_logging("steadfast=info,steadfast_controller=debug");
     for scheme in [TakeoverScheme::Sharding, TakeoverScheme::Leader] {
         let result = block_on_virtual_time(run_history(number("STEADFAST_SEED", 1), scheme))?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use steadfast::{BackoffSettings, InjectedFault};
 use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
-use steadfast_testing::Error;
-use steadfast_testing::scenarios::{Target, catalog};
+use steadfast_testing::TestkitError;
+use steadfast_testing::scenarios::{ScenarioTarget, catalog};
 
 use crate::run_scenario;
 
@@ -17,7 +17,7 @@ const TOO_LONG: Duration = Duration::from_secs(900);
 struct BrokenCase {
     bound: &'static str,
     scenario: &'static str,
-    break_target: fn(Target) -> Target,
+    break_target: fn(ScenarioTarget) -> ScenarioTarget,
     expected_problem: &'static str,
 }
 
@@ -26,9 +26,9 @@ const BROKEN_CASES: &[BrokenCase] = &[
         bound: "R1: a connection without pings",
         scenario: "black-hole",
         break_target: |target| {
-            target.with_adjusted_plan(|plan| {
-                plan.transport.ping_after = TOO_LONG;
-                plan.transport.probe_after = TOO_LONG;
+            target.with_adjusted_settings(|settings| {
+                settings.transport.ping_after = TOO_LONG;
+                settings.transport.probe_after = TOO_LONG;
             })
         },
         expected_problem: "the first doubt",
@@ -36,13 +36,13 @@ const BROKEN_CASES: &[BrokenCase] = &[
     BrokenCase {
         bound: "R2a: no probe on a silent connection",
         scenario: "frozen-server",
-        break_target: |target| target.with_adjusted_plan(|plan| plan.transport.probe_after = TOO_LONG),
+        break_target: |target| target.with_adjusted_settings(|settings| settings.transport.probe_after = TOO_LONG),
         expected_problem: "the first doubt",
     },
     BrokenCase {
         bound: "R2: no proof is requested",
         scenario: "frozen-etcd",
-        break_target: |target| target.with_adjusted_plan(|plan| plan.reflector.period = TOO_LONG),
+        break_target: |target| target.with_adjusted_settings(|settings| settings.reflector.period = TOO_LONG),
         expected_problem: "the first doubt",
     },
     BrokenCase {
@@ -54,13 +54,15 @@ const BROKEN_CASES: &[BrokenCase] = &[
     BrokenCase {
         bound: "R2: a stalled stream is not replaced",
         scenario: "stalled-stream",
-        break_target: |target| target.with_adjusted_plan(|plan| plan.reflector.period = TOO_LONG),
+        break_target: |target| target.with_adjusted_settings(|settings| settings.reflector.period = TOO_LONG),
         expected_problem: "the recovery",
     },
     BrokenCase {
         bound: "R3: no timeout for a list that never ends",
         scenario: "streamed-list-broken",
-        break_target: |target| target.with_adjusted_plan(|plan| plan.reflector.list_stall_timeout = TOO_LONG),
+        break_target: |target| {
+            target.with_adjusted_settings(|settings| settings.reflector.list_stall_timeout = TOO_LONG)
+        },
         expected_problem: "the recovery did not happen",
     },
     BrokenCase {
@@ -85,9 +87,9 @@ const BROKEN_CASES: &[BrokenCase] = &[
         bound: "R6: attempts without a backoff",
         scenario: "no-spin",
         break_target: |target| {
-            target.with_adjusted_plan(|plan| {
+            target.with_adjusted_settings(|settings| {
                 let wait = Duration::from_millis(5);
-                plan.reflector.backoff = BackoffSettings { first: wait, second: wait, ceiling: wait };
+                settings.reflector.backoff = BackoffSettings { first: wait, second: wait, ceiling: wait };
             })
         },
         expected_problem: "attempts in four seconds",
@@ -113,7 +115,7 @@ const BROKEN_CASES: &[BrokenCase] = &[
     BrokenCase {
         bound: "R10: idle connections that are kept",
         scenario: "idle-after-shutdown",
-        break_target: |target| target.with_adjusted_plan(|plan| plan.transport.idle_timeout = TOO_LONG),
+        break_target: |target| target.with_adjusted_settings(|settings| settings.transport.idle_timeout = TOO_LONG),
         expected_problem: "the end of the idle connections",
     },
     BrokenCase {
@@ -125,12 +127,12 @@ const BROKEN_CASES: &[BrokenCase] = &[
 ];
 
 #[test]
-fn each_broken_bound_fails_its_scenario() -> Result<(), Error> {
+fn each_broken_bound_fails_its_scenario() -> Result<(), TestkitError> {
     let mut missed = Vec::new();
     for BrokenCase { bound, scenario, break_target, expected_problem } in BROKEN_CASES {
         let scenario = catalog::named(scenario).ok_or_else(|| format!("unknown scenario {scenario:?}"))?;
         // The tests of each fault show that the unmodified library passes with this seed.
-        let problems = match run_scenario(scenario, break_target(Target::in_memory(7))) {
+        let problems = match run_scenario(scenario, break_target(ScenarioTarget::in_memory(7))) {
             Ok(findings) => findings.problems(),
             Err(error) => vec![error.to_string()],
         };

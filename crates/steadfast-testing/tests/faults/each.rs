@@ -1,8 +1,8 @@
 //! One test per fault: all scenarios that cover it must pass, in all forms.
 
-use steadfast_testing::Error;
-use steadfast_testing::Form;
-use steadfast_testing::scenarios::{Fault, Scenario, Target, catalog};
+use steadfast_testing::CachedForm;
+use steadfast_testing::TestkitError;
+use steadfast_testing::scenarios::{CatalogFault, Scenario, ScenarioTarget, catalog};
 
 use crate::run_scenario;
 
@@ -10,16 +10,16 @@ use crate::run_scenario;
 const SEED: u64 = 7;
 
 /// Checks `scenario` in the form of `STEADFAST_FORM`, or in all forms if the variable is not set.
-fn is_passed(scenario: &Scenario) -> Result<(), Error> {
-    let selected = Form::from_env()?;
-    for form in Form::ALL.into_iter().filter(|form| selected.is_none_or(|selected| selected == *form)) {
-        let problems = run_scenario(scenario, Target::in_memory(SEED).in_form(form))?.problems();
+fn is_passed(scenario: &Scenario) -> Result<(), TestkitError> {
+    let selected = CachedForm::from_env()?;
+    for form in CachedForm::ALL.into_iter().filter(|form| selected.is_none_or(|selected| selected == *form)) {
+        let problems = run_scenario(scenario, ScenarioTarget::in_memory(SEED).with_form(form))?.problems();
         assert!(problems.is_empty(), "{} in {form}: {problems:#?}", scenario.name);
     }
     Ok(())
 }
 
-fn passes(fault: Fault) -> Result<(), Error> {
+fn passes(fault: CatalogFault) -> Result<(), TestkitError> {
     assert!(catalog::of(fault).next().is_some(), "no scenario covers {fault}");
     catalog::of(fault).try_for_each(is_passed)
 }
@@ -27,7 +27,7 @@ fn passes(fault: Fault) -> Result<(), Error> {
 /// Runs the scenarios without a fault of the catalog, such as those with other times than the defaults. Otherwise only
 /// `steadfast lab` would run them.
 #[test]
-fn scenarios_without_fault_pass() -> Result<(), Error> {
+fn scenarios_without_fault_pass() -> Result<(), TestkitError> {
     let others: Vec<_> = catalog::all().filter(|scenario| scenario.faults.is_empty()).collect();
     assert!(others.iter().any(|scenario| scenario.name == "stop-on-request"), "{others:?}");
     others.into_iter().try_for_each(is_passed)
@@ -37,15 +37,15 @@ macro_rules! faults {
     ($($name:ident: $fault:ident,)*) => {
         $(
             #[test]
-            fn $name() -> Result<(), Error> {
-                passes(Fault::$fault)
+            fn $name() -> Result<(), TestkitError> {
+                passes(CatalogFault::$fault)
             }
         )*
 
         #[test]
         fn every_fault_has_test_or_reason() {
-            let tested = [$(Fault::$fault),*];
-            for fault in Fault::ALL {
+            let tested = [$(CatalogFault::$fault),*];
+            for fault in CatalogFault::ALL {
                 assert_eq!(tested.contains(&fault), fault.unsupported_reason().is_none(), "{fault}");
             }
         }

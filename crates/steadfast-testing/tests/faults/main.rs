@@ -7,11 +7,11 @@ mod each;
 mod random_histories;
 mod table;
 
-use steadfast_testing::Error;
-use steadfast_testing::scenarios::{Findings, Scenario, Target};
+use steadfast_testing::TestkitError;
+use steadfast_testing::scenarios::{Scenario, ScenarioFindings, ScenarioTarget};
 
 /// Runs `scenario` in its own virtual time.
-fn run_scenario(scenario: &Scenario, target: Target) -> Result<Findings, Error> {
+fn run_scenario(scenario: &Scenario, target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(scenario.run(target))
 }

@@ -4,34 +4,46 @@
 //! A failing seed is printed. `STEADFAST_SEED=n cargo test -p steadfast-testing --test faults one_seed`
 //! repeats only that seed. `STEADFAST_SEEDS=n` sets the number of seeds, from `STEADFAST_FIRST_SEED` on.
 //! `STEADFAST_FORM` sets the form in which informers cache and request objects. `steadfast lab --together` runs similar
-//! histories in real time. `STEADFAST_HELPED=1` or `0` sets whether helpers decode for all informers.
+//! histories in real time. `STEADFAST_HELPER_THREADS=1` or `0` sets whether helpers decode for all informers.
 
-use steadfast_testing::Error;
-use steadfast_testing::Form;
-use steadfast_testing::scenarios::{CombinedFindings, Fault, Target, run_combined};
+use steadfast_testing::CachedForm;
+use steadfast_testing::TestkitError;
+use steadfast_testing::scenarios::{CatalogFault, CombinedFindings, ScenarioTarget, run_combined};
 
 /// Runs `faults` with `seed` on its own thread, in its own virtual time. An empty list means all faults.
-fn run(seed: u64, faults: &[Fault]) -> Result<CombinedFindings, Error> {
+fn run(seed: u64, faults: &[CatalogFault]) -> Result<CombinedFindings, TestkitError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(run_combined(&target(seed)?, faults))
 }
 
 /// Returns the target of a seed, in the form of `STEADFAST_FORM`. Without the variable, seeds use the four forms in
 /// turn, with each set of faults.
-fn target(seed: u64) -> Result<Target, Error> {
-    let form = Form::from_env()?.unwrap_or(Form::ALL[(seed / 3 % 4) as usize]);
-    let target = Target::in_memory(seed).in_form(form);
+fn target(seed: u64) -> Result<ScenarioTarget, TestkitError> {
+    let form = CachedForm::from_env()?.unwrap_or(CachedForm::ALL[(seed / 3 % 4) as usize]);
+    let target = ScenarioTarget::in_memory(seed).with_form(form);
     // Half of the seeds use decode helpers, in a random order, with each form and each set of faults.
-    let helped = std::env::var("STEADFAST_HELPED").map_or((seed / 12).is_multiple_of(2), |helped| helped == "1");
-    Ok(if helped { target.with_helpers() } else { target })
+    let uses_helper_threads =
+        std::env::var("STEADFAST_HELPER_THREADS").map_or((seed / 12).is_multiple_of(2), |value| value == "1");
+    Ok(if uses_helper_threads { target.with_helpers() } else { target })
 }
 
 /// Returns the faults of a seed: all faults, or a small set that interacts more often.
-fn faults_of_seed(seed: u64) -> Vec<Fault> {
-    const FAULT_SETS: [&[Fault]; 3] = [
+fn faults_of_seed(seed: u64) -> Vec<CatalogFault> {
+    const FAULT_SETS: [&[CatalogFault]; 3] = [
         &[],
-        &[Fault::LaggingReplica, Fault::HistoryCompacted, Fault::ServerRestarts, Fault::VersionTooLarge],
-        &[Fault::BlackHole, Fault::StalledStream, Fault::FrozenServer, Fault::FrozenEtcd, Fault::ConnectionReset],
+        &[
+            CatalogFault::LaggingReplica,
+            CatalogFault::HistoryCompacted,
+            CatalogFault::ServerRestarts,
+            CatalogFault::VersionTooLarge,
+        ],
+        &[
+            CatalogFault::BlackHole,
+            CatalogFault::StalledStream,
+            CatalogFault::FrozenServer,
+            CatalogFault::FrozenEtcd,
+            CatalogFault::ConnectionReset,
+        ],
     ];
     FAULT_SETS[seed as usize % FAULT_SETS.len()].to_vec()
 }
@@ -41,7 +53,7 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 }
 
 #[test]
-fn random_histories_keep_the_contract() -> Result<(), Error> {
+fn random_histories_keep_the_contract() -> Result<(), TestkitError> {
     let (mut broken, mut differing) = (Vec::new(), 0);
     let first = number("STEADFAST_FIRST_SEED", 0);
     let seeds = number("STEADFAST_SEEDS", 150);
@@ -63,7 +75,7 @@ fn random_histories_keep_the_contract() -> Result<(), Error> {
 }
 
 #[test]
-fn one_seed() -> Result<(), Error> {
+fn one_seed() -> Result<(), TestkitError> {
     let Some(seed) = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()) else {
         // Runs the first seed twice: both runs must be equal.
         let (first, second) = (run(1, &[])?, run(1, &[])?);
@@ -85,6 +97,7 @@ fn one_seed() -> Result<(), Error> {
 
 #[test]
 fn exclusive_fault_is_not_combined() {
-    let rejected = run(0, &[Fault::GoAway, Fault::HugeList]).expect_err("a huge list is not a switch").to_string();
+    let rejected =
+        run(0, &[CatalogFault::GoAway, CatalogFault::HugeList]).expect_err("a huge list is not a switch").to_string();
     assert!(rejected.contains("F25") && rejected.contains("alone"), "{rejected}");
 }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use steadfast_testing::Error;
-use steadfast_testing::scenarios::{Fault, Findings, Scenario, Target, catalog};
+use steadfast_testing::TestkitError;
+use steadfast_testing::scenarios::{CatalogFault, Scenario, ScenarioFindings, ScenarioTarget, catalog};
 
 use crate::run_scenario;
 
@@ -36,7 +36,7 @@ const SCENARIOS: &str = "
 
 ";
 
-fn row(fault: Fault, scenario: &Scenario, findings: &Findings) -> String {
+fn row(fault: CatalogFault, scenario: &Scenario, findings: &ScenarioFindings) -> String {
     let bounds = scenario.bounds;
     let lists = match bounds.lists {
         Some(most) if most > findings.cost.lists => format!("{} (≤ {most})", findings.cost.lists),
@@ -47,8 +47,8 @@ fn row(fault: Fault, scenario: &Scenario, findings: &Findings) -> String {
         fault.title(),
         scenario.name,
         scenario.clauses,
-        dated(findings.notice, bounds.notice),
-        dated(findings.recover, bounds.recover),
+        dated(findings.detection, bounds.detection),
+        dated(findings.recovery, bounds.recovery),
         findings.cost.watches,
         findings.cost.probes,
         bytes(findings.cost.bytes),
@@ -71,16 +71,16 @@ fn dated(took: Option<Duration>, limit: Option<Duration>) -> String {
 }
 
 #[test]
-fn fault_document_matches_fresh_run() -> Result<(), Error> {
+fn fault_document_matches_fresh_run() -> Result<(), TestkitError> {
     let mut document = HEAD.to_owned();
     let mut summaries = SCENARIOS.to_owned();
     let mut missing = String::new();
-    for fault in Fault::ALL {
+    for fault in CatalogFault::ALL {
         if let Some(why) = fault.unsupported_reason() {
             let _ = writeln!(missing, "- **{fault}, {}**: {why}.", fault.title());
         }
         for scenario in catalog::of(fault) {
-            let findings = run_scenario(scenario, Target::in_memory(0))?;
+            let findings = run_scenario(scenario, ScenarioTarget::in_memory(0))?;
             assert_eq!(findings.problems(), [""; 0], "{fault}, {}", scenario.name);
             document.push_str(&row(fault, scenario, &findings));
             if scenario.faults[0] == fault {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use steadfast::{Diagnostic, Freshness, InformerError, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ResourceDeclaration};
-use steadfast_testing::{WorldError, config_map, config_map_in, labelled_config_map, pod};
+use steadfast_testing::{TestError, config_map, config_map_in, labelled_config_map, pod};
 
 use super::{EVENT_TIMEOUT, World, names, settle};
 
@@ -21,7 +21,7 @@ fn without_data(config_map: ConfigMap) -> ConfigMap {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_transform_conflicts_with_shared_informer() -> Result<(), WorldError> {
+async fn other_transform_conflicts_with_shared_informer() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let builder = || world.factory.builder::<ConfigMap>(Scope::all());
@@ -41,7 +41,7 @@ async fn other_transform_conflicts_with_shared_informer() -> Result<(), WorldErr
 }
 
 #[tokio::test(start_paused = true)]
-async fn joined_informer_reports_differing_settings() -> Result<(), WorldError> {
+async fn joined_informer_reports_differing_settings() -> Result<(), TestError> {
     let world = World::new().await?;
     let builder = || world.factory.builder::<ConfigMap>(Scope::all());
     let running = builder().period(Duration::from_secs(20)).start()?;
@@ -76,7 +76,7 @@ async fn joined_informer_reports_differing_settings() -> Result<(), WorldError> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn cluster_scoped_kind_rejects_namespace() -> Result<(), WorldError> {
+async fn cluster_scoped_kind_rejects_namespace() -> Result<(), TestError> {
     let world = World::new().await?;
     let connection = world.factory.connection();
     let refused = [
@@ -97,7 +97,7 @@ async fn cluster_scoped_kind_rejects_namespace() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panicking_transform_taints_only_its_object() -> Result<(), WorldError> {
+async fn panicking_transform_taints_only_its_object() -> Result<(), TestError> {
     let world = World::new().await?;
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
@@ -114,7 +114,7 @@ async fn panicking_transform_taints_only_its_object() -> Result<(), WorldError> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn index_is_filled_and_maintained() -> Result<(), WorldError> {
+async fn index_is_filled_and_maintained() -> Result<(), TestError> {
     let world = World::new().await?;
     for (name, node) in [("a", "n-1"), ("b", "n-2"), ("c", "n-1")] {
         world.server.create(&pod(name, node))?;
@@ -137,7 +137,7 @@ async fn index_is_filled_and_maintained() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panicking_index_function_omits_one_object() -> Result<(), WorldError> {
+async fn panicking_index_function_omits_one_object() -> Result<(), TestError> {
     let world = World::new().await?;
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
@@ -162,7 +162,7 @@ async fn panicking_index_function_omits_one_object() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lister_reads_by_name_and_selector() -> Result<(), WorldError> {
+async fn lister_reads_by_name_and_selector() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&labelled_config_map("web", "1", ("app", "web")))?;
     world.server.create(&labelled_config_map("db", "1", ("app", "db")))?;
@@ -192,7 +192,7 @@ struct Slim {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_keeps_requested_type() -> Result<(), WorldError> {
+async fn cache_keeps_requested_type() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let metadata = world.factory.informer::<PartialObjectMeta<ConfigMap>>(Scope::all())?;
@@ -218,7 +218,7 @@ struct OrderSpec {
 }
 
 #[tokio::test(start_paused = true)]
-async fn custom_resource_is_cached() -> Result<(), WorldError> {
+async fn custom_resource_is_cached() -> Result<(), TestError> {
     let declared = ResourceDeclaration::namespaced("shop.example", "v1", "Order", "orders");
     let world = World::of(ApiServer::builder().resource(declared)).await?;
     let orders = world.factory.informer::<Order>(Scope::namespace("default"))?;
@@ -233,13 +233,13 @@ async fn custom_resource_is_cached() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_requests_share_watch_per_cluster() -> Result<(), WorldError> {
+async fn equal_requests_share_watch_per_cluster() -> Result<(), TestError> {
     let (first, second) = (World::new().await?, World::new().await?);
     first.server.create(&config_map("a", "1"))?;
     second.server.create(&config_map("b", "1"))?;
     let informers = [first.synced().await?, first.synced().await?, second.synced().await?];
     let held: Vec<_> = informers.iter().map(|informer| Ok(names(&informer.lister()?.all()))).collect();
-    assert_eq!(held.into_iter().collect::<Result<Vec<_>, WorldError>>()?, [["a"], ["a"], ["b"]]);
+    assert_eq!(held.into_iter().collect::<Result<Vec<_>, TestError>>()?, [["a"], ["a"], ["b"]]);
     assert_eq!(first.server.request_counts().full_transfers(), 1);
     first.factory.shutdown();
     second.server.create(&config_map("c", "1"))?;
@@ -249,7 +249,7 @@ async fn equal_requests_share_watch_per_cluster() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sync_error_names_resource_and_cause() -> Result<(), WorldError> {
+async fn sync_error_names_resource_and_cause() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.faults().cut();
     let informer = world.factory.informer::<ConfigMap>(Scope::namespace("shop").labels("app=web"))?;
@@ -283,7 +283,7 @@ impl Drop for Brittle {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panicking_object_drop_is_reported() -> Result<(), WorldError> {
+async fn panicking_object_drop_is_reported() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.factory.informer::<Brittle>(Scope::all())?;
@@ -309,7 +309,7 @@ struct Strict {
 }
 
 #[tokio::test(start_paused = true)]
-async fn undecodable_version_is_reported_once() -> Result<(), WorldError> {
+async fn undecodable_version_is_reported_once() -> Result<(), TestError> {
     let world = World::new().await?;
     for number in 0..500 {
         world.server.create(&config_map(&format!("c-{number}"), "1"))?;

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use steadfast::environment::Helpers;
 use steadfast::{Event, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{InMemory, WorldError, config_map};
+use steadfast_testing::{InMemory, TestError, config_map};
 
 use super::{EVENT_TIMEOUT, EventLog, World, settle};
 
@@ -18,7 +18,7 @@ fn event_text(event: &Event<ConfigMap>) -> String {
 
 /// Runs the history of `seed`: a list and bursts of changes with some undecodable objects, deletions, and relists
 /// after missed changes. Returns each event, each undecodable object, and the final cache.
-async fn run_with_helpers(seed: usize, helpers: Helpers) -> Result<[Vec<String>; 3], WorldError> {
+async fn run_with_helpers(seed: usize, helpers: Helpers) -> Result<[Vec<String>; 3], TestError> {
     let server = ApiServer::builder().in_memory().start().await?;
     let name = |number: usize| format!("c-{:02}", number % 40);
     for number in 0..40 {
@@ -64,7 +64,7 @@ async fn run_with_helpers(seed: usize, helpers: Helpers) -> Result<[Vec<String>;
 }
 
 #[tokio::test(start_paused = true)]
-async fn helpers_do_not_change_results() -> Result<(), WorldError> {
+async fn helpers_do_not_change_results() -> Result<(), TestError> {
     for seed in 0..12 {
         let alone = run_with_helpers(seed, Helpers::default()).await?;
         assert!(alone.iter().all(|events| events.len() > 20), "seed {seed}");

@@ -9,7 +9,7 @@ use kube::core::ApiResource;
 use parking_lot::Mutex;
 use steadfast::{Cacheable, Diagnostic, Informer, InformerBuilder, Scope};
 use steadfast_apiserver::{ApiServer, InjectedResponse, ObjectCorruption, RequestRecord, RequestRule, Verb};
-use steadfast_testing::{WorldError, config_map, labelled_config_map};
+use steadfast_testing::{TestError, config_map, labelled_config_map};
 
 use crate::{EVENT_TIMEOUT, World};
 
@@ -52,7 +52,7 @@ fn named(number: usize) -> String {
     format!("object-{number:04}")
 }
 
-async fn filled(builder: steadfast_apiserver::ApiServerBuilder) -> Result<World, WorldError> {
+async fn filled(builder: steadfast_apiserver::ApiServerBuilder) -> Result<World, TestError> {
     let world = World::of(builder).await?;
     for number in 0..OBJECTS {
         let app = if is_web(number) { "web" } else { "db" };
@@ -67,7 +67,7 @@ async fn relisted<K: Cacheable>(
     world: &World,
     builder: InformerBuilder<'_, K>,
     fault: impl FnOnce(&ApiServer),
-) -> Result<(Informer<K>, Relist), WorldError> {
+) -> Result<(Informer<K>, Relist), TestError> {
     let informer = builder.start()?;
     informer.wait_for_sync(EVENT_TIMEOUT * 10).await?;
     let notes = Arc::new(Mutex::new(Vec::new()));
@@ -101,7 +101,7 @@ fn names(of: impl Fn(usize) -> bool) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn relist_transfers_only_three_changed_objects() -> Result<(), WorldError> {
+async fn relist_transfers_only_three_changed_objects() -> Result<(), TestError> {
     let world = filled(ApiServer::builder()).await?;
     let builder = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
     let (informer, relist) = relisted(&world, builder, |_| {}).await?;
@@ -120,7 +120,7 @@ async fn relist_transfers_only_three_changed_objects() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn frequent_changes_cause_full_list() -> Result<(), WorldError> {
+async fn frequent_changes_cause_full_list() -> Result<(), TestError> {
     let world = filled(ApiServer::builder()).await?;
     let builder = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
     let (informer, relist) = relisted(&world, builder, |server| {
@@ -136,7 +136,7 @@ async fn frequent_changes_cause_full_list() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn protobuf_lists_fully_by_default() -> Result<(), WorldError> {
+async fn protobuf_lists_fully_by_default() -> Result<(), TestError> {
     let world = filled(ApiServer::builder().protobuf(true)).await?;
     let (_, relist) = relisted(&world, world.factory.builder::<ConfigMap>(Scope::all()), |_| {}).await?;
     assert_eq!((relist.count(Verb::StreamedList), relist.count(Verb::List)), (1, 0));
@@ -150,7 +150,7 @@ async fn protobuf_lists_fully_by_default() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn difference_requests_keep_selectors() -> Result<(), WorldError> {
+async fn difference_requests_keep_selectors() -> Result<(), TestError> {
     let world = filled(ApiServer::builder()).await?;
     let scope = Scope::namespace("default").labels("app=web").fields("metadata.namespace=default");
     let builder = world.factory.builder::<ConfigMap>(scope).protobuf(false);
@@ -166,7 +166,7 @@ async fn difference_requests_keep_selectors() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dynamic_objects_use_difference_lists() -> Result<(), WorldError> {
+async fn dynamic_objects_use_difference_lists() -> Result<(), TestError> {
     let world = filled(ApiServer::builder()).await?;
     let kind = ApiResource::erase::<ConfigMap>(&());
     let builder = world.factory.builder_with::<DynamicObject>(&kind, Scope::all());
@@ -181,7 +181,7 @@ async fn dynamic_objects_use_difference_lists() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_difference_falls_back_to_list() -> Result<(), WorldError> {
+async fn failed_difference_falls_back_to_list() -> Result<(), TestError> {
     type Fault = fn(&ApiServer);
     let faults: [(&str, Fault); 7] = [
         ("410 between metadata and what differs", |server| {
@@ -228,7 +228,7 @@ async fn failed_difference_falls_back_to_list() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deferred_difference_is_retried_without_list() -> Result<(), WorldError> {
+async fn deferred_difference_is_retried_without_list() -> Result<(), TestError> {
     let busy = |verb: Verb, code: u16| {
         let rule = RequestRule::any().verb(verb).times(2);
         move |server: &ApiServer| {
@@ -252,7 +252,7 @@ async fn deferred_difference_is_retried_without_list() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn unchanged_undecodable_objects_do_not_differ() -> Result<(), WorldError> {
+async fn unchanged_undecodable_objects_do_not_differ() -> Result<(), TestError> {
     let world = filled(ApiServer::builder()).await?;
     // These undecodable objects exceed the limit of differing objects for a cache of 2,000.
     for number in 100..200 {

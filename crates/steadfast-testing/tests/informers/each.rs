@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use steadfast::{AsyncHandler, Call, Event, Registration};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 use super::{CapturedLog, EventLog, World, follow, settle};
 
@@ -35,7 +35,7 @@ struct Each {
     registration: Registration<ConfigMap>,
 }
 
-async fn each(world: &World, bound: usize, takes: Duration) -> Result<Each, WorldError> {
+async fn each(world: &World, bound: usize, takes: Duration) -> Result<Each, TestError> {
     let (log, missed) = (EventLog::default(), Arc::<AtomicU64>::default());
     let handler = LoggingHandler { log: log.clone(), missed: missed.clone(), takes };
     let registration = world.synced().await?.handler().deliver_each(bound).add_async_handler(handler)?;
@@ -44,7 +44,7 @@ async fn each(world: &World, bound: usize, takes: Duration) -> Result<Each, Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_handler_receives_events_in_order() -> Result<(), WorldError> {
+async fn slow_handler_receives_events_in_order() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "0"))?;
     let slow = each(&world, 100, Duration::from_secs(1)).await?;
@@ -69,7 +69,7 @@ async fn slow_handler_receives_events_in_order() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn overflowing_events_are_merged_and_reported() -> Result<(), WorldError> {
+async fn overflowing_events_are_merged_and_reported() -> Result<(), TestError> {
     let logged = CapturedLog::capture();
     let world = World::new().await?;
     world.server.create(&config_map("a", "0"))?;
@@ -104,7 +104,7 @@ async fn overflowing_events_are_merged_and_reported() -> Result<(), WorldError> 
 
 /// A handler that never returns. Its queue must stay within its bound plus one entry per object.
 #[tokio::test(start_paused = true)]
-async fn bounded_queue_delays_no_other_handler() -> Result<(), WorldError> {
+async fn bounded_queue_delays_no_other_handler() -> Result<(), TestError> {
     const BOUND: usize = 10;
     let world = World::new().await?;
     for name in ["a", "b", "c"] {

@@ -10,7 +10,7 @@ use serde_json::json;
 use steadfast::{Certainty, Event, Informer, Registration, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{
-    CachedConfigMap, ConfigMapInForm, Form, Recorder, WorldError, builder_in_form, history, labelled_config_map,
+    CachedConfigMap, CachedForm, ConfigMapInForm, Recorder, TestError, builder_with_form, history, labelled_config_map,
 };
 
 use super::{EVENT_TIMEOUT, EventLog, World, settle};
@@ -24,7 +24,7 @@ fn value(object: &ConfigMap) -> &str {
 }
 
 /// Adds a handler of web objects that logs each event with its values.
-fn follow_web(informer: &Informer<ConfigMap>) -> Result<(EventLog, Registration<ConfigMap>), WorldError> {
+fn follow_web(informer: &Informer<ConfigMap>) -> Result<(EventLog, Registration<ConfigMap>), TestError> {
     let log = EventLog::default();
     let own = log.clone();
     let registration = informer.handler().filter(is_web).on_event(move |event| {
@@ -46,7 +46,7 @@ fn follow_web(informer: &Informer<ConfigMap>) -> Result<(EventLog, Registration<
 
 impl World {
     /// Creates or replaces an object with this name, app label and value.
-    fn put(&self, name: &str, app: &str, value: &str) -> Result<(), WorldError> {
+    fn put(&self, name: &str, app: &str, value: &str) -> Result<(), TestError> {
         if self.server.get("configmaps", "default", name).is_err() {
             self.server.create(&labelled_config_map(name, value, ("app", app)))?;
             return Ok(());
@@ -58,7 +58,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn filter_entry_adds_and_exit_deletes() -> Result<(), WorldError> {
+async fn filter_entry_adds_and_exit_deletes() -> Result<(), TestError> {
     let world = World::new().await?;
     world.put("a", "web", "1")?;
     world.put("b", "db", "1")?;
@@ -90,7 +90,7 @@ async fn filter_entry_adds_and_exit_deletes() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn relist_infers_exit_from_filter() -> Result<(), WorldError> {
+async fn relist_infers_exit_from_filter() -> Result<(), TestError> {
     let world = World::new().await?;
     for (name, app) in [("a", "web"), ("b", "web"), ("c", "db"), ("d", "web")] {
         world.put(name, app, "1")?;
@@ -122,7 +122,7 @@ async fn relist_infers_exit_from_filter() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_filtered_handler_receives_separate_stays() -> Result<(), WorldError> {
+async fn slow_filtered_handler_receives_separate_stays() -> Result<(), TestError> {
     let world = World::new().await?;
     world.put("a", "web", "1")?;
     let informer = world.synced().await?;
@@ -145,7 +145,7 @@ async fn slow_filtered_handler_receives_separate_stays() -> Result<(), WorldErro
 }
 
 #[tokio::test(start_paused = true)]
-async fn filtered_resync_delivers_matching_objects() -> Result<(), WorldError> {
+async fn filtered_resync_delivers_matching_objects() -> Result<(), TestError> {
     let world = World::new().await?;
     world.put("a", "web", "1")?;
     world.put("b", "db", "1")?;
@@ -162,7 +162,7 @@ async fn filtered_resync_delivers_matching_objects() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_must_pass_all_filters() -> Result<(), WorldError> {
+async fn objects_must_pass_all_filters() -> Result<(), TestError> {
     let world = World::new().await?;
     for name in ["a", "b", "c"] {
         world.put(name, "web", "1")?;
@@ -187,7 +187,7 @@ async fn objects_must_pass_all_filters() -> Result<(), WorldError> {
 
 /// A filter with a changed result is evaluated again at the object's next change.
 #[tokio::test(start_paused = true)]
-async fn inconsistent_filter_ends_stays_in_order() -> Result<(), WorldError> {
+async fn inconsistent_filter_ends_stays_in_order() -> Result<(), TestError> {
     let world = World::new().await?;
     world.put("a", "web", "1")?;
     let informer = world.synced().await?;
@@ -209,7 +209,7 @@ async fn inconsistent_filter_ends_stays_in_order() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn filter_may_call_informer() -> Result<(), WorldError> {
+async fn filter_may_call_informer() -> Result<(), TestError> {
     let world = World::new().await?;
     world.put("a", "web", "1")?;
     let informer = world.synced().await?;
@@ -239,11 +239,11 @@ async fn filter_may_call_informer() -> Result<(), WorldError> {
 /// The checker treats the filter as a selector: it compares the handler's events with the server's history of matching
 /// objects.
 #[tokio::test(start_paused = true)]
-async fn filtered_handler_keeps_contract() -> Result<(), WorldError> {
-    let world = World::of(ApiServer::builder().protobuf(Form::current().protobuf)).await?;
+async fn filtered_handler_keeps_contract() -> Result<(), TestError> {
+    let world = World::of(ApiServer::builder().protobuf(CachedForm::current().protobuf)).await?;
     let recorder = Recorder::of(&world.server);
     world.put("a", "web", "1")?;
-    let informer = builder_in_form(&world.factory, Scope::all()).start()?;
+    let informer = builder_with_form(&world.factory, Scope::all()).start()?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let is_web = |object: &ConfigMapInForm| object.config_map().is_some_and(|object| is_web(&object));
     let seen = recorder.record_filtered(&informer, "filtered", &Scope::all().labels("app=web"), is_web);

@@ -9,12 +9,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use parking_lot::Mutex;
 use steadfast::{AsyncHandler, Call, Event, Freshness, Handler, HandlerError, InformerError, Registration, Scope};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 use super::{EVENT_TIMEOUT, EventLog, World, follow, settle};
 
 #[tokio::test(start_paused = true)]
-async fn late_handler_receives_initial_objects() -> Result<(), WorldError> {
+async fn late_handler_receives_initial_objects() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -30,7 +30,7 @@ async fn late_handler_receives_initial_objects() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn empty_handler_syncs_with_informer() -> Result<(), WorldError> {
+async fn empty_handler_syncs_with_informer() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
     let (_, early) = follow(&informer);
@@ -42,7 +42,7 @@ async fn empty_handler_syncs_with_informer() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resync_repeats_delivered_objects() -> Result<(), WorldError> {
+async fn resync_repeats_delivered_objects() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let period = Duration::from_secs(30);
@@ -57,7 +57,7 @@ async fn resync_repeats_delivered_objects() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn zero_resync_period_disables_resync() -> Result<(), WorldError> {
+async fn zero_resync_period_disables_resync() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
@@ -71,7 +71,7 @@ async fn zero_resync_period_disables_resync() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resync_period_is_per_handler() -> Result<(), WorldError> {
+async fn resync_period_is_per_handler() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
@@ -96,7 +96,7 @@ async fn resync_period_is_per_handler() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn remove_and_wait_returns_after_last_call() -> Result<(), WorldError> {
+async fn remove_and_wait_returns_after_last_call() -> Result<(), TestError> {
     let world = World::new().await?;
     for number in 0..9 {
         world.server.create(&config_map(&format!("c-{number}"), "1"))?;
@@ -119,7 +119,7 @@ async fn remove_and_wait_returns_after_last_call() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn remove_and_wait_inside_handler_returns() -> Result<(), WorldError> {
+async fn remove_and_wait_inside_handler_returns() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     for asynchronous in [false, true] {
@@ -172,7 +172,7 @@ where
 }
 
 #[test]
-fn async_handler_requires_runtime() -> Result<(), WorldError> {
+fn async_handler_requires_runtime() -> Result<(), TestError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     let world = runtime.block_on(World::new())?;
     let informer = {
@@ -185,7 +185,7 @@ fn async_handler_requires_runtime() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ended_runtime_closes_handler() -> Result<(), WorldError> {
+async fn ended_runtime_closes_handler() -> Result<(), TestError> {
     let world = World::new().await?;
     for name in ["a", "b", "c"] {
         world.server.create(&config_map(name, "1"))?;
@@ -223,7 +223,7 @@ impl AsyncHandler<ConfigMap> for PanickingHandler {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panicking_call_is_skipped_after_retries() -> Result<(), WorldError> {
+async fn panicking_call_is_skipped_after_retries() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -263,7 +263,7 @@ impl AsyncHandler<ConfigMap> for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handler_concurrency_applies_across_names() -> Result<(), WorldError> {
+async fn handler_concurrency_applies_across_names() -> Result<(), TestError> {
     let world = World::new().await?;
     for number in 0..9 {
         world.server.create(&config_map(&format!("c-{number}"), "1"))?;
@@ -285,7 +285,7 @@ async fn handler_concurrency_applies_across_names() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn removed_handler_is_dropped() -> Result<(), WorldError> {
+async fn removed_handler_is_dropped() -> Result<(), TestError> {
     let world = World::new().await?;
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
@@ -308,7 +308,7 @@ async fn removed_handler_is_dropped() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handler_added_after_stop_is_error() -> Result<(), WorldError> {
+async fn handler_added_after_stop_is_error() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -343,7 +343,7 @@ async fn handler_added_after_stop_is_error() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn diagnostic_callback_may_call_informer() -> Result<(), WorldError> {
+async fn diagnostic_callback_may_call_informer() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
     let (own, noted) = (informer.clone(), Arc::new(AtomicUsize::new(0)));
@@ -360,7 +360,7 @@ async fn diagnostic_callback_may_call_informer() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_resumes_and_ends_after_stop() -> Result<(), WorldError> {
+async fn stream_resumes_and_ends_after_stop() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let mut changes = steadfast::watch::<ConfigMap>(world.factory.connection(), Scope::all())?;
@@ -385,7 +385,7 @@ async fn stream_resumes_and_ends_after_stop() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drained_shutdown_delivers_pending_events() -> Result<(), WorldError> {
+async fn drained_shutdown_delivers_pending_events() -> Result<(), TestError> {
     for drained in [false, true] {
         let world = World::new().await?;
         for number in 0..5 {
@@ -414,7 +414,7 @@ async fn drained_shutdown_delivers_pending_events() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drained_shutdown_delivers_partially_read_events() -> Result<(), WorldError> {
+async fn drained_shutdown_delivers_partially_read_events() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     // The shutdown happens inside a transform, while the informer decodes an event, as if from another thread.

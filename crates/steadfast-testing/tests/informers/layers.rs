@@ -15,7 +15,7 @@ use steadfast::connection::{RequestService, SendError};
 use steadfast::transport::{Fence, ResponseBody};
 use steadfast::{Connection, Diagnostic, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{InMemory, WorldError, config_map};
+use steadfast_testing::{InMemory, TestError, config_map};
 use tower::{BoxError, Layer, Service, ServiceExt};
 
 use super::{EVENT_TIMEOUT, EventLog};
@@ -71,7 +71,7 @@ impl Service<Request<Body>> for Traced {
     }
 }
 
-async fn traced(failures: u32) -> Result<(ApiServer, Connection, EventLog), WorldError> {
+async fn traced(failures: u32) -> Result<(ApiServer, Connection, EventLog), TestError> {
     let server = ApiServer::builder().in_memory().start().await?;
     server.create(&config_map("a", "1"))?;
     let layer = Tracing { log: EventLog::default(), failures: Arc::new(failures.into()) };
@@ -81,7 +81,7 @@ async fn traced(failures: u32) -> Result<(ApiServer, Connection, EventLog), Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn layer_traces_informers_and_clients() -> Result<(), WorldError> {
+async fn layer_traces_informers_and_clients() -> Result<(), TestError> {
     let (server, connection, log) = traced(0).await?;
     let factory = InformerFactory::new(&connection);
     let informer = factory.informer::<ConfigMap>(Scope::namespace("default"))?;
@@ -106,7 +106,7 @@ async fn layer_traces_informers_and_clients() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_layer_is_reported_and_retried() -> Result<(), WorldError> {
+async fn failed_layer_is_reported_and_retried() -> Result<(), TestError> {
     let (_server, connection, _) = traced(2).await?;
     let factory = InformerFactory::new(&connection);
     let log = EventLog::default();
@@ -122,7 +122,7 @@ async fn failed_layer_is_reported_and_retried() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_layer_leaves_writes_unconfirmed() -> Result<(), WorldError> {
+async fn failed_layer_leaves_writes_unconfirmed() -> Result<(), TestError> {
     let (_server, connection, _) = traced(1).await?;
     let maps = Api::<ConfigMap>::namespaced(connection.client(), "default");
     let error = maps.create(&PostParams::default(), &config_map("b", "1")).await.expect_err("the layer fails");

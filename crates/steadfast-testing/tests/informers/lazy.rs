@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use steadfast::{FieldPath, Lazy, Scope, parse_selector};
-use steadfast_testing::{WorldError, config_map, pod};
+use steadfast_testing::{TestError, config_map, pod};
 
 use super::{EVENT_TIMEOUT, EventLog, World, settle};
 
@@ -12,7 +12,7 @@ fn names<K>(objects: &[steadfast::Object<Lazy<K>>]) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lazy_object_is_indexed_and_selected() -> Result<(), WorldError> {
+async fn lazy_object_is_indexed_and_selected() -> Result<(), TestError> {
     let world = World::new().await?;
     for (name, node) in [("a", "n-1"), ("b", "n-2"), ("c", "n-1")] {
         let mut pod = pod(name, node);
@@ -49,7 +49,7 @@ async fn lazy_object_is_indexed_and_selected() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn undecodable_lazy_object_is_unknown_once_read() -> Result<(), WorldError> {
+async fn undecodable_lazy_object_is_unknown_once_read() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;
@@ -94,7 +94,7 @@ async fn undecodable_lazy_object_is_unknown_once_read() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn transform_failure_makes_lazy_object_unknown() -> Result<(), WorldError> {
+async fn transform_failure_makes_lazy_object_unknown() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;

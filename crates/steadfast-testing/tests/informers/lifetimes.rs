@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use steadfast::{Freshness, Informer, Scope};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 use super::{EVENT_TIMEOUT, World, follow, settle};
 
@@ -20,7 +20,7 @@ fn in_store(informer: &Informer<ConfigMap>) -> std::sync::Weak<()> {
 
 /// A program with an informer per namespace, which is stopped and dropped with its namespace.
 #[tokio::test(start_paused = true)]
-async fn stopped_informer_is_removed_when_dropped() -> Result<(), WorldError> {
+async fn stopped_informer_is_removed_when_dropped() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let mut stores = Vec::new();
@@ -38,7 +38,7 @@ async fn stopped_informer_is_removed_when_dropped() -> Result<(), WorldError> {
 
 /// Regression test: two hundred dropped informers kept two hundred watches until the end of their factory.
 #[tokio::test(start_paused = true)]
-async fn dropped_informers_end_their_watches() -> Result<(), WorldError> {
+async fn dropped_informers_end_their_watches() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let mut stores = Vec::new();
@@ -61,7 +61,7 @@ async fn dropped_informers_end_their_watches() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn listers_and_indexes_keep_an_informer_running() -> Result<(), WorldError> {
+async fn listers_and_indexes_keep_an_informer_running() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let lister = informer.lister()?;
@@ -82,7 +82,7 @@ async fn listers_and_indexes_keep_an_informer_running() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn handlers_keep_informer_running() -> Result<(), WorldError> {
+async fn handlers_keep_informer_running() -> Result<(), TestError> {
     let world = World::new().await?;
     let (log, registration) = follow(&world.synced().await?);
     world.server.create(&config_map("a", "1"))?;
@@ -102,7 +102,7 @@ async fn handlers_keep_informer_running() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn snapshot_outlives_a_stopped_informer() -> Result<(), WorldError> {
+async fn snapshot_outlives_a_stopped_informer() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let stopped = world.synced().await?;
@@ -125,7 +125,7 @@ async fn snapshot_outlives_a_stopped_informer() -> Result<(), WorldError> {
 
 /// A handler per client, for example: handlers are added and removed while events are delivered.
 #[tokio::test(start_paused = true)]
-async fn removed_handler_receives_nothing() -> Result<(), WorldError> {
+async fn removed_handler_receives_nothing() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -145,7 +145,7 @@ async fn removed_handler_receives_nothing() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn freshness_after_stop_is_stopped() -> Result<(), WorldError> {
+async fn freshness_after_stop_is_stopped() -> Result<(), TestError> {
     for cut_off in [false, true] {
         let world = World::new().await?;
         let informer = world.synced().await?;
@@ -169,7 +169,7 @@ async fn freshness_after_stop_is_stopped() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn factory_waits_for_existing_informers() -> Result<(), WorldError> {
+async fn factory_waits_for_existing_informers() -> Result<(), TestError> {
     let world = World::new().await?;
     let first = world.factory.informer::<ConfigMap>(Scope::all())?;
     let waiting = world.factory.wait_for_sync(EVENT_TIMEOUT);

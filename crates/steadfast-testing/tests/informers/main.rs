@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Cacheable, Event, Informer, InformerFactory, Object, Registration, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
-use steadfast_testing::{InMemory, WorldError};
+use steadfast_testing::{InMemory, TestError};
 
 const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -40,24 +40,24 @@ struct World {
 }
 
 impl World {
-    async fn of(builder: ApiServerBuilder) -> Result<Self, WorldError> {
+    async fn of(builder: ApiServerBuilder) -> Result<Self, TestError> {
         let server = builder.in_memory().start().await?;
         let factory = InformerFactory::new(&InMemory::default().connection(&server).await?);
         Ok(Self { server, factory })
     }
 
-    async fn new() -> Result<Self, WorldError> {
+    async fn new() -> Result<Self, TestError> {
         Self::of(ApiServer::builder()).await
     }
 
-    async fn synced(&self) -> Result<Informer<ConfigMap>, WorldError> {
+    async fn synced(&self) -> Result<Informer<ConfigMap>, TestError> {
         let informer = self.factory.informer::<ConfigMap>(Scope::all())?;
         informer.wait_for_sync(EVENT_TIMEOUT).await?;
         Ok(informer)
     }
 
     /// Writes `value` to the config map `name` in `default`.
-    fn write(&self, name: &str, value: &str) -> Result<ConfigMap, WorldError> {
+    fn write(&self, name: &str, value: &str) -> Result<ConfigMap, TestError> {
         let patch = json!({ "data": { "value": value } });
         Ok(serde_json::from_value(self.server.merge_patch("configmaps", "default", name, patch)?)?)
     }

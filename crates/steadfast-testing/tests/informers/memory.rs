@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Cacheable, Freshness, Informer, Lazy, Scope};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 use super::{EVENT_TIMEOUT, EventLog, World, settle};
 
@@ -12,7 +12,7 @@ const MEGABYTE: usize = 1_000_000;
 
 impl World {
     /// Creates config maps with these numbers, each with a value of `bytes` bytes.
-    fn fill_large(&self, numbers: std::ops::Range<usize>, bytes: usize) -> Result<(), WorldError> {
+    fn fill_large(&self, numbers: std::ops::Range<usize>, bytes: usize) -> Result<(), TestError> {
         for number in numbers {
             self.server.create(&config_map(&format!("large-{number}"), &"x".repeat(bytes)))?;
         }
@@ -20,7 +20,7 @@ impl World {
     }
 }
 
-async fn assert_memory_follows_contents<K: Cacheable>(informer: &Informer<K>, world: &World) -> Result<(), WorldError> {
+async fn assert_memory_follows_contents<K: Cacheable>(informer: &Informer<K>, world: &World) -> Result<(), TestError> {
     let empty = informer.memory();
     assert_eq!((empty.objects, empty.queues), (0, 0));
     world.fill_large(0..20, 100_000)?;
@@ -41,7 +41,7 @@ async fn assert_memory_follows_contents<K: Cacheable>(informer: &Informer<K>, wo
 }
 
 #[tokio::test(start_paused = true)]
-async fn reported_memory_follows_cached_objects() -> Result<(), WorldError> {
+async fn reported_memory_follows_cached_objects() -> Result<(), TestError> {
     let world = World::new().await?;
     assert_memory_follows_contents(&world.synced().await?, &world).await?;
     let world = World::new().await?;
@@ -51,7 +51,7 @@ async fn reported_memory_follows_cached_objects() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pending_handler_events_are_counted() -> Result<(), WorldError> {
+async fn pending_handler_events_are_counted() -> Result<(), TestError> {
     let world = World::new().await?;
     world.fill_large(0..5, 100_000)?;
     let informer = world.synced().await?;
@@ -81,7 +81,7 @@ async fn pending_handler_events_are_counted() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn oversized_list_is_rejected_until_it_fits() -> Result<(), WorldError> {
+async fn oversized_list_is_rejected_until_it_fits() -> Result<(), TestError> {
     for streamed in [true, false] {
         let world = World::new().await?;
         world.fill_large(0..20, 100_000)?;
@@ -108,7 +108,7 @@ async fn oversized_list_is_rejected_until_it_fits() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn oversized_watch_ends_and_cache_remains() -> Result<(), WorldError> {
+async fn oversized_watch_ends_and_cache_remains() -> Result<(), TestError> {
     let world = World::new().await?;
     world.fill_large(0..5, 100_000)?;
     let informer = world.factory.builder::<ConfigMap>(Scope::all()).memory_limit(MEGABYTE).start()?;
@@ -138,7 +138,7 @@ async fn oversized_watch_ends_and_cache_remains() -> Result<(), WorldError> {
 }
 
 /// Checks that a cache with a limit 10 % below its required size stays empty, although it lists repeatedly.
-async fn assert_limited_cache_stays_empty<K: Cacheable<Resource = ConfigMap>>(packed: bool) -> Result<(), WorldError> {
+async fn assert_limited_cache_stays_empty<K: Cacheable<Resource = ConfigMap>>(packed: bool) -> Result<(), TestError> {
     let world = World::new().await?;
     for number in 0..100 {
         world.server.create(&config_map(&format!("alone{number}"), &number.to_string()))?;
@@ -159,7 +159,7 @@ async fn assert_limited_cache_stays_empty<K: Cacheable<Resource = ConfigMap>>(pa
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_is_measured_like_cache() -> Result<(), WorldError> {
+async fn list_is_measured_like_cache() -> Result<(), TestError> {
     assert_limited_cache_stays_empty::<ConfigMap>(false).await?;
     assert_limited_cache_stays_empty::<Lazy<ConfigMap>>(false).await?;
     assert_limited_cache_stays_empty::<Lazy<ConfigMap>>(true).await

@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Diagnostic, Scope};
 use steadfast_apiserver::{InjectedResponse, RequestRule};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 use super::{CapturedLog, EVENT_TIMEOUT, EventLog, World, follow, settle};
 
 #[tokio::test(start_paused = true)]
-async fn printed_event_omits_object_content() -> Result<(), WorldError> {
+async fn printed_event_omits_object_content() -> Result<(), TestError> {
     let world = World::new().await?;
     let secret = |value: &str| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "door" }, "stringData": { "key": value } });
     world.server.create(&secret("planted-1"))?;
@@ -43,7 +43,7 @@ async fn printed_event_omits_object_content() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_kind_is_named_with_its_remedy() -> Result<(), WorldError> {
+async fn missing_kind_is_named_with_its_remedy() -> Result<(), TestError> {
     let world = World::new().await?;
     let lamp = ApiResource {
         group: "trial.example".into(),
@@ -64,7 +64,7 @@ async fn missing_kind_is_named_with_its_remedy() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_watch_error_omits_write_warning() -> Result<(), WorldError> {
+async fn lost_watch_error_omits_write_warning() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let messages = Arc::<Mutex<Vec<String>>>::default();
@@ -97,7 +97,7 @@ async fn lost_watch_error_omits_write_warning() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_informer_with_handlers_warns() -> Result<(), WorldError> {
+async fn dropping_informer_with_handlers_warns() -> Result<(), TestError> {
     let logged = CapturedLog::capture();
     let warned = || logged.lines("nobody holds this informer or its factory any more");
     let world = World::new().await?;
@@ -136,7 +136,7 @@ async fn dropping_informer_with_handlers_warns() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn denied_list_reports_code_and_reason() -> Result<(), WorldError> {
+async fn denied_list_reports_code_and_reason() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(403));
     let (logged, log) = (CapturedLog::capture(), EventLog::default());
@@ -156,7 +156,7 @@ async fn denied_list_reports_code_and_reason() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panic_log_names_handler_and_informer() -> Result<(), WorldError> {
+async fn panic_log_names_handler_and_informer() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let logged = CapturedLog::capture();

@@ -16,7 +16,7 @@ use steadfast::metrics::Metrics;
 use steadfast::transport::Settings;
 use steadfast::{Connection, Informer, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
-use steadfast_testing::{Exposition, InMemory, WorldError};
+use steadfast_testing::{Exposition, InMemory, TestError};
 
 const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -27,7 +27,7 @@ struct World {
 }
 
 impl World {
-    async fn of(builder: ApiServerBuilder) -> Result<Self, WorldError> {
+    async fn of(builder: ApiServerBuilder) -> Result<Self, TestError> {
         let server = builder.in_memory().start().await?;
         // HTTP/2 without TLS, so that the connection sends pings.
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
@@ -35,28 +35,28 @@ impl World {
         Ok(Self { server, registry: registry(&connection), factory: InformerFactory::new(&connection) })
     }
 
-    async fn new() -> Result<Self, WorldError> {
+    async fn new() -> Result<Self, TestError> {
         Self::of(ApiServer::builder()).await
     }
 
-    async fn synced(&self) -> Result<Informer<ConfigMap>, WorldError> {
+    async fn synced(&self) -> Result<Informer<ConfigMap>, TestError> {
         let informer = self.factory.informer::<ConfigMap>(Scope::all())?;
         informer.wait_for_sync(EVENT_TIMEOUT).await?;
         Ok(informer)
     }
 
-    fn text(&self) -> Result<String, WorldError> {
+    fn text(&self) -> Result<String, TestError> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
     }
 
-    fn scrape(&self) -> Result<Exposition, WorldError> {
+    fn scrape(&self) -> Result<Exposition, TestError> {
         Ok(Exposition::parse(&self.text()?)?)
     }
 
     /// Returns the sum of the samples with these labels. Fails if no such sample exists.
-    fn value(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64, WorldError> {
+    fn value(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64, TestError> {
         match self.scrape()?.sum(name, labels) {
             (_, 0) => Err(format!("no sample of {name} with {labels:?}").into()),
             (sum, _) => Ok(sum),

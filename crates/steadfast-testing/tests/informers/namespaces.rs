@@ -12,13 +12,13 @@ use serde_json::json;
 use steadfast::{Cacheable, Event, Freshness, Informer, MultiNamespaceInformer, Registration, Scope, parse_selector};
 use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_core::random::Random;
-use steadfast_testing::{WorldError, config_map_in};
+use steadfast_testing::{TestError, config_map_in};
 
 use super::{EVENT_TIMEOUT, EventLog, World, settle};
 
 const TEAMS: [&str; 2] = ["team-a", "team-b"];
 
-async fn world() -> Result<World, WorldError> {
+async fn world() -> Result<World, TestError> {
     let world = World::new().await?;
     for namespace in ["team-a", "team-b", "team-c"] {
         create_namespace(&world, namespace)?;
@@ -27,22 +27,22 @@ async fn world() -> Result<World, WorldError> {
     Ok(world)
 }
 
-fn create_namespace(world: &World, name: &str) -> Result<(), WorldError> {
+fn create_namespace(world: &World, name: &str) -> Result<(), TestError> {
     world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }))?;
     Ok(())
 }
 
-fn write(world: &World, namespace: &str, value: &str) -> Result<ConfigMap, WorldError> {
+fn write(world: &World, namespace: &str, value: &str) -> Result<ConfigMap, TestError> {
     let patch = json!({ "data": { "value": value } });
     Ok(serde_json::from_value(world.server.merge_patch("configmaps", namespace, "x", patch)?)?)
 }
 
-fn of_teams(world: &World) -> Result<MultiNamespaceInformer<ConfigMap>, WorldError> {
+fn of_teams(world: &World) -> Result<MultiNamespaceInformer<ConfigMap>, TestError> {
     Ok(world.factory.multi_namespace_informer(Scope::all().in_each(TEAMS))?)
 }
 
 /// Logs the events of a handler as `Added team-a/x`.
-fn follow<K: Cacheable>(informers: &MultiNamespaceInformer<K>) -> Result<(EventLog, Registration<K>), WorldError> {
+fn follow<K: Cacheable>(informers: &MultiNamespaceInformer<K>) -> Result<(EventLog, Registration<K>), TestError> {
     let log = EventLog::default();
     let own = log.clone();
     let registration =
@@ -57,7 +57,7 @@ fn sorted(log: &EventLog) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_namespaces_are_read_as_one() -> Result<(), WorldError> {
+async fn two_namespaces_are_read_as_one() -> Result<(), TestError> {
     let world = world().await?;
     // The program has no permission outside its namespaces.
     world.server.faults().respond(RequestRule::any().namespace("team-c"), InjectedResponse::code(403));
@@ -91,7 +91,7 @@ async fn two_namespaces_are_read_as_one() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forbidden_namespace_costs_others_nothing() -> Result<(), WorldError> {
+async fn forbidden_namespace_costs_others_nothing() -> Result<(), TestError> {
     let world = world().await?;
     world.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
     let informers = of_teams(&world)?;
@@ -116,7 +116,7 @@ async fn forbidden_namespace_costs_others_nothing() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stalled_namespace_delays_no_other() -> Result<(), WorldError> {
+async fn stalled_namespace_delays_no_other() -> Result<(), TestError> {
     let world = world().await?;
     let informers = of_teams(&world)?;
     let (log, _registration) = follow(&informers)?;
@@ -137,7 +137,7 @@ async fn stalled_namespace_delays_no_other() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_may_be_deleted_and_created() -> Result<(), WorldError> {
+async fn namespace_may_be_deleted_and_created() -> Result<(), TestError> {
     let world = world().await?;
     let mut scopes = Scope::all().in_each(TEAMS);
     scopes.push(Scope::namespace("later"));
@@ -168,7 +168,7 @@ async fn namespace_may_be_deleted_and_created() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_set_shares_common_namespaces() -> Result<(), WorldError> {
+async fn other_set_shares_common_namespaces() -> Result<(), TestError> {
     let world = world().await?;
     let informers = of_teams(&world)?;
     informers.wait_for_sync(EVENT_TIMEOUT).await?;
@@ -184,7 +184,7 @@ async fn other_set_shares_common_namespaces() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handler_of_namespaces_never_overlaps() -> Result<(), WorldError> {
+async fn handler_of_namespaces_never_overlaps() -> Result<(), TestError> {
     let world = world().await?;
     let informers = of_teams(&world)?;
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -213,7 +213,7 @@ async fn handler_of_namespaces_never_overlaps() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn filter_and_resync_cover_all_namespaces() -> Result<(), WorldError> {
+async fn filter_and_resync_cover_all_namespaces() -> Result<(), TestError> {
     let world = world().await?;
     let informers = of_teams(&world)?;
     let log = EventLog::default();
@@ -233,7 +233,7 @@ async fn filter_and_resync_cover_all_namespaces() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handler_survives_stop_of_one_namespace() -> Result<(), WorldError> {
+async fn handler_survives_stop_of_one_namespace() -> Result<(), TestError> {
     let world = world().await?;
     let informers = of_teams(&world)?;
     let dropped = Arc::new(AtomicBool::new(false));
@@ -269,7 +269,7 @@ impl Drop for Dropped {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unsuitable_sets_of_scopes_are_errors() -> Result<(), WorldError> {
+async fn unsuitable_sets_of_scopes_are_errors() -> Result<(), TestError> {
     let world = world().await?;
     let error = |scopes: Vec<Scope>| {
         let informers = world.factory.multi_namespace_informer::<Pod>(scopes);
@@ -288,7 +288,7 @@ async fn unsuitable_sets_of_scopes_are_errors() -> Result<(), WorldError> {
 
 /// Random changes and faults in three namespaces: the handler's view equals the server's objects in the end.
 #[tokio::test(start_paused = true)]
-async fn random_histories_of_namespaces_converge() -> Result<(), WorldError> {
+async fn random_histories_of_namespaces_converge() -> Result<(), TestError> {
     let seeds = std::env::var("STEADFAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20);
     for seed in 0..seeds {
         one_history(seed).await.map_err(|error| format!("seed {seed}: {error}"))?;
@@ -296,7 +296,7 @@ async fn random_histories_of_namespaces_converge() -> Result<(), WorldError> {
     Ok(())
 }
 
-async fn one_history(seed: u64) -> Result<(), WorldError> {
+async fn one_history(seed: u64) -> Result<(), TestError> {
     let world = world().await?;
     let mut random = Random::new(seed);
     let scopes = Scope::all().in_each(["team-a", "team-b", "team-c"]);

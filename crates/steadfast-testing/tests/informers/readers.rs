@@ -11,7 +11,7 @@ use kube::api::{Api, ListParams};
 use serde_json::json;
 use steadfast::{Object, ObjectKey, Scope, Snapshot, WaitError, parse_selector};
 use steadfast_apiserver::{InjectedResponse, RequestRule};
-use steadfast_testing::{WorldError, config_map, config_map_in, pod};
+use steadfast_testing::{TestError, config_map, config_map_in, pod};
 use tokio::time::Instant;
 
 use super::{EVENT_TIMEOUT, World, names, settle};
@@ -27,7 +27,7 @@ fn holds(value: &'static str) -> impl Fn(Option<&ConfigMap>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_checks_only_after_changes() -> Result<(), WorldError> {
+async fn until_checks_only_after_changes() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -52,7 +52,7 @@ async fn until_checks_only_after_changes() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_object_waits_for_each_state() -> Result<(), WorldError> {
+async fn until_object_waits_for_each_state() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let (writer, key) = (world.server, key("a"));
@@ -73,7 +73,7 @@ async fn until_object_waits_for_each_state() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_timeout_reports_last_state() -> Result<(), WorldError> {
+async fn until_timeout_reports_last_state() -> Result<(), TestError> {
     let world = World::new().await?;
     let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "s3cr3t"))?)?;
     let informer = world.synced().await?;
@@ -110,7 +110,7 @@ async fn until_timeout_reports_last_state() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_waits_for_sync_and_ends() -> Result<(), WorldError> {
+async fn until_waits_for_sync_and_ends() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.faults().cut();
@@ -131,7 +131,7 @@ async fn until_waits_for_sync_and_ends() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_ignores_undecodable_objects() -> Result<(), WorldError> {
+async fn until_ignores_undecodable_objects() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -148,7 +148,7 @@ async fn until_ignores_undecodable_objects() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn index_lists_values_with_counts() -> Result<(), WorldError> {
+async fn index_lists_values_with_counts() -> Result<(), TestError> {
     let world = World::new().await?;
     for (name, node) in [("a", "n-1"), ("b", "n-2"), ("c", "n-1")] {
         world.server.create(&pod(name, node))?;
@@ -174,7 +174,7 @@ async fn index_lists_values_with_counts() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn parsed_selector_matches_server_results() -> Result<(), WorldError> {
+async fn parsed_selector_matches_server_results() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }))?;
     let labels = [
@@ -227,7 +227,7 @@ async fn parsed_selector_matches_server_results() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn factory_freshness_is_worst_informer() -> Result<(), WorldError> {
+async fn factory_freshness_is_worst_informer() -> Result<(), TestError> {
     let world = World::new().await?;
     assert!(!world.factory.freshness().is_ready(), "a factory without informers is not ready");
     let config_maps = world.synced().await?;

@@ -10,7 +10,7 @@ use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use steadfast::{Event, Index, Informer, Registration, Scope};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 use super::{EventLog, World, names, settle};
 
@@ -42,7 +42,7 @@ impl ReentrantCaller {
 }
 
 #[tokio::test(start_paused = true)]
-async fn index_function_may_call_informer() -> Result<(), WorldError> {
+async fn index_function_may_call_informer() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -65,7 +65,7 @@ async fn index_function_may_call_informer() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn transform_may_call_informer() -> Result<(), WorldError> {
+async fn transform_may_call_informer() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let (own, caller) = (Arc::new(OnceLock::<Informer<ConfigMap>>::new()), ReentrantCaller::default());
@@ -88,7 +88,7 @@ async fn transform_may_call_informer() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn diagnostic_callback_may_add_handlers() -> Result<(), WorldError> {
+async fn diagnostic_callback_may_add_handlers() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -129,7 +129,7 @@ impl Drop for CallsOnDrop {
 }
 
 #[tokio::test(start_paused = true)]
-async fn object_drop_may_call_informer() -> Result<(), WorldError> {
+async fn object_drop_may_call_informer() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let mut watch = steadfast::watch::<CallsOnDrop>(world.factory.connection(), Scope::all())?;

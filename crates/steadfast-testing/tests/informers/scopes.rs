@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use steadfast::Scope;
-use steadfast_testing::{WorldError, config_map_in};
+use steadfast_testing::{TestError, config_map_in};
 
 use super::{EVENT_TIMEOUT, World, names};
 
 #[tokio::test(start_paused = true)]
-async fn default_scope_completes_requested_scopes() -> Result<(), WorldError> {
+async fn default_scope_completes_requested_scopes() -> Result<(), TestError> {
     let world = World::new().await?;
     let default = Scope::namespace("shop").labels("app=web");
     let factory = world.factory.with_default_scope(default.clone());
@@ -24,7 +24,7 @@ async fn default_scope_completes_requested_scopes() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn default_scope_shares_informers_of_factory() -> Result<(), WorldError> {
+async fn default_scope_shares_informers_of_factory() -> Result<(), TestError> {
     let world = World::new().await?;
     for namespace in ["default", "kube-system"] {
         world.server.create(&config_map_in(namespace, namespace, "1"))?;

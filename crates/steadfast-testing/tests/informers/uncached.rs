@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use steadfast::{Change, Changes, List, ResourceVersion, Scope, StreamError, list, watch_from};
 use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
-use steadfast_testing::{WorldError, config_map, config_map_in, until};
+use steadfast_testing::{TestError, config_map, config_map_in, until};
 use tokio::time::timeout;
 
 use super::{EVENT_TIMEOUT, World, settle};
@@ -25,7 +25,7 @@ impl World {
         list(self.factory.connection(), Scope::all())
     }
 
-    fn fill(&self, objects: usize) -> Result<(), WorldError> {
+    fn fill(&self, objects: usize) -> Result<(), TestError> {
         for number in 0..objects {
             self.server.create(&config_map(&format!("c-{number:04}"), "1"))?;
         }
@@ -38,7 +38,7 @@ fn version(object: &ConfigMap) -> String {
 }
 
 /// Returns the next item of a stream other than a bookmark, within two seconds.
-async fn log(changes: &mut Changes<ConfigMap>) -> Result<String, WorldError> {
+async fn log(changes: &mut Changes<ConfigMap>) -> Result<String, TestError> {
     loop {
         let change = timeout(EVENT_TIMEOUT, changes.next()).await?.ok_or("the stream has ended")??;
         let (name, object) = match change {
@@ -61,7 +61,7 @@ async fn list_names(list: &mut List<ConfigMap>) -> Result<Vec<String>, StreamErr
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_from_version_delivers_later_changes() -> Result<(), WorldError> {
+async fn watch_from_version_delivers_later_changes() -> Result<(), TestError> {
     let world = World::new().await?;
     let before: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
     world.write("a", "2")?;
@@ -78,7 +78,7 @@ async fn watch_from_version_delivers_later_changes() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_from_version_resumes_after_cuts() -> Result<(), WorldError> {
+async fn watch_from_version_resumes_after_cuts() -> Result<(), TestError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
     let mut changes = world.changes_from(&version(&first));
@@ -108,7 +108,7 @@ async fn watch_from_version_resumes_after_cuts() -> Result<(), WorldError> {
 
 /// Regression test: repeated events of the server were delivered twice, as 13 changes instead of 6.
 #[tokio::test(start_paused = true)]
-async fn repeated_events_are_delivered_once() -> Result<(), WorldError> {
+async fn repeated_events_are_delivered_once() -> Result<(), TestError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
     let mut changes = world.changes_from(&version(&first));
@@ -127,7 +127,7 @@ async fn repeated_events_are_delivered_once() -> Result<(), WorldError> {
 /// Regression test: an `ERROR` event with a versioned object counted as a change at that version, and later changes
 /// were lost.
 #[tokio::test(start_paused = true)]
-async fn error_without_status_keeps_stream() -> Result<(), WorldError> {
+async fn error_without_status_keeps_stream() -> Result<(), TestError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap",
@@ -147,7 +147,7 @@ async fn error_without_status_keeps_stream() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expired_version_ends_stream() -> Result<(), WorldError> {
+async fn expired_version_ends_stream() -> Result<(), TestError> {
     let world = World::new().await?;
     let old: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
     world.write("a", "2")?;
@@ -171,7 +171,7 @@ async fn expired_version_ends_stream() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn version_of_other_history_is_expired() -> Result<(), WorldError> {
+async fn version_of_other_history_is_expired() -> Result<(), TestError> {
     let world = World::new().await?;
     let mut changes = world.changes_from("1000000");
     let error =
@@ -186,7 +186,7 @@ async fn version_of_other_history_is_expired() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_watch_is_stale_and_replaced() -> Result<(), WorldError> {
+async fn silent_watch_is_stale_and_replaced() -> Result<(), TestError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
     let mut changes = world.changes_from(&version(&first));
@@ -207,7 +207,7 @@ async fn silent_watch_is_stale_and_replaced() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forbidden_watch_names_missing_permission() -> Result<(), WorldError> {
+async fn forbidden_watch_names_missing_permission() -> Result<(), TestError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
     world.server.faults().respond(RequestRule::any().verb(Verb::Watch), InjectedResponse::Forbidden);
@@ -221,7 +221,7 @@ async fn forbidden_watch_names_missing_permission() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn undecodable_object_does_not_end_stream() -> Result<(), WorldError> {
+async fn undecodable_object_does_not_end_stream() -> Result<(), TestError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "s3cr3t"))?)?;
     world.server.faults().undecodable("default", "a", true);
@@ -243,7 +243,7 @@ async fn undecodable_object_does_not_end_stream() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn paged_list_returns_objects_and_version() -> Result<(), WorldError> {
+async fn paged_list_returns_objects_and_version() -> Result<(), TestError> {
     let world = World::new().await?;
     world.fill(1201)?;
     let mut list = world.list();
@@ -261,7 +261,7 @@ async fn paged_list_returns_objects_and_version() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expired_continue_token_loses_no_object() -> Result<(), WorldError> {
+async fn expired_continue_token_loses_no_object() -> Result<(), TestError> {
     let world = World::new().await?;
     // Names in one namespace sort between those of another one, and `/` sorts after `-`.
     world
@@ -297,7 +297,7 @@ async fn expired_continue_token_loses_no_object() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn broken_page_is_retried_without_duplicates() -> Result<(), WorldError> {
+async fn broken_page_is_retried_without_duplicates() -> Result<(), TestError> {
     let world = World::new().await?;
     world.fill(900)?;
     let mut list = world.list();
@@ -316,7 +316,7 @@ async fn broken_page_is_retried_without_duplicates() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unavailable_list_times_out_with_cause() -> Result<(), WorldError> {
+async fn unavailable_list_times_out_with_cause() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.faults().cut();
     let begun = tokio::time::Instant::now();
@@ -329,7 +329,7 @@ async fn unavailable_list_times_out_with_cause() -> Result<(), WorldError> {
 }
 
 #[tokio::test]
-async fn unread_list_delays_no_informer() -> Result<(), WorldError> {
+async fn unread_list_delays_no_informer() -> Result<(), TestError> {
     let server = ApiServer::builder().start().await?;
     for number in 0..1000 {
         server.create(&config_map(&format!("c-{number:04}"), &"x".repeat(10_000)))?;

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{ResourceVersion, Scope, WaitError};
-use steadfast_testing::{WorldError, config_map, labelled_config_map};
+use steadfast_testing::{TestError, config_map, labelled_config_map};
 
 use super::{EVENT_TIMEOUT, World, settle};
 
 #[tokio::test(start_paused = true)]
-async fn write_wait_returns_when_cached() -> Result<(), WorldError> {
+async fn write_wait_returns_when_cached() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all().labels("app=web"))?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
@@ -33,7 +33,7 @@ async fn write_wait_returns_when_cached() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn impossible_waits_report_reason() -> Result<(), WorldError> {
+async fn impossible_waits_report_reason() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let mut odd = config_map("a", "1");
@@ -61,7 +61,7 @@ async fn impossible_waits_report_reason() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_wait_survives_new_epoch() -> Result<(), WorldError> {
+async fn deletion_wait_survives_new_epoch() -> Result<(), TestError> {
     let world = World::new().await?;
     let backup = world.server.revision();
     world.server.create(&config_map("lost", "1"))?;
@@ -91,7 +91,7 @@ impl Wake for Woken {
 }
 
 #[tokio::test(start_paused = true)]
-async fn version_wait_ignores_earlier_changes() -> Result<(), WorldError> {
+async fn version_wait_ignores_earlier_changes() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let last: u64 = world.server.revision() + 100;

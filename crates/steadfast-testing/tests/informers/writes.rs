@@ -7,7 +7,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use steadfast::{Connection, Scope, WaitError, Writes};
 use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
-use steadfast_testing::{InMemory, WorldError, config_map, config_map_in};
+use steadfast_testing::{InMemory, TestError, config_map, config_map_in};
 
 use super::{EVENT_TIMEOUT, World, settle};
 
@@ -20,7 +20,7 @@ fn connected(world: &World) -> (Connection, Api<ConfigMap>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_contains_write_at_its_version() -> Result<(), WorldError> {
+async fn cache_contains_write_at_its_version() -> Result<(), TestError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
@@ -45,7 +45,7 @@ async fn cache_contains_write_at_its_version() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_is_awaited_until_removed() -> Result<(), WorldError> {
+async fn deletion_is_awaited_until_removed() -> Result<(), TestError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     world.server.create(&config_map("a", "1"))?;
@@ -63,7 +63,7 @@ async fn deletion_is_awaited_until_removed() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), WorldError> {
+async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), TestError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     world.server.create(&config_map("a", "1"))?;
@@ -81,7 +81,7 @@ async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), WorldError> {
             let other = Api::<Secret>::namespaced(connection.client(), "default");
             let secret: Secret = serde_json::from_value(json!({ "metadata": { "name": "s" } }))?;
             other.create(&PostParams::default(), &secret).await?;
-            Ok::<_, WorldError>(())
+            Ok::<_, TestError>(())
         })
         .await?;
     let elsewhere = InMemory::default().connection(&world.server).await?;
@@ -94,7 +94,7 @@ async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn recording_contains_only_own_writes() -> Result<(), WorldError> {
+async fn recording_contains_only_own_writes() -> Result<(), TestError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     let (one, other) = (connection.record_writes(), connection.record_writes());
@@ -118,7 +118,7 @@ async fn recording_contains_only_own_writes() -> Result<(), WorldError> {
 /// Regression test for seed 8 of `bench duplicates`: a reconcile on a cache without the parent's children created
 /// them again.
 #[tokio::test(start_paused = true)]
-async fn simultaneous_probe_does_not_hide_write() -> Result<(), WorldError> {
+async fn simultaneous_probe_does_not_hide_write() -> Result<(), TestError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
@@ -138,7 +138,7 @@ async fn simultaneous_probe_does_not_hide_write() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_response_triggers_version_probe() -> Result<(), WorldError> {
+async fn lost_response_triggers_version_probe() -> Result<(), TestError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
@@ -160,7 +160,7 @@ async fn lost_response_triggers_version_probe() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn abandoned_and_pending_writes_are_awaited() -> Result<(), WorldError> {
+async fn abandoned_and_pending_writes_are_awaited() -> Result<(), TestError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
@@ -186,7 +186,7 @@ async fn abandoned_and_pending_writes_are_awaited() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_lost_by_restore_are_ignored() -> Result<(), WorldError> {
+async fn writes_lost_by_restore_are_ignored() -> Result<(), TestError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
@@ -206,7 +206,7 @@ async fn writes_lost_by_restore_are_ignored() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejected_cache_needs_no_wait() -> Result<(), WorldError> {
+async fn rejected_cache_needs_no_wait() -> Result<(), TestError> {
     let world = World::new().await?;
     let reads = RequestRule::any().resource("secrets");
     world.server.faults().respond(reads, InjectedResponse::code(403));
@@ -221,7 +221,7 @@ async fn rejected_cache_needs_no_wait() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn foreign_writes_can_be_registered() -> Result<(), WorldError> {
+async fn foreign_writes_can_be_registered() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     world.server.faults().lag(true);
@@ -248,7 +248,7 @@ async fn foreign_writes_can_be_registered() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn subresource_patch_counts_as_write() -> Result<(), WorldError> {
+async fn subresource_patch_counts_as_write() -> Result<(), TestError> {
     let world = World::new().await?;
     let (connection, _) = connected(&world);
     let pods = Api::<k8s_openapi::api::core::v1::Pod>::namespaced(connection.client(), "default");
@@ -266,7 +266,7 @@ async fn subresource_patch_counts_as_write() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn caches_catch_up_with_each_other() -> Result<(), WorldError> {
+async fn caches_catch_up_with_each_other() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let elsewhere = InMemory::default().connection(&world.server).await?;
@@ -285,7 +285,7 @@ async fn caches_catch_up_with_each_other() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn newer_of_two_states_suffices() -> Result<(), WorldError> {
+async fn newer_of_two_states_suffices() -> Result<(), TestError> {
     let world = World::new().await?;
     let mut writes = Writes::default();
     for value in ["1", "2", "3"] {
@@ -305,7 +305,7 @@ async fn newer_of_two_states_suffices() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unordered_versions_end_write_wait() -> Result<(), WorldError> {
+async fn unordered_versions_end_write_wait() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.faults().own_counters(true);
     let (connection, maps) = connected(&world);

@@ -10,7 +10,9 @@ use steadfast::transport::Settings;
 use steadfast::{Cacheable, Freshness, Informer, InformerBuilder, InformerFactory, ResourceVersion, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::proxy::NetworkFaults;
-use steadfast_testing::{ConfigMapInForm, Form, InMemory, Recorder, WorldError, builder_in_form, config_map, until};
+use steadfast_testing::{
+    CachedForm, ConfigMapInForm, InMemory, Recorder, TestError, builder_with_form, config_map, until,
+};
 use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(60);
@@ -23,21 +25,21 @@ struct World {
 }
 
 impl World {
-    async fn of(builder: ApiServerBuilder) -> Result<Self, WorldError> {
-        let server = builder.in_memory().protobuf(Form::current().protobuf).start().await?;
+    async fn of(builder: ApiServerBuilder) -> Result<Self, TestError> {
+        let server = builder.in_memory().protobuf(CachedForm::current().protobuf).start().await?;
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         let memory = InMemory { seed: 7, settings, ..InMemory::default() };
         let factory = InformerFactory::new(&memory.connection(&server).await?);
         Ok(Self { server, network: memory.network, factory })
     }
 
-    async fn new() -> Result<Self, WorldError> {
+    async fn new() -> Result<Self, TestError> {
         Self::of(ApiServer::builder()).await
     }
 
     /// Returns a synced informer of all config maps.
-    async fn synced(&self) -> Result<Informer<ConfigMapInForm>, WorldError> {
-        synced(builder_in_form(&self.factory, Scope::all())).await
+    async fn synced(&self) -> Result<Informer<ConfigMapInForm>, TestError> {
+        synced(builder_with_form(&self.factory, Scope::all())).await
     }
 
     fn lists(&self) -> usize {
@@ -51,7 +53,7 @@ impl World {
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-async fn synced<K: Cacheable>(builder: InformerBuilder<'_, K>) -> Result<Informer<K>, WorldError> {
+async fn synced<K: Cacheable>(builder: InformerBuilder<'_, K>) -> Result<Informer<K>, TestError> {
     let informer = builder.start()?;
     informer.wait_for_sync(PERIOD).await?;
     until(TIMEOUT, || informer.freshness().is_fresh()).await?;
@@ -76,7 +78,7 @@ async fn states<K: Cacheable>(informer: &Informer<K>, time: Duration) -> Vec<&'s
 }
 
 #[tokio::test(start_paused = true)]
-async fn r2_bookmarks_of_frozen_etcd_prove_nothing() -> Result<(), WorldError> {
+async fn r2_bookmarks_of_frozen_etcd_prove_nothing() -> Result<(), TestError> {
     // The server's watch cache sends bookmarks without a request to etcd. A bookmark therefore does not prove that etcd
     // has no newer changes.
     let world = World::of(ApiServer::builder().bookmark_period(Duration::from_secs(10))).await?;
@@ -91,7 +93,7 @@ async fn r2_bookmarks_of_frozen_etcd_prove_nothing() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r2_quiet_hour_stays_fresh_cheaply() -> Result<(), WorldError> {
+async fn r2_quiet_hour_stays_fresh_cheaply() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let before = world.server.request_counts();
@@ -107,7 +109,7 @@ async fn r2_quiet_hour_stays_fresh_cheaply() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r4_interrupted_watch_resumes_without_list() -> Result<(), WorldError> {
+async fn r4_interrupted_watch_resumes_without_list() -> Result<(), TestError> {
     type Fault = fn(&World);
     let faults: [(&str, Fault); 4] = [
         ("clean end", |world| world.server.faults().end_watches()),
@@ -136,7 +138,7 @@ async fn r4_interrupted_watch_resumes_without_list() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r5_lagging_replica_is_stale_without_reverts() -> Result<(), WorldError> {
+async fn r5_lagging_replica_is_stale_without_reverts() -> Result<(), TestError> {
     let world = World::of(ApiServer::builder().replicas(2)).await?;
     world.server.create(&config_map("a", "1"))?;
     let recorder = Recorder::of(&world.server);
@@ -163,7 +165,7 @@ async fn r5_lagging_replica_is_stale_without_reverts() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn r6_closing_server_is_retried_with_backoff() -> Result<(), WorldError> {
+async fn r6_closing_server_is_retried_with_backoff() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let connection = world.factory.connection().clone();
@@ -190,7 +192,7 @@ async fn r6_closing_server_is_retried_with_backoff() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r8_only_undecodable_objects_are_unknown() -> Result<(), WorldError> {
+async fn r8_only_undecodable_objects_are_unknown() -> Result<(), TestError> {
     let world = World::new().await?;
     for name in ["a", "b", "never"] {
         world.server.create(&config_map(name, "1"))?;
@@ -198,7 +200,7 @@ async fn r8_only_undecodable_objects_are_unknown() -> Result<(), WorldError> {
     world.server.faults().undecodable("default", "never", true);
     let recorder = Recorder::of(&world.server);
     // This type is decoded on arrival, in either encoding. `Lazy` has other rules for this case, and its own tests.
-    let decoded = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(Form::current().protobuf);
+    let decoded = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(CachedForm::current().protobuf);
     let recording = recorder.record(&synced(decoded).await?);
     let informer = recording.informer();
     let lister = informer.lister()?;
@@ -236,7 +238,7 @@ async fn r8_only_undecodable_objects_are_unknown() -> Result<(), WorldError> {
 }
 
 /// Makes the server send the object `name` in an undecodable form, or in its valid form, on streams from here on.
-async fn make_undecodable(world: &World, name: &str, on: bool) -> Result<(), WorldError> {
+async fn make_undecodable(world: &World, name: &str, on: bool) -> Result<(), TestError> {
     world.server.faults().undecodable("default", name, on);
     let watches = world.server.request_counts().watches;
     world.server.faults().end_watches();
@@ -245,7 +247,7 @@ async fn make_undecodable(world: &World, name: &str, on: bool) -> Result<(), Wor
 }
 
 /// Writes `value`, and waits until the cache has it.
-async fn write(world: &World, informer: &Informer<ConfigMap>, name: &str, value: &str) -> Result<(), WorldError> {
+async fn write(world: &World, informer: &Informer<ConfigMap>, name: &str, value: &str) -> Result<(), TestError> {
     world.server.merge_patch("configmaps", "default", name, serde_json::json!({ "data": { "value": value } }))?;
     Ok(informer.wait_for_version(&world.newest(), TIMEOUT).await?)
 }
@@ -259,7 +261,7 @@ fn named(informer: &Informer<ConfigMap>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r10_stop_while_cut_cancels_requests() -> Result<(), WorldError> {
+async fn r10_stop_while_cut_cancels_requests() -> Result<(), TestError> {
     type Fault = fn(&ApiServer);
     let faults: [(&str, Fault); 4] = [
         ("healthy", |_| {}),
@@ -286,7 +288,7 @@ async fn r10_stop_while_cut_cancels_requests() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r10_last_drop_ends_watch() -> Result<(), WorldError> {
+async fn r10_last_drop_ends_watch() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let registration = informer.on_event(|_| {})?;
@@ -304,7 +306,7 @@ async fn r10_last_drop_ends_watch() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r11_retry_after_has_jitter_and_cap() -> Result<(), WorldError> {
+async fn r11_retry_after_has_jitter_and_cap() -> Result<(), TestError> {
     for (code, asked, least) in [(429, 7, 7), (503, 7, 7), (500, 3, 3), (429, 3600, 60), (503, 3600, 60)] {
         let mut delays = Vec::new();
         for _ in 0..2 {
@@ -312,7 +314,7 @@ async fn r11_retry_after_has_jitter_and_cap() -> Result<(), WorldError> {
             let rule = RequestRule::any().verb(Verb::StreamedList).times(1);
             world.server.faults().respond(rule, InjectedResponse::retry_after(code, Duration::from_secs(asked)));
             let started = Instant::now();
-            let streamed = builder_in_form(&world.factory, Scope::all()).start()?;
+            let streamed = builder_with_form(&world.factory, Scope::all()).start()?;
             streamed.wait_for_sync(2 * PERIOD).await?;
             delays.push(started.elapsed());
         }

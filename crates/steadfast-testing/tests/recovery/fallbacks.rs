@@ -11,7 +11,7 @@ use steadfast::transport::Settings;
 use steadfast::{Connection, Event, Freshness, Informer, InformerFactory, ObjectKey, Scope, WaitError};
 use steadfast_apiserver::{ApiServer, BodyCorruption, InjectedResponse, RequestRule, Status, Verb};
 use steadfast_testing::{
-    ConfigMapInForm, Form, InMemory, WorldError, builder_in_form, config_map, config_map_in, until,
+    CachedForm, ConfigMapInForm, InMemory, TestError, builder_with_form, config_map, config_map_in, until,
 };
 
 const SHORT_TIME: Duration = Duration::from_secs(5);
@@ -24,17 +24,17 @@ struct World {
 }
 
 impl World {
-    async fn new() -> Result<Self, WorldError> {
-        let server = Arc::new(ApiServer::builder().in_memory().protobuf(Form::current().protobuf).start().await?);
+    async fn new() -> Result<Self, TestError> {
+        let server = Arc::new(ApiServer::builder().in_memory().protobuf(CachedForm::current().protobuf).start().await?);
         server.create(&config_map("a", "1"))?;
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         let connection = InMemory { seed: 11, settings, ..InMemory::default() }.connection(&server).await?;
         Ok(Self { server, connection })
     }
 
-    fn informer(&self, scope: Scope) -> Result<Informer<ConfigMapInForm>, WorldError> {
+    fn informer(&self, scope: Scope) -> Result<Informer<ConfigMapInForm>, TestError> {
         // A new factory for each informer prevents shared caches, as for independent parts of a program.
-        Ok(builder_in_form(&InformerFactory::new(&self.connection), scope).start()?)
+        Ok(builder_with_form(&InformerFactory::new(&self.connection), scope).start()?)
     }
 
     /// Makes the server respond to requests with these verbs as specified.
@@ -60,7 +60,7 @@ fn polling_reason(informer: &Informer<ConfigMapInForm>) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejected_streamed_list_falls_back_to_pages() -> Result<(), WorldError> {
+async fn rejected_streamed_list_falls_back_to_pages() -> Result<(), TestError> {
     for code in [400, 403, 404, 405, 406, 415, 422, 500, 501] {
         let world = World::new().await?;
         world.refuse(&[Verb::StreamedList], InjectedResponse::code(code));
@@ -73,7 +73,7 @@ async fn rejected_streamed_list_falls_back_to_pages() -> Result<(), WorldError> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn repeatedly_cut_streamed_list_becomes_paged() -> Result<(), WorldError> {
+async fn repeatedly_cut_streamed_list_becomes_paged() -> Result<(), TestError> {
     let world = World::new().await?;
     let streams = RequestRule::any().verb(Verb::StreamedList);
     world.server.faults().corrupt(streams, BodyCorruption::Truncated);
@@ -84,7 +84,7 @@ async fn repeatedly_cut_streamed_list_becomes_paged() -> Result<(), WorldError> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn streamed_list_without_end_becomes_paged() -> Result<(), WorldError> {
+async fn streamed_list_without_end_becomes_paged() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.faults().ignore_streamed_lists(true);
     world.server.faults().no_bookmarks(true);
@@ -103,7 +103,7 @@ async fn streamed_list_without_end_becomes_paged() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejected_selector_keeps_streamed_lists() -> Result<(), WorldError> {
+async fn rejected_selector_keeps_streamed_lists() -> Result<(), TestError> {
     let world = World::new().await?;
     let bad = world.informer(Scope::all().labels("a in (b"))?;
     tokio::time::sleep(SHORT_TIME).await;
@@ -116,7 +116,7 @@ async fn rejected_selector_keeps_streamed_lists() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_failure_is_remembered_temporarily() -> Result<(), WorldError> {
+async fn stream_failure_is_remembered_temporarily() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.faults().refuse_streamed_lists(true);
     let first = world.informer(Scope::all())?;
@@ -131,7 +131,7 @@ async fn stream_failure_is_remembered_temporarily() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_only_cache_polls_every_minute() -> Result<(), WorldError> {
+async fn list_only_cache_polls_every_minute() -> Result<(), TestError> {
     let world = World::new().await?;
     world.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::Forbidden);
     let informer = world.informer(Scope::all())?;
@@ -166,7 +166,7 @@ async fn list_only_cache_polls_every_minute() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn revoked_watch_permission_falls_back_to_lists() -> Result<(), WorldError> {
+async fn revoked_watch_permission_falls_back_to_lists() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.informer(Scope::all())?;
     informer.wait_for_sync(SHORT_TIME).await?;
@@ -179,7 +179,7 @@ async fn revoked_watch_permission_falls_back_to_lists() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_wait_triggers_early_poll() -> Result<(), WorldError> {
+async fn write_wait_triggers_early_poll() -> Result<(), TestError> {
     let world = World::new().await?;
     world.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::code(405));
     let informer = world.informer(Scope::all())?;
@@ -193,7 +193,7 @@ async fn write_wait_triggers_early_poll() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permanently_failing_watch_is_polled_gently() -> Result<(), WorldError> {
+async fn permanently_failing_watch_is_polled_gently() -> Result<(), TestError> {
     let store = Status::of_code(500).with_reason("StoreReadError");
     for answer in [
         InjectedResponse::code(500),
@@ -220,7 +220,7 @@ async fn permanently_failing_watch_is_polled_gently() -> Result<(), WorldError> 
 }
 
 /// Server like `metrics.k8s.io`: watches are rejected, and listed objects have neither UIDs nor versions.
-async fn metrics() -> Result<World, WorldError> {
+async fn metrics() -> Result<World, TestError> {
     let world = World::new().await?;
     world.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::code(405));
     world.server.faults().corrupt(RequestRule::any().verb(Verb::List), BodyCorruption::Anonymous);
@@ -251,7 +251,7 @@ fn take(texts: &Texts) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_without_uids_are_polled_by_name() -> Result<(), WorldError> {
+async fn objects_without_uids_are_polled_by_name() -> Result<(), TestError> {
     let world = metrics().await?;
     world.server.create(&config_map("b", "1"))?;
     let informer = world.informer(Scope::all())?;
@@ -302,7 +302,7 @@ async fn objects_without_uids_are_polled_by_name() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unversioned_write_is_awaited_by_list() -> Result<(), WorldError> {
+async fn unversioned_write_is_awaited_by_list() -> Result<(), TestError> {
     let world = metrics().await?;
     let informer = world.informer(Scope::all())?;
     informer.wait_for_sync(SHORT_TIME).await?;
@@ -330,13 +330,13 @@ async fn unversioned_write_is_awaited_by_list() -> Result<(), WorldError> {
 
 /// Server like an aggregated API over several stores: each namespace has its own version counter (C12).
 #[tokio::test(start_paused = true)]
-async fn unordered_versions_are_reported_once() -> Result<(), WorldError> {
+async fn unordered_versions_are_reported_once() -> Result<(), TestError> {
     const NAMESPACES: [&str; 4] = ["kube-public", "default", "kube-system", "kube-node-lease"];
     for streamed in [true, false] {
         let world = World::new().await?;
         world.server.faults().own_counters(true);
         let factory = InformerFactory::new(&world.connection);
-        let informer = builder_in_form(&factory, Scope::all()).streamed_lists(streamed).start()?;
+        let informer = builder_with_form(&factory, Scope::all()).streamed_lists(streamed).start()?;
         let notes = Texts::default();
         let own = notes.clone();
         informer.on_diagnostic(move |note| own.lock().push(note.to_string()));
@@ -385,7 +385,7 @@ async fn unordered_versions_are_reported_once() -> Result<(), WorldError> {
 /// Regression test: a list from before the removal of a CRD counted as proof that lists work. Changes were up to 53 s
 /// late afterwards.
 #[tokio::test(start_paused = true)]
-async fn temporarily_rejected_resource_is_watched_promptly() -> Result<(), WorldError> {
+async fn temporarily_rejected_resource_is_watched_promptly() -> Result<(), TestError> {
     for (code, listed_before) in [(404, 1), (404, 30), (403, 10), (405, 10), (404, 59)] {
         let world = World::new().await?;
         let informer = world.informer(Scope::all())?;

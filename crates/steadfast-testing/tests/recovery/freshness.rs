@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use steadfast::transport::Settings;
 use steadfast::{Diagnostic, Freshness, Informer, InformerBuilder, InformerFactory, InjectedFault, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
-use steadfast_testing::{ConfigMapInForm, Form, InMemory, WorldError, builder_in_form, config_map, until};
+use steadfast_testing::{CachedForm, ConfigMapInForm, InMemory, TestError, builder_with_form, config_map, until};
 use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(60);
@@ -40,20 +40,20 @@ struct RequestCounts {
 }
 
 impl World {
-    async fn of(builder: ApiServerBuilder) -> Result<Self, WorldError> {
-        let server = Arc::new(builder.in_memory().protobuf(Form::current().protobuf).start().await?);
+    async fn of(builder: ApiServerBuilder) -> Result<Self, TestError> {
+        let server = Arc::new(builder.in_memory().protobuf(CachedForm::current().protobuf).start().await?);
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         let memory = InMemory { seed: 11, settings, ..InMemory::default() };
         let factory = InformerFactory::new(&memory.connection(&server).await?);
         Ok(Self { server, factory })
     }
 
-    async fn new() -> Result<Self, WorldError> {
+    async fn new() -> Result<Self, TestError> {
         Self::of(ApiServer::builder()).await
     }
 
     /// Creates a server like some aggregated ones: without streamed lists and bookmarks.
-    async fn without_bookmarks() -> Result<Self, WorldError> {
+    async fn without_bookmarks() -> Result<Self, TestError> {
         let world = Self::new().await?;
         world.server.faults().refuse_streamed_lists(true);
         world.server.faults().no_bookmarks(true);
@@ -61,10 +61,10 @@ impl World {
     }
 
     fn build(&self) -> InformerBuilder<'_, ConfigMapInForm> {
-        builder_in_form(&self.factory, Scope::all())
+        builder_with_form(&self.factory, Scope::all())
     }
 
-    async fn synced(&self) -> Result<Informer<ConfigMapInForm>, WorldError> {
+    async fn synced(&self) -> Result<Informer<ConfigMapInForm>, TestError> {
         started(self.build(), None).await
     }
 
@@ -109,7 +109,7 @@ impl World {
 async fn started(
     builder: InformerBuilder<'_, ConfigMapInForm>,
     fault: Option<InjectedFault>,
-) -> Result<Informer<ConfigMapInForm>, WorldError> {
+) -> Result<Informer<ConfigMapInForm>, TestError> {
     let informer = builder.inject_fault(fault).start()?;
     informer.wait_for_sync(PERIOD).await?;
     until(SHORT_TIME, || informer.freshness().is_fresh()).await?;
@@ -165,9 +165,7 @@ fn is_cached(informer: &Informer<ConfigMapInForm>, name: &str) -> bool {
 }
 
 /// Creates a server with rising bookmarks every ten seconds, and an informer that has seen enough of them.
-async fn with_regular_bookmarks(
-    fault: Option<InjectedFault>,
-) -> Result<(World, Informer<ConfigMapInForm>), WorldError> {
+async fn with_regular_bookmarks(fault: Option<InjectedFault>) -> Result<(World, Informer<ConfigMapInForm>), TestError> {
     let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     world.server.create(&config_map("a", "1"))?;
     world.write_periodically(SHORT_TIME);

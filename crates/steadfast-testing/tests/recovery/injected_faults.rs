@@ -11,7 +11,7 @@ use steadfast_apiserver::{ApiServer, ApiServerBuilder, InjectedResponse, Request
 use steadfast_contract::{Bounds, Clause, Record, Report};
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::{
-    ConfigMapInForm, Form, Recorder, WorldError, builder_in_form, config_map, connection, history, until,
+    CachedForm, ConfigMapInForm, Recorder, TestError, builder_with_form, config_map, connection, history, until,
 };
 
 const NAME: &str = "config maps";
@@ -21,7 +21,7 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns a server that supports the form of this run.
 fn server() -> ApiServerBuilder {
-    ApiServer::builder().protobuf(Form::current().protobuf)
+    ApiServer::builder().protobuf(CachedForm::current().protobuf)
 }
 
 /// Server with one config map, and an informer with this injected fault.
@@ -33,26 +33,26 @@ struct Fixture {
 }
 
 impl Fixture {
-    async fn new(fault: Option<InjectedFault>) -> Result<Self, WorldError> {
+    async fn new(fault: Option<InjectedFault>) -> Result<Self, TestError> {
         Self::on(server().start().await?, fault).await
     }
 
-    async fn on(server: ApiServer, fault: Option<InjectedFault>) -> Result<Self, WorldError> {
+    async fn on(server: ApiServer, fault: Option<InjectedFault>) -> Result<Self, TestError> {
         let connection = connection(&server).await?;
         Self::over(&connection, server, fault)
     }
 
-    fn over(connection: &Connection, server: ApiServer, fault: Option<InjectedFault>) -> Result<Self, WorldError> {
+    fn over(connection: &Connection, server: ApiServer, fault: Option<InjectedFault>) -> Result<Self, TestError> {
         server.create(&config_map("a", "1"))?;
         let factory = InformerFactory::new(connection);
         // The test runs in real time, so the period is shorter than the default.
-        let builder = builder_in_form(&factory, Scope::all()).period(Duration::from_millis(400));
+        let builder = builder_with_form(&factory, Scope::all()).period(Duration::from_millis(400));
         let informer = builder.inject_fault(fault).start()?;
         Ok(Self { recorder: Recorder::of(&server), server, informer, _factory: factory })
     }
 
     /// Sets the value of `a`.
-    fn update(&self, value: &str) -> Result<(), WorldError> {
+    fn update(&self, value: &str) -> Result<(), TestError> {
         let patch = serde_json::json!({ "data": { "value": value } });
         self.server.merge_patch("configmaps", "default", "a", patch)?;
         Ok(())
@@ -78,7 +78,7 @@ async fn pause(milliseconds: u64) {
 macro_rules! caught {
     ($name:ident, $clause:ident, $fault:ident, $scenario:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $name() -> Result<(), WorldError> {
+        async fn $name() -> Result<(), TestError> {
             let honest = $scenario(None).await?;
             assert!(honest.has_no_violation(), "without the fault, the scenario must keep the contract: {:#?}", honest);
             let broken = $scenario(Some(InjectedFault::$fault)).await?;
@@ -106,12 +106,12 @@ caught!(c10_false_freshness_is_detected, C10, AlwaysFresh, changed_behind_a_blac
 caught!(c11_dropped_records_are_detected, C11, DroppedRecords, created_while_watched);
 caught!(c12_premature_wait_is_detected, C12, EarlyWaitEnd, waited_for_behind_a_stalled_stream);
 
-async fn recreated_while_cut_off(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+async fn recreated_while_cut_off(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let recreated = config_map("a", "2");
     cut_off(fault, |server| server.create(&recreated).map(drop)).await
 }
 
-async fn deleted_while_cut_off(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+async fn deleted_while_cut_off(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     cut_off(fault, |_| Ok(())).await
 }
 
@@ -119,7 +119,7 @@ async fn deleted_while_cut_off(fault: Option<InjectedFault>) -> Result<Report, W
 async fn cut_off(
     fault: Option<InjectedFault>,
     then: impl FnOnce(&ApiServer) -> Result<(), Status>,
-) -> Result<Report, WorldError> {
+) -> Result<Report, TestError> {
     let fixture = Fixture::new(fault).await?;
     fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
     fixture.server.faults().cut();
@@ -131,7 +131,7 @@ async fn cut_off(
     Ok(fixture.check().await)
 }
 
-async fn repeated_after_a_resume(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+async fn repeated_after_a_resume(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let fixture = Fixture::new(fault).await?;
     let seen = fixture.recorder.record_as(&fixture.informer, NAME);
     seen.until_synced().await;
@@ -148,7 +148,7 @@ async fn repeated_after_a_resume(fault: Option<InjectedFault>) -> Result<Report,
 }
 
 /// Makes the second replica lag, and directs the client's next connection to it, with an expired version.
-async fn moved_to_a_lagging_replica(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+async fn moved_to_a_lagging_replica(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let server = server().replicas(2).freshness_wait(Duration::from_millis(300)).start().await?;
     let proxy = FaultProxy::start([0, 1].map(|replica| server.address(replica)))?;
     let mut config = steadfast_testing::kube_config(&server).await?;
@@ -170,11 +170,11 @@ async fn moved_to_a_lagging_replica(fault: Option<InjectedFault>) -> Result<Repo
     Ok(fixture.check().await)
 }
 
-fn read(server: &ApiServer) -> Result<ConfigMap, WorldError> {
+fn read(server: &ApiServer) -> Result<ConfigMap, TestError> {
     Ok(serde_json::from_value(server.get("configmaps", "default", "a")?)?)
 }
 
-async fn updated_while_the_handler_is_busy(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+async fn updated_while_the_handler_is_busy(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let fixture = Fixture::new(fault).await?;
     fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
     fixture.recorder.handle(&fixture.informer, NAME, |_| std::thread::sleep(Duration::from_millis(150)));
@@ -185,7 +185,7 @@ async fn updated_while_the_handler_is_busy(fault: Option<InjectedFault>) -> Resu
     Ok(fixture.check().await)
 }
 
-async fn updated_while_watched(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+async fn updated_while_watched(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let fixture = Fixture::new(fault).await?;
     fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
     for value in 2..20 {
@@ -195,7 +195,7 @@ async fn updated_while_watched(fault: Option<InjectedFault>) -> Result<Report, W
     Ok(fixture.check().await)
 }
 
-async fn created_while_watched(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+async fn created_while_watched(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let fixture = Fixture::new(fault).await?;
     fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
     for name in 0..20 {
@@ -204,7 +204,7 @@ async fn created_while_watched(fault: Option<InjectedFault>) -> Result<Report, W
     Ok(fixture.check().await)
 }
 
-async fn updated_while_the_handler_is_stuck(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+async fn updated_while_the_handler_is_stuck(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let fixture = Fixture::new(fault).await?;
     let released = Arc::new(AtomicBool::new(false));
     let wait = released.clone();
@@ -225,7 +225,7 @@ async fn updated_while_the_handler_is_stuck(fault: Option<InjectedFault>) -> Res
     Ok(fixture.check().await)
 }
 
-async fn synced_from_a_slow_server(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+async fn synced_from_a_slow_server(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let server = server().start().await?;
     server.faults().delay(Duration::from_millis(300));
     let fixture = Fixture::on(server, fault).await?;
@@ -236,7 +236,7 @@ async fn synced_from_a_slow_server(fault: Option<InjectedFault>) -> Result<Repor
     Ok(fixture.check().await)
 }
 
-async fn changed_behind_a_black_hole(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+async fn changed_behind_a_black_hole(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let fixture = Fixture::new(fault).await?;
     fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
     fixture.server.faults().black_hole(true);
@@ -249,7 +249,7 @@ async fn changed_behind_a_black_hole(fault: Option<InjectedFault>) -> Result<Rep
     Ok(fixture.report())
 }
 
-async fn waited_for_behind_a_stalled_stream(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+async fn waited_for_behind_a_stalled_stream(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let fixture = Fixture::new(fault).await?;
     fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
     // The stream must not deliver the write before the wait starts.

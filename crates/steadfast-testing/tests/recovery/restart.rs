@@ -9,7 +9,8 @@ use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_contract::check;
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::{
-    ConfigMapInForm, Form, Recorder, Recording, WorldError, builder_in_form, config_map_in, history, kube_config,
+    CachedForm, ConfigMapInForm, EventRecording, Recorder, TestError, builder_with_form, config_map_in, history,
+    kube_config,
 };
 
 const INFORMERS: usize = 50;
@@ -17,12 +18,12 @@ const INFORMERS: usize = 50;
 /// Fifty synced informers over HTTP/2, each of its own namespace.
 struct Fleet {
     recorder: Recorder,
-    recordings: Vec<Recording<ConfigMapInForm>>,
+    recordings: Vec<EventRecording<ConfigMapInForm>>,
     connection: Connection,
     _factory: InformerFactory,
 }
 
-async fn fleet(server: &ApiServer, config: kube::Config) -> Result<Fleet, WorldError> {
+async fn fleet(server: &ApiServer, config: kube::Config) -> Result<Fleet, TestError> {
     for index in 0..INFORMERS {
         let namespace = format!("team-{index}");
         server.create(&serde_json::json!({
@@ -35,7 +36,7 @@ async fn fleet(server: &ApiServer, config: kube::Config) -> Result<Fleet, WorldE
     let recorder = Recorder::of(server);
     let mut recordings = Vec::new();
     for index in 0..INFORMERS {
-        let informer = builder_in_form(&factory, Scope::namespace(format!("team-{index}"))).start()?;
+        let informer = builder_with_form(&factory, Scope::namespace(format!("team-{index}"))).start()?;
         recordings.push(recorder.record(&informer));
     }
     factory.wait_for_sync(Duration::from_secs(20)).await?;
@@ -46,11 +47,11 @@ async fn fleet(server: &ApiServer, config: kube::Config) -> Result<Fleet, WorldE
 }
 
 fn builder() -> ApiServerBuilder {
-    ApiServer::builder().tls(true).protobuf(Form::current().protobuf)
+    ApiServer::builder().tls(true).protobuf(CachedForm::current().protobuf)
 }
 
 /// Changes the object in each namespace, so that no informer has a version within a restarted server's window.
-fn change_everything(server: &ApiServer, value: &str) -> Result<(), WorldError> {
+fn change_everything(server: &ApiServer, value: &str) -> Result<(), TestError> {
     for index in 0..INFORMERS {
         let patch = serde_json::json!({ "data": { "value": value } });
         server.merge_patch("configmaps", &format!("team-{index}"), "a", patch)?;
@@ -58,7 +59,7 @@ fn change_everything(server: &ApiServer, value: &str) -> Result<(), WorldError> 
     Ok(())
 }
 
-async fn all_fresh_and_right(server: &ApiServer, fleet: &Fleet) -> Result<(), WorldError> {
+async fn all_fresh_and_right(server: &ApiServer, fleet: &Fleet) -> Result<(), TestError> {
     fleet.recorder.settle(server).await;
     let unfresh: Vec<String> = fleet
         .recordings
@@ -90,7 +91,7 @@ fn no_request_on_a_dead_connection(server: &ApiServer) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn restart_of_single_replica_lists_once_each() -> Result<(), WorldError> {
+async fn restart_of_single_replica_lists_once_each() -> Result<(), TestError> {
     let server = builder().start().await?;
     let fleet = fleet(&server, kube_config(&server).await?).await?;
     assert!(fleet.connection.connections().iter().all(|c| c.protocol == Some(Protocol::Http2)));
@@ -110,7 +111,7 @@ async fn restart_of_single_replica_lists_once_each() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn restart_with_second_replica_resumes_without_list() -> Result<(), WorldError> {
+async fn restart_with_second_replica_resumes_without_list() -> Result<(), TestError> {
     let server = builder().replicas(2).start().await?;
     let proxy = FaultProxy::start([0, 1].map(|replica| server.address(replica)))?;
     let mut config = kube_config(&server).await?;

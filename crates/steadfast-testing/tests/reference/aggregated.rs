@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Diagnostic, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, BodyCorruption, InjectedResponse, RequestRule, ResourceDeclaration, Verb};
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
 use crate::support::{EVENT_TIMEOUT, POLL_INTERVAL, kind_of, until, until_fresh, until_polled};
 
 /// Like `metrics.k8s.io`: watches are not supported, and listed objects have neither UIDs nor versions.
-pub(crate) async fn list_only_api(reference: &Reference) -> Result<(), WorldError> {
+pub(crate) async fn list_only_api(reference: &Reference) -> Result<(), TestError> {
     let declared = ResourceDeclaration::cluster_scoped("metrics.k8s.io", "v1beta1", "NodeMetrics", "nodes");
     let behind = ApiServer::builder().tls(true).resource(declared).start().await?;
     let rule = RequestRule::any().resource("nodes.metrics.k8s.io");
@@ -53,7 +53,7 @@ pub(crate) async fn list_only_api(reference: &Reference) -> Result<(), WorldErro
 
 /// Like an API that combines several stores: the newest object does not have the highest version. An order by versions
 /// would lose most events (C12).
-pub(crate) async fn api_with_counter_per_namespace(reference: &Reference) -> Result<(), WorldError> {
+pub(crate) async fn api_with_counter_per_namespace(reference: &Reference) -> Result<(), TestError> {
     const NAMESPACES: [&str; 4] = ["default", "kube-public", "kube-system", "kube-node-lease"];
     let declared = ResourceDeclaration::namespaced("stores.steadfast.test", "v1", "Crate", "crates");
     let behind = ApiServer::builder().tls(true).resource(declared).start().await?;

@@ -13,10 +13,10 @@ use kube::client::Body;
 use serde_json::{Map, Value};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::reference::Reference;
-use steadfast_testing::{WorldError, connection};
+use steadfast_testing::{TestError, connection};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn builtin_types_match_real_server() -> Result<(), WorldError> {
+async fn builtin_types_match_real_server() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let theirs = reference.connection().await?.client();
     let embedded = ApiServer::builder().start().await?;
@@ -37,13 +37,13 @@ async fn builtin_types_match_real_server() -> Result<(), WorldError> {
     Ok(())
 }
 
-async fn get(client: &Client, path: &str) -> Result<Value, WorldError> {
+async fn get(client: &Client, path: &str) -> Result<Value, TestError> {
     let response = client.send(Request::get(path).body(Body::empty())?).await?;
     Ok(serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?)
 }
 
 /// Returns the schemas of the document of a group and version.
-async fn schemas(client: &Client, path: &str) -> Result<Map<String, Value>, WorldError> {
+async fn schemas(client: &Client, path: &str) -> Result<Map<String, Value>, TestError> {
     let mut document = get(client, &format!("/openapi/v3/{path}")).await?;
     match document.pointer_mut("/components/schemas").map(Value::take) {
         Some(Value::Object(schemas)) => Ok(schemas),

@@ -7,7 +7,7 @@ use kube::api::{Api, PostParams};
 use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Connection, Diagnostic, InformerFactory, Lazy, Scope};
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
 use crate::support::{EVENT_TIMEOUT, until};
@@ -22,7 +22,7 @@ fn received(connection: &Connection) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn compressed_list_equals_plain_list() -> Result<(), WorldError> {
+async fn compressed_list_equals_plain_list() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     // The same server under an address that looks like another machine's.
     let mut elsewhere = reference.kube_config().await?;
@@ -62,7 +62,7 @@ async fn compressed_list_equals_plain_list() -> Result<(), WorldError> {
         // The stream continues after the list, and its next event must arrive immediately.
         let map = json!({"metadata": {"name": format!("after-{streamed}-{protobuf}")}});
         maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
-        let contents = |cache: &steadfast::Informer<Lazy<ConfigMap>>| -> Result<Vec<ConfigMap>, WorldError> {
+        let contents = |cache: &steadfast::Informer<Lazy<ConfigMap>>| -> Result<Vec<ConfigMap>, TestError> {
             let mut all = Vec::new();
             for map in cache.lister()?.all() {
                 all.push((*map.get()?).clone());

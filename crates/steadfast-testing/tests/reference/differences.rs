@@ -11,7 +11,7 @@ use steadfast::{Cacheable, Diagnostic, Informer, InformerFactory, Lazy, Reflecto
 use steadfast_contract::check;
 use steadfast_testing::cluster::Writer;
 use steadfast_testing::reference::Reference;
-use steadfast_testing::{Recorder, Recording, WorldError};
+use steadfast_testing::{EventRecording, Recorder, TestError};
 
 use crate::support::{EVENT_TIMEOUT, GROUP, define, definition, kind_of, until, until_fresh};
 
@@ -27,7 +27,7 @@ struct Widgets {
 }
 
 impl Widgets {
-    async fn create(reference: &Reference, count: usize) -> Result<Self, WorldError> {
+    async fn create(reference: &Reference, count: usize) -> Result<Self, TestError> {
         define(reference, definition("Widget", &[("v1", true)])).await?;
         let kind = kind_of(GROUP, "v1", "Widget");
         let api = Api::namespaced_with(reference.connection().await?.client(), "default", &kind);
@@ -38,7 +38,7 @@ impl Widgets {
         Ok(Self { kind, api })
     }
 
-    async fn change(&self, number: usize) -> Result<(), WorldError> {
+    async fn change(&self, number: usize) -> Result<(), TestError> {
         let patch = Patch::Merge(json!({"spec": {"size": 2}}));
         self.api.patch(&format!("widget-{number}"), &PatchParams::default(), &patch).await?;
         Ok(())
@@ -56,12 +56,12 @@ fn listened<K: Cacheable>(informer: &Informer<K>) -> Fetched {
     fetched
 }
 
-fn recorded<K: Cacheable>(recorder: &Recorder, informer: &Informer<K>, name: &str) -> (Recording<K>, Fetched) {
+fn recorded<K: Cacheable>(recorder: &Recorder, informer: &Informer<K>, name: &str) -> (EventRecording<K>, Fetched) {
     (recorder.record_as(informer, name), listened(informer))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn relist_transfers_only_differing_objects() -> Result<(), WorldError> {
+async fn relist_transfers_only_differing_objects() -> Result<(), TestError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     let other = reference.start_another().await?;
     let recorder = reference.recorder();

@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
 use client::TestServer;
@@ -64,7 +64,7 @@ fn seed_from_env(variable: &str) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_servers_respond_equally() -> Result<(), WorldError> {
+async fn both_servers_respond_equally() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
     let theirs = TestServer::of(&reference.kube_config().await?)?;
@@ -92,7 +92,7 @@ fn assert_no_differences(found: &[Difference], count: u64) {
 }
 
 /// Runs one script, and prints all of it.
-async fn run_one_script(ours: &TestServer, theirs: &TestServer, script: Script) -> Result<(), WorldError> {
+async fn run_one_script(ours: &TestServer, theirs: &TestServer, script: Script) -> Result<(), TestError> {
     let (ours, theirs) = futures::future::try_join(ours.run(&script), theirs.run(&script)).await?;
     print_and_compare(&script, &ours, &theirs);
     Ok(())
@@ -117,7 +117,7 @@ fn print_and_compare(script: &Script, ours: &[ServerResponse], theirs: &[ServerR
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_mutant_is_detected() -> Result<(), WorldError> {
+async fn each_mutant_is_detected() -> Result<(), TestError> {
     let one = Embedded::start(1).await?;
     let other = Embedded::start(2).await?;
     run_and_assert_mutants_detected(MUTANTS, &one.site, &other.site, (1..=60).map(script)).await
@@ -129,10 +129,10 @@ async fn run_and_assert_mutants_detected(
     one: &TestServer,
     other: &TestServer,
     scripts: impl Iterator<Item = Script>,
-) -> Result<(), WorldError> {
+) -> Result<(), TestError> {
     let responses = stream::iter(scripts).map(|script| async move {
         let (one, other) = futures::future::try_join(one.run(&script), other.run(&script)).await?;
-        Ok::<_, WorldError>((script, one, other))
+        Ok::<_, TestError>((script, one, other))
     });
     let responses: Vec<_> = responses.buffered(CONCURRENT_SCRIPTS).try_collect().await?;
     assert_mutants_detected(mutants, &responses);

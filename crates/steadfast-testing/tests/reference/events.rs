@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use steadfast::Connection;
 use steadfast_controller::{EventDraft, EventRecorder};
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
 use crate::support::EVENT_TIMEOUT;
@@ -44,7 +44,7 @@ async fn sent(
     connection: &Connection,
     controller: &str,
     events: &[(ObjectReference, EventDraft)],
-) -> Result<(), WorldError> {
+) -> Result<(), TestError> {
     let recorder = EventRecorder::builder(connection, controller).instance("i".repeat(LONGEST_WORD)).start()?;
     for (about, event) in events {
         recorder.publish(about, event.clone());
@@ -56,7 +56,7 @@ async fn sent(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn real_server_accepts_events_at_limits() -> Result<(), WorldError> {
+async fn real_server_accepts_events_at_limits() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let connection = reference.connection().await?;
     let team = Namespace {
@@ -73,7 +73,7 @@ async fn real_server_accepts_events_at_limits() -> Result<(), WorldError> {
 }
 
 /// Checks that longer values are cut to the maximum that the server accepts.
-async fn everything_at_its_longest(connection: &Connection) -> Result<(), WorldError> {
+async fn everything_at_its_longest(connection: &Connection) -> Result<(), TestError> {
     let (domain, name) = LONGEST_CONTROLLER;
     let label = "d".repeat(62);
     let domain = format!("{label}.{label}.{label}.{}/{}", "d".repeat(domain - 3 * 63), "c".repeat(name));
@@ -104,7 +104,7 @@ async fn everything_at_its_longest(connection: &Connection) -> Result<(), WorldE
 }
 
 /// Checks objects with names that are not valid for an event.
-async fn anything_with_a_name(connection: &Connection) -> Result<(), WorldError> {
+async fn anything_with_a_name(connection: &Connection) -> Result<(), TestError> {
     let names = ["system:node:n1", "Upper", "a_b", "1.2.3", "a..b", "-", "", "é", "a.-b"];
     for name in names {
         sent(connection, "names", &[(about(name), draft())]).await?;
@@ -120,7 +120,7 @@ async fn anything_with_a_name(connection: &Connection) -> Result<(), WorldError>
 }
 
 /// Checks that the server rejects one more byte, so that values are not cut too early.
-async fn beyond_the_limits_nothing(connection: &Connection) -> Result<(), WorldError> {
+async fn beyond_the_limits_nothing(connection: &Connection) -> Result<(), TestError> {
     sent(connection, "limits", &[(about("limits"), draft())]).await?;
     let events: Api<Event> = Api::namespaced(connection.client(), TEAM);
     let held = events.list(&ListParams::default().fields("reportingController=limits")).await?.items;
@@ -149,7 +149,7 @@ async fn beyond_the_limits_nothing(connection: &Connection) -> Result<(), WorldE
 }
 
 /// Checks the written count of a series, read through both API groups that serve events.
-async fn a_series_is_counted(connection: &Connection) -> Result<(), WorldError> {
+async fn a_series_is_counted(connection: &Connection) -> Result<(), TestError> {
     let recorder = EventRecorder::new(connection, "series")?;
     for _ in 0..3 {
         recorder.publish(&about("web-0"), draft());
@@ -180,7 +180,7 @@ async fn a_series_is_counted(connection: &Connection) -> Result<(), WorldError> 
     Ok(())
 }
 
-async fn recreated_events(connection: &Connection) -> Result<(), WorldError> {
+async fn recreated_events(connection: &Connection) -> Result<(), TestError> {
     let recorder = EventRecorder::new(connection, "gone")?;
     let events: Api<Event> = Api::namespaced(connection.client(), TEAM);
     let selected = ListParams::default().fields("reportingController=gone");
@@ -199,7 +199,7 @@ async fn recreated_events(connection: &Connection) -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_during_kill_are_delivered_later() -> Result<(), WorldError> {
+async fn events_during_kill_are_delivered_later() -> Result<(), TestError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     let connection = reference.connection().await?;
     let recorder = EventRecorder::new(&connection, "killed")?;

@@ -12,7 +12,7 @@ use kube::api::{Api, DynamicObject, ListParams, PostParams, WatchParams};
 use serde_json::json;
 use steadfast::{Informer, InformerFactory, Scope};
 use steadfast_contract::check;
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::cluster::Writer;
 use steadfast_testing::reference::Reference;
 
@@ -28,7 +28,7 @@ const UNRELATED_MAX_DELAY: Duration = Duration::from_secs(8);
 const NEW_CLUSTER_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_affected_informer_does_not_delay_others() -> Result<(), WorldError> {
+async fn one_affected_informer_does_not_delay_others() -> Result<(), TestError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     list_only_user(&reference).await?;
     aggregated::list_only_api(&reference).await?;
@@ -39,7 +39,7 @@ async fn one_affected_informer_does_not_delay_others() -> Result<(), WorldError>
     replaced_etcd(&mut reference).await
 }
 
-async fn list_only_user(reference: &Reference) -> Result<(), WorldError> {
+async fn list_only_user(reference: &Reference) -> Result<(), TestError> {
     reference.allow("lister", &["list"], "", "configmaps").await?;
     let connection = reference.connection_as("lister").await?;
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), "default");
@@ -66,7 +66,7 @@ async fn list_only_user(reference: &Reference) -> Result<(), WorldError> {
 
 /// Objects are stored in one version and requested in another. The server calls a webhook that accepts connections and
 /// never responds.
-async fn dead_conversion_webhook(reference: &Reference) -> Result<(), WorldError> {
+async fn dead_conversion_webhook(reference: &Reference) -> Result<(), TestError> {
     let webhook = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("https://{}/convert", webhook.local_addr()?);
     let client = reference.connection().await?.client();
@@ -107,7 +107,7 @@ async fn dead_conversion_webhook(reference: &Reference) -> Result<(), WorldError
 }
 
 /// The server returns at its address with another cluster: versions restart, and no object exists.
-async fn replaced_etcd(reference: &mut Reference) -> Result<(), WorldError> {
+async fn replaced_etcd(reference: &mut Reference) -> Result<(), TestError> {
     let recorder = reference.recorder();
     let writer = Writer::new(reference.connection().await?.client(), "default");
     for name in ["gone", "again"] {
@@ -150,7 +150,7 @@ async fn replaced_etcd(reference: &mut Reference) -> Result<(), WorldError> {
     Ok(())
 }
 
-async fn until_namespace(reference: &Reference, name: &str) -> Result<(), WorldError> {
+async fn until_namespace(reference: &Reference, name: &str) -> Result<(), TestError> {
     let namespaces = Api::<Namespace>::all(reference.connection().await?.client());
     let started = Instant::now();
     while namespaces.get_opt(name).await?.is_none() {

@@ -10,7 +10,7 @@ use steadfast::{Connection, Diagnostic, InformerFactory, Scope};
 use steadfast_contract::check;
 use steadfast_testing::cluster::Writer;
 use steadfast_testing::reference::Reference;
-use steadfast_testing::{Recorder, Recording, WorldError};
+use steadfast_testing::{EventRecording, Recorder, TestError};
 
 const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -20,7 +20,7 @@ const STREAMS: usize = 100;
 const REQUESTS: usize = 600;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn goaway_and_stream_limit_lose_no_event() -> Result<(), WorldError> {
+async fn goaway_and_stream_limit_lose_no_event() -> Result<(), TestError> {
     let Some(mut reference) = Reference::start_with_flags(&["--goaway-chance=0.02"]).await? else { return Ok(()) };
     let limited = reference.start_another_with_flags(&["--http2-max-streams-per-connection=100"], None).await?;
     let sent_away = reference.recorder();
@@ -39,7 +39,7 @@ async fn goaway_and_stream_limit_lose_no_event() -> Result<(), WorldError> {
     Ok(())
 }
 
-async fn many_requests_during_goaways(reference: &Reference, recorder: &Recorder) -> Result<(), WorldError> {
+async fn many_requests_during_goaways(reference: &Reference, recorder: &Recorder) -> Result<(), TestError> {
     let connection = reference.connection().await?;
     let writer = Writer::new(connection.client(), "default");
     let factory = InformerFactory::new(&connection);
@@ -82,9 +82,9 @@ async fn many_watches_and_requests_beside(
     reference: &Reference,
     connection: &Connection,
     recorder: &Recorder,
-) -> Result<(), WorldError> {
+) -> Result<(), TestError> {
     let factory = InformerFactory::new(connection);
-    let mut seen: Vec<Recording<ConfigMap>> = Vec::new();
+    let mut seen: Vec<EventRecording<ConfigMap>> = Vec::new();
     for number in 0..WATCHES {
         let scope = Scope::namespace("default").labels(format!("app=w{number}"));
         seen.push(recorder.record(&factory.informer::<ConfigMap>(scope)?));
@@ -98,7 +98,7 @@ async fn many_watches_and_requests_beside(
             writer.create_labelled(&label, &label).await?;
             longest = longest.max(started.elapsed());
         }
-        Ok::<_, WorldError>(longest)
+        Ok::<_, TestError>(longest)
     };
     let longest = tokio::time::timeout(EVENT_TIMEOUT, asking).await??;
     let connections = connection.connections();
@@ -115,7 +115,7 @@ async fn many_watches_and_requests_beside(
 }
 
 /// Waits until the handler has received this number of events of `key`.
-async fn until_delivered(recording: &Recording<ConfigMap>, key: &str, times: usize) -> Result<(), WorldError> {
+async fn until_delivered(recording: &EventRecording<ConfigMap>, key: &str, times: usize) -> Result<(), TestError> {
     let delivered = async {
         while recording.of(key).len() < times {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -125,7 +125,7 @@ async fn until_delivered(recording: &Recording<ConfigMap>, key: &str, times: usi
     waited.map_err(|_| format!("{key} has {:?} after {EVENT_TIMEOUT:?}", recording.descriptions(key)).into())
 }
 
-fn assert_fresh(recording: &Recording<ConfigMap>) {
+fn assert_fresh(recording: &EventRecording<ConfigMap>) {
     let freshness = recording.informer().freshness();
     assert!(freshness.is_fresh(), "{}: {freshness}", recording.informer().name());
 }

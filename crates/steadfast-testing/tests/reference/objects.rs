@@ -3,7 +3,7 @@
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use serde_json::json;
 use steadfast::{InformerFactory, Scope};
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
 use crate::support::{EVENT_TIMEOUT, GROUP, define, definition, kind_of, until_fresh};
@@ -12,7 +12,7 @@ use crate::support::{EVENT_TIMEOUT, GROUP, define, definition, kind_of, until_fr
 const LEVELS: usize = 200;
 
 /// An object that a real server accepts and no informer can decode (R8).
-pub(crate) async fn deeply_nested_object(reference: &Reference) -> Result<(), WorldError> {
+pub(crate) async fn deeply_nested_object(reference: &Reference) -> Result<(), TestError> {
     define(reference, definition("Well", &[("v1", true)])).await?;
     let kind = kind_of(GROUP, "v1", "Well");
     let client = reference.connection().await?.client();

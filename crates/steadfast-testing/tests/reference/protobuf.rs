@@ -11,7 +11,7 @@ use kube::core::PartialObjectMeta;
 use kube::{Client, Resource};
 use serde_json::{Value, json};
 use steadfast::{Cacheable, Encoding, Informer, InformerFactory, Lazy, Scope};
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
 use crate::support::{EVENT_TIMEOUT, define, definition, kind_of, until};
@@ -27,8 +27,8 @@ impl<K: Cacheable + Debug> Pair<K> {
         reference: &Reference,
         kind: &<K::Resource as Resource>::DynamicType,
         streamed: bool,
-    ) -> Result<Self, WorldError> {
-        let start = async |protobuf: bool| -> Result<Informer<K>, WorldError> {
+    ) -> Result<Self, TestError> {
+        let start = async |protobuf: bool| -> Result<Informer<K>, TestError> {
             let factory = InformerFactory::new(&reference.connection().await?);
             let builder = factory.builder_with::<K>(kind, Scope::all()).streamed_lists(streamed).protobuf(protobuf);
             let informer = builder.keep_managed_fields().start()?;
@@ -39,7 +39,7 @@ impl<K: Cacheable + Debug> Pair<K> {
     }
 
     /// Waits until both caches contain the same versions.
-    async fn of_one_state(&self) -> Result<(), WorldError> {
+    async fn of_one_state(&self) -> Result<(), TestError> {
         let versions = |informer: &Informer<K>| -> Vec<(String, String)> {
             let objects = informer.snapshot();
             objects.iter().map(|object| (object.key().to_string(), object.version().to_string())).collect()
@@ -48,7 +48,7 @@ impl<K: Cacheable + Debug> Pair<K> {
     }
 
     /// Waits until both caches are equal, and returns the number of objects.
-    async fn alike(&self) -> Result<usize, WorldError> {
+    async fn alike(&self) -> Result<usize, TestError> {
         self.of_one_state().await?;
         let (json, protobuf) = (self.json.lister()?.all(), self.protobuf.lister()?.all());
         for (json, protobuf) in json.iter().zip(&protobuf) {
@@ -60,7 +60,7 @@ impl<K: Cacheable + Debug> Pair<K> {
 }
 
 /// Returns the content type of the response to a request that prefers protobuf.
-async fn content_type(client: &Client, path: &str) -> Result<String, WorldError> {
+async fn content_type(client: &Client, path: &str) -> Result<String, TestError> {
     let accept = "application/vnd.kubernetes.protobuf,application/json";
     let request = http::Request::get(path).header("accept", accept).body(kube::client::Body::empty())?;
     let response = client.send(request).await?;
@@ -94,7 +94,7 @@ fn deployment(name: &str) -> Value {
     })
 }
 
-async fn write(client: &Client) -> Result<(), WorldError> {
+async fn write(client: &Client) -> Result<(), TestError> {
     let (by, merge) = (PostParams::default(), PatchParams::default());
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
@@ -115,7 +115,7 @@ async fn write(client: &Client) -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn protobuf_and_json_caches_are_equal() -> Result<(), WorldError> {
+async fn protobuf_and_json_caches_are_equal() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let client = reference.connection().await?.client();
     let protobuf = "application/vnd.kubernetes.protobuf";
@@ -174,7 +174,7 @@ async fn protobuf_and_json_caches_are_equal() -> Result<(), WorldError> {
 
 /// Waits until both caches have the objects, each in its own encoding. Returns the number of objects that decode to
 /// equal values.
-async fn lazily_alike(pair: &Pair<Lazy<Deployment>>) -> Result<usize, WorldError> {
+async fn lazily_alike(pair: &Pair<Lazy<Deployment>>) -> Result<usize, TestError> {
     until("both caches have the objects", || pair.protobuf.snapshot().len() >= 2).await?;
     pair.of_one_state().await?;
     let (json, protobuf) = (pair.json.lister()?.all(), pair.protobuf.lister()?.all());
@@ -186,7 +186,7 @@ async fn lazily_alike(pair: &Pair<Lazy<Deployment>>) -> Result<usize, WorldError
 }
 
 /// Waits for at least `least` objects, and checks that both caches are equal.
-async fn count<K: Cacheable + Debug>(pair: &Pair<K>, least: usize) -> Result<usize, WorldError> {
+async fn count<K: Cacheable + Debug>(pair: &Pair<K>, least: usize) -> Result<usize, TestError> {
     until("all objects are cached", || pair.protobuf.snapshot().len() >= least).await?;
     pair.alike().await
 }

@@ -21,7 +21,7 @@ use steadfast_testing::reference::{program, skip};
 
 /// Returns the output of the program.
 fn program_output(arguments: &[&str]) -> Result<Option<String>, Error> {
-    let Some(program) = program("STEADFAST_MESSAGES", "messages")? else {
+    let Some(program) = program("STEADFAST_PROTOBUF_SAMPLER", "messages")? else {
         skip("the protobuf sample program is not built; run conformance/reference/build, which needs Go")?;
         return Ok(None);
     };

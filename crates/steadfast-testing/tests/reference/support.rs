@@ -7,7 +7,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use steadfast::{Cacheable, Freshness, Informer};
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
 /// Timeout for an expected event, on a busy machine.
@@ -39,7 +39,7 @@ pub(crate) fn definition(kind: &str, versions: &[(&str, bool)]) -> Value {
 }
 
 /// Defines a resource, and waits until it is served.
-pub(crate) async fn define(reference: &Reference, definition: Value) -> Result<(), WorldError> {
+pub(crate) async fn define(reference: &Reference, definition: Value) -> Result<(), TestError> {
     let client = reference.connection().await?.client();
     let definition: CustomResourceDefinition = serde_json::from_value(definition)?;
     let kind = kind_of(GROUP, "v1", &definition.spec.names.kind);
@@ -55,12 +55,12 @@ pub(crate) async fn define(reference: &Reference, definition: Value) -> Result<(
     Ok(())
 }
 
-pub(crate) async fn until_fresh<K: Cacheable>(informer: &Informer<K>) -> Result<(), WorldError> {
+pub(crate) async fn until_fresh<K: Cacheable>(informer: &Informer<K>) -> Result<(), TestError> {
     until("the informer is fresh", || informer.freshness().is_fresh()).await
 }
 
 /// Waits until the informer reports that it is fresh by lists alone, and returns the reason.
-pub(crate) async fn until_polled<K: Cacheable>(informer: &Informer<K>) -> Result<String, WorldError> {
+pub(crate) async fn until_polled<K: Cacheable>(informer: &Informer<K>) -> Result<String, TestError> {
     let reason = || match informer.freshness() {
         Freshness::Fresh { polled: Some(polled), .. } => Some(polled.why.to_string()),
         _ => None,
@@ -69,7 +69,7 @@ pub(crate) async fn until_polled<K: Cacheable>(informer: &Informer<K>) -> Result
     Ok(reason().unwrap_or_default())
 }
 
-pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) -> Result<(), WorldError> {
+pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) -> Result<(), TestError> {
     let started = Instant::now();
     while !holds() {
         if started.elapsed() > EVENT_TIMEOUT {

@@ -10,7 +10,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use kube::client::Body;
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_contract::check;
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::cluster::Writer;
 use steadfast_testing::reference::Reference;
 use tokio::time::{sleep, timeout};
@@ -33,17 +33,17 @@ const MAX_RESPONSE_TIME: Duration = Duration::from_secs(5);
 const LARGE: &str = "/api/v1/namespaces/kube-public/secrets";
 
 /// Watches and lists of [`LARGE`] on `connection`, started and never read.
-async fn unread(connection: &Connection) -> Result<Vec<http::Response<Body>>, WorldError> {
+async fn unread(connection: &Connection) -> Result<Vec<http::Response<Body>>, TestError> {
     let client = connection.client();
     let watch = format!("{LARGE}?watch=true&resourceVersion=0&timeoutSeconds=600");
     let requested = (0..2 * UNREAD).map(|number| if number % 2 == 0 { &*watch } else { LARGE }).map(|path| {
         let client = client.clone();
-        async move { Ok::<_, WorldError>(client.send(Request::get(path).body(Body::empty())?).await?) }
+        async move { Ok::<_, TestError>(client.send(Request::get(path).body(Body::empty())?).await?) }
     });
     try_join_all(requested).await
 }
 
-pub(crate) async fn unread_responses(reference: &Reference) -> Result<(), WorldError> {
+pub(crate) async fn unread_responses(reference: &Reference) -> Result<(), TestError> {
     let client = reference.connection().await?.client();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-public");
     for number in 0..SECRETS {

@@ -6,8 +6,8 @@ use kube::core::PartialObjectMeta;
 use serde_json::json;
 use steadfast::InformerFactory;
 use steadfast_testing::CachedConfigMap;
-use steadfast_testing::cluster::Cluster;
-use steadfast_testing::{WorldError, config_map_in};
+use steadfast_testing::cluster::TestCluster;
+use steadfast_testing::{TestError, config_map_in};
 
 use super::{DiagnosticLog, EVENT_TIMEOUT, Watched, assert_fresh, build, check_contract, until_delivered, watch};
 
@@ -25,7 +25,7 @@ super::scenarios! {
 
 /// A write outside the selector causes no event, and on a real server often no bookmark either (R2). Nevertheless,
 /// waits for its version must end, and the cache must stay fresh.
-async fn waits_outside_selector_cause_no_doubt<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn waits_outside_selector_cause_no_doubt<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (recorder, connection) = (cluster.recorder(), cluster.connection().await?);
     let factory = InformerFactory::new(&connection);
     let informer = build::<K>(&factory, cluster.scope().labels("app=web")).start()?;
@@ -43,8 +43,8 @@ async fn waits_outside_selector_cause_no_doubt<K: CachedConfigMap>(cluster: &mut
 }
 
 async fn streamed_and_paged_informers_match_history<K: CachedConfigMap>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
     let writer = cluster.writer();
     for name in ["a", "b", "c", "d", "e"] {
         writer.create(name, "1").await?;
@@ -102,7 +102,7 @@ async fn streamed_and_paged_informers_match_history<K: CachedConfigMap>(
     Ok(())
 }
 
-async fn paged_list_delivers_each_object_once<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn paged_list_delivers_each_object_once<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for number in 0..25 {
         writer.create(&format!("c-{number:02}"), "1").await?;
@@ -124,7 +124,7 @@ async fn paged_list_delivers_each_object_once<K: CachedConfigMap>(cluster: &mut 
     Ok(())
 }
 
-async fn finalizer_delays_deletion<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn finalizer_delays_deletion<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let mut held = config_map_in(cluster.namespace(), "held", "1");
     held.metadata.finalizers = Some(vec!["steadfast.test/held".to_owned()]);
@@ -147,7 +147,9 @@ async fn finalizer_delays_deletion<K: CachedConfigMap>(cluster: &mut Cluster) ->
     Ok(())
 }
 
-async fn delete_collection_reports_each_deletion<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn delete_collection_reports_each_deletion<K: CachedConfigMap>(
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for number in 0..20 {
         let app = if number % 2 == 0 { "old" } else { "new" };
@@ -171,7 +173,7 @@ async fn delete_collection_reports_each_deletion<K: CachedConfigMap>(cluster: &m
     Ok(())
 }
 
-async fn metadata_informer_follows_changes(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn metadata_informer_follows_changes(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     let factory = InformerFactory::new(&cluster.connection().await?);
@@ -199,7 +201,7 @@ async fn metadata_informer_follows_changes(cluster: &mut Cluster) -> Result<(), 
     Ok(())
 }
 
-async fn unchanged_write_is_not_delivered<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn unchanged_write_is_not_delivered<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let created = writer.create("a", "1").await?;
     let Watched { informer, seen, .. } = &watch::<K>(cluster, &recorder).await?;
@@ -217,7 +219,7 @@ async fn unchanged_write_is_not_delivered<K: CachedConfigMap>(cluster: &mut Clus
     Ok(())
 }
 
-async fn name_and_label_scopes_are_exact<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn name_and_label_scopes_are_exact<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for (name, app) in [("one", "web"), ("two", "db"), ("three", "batch")] {
         writer.create_labelled(name, app).await?;
@@ -258,8 +260,8 @@ async fn name_and_label_scopes_are_exact<K: CachedConfigMap>(cluster: &mut Clust
 }
 
 async fn informers_on_one_connection_receive_own_events<K: CachedConfigMap>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
     const INFORMERS: usize = 50;
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let connection = cluster.connection().await?;

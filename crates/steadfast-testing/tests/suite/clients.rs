@@ -14,8 +14,8 @@ use steadfast::transport::Settings;
 use steadfast::{Connection, Freshness, InformerFactory, InjectedFault};
 use steadfast_contract::Clause;
 use steadfast_testing::CachedConfigMap;
-use steadfast_testing::cluster::Cluster;
-use steadfast_testing::{WorldError, config_map_in};
+use steadfast_testing::cluster::TestCluster;
+use steadfast_testing::{TestError, config_map_in};
 use tokio::time::sleep;
 
 use super::{
@@ -32,7 +32,7 @@ super::scenarios! {
     premature_delivery_is_detected<K>: needs [], covers [];
 }
 
-async fn blocked_handler_delays_no_other<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn blocked_handler_delays_no_other<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     const CHANGES: usize = 200;
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "0").await?;
@@ -66,7 +66,7 @@ async fn blocked_handler_delays_no_other<K: CachedConfigMap>(cluster: &mut Clust
     Ok(())
 }
 
-async fn panicking_handler_is_retried<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn panicking_handler_is_retried<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = build::<K>(&factory, cluster.scope().labels("app")).start()?;
@@ -90,7 +90,9 @@ async fn panicking_handler_is_retried<K: CachedConfigMap>(cluster: &mut Cluster)
     Ok(())
 }
 
-async fn late_handler_receives_existing_objects<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn late_handler_receives_existing_objects<K: CachedConfigMap>(
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     writer.create("gone", "1").await?;
@@ -112,7 +114,7 @@ async fn late_handler_receives_existing_objects<K: CachedConfigMap>(cluster: &mu
     Ok(())
 }
 
-async fn shutdown_while_cut_is_prompt<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn shutdown_while_cut_is_prompt<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
     let connection = cluster.connection().await?;
@@ -147,7 +149,7 @@ async fn shutdown_while_cut_is_prompt<K: CachedConfigMap>(cluster: &mut Cluster)
     Ok(())
 }
 
-async fn write_while_cut_happens_at_most_once<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn write_while_cut_happens_at_most_once<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (recorder, network) = (cluster.recorder(), cluster.network());
     let deadline = Duration::from_secs(2);
     let connection =
@@ -182,8 +184,8 @@ async fn write_while_cut_happens_at_most_once<K: CachedConfigMap>(cluster: &mut 
 }
 
 async fn rejected_credentials_are_reported_until_replaced<K: CachedConfigMap>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     let right = cluster.proxied()?;
@@ -215,7 +217,7 @@ async fn rejected_credentials_are_reported_until_replaced<K: CachedConfigMap>(
 }
 
 /// Runs a library with an injected fault. The checker must detect the fault in this history.
-async fn premature_delivery_is_detected<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn premature_delivery_is_detected<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let writer = cluster.writer();
     let connection = cluster.connection().await?;
     let mut all = Vec::new();

@@ -10,8 +10,8 @@ use kube::{Resource, ResourceExt};
 use serde_json::json;
 use steadfast::{Connection, Informer, InformerFactory, ObjectKey, Writes};
 use steadfast_controller::{Action, Controller, back_off};
-use steadfast_testing::WorldError;
-use steadfast_testing::cluster::Cluster;
+use steadfast_testing::TestError;
+use steadfast_testing::cluster::TestCluster;
 use tokio::time::{sleep, timeout};
 
 use super::EVENT_TIMEOUT;
@@ -52,7 +52,7 @@ async fn keep_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<
     Ok(Action::await_change())
 }
 
-async fn naive_controller_creates_no_duplicate_behind_lag(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn naive_controller_creates_no_duplicate_behind_lag(cluster: &mut TestCluster) -> Result<(), TestError> {
     let resource = ApiResource::erase::<Secret>(&());
     cluster.follow(&resource).await?;
     cluster.writer().create("parent", "1").await?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use steadfast_testing::cluster::{ServerFault, ServerKind};
-use steadfast_testing::scenarios::Fault;
+use steadfast_testing::scenarios::CatalogFault;
 
 use crate::{Scenario, changes, clients, controllers, cuts, definitions, servers, streams};
 
@@ -28,17 +28,17 @@ const UNSUPPORTED_ON_CLUSTERS: &[&str] = &[
 ];
 
 /// Faults of the catalog that only the embedded server supports, with the reason.
-const EMBEDDED_ONLY_FAULTS: &[(Fault, &str)] = &[
-    (Fault::StalledStream, "an external fault freezes a connection, never one of its streams"),
-    (Fault::NoBookmarks, "a real server sends bookmarks"),
-    (Fault::EventsLost, "a real server sends every change"),
-    (Fault::EventsRepeated, "a real server resumes at the requested version"),
-    (Fault::ServerBusy, "a real server never rejects its administrator, whose credentials the scenarios use"),
+const EMBEDDED_ONLY_FAULTS: &[(CatalogFault, &str)] = &[
+    (CatalogFault::StalledStream, "an external fault freezes a connection, never one of its streams"),
+    (CatalogFault::NoBookmarks, "a real server sends bookmarks"),
+    (CatalogFault::EventsLost, "a real server sends every change"),
+    (CatalogFault::EventsRepeated, "a real server resumes at the requested version"),
+    (CatalogFault::ServerBusy, "a real server never rejects its administrator, whose credentials the scenarios use"),
     (
-        Fault::HugeList,
+        CatalogFault::HugeList,
         "no flag creates a huge list, and 100,000 real objects take minutes to write: the benchmark covers them",
     ),
-    (Fault::ClockJumps, "the wall clock belongs to the whole machine"),
+    (CatalogFault::ClockJumps, "the wall clock belongs to the whole machine"),
 ];
 
 fn all() -> impl Iterator<Item = &'static Scenario> {
@@ -73,8 +73,8 @@ fn skipped_scenarios_on_clusters_are_listed() {
 
 #[test]
 fn every_fault_has_scenario_or_reason() {
-    let covered: BTreeSet<Fault> = all().flat_map(|scenario| scenario.faults).copied().collect();
-    for fault in Fault::ALL {
+    let covered: BTreeSet<CatalogFault> = all().flat_map(|scenario| scenario.faults).copied().collect();
+    for fault in CatalogFault::ALL {
         let reasons = EMBEDDED_ONLY_FAULTS.iter().filter(|(reason, _)| *reason == fault).count();
         assert_eq!(reasons + usize::from(covered.contains(&fault)), 1, "{fault}, {}", fault.title());
     }

@@ -7,8 +7,8 @@ use steadfast::transport::Settings;
 use steadfast::{InformerFactory, InjectedFault};
 use steadfast_contract::Clause;
 use steadfast_testing::CachedConfigMap;
-use steadfast_testing::WorldError;
-use steadfast_testing::cluster::Cluster;
+use steadfast_testing::TestError;
+use steadfast_testing::cluster::TestCluster;
 use steadfast_testing::proxy::Direction;
 use tokio::time::sleep;
 
@@ -32,7 +32,9 @@ super::scenarios! {
 /// Bound of R1.
 const DEAD_PEER_TIMEOUT: Duration = Duration::from_secs(15);
 
-async fn events_during_cut_are_delivered_in_order<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn events_during_cut_are_delivered_in_order<K: CachedConfigMap>(
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for name in ["recreated", "deleted", "changed", "kept"] {
         writer.create(name, "1").await?;
@@ -62,7 +64,7 @@ async fn events_during_cut_are_delivered_in_order<K: CachedConfigMap>(cluster: &
     Ok(())
 }
 
-async fn reentry_during_cut_is_two_stays<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn reentry_during_cut_is_two_stays<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create_labelled("a", "web").await?;
     let factory = InformerFactory::new(&cluster.connection().await?);
@@ -81,7 +83,7 @@ async fn reentry_during_cut_is_two_stays<K: CachedConfigMap>(cluster: &mut Clust
     Ok(())
 }
 
-async fn resets_within_objects_cost_no_list<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn resets_within_objects_cost_no_list<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("large", "0").await?;
     let Watched { informer, diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
@@ -107,12 +109,12 @@ async fn resets_within_objects_cost_no_list<K: CachedConfigMap>(cluster: &mut Cl
 }
 
 async fn dropped_packets_are_noticed_within_15_seconds<K: CachedConfigMap>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
     vanish::<K>(cluster, Direction::Both, Settings::default()).await
 }
 
-async fn packets_dropped_one_way_are_noticed<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn packets_dropped_one_way_are_noticed<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     // The test runs in real time, so the timeouts are shorter than the defaults.
     let second = Duration::from_secs(1);
     vanish::<K>(
@@ -124,10 +126,10 @@ async fn packets_dropped_one_way_are_noticed<K: CachedConfigMap>(cluster: &mut C
 }
 
 async fn vanish<K: CachedConfigMap>(
-    cluster: &Cluster,
+    cluster: &TestCluster,
     direction: Direction,
     settings: Settings,
-) -> Result<(), WorldError> {
+) -> Result<(), TestError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "0").await?;
     let factory = InformerFactory::new(&cluster.connection_with_settings(settings).await?);
@@ -152,8 +154,8 @@ async fn vanish<K: CachedConfigMap>(
 }
 
 async fn absent_server_is_reported_until_it_appears<K: CachedConfigMap>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().refuse(true);
@@ -177,8 +179,8 @@ async fn absent_server_is_reported_until_it_appears<K: CachedConfigMap>(
 }
 
 async fn closed_connections_are_retried_with_backoff<K: CachedConfigMap>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
     let Watched { diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
@@ -200,7 +202,7 @@ async fn closed_connections_are_retried_with_backoff<K: CachedConfigMap>(
     Ok(())
 }
 
-async fn pings_keep_idle_flow_alive<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn pings_keep_idle_flow_alive<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
     // Much shorter than the defaults and than in real networks, because the test runs in real time.
@@ -222,7 +224,7 @@ async fn pings_keep_idle_flow_alive<K: CachedConfigMap>(cluster: &mut Cluster) -
     Ok(())
 }
 
-async fn slow_list_completes<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn slow_list_completes<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     for number in 0..20 {
         writer.create(&format!("c-{number:02}"), &"x".repeat(1500)).await?;
@@ -242,7 +244,7 @@ async fn slow_list_completes<K: CachedConfigMap>(cluster: &mut Cluster) -> Resul
 }
 
 /// Runs a library with an injected fault. The checker must detect the fault in this history.
-async fn false_freshness_while_cut_is_detected<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn false_freshness_while_cut_is_detected<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder, of_broken) = (cluster.writer(), cluster.recorder(), cluster.recorder());
     writer.create("a", "1").await?;
     let honest = InformerFactory::new(&cluster.connection().await?);

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use steadfast::{Freshness, InformerFactory};
 use steadfast_contract::check;
-use steadfast_testing::cluster::Cluster;
-use steadfast_testing::{WorldError, widget_definition};
+use steadfast_testing::cluster::TestCluster;
+use steadfast_testing::{TestError, widget_definition};
 use tokio::time::sleep;
 
 use super::{EVENT_TIMEOUT, assert_fresh, until_delivered, until_fresh};
@@ -26,7 +26,7 @@ fn widget(name: &str, size: u32, kind: &ApiResource) -> DynamicObject {
     DynamicObject::new(name, kind).data(json!({ "spec": { "size": size } }))
 }
 
-async fn custom_resource_is_followed_after_definition(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn custom_resource_is_followed_after_definition(cluster: &mut TestCluster) -> Result<(), TestError> {
     let group = format!("{}.steadfast.test", cluster.namespace());
     let client = cluster.writer().client();
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(&group, "v1", "Widget"));
@@ -68,7 +68,7 @@ struct WidgetSpec {
     size: u32,
 }
 
-async fn only_undecodable_object_is_unknown(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn only_undecodable_object_is_unknown(cluster: &mut TestCluster) -> Result<(), TestError> {
     let client = cluster.writer().client();
     let kind = ApiResource::erase::<Widget>(&());
     cluster.define(widget_definition("decoded.steadfast.test")).await?;
@@ -105,7 +105,7 @@ async fn only_undecodable_object_is_unknown(cluster: &mut Cluster) -> Result<(),
     Ok(())
 }
 
-async fn unserved_version_implies_no_deletion(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn unserved_version_implies_no_deletion(cluster: &mut TestCluster) -> Result<(), TestError> {
     let group = format!("{}.steadfast.test", cluster.namespace());
     let of_version = |version| ApiResource::from_gvk(&GroupVersionKind::gvk(&group, version, "Widget"));
     let (kind, older) = (of_version("v1"), of_version("v1beta1"));

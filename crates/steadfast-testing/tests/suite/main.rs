@@ -23,9 +23,9 @@ use futures::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use steadfast::{Cacheable, Diagnostic, Informer, InformerBuilder, InformerFactory, Scope};
 use steadfast_contract::{Bounds, Verdict};
-use steadfast_testing::cluster::{Cluster, ServerFault, ServerKind};
-use steadfast_testing::scenarios::Fault;
-use steadfast_testing::{CachedConfigMap, Form, Recorder, Recording, WorldError};
+use steadfast_testing::cluster::{ServerFault, ServerKind, TestCluster};
+use steadfast_testing::scenarios::CatalogFault;
+use steadfast_testing::{CachedConfigMap, CachedForm, EventRecording, Recorder, TestError};
 
 /// Timeout for an expected event.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,13 +34,13 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [ServerFault],
-    pub(crate) faults: &'static [Fault],
-    pub(crate) run: for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, Result<(), WorldError>>,
+    pub(crate) faults: &'static [CatalogFault],
+    pub(crate) run: for<'a> fn(&'a mut TestCluster) -> LocalBoxFuture<'a, Result<(), TestError>>,
 }
 
 /// Returns a builder for an informer of `factory` that requests objects in the form of this run.
 fn build<K: CachedConfigMap>(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, K> {
-    factory.builder(scope).protobuf(Form::current().protobuf)
+    factory.builder(scope).protobuf(CachedForm::current().protobuf)
 }
 
 /// Selects the function of a scenario for the requested form.
@@ -49,7 +49,7 @@ macro_rules! in_requested_form {
         Box::pin($name($cluster))
     };
     ($cluster:ident, $name:ident, $kept:ident) => {
-        if steadfast_testing::Form::current().lazy {
+        if steadfast_testing::CachedForm::current().lazy {
             Box::pin($name::<steadfast::Lazy<k8s_openapi::api::core::v1::ConfigMap>>($cluster))
         } else {
             Box::pin($name::<k8s_openapi::api::core::v1::ConfigMap>($cluster))
@@ -65,14 +65,14 @@ macro_rules! scenarios {
         pub(crate) const SCENARIOS: &[crate::Scenario] = &[$(crate::Scenario {
             name: stringify!($name),
             needs: &[$(steadfast_testing::cluster::ServerFault::$need),*],
-            faults: &[$(steadfast_testing::scenarios::Fault::$fault),*],
+            faults: &[$(steadfast_testing::scenarios::CatalogFault::$fault),*],
             run: |cluster| crate::in_requested_form!(cluster, $name $(, $kept)?),
         }),*];
 
 mod on_the_server {
             $(
                 #[test]
-                fn $name() -> Result<(), steadfast_testing::WorldError> {
+                fn $name() -> Result<(), steadfast_testing::TestError> {
                     crate::run_scenario(stringify!($name), super::SCENARIOS)
                 }
             )*
@@ -82,12 +82,12 @@ mod on_the_server {
 pub(crate) use scenarios;
 
 /// Runs the scenario `name` of `scenarios` on the selected server.
-fn run_scenario(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
+fn run_scenario(name: &str, scenarios: &[Scenario]) -> Result<(), TestError> {
     let scenario = scenarios.iter().find(|scenario| scenario.name == name).ok_or("unknown scenario")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let started = Instant::now();
-        let mut cluster = match Cluster::start(&ServerKind::from_env(), scenario.needs).await? {
+        let mut cluster = match TestCluster::start(&ServerKind::from_env(), scenario.needs).await? {
             Ok(cluster) => cluster,
             Err(reason) => {
                 // Written to standard error directly, which is not captured for passing tests, so that a skipped
@@ -148,20 +148,20 @@ struct Watched<K: CachedConfigMap> {
     factory: InformerFactory,
     informer: Informer<K>,
     diagnostics: DiagnosticLog,
-    seen: Recording<K>,
+    seen: EventRecording<K>,
 }
 
 /// Watches and records the scenario's config maps through the faulty network, and waits for the sync.
-async fn watch<K: CachedConfigMap>(cluster: &Cluster, recorder: &Recorder) -> Result<Watched<K>, WorldError> {
+async fn watch<K: CachedConfigMap>(cluster: &TestCluster, recorder: &Recorder) -> Result<Watched<K>, TestError> {
     watch_by(InformerFactory::new(&cluster.connection().await?), cluster, recorder).await
 }
 
 /// Does the same as [`watch`] with this factory.
 async fn watch_by<K: CachedConfigMap>(
     factory: InformerFactory,
-    cluster: &Cluster,
+    cluster: &TestCluster,
     recorder: &Recorder,
-) -> Result<Watched<K>, WorldError> {
+) -> Result<Watched<K>, TestError> {
     let informer = build::<K>(&factory, cluster.scope()).start()?;
     Ok(watched(factory, informer, recorder).await)
 }
@@ -179,12 +179,12 @@ async fn watched<K: CachedConfigMap>(
 }
 
 /// Waits until the scenario is quiet, and checks the records of config maps: no event is lost or delivered twice.
-async fn check_contract(cluster: &Cluster, recorder: &Recorder) -> Result<Verdict, WorldError> {
+async fn check_contract(cluster: &TestCluster, recorder: &Recorder) -> Result<Verdict, TestError> {
     check_contract_with(Bounds::default(), cluster, recorder).await
 }
 
 /// Does the same as [`check_contract`] with other times than the contract's.
-async fn check_contract_with(terms: Bounds, cluster: &Cluster, recorder: &Recorder) -> Result<Verdict, WorldError> {
+async fn check_contract_with(terms: Bounds, cluster: &TestCluster, recorder: &Recorder) -> Result<Verdict, TestError> {
     cluster.settle(recorder).await?;
     let report = terms.report(&cluster.history().await?, &recorder.trace());
     assert!(report.passed(), "{report:#?}");
@@ -196,11 +196,11 @@ async fn check_contract_with(terms: Bounds, cluster: &Cluster, recorder: &Record
 /// Waits until the handler has received this number of events of `name`, because pending events may otherwise be
 /// merged.
 async fn until_delivered<K: Cacheable>(
-    cluster: &Cluster,
-    recording: &Recording<K>,
+    cluster: &TestCluster,
+    recording: &EventRecording<K>,
     name: &str,
     times: usize,
-) -> Result<(), WorldError> {
+) -> Result<(), TestError> {
     let key = cluster.key(name);
     let delivered = async {
         while recording.of(&key).len() < times {
@@ -216,7 +216,7 @@ async fn until_fresh<K: Cacheable>(
     informer: &Informer<K>,
     fresh: bool,
     limit: Duration,
-) -> Result<Duration, WorldError> {
+) -> Result<Duration, TestError> {
     let started = Instant::now();
     while informer.freshness().is_fresh() != fresh {
         if started.elapsed() > limit {
@@ -227,7 +227,7 @@ async fn until_fresh<K: Cacheable>(
     Ok(started.elapsed())
 }
 
-fn assert_fresh<K: Cacheable>(recording: &Recording<K>) {
+fn assert_fresh<K: Cacheable>(recording: &EventRecording<K>) {
     let freshness = recording.informer().freshness();
     assert!(freshness.is_fresh(), "{}: {freshness}", recording.informer().name());
 }

@@ -7,8 +7,8 @@ use kube::api::{ApiResource, DynamicObject};
 use steadfast::{InformerFactory, InjectedFault, ReflectorSettings, Scope};
 use steadfast_contract::{Bounds, Clause};
 use steadfast_testing::CachedConfigMap;
-use steadfast_testing::WorldError;
-use steadfast_testing::cluster::Cluster;
+use steadfast_testing::TestError;
+use steadfast_testing::cluster::TestCluster;
 use tokio::time::sleep;
 
 use super::{
@@ -37,7 +37,9 @@ const PERIOD: Duration = Duration::from_secs(3);
 /// Additional time that a busy machine may need.
 const SLACK: Duration = Duration::from_secs(2);
 
-async fn killed_server_is_followed_after_restart<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn killed_server_is_followed_after_restart<K: CachedConfigMap>(
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
     cluster.writer().create("a", "1").await?;
     let recorder = cluster.recorder();
     let Watched { informer, diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
@@ -58,8 +60,8 @@ async fn killed_server_is_followed_after_restart<K: CachedConfigMap>(cluster: &m
 }
 
 async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
     let writer = cluster.writer().clone();
     for name in ["recreated", "deleted", "changed", "kept"] {
         writer.create(name, "1").await?;
@@ -125,8 +127,8 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
 }
 
 async fn informers_of_killed_server_list_once_each<K: CachedConfigMap>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
     const INFORMERS: usize = 50;
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     let factory = InformerFactory::new(&cluster.connection().await?);
@@ -172,7 +174,7 @@ async fn informers_of_killed_server_list_once_each<K: CachedConfigMap>(
     Ok(())
 }
 
-async fn gracefully_stopped_server_is_followed<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn gracefully_stopped_server_is_followed<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().send_to(1);
@@ -193,7 +195,7 @@ async fn gracefully_stopped_server_is_followed<K: CachedConfigMap>(cluster: &mut
     Ok(())
 }
 
-async fn second_server_resumes_without_list<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn second_server_resumes_without_list<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().send_to(1);
@@ -220,7 +222,7 @@ async fn second_server_resumes_without_list<K: CachedConfigMap>(cluster: &mut Cl
     Ok(())
 }
 
-async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("changed", "1").await?;
     writer.create("recreated", "1").await?;
@@ -264,22 +266,22 @@ async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut Clust
 }
 
 async fn frozen_server_is_noticed_within_two_periods<K: CachedConfigMap>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
-    freeze_once::<K>(cluster, Cluster::freeze).await
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
+    freeze_once::<K>(cluster, TestCluster::freeze).await
 }
 
 async fn frozen_store_is_noticed_within_two_periods<K: CachedConfigMap>(
-    cluster: &mut Cluster,
-) -> Result<(), WorldError> {
-    freeze_once::<K>(cluster, Cluster::freeze_store).await
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
+    freeze_once::<K>(cluster, TestCluster::freeze_store).await
 }
 
 /// Freezes the target behind the connection once.
 async fn freeze_once<K: CachedConfigMap>(
-    cluster: &mut Cluster,
-    freeze: fn(&mut Cluster, bool) -> Result<(), steadfast_testing::Error>,
-) -> Result<(), WorldError> {
+    cluster: &mut TestCluster,
+    freeze: fn(&mut TestCluster, bool) -> Result<(), steadfast_testing::TestkitError>,
+) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     let settings = ReflectorSettings { period: PERIOD, ..ReflectorSettings::default() };
@@ -303,7 +305,7 @@ async fn freeze_once<K: CachedConfigMap>(
     Ok(())
 }
 
-async fn restored_store_starts_new_epoch<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn restored_store_starts_new_epoch<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("kept", "1").await?;
     writer.create("deleted", "1").await?;
@@ -353,7 +355,9 @@ async fn restored_store_starts_new_epoch<K: CachedConfigMap>(cluster: &mut Clust
     Ok(())
 }
 
-async fn server_without_streamed_lists_is_paged<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn server_without_streamed_lists_is_paged<K: CachedConfigMap>(
+    cluster: &mut TestCluster,
+) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for name in ["a", "b", "c"] {
         writer.create(name, "1").await?;
@@ -373,7 +377,7 @@ async fn server_without_streamed_lists_is_paged<K: CachedConfigMap>(cluster: &mu
     Ok(())
 }
 
-async fn expired_paged_list_is_restarted<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn expired_paged_list_is_restarted<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     for number in 0..40 {
         writer.create(&format!("c-{number:02}"), "1").await?;

@@ -8,8 +8,8 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use steadfast::{Change, Changes, List, ResourceVersion, StreamError, list, watch_from};
-use steadfast_testing::WorldError;
-use steadfast_testing::cluster::Cluster;
+use steadfast_testing::TestError;
+use steadfast_testing::cluster::TestCluster;
 use tokio::time::timeout;
 
 use super::EVENT_TIMEOUT;
@@ -26,7 +26,7 @@ fn value(object: &ConfigMap) -> &str {
 }
 
 /// Returns the next event of `changes` other than a bookmark, as `Modified a=2`.
-async fn next_change(changes: &mut Changes<ConfigMap>) -> Result<String, WorldError> {
+async fn next_change(changes: &mut Changes<ConfigMap>) -> Result<String, TestError> {
     loop {
         let (name, object) = match timeout(EVENT_TIMEOUT, changes.next()).await?.ok_or("the stream has ended")?? {
             Change::Added(object) => ("Added", object),
@@ -38,7 +38,7 @@ async fn next_change(changes: &mut Changes<ConfigMap>) -> Result<String, WorldEr
     }
 }
 
-async fn expired_paged_list_loses_no_object(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn expired_paged_list_loses_no_object(cluster: &mut TestCluster) -> Result<(), TestError> {
     // More objects than one page has.
     const OBJECTS: usize = 520;
     let writer = cluster.writer().clone();
@@ -73,7 +73,7 @@ async fn expired_paged_list_loses_no_object(cluster: &mut Cluster) -> Result<(),
     Ok(())
 }
 
-async fn watch_survives_cut_and_reports_expiry(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn watch_survives_cut_and_reports_expiry(cluster: &mut TestCluster) -> Result<(), TestError> {
     let writer = cluster.writer().clone();
     let first = writer.create("a", "1").await?;
     let first = ResourceVersion::from(first.resource_version().unwrap_or_default().as_str());

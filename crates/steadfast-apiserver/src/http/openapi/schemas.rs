@@ -166,7 +166,9 @@ impl Schemas {
             ValueType::Json("RawExtension") => {
                 ("io.k8s.apimachinery.pkg.runtime.RawExtension".to_owned(), json!({"type": "object"}))
             }
-            ValueType::Json(name) => (format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.{name}"), json!({})),
+            ValueType::Json(name) => {
+                (format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.{name}"), json!({}))
+            }
         };
         let reference = refer_to(&name);
         self.0.insert(name, schema);

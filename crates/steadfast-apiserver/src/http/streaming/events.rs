@@ -72,7 +72,13 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 }
 
 /// Sends events until the watch ends or the client closes.
-async fn send_all(mut chunks: Chunks, upgraded: Upgraded, freeze_gate: FreezeGate, entry: &RequestEntry, encoding: Encoding) {
+async fn send_all(
+    mut chunks: Chunks,
+    upgraded: Upgraded,
+    freeze_gate: FreezeGate,
+    entry: &RequestEntry,
+    encoding: Encoding,
+) {
     let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
     let (mut sink, mut source) = socket.split();
     loop {

@@ -56,9 +56,8 @@ fn cell(column: &PrinterColumn, object: &Value, clock: &Clock) -> Value {
         ("integer", JsonPathValue::Json(Value::Number(number))) if number.is_f64() => {
             json!(number.as_f64().unwrap_or_default() as i64)
         }
-        ("integer", JsonPathValue::Json(value @ Value::Number(_))) | ("boolean", JsonPathValue::Json(value @ Value::Bool(_))) => {
-            value.clone()
-        }
+        ("integer", JsonPathValue::Json(value @ Value::Number(_)))
+        | ("boolean", JsonPathValue::Json(value @ Value::Bool(_))) => value.clone(),
         ("integer", JsonPathValue::Float(number)) => json!(number as i64),
         // Go converts a large integer, which loses its last digits.
         ("number", JsonPathValue::Json(Value::Number(number))) => whole_or_float(number.as_f64().unwrap_or_default()),

@@ -54,7 +54,8 @@ fn sidecars<'a>(row: &Row<'a>) -> Vec<&'a str> {
 fn summary(row: &Row) -> Summary {
     let phase = row.text("/status/phase");
     let reason = row.text("/status/reason");
-    let mut summary = Summary { reason: if reason.is_empty() { phase } else { reason }.to_owned(), ..Summary::default() };
+    let mut summary =
+        Summary { reason: if reason.is_empty() { phase } else { reason }.to_owned(), ..Summary::default() };
     let gated = row.items("/status/conditions").iter().any(|condition| {
         text_of(condition, "type") == "PodScheduled" && text_of(condition, "reason") == "SchedulingGated"
     });

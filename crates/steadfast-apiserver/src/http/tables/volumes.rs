@@ -30,7 +30,10 @@ fn modes(modes: Option<&Value>) -> Value {
     let known =
         [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
     let object_modes = modes.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let shown = known.iter().filter(|(mode, _)| object_modes.iter().any(|object_mode| object_mode == mode)).map(|(_, short)| *short);
+    let shown = known
+        .iter()
+        .filter(|(mode, _)| object_modes.iter().any(|object_mode| object_mode == mode))
+        .map(|(_, short)| *short);
     shown.collect::<Vec<_>>().join(",").into()
 }
 

@@ -10,7 +10,7 @@ use super::typed;
 use crate::cause::Cause;
 use crate::go;
 use crate::schema::correlate::OldValue;
-use crate::schema::{Additional, ListType, Schema, JsonType};
+use crate::schema::{Additional, JsonType, ListType, Schema};
 
 /// Cost limit of the rules of one request.
 const REQUEST_COST: u64 = 10_000_000;

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value as Json};
 use steadfast_cel::{CelValue, RESERVED, Text};
 
-use crate::schema::{Additional, ListType, Schema, JsonType};
+use crate::schema::{Additional, JsonType, ListType, Schema};
 
 /// Words that cannot be field names in an expression, in addition to those that CEL [reserves](RESERVED).
 const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];

@@ -66,7 +66,9 @@ fn read(wanted: MetadataFieldType, value: Value) -> Result<Option<Value>, Value>
         // The real server decodes into a struct, where empty and absent values are equal.
         (_, Value::Null) => None,
         (MetadataFieldType::Text, Value::String(text)) => (!text.is_empty()).then(|| text.into()),
-        (MetadataFieldType::Number, Value::Number(number)) => (number.as_i64() != Some(0)).then_some(Value::Number(number)),
+        (MetadataFieldType::Number, Value::Number(number)) => {
+            (number.as_i64() != Some(0)).then_some(Value::Number(number))
+        }
         (MetadataFieldType::AnyNumber, Value::Number(number)) => Some(Value::Number(number)),
         (MetadataFieldType::Map, Value::Object(mut fields)) => {
             for value in fields.values_mut() {

@@ -16,7 +16,9 @@ pub(super) fn check(target: &WriteTarget, unknown: &[String]) -> Result<(), Stat
         target.resource.custom || !places.iter().any(|unknown| is_below(unknown))
     };
     let found: Vec<String> = target.request.body_violations.iter().filter(is_read).chain(unknown).cloned().collect();
-    report_violations(target, found, |why| validation::unreadable(&target.resource.kind, target.version(), strictly(&why)))
+    report_violations(target, found, |why| {
+        validation::unreadable(&target.resource.kind, target.version(), strictly(&why))
+    })
 }
 
 /// Warns of, or rejects, unknown and duplicate fields of a patched object. The error names the patch.
@@ -42,7 +44,11 @@ fn strictly(why: &str) -> String {
     format!("strict decoding error: {why}")
 }
 
-fn report_violations(target: &WriteTarget, found: Vec<String>, rejection: impl FnOnce(String) -> Status) -> Result<(), Status> {
+fn report_violations(
+    target: &WriteTarget,
+    found: Vec<String>,
+    rejection: impl FnOnce(String) -> Status,
+) -> Result<(), Status> {
     match target.request.strictness {
         Strictness::Strict if !found.is_empty() => return Err(rejection(found.join(", "))),
         Strictness::Warn => target.request.warnings.add(found),

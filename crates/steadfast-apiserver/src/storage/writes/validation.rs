@@ -58,8 +58,10 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
     fields.insert("kind".to_owned(), resource.kind.as_str().into());
     fields.insert("apiVersion".to_owned(), expected.into());
     let metadata_field = fields.get("metadata").filter(|metadata| !metadata.is_null());
-    let namespace = metadata_field.and_then(|metadata| metadata.get("namespace")).filter(|namespace| !namespace.is_null());
-    if metadata_field.is_some_and(|metadata| !metadata.is_object()) || namespace.is_some_and(|namespace| !namespace.is_string())
+    let namespace =
+        metadata_field.and_then(|metadata| metadata.get("namespace")).filter(|namespace| !namespace.is_null());
+    if metadata_field.is_some_and(|metadata| !metadata.is_object())
+        || namespace.is_some_and(|namespace| !namespace.is_string())
     {
         // The check of types rejects this value.
         return Ok(());

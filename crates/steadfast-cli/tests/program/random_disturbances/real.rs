@@ -4,7 +4,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
-use steadfast_testing::Error;
+use steadfast_testing::TestkitError;
 use steadfast_testing::proxy::{Direction, FaultProxy};
 use steadfast_testing::reference::Reference;
 use tokio::runtime::{Handle, Runtime};
@@ -201,11 +201,11 @@ impl Real {
     }
 }
 
-async fn allow(reference: &Reference) -> Result<(), Error> {
+async fn allow(reference: &Reference) -> Result<(), TestkitError> {
     reference.allow(USER, &["get", "list", "watch"], "", "pods").await
 }
 
-async fn start() -> Result<Option<(Reference, FaultProxy, FaultProxy, Client)>, Error> {
+async fn start() -> Result<Option<(Reference, FaultProxy, FaultProxy, Client)>, TestkitError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(None) };
     let to_etcd = FaultProxy::start([reference.etcd_address()?])?;
     let stale = reference.start_another_with_flags(&[], Some(to_etcd.address())).await?;

@@ -14,73 +14,73 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::CachedConfigMap;
-use crate::Error;
-use crate::scenarios::fault::Fault;
-use crate::scenarios::findings::Findings;
-use crate::scenarios::plan::Plan;
-use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::TestkitError;
+use crate::scenarios::catalog_fault::CatalogFault;
+use crate::scenarios::findings::ScenarioFindings;
+use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
 use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, Watched, doubt};
-use crate::scenarios::target::Target;
+use crate::scenarios::settings::ScenarioSettings;
+use crate::scenarios::target::ScenarioTarget;
 
 /// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "apiserver-restart",
-        faults: &[Fault::ServerRestarts],
-        source: Source::InformerCacheLoss,
+        faults: &[CatalogFault::ServerRestarts],
+        source: ScenarioSource::InformerCacheLoss,
         summary: "The server restarts under fifty informers on one HTTP/2 connection. Objects change during the \
                 restart, and the watch window is empty. All informers are fresh again with at most one full transfer \
                 each, at most four at once.",
         clauses: "C2, R4, R5",
-        bounds: Bounds::NONE.notice(2).recover(8).lists(INFORMERS),
+        bounds: ScenarioBounds::NONE.detection(2).recovery(8).lists(INFORMERS),
         seconds: 4,
-        run: in_form!(apiserver_restart),
+        run: for_form!(apiserver_restart),
     },
     Scenario {
         name: "replica-change",
-        faults: &[Fault::ServerRestarts],
-        source: Source::InformerCacheLoss,
+        faults: &[CatalogFault::ServerRestarts],
+        source: ScenarioSource::InformerCacheLoss,
         summary: "One of two replicas stops under fifty informers, and a balancer sends them to the other replica, \
                 which has their versions. All watches resume without a list.",
         clauses: "C3, R4",
-        bounds: Bounds::NONE.recover(5).lists(0),
+        bounds: ScenarioBounds::NONE.recovery(5).lists(0),
         seconds: 1,
-        run: in_form!(replica_change),
+        run: for_form!(replica_change),
     },
     Scenario {
         name: "dead-connection",
-        faults: &[Fault::ServerRestarts, Fault::BlackHole],
-        source: Source::InformerCacheLoss,
+        faults: &[CatalogFault::ServerRestarts, CatalogFault::BlackHole],
+        source: ScenarioSource::InformerCacheLoss,
         summary: "The server restarts and then responds to every request. Afterwards packets vanish without an error. \
                 The dead connection is detected within 15 s and receives no further request.",
         clauses: "R1, R4, R5",
-        bounds: Bounds::NONE.notice(15).recover(10).lists(1),
+        bounds: ScenarioBounds::NONE.detection(15).recovery(10).lists(1),
         seconds: 12,
-        run: in_form!(dead_connection),
+        run: for_form!(dead_connection),
     },
     Scenario {
         name: "time-travel",
-        faults: &[Fault::LaggingReplica],
-        source: Source::InformerCacheLoss,
+        faults: &[CatalogFault::LaggingReplica],
+        source: ScenarioSource::InformerCacheLoss,
         summary: "The current replica stops, and its successor lags behind the cache, once at a resume and once at a \
                 relist. Neither the cache nor a handler goes back. The cache is complete when the replica has caught \
                 up.",
         clauses: "C3, C4, R5",
-        bounds: Bounds::NONE.recover(10),
+        bounds: ScenarioBounds::NONE.recovery(10),
         seconds: 6,
-        run: in_form!(time_travel),
+        run: for_form!(time_travel),
     },
     Scenario {
         name: "no-events-for-a-while",
         faults: &[],
-        source: Source::InformerCacheLoss,
+        source: ScenarioSource::InformerCacheLoss,
         summary: "The server behind a connection that responds to pings freezes, with a period of one second. \
                 Freshness reports this within two periods, and changes in the meantime arrive when the server \
                 resumes.",
         clauses: "C10, R2",
-        bounds: Bounds::NONE.notice(3).recover(10).lists(0),
+        bounds: ScenarioBounds::NONE.detection(3).recovery(10).lists(0),
         seconds: 8,
-        run: in_form!(no_events_for_a_while),
+        run: for_form!(no_events_for_a_while),
     },
 ];
 
@@ -88,7 +88,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 const INFORMERS: usize = 50;
 
 /// Starts fifty informers. Each watches a namespace with one object.
-async fn fifty<K: CachedConfigMap>(run: &ScenarioRun) -> Result<Vec<Watched<K>>, Error> {
+async fn fifty<K: CachedConfigMap>(run: &ScenarioRun) -> Result<Vec<Watched<K>>, TestkitError> {
     let mut all = Vec::new();
     for number in 0..INFORMERS {
         let namespace = namespace(number);
@@ -107,7 +107,7 @@ fn namespace(number: usize) -> String {
 }
 
 /// Changes the object of each namespace. In every fifth namespace, recreates the object instead.
-fn change_all(run: &ScenarioRun) -> Result<(), Error> {
+fn change_all(run: &ScenarioRun) -> Result<(), TestkitError> {
     for number in 0..INFORMERS {
         let namespace = namespace(number);
         if number % 5 == 0 {
@@ -128,7 +128,7 @@ fn expect_one_http2_connection(run: &mut ScenarioRun) {
     run.checks.expect(http2, "a watch is not on HTTP/2");
 }
 
-async fn apiserver_restart<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn apiserver_restart<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     let watched = fifty::<K>(&run).await?;
     let all: Vec<&Watched<K>> = watched.iter().collect();
@@ -138,23 +138,24 @@ async fn apiserver_restart<K: CachedConfigMap>(target: Target) -> Result<Finding
     let fault = run.fault();
     run.faults().stop();
     change_all(&run)?;
-    let notice = doubt(&all, fault, REACTION_TIMEOUT).await;
-    run.checks.within("the doubt of all", notice, REACTION_TIMEOUT);
+    let detection = doubt(&all, fault, REACTION_TIMEOUT).await;
+    run.checks.within("the doubt of all", detection, REACTION_TIMEOUT);
     sleep(Duration::from_secs(1)).await;
     run.faults().start();
-    let recover = run.recovery(&all, Instant::now(), Duration::from_secs(15)).await;
-    run.checks.within("the recovery of all", recover, Duration::from_secs(8));
+    let recovery = run.recovery(&all, Instant::now(), Duration::from_secs(15)).await;
+    run.checks.within("the recovery of all", recovery, Duration::from_secs(8));
     run.settle(&all).await;
 
     run.checks.at_most("full transfers after the restart", run.lists() - before, INFORMERS);
     let at_once = run.server.request_counts().most_concurrent_transfers;
     run.checks.at_most("full transfers at once", at_once, 4);
-    Ok(run.findings(notice, recover))
+    Ok(run.findings(detection, recovery))
 }
 
-async fn replica_change<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn replica_change<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let server = ApiServer::builder().replicas(2);
-    let mut run = ScenarioRun::start(&target, Plan { server, proxied: true, ..Plan::default() }).await?;
+    let mut run =
+        ScenarioRun::start(&target, ScenarioSettings { server, proxied: true, ..ScenarioSettings::default() }).await?;
     let watched = fifty::<K>(&run).await?;
     let all: Vec<&Watched<K>> = watched.iter().collect();
     let before = run.lists();
@@ -164,16 +165,16 @@ async fn replica_change<K: CachedConfigMap>(target: Target) -> Result<Findings, 
     run.faults().replica(0).stop();
     change_all(&run)?;
     // The second replica already runs, so the fault ends immediately after its start.
-    let recover = run.recovery(&all, fault, Duration::from_secs(15)).await;
-    run.checks.within("the recovery of all", recover, Duration::from_secs(5));
+    let recovery = run.recovery(&all, fault, Duration::from_secs(15)).await;
+    run.checks.within("the recovery of all", recovery, Duration::from_secs(5));
     run.settle(&all).await;
     run.checks.same("full transfers after the change", &(run.lists() - before), &0);
     run.checks.same("watches on the other replica", &run.server.open_watches(1), &INFORMERS);
-    let notice = doubt(&all, fault, Duration::ZERO).await;
-    Ok(run.findings(notice, recover))
+    let detection = doubt(&all, fault, Duration::ZERO).await;
+    Ok(run.findings(detection, recovery))
 }
 
-async fn dead_connection<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn dead_connection<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
@@ -193,15 +194,15 @@ async fn dead_connection<K: CachedConfigMap>(target: Target) -> Result<Findings,
     let (fault, dark_from) = (Instant::now(), run.server.elapsed());
     run.faults().black_hole(true);
     run.change("a", "3")?;
-    let notice = doubt(&[&config_maps], fault, Duration::from_secs(20)).await;
-    run.checks.within("the doubt about a connection whose packets vanish", notice, Duration::from_secs(15));
+    let detection = doubt(&[&config_maps], fault, Duration::from_secs(20)).await;
+    run.checks.within("the doubt about a connection whose packets vanish", detection, Duration::from_secs(15));
     // Bytes that were sent during the black hole arrive now, on connections that clients must no longer use.
     let healed = Instant::now();
     let light_from = run.server.elapsed();
     run.faults().heal();
     send_requests(&mut run, "after the black hole").await;
-    let recover = run.recovery(&[&config_maps], healed, Duration::from_secs(15)).await;
-    run.checks.within("the recovery from the black hole", recover, Duration::from_secs(10));
+    let recovery = run.recovery(&[&config_maps], healed, Duration::from_secs(15)).await;
+    run.checks.within("the recovery from the black hole", recovery, Duration::from_secs(10));
     run.settle(&[&config_maps]).await;
 
     let connections = run.server.connections();
@@ -209,11 +210,11 @@ async fn dead_connection<K: CachedConfigMap>(target: Target) -> Result<Findings,
     let requests = run.server.requests();
     let on_dead = requests.iter().filter(|request| request.at > light_from && dead(request.connection).is_some());
     run.checks.same("requests on connections that were seen to fail", &on_dead.count(), &0);
-    Ok(run.findings(notice, recover.max(restarted)))
+    Ok(run.findings(detection, recovery.max(restarted)))
 }
 
 /// Waits until the server's port is open.
-async fn listening(run: &ScenarioRun) -> Result<(), Error> {
+async fn listening(run: &ScenarioRun) -> Result<(), TestkitError> {
     let Some(address) = run.server.address(0) else {
         // In memory, the server accepts connections from its start.
         return Ok(());
@@ -237,9 +238,10 @@ async fn send_requests(run: &mut ScenarioRun, when: &str) {
     }
 }
 
-async fn time_travel<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn time_travel<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let server = ApiServer::builder().replicas(2).freshness_wait(Duration::from_millis(300));
-    let mut run = ScenarioRun::start(&target, Plan { server, proxied: true, ..Plan::default() }).await?;
+    let mut run =
+        ScenarioRun::start(&target, ScenarioSettings { server, proxied: true, ..ScenarioSettings::default() }).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "0"))?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -248,7 +250,7 @@ async fn time_travel<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
     // The client resumes on a lagging replica.
     let fault = run.fault();
     let resumed = move_to_lagging::<K>(&mut run, &config_maps, Moved::Resuming).await?;
-    let notice = doubt(&[&config_maps], fault, Duration::ZERO).await;
+    let detection = doubt(&[&config_maps], fault, Duration::ZERO).await;
     run.checks.same("full transfers at the resume", &run.lists(), &1);
 
     // The client relists on a lagging replica.
@@ -258,7 +260,7 @@ async fn time_travel<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
     run.checks.expect(run.lists() > 1, "no relist was sent");
     run.settle(&[&config_maps]).await;
     run.checks.expect(!cursor.went_back(), "a reader saw an older value after a newer one");
-    Ok(run.findings(notice, resumed.max(relisted)))
+    Ok(run.findings(detection, resumed.max(relisted)))
 }
 
 /// Move of a client to a lagging replica.
@@ -275,7 +277,7 @@ async fn move_to_lagging<K: CachedConfigMap>(
     run: &mut ScenarioRun,
     config_maps: &Watched<K>,
     moved: Moved,
-) -> Result<Option<Duration>, Error> {
+) -> Result<Option<Duration>, TestkitError> {
     let (from, to, values) = match moved {
         Moved::Resuming => (0, 1, 100..110),
         Moved::Relisting => (1, 0, 200..210),
@@ -300,9 +302,9 @@ async fn move_to_lagging<K: CachedConfigMap>(
     }
     run.change("a", &values.end.to_string())?;
     run.faults().replica(to).lag(false);
-    let recover = run.recovery(&[config_maps], Instant::now(), Duration::from_secs(15)).await;
-    run.checks.within("the recovery once the replica has caught up", recover, Duration::from_secs(10));
-    Ok(recover)
+    let recovery = run.recovery(&[config_maps], Instant::now(), Duration::from_secs(15)).await;
+    run.checks.within("the recovery once the replica has caught up", recovery, Duration::from_secs(10));
+    Ok(recovery)
 }
 
 /// Reader of one value. It detects a return to an older value.
@@ -341,11 +343,12 @@ impl Drop for Cursor {
     }
 }
 
-async fn no_events_for_a_while<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn no_events_for_a_while<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let period = Duration::from_secs(1);
     let reflector = ReflectorSettings { period, probe_deadline: period, ..ReflectorSettings::default() };
     let server = ApiServer::builder().bookmark_period(period);
-    let mut run = ScenarioRun::start(&target, Plan { server, reflector, ..Plan::default() }).await?;
+    let mut run =
+        ScenarioRun::start(&target, ScenarioSettings { server, reflector, ..ScenarioSettings::default() }).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -358,12 +361,12 @@ async fn no_events_for_a_while<K: CachedConfigMap>(target: Target) -> Result<Fin
     run.faults().freeze(true);
     run.change("a", "3")?;
     run.create("b", "1")?;
-    let notice = doubt(&[&config_maps], fault, Duration::from_secs(10)).await;
-    run.checks.within("the doubt after the freeze", notice, 2 * period + Duration::from_millis(500));
+    let detection = doubt(&[&config_maps], fault, Duration::from_secs(10)).await;
+    run.checks.within("the doubt after the freeze", detection, 2 * period + Duration::from_millis(500));
     sleep(period).await;
     run.faults().freeze(false);
-    let recover = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(15)).await;
-    run.checks.within("the recovery", recover, Duration::from_secs(10));
+    let recovery = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(15)).await;
+    run.checks.within("the recovery", recovery, Duration::from_secs(10));
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(notice, recover))
+    Ok(run.findings(detection, recovery))
 }

@@ -13,13 +13,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::CachedConfigMap;
-use crate::Error;
-use crate::scenarios::fault::Fault;
-use crate::scenarios::findings::Findings;
-use crate::scenarios::plan::Plan;
-use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::TestkitError;
+use crate::scenarios::catalog_fault::CatalogFault;
+use crate::scenarios::findings::ScenarioFindings;
+use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
 use crate::scenarios::scenario_run::{NAMESPACE, REACTION_TIMEOUT, ScenarioRun, Watched, until};
-use crate::scenarios::target::Target;
+use crate::scenarios::settings::ScenarioSettings;
+use crate::scenarios::target::ScenarioTarget;
 use crate::scenarios::unread::{self, Unread};
 
 /// Timeout that is longer than any recovery in these scenarios.
@@ -31,78 +31,78 @@ const WATCHES: usize = 130;
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "goaway",
-        faults: &[Fault::GoAway],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::GoAway],
+        source: ScenarioSource::FaultCatalog,
         summary: "130 watches run against a server that allows 100 streams per connection. All connections receive \
                 GOAWAY three times, while requests continue. No request waits behind a watch, all watches move, and \
                 there is no list.",
         clauses: "C3, R4",
-        bounds: Bounds::NONE.recover(3).lists(0),
+        bounds: ScenarioBounds::NONE.recovery(3).lists(0),
         seconds: 4,
-        run: in_form!(goaway),
+        run: for_form!(goaway),
     },
     Scenario {
         name: "frames-split",
-        faults: &[Fault::UndecodableObject],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::UndecodableObject],
+        source: ScenarioSource::FaultCatalog,
         summary: "All bodies arrive in pieces of seven bytes, and then of 4,999 bytes with one object of a megabyte, \
                 also split within characters. Every object arrives unchanged, without an additional list.",
         clauses: "C11, R8",
-        bounds: Bounds::NONE.recover(10).lists(1),
+        bounds: ScenarioBounds::NONE.recovery(10).lists(1),
         seconds: 5,
-        run: in_form!(frames_split),
+        run: for_form!(frames_split),
     },
     Scenario {
         name: "slow-reader",
-        faults: &[Fault::SlowReader],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::SlowReader],
+        source: ScenarioSource::FaultCatalog,
         summary: "The server disconnects any client that leaves fifty events unread, and a handler is stuck while \
                 thousands of events arrive. The socket is still read, and the single watch stays open.",
         clauses: "C8, R4",
-        bounds: Bounds::NONE.recover(5).lists(0),
+        bounds: ScenarioBounds::NONE.recovery(5).lists(0),
         seconds: 5,
-        run: in_form!(slow_reader),
+        run: for_form!(slow_reader),
     },
     Scenario {
         name: "unread-streams",
-        faults: &[Fault::SlowReader],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::SlowReader],
+        source: ScenarioSource::FaultCatalog,
         summary: "Twenty watches of kube run on the informers' connection, each with megabytes that the program does \
                 not read for minutes. No change of the informers is late, no other request waits, and no cache is in \
                 doubt.",
         clauses: "C8, C10",
-        bounds: Bounds::NONE.recover(2).lists(0),
+        bounds: ScenarioBounds::NONE.recovery(2).lists(0),
         seconds: 150,
-        run: in_form!(unread_streams),
+        run: for_form!(unread_streams),
     },
     Scenario {
         name: "bad-handlers",
-        faults: &[Fault::BadHandler],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::BadHandler],
+        source: ScenarioSource::FaultCatalog,
         summary: "One handler panics at every call, one never returns, one takes a second per call, and one is \
                 healthy. The healthy handler receives every event immediately. The number of pending events of the \
                 others is limited by the number of objects.",
         clauses: "C5, C7, C8",
-        bounds: Bounds::NONE.recover(5).lists(0),
+        bounds: ScenarioBounds::NONE.recovery(5).lists(0),
         seconds: 10,
-        run: in_form!(bad_handlers),
+        run: for_form!(bad_handlers),
     },
     Scenario {
         name: "selector-churn",
-        faults: &[Fault::SelectorChurn],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::SelectorChurn],
+        source: ScenarioSource::FaultCatalog,
         summary: "Objects enter and leave a selector repeatedly, while watched and while disconnected. Each stay is \
                 delivered as one, and no exit is reported as a deletion.",
         clauses: "C1, C2",
-        bounds: Bounds::NONE.recover(3).lists(0),
+        bounds: ScenarioBounds::NONE.recovery(3).lists(0),
         seconds: 2,
-        run: in_form!(selector_churn),
+        run: for_form!(selector_churn),
     },
 ];
 
-async fn goaway<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn goaway<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let server = ApiServer::builder().max_streams(100);
-    let mut run = ScenarioRun::start(&target, Plan { server, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, ScenarioSettings { server, ..ScenarioSettings::default() }).await?;
     let mut watched = Vec::new();
     for number in 0..WATCHES {
         let namespace = format!("team-{number:03}");
@@ -138,7 +138,7 @@ async fn goaway<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     Ok(run.findings(None, slowest))
 }
 
-async fn frames_split<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn frames_split<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("small", "Grüße, 世界 🦀")?;
     let begun = run.fault();
@@ -154,7 +154,7 @@ async fn frames_split<K: CachedConfigMap>(target: Target) -> Result<Findings, Er
     run.faults().end_watches();
     run.create("huge", &"é🦀".repeat(1_000_000 / 6))?;
     let sent = Instant::now();
-    let recover = run.recovery(&[&config_maps], sent, RECOVERY_TIMEOUT).await;
+    let recovery = run.recovery(&[&config_maps], sent, RECOVERY_TIMEOUT).await;
     for name in ["small", "huge"] {
         let held = config_maps.informer.lister()?.get(NAMESPACE, name)?;
         let here = held.and_then(|held| serde_json::to_value(&held.config_map()?.data).ok());
@@ -162,12 +162,12 @@ async fn frames_split<K: CachedConfigMap>(target: Target) -> Result<Findings, Er
         run.checks.expect(here == there, format_args!("{name} differs from the server's object"));
     }
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(None, recover))
+    Ok(run.findings(None, recovery))
 }
 
-async fn slow_reader<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn slow_reader<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let server = ApiServer::builder().slow_watch(50, Duration::from_millis(200));
-    let mut run = ScenarioRun::start(&target, Plan { server, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, ScenarioSettings { server, ..ScenarioSettings::default() }).await?;
     for object in 0..10 {
         run.create(&format!("object-{object}"), "0")?;
     }
@@ -183,18 +183,18 @@ async fn slow_reader<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
         sleep(Duration::from_millis(5)).await;
     }
     let last = Instant::now();
-    let recover = run.recovery(&[&config_maps], last, RECOVERY_TIMEOUT).await;
+    let recovery = run.recovery(&[&config_maps], last, RECOVERY_TIMEOUT).await;
     run.checks.same("reopened watches", &run.server.request_counts().watches, &before);
     run.checks.at_most("pending events of the stuck handler", stuck.stats().entries, 10);
     stuck.remove();
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(None, recover))
+    Ok(run.findings(None, recovery))
 }
 
-async fn unread_streams<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn unread_streams<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     // These limits are high, so the server does not close the unread watches.
     let server = ApiServer::builder().slow_watch(1_000_000, Duration::from_secs(3600));
-    let mut run = ScenarioRun::start(&target, Plan { server, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, ScenarioSettings { server, ..ScenarioSettings::default() }).await?;
     run.create("a", "0")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -222,7 +222,7 @@ async fn unread_streams<K: CachedConfigMap>(target: Target) -> Result<Findings, 
     Ok(run.findings(None, slowest))
 }
 
-async fn bad_handlers<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn bad_handlers<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     for object in 0..10 {
         run.create(&format!("object-{object}"), "0")?;
@@ -250,7 +250,7 @@ async fn bad_handlers<K: CachedConfigMap>(target: Target) -> Result<Findings, Er
         sleep(Duration::from_millis(20)).await;
     }
     let last = Instant::now();
-    let recover = run.recovery(&[&config_maps], last, RECOVERY_TIMEOUT).await;
+    let recovery = run.recovery(&[&config_maps], last, RECOVERY_TIMEOUT).await;
     for (which, registration) in [("panicking", &panicking), ("stuck", &stuck), ("slow", &slow)] {
         let entries = registration.stats().entries;
         run.checks.at_most(&format!("pending events of the {which} handler"), entries, 10);
@@ -261,10 +261,10 @@ async fn bad_handlers<K: CachedConfigMap>(target: Target) -> Result<Findings, Er
         registration.remove();
     }
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(None, recover))
+    Ok(run.findings(None, recovery))
 }
 
-async fn selector_churn<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn selector_churn<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "0"))?;
     let web = run.watch::<K>(Scope::all().labels("app=web"))?;
@@ -295,7 +295,7 @@ async fn selector_churn<K: CachedConfigMap>(target: Target) -> Result<Findings, 
     Ok(run.findings(None, slowest))
 }
 
-fn label(run: &ScenarioRun, name: &str, app: &str, round: u32) -> Result<(), Error> {
+fn label(run: &ScenarioRun, name: &str, app: &str, round: u32) -> Result<(), TestkitError> {
     let patch = json!({ "metadata": { "labels": { "app": app } }, "data": { "value": round.to_string() } });
     run.server.merge_patch("configmaps", NAMESPACE, name, patch)?;
     Ok(())

@@ -12,98 +12,98 @@ use steadfast_apiserver::Verb;
 use tokio::time::{Instant, sleep};
 
 use crate::CachedConfigMap;
-use crate::Error;
-use crate::scenarios::fault::Fault;
-use crate::scenarios::findings::Findings;
-use crate::scenarios::plan::Plan;
-use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::TestkitError;
+use crate::scenarios::catalog_fault::CatalogFault;
+use crate::scenarios::findings::ScenarioFindings;
+use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
 use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, doubt, until};
-use crate::scenarios::target::Target;
+use crate::scenarios::settings::ScenarioSettings;
+use crate::scenarios::target::ScenarioTarget;
 
 /// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "no-server-at-sync",
-        faults: &[Fault::ServerAbsent],
-        source: Source::FailureScenarios(1),
+        faults: &[CatalogFault::ServerAbsent],
+        source: ScenarioSource::FailureScenarios(1),
         summary: "No server runs while a program waits for its first sync. The wait ends at its deadline with an \
                 error that names the missing caches and the reason. The sync follows when the server is available.",
         clauses: "C9, C10, R6",
-        bounds: Bounds::NONE.recover(3),
+        bounds: ScenarioBounds::NONE.recovery(3),
         seconds: 2,
-        run: in_form!(no_server_at_sync),
+        run: for_form!(no_server_at_sync),
     },
     Scenario {
         name: "request-after-shutdown",
         faults: &[],
-        source: Source::FailureScenarios(2),
+        source: ScenarioSource::FailureScenarios(2),
         summary: "The informers are shut down and the program continues to use the client, before and after its idle \
                 connections were closed. The watches end, the connections close, and every request succeeds.",
         clauses: "R10",
-        bounds: Bounds::NONE,
+        bounds: ScenarioBounds::NONE,
         seconds: 2,
-        run: in_form!(request_after_shutdown, Duration::from_secs(1)),
+        run: for_form!(request_after_shutdown, Duration::from_secs(1)),
     },
     Scenario {
         name: "idle-after-shutdown",
-        faults: &[Fault::ShutdownWhileCut],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::ShutdownWhileCut],
+        source: ScenarioSource::FaultCatalog,
         summary: "The informers are shut down and the program continues to use the client, before and after its idle \
                 connections were closed (after 60 s). The watches end, the client closes its connections \
                 before the server does, and every request succeeds.",
         clauses: "R10",
-        bounds: Bounds::NONE,
+        bounds: ScenarioBounds::NONE,
         seconds: 65,
-        run: in_form!(request_after_shutdown, Settings::default().idle_timeout),
+        run: for_form!(request_after_shutdown, Settings::default().idle_timeout),
     },
     Scenario {
         name: "shutdown-while-cut",
-        faults: &[Fault::ShutdownWhileCut],
-        source: Source::FailureScenarios(3),
+        faults: &[CatalogFault::ShutdownWhileCut],
+        source: ScenarioSource::FailureScenarios(3),
         summary: "The informers are shut down while the server is unreachable, once with refused connections and once \
                 with dropped packets. Both shutdowns are prompt, and no attempt follows.",
         clauses: "R10",
-        bounds: Bounds::NONE.notice(2),
+        bounds: ScenarioBounds::NONE.detection(2),
         seconds: 2,
-        run: in_form!(shutdown_while_cut),
+        run: for_form!(shutdown_while_cut),
     },
     Scenario {
         name: "create-while-cut",
         faults: &[],
-        source: Source::FailureScenarios(4),
+        source: ScenarioSource::FailureScenarios(4),
         summary: "An object is created while the server is unreachable, once with refused connections and once with \
                 dropped packets. Both requests end within the deadline with an error that names server and cause, and \
                 no object is created twice.",
         clauses: "R10",
-        bounds: Bounds::NONE.notice(2).recover(15).lists(0),
+        bounds: ScenarioBounds::NONE.detection(2).recovery(15).lists(0),
         seconds: 3,
-        run: in_form!(create_while_cut, Duration::from_secs(2)),
+        run: for_form!(create_while_cut, Duration::from_secs(2)),
     },
     Scenario {
         name: "write-while-cut",
-        faults: &[Fault::WriteWhileCut],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::WriteWhileCut],
+        source: ScenarioSource::FaultCatalog,
         summary: "An object is created while the server is unreachable, with the default deadlines. Both requests end \
                 within 30 s with an error that names server and cause, and no object is created twice.",
         clauses: "C12, R1, R10",
-        bounds: Bounds::NONE.notice(2).recover(15).lists(0),
+        bounds: ScenarioBounds::NONE.detection(2).recovery(15).lists(0),
         seconds: 20,
-        run: in_form!(create_while_cut, Settings::default().headers_timeout),
+        run: for_form!(create_while_cut, Settings::default().headers_timeout),
     },
     Scenario {
         name: "recreate-while-cut",
-        faults: &[Fault::RecreatedWhileCut],
-        source: Source::FailureScenarios(5),
+        faults: &[CatalogFault::RecreatedWhileCut],
+        source: ScenarioSource::FailureScenarios(5),
         summary: "An object is deleted and recreated during a network cut, and the history in between is compacted. \
                 Two informers deliver the deletion of the old object and the addition of the new one, not an update.",
         clauses: "C1, C2, R5",
-        bounds: Bounds::NONE.notice(2).recover(5).lists(2),
+        bounds: ScenarioBounds::NONE.detection(2).recovery(5).lists(2),
         seconds: 1,
-        run: in_form!(recreate_while_cut),
+        run: for_form!(recreate_while_cut),
     },
 ];
 
-async fn no_server_at_sync<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn no_server_at_sync<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let deadline = Duration::from_secs(1);
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.fault();
@@ -117,16 +117,19 @@ async fn no_server_at_sync<K: CachedConfigMap>(target: Target) -> Result<Finding
     ["a", "b", "c"].into_iter().try_for_each(|name| run.create(name, "1"))?;
 
     run.faults().start();
-    let recover = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
+    let recovery = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
     // The informer may have just started to wait for its next attempt.
-    run.checks.within("the sync after the server's start", recover, Duration::from_secs(3));
+    run.checks.within("the sync after the server's start", recovery, Duration::from_secs(3));
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(None, recover))
+    Ok(run.findings(None, recovery))
 }
 
-async fn request_after_shutdown<K: CachedConfigMap>(target: Target, idle: Duration) -> Result<Findings, Error> {
+async fn request_after_shutdown<K: CachedConfigMap>(
+    target: ScenarioTarget,
+    idle: Duration,
+) -> Result<ScenarioFindings, TestkitError> {
     let transport = Settings { idle_timeout: idle, ..Settings::default() };
-    let mut run = ScenarioRun::start(&target, Plan { transport, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, ScenarioSettings { transport, ..ScenarioSettings::default() }).await?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
     ["a", "b", "c"].into_iter().try_for_each(|name| run.create(name, "1"))?;
@@ -155,7 +158,7 @@ fn namespace(name: &str) -> Namespace {
     Namespace { metadata, ..Namespace::default() }
 }
 
-async fn shutdown_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn shutdown_while_cut<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -173,8 +176,8 @@ async fn shutdown_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findin
     sleep(Duration::from_millis(10)).await;
     let fault = run.fault();
     run.faults().cut();
-    let notice = doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
-    run.checks.within("the doubt", notice, REACTION_TIMEOUT);
+    let detection = doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
+    run.checks.within("the doubt", detection, REACTION_TIMEOUT);
     // After some attempts, the informer waits for the next one.
     sleep(Duration::from_millis(700)).await;
     let factory = run.factory.clone();
@@ -186,7 +189,7 @@ async fn shutdown_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findin
         &steadfast::unstable::dialled(&run.connection),
         &attempts,
     );
-    Ok(run.findings(notice, None))
+    Ok(run.findings(detection, None))
 }
 
 async fn shut_down<K: CachedConfigMap>(
@@ -202,9 +205,12 @@ async fn shut_down<K: CachedConfigMap>(
     run.checks.same("undelivered events", &undelivered.events, &0);
 }
 
-async fn create_while_cut<K: CachedConfigMap>(target: Target, deadline: Duration) -> Result<Findings, Error> {
+async fn create_while_cut<K: CachedConfigMap>(
+    target: ScenarioTarget,
+    deadline: Duration,
+) -> Result<ScenarioFindings, TestkitError> {
     let transport = Settings { headers_timeout: deadline, ..Settings::default() };
-    let mut run = ScenarioRun::start(&target, Plan { transport, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, ScenarioSettings { transport, ..ScenarioSettings::default() }).await?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
     // If neither creation arrives, this object is the whole history.
@@ -214,8 +220,8 @@ async fn create_while_cut<K: CachedConfigMap>(target: Target, deadline: Duration
 
     let fault = run.fault();
     run.faults().cut();
-    let notice = doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
-    run.checks.within("the doubt", notice, REACTION_TIMEOUT);
+    let detection = doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
+    run.checks.within("the doubt", detection, REACTION_TIMEOUT);
     // The port closes shortly after the connections are reset.
     sleep(Duration::from_millis(100)).await;
     create_fails(&mut run, "refused", deadline, &[&address, "refused"]).await;
@@ -235,9 +241,9 @@ async fn create_while_cut<K: CachedConfigMap>(target: Target, deadline: Duration
     let sent = requests.iter().filter(|request| request.verb == Verb::Create).count();
     run.checks.at_most("requests to create that reached the server", sent, 1);
     run.settle(&[&config_maps]).await;
-    let recover = first.max(second);
-    run.checks.within("the recovery", recover, Duration::from_secs(15));
-    Ok(run.findings(notice, recover))
+    let recovery = first.max(second);
+    run.checks.within("the recovery", recovery, Duration::from_secs(15));
+    Ok(run.findings(detection, recovery))
 }
 
 async fn create_fails(run: &mut ScenarioRun, name: &str, deadline: Duration, says: &[&str]) {
@@ -250,7 +256,7 @@ async fn create_fails(run: &mut ScenarioRun, name: &str, deadline: Duration, say
     run.checks.contains(&format!("the error about {name:?}"), &message, says);
 }
 
-async fn recreate_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn recreate_while_cut<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     let everywhere = run.watch::<K>(Scope::all())?;
@@ -263,11 +269,11 @@ async fn recreate_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findin
     run.delete("b")?;
     run.server.compact();
     run.faults().expire_events();
-    let notice = doubt(&[&everywhere, &here], fault, REACTION_TIMEOUT).await;
-    run.checks.within("the doubt", notice, REACTION_TIMEOUT);
+    let detection = doubt(&[&everywhere, &here], fault, REACTION_TIMEOUT).await;
+    run.checks.within("the doubt", detection, REACTION_TIMEOUT);
     run.faults().heal();
-    let recover = run.recovery(&[&everywhere, &here], Instant::now(), Duration::from_secs(10)).await;
-    run.checks.within("the recovery", recover, Duration::from_secs(5));
+    let recovery = run.recovery(&[&everywhere, &here], Instant::now(), Duration::from_secs(10)).await;
+    run.checks.within("the recovery", recovery, Duration::from_secs(5));
     run.settle(&[&everywhere, &here]).await;
 
     for (name, watched) in [("everywhere", &everywhere), ("here", &here)] {
@@ -279,5 +285,5 @@ async fn recreate_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findin
         run.checks.same(&format!("events of the deleted object {name}"), &deleted, &wanted);
     }
     run.checks.at_most("full transfers", run.lists(), 4);
-    Ok(run.findings(notice, recover))
+    Ok(run.findings(detection, recovery))
 }

@@ -8,12 +8,12 @@ use steadfast_apiserver::{InjectedResponse, RequestRule};
 use tokio::time::{Instant, sleep};
 
 use crate::CachedConfigMap;
-use crate::Error;
-use crate::scenarios::fault::Fault;
-use crate::scenarios::findings::Findings;
-use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::TestkitError;
+use crate::scenarios::catalog_fault::CatalogFault;
+use crate::scenarios::findings::ScenarioFindings;
+use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
 use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, until};
-use crate::scenarios::target::Target;
+use crate::scenarios::target::ScenarioTarget;
 
 /// Resources with hanging lists, more than the limit of concurrent full transfers.
 const HANGING: [(&str, &str); 8] = [
@@ -30,15 +30,15 @@ const HANGING: [(&str, &str); 8] = [
 /// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     name: "hanging-lists",
-    faults: &[Fault::ResourceRefused],
-    source: Source::FaultCatalog,
+    faults: &[CatalogFault::ResourceRefused],
+    source: ScenarioSource::FaultCatalog,
     summary: "Lists of eight resources hang and end with 500 after 29 s, as with a dead conversion webhook. Config \
             maps sync, relist after an expiry and stay fresh without a delay. The eight resources sync when the \
             webhook recovers.",
     clauses: "C9, R5, R7",
-    bounds: Bounds::NONE.recover(10),
+    bounds: ScenarioBounds::NONE.recovery(10),
     seconds: 80,
-    run: in_form!(hanging_lists),
+    run: for_form!(hanging_lists),
 }];
 
 fn group(kind: &str) -> &'static str {
@@ -49,7 +49,7 @@ fn group(kind: &str) -> &'static str {
     }
 }
 
-async fn hanging_lists<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn hanging_lists<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     run.fault();
@@ -81,8 +81,8 @@ async fn hanging_lists<K: CachedConfigMap>(target: Target) -> Result<Findings, E
     sleep(Duration::from_secs(29)).await;
     let healed = Instant::now();
     let synced = until(Duration::from_secs(60), || hanging.iter().all(steadfast::Informer::has_synced)).await;
-    let recover = synced.map(|_| healed.elapsed());
+    let recovery = synced.map(|_| healed.elapsed());
     hanging.iter().for_each(steadfast::Informer::stop);
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(None, recover))
+    Ok(run.findings(None, recovery))
 }

@@ -9,54 +9,54 @@ use steadfast_apiserver::ApiServer;
 use tokio::time::{Instant, sleep};
 
 use crate::CachedConfigMap;
-use crate::Error;
-use crate::scenarios::fault::Fault;
-use crate::scenarios::findings::Findings;
-use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::TestkitError;
+use crate::scenarios::catalog_fault::CatalogFault;
+use crate::scenarios::findings::ScenarioFindings;
+use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
 use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, Watched, until};
-use crate::scenarios::target::Target;
+use crate::scenarios::target::ScenarioTarget;
 
 /// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "streamed-list-broken",
-        faults: &[Fault::StreamedListBroken],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::StreamedListBroken],
+        source: ScenarioSource::FaultCatalog,
         summary: "On four servers the initial events never end, end without their annotation, are rejected, or are \
                 treated as a plain watch. Pages replace them within 30 s of the last progress. The next informer \
                 requests pages immediately.",
         clauses: "C9, R3",
-        bounds: Bounds::NONE.recover(33).lists(12),
+        bounds: ScenarioBounds::NONE.recovery(33).lists(12),
         seconds: 65,
-        run: in_form!(streamed_list_broken),
+        run: for_form!(streamed_list_broken),
     },
     Scenario {
         name: "continue-token-expired",
-        faults: &[Fault::ContinueTokenExpired],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::ContinueTokenExpired],
+        source: ScenarioSource::FaultCatalog,
         summary: "The continue token of a paged list has expired when the second page is requested. The list \
                 completes, without a mix of old and new state.",
         clauses: "C2, C9, C11, R3, R5",
-        bounds: Bounds::NONE.recover(20).lists(4),
+        bounds: ScenarioBounds::NONE.recovery(20).lists(4),
         seconds: 15,
-        run: in_form!(continue_token_expired),
+        run: for_form!(continue_token_expired),
     },
     Scenario {
         name: "huge-list",
-        faults: &[Fault::HugeList],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::HugeList],
+        source: ScenarioSource::FaultCatalog,
         summary: "Thousands of objects are listed, and listed again after the version expired, with concurrent \
                 readers. Readers see all objects at any time, and the second list is one transfer.",
         clauses: "C2, C11, R5, R9",
-        bounds: Bounds::NONE.recover(30).lists(1),
+        bounds: ScenarioBounds::NONE.recovery(30).lists(1),
         seconds: 20,
-        run: in_form!(huge_list),
+        run: for_form!(huge_list),
     },
 ];
 
-async fn streamed_list_broken<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    type Fault = fn(&ApiServer);
-    let faults: [(&str, Fault); 4] = [
+async fn streamed_list_broken<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
+    type FaultFn = fn(&ApiServer);
+    let faults: [(&str, CatalogFault); 4] = [
         ("no end", |server| server.faults().no_initial_events_end(true)),
         ("no annotation", |server| server.faults().unannotated_initial_events_end(true)),
         ("rejected", |server| server.faults().refuse_streamed_lists(true)),
@@ -65,19 +65,19 @@ async fn streamed_list_broken<K: CachedConfigMap>(target: Target) -> Result<Find
     let runs = faults.map(|(name, fault)| without_streamed_lists::<K>(&target, name, fault));
     let mut findings = futures::future::try_join_all(runs).await?.into_iter();
     let first = findings.next().ok_or("four servers have findings")?;
-    Ok(findings.fold(first, Findings::and))
+    Ok(findings.fold(first, ScenarioFindings::and))
 }
 
 /// Starts an informer that requests streamed lists in all forms.
-fn streamed<K: CachedConfigMap>(run: &ScenarioRun, scope: Scope) -> Result<Watched<K>, Error> {
+fn streamed<K: CachedConfigMap>(run: &ScenarioRun, scope: Scope) -> Result<Watched<K>, TestkitError> {
     Ok(run.record(run.builder(&run.factory, scope).streamed_lists(true).start()?))
 }
 
 async fn without_streamed_lists<K: CachedConfigMap>(
-    target: &Target,
+    target: &ScenarioTarget,
     name: &str,
     fault: fn(&ApiServer),
-) -> Result<Findings, Error> {
+) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(target).await?;
     run.create("a", "1")?;
     let begun = run.fault();
@@ -88,7 +88,7 @@ async fn without_streamed_lists<K: CachedConfigMap>(
     config_maps.informer.on_diagnostic(move |note| {
         fell_back_to_pages.fetch_or(matches!(note, Diagnostic::FellBackToPages { .. }), Ordering::Relaxed);
     });
-    let recover = run.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
+    let recovery = run.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
     run.checks
         .expect(fell_back.load(Ordering::Relaxed), format_args!("{name}: no diagnostic reports the use of pages"));
 
@@ -99,10 +99,10 @@ async fn without_streamed_lists<K: CachedConfigMap>(
     let counts = run.server.request_counts();
     run.checks.same(&format!("{name}: streamed lists and lists"), &(counts.streamed_lists, counts.lists), &(1, 2));
     run.settle(&[&config_maps, &next]).await;
-    Ok(run.findings(None, recover))
+    Ok(run.findings(None, recovery))
 }
 
-async fn continue_token_expired<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn continue_token_expired<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     for object in 0..1200 {
         run.create(&format!("object-{object:04}"), "1")?;
@@ -112,15 +112,15 @@ async fn continue_token_expired<K: CachedConfigMap>(target: Target) -> Result<Fi
     run.faults().expire_continue_tokens(3);
     let config_maps = run.watch::<K>(Scope::all())?;
     run.delete("object-0000")?;
-    let recover = run.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
+    let recovery = run.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
     run.checks.same("objects", &config_maps.informer.snapshot().iter().count(), &1199);
     let rejected = run.server.requests().iter().filter(|request| request.code == Some(410)).count();
     run.checks.expect((1..=3).contains(&rejected), format_args!("{rejected} continue tokens were rejected"));
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(None, recover))
+    Ok(run.findings(None, recovery))
 }
 
-async fn huge_list<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn huge_list<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let (objects, bytes) = if target.is_real() { (20_000, 2_000) } else { (3_000, 500) };
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     for object in 0..objects {
@@ -149,10 +149,10 @@ async fn huge_list<K: CachedConfigMap>(target: Target) -> Result<Findings, Error
     });
     let healed = Instant::now();
     run.faults().heal();
-    let recover = run.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
+    let recovery = run.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
     reading.store(false, Ordering::Relaxed);
     let fewest = reader.await?;
     run.checks.expect(fewest >= objects - 1, format_args!("a reader saw only {fewest} objects"));
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(None, recover))
+    Ok(run.findings(None, recovery))
 }

@@ -6,13 +6,13 @@ use steadfast::{ReflectorSettings, Scope};
 use tokio::time::{Instant, sleep};
 
 use crate::CachedConfigMap;
-use crate::Error;
-use crate::scenarios::fault::Fault;
-use crate::scenarios::findings::Findings;
-use crate::scenarios::plan::Plan;
-use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::TestkitError;
+use crate::scenarios::catalog_fault::CatalogFault;
+use crate::scenarios::findings::ScenarioFindings;
+use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
 use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, until};
-use crate::scenarios::target::Target;
+use crate::scenarios::settings::ScenarioSettings;
+use crate::scenarios::target::ScenarioTarget;
 
 /// Period of the audit, shorter than in a real program.
 const AUDIT_PERIOD: Duration = Duration::from_secs(60);
@@ -21,30 +21,30 @@ const AUDIT_PERIOD: Duration = Duration::from_secs(60);
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "no-bookmarks",
-        faults: &[Fault::NoBookmarks],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::NoBookmarks],
+        source: ScenarioSource::FaultCatalog,
         summary: "The server sends no bookmarks, as some aggregated servers do, and nothing changes for two and a \
                 half periods. Probes are proofs instead of bookmarks. No watch is reopened, and the first change \
                 arrives immediately.",
         clauses: "C10, R2",
-        bounds: Bounds::NONE.recover(2).lists(0),
+        bounds: ScenarioBounds::NONE.recovery(2).lists(0),
         seconds: 150,
-        run: in_form!(no_bookmarks),
+        run: for_form!(no_bookmarks),
     },
     Scenario {
         name: "events-lost",
-        faults: &[Fault::EventsLost],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::EventsLost],
+        source: ScenarioSource::FaultCatalog,
         summary: "The server sends a change, a deletion and a creation to no watch, and its bookmarks hide the loss. \
                 An audit, here every minute, detects and reports each lost event within one audit period.",
         clauses: "C2, C11, R12",
-        bounds: Bounds::NONE.recover(AUDIT_PERIOD.as_secs() + 10),
+        bounds: ScenarioBounds::NONE.recovery(AUDIT_PERIOD.as_secs() + 10),
         seconds: 65,
-        run: in_form!(events_lost),
+        run: for_form!(events_lost),
     },
 ];
 
-async fn no_bookmarks<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn no_bookmarks<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.faults().no_bookmarks(true);
     run.create("a", "1")?;
@@ -62,9 +62,9 @@ async fn no_bookmarks<K: CachedConfigMap>(target: Target) -> Result<Findings, Er
     Ok(run.findings(None, seen))
 }
 
-async fn events_lost<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn events_lost<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let reflector = ReflectorSettings { audit_every: Some(AUDIT_PERIOD), ..ReflectorSettings::default() };
-    let mut run = ScenarioRun::start(&target, Plan { reflector, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, ScenarioSettings { reflector, ..ScenarioSettings::default() }).await?;
     ["changed", "deleted", "same"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -76,11 +76,11 @@ async fn events_lost<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
     let has_events =
         |name: &str, times: usize| config_maps.recording.descriptions(&format!("default/{name}")).len() == times;
     let whole = || has_events("changed", 2) && has_events("deleted", 2) && has_events("created", 1);
-    let recover = until(2 * AUDIT_PERIOD, whole).await.map(|_| fault.elapsed());
+    let recovery = until(2 * AUDIT_PERIOD, whole).await.map(|_| fault.elapsed());
     let deleted = config_maps.recording.descriptions("default/deleted");
     let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
     run.checks.same("events of the object with a lost deletion", &deleted, &wanted);
     run.checks.same("events of the unchanged object", &has_events("same", 1), &true);
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(None, recover))
+    Ok(run.findings(None, recovery))
 }

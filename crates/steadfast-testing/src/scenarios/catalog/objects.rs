@@ -7,36 +7,36 @@ use steadfast_apiserver::ObjectCorruption;
 use tokio::time::Instant;
 
 use crate::CachedConfigMap;
-use crate::Error;
-use crate::scenarios::fault::Fault;
-use crate::scenarios::findings::Findings;
-use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::TestkitError;
+use crate::scenarios::catalog_fault::CatalogFault;
+use crate::scenarios::findings::ScenarioFindings;
+use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
 use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, Watched, until};
-use crate::scenarios::target::Target;
+use crate::scenarios::target::ScenarioTarget;
 
 /// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     name: "deep-and-huge",
-    faults: &[Fault::UndecodableObject],
-    source: Source::FaultCatalog,
+    faults: &[CatalogFault::UndecodableObject],
+    source: ScenarioSource::FaultCatalog,
     summary: "Of five objects, one is nested 200 levels deep and one is above the limit, in a watch, in initial \
             events and in pages. Both are changed, deleted and recreated. Only these two are unknown and named, their \
             deletions are delivered, and they cause no list.",
     clauses: "C2, C11, R8",
-    bounds: Bounds::NONE.recover(2).lists(2),
+    bounds: ScenarioBounds::NONE.recovery(2).lists(2),
     seconds: 2,
-    run: in_form!(deep_and_huge),
+    run: for_form!(deep_and_huge),
 }];
 
 /// Maximum size of a readable object, in bytes.
 const MAX_OBJECT_BYTES: usize = 64 * 1024;
 
-fn watch<K: CachedConfigMap>(run: &ScenarioRun, scope: Scope, streamed: bool) -> Result<Watched<K>, Error> {
+fn watch<K: CachedConfigMap>(run: &ScenarioRun, scope: Scope, streamed: bool) -> Result<Watched<K>, TestkitError> {
     let builder = run.builder::<K>(&run.factory, scope).object_limit(MAX_OBJECT_BYTES).streamed_lists(streamed);
     Ok(run.record(builder.start()?))
 }
 
-async fn deep_and_huge<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn deep_and_huge<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b", "c", "deep", "huge"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     let live = watch::<K>(&run, Scope::all(), true)?;
@@ -78,12 +78,12 @@ async fn deep_and_huge<K: CachedConfigMap>(target: Target) -> Result<Findings, E
     }
     let healed = Instant::now();
     ["deep", "huge"].into_iter().try_for_each(|name| run.change(name, "5"))?;
-    let recover = run.recovery(&[&live, &streamed, &paged], healed, REACTION_TIMEOUT).await;
+    let recovery = run.recovery(&[&live, &streamed, &paged], healed, REACTION_TIMEOUT).await;
     for (how, watched) in all {
         let known = until(Duration::ZERO, || watched.informer.snapshot().tainted().is_empty()).await.is_some();
         run.checks.expect(known, format_args!("they did not become known again by {how}"));
     }
     run.checks.same("full transfers", &run.lists(), &3);
     run.settle(&[&live, &streamed, &paged]).await;
-    Ok(run.findings(None, recover))
+    Ok(run.findings(None, recovery))
 }

@@ -12,93 +12,93 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::CachedConfigMap;
-use crate::Error;
-use crate::scenarios::fault::Fault;
-use crate::scenarios::findings::Findings;
-use crate::scenarios::plan::Plan;
-use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::TestkitError;
+use crate::scenarios::catalog_fault::CatalogFault;
+use crate::scenarios::findings::ScenarioFindings;
+use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
 use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, doubt, until};
-use crate::scenarios::target::Target;
+use crate::scenarios::settings::ScenarioSettings;
+use crate::scenarios::target::ScenarioTarget;
 
 /// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "watch-closed",
-        faults: &[Fault::WatchEnded],
-        source: Source::WatchPitfalls,
+        faults: &[CatalogFault::WatchEnded],
+        source: ScenarioSource::WatchPitfalls,
         summary: "The server ends the watch cleanly, ten times. The event stream continues each time, without a list \
                 and without a lost change.",
         clauses: "C3, R4",
-        bounds: Bounds::NONE.recover(2).lists(0),
+        bounds: ScenarioBounds::NONE.recovery(2).lists(0),
         seconds: 1,
-        run: in_form!(watch_closed),
+        run: for_form!(watch_closed),
     },
     Scenario {
         name: "connection-killed",
-        faults: &[Fault::ConnectionReset],
-        source: Source::WatchPitfalls,
+        faults: &[CatalogFault::ConnectionReset],
+        source: ScenarioSource::WatchPitfalls,
         summary: "The connection is reset repeatedly in the middle of an object, while objects change. The watch \
                 resumes without a list, and no event is lost or delivered twice.",
         clauses: "C3, R4",
-        bounds: Bounds::NONE.recover(3).lists(0),
+        bounds: ScenarioBounds::NONE.recovery(3).lists(0),
         seconds: 1,
-        run: in_form!(connection_killed),
+        run: for_form!(connection_killed),
     },
     Scenario {
         name: "no-spin",
-        faults: &[Fault::AcceptAndClose],
-        source: Source::WatchPitfalls,
+        faults: &[CatalogFault::AcceptAndClose],
+        source: ScenarioSource::WatchPitfalls,
         summary: "For four seconds every connection is accepted and closed immediately. The number of attempts stays \
                 small, and the watch recovers soon afterwards.",
         clauses: "R6",
-        bounds: Bounds::NONE.notice(2).recover(5).lists(0),
+        bounds: ScenarioBounds::NONE.detection(2).recovery(5).lists(0),
         seconds: 6,
-        run: in_form!(no_spin),
+        run: for_form!(no_spin),
     },
     Scenario {
         name: "events-in-the-gap",
-        faults: &[Fault::DeletedWhileCut],
-        source: Source::WatchPitfalls,
+        faults: &[CatalogFault::DeletedWhileCut],
+        source: ScenarioSource::WatchPitfalls,
         summary: "Objects are created, changed, deleted and recreated while the watch is disconnected, once with the \
                 history kept and once with it compacted. The first gap costs no list, the second gap one, and every \
                 deletion is delivered.",
         clauses: "C1, C2, R4, R5",
-        bounds: Bounds::NONE.notice(2).recover(3).lists(1),
+        bounds: ScenarioBounds::NONE.detection(2).recovery(3).lists(1),
         seconds: 1,
-        run: in_form!(events_in_the_gap),
+        run: for_form!(events_in_the_gap),
     },
     Scenario {
         name: "quiet-for-long",
         faults: &[],
-        source: Source::WatchPitfalls,
+        source: ScenarioSource::WatchPitfalls,
         summary: "Nothing changes for a long time, and the server ends idle watches several times. No significant \
                 doubt arises, and the first change after the silence arrives immediately.",
         clauses: "C10, R4",
-        bounds: Bounds::NONE.lists(0),
+        bounds: ScenarioBounds::NONE.lists(0),
         seconds: 10,
-        run: in_form!(quiet_for_long),
+        run: for_form!(quiet_for_long),
     },
     Scenario {
         name: "stop-on-request",
         faults: &[],
-        source: Source::WatchPitfalls,
+        source: ScenarioSource::WatchPitfalls,
         summary: "One watch is stopped between attempts, and another while its packets are dropped. Both end \
                 immediately, and so does the event stream.",
         clauses: "R10",
-        bounds: Bounds::NONE.notice(2),
+        bounds: ScenarioBounds::NONE.detection(2),
         seconds: 2,
-        run: in_form!(stop_on_request),
+        run: for_form!(stop_on_request),
     },
     Scenario {
         name: "undecodable-object",
-        faults: &[Fault::UndecodableObject],
-        source: Source::WatchPitfalls,
+        faults: &[CatalogFault::UndecodableObject],
+        source: ScenarioSource::WatchPitfalls,
         summary: "One object has a field of the wrong type, in the watch and in a list. Only that object is unknown \
                 and is named, and all others continue. It is known again with its next valid state.",
         clauses: "C3, C11, R8",
-        bounds: Bounds::NONE.recover(2).lists(1),
+        bounds: ScenarioBounds::NONE.recovery(2).lists(1),
         seconds: 1,
-        run: in_form!(undecodable_object),
+        run: for_form!(undecodable_object),
     },
 ];
 
@@ -133,7 +133,7 @@ impl Reader {
     }
 }
 
-async fn watch_closed<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn watch_closed<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "0")?;
     let changes = steadfast::watch::<K>(&run.connection, Scope::all())?;
@@ -158,7 +158,7 @@ async fn watch_closed<K: CachedConfigMap>(target: Target) -> Result<Findings, Er
     Ok(run.findings(None, Some(slowest)))
 }
 
-async fn connection_killed<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn connection_killed<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let large = |round: u32, object: u32| format!("{round}/{object} {}", "x".repeat(20_000));
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     for object in 0..4 {
@@ -166,7 +166,7 @@ async fn connection_killed<K: CachedConfigMap>(target: Target) -> Result<Finding
     }
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
-    let (mut notice, mut recover) = (None, None);
+    let (mut detection, mut recovery) = (None, None);
     for round in 1..=6 {
         // Each reset happens at another position within an object.
         run.faults().reset_after_bytes(5_000 + u64::from(round) * 7_919);
@@ -176,17 +176,17 @@ async fn connection_killed<K: CachedConfigMap>(target: Target) -> Result<Finding
         }
         let back = run.recovery(&[&config_maps], fault, Duration::from_secs(10)).await;
         run.checks.within(&format!("the recovery from reset {round}"), back, Duration::from_secs(3));
-        recover = recover.max(back);
-        notice = notice.max(doubt(&[&config_maps], fault, Duration::ZERO).await);
+        recovery = recovery.max(back);
+        detection = detection.max(doubt(&[&config_maps], fault, Duration::ZERO).await);
     }
     let failed = run.server.connections().iter().filter(|connection| connection.failed_at.is_some()).count();
     run.checks.same("connections that were reset", &failed, &6);
     run.checks.same("full transfers", &run.lists(), &1);
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(notice, recover))
+    Ok(run.findings(detection, recovery))
 }
 
-async fn no_spin<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn no_spin<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
@@ -201,18 +201,18 @@ async fn no_spin<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> 
     let attempts = run.server.connections().len() - before;
     run.checks.at_most("attempts in four seconds", attempts, 12);
     run.checks.expect(attempts >= 3, format_args!("only {attempts} attempts in four seconds"));
-    let notice = doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
-    run.checks.within("the doubt", notice, REACTION_TIMEOUT);
+    let detection = doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
+    run.checks.within("the doubt", detection, REACTION_TIMEOUT);
     run.faults().heal();
-    let recover = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
+    let recovery = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
     // The wait includes the current backoff, which is not longer than the sum of the previous ones.
-    run.checks.within("the recovery", recover, Duration::from_secs(5));
+    run.checks.within("the recovery", recovery, Duration::from_secs(5));
     run.checks.same("full transfers", &run.lists(), &1);
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(notice, recover))
+    Ok(run.findings(detection, recovery))
 }
 
-async fn events_in_the_gap<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn events_in_the_gap<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     for object in 0..10 {
         run.create(&format!("old-{object}"), "1")?;
@@ -246,7 +246,7 @@ async fn gap<K: CachedConfigMap>(
     config_maps: &crate::scenarios::scenario_run::Watched<K>,
     from: u32,
     compact: bool,
-) -> Result<(Option<Duration>, Option<Duration>), Error> {
+) -> Result<(Option<Duration>, Option<Duration>), TestkitError> {
     let fault = run.fault();
     run.faults().cut();
     let old = |object: u32| format!("old-{}", from + object);
@@ -262,19 +262,19 @@ async fn gap<K: CachedConfigMap>(
         run.server.compact();
         run.faults().expire_events();
     }
-    let notice = doubt(&[config_maps], fault, REACTION_TIMEOUT).await;
-    run.checks.within("the doubt", notice, REACTION_TIMEOUT);
+    let detection = doubt(&[config_maps], fault, REACTION_TIMEOUT).await;
+    run.checks.within("the doubt", detection, REACTION_TIMEOUT);
     run.faults().heal();
-    let recover = run.recovery(&[config_maps], Instant::now(), Duration::from_secs(10)).await;
-    run.checks.within("the recovery", recover, Duration::from_secs(3));
-    Ok((notice, recover))
+    let recovery = run.recovery(&[config_maps], Instant::now(), Duration::from_secs(10)).await;
+    run.checks.within("the recovery", recovery, Duration::from_secs(3));
+    Ok((detection, recovery))
 }
 
-async fn quiet_for_long<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn quiet_for_long<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     // The server ends such watches after two to four seconds. With the default timeout, watches end after five to ten
     // minutes.
     let reflector = ReflectorSettings { watch_timeout: Duration::from_secs(2), ..ReflectorSettings::default() };
-    let mut run = ScenarioRun::start(&target, Plan { reflector, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, ScenarioSettings { reflector, ..ScenarioSettings::default() }).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -295,7 +295,7 @@ async fn quiet_for_long<K: CachedConfigMap>(target: Target) -> Result<Findings, 
     Ok(run.findings(None, None))
 }
 
-async fn stop_on_request<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn stop_on_request<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let at_once = Duration::from_millis(500);
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
@@ -319,18 +319,18 @@ async fn stop_on_request<K: CachedConfigMap>(target: Target) -> Result<Findings,
     run.faults().stop();
     // By now the informer waits between attempts, for at least half a second.
     sleep(Duration::from_millis(1500)).await;
-    let notice = doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
-    run.checks.within("the doubt", notice, REACTION_TIMEOUT);
+    let detection = doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
+    run.checks.within("the doubt", detection, REACTION_TIMEOUT);
     let requested = Instant::now();
     config_maps.informer.stop();
     let stopped = until(REACTION_TIMEOUT, || matches!(config_maps.informer.freshness(), Freshness::Stopped(_))).await;
     run.checks.within("the stop between attempts", stopped, at_once);
     let ended = timeout(REACTION_TIMEOUT, reader.task).await.ok().map(|_| requested.elapsed());
     run.checks.within("the end of the stream", ended, at_once);
-    Ok(run.findings(notice, None))
+    Ok(run.findings(detection, None))
 }
 
-async fn undecodable_object<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn undecodable_object<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b", "c"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     let config_maps = run.watch::<K>(Scope::all())?;
@@ -358,12 +358,12 @@ async fn undecodable_object<K: CachedConfigMap>(target: Target) -> Result<Findin
     run.faults().end_watches();
     let healed = Instant::now();
     run.change("b", "3")?;
-    let recover = run.recovery(&[&config_maps, &late], healed, REACTION_TIMEOUT).await;
+    let recovery = run.recovery(&[&config_maps, &late], healed, REACTION_TIMEOUT).await;
     for (how, watched) in [("a watch", &config_maps), ("a list", &late)] {
         let known = watched.informer.lister()?.get("default", "b").is_ok_and(|found| found.is_some());
         run.checks.expect(known, format_args!("b did not become known again by {how}"));
     }
     run.checks.same("full transfers", &run.lists(), &2);
     run.settle(&[&config_maps, &late]).await;
-    Ok(run.findings(None, recover))
+    Ok(run.findings(None, recovery))
 }

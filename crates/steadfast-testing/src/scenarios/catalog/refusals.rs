@@ -10,13 +10,13 @@ use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use tokio::time::{Instant, sleep};
 
 use crate::CachedConfigMap;
-use crate::Error;
-use crate::scenarios::fault::Fault;
-use crate::scenarios::findings::Findings;
-use crate::scenarios::plan::Plan;
-use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::TestkitError;
+use crate::scenarios::catalog_fault::CatalogFault;
+use crate::scenarios::findings::ScenarioFindings;
+use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
 use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, doubt, until};
-use crate::scenarios::target::Target;
+use crate::scenarios::settings::ScenarioSettings;
+use crate::scenarios::target::ScenarioTarget;
 use crate::widget_definition;
 
 /// Timeout that is longer than any recovery in these scenarios.
@@ -31,66 +31,66 @@ const LIST_INTERVAL: Duration = Duration::from_secs(3);
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "server-busy",
-        faults: &[Fault::ServerBusy],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::ServerBusy],
+        source: ScenarioSource::FaultCatalog,
         summary: "The server responds to watches with 429 and 503 with Retry-After, with 500 and with 504, and once \
                 with a Retry-After of an hour. The informer honours each delay, up to a minute, and does not list.",
         clauses: "R4, R6, R11",
-        bounds: Bounds::NONE.recover(67).lists(0),
+        bounds: ScenarioBounds::NONE.recovery(67).lists(0),
         seconds: 75,
-        run: in_form!(server_busy),
+        run: for_form!(server_busy),
     },
     Scenario {
         name: "credentials-refused",
-        faults: &[Fault::CredentialsRotated],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::CredentialsRotated],
+        source: ScenarioSource::FaultCatalog,
         summary: "After some time the server responds 401 to the only token. The cache is failed, names the cause \
                 without the token, and stays readable. It resumes without a list when the server accepts the token \
                 again.",
         clauses: "C2, C10, R4, R6",
-        bounds: Bounds::NONE.notice(2).recover(9).lists(0),
+        bounds: ScenarioBounds::NONE.detection(2).recovery(9).lists(0),
         seconds: 15,
-        run: in_form!(credentials_refused),
+        run: for_form!(credentials_refused),
     },
     Scenario {
         name: "resource-refused",
-        faults: &[Fault::ResourceRefused],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::ResourceRefused],
+        source: ScenarioSource::FaultCatalog,
         summary: "Secrets are forbidden. Widgets are first undefined, then defined, then removed with all their \
                 objects. Config maps are not affected, the missing resources are named, and widgets follow their \
                 definition.",
         clauses: "C2, C9, R6, R7",
-        bounds: Bounds::NONE.recover(9),
+        bounds: ScenarioBounds::NONE.recovery(9),
         seconds: 25,
-        run: in_form!(resource_refused),
+        run: for_form!(resource_refused),
     },
     Scenario {
         name: "refused-by-verb",
-        faults: &[Fault::ResourceRefused],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::ResourceRefused],
+        source: ScenarioSource::FaultCatalog,
         summary: "Three servers serve lists, but reject streamed lists and watches as forbidden, with 405 or with \
                 500. The informer polls by lists instead, here every 3 s, and reports this with the reason. A \
                 deletion is delivered with the next list. The watch resumes when the server allows it.",
         clauses: "C2, C9, C10, R3, R6",
-        bounds: Bounds::NONE.recover(9).lists(36),
+        bounds: ScenarioBounds::NONE.recovery(9).lists(36),
         seconds: 45,
-        run: in_form!(refused_by_verb),
+        run: for_form!(refused_by_verb),
     },
     Scenario {
         name: "permission-removed",
-        faults: &[Fault::PermissionRemoved],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::PermissionRemoved],
+        source: ScenarioSource::FaultCatalog,
         summary: "Permission to read config maps is removed before the objects, and so is the served version of \
                 widgets. 403 and 404 imply no deletion: both caches are failed and stay readable. Deletions in the \
                 meantime are delivered when the resources are served again.",
         clauses: "C2, C10, R7",
-        bounds: Bounds::NONE.notice(2).recover(9).lists(2),
+        bounds: ScenarioBounds::NONE.detection(2).recovery(9).lists(2),
         seconds: 20,
-        run: in_form!(permission_removed),
+        run: for_form!(permission_removed),
     },
 ];
 
-async fn server_busy<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn server_busy<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "0")?;
     let config_maps = run.watch::<K>(Scope::all())?;
@@ -118,17 +118,17 @@ async fn server_busy<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
     Ok(run.findings(None, slowest))
 }
 
-async fn credentials_refused<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn credentials_refused<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let token = "the-token-of-this-run";
     let server = ApiServer::builder().token(token);
-    let mut run = ScenarioRun::start(&target, Plan { server, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(&target, ScenarioSettings { server, ..ScenarioSettings::default() }).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
     let fault = run.fault();
     run.faults().replace_tokens(&["the-token-of-others"]);
     run.faults().end_watches();
-    let notice = doubt(&[&config_maps], fault, RECOVERY_TIMEOUT).await;
+    let detection = doubt(&[&config_maps], fault, RECOVERY_TIMEOUT).await;
     until(REACTION_TIMEOUT, || matches!(config_maps.informer.freshness(), Freshness::Failed(_))).await;
     sleep(Duration::from_secs(3)).await;
     let freshness = config_maps.informer.freshness().to_string();
@@ -137,12 +137,12 @@ async fn credentials_refused<K: CachedConfigMap>(target: Target) -> Result<Findi
     run.change("a", "2")?;
     run.checks.same("readable objects", &config_maps.informer.snapshot().iter().count(), &1);
     run.faults().replace_tokens(&[token]);
-    let recover = run.recovery(&[&config_maps], Instant::now(), RECOVERY_TIMEOUT).await;
+    let recovery = run.recovery(&[&config_maps], Instant::now(), RECOVERY_TIMEOUT).await;
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(notice, recover))
+    Ok(run.findings(detection, recovery))
 }
 
-async fn resource_refused<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn resource_refused<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let started = run.fault();
@@ -170,7 +170,7 @@ async fn resource_refused<K: CachedConfigMap>(target: Target) -> Result<Findings
     run.faults().clear_rules();
     let allowed = until(RECOVERY_TIMEOUT, || secrets.has_synced() && secrets.freshness().is_fresh()).await;
     // Each time is measured from its own start, because the second rejection ends after the first one.
-    let recover = allowed.zip(served).map(|(allowed, served)| allowed.max(served));
+    let recovery = allowed.zip(served).map(|(allowed, served)| allowed.max(served));
 
     run.server.delete_named("customresourcedefinitions", "", &format!("widgets.{GROUP}"))?;
     let emptied = until(REACTION_TIMEOUT, || widgets.snapshot().iter().count() == 0).await;
@@ -183,20 +183,23 @@ async fn resource_refused<K: CachedConfigMap>(target: Target) -> Result<Findings
     run.checks.within("a concurrent change of a config map", seen, REACTION_TIMEOUT);
     widgets.stop();
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(None, recover))
+    Ok(run.findings(None, recovery))
 }
 
-async fn refused_by_verb<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn refused_by_verb<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let refusals = [InjectedResponse::Forbidden, InjectedResponse::code(405), InjectedResponse::code(500)];
     let runs = refusals.map(|response| without_watches::<K>(&target, response));
     let mut findings = futures::future::try_join_all(runs).await?.into_iter();
     let first = findings.next().ok_or("three servers have findings")?;
-    Ok(findings.fold(first, Findings::and))
+    Ok(findings.fold(first, ScenarioFindings::and))
 }
 
-async fn without_watches<K: CachedConfigMap>(target: &Target, response: InjectedResponse) -> Result<Findings, Error> {
+async fn without_watches<K: CachedConfigMap>(
+    target: &ScenarioTarget,
+    response: InjectedResponse,
+) -> Result<ScenarioFindings, TestkitError> {
     let reflector = ReflectorSettings { poll_every: Some(LIST_INTERVAL), ..ReflectorSettings::default() };
-    let mut run = ScenarioRun::start(target, Plan { reflector, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::start(target, ScenarioSettings { reflector, ..ScenarioSettings::default() }).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     run.fault();
     let rule = RequestRule::any().resource("configmaps").verb(Verb::StreamedList).verb(Verb::Watch);
@@ -217,15 +220,15 @@ async fn without_watches<K: CachedConfigMap>(target: &Target, response: Injected
     let changed = Instant::now();
     run.change("a", "2")?;
     run.delete("b")?;
-    let recover = run.recovery(&[&config_maps], changed, RECOVERY_TIMEOUT).await;
+    let recovery = run.recovery(&[&config_maps], changed, RECOVERY_TIMEOUT).await;
     run.faults().clear_rules();
     let watched = until(RECOVERY_TIMEOUT, || config_maps.informer.freshness().is_fresh() && polled().is_none()).await;
     run.checks.within(&format!("{response:?}: the return to a watch"), watched, LIST_INTERVAL * 6 + MAX_RETRY_INTERVAL);
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(None, recover))
+    Ok(run.findings(None, recovery))
 }
 
-async fn permission_removed<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn permission_removed<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     define(&run.server, true)?;
@@ -242,7 +245,7 @@ async fn permission_removed<K: CachedConfigMap>(target: Target) -> Result<Findin
     define(&run.server, false)?;
     // A real server lets a watch run to its end, and rejects the next one.
     run.faults().end_watches();
-    let notice = doubt(&[&config_maps], fault, RECOVERY_TIMEOUT).await;
+    let detection = doubt(&[&config_maps], fault, RECOVERY_TIMEOUT).await;
     run.delete("a")?;
     run.change("b", "2")?;
     sleep(Duration::from_secs(3)).await;
@@ -258,13 +261,13 @@ async fn permission_removed<K: CachedConfigMap>(target: Target) -> Result<Findin
     run.faults().clear_rules();
     define(&run.server, true)?;
     let healed = Instant::now();
-    let recover = run.recovery(&[&config_maps], healed, RECOVERY_TIMEOUT).await;
+    let recovery = run.recovery(&[&config_maps], healed, RECOVERY_TIMEOUT).await;
     let served = until(RECOVERY_TIMEOUT, || widgets.freshness().is_fresh()).await.map(|_| healed.elapsed());
     run.checks.within("the recovery of widgets", served, MAX_RETRY_INTERVAL);
     run.checks.expect(holds(&widgets, 1), "the widget is missing");
     widgets.stop();
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(notice, recover.max(served)))
+    Ok(run.findings(detection, recovery.max(served)))
 }
 
 const GROUP: &str = "steadfast.test";
@@ -274,7 +277,7 @@ fn widget() -> ApiResource {
 }
 
 /// Defines widgets, or stops serving their version.
-fn define(api_server: &ApiServer, served: bool) -> Result<(), Error> {
+fn define(api_server: &ApiServer, served: bool) -> Result<(), TestkitError> {
     let mut definition = widget_definition(GROUP);
     definition["spec"]["versions"][0]["served"] = served.into();
     let known = api_server.get("customresourcedefinitions", "", &format!("widgets.{GROUP}"));

@@ -7,14 +7,14 @@ use steadfast_apiserver::{ApiServer, Verb};
 use tokio::time::{Instant, sleep};
 
 use crate::CachedConfigMap;
-use crate::Error;
+use crate::TestkitError;
 use crate::proxy::Direction;
-use crate::scenarios::fault::Fault;
-use crate::scenarios::findings::Findings;
-use crate::scenarios::plan::Plan;
-use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::scenarios::catalog_fault::CatalogFault;
+use crate::scenarios::findings::ScenarioFindings;
+use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
 use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, doubt};
-use crate::scenarios::target::Target;
+use crate::scenarios::settings::ScenarioSettings;
+use crate::scenarios::target::ScenarioTarget;
 
 /// Seconds after which a probe has failed: one period, its jitter of up to a tenth, and 5 s of the probe's timeout
 /// (R2).
@@ -24,79 +24,80 @@ const MAX_PROBE_SECS: u64 = 60 + 6 + 5;
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "black-hole",
-        faults: &[Fault::BlackHole],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::BlackHole],
+        source: ScenarioSource::FaultCatalog,
         summary: "Packets vanish without an error: in both directions, then only to the server, then only to the \
                 client. Each time the informer is in doubt within 15 s. It resumes without a list when packets pass \
                 again.",
         clauses: "C10, R1, R4",
-        bounds: Bounds::NONE.notice(15).recover(20).lists(0),
+        bounds: ScenarioBounds::NONE.detection(15).recovery(20).lists(0),
         seconds: 45,
-        run: in_form!(black_hole),
+        run: for_form!(black_hole),
     },
     Scenario {
         name: "idle-flow-dropped",
-        faults: &[Fault::IdleFlowDropped],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::IdleFlowDropped],
+        source: ScenarioSource::FaultCatalog,
         summary: "A middlebox forgets flows after 240 s without traffic and drops later packets. Nothing changes for \
                 five minutes, and the first change after that arrives immediately: no flow was idle for that long.",
         clauses: "C10, R1, R4",
-        bounds: Bounds::NONE.recover(2).lists(0),
+        bounds: ScenarioBounds::NONE.recovery(2).lists(0),
         seconds: 300,
-        run: in_form!(idle_flow_dropped),
+        run: for_form!(idle_flow_dropped),
     },
     Scenario {
         name: "frozen-server",
-        faults: &[Fault::FrozenServer],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::FrozenServer],
+        source: ScenarioSource::FaultCatalog,
         summary: "Connections are alive and pings are acknowledged, but the server behind them is frozen. A request \
                 without a response makes the cache suspect and then stale. No list follows when the server resumes.",
         clauses: "C10, R2, R2a, R4",
-        bounds: Bounds::NONE.notice(15).recover(15).lists(0),
+        bounds: ScenarioBounds::NONE.detection(15).recovery(15).lists(0),
         seconds: 135,
-        run: in_form!(frozen, |server, on| server.faults().freeze(on)),
+        run: for_form!(frozen, |server, on| server.faults().freeze(on)),
     },
     Scenario {
         name: "frozen-etcd",
-        faults: &[Fault::FrozenEtcd],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::FrozenEtcd],
+        source: ScenarioSource::FaultCatalog,
         summary: "The etcd behind a live server is frozen, and bookmarks with an equal version continue. They are not \
                 proofs. The cache is suspect and then stale, and no list follows when etcd resumes.",
         clauses: "C10, R2, R4",
-        bounds: Bounds::NONE.notice(MAX_PROBE_SECS).recover(15).lists(0),
+        bounds: ScenarioBounds::NONE.detection(MAX_PROBE_SECS).recovery(15).lists(0),
         seconds: 135,
-        run: in_form!(frozen, |server, on| server.faults().freeze_etcd(on)),
+        run: for_form!(frozen, |server, on| server.faults().freeze_etcd(on)),
     },
     Scenario {
         name: "stalled-stream",
-        faults: &[Fault::StalledStream],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::StalledStream],
+        source: ScenarioSource::FaultCatalog,
         summary: "One of two watches on a healthy connection stalls permanently. A second watch, opened on another \
                 connection, delivers the missing events within two periods. The other watch is not affected.",
         clauses: "C10, C11, R2",
-        bounds: Bounds::NONE.recover(120).lists(0),
+        bounds: ScenarioBounds::NONE.recovery(120).lists(0),
         seconds: 75,
-        run: in_form!(stalled_stream),
+        run: for_form!(stalled_stream),
     },
     Scenario {
         name: "quiet-and-healthy",
         faults: &[],
-        source: Source::FaultCatalog,
+        source: ScenarioSource::FaultCatalog,
         summary: "Nothing changes for five minutes on a healthy server. The cache stays fresh, and no watch is \
                 reopened because of the silence.",
         clauses: "C10, R2",
-        bounds: Bounds::NONE.lists(0),
+        bounds: ScenarioBounds::NONE.lists(0),
         seconds: 300,
-        run: in_form!(quiet_and_healthy),
+        run: for_form!(quiet_and_healthy),
     },
 ];
 
-async fn black_hole<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::start(&target, Plan { proxied: true, ..Plan::default() }).await?;
+async fn black_hole<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
+    let mut run =
+        ScenarioRun::start(&target, ScenarioSettings { proxied: true, ..ScenarioSettings::default() }).await?;
     run.create("a", "0")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
-    let (mut notice, mut recover) = (Some(Duration::ZERO), Some(Duration::ZERO));
+    let (mut detection, mut recovery) = (Some(Duration::ZERO), Some(Duration::ZERO));
     for direction in [Direction::Both, Direction::ToServer, Direction::ToClient] {
         let network = run.network().ok_or("the setup has no faulty network")?.clone();
         let fault = run.fault();
@@ -111,15 +112,16 @@ async fn black_hole<K: CachedConfigMap>(target: Target) -> Result<Findings, Erro
         let healed = Instant::now();
         run.create(&format!("{direction:?}").to_lowercase(), "1")?;
         let back = run.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
-        notice = notice.zip(noticed).map(|(one, two)| one.max(two));
-        recover = recover.zip(back).map(|(one, two)| one.max(two));
+        detection = detection.zip(noticed).map(|(one, two)| one.max(two));
+        recovery = recovery.zip(back).map(|(one, two)| one.max(two));
     }
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(notice, recover))
+    Ok(run.findings(detection, recovery))
 }
 
-async fn idle_flow_dropped<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let mut run = ScenarioRun::start(&target, Plan { proxied: true, ..Plan::default() }).await?;
+async fn idle_flow_dropped<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
+    let mut run =
+        ScenarioRun::start(&target, ScenarioSettings { proxied: true, ..ScenarioSettings::default() }).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
@@ -136,7 +138,10 @@ async fn idle_flow_dropped<K: CachedConfigMap>(target: Target) -> Result<Finding
 }
 
 /// Freezes the servers behind the connection for two periods.
-async fn frozen<K: CachedConfigMap>(target: Target, freeze: fn(&ApiServer, bool)) -> Result<Findings, Error> {
+async fn frozen<K: CachedConfigMap>(
+    target: ScenarioTarget,
+    freeze: fn(&ApiServer, bool),
+) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
@@ -144,7 +149,7 @@ async fn frozen<K: CachedConfigMap>(target: Target, freeze: fn(&ApiServer, bool)
     run.watching(1).await;
     let fault = run.fault();
     freeze(&run.server, true);
-    let notice = doubt(&[&config_maps], fault, Duration::from_secs(180)).await;
+    let detection = doubt(&[&config_maps], fault, Duration::from_secs(180)).await;
     sleep(Duration::from_secs(125).saturating_sub(fault.elapsed())).await;
     let freshness = config_maps.informer.freshness();
     let is_stale = matches!(freshness, Freshness::Stale(_));
@@ -152,14 +157,16 @@ async fn frozen<K: CachedConfigMap>(target: Target, freeze: fn(&ApiServer, bool)
     freeze(&run.server, false);
     let healed = Instant::now();
     run.change("a", "2")?;
-    let recover = run.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
+    let recovery = run.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(notice, recover))
+    Ok(run.findings(detection, recovery))
 }
 
-async fn stalled_stream<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn stalled_stream<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     // On a healthy connection, no client can detect a stalled stream's missing events within one period.
-    let mut run = ScenarioRun::start(&target, Plan { lag: Duration::from_secs(120), ..Plan::default() }).await?;
+    let mut run =
+        ScenarioRun::start(&target, ScenarioSettings { lag: Duration::from_secs(120), ..ScenarioSettings::default() })
+            .await?;
     run.create("a", "1")?;
     let other = run.watch::<K>(Scope::namespace("kube-system"))?;
     run.ready(&[&other]).await?;
@@ -174,18 +181,18 @@ async fn stalled_stream<K: CachedConfigMap>(target: Target) -> Result<Findings, 
         run.faults().stall_stream(request.id, true);
     }
     run.change("a", "2")?;
-    let recover = run.recovery(&[&stalled], fault, Duration::from_secs(180)).await;
+    let recovery = run.recovery(&[&stalled], fault, Duration::from_secs(180)).await;
     let more = run.server.connections().len() > connections;
     run.checks.expect(more, "the second watch is not on another connection");
     run.create_in("kube-system", "b", "1")?;
     let seen = run.recovery(&[&other], Instant::now(), REACTION_TIMEOUT).await;
     run.checks.within("a change on the other watch", seen, REACTION_TIMEOUT);
     run.settle(&[&stalled, &other]).await;
-    let notice = doubt(&[&stalled], fault, Duration::ZERO).await;
-    Ok(run.findings(notice, recover))
+    let detection = doubt(&[&stalled], fault, Duration::ZERO).await;
+    Ok(run.findings(detection, recovery))
 }
 
-async fn quiet_and_healthy<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn quiet_and_healthy<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;

@@ -7,13 +7,13 @@ use steadfast_apiserver::{InjectedResponse, RequestRule, Status, TooLargeVersion
 use tokio::time::{Instant, sleep};
 
 use crate::CachedConfigMap;
-use crate::Error;
-use crate::scenarios::fault::Fault;
-use crate::scenarios::findings::Findings;
-use crate::scenarios::plan::Plan;
-use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::TestkitError;
+use crate::scenarios::catalog_fault::CatalogFault;
+use crate::scenarios::findings::ScenarioFindings;
+use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
 use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, Watched, doubt};
-use crate::scenarios::target::Target;
+use crate::scenarios::settings::ScenarioSettings;
+use crate::scenarios::target::ScenarioTarget;
 
 /// Timeout that is longer than any recovery in these scenarios.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -22,54 +22,54 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "version-expired",
-        faults: &[Fault::HistoryCompacted],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::HistoryCompacted],
+        source: ScenarioSource::FaultCatalog,
         summary: "The server no longer has the version that a watch resumes from. It responds as an HTTP status and \
                 in the stream, with Expired and with Gone, and once after a real compaction. Each case costs exactly \
                 one list, and every deletion is delivered.",
         clauses: "C2, C3, R5",
-        bounds: Bounds::NONE.recover(3).lists(5),
+        bounds: ScenarioBounds::NONE.recovery(3).lists(5),
         seconds: 10,
-        run: in_form!(version_expired),
+        run: for_form!(version_expired),
     },
     Scenario {
         name: "version-too-large",
-        faults: &[Fault::VersionTooLarge],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::VersionTooLarge],
+        source: ScenarioSource::FaultCatalog,
         summary: "The responding replica has not reached the requested version. It reports this in three spellings, \
                 to the resuming watch and to the following list. The informer waits and lists once more, and no state \
                 goes back.",
         clauses: "C4, R5",
-        bounds: Bounds::NONE.recover(15).lists(12),
+        bounds: ScenarioBounds::NONE.recovery(15).lists(12),
         seconds: 15,
-        run: in_form!(version_too_large),
+        run: for_form!(version_too_large),
     },
     Scenario {
         name: "events-repeated",
-        faults: &[Fault::EventsRepeated],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::EventsRepeated],
+        source: ScenarioSource::FaultCatalog,
         summary: "After each resume the server sends the last three events again, including deletions. No handler \
                 receives them twice, and no state goes back.",
         clauses: "C3, C4, R4",
-        bounds: Bounds::NONE.recover(2).lists(0),
+        bounds: ScenarioBounds::NONE.recovery(2).lists(0),
         seconds: 1,
-        run: in_form!(events_repeated),
+        run: for_form!(events_repeated),
     },
     Scenario {
         name: "history-restored",
-        faults: &[Fault::HistoryRestored],
-        source: Source::FaultCatalog,
+        faults: &[CatalogFault::HistoryRestored],
+        source: ScenarioSource::FaultCatalog,
         summary: "The server is restored from a backup, so its versions start again lower. It accepts a watch from a \
                 version that it has not reached. A probe proves the new epoch, one list follows, and surviving \
                 objects are not reported as deleted.",
         clauses: "C1, C4, R5",
-        bounds: Bounds::NONE.notice(2).recover(8).lists(1),
+        bounds: ScenarioBounds::NONE.detection(2).recovery(8).lists(1),
         seconds: 8,
-        run: in_form!(history_restored),
+        run: for_form!(history_restored),
     },
 ];
 
-async fn version_expired<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn version_expired<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     for object in 0..5 {
         run.create(&format!("old-{object}"), "1")?;
@@ -111,7 +111,7 @@ async fn version_expired<K: CachedConfigMap>(target: Target) -> Result<Findings,
     Ok(run.findings(None, Some(slowest)))
 }
 
-async fn version_too_large<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn version_too_large<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "0")?;
     let config_maps = run.watch::<K>(Scope::all())?;
@@ -142,7 +142,7 @@ async fn version_too_large<K: CachedConfigMap>(target: Target) -> Result<Finding
     Ok(run.findings(None, Some(slowest)))
 }
 
-async fn events_repeated<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn events_repeated<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "0"))?;
     let config_maps = run.watch::<K>(Scope::all())?;
@@ -165,10 +165,12 @@ async fn events_repeated<K: CachedConfigMap>(target: Target) -> Result<Findings,
     Ok(run.findings(None, Some(slowest)))
 }
 
-async fn history_restored<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+async fn history_restored<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     // Before a probe, no client can know that versions start again lower. The probe follows soon after the
     // disconnect.
-    let mut run = ScenarioRun::start(&target, Plan { lag: Duration::from_secs(8), ..Plan::default() }).await?;
+    let mut run =
+        ScenarioRun::start(&target, ScenarioSettings { lag: Duration::from_secs(8), ..ScenarioSettings::default() })
+            .await?;
     run.create("kept", "1")?;
     let backup = run.server.revision();
     run.create("lost", "1")?;
@@ -176,8 +178,8 @@ async fn history_restored<K: CachedConfigMap>(target: Target) -> Result<Findings
     run.ready(&[&config_maps]).await?;
     let fault = run.fault();
     run.faults().restore(backup);
-    let notice = doubt(&[&config_maps], fault, Duration::from_secs(90)).await;
-    let recover = announced::<K>(&mut run, &config_maps, fault).await;
+    let detection = doubt(&[&config_maps], fault, Duration::from_secs(90)).await;
+    let recovery = announced::<K>(&mut run, &config_maps, fault).await;
     run.change("kept", "2")?;
     let seen = run.recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
     run.checks.within("the first change of the new epoch", seen, REACTION_TIMEOUT);
@@ -188,7 +190,7 @@ async fn history_restored<K: CachedConfigMap>(target: Target) -> Result<Findings
     let kept = config_maps.recording.descriptions("default/kept");
     let continues = !kept.iter().any(|event| event.starts_with("Deleted"));
     run.checks.expect(continues, format_args!("events of the surviving object: {kept:?}"));
-    Ok(run.findings(notice, recover))
+    Ok(run.findings(detection, recovery))
 }
 
 /// Waits for a new epoch and its objects, and returns the time since `fault`.

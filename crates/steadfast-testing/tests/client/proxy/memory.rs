@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use steadfast::environment::Socket;
-use steadfast_testing::WorldError;
-use steadfast_testing::proxy::{Direction, Ended, FaultTransition, NetworkFaults};
+use steadfast_testing::TestError;
+use steadfast_testing::proxy::{ConnectionEnd, Direction, FaultTransition, NetworkFaults};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -47,32 +47,32 @@ impl World {
         (self.dial)("server".to_owned(), 443).await.map(Box::into_pin)
     }
 
-    async fn served(&self) -> Result<(usize, DuplexStream), WorldError> {
+    async fn served(&self) -> Result<(usize, DuplexStream), TestError> {
         Ok(self.served.lock().await.recv().await.ok_or("no further connection is dialled")?)
     }
 
     /// Opens a connection, and returns the client's end and the server's.
-    async fn pair(&self) -> Result<(Pin<Box<dyn Socket>>, DuplexStream), WorldError> {
+    async fn pair(&self) -> Result<(Pin<Box<dyn Socket>>, DuplexStream), TestError> {
         let client = self.client().await?;
         Ok((client, self.served().await?.1))
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn bytes_pass_unchanged_and_are_counted() -> Result<(), WorldError> {
+async fn bytes_pass_unchanged_and_are_counted() -> Result<(), TestError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
     let started = Instant::now();
     exchange(&mut client, &mut server, 300_000, 700_001).await?;
     assert_eq!(started.elapsed(), Duration::ZERO, "no byte was delayed");
-    assert_eq!(end_of(&world.faults, 0).await?, Ended::Closed);
+    assert_eq!(end_of(&world.faults, 0).await?, ConnectionEnd::Closed);
     let report = &world.faults.connections()[0];
     assert_eq!((report.to_server, report.to_client), (300_000, 700_001));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_receives_reset() -> Result<(), WorldError> {
+async fn client_receives_reset() -> Result<(), TestError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
     server.write_all(b"before").await?;
@@ -83,12 +83,12 @@ async fn client_receives_reset() -> Result<(), WorldError> {
     let error = client.write_all(b"more").await.expect_err("the connection was reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     assert_eq!(rest(&mut server).await?.0, b"");
-    assert_eq!(end_of(&world.faults, 0).await?, Ended::Reset);
+    assert_eq!(end_of(&world.faults, 0).await?, ConnectionEnd::Reset);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn cut_passes_exact_number_of_bytes() -> Result<(), WorldError> {
+async fn cut_passes_exact_number_of_bytes() -> Result<(), TestError> {
     let response = bytes(200_000);
     for after in [0, 1, 16_383, 16_384, 16_385, 65_536, 131_071, 199_999] {
         for truncate in [false, true] {
@@ -108,7 +108,7 @@ async fn cut_passes_exact_number_of_bytes() -> Result<(), WorldError> {
             assert!(received == response[..after as usize], "{} bytes of {after}", received.len());
             assert_eq!(cleanly, truncate, "after {after}");
             drop(client);
-            let expected = if truncate { Ended::Truncated } else { Ended::Reset };
+            let expected = if truncate { ConnectionEnd::Truncated } else { ConnectionEnd::Reset };
             assert_eq!(end_of(&world.faults, 0).await?, expected);
             assert_eq!(world.faults.connections()[0].to_client, after);
             serving.await?;
@@ -118,7 +118,7 @@ async fn cut_passes_exact_number_of_bytes() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cut_counts_only_its_direction() -> Result<(), WorldError> {
+async fn cut_counts_only_its_direction() -> Result<(), TestError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
     world.faults.reset_after(4, Direction::ToServer);
@@ -130,7 +130,7 @@ async fn cut_counts_only_its_direction() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn next_connection_can_be_cut_in_advance() -> Result<(), WorldError> {
+async fn next_connection_can_be_cut_in_advance() -> Result<(), TestError> {
     let world = World::new();
     let (mut first, mut of_first) = world.pair().await?;
     world.faults.next_connection().reset_after(2, Direction::ToClient);
@@ -146,7 +146,7 @@ async fn next_connection_can_be_cut_in_advance() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn black_hole_holds_bytes_silently() -> Result<(), WorldError> {
+async fn black_hole_holds_bytes_silently() -> Result<(), TestError> {
     let hour = Duration::from_secs(3600);
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
@@ -169,7 +169,7 @@ async fn black_hole_holds_bytes_silently() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dial_into_black_hole_waits_until_healed() -> Result<(), WorldError> {
+async fn dial_into_black_hole_waits_until_healed() -> Result<(), TestError> {
     let world = World::new();
     world.faults.black_hole(Direction::ToClient, true);
     assert!(timeout(Duration::from_secs(3600), world.client()).await.is_err());
@@ -185,7 +185,7 @@ async fn dial_into_black_hole_waits_until_healed() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_network_accepts_bounded_bytes() -> Result<(), WorldError> {
+async fn frozen_network_accepts_bounded_bytes() -> Result<(), TestError> {
     let world = World::new();
     world.faults.freeze(true);
     let mut client = timeout(Duration::from_secs(1), world.client()).await??;
@@ -212,7 +212,7 @@ async fn frozen_network_accepts_bounded_bytes() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delay_is_exact_and_jitter_keeps_order() -> Result<(), WorldError> {
+async fn delay_is_exact_and_jitter_keeps_order() -> Result<(), TestError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
     world.faults.delay(Duration::from_millis(250));
@@ -231,7 +231,7 @@ async fn delay_is_exact_and_jitter_keeps_order() -> Result<(), WorldError> {
             server.write_all(piece).await?;
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        Ok::<_, WorldError>(())
+        Ok::<_, TestError>(())
     };
     let (received, ()) = tokio::try_join!(next(&mut client, 2000), sending)?;
     assert!(received == sent, "bytes were reordered");
@@ -241,7 +241,7 @@ async fn delay_is_exact_and_jitter_keeps_order() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn throttle_limits_bytes_per_second() -> Result<(), WorldError> {
+async fn throttle_limits_bytes_per_second() -> Result<(), TestError> {
     for rate in [1, 1000, 100_000] {
         let world = World::new();
         let (mut client, mut server) = world.pair().await?;
@@ -258,7 +258,7 @@ async fn throttle_limits_bytes_per_second() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_flow_is_dropped_permanently() -> Result<(), WorldError> {
+async fn idle_flow_is_dropped_permanently() -> Result<(), TestError> {
     let second = Duration::from_secs(1);
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
@@ -282,12 +282,12 @@ async fn idle_flow_is_dropped_permanently() -> Result<(), WorldError> {
     another.write_all(b"new").await?;
     assert_eq!(next(&mut of_another, 3).await?, b"new");
     drop((client, server));
-    assert_eq!(end_of(&world.faults, 0).await?, Ended::Dropped);
+    assert_eq!(end_of(&world.faults, 0).await?, ConnectionEnd::Dropped);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_close_keeps_other_direction() -> Result<(), WorldError> {
+async fn half_close_keeps_other_direction() -> Result<(), TestError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
     server.write_all(b"before").await?;
@@ -299,13 +299,13 @@ async fn half_close_keeps_other_direction() -> Result<(), WorldError> {
     client.shutdown().await?;
     assert_eq!(rest(&mut server).await?, (b"after".to_vec(), true));
     drop(server);
-    assert_eq!(end_of(&world.faults, 0).await?, Ended::Closed);
+    assert_eq!(end_of(&world.faults, 0).await?, ConnectionEnd::Closed);
     assert_eq!(world.faults.connections()[0].to_client, 6);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_are_rejected_closed_and_redirected() -> Result<(), WorldError> {
+async fn connections_are_rejected_closed_and_redirected() -> Result<(), TestError> {
     let world = World::new();
     let (mut client, mut server) = world.pair().await?;
     world.faults.refuse(true);
@@ -330,23 +330,28 @@ async fn connections_are_rejected_closed_and_redirected() -> Result<(), WorldErr
     world.client().await?;
     let reports = world.faults.connections();
     let ends: Vec<_> = reports.iter().map(|one| (one.target, one.ended.map(|(_, how)| how))).collect();
-    let expected = [(0, Some(Ended::Reset)), (0, Some(Ended::TurnedAway)), (3, Some(Ended::Reset)), (3, None)];
+    let expected = [
+        (0, Some(ConnectionEnd::Reset)),
+        (0, Some(ConnectionEnd::TurnedAway)),
+        (3, Some(ConnectionEnd::Reset)),
+        (3, None),
+    ];
     assert_eq!(ends, expected);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreachable_server_is_reported() -> Result<(), WorldError> {
+async fn unreachable_server_is_reported() -> Result<(), TestError> {
     let world = World::new();
     world.served.lock().await.close();
     let rejected = world.client().await.err().ok_or("the connection was admitted")?;
     assert_eq!(rejected.kind(), ErrorKind::ConnectionRefused);
-    assert_eq!(end_of(&world.faults, 0).await?, Ended::Unreachable);
+    assert_eq!(end_of(&world.faults, 0).await?, ConnectionEnd::Unreachable);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn fault_of_one_connection_affects_no_other() -> Result<(), WorldError> {
+async fn fault_of_one_connection_affects_no_other() -> Result<(), TestError> {
     let world = World::new();
     let (mut first, mut of_first) = world.pair().await?;
     let (mut second, mut of_second) = world.pair().await?;
@@ -368,7 +373,7 @@ async fn fault_of_one_connection_affects_no_other() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn switchings_are_recorded_and_notified() -> Result<(), WorldError> {
+async fn switchings_are_recorded_and_notified() -> Result<(), TestError> {
     let world = World::new();
     let notified = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let listener = notified.clone();
@@ -392,7 +397,7 @@ async fn switchings_are_recorded_and_notified() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_seeds_have_equal_jitter() -> Result<(), WorldError> {
+async fn equal_seeds_have_equal_jitter() -> Result<(), TestError> {
     let mut runs = Vec::new();
     for seed in [1, 1, 2] {
         let world = World::of(NetworkFaults::seeded(seed));

@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use steadfast_testing::WorldError;
-use steadfast_testing::proxy::{Direction, Ended, FaultProxy};
+use steadfast_testing::TestError;
+use steadfast_testing::proxy::{ConnectionEnd, Direction, FaultProxy};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -19,7 +19,7 @@ struct World {
 }
 
 impl World {
-    async fn new() -> Result<Self, WorldError> {
+    async fn new() -> Result<Self, TestError> {
         let server = TcpListener::bind("127.0.0.1:0").await?;
         let proxy = FaultProxy::start([server.local_addr()?])?;
         Ok(Self { server, proxy })
@@ -30,23 +30,23 @@ impl World {
     }
 
     /// Opens a connection, and returns the client's end and the server's.
-    async fn pair(&self) -> Result<(TcpStream, TcpStream), WorldError> {
+    async fn pair(&self) -> Result<(TcpStream, TcpStream), TestError> {
         let client = self.client().await?;
         Ok((client, self.server.accept().await?.0))
     }
 }
 
 #[tokio::test]
-async fn bytes_pass_unchanged_until_both_ends_close() -> Result<(), WorldError> {
+async fn bytes_pass_unchanged_until_both_ends_close() -> Result<(), TestError> {
     let world = World::new().await?;
     let (mut client, mut server) = world.pair().await?;
     exchange(&mut client, &mut server, 3 << 20, 5 << 20).await?;
-    assert_eq!(end_of(world.proxy.faults(), 0).await?, Ended::Closed);
+    assert_eq!(end_of(world.proxy.faults(), 0).await?, ConnectionEnd::Closed);
     Ok(())
 }
 
 #[tokio::test]
-async fn reset_sends_rst_to_both_ends() -> Result<(), WorldError> {
+async fn reset_sends_rst_to_both_ends() -> Result<(), TestError> {
     let world = World::new().await?;
     let (mut client, mut server) = world.pair().await?;
     client.write_all(b"hello").await?;
@@ -56,12 +56,12 @@ async fn reset_sends_rst_to_both_ends() -> Result<(), WorldError> {
         let read = read_within(side, super::EVENT_TIMEOUT).await.ok_or("no bytes and no reset arrived")?;
         assert_eq!(read.expect_err("the connection was reset").kind(), ErrorKind::ConnectionReset);
     }
-    assert_eq!(end_of(world.proxy.faults(), 0).await?, Ended::Reset);
+    assert_eq!(end_of(world.proxy.faults(), 0).await?, ConnectionEnd::Reset);
     Ok(())
 }
 
 #[tokio::test]
-async fn cut_passes_exact_bytes_over_tcp() -> Result<(), WorldError> {
+async fn cut_passes_exact_bytes_over_tcp() -> Result<(), TestError> {
     let response = bytes(100_000);
     for after in [0, 1, 777, 40_000] {
         for truncate in [false, true] {
@@ -89,7 +89,7 @@ async fn cut_passes_exact_bytes_over_tcp() -> Result<(), WorldError> {
 }
 
 #[tokio::test]
-async fn black_hole_keeps_sockets_open() -> Result<(), WorldError> {
+async fn black_hole_keeps_sockets_open() -> Result<(), TestError> {
     let world = World::new().await?;
     let (mut client, mut server) = world.pair().await?;
     client.write_all(b"before").await?;
@@ -113,7 +113,7 @@ async fn black_hole_keeps_sockets_open() -> Result<(), WorldError> {
 }
 
 #[tokio::test]
-async fn closed_port_is_reopened_with_same_number() -> Result<(), WorldError> {
+async fn closed_port_is_reopened_with_same_number() -> Result<(), TestError> {
     let world = World::new().await?;
     let (mut client, mut server) = world.pair().await?;
     for _ in 0..3 {
@@ -131,19 +131,19 @@ async fn closed_port_is_reopened_with_same_number() -> Result<(), WorldError> {
 }
 
 #[tokio::test]
-async fn turned_away_client_receives_end() -> Result<(), WorldError> {
+async fn turned_away_client_receives_end() -> Result<(), TestError> {
     let world = World::new().await?;
     world.proxy.faults().accept_and_close(true);
     let mut client = world.client().await?;
     assert_eq!(rest(&mut client).await?, (Vec::new(), true));
-    assert_eq!(end_of(world.proxy.faults(), 0).await?, Ended::TurnedAway);
+    assert_eq!(end_of(world.proxy.faults(), 0).await?, ConnectionEnd::TurnedAway);
     world.proxy.faults().heal();
     world.pair().await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn dead_target_resets_new_connections() -> Result<(), WorldError> {
+async fn dead_target_resets_new_connections() -> Result<(), TestError> {
     let first = TcpListener::bind("127.0.0.1:0").await?;
     let second = TcpListener::bind("127.0.0.1:0").await?;
     let proxy = FaultProxy::start([Some(first.local_addr()?), None, Some(second.local_addr()?)])?;
@@ -158,19 +158,19 @@ async fn dead_target_resets_new_connections() -> Result<(), WorldError> {
     drop(second);
     let mut unlucky = TcpStream::connect(proxy.address()).await?;
     assert!(!rest(&mut unlucky).await?.1, "the connection was reset");
-    assert_eq!(end_of(proxy.faults(), 2).await?, Ended::Unreachable);
+    assert_eq!(end_of(proxy.faults(), 2).await?, ConnectionEnd::Unreachable);
     Ok(())
 }
 
 #[tokio::test]
-async fn dropped_proxy_closes_connections_and_port() -> Result<(), WorldError> {
+async fn dropped_proxy_closes_connections_and_port() -> Result<(), TestError> {
     let world = World::new().await?;
     let (mut client, mut server) = world.pair().await?;
     let (address, faults) = (world.proxy.address(), world.proxy.faults().clone());
     drop(world.proxy);
     assert_eq!(rest(&mut client).await?.0, b"");
     assert_eq!(rest(&mut server).await?.0, b"");
-    assert_eq!(end_of(&faults, 0).await?, Ended::Broken);
+    assert_eq!(end_of(&faults, 0).await?, ConnectionEnd::Broken);
     drop(faults);
     assert_eq!(
         TcpStream::connect(address).await.err().ok_or("the port is still open")?.kind(),
@@ -180,7 +180,7 @@ async fn dropped_proxy_closes_connections_and_port() -> Result<(), WorldError> {
 }
 
 #[tokio::test]
-async fn server_reset_reaches_client() -> Result<(), WorldError> {
+async fn server_reset_reaches_client() -> Result<(), TestError> {
     let world = World::new().await?;
     let (mut client, server) = world.pair().await?;
     client.write_all(b"unread").await?;
@@ -188,6 +188,6 @@ async fn server_reset_reaches_client() -> Result<(), WorldError> {
     // A close with unread bytes makes the kernel send a reset.
     drop(server);
     assert!(!rest(&mut client).await?.1, "the connection was reset");
-    assert_eq!(end_of(world.proxy.faults(), 0).await?, Ended::Broken);
+    assert_eq!(end_of(world.proxy.faults(), 0).await?, ConnectionEnd::Broken);
     Ok(())
 }

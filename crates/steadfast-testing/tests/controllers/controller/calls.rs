@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Action, Controller, RunningController, back_off};
-use steadfast_testing::{WorldError, config_map, kube_config, until};
+use steadfast_testing::{TestError, config_map, kube_config, until};
 
 use super::{EventLog, Failure, SECOND, World, advance};
 
@@ -19,7 +19,7 @@ async fn world_with<F, Fut>(
     log: &EventLog,
     bad: F,
     choose: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
-) -> Result<(World, RunningController), WorldError>
+) -> Result<(World, RunningController), TestError>
 where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Action, Failure>> + Send + 'static,
@@ -49,7 +49,7 @@ where
 }
 
 /// Changes the healthy object, and checks that a reconcile follows promptly.
-async fn assert_healthy_key_reconciled(world: &World, log: &EventLog) -> Result<(), WorldError> {
+async fn assert_healthy_key_reconciled(world: &World, log: &EventLog) -> Result<(), TestError> {
     let before = log.times("call good").len();
     for round in 0..5 {
         world.write("good", &format!("round {round}"))?;
@@ -60,7 +60,7 @@ async fn assert_healthy_key_reconciled(world: &World, log: &EventLog) -> Result<
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_reconcile_is_retried_with_backoff() -> Result<(), WorldError> {
+async fn failing_reconcile_is_retried_with_backoff() -> Result<(), TestError> {
     let log = EventLog::default();
     let (world, controller) =
         world_with(&log, || async { Err(Failure("no way".into())) }, |controller| controller.concurrency(1)).await?;
@@ -83,7 +83,7 @@ async fn failing_reconcile_is_retried_with_backoff() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panicking_reconcile_counts_as_failed() -> Result<(), WorldError> {
+async fn panicking_reconcile_counts_as_failed() -> Result<(), TestError> {
     let log = EventLog::default();
     let (world, controller) =
         world_with(&log, || async { panic!("by design") }, |controller| controller.concurrency(1)).await?;
@@ -106,7 +106,7 @@ impl Drop for Bomb {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panicking_drop_ends_no_worker() -> Result<(), WorldError> {
+async fn panicking_drop_ends_no_worker() -> Result<(), TestError> {
     for from_the_call in [true, false] {
         let log = EventLog::default();
         let bad = move || async move {
@@ -128,7 +128,7 @@ async fn panicking_drop_ends_no_worker() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hanging_reconcile_is_cancelled_and_fails() -> Result<(), WorldError> {
+async fn hanging_reconcile_is_cancelled_and_fails() -> Result<(), TestError> {
     let log = EventLog::default();
     let choose = |controller: Controller<ConfigMap>| controller.concurrency(2).timeout(10 * SECOND);
     let (world, controller) = world_with(&log, std::future::pending, choose).await?;
@@ -147,7 +147,7 @@ async fn hanging_reconcile_is_cancelled_and_fails() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconciles_are_bounded_and_exclusive_per_key() -> Result<(), WorldError> {
+async fn reconciles_are_bounded_and_exclusive_per_key() -> Result<(), TestError> {
     let world = World::new().await?;
     for number in 0..20 {
         world.server.create(&config_map(&format!("m{number}"), "1"))?;
@@ -178,7 +178,7 @@ async fn reconciles_are_bounded_and_exclusive_per_key() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn immediate_requeues_are_slowed_down() -> Result<(), WorldError> {
+async fn immediate_requeues_are_slowed_down() -> Result<(), TestError> {
     let log = EventLog::default();
     let again = || async { Ok(Action::requeue(Duration::ZERO)) };
     let (world, controller) = world_with(&log, again, |controller| controller.concurrency(1)).await?;
@@ -192,7 +192,7 @@ async fn immediate_requeues_are_slowed_down() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn error_policy_determines_requeue() -> Result<(), WorldError> {
+async fn error_policy_determines_requeue() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
@@ -219,7 +219,7 @@ async fn error_policy_determines_requeue() -> Result<(), WorldError> {
 
 /// Runs on real threads, because virtual time does not advance while a thread is blocked.
 #[test]
-fn blocking_reconcile_is_reported_and_replaced() -> Result<(), WorldError> {
+fn blocking_reconcile_is_reported_and_replaced() -> Result<(), TestError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build()?;
     runtime.block_on(async {
         let server = ApiServer::start().await?;

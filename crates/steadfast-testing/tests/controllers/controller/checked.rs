@@ -12,7 +12,7 @@ use steadfast::{InformerFactory, ObjectKey, Scope};
 use steadfast_apiserver::{ApiServer, Change};
 use steadfast_controller::back_off;
 use steadfast_testing::proxy::NetworkFaults;
-use steadfast_testing::{FaultSchedule, InMemory, ReconcileChecker, ReconcileStats, WorldError, config_map};
+use steadfast_testing::{FaultSchedule, InMemory, ReconcileChecker, ReconcileStats, TestError, config_map};
 
 use super::own_writes::{child_controller_of, context_of, ensure_children};
 use super::{SECOND, advance};
@@ -24,7 +24,7 @@ struct ByHand {
 }
 
 impl ByHand {
-    async fn new() -> Result<Self, WorldError> {
+    async fn new() -> Result<Self, TestError> {
         let server = Arc::new(ApiServer::builder().in_memory().start().await?);
         server.create(&config_map("a", "1"))?;
         let connection = InMemory::default().connection(&server).await?;
@@ -33,7 +33,7 @@ impl ByHand {
     }
 
     /// Returns the current object.
-    async fn a(&self) -> Result<Arc<ConfigMap>, WorldError> {
+    async fn a(&self) -> Result<Arc<ConfigMap>, TestError> {
         Ok(Arc::new(self.maps.get("a").await?))
     }
 
@@ -61,13 +61,13 @@ impl ByHand {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_call_is_no_check() -> Result<(), WorldError> {
+async fn no_call_is_no_check() -> Result<(), TestError> {
     assert_eq!(ByHand::new().await?.violation(), "no reconcile ran, so nothing was checked");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_reconciles_of_key_are_detected() -> Result<(), WorldError> {
+async fn concurrent_reconciles_of_key_are_detected() -> Result<(), TestError> {
     let world = ByHand::new().await?;
     let (first, second) = (world.call(world.a().await?), world.call(world.a().await?));
     tokio::join!(first, second);
@@ -76,7 +76,7 @@ async fn concurrent_reconciles_of_key_are_detected() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconcile_after_stop_is_reported() -> Result<(), WorldError> {
+async fn reconcile_after_stop_is_reported() -> Result<(), TestError> {
     let world = ByHand::new().await?;
     world.call(world.a().await?).await;
     assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 1 });
@@ -87,7 +87,7 @@ async fn reconcile_after_stop_is_reported() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreconciled_change_is_detected() -> Result<(), WorldError> {
+async fn unreconciled_change_is_detected() -> Result<(), TestError> {
     let world = ByHand::new().await?;
     let before = world.a().await?;
     world.call(before.clone()).await;
@@ -118,7 +118,7 @@ async fn unreconciled_change_is_detected() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconcile_before_own_write_is_detected() -> Result<(), WorldError> {
+async fn reconcile_before_own_write_is_detected() -> Result<(), TestError> {
     let world = ByHand::new().await?;
     let before = world.a().await?;
     world.writing_call(before.clone()).await?;
@@ -134,7 +134,7 @@ async fn reconcile_before_own_write_is_detected() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconcile_of_own_deletion_is_detected() -> Result<(), WorldError> {
+async fn reconcile_of_own_deletion_is_detected() -> Result<(), TestError> {
     let world = ByHand::new().await?;
     let (before, maps) = (world.a().await?, world.maps.clone());
     let delete = move |map: Arc<ConfigMap>, (): ()| {
@@ -153,7 +153,7 @@ async fn reconcile_of_own_deletion_is_detected() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_triggering_changes_need_reconciles() -> Result<(), WorldError> {
+async fn only_triggering_changes_need_reconciles() -> Result<(), TestError> {
     let ByHand { server, maps, .. } = ByHand::new().await?;
     let is_labelled =
         |change: &Change| change.object.as_ref().is_some_and(|map| map.pointer("/metadata/labels/app").is_some());
@@ -167,7 +167,7 @@ async fn only_triggering_changes_need_reconciles() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keyed_reconcile_before_own_write_is_detected() -> Result<(), WorldError> {
+async fn keyed_reconcile_before_own_write_is_detected() -> Result<(), TestError> {
     let world = ByHand::new().await?;
     let informers = InformerFactory::new(&InMemory::default().connection(&world.server).await?);
     let maps = informers.informer::<ConfigMap>(Scope::all())?;
@@ -186,7 +186,7 @@ async fn keyed_reconcile_before_own_write_is_detected() -> Result<(), WorldError
 }
 
 #[test]
-fn random_faults_violate_no_guarantee() -> Result<(), WorldError> {
+fn random_faults_violate_no_guarantee() -> Result<(), TestError> {
     let mut sum = ReconcileStats::default();
     for seed in 0..20 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
@@ -215,7 +215,7 @@ fn random_faults_violate_no_guarantee() -> Result<(), WorldError> {
             calls.stopped();
             server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "late" } }))?;
             advance(10 * SECOND).await;
-            calls.check().map_err(|error| WorldError::from(format!("seed {seed}: {error}")))
+            calls.check().map_err(|error| TestError::from(format!("seed {seed}: {error}")))
         })?;
         sum.reconciles += checked.reconciles;
         sum.writes += checked.writes;

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
 use steadfast::{Lazy, Scope};
 use steadfast_controller::{Action, Controller, RunError, RunningController, back_off};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 use super::{EventLog, Failure, SECOND, World, advance};
 
@@ -17,7 +17,7 @@ fn start(controller: Controller<ConfigMap>) -> Result<RunningController, RunErro
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalid_settings_are_rejected_with_advice() -> Result<(), WorldError> {
+async fn invalid_settings_are_rejected_with_advice() -> Result<(), TestError> {
     let world = World::new().await?;
     let controller = || Controller::<ConfigMap>::new(&world.factory, Scope::all());
     let refused = |controller| start(controller).map(drop).map_err(|error| error.to_string());
@@ -56,7 +56,7 @@ async fn invalid_settings_are_rejected_with_advice() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn controller_type_selects_cached_form() -> Result<(), WorldError> {
+async fn controller_type_selects_cached_form() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();

@@ -11,12 +11,12 @@ use prometheus_client::registry::Registry;
 use steadfast::Scope;
 use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_controller::{Action, Controller, ControllerMetrics, back_off, retry_on_conflict};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 use super::{Failure, SECOND, World, advance};
 
 #[tokio::test(start_paused = true)]
-async fn update_is_repeated_after_conflicts_only() -> Result<(), WorldError> {
+async fn update_is_repeated_after_conflicts_only() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "0"))?;
     let (maps, attempts) = (world.config_maps(), AtomicU32::new(0));
@@ -47,7 +47,7 @@ async fn update_is_repeated_after_conflicts_only() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permanently_conflicting_update_is_tried_five_times() -> Result<(), WorldError> {
+async fn permanently_conflicting_update_is_tried_five_times() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "0"))?;
     world.server.faults().respond(RequestRule::any().verb(Verb::Update), InjectedResponse::code(409));
@@ -66,7 +66,7 @@ async fn permanently_conflicting_update_is_tried_five_times() -> Result<(), Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn durations_of_calls_are_counted() -> Result<(), WorldError> {
+async fn durations_of_calls_are_counted() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let reconcile = |_: Arc<ConfigMap>, _: Arc<()>| async {

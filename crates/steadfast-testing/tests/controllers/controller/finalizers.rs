@@ -12,14 +12,14 @@ use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_controller::{
     Action, Changes, Controller, FinalizerError, Finalizing, RunningController, Source, back_off, finalizer,
 };
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 use super::{EventLog, Failure, SECOND, World, advance};
 
 const OWN: &str = "example.com/own";
 
 /// Starts a controller that logs each apply and cleanup. The cleanup of `stubborn` fails twice.
-fn start_finalizing_controller(world: &World, log: &EventLog) -> Result<RunningController, WorldError> {
+fn start_finalizing_controller(world: &World, log: &EventLog) -> Result<RunningController, TestError> {
     let (calls, maps) = (log.clone(), world.config_maps());
     let reconcile = move |map: Arc<ConfigMap>, maps: Arc<Api<ConfigMap>>| {
         let calls = calls.clone();
@@ -50,12 +50,12 @@ fn take_deduplicated(log: &EventLog) -> Vec<String> {
     done
 }
 
-fn finalizers(world: &World, name: &str) -> Result<Value, WorldError> {
+fn finalizers(world: &World, name: &str) -> Result<Value, TestError> {
     Ok(world.server.get("configmaps", "default", name)?["metadata"]["finalizers"].clone())
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizer_exists_from_apply_until_cleanup() -> Result<(), WorldError> {
+async fn finalizer_exists_from_apply_until_cleanup() -> Result<(), TestError> {
     let world = World::new().await?;
     let log = EventLog::default();
     let _controller = start_finalizing_controller(&world, &log)?;
@@ -71,7 +71,7 @@ async fn finalizer_exists_from_apply_until_cleanup() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_cleanup_keeps_object() -> Result<(), WorldError> {
+async fn failed_cleanup_keeps_object() -> Result<(), TestError> {
     let world = World::new().await?;
     let log = EventLog::default();
     let _controller = start_finalizing_controller(&world, &log)?;
@@ -88,7 +88,7 @@ async fn failed_cleanup_keeps_object() -> Result<(), WorldError> {
 
 /// Simulates a program that ends at this point, and its successor.
 #[tokio::test(start_paused = true)]
-async fn unrecorded_cleanup_is_repeated() -> Result<(), WorldError> {
+async fn unrecorded_cleanup_is_repeated() -> Result<(), TestError> {
     let world = World::new().await?;
     let log = EventLog::default();
     let _controller = start_finalizing_controller(&world, &log)?;
@@ -106,7 +106,7 @@ async fn unrecorded_cleanup_is_repeated() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn apply_waits_for_finalizer_write() -> Result<(), WorldError> {
+async fn apply_waits_for_finalizer_write() -> Result<(), TestError> {
     let world = World::new().await?;
     let log = EventLog::default();
     let _controller = start_finalizing_controller(&world, &log)?;
@@ -122,7 +122,7 @@ async fn apply_waits_for_finalizer_write() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn foreign_finalizers_and_objects_are_preserved() -> Result<(), WorldError> {
+async fn foreign_finalizers_and_objects_are_preserved() -> Result<(), TestError> {
     let world = World::new().await?;
     let log = EventLog::default();
     let others = json!({ "metadata": { "finalizers": ["example.com/first", "example.com/second"] } });
@@ -151,7 +151,7 @@ async fn foreign_finalizers_and_objects_are_preserved() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_change_is_no_failure() -> Result<(), WorldError> {
+async fn concurrent_change_is_no_failure() -> Result<(), TestError> {
     let world = World::new().await?;
     let seen: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
     let others = json!({ "metadata": { "finalizers": ["example.com/other"] } });
@@ -168,7 +168,7 @@ async fn concurrent_change_is_no_failure() -> Result<(), WorldError> {
 
 /// A finalizer does not change the generation, so its addition causes no reconcile behind a generation filter.
 #[tokio::test(start_paused = true)]
-async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), WorldError> {
+async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), TestError> {
     let world = World::new().await?;
     let log = EventLog::default();
     let calls = log.clone();

@@ -8,13 +8,13 @@ use kube::ResourceExt;
 use steadfast::Scope;
 use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 use super::{EventLog, Failure, SECOND, World, advance, key};
 
 async fn start_gated_controller(
     choose: impl FnOnce(&World, Controller<ConfigMap>) -> Controller<ConfigMap>,
-) -> Result<(World, RunningController, EventLog), WorldError> {
+) -> Result<(World, RunningController, EventLog), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;
@@ -35,7 +35,7 @@ async fn start_gated_controller(
 }
 
 #[tokio::test(start_paused = true)]
-async fn stale_cache_stops_reconciles_after_bound() -> Result<(), WorldError> {
+async fn stale_cache_stops_reconciles_after_bound() -> Result<(), TestError> {
     let choose = |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::wait(20 * SECOND));
     let (world, controller, log) = start_gated_controller(choose).await?;
     world.network.cut();
@@ -69,7 +69,7 @@ async fn stale_cache_stops_reconciles_after_bound() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn staleness_gate_can_be_disabled() -> Result<(), WorldError> {
+async fn staleness_gate_can_be_disabled() -> Result<(), TestError> {
     let choose = |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::act());
     let (world, controller, log) = start_gated_controller(choose).await?;
     world.network.cut();
@@ -82,7 +82,7 @@ async fn staleness_gate_can_be_disabled() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_safe_keys_are_reconciled_during_doubt() -> Result<(), WorldError> {
+async fn only_safe_keys_are_reconciled_during_doubt() -> Result<(), TestError> {
     let safe = |key: &steadfast::ObjectKey| key.name() == "a";
     let choose =
         |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::only(20 * SECOND, safe));
@@ -106,7 +106,7 @@ async fn only_safe_keys_are_reconciled_during_doubt() -> Result<(), WorldError> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn gate_covers_owned_and_read_caches() -> Result<(), WorldError> {
+async fn gate_covers_owned_and_read_caches() -> Result<(), TestError> {
     for (source, counts) in [("owned", true), ("read", true), ("watched", false)] {
         let choose = |world: &World, controller: Controller<ConfigMap>| match source {
             "owned" => controller.owns::<Secret>(Scope::all()),

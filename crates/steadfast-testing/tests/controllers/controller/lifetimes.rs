@@ -11,7 +11,7 @@ use serde_json::json;
 use steadfast::Scope;
 use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule};
 use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 use tokio::sync::oneshot;
 
 use super::{EventLog, Failure, SECOND, World, advance, key, lagging};
@@ -22,7 +22,7 @@ fn slow(
     log: &EventLog,
     running: &Arc<AtomicUsize>,
     choose: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
-) -> Result<RunningController, WorldError> {
+) -> Result<RunningController, TestError> {
     struct Running(Arc<AtomicUsize>);
     impl Drop for Running {
         fn drop(&mut self) {
@@ -49,7 +49,7 @@ fn slow(
     Ok(controller?)
 }
 
-async fn world_with_config_maps(names: &[&str]) -> Result<World, WorldError> {
+async fn world_with_config_maps(names: &[&str]) -> Result<World, TestError> {
     let world = World::new().await?;
     for name in names {
         world.server.create(&config_map(name, "1"))?;
@@ -58,7 +58,7 @@ async fn world_with_config_maps(names: &[&str]) -> Result<World, WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_drains_running_reconciles() -> Result<(), WorldError> {
+async fn stop_drains_running_reconciles() -> Result<(), TestError> {
     let world = world_with_config_maps(&["a", "b", "c"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
     let controller = slow(&world, &log, &running, |controller| controller)?;
@@ -76,7 +76,7 @@ async fn stop_drains_running_reconciles() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadline_cancels_running_reconciles() -> Result<(), WorldError> {
+async fn deadline_cancels_running_reconciles() -> Result<(), TestError> {
     let world = world_with_config_maps(&["a", "b", "c"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
     let controller = slow(&world, &log, &running, |controller| controller)?;
@@ -91,7 +91,7 @@ async fn deadline_cancels_running_reconciles() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_controller_ends_immediately() -> Result<(), WorldError> {
+async fn dropped_controller_ends_immediately() -> Result<(), TestError> {
     let world = world_with_config_maps(&["a"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
     let controller = slow(&world, &log, &running, |controller| controller)?;
@@ -112,7 +112,7 @@ async fn dropped_controller_ends_immediately() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pending_write_wait_ends_with_controller() -> Result<(), WorldError> {
+async fn pending_write_wait_ends_with_controller() -> Result<(), TestError> {
     let world = world_with_config_maps(&["a"]).await?;
     let maps = world.config_maps();
     let reconcile = move |map: Arc<ConfigMap>, _: Arc<()>| {
@@ -142,7 +142,7 @@ async fn pending_write_wait_ends_with_controller() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn caches_sync_before_first_reconcile() -> Result<(), WorldError> {
+async fn caches_sync_before_first_reconcile() -> Result<(), TestError> {
     let world = world_with_config_maps(&["a"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
     let (lead, leads) = oneshot::channel::<()>();
@@ -163,7 +163,7 @@ async fn caches_sync_before_first_reconcile() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_reconcile_waits_for_previous_writes() -> Result<(), WorldError> {
+async fn first_reconcile_waits_for_previous_writes() -> Result<(), TestError> {
     let world = world_with_config_maps(&["a"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
     let (lead, leads) = oneshot::channel::<()>();
@@ -190,7 +190,7 @@ async fn first_reconcile_waits_for_previous_writes() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconciles_start_after_all_caches_sync() -> Result<(), WorldError> {
+async fn reconciles_start_after_all_caches_sync() -> Result<(), TestError> {
     let world = world_with_config_maps(&["a"]).await?;
     let late = RequestRule::any().resource("secrets");
     world.server.faults().delay_matching(late, 5 * SECOND);
@@ -205,7 +205,7 @@ async fn reconciles_start_after_all_caches_sync() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_read_cache_is_awaited_and_reported() -> Result<(), WorldError> {
+async fn slow_read_cache_is_awaited_and_reported() -> Result<(), TestError> {
     let world = world_with_config_maps(&["a"]).await?;
     let late = RequestRule::any().resource("secrets");
     world.server.faults().delay_matching(late, 100 * SECOND);
@@ -224,7 +224,7 @@ async fn slow_read_cache_is_awaited_and_reported() -> Result<(), WorldError> {
 
 /// Issue 32, line 16: the controller waited up to 30 s for every cache of the factory.
 #[tokio::test(start_paused = true)]
-async fn failing_undeclared_cache_delays_no_controller() -> Result<(), WorldError> {
+async fn failing_undeclared_cache_delays_no_controller() -> Result<(), TestError> {
     for code in [500, 503] {
         let world = world_with_config_maps(&["a"]).await?;
         world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(code));
@@ -241,7 +241,7 @@ async fn failing_undeclared_cache_delays_no_controller() -> Result<(), WorldErro
 /// A cache with a broken stream delays only those controllers that declare the cache. An earlier sync makes no
 /// difference.
 #[tokio::test(start_paused = true)]
-async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), WorldError> {
+async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), TestError> {
     let world = world_with_config_maps(&["a"]).await?;
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
     advance(SECOND).await;
@@ -262,7 +262,7 @@ async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), WorldErr
 
 /// Issue 32, line 16: with `act`, the controller waited for an owned cache that never synced.
 #[tokio::test(start_paused = true)]
-async fn act_starts_despite_failed_owned_cache() -> Result<(), WorldError> {
+async fn act_starts_despite_failed_owned_cache() -> Result<(), TestError> {
     let world = world_with_config_maps(&["a"]).await?;
     world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
@@ -281,7 +281,7 @@ async fn act_starts_despite_failed_owned_cache() -> Result<(), WorldError> {
 
 /// `act` does not apply to the reconciled objects: their cache must be synced in any case.
 #[tokio::test(start_paused = true)]
-async fn act_waits_for_reconciled_objects() -> Result<(), WorldError> {
+async fn act_waits_for_reconciled_objects() -> Result<(), TestError> {
     let world = world_with_config_maps(&["a"]).await?;
     world.server.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
@@ -296,7 +296,7 @@ async fn act_waits_for_reconciled_objects() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), WorldError> {
+async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), TestError> {
     let world = world_with_config_maps(&["safe", "unsafe"]).await?;
     world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
@@ -317,7 +317,7 @@ async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), WorldError> {
 /// Issue 32, line 17: a quiet resource's version lags behind the server's version, because other programs write leases
 /// all the time. To prove completeness, each cache needed a watch of four seconds, one after the other.
 #[tokio::test(start_paused = true)]
-async fn quiet_caches_delay_new_leader_one_second() -> Result<(), WorldError> {
+async fn quiet_caches_delay_new_leader_one_second() -> Result<(), TestError> {
     for (http2, has_bookmarks) in [(true, true), (true, false), (false, true), (false, false)] {
         let builder = ApiServer::builder().seed(0).in_memory().http2(http2);
         let world = World::of(0, builder.start().await?).await?;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use steadfast::{Informer, Scope};
 use steadfast_controller::{Action, Changes, Controller, Source, back_off};
-use steadfast_testing::{FaultSchedule, WorldError, widget_definition};
+use steadfast_testing::{FaultSchedule, TestError, widget_definition};
 
 use super::sources::{kind_of, tenant_definition};
 use super::{Failure, SECOND, World, advance};
@@ -24,7 +24,7 @@ const STEPS: u64 = 40;
 type Counts = BTreeMap<String, usize>;
 
 /// Moves children at random. The seed decides if the owners are cluster-scoped or namespaced.
-async fn run_random_moves(seed: u64) -> Result<(), WorldError> {
+async fn run_random_moves(seed: u64) -> Result<(), TestError> {
     let world = World::seeded(seed).await?;
     let is_cluster_scoped = seed.is_multiple_of(2);
     let definition = if is_cluster_scoped { tenant_definition() } else { widget_definition("x.example") };
@@ -116,7 +116,7 @@ fn deployment(name: &str, owners: &Value) -> Value {
 
 /// `STEADFAST_SEEDS=1000` runs 1,000 seeds, starting at `STEADFAST_FIRST_SEED`.
 #[test]
-fn owners_are_reconciled_after_every_move() -> Result<(), WorldError> {
+fn owners_are_reconciled_after_every_move() -> Result<(), TestError> {
     let number = |variable: &str, otherwise: u64| {
         std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
     };

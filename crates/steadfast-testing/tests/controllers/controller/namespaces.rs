@@ -8,13 +8,13 @@ use serde_json::json;
 use steadfast::{ObjectKey, Scope};
 use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_controller::{Action, Controller, RunningController, Source, back_off};
-use steadfast_testing::{WorldError, config_map_in};
+use steadfast_testing::{TestError, config_map_in};
 
 use super::{EventLog, Failure, SECOND, World, advance};
 
 const TEAMS: [&str; 2] = ["team-a", "team-b"];
 
-async fn world() -> Result<World, WorldError> {
+async fn world() -> Result<World, TestError> {
     let world = World::new().await?;
     for namespace in ["team-a", "team-b", "team-c"] {
         world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
@@ -24,10 +24,7 @@ async fn world() -> Result<World, WorldError> {
 }
 
 /// Starts a controller that logs the key of each reconcile.
-fn start_logging_controller(
-    controller: Controller<ConfigMap>,
-    log: &EventLog,
-) -> Result<RunningController, WorldError> {
+fn start_logging_controller(controller: Controller<ConfigMap>, log: &EventLog) -> Result<RunningController, TestError> {
     let calls = log.clone();
     let reconcile = move |map: Arc<ConfigMap>, _: Arc<()>| {
         calls.record(format!("{}/{}", map.namespace().unwrap_or_default(), map.name_any()));
@@ -55,7 +52,7 @@ fn pod_in(namespace: &str) -> serde_json::Value {
 
 /// Issue 32, line 18: a program with permissions in two namespaces needed two controllers.
 #[tokio::test(start_paused = true)]
-async fn controller_of_two_namespaces_reconciles_both() -> Result<(), WorldError> {
+async fn controller_of_two_namespaces_reconciles_both() -> Result<(), TestError> {
     let world = world().await?;
     let log = EventLog::default();
     let controller = Controller::new(&world.factory, Source::namespaces(TEAMS)).owns::<Pod>(Source::namespaces(TEAMS));
@@ -85,7 +82,7 @@ async fn controller_of_two_namespaces_reconciles_both() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn relist_of_one_namespace_reconciles_all_objects() -> Result<(), WorldError> {
+async fn relist_of_one_namespace_reconciles_all_objects() -> Result<(), TestError> {
     let world = world().await?;
     let log = EventLog::default();
     let _controller = start_logging_controller(Controller::new(&world.factory, Source::namespaces(TEAMS)), &log)?;
@@ -102,7 +99,7 @@ async fn relist_of_one_namespace_reconciles_all_objects() -> Result<(), WorldErr
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_outside_of_all_namespaces_are_reported() -> Result<(), WorldError> {
+async fn keys_outside_of_all_namespaces_are_reported() -> Result<(), TestError> {
     let world = world().await?;
     let log = EventLog::default();
     for namespace in ["team-b", "team-c"] {
@@ -126,7 +123,7 @@ async fn keys_outside_of_all_namespaces_are_reported() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn sources_without_scopes_are_errors() -> Result<(), WorldError> {
+async fn sources_without_scopes_are_errors() -> Result<(), TestError> {
     let world = world().await?;
     let log = EventLog::default();
     let error = |controller| start_logging_controller(controller, &log).map(drop).map_err(|error| error.to_string());
@@ -141,7 +138,7 @@ async fn sources_without_scopes_are_errors() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forbidden_namespace_delays_no_other_keys() -> Result<(), WorldError> {
+async fn forbidden_namespace_delays_no_other_keys() -> Result<(), TestError> {
     let world = world().await?;
     let log = EventLog::default();
     world.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
@@ -165,7 +162,7 @@ async fn forbidden_namespace_delays_no_other_keys() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hanging_namespace_delays_no_other_start() -> Result<(), WorldError> {
+async fn hanging_namespace_delays_no_other_start() -> Result<(), TestError> {
     let world = world().await?;
     let log = EventLog::default();
     world.server.faults().respond_after(
@@ -190,7 +187,7 @@ async fn hanging_namespace_delays_no_other_start() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn doubtful_namespace_pauses_only_its_keys() -> Result<(), WorldError> {
+async fn doubtful_namespace_pauses_only_its_keys() -> Result<(), TestError> {
     let world = world().await?;
     let log = EventLog::default();
     let controller = start_logging_controller(Controller::new(&world.factory, Source::namespaces(TEAMS)), &log)?;

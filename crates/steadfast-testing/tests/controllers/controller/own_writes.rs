@@ -13,7 +13,7 @@ use steadfast::{Connection, Informer, InformerFactory, ObjectKey, ResourceVersio
 use steadfast_apiserver::{InjectedResponse, RequestRecord, RequestRule, Verb};
 use steadfast_controller::{Action, Controller, RunningController, back_off};
 use steadfast_testing::proxy::Direction;
-use steadfast_testing::{Children, FaultSchedule, WorldError, config_map, labelled_config_map};
+use steadfast_testing::{Children, FaultSchedule, TestError, config_map, labelled_config_map};
 
 use super::{EventLog, Failure, SECOND, World, advance, lagging};
 
@@ -50,11 +50,11 @@ pub(super) async fn ensure_children(parent: Arc<ConfigMap>, context: Arc<Context
     Ok(Action::await_change())
 }
 
-fn context(world: &World) -> Result<Arc<Context>, WorldError> {
+fn context(world: &World) -> Result<Arc<Context>, TestError> {
     context_of(&world.connection, &world.factory)
 }
 
-pub(super) fn context_of(connection: &Connection, factory: &InformerFactory) -> Result<Arc<Context>, WorldError> {
+pub(super) fn context_of(connection: &Connection, factory: &InformerFactory) -> Result<Arc<Context>, TestError> {
     let (client, children) = (connection.client(), factory.informer(Scope::all())?);
     Ok(Arc::new(Context { client, children, created: AtomicU64::new(0) }))
 }
@@ -77,7 +77,7 @@ fn start_logging_controller(
     world: &World,
     log: &EventLog,
     context: &Arc<Context>,
-) -> Result<RunningController, WorldError> {
+) -> Result<RunningController, TestError> {
     let calls = log.clone();
     let reconcile = move |parent: Arc<ConfigMap>, context| {
         calls.record(parent.name_any());
@@ -87,7 +87,7 @@ fn start_logging_controller(
 }
 
 #[tokio::test(start_paused = true)]
-async fn lagging_watch_causes_no_duplicate_child() -> Result<(), WorldError> {
+async fn lagging_watch_causes_no_duplicate_child() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let context = context(&world)?;
@@ -123,7 +123,7 @@ async fn lagging_watch_causes_no_duplicate_child() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_writing_key_waits() -> Result<(), WorldError> {
+async fn only_writing_key_waits() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("writes", "1"))?;
     world.server.create(&config_map("reads", "1"))?;
@@ -167,7 +167,7 @@ async fn only_writing_key_waits() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_without_response_is_awaited() -> Result<(), WorldError> {
+async fn write_without_response_is_awaited() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
@@ -212,7 +212,7 @@ async fn write_without_response_is_awaited() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_object_is_absent_in_next_reconcile() -> Result<(), WorldError> {
+async fn deleted_object_is_absent_in_next_reconcile() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
@@ -242,7 +242,7 @@ async fn deleted_object_is_absent_in_next_reconcile() -> Result<(), WorldError> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_write_wait_is_reported_and_continues() -> Result<(), WorldError> {
+async fn long_write_wait_is_reported_and_continues() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let (log, context) = (EventLog::default(), context(&world)?);
@@ -260,7 +260,7 @@ async fn long_write_wait_is_reported_and_continues() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_lost_by_restore_is_not_awaited() -> Result<(), WorldError> {
+async fn write_lost_by_restore_is_not_awaited() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let backup = world.server.revision();
@@ -292,7 +292,7 @@ fn children(world: &World) -> Vec<String> {
 
 /// Runs one world with random faults. Returns the maximum number of children of a parent at one time, and the number of
 /// waits for writes.
-async fn run_with_random_faults(seed: u64) -> Result<(usize, u64), WorldError> {
+async fn run_with_random_faults(seed: u64) -> Result<(usize, u64), TestError> {
     const PARENTS: [&str; 2] = ["a", "b"];
     let world = World::seeded(seed).await?;
     for parent in PARENTS {
@@ -331,7 +331,7 @@ async fn run_with_random_faults(seed: u64) -> Result<(usize, u64), WorldError> {
 /// One cache enqueues parents, and the reconcile reads another one. A child was created and deleted while the first
 /// cache lagged, so its watch never delivered the child. A reconcile had already counted the child in the second cache.
 #[test]
-fn transient_object_unseen_by_cache_seed_301() -> Result<(), WorldError> {
+fn transient_object_unseen_by_cache_seed_301() -> Result<(), TestError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     let (max_children, _) = runtime.block_on(run_with_random_faults(301))?;
     assert_eq!(max_children, CHILDREN);
@@ -340,7 +340,7 @@ fn transient_object_unseen_by_cache_seed_301() -> Result<(), WorldError> {
 
 /// `STEADFAST_SEEDS=1000` runs 1,000 seeds, starting at `STEADFAST_FIRST_SEED`.
 #[test]
-fn random_faults_cause_no_duplicate_child() -> Result<(), WorldError> {
+fn random_faults_cause_no_duplicate_child() -> Result<(), TestError> {
     let number = |variable: &str, otherwise: u64| {
         std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
     };
@@ -362,7 +362,7 @@ fn random_faults_cause_no_duplicate_child() -> Result<(), WorldError> {
 
 /// An object that leaves a selector is removed from one cache, and correctly remains in another one.
 #[tokio::test(start_paused = true)]
-async fn object_leaving_selector_is_not_awaited() -> Result<(), WorldError> {
+async fn object_leaving_selector_is_not_awaited() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&labelled_config_map("a", "1", ("app", "web")))?;
     let _all = world.factory.informer::<ConfigMap>(Scope::all())?;
@@ -389,7 +389,7 @@ async fn object_leaving_selector_is_not_awaited() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permanently_cut_cache_is_not_awaited() -> Result<(), WorldError> {
+async fn permanently_cut_cache_is_not_awaited() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     // This cache has the same objects, but the controller does not read it. The server rejects its requests later.
@@ -412,7 +412,7 @@ async fn permanently_cut_cache_is_not_awaited() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn constantly_changing_key_is_reconciled() -> Result<(), WorldError> {
+async fn constantly_changing_key_is_reconciled() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let (log, context) = (EventLog::default(), context(&world)?);
@@ -434,7 +434,7 @@ async fn constantly_changing_key_is_reconciled() -> Result<(), WorldError> {
 /// A reconcile waits for the change that enqueued it and for the writes of its predecessor. The arrival of the change
 /// must not end the wait for the writes.
 #[tokio::test(start_paused = true)]
-async fn concurrent_change_does_not_skip_write_wait() -> Result<(), WorldError> {
+async fn concurrent_change_does_not_skip_write_wait() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let context = context(&world)?;

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{ObjectMeta, PartialObjectMeta};
 use steadfast::{ObjectKey, Scope};
 use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 use super::{EventLog, Failure, SECOND, World, advance};
 
@@ -28,7 +28,7 @@ fn run_by_key(
 }
 
 #[tokio::test(start_paused = true)]
-async fn controller_resumes_with_requested_informer() -> Result<(), WorldError> {
+async fn controller_resumes_with_requested_informer() -> Result<(), TestError> {
     let world = World::new().await?;
     for name in ["changed", "deleted", "kept"] {
         world.server.create(&config_map(name, "1"))?;
@@ -64,7 +64,7 @@ async fn controller_resumes_with_requested_informer() -> Result<(), WorldError> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_reads_cache_of_requested_informer() -> Result<(), WorldError> {
+async fn run_reads_cache_of_requested_informer() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
@@ -87,7 +87,7 @@ async fn run_reads_cache_of_requested_informer() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn child_deleted_after_stop_reconciles_owner() -> Result<(), WorldError> {
+async fn child_deleted_after_stop_reconciles_owner() -> Result<(), TestError> {
     let world = World::new().await?;
     let owner = world.server.create(&config_map("owner", "1"))?;
     let reference = OwnerReference {

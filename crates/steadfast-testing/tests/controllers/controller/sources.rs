@@ -11,15 +11,12 @@ use serde_json::json;
 use steadfast::{ObjectKey, Scope};
 use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_controller::{Action, Changes, Controller, RunningController, Source, back_off};
-use steadfast_testing::{WorldError, config_map, config_map_in, widget_definition};
+use steadfast_testing::{TestError, config_map, config_map_in, widget_definition};
 
 use super::{EventLog, Failure, SECOND, World, advance, key};
 
 /// Starts a controller that logs the name of each reconciled object.
-fn start_logging_controller(
-    controller: Controller<ConfigMap>,
-    log: &EventLog,
-) -> Result<RunningController, WorldError> {
+fn start_logging_controller(controller: Controller<ConfigMap>, log: &EventLog) -> Result<RunningController, TestError> {
     let calls = log.clone();
     let reconcile = move |map: Arc<ConfigMap>, _: Arc<()>| {
         calls.record(map.name_any());
@@ -41,7 +38,7 @@ fn pod_of(name: &str, owners: &[(&str, &str, &str)]) -> serde_json::Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn added_and_updated_objects_are_reconciled() -> Result<(), WorldError> {
+async fn added_and_updated_objects_are_reconciled() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;
@@ -60,7 +57,7 @@ async fn added_and_updated_objects_are_reconciled() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keyed_controller_reconciles_deleted_objects() -> Result<(), WorldError> {
+async fn keyed_controller_reconciles_deleted_objects() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
@@ -79,7 +76,7 @@ async fn keyed_controller_reconciles_deleted_objects() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn owned_objects_enqueue_owners_of_any_version() -> Result<(), WorldError> {
+async fn owned_objects_enqueue_owners_of_any_version() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;
@@ -106,7 +103,7 @@ async fn owned_objects_enqueue_owners_of_any_version() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn watched_objects_enqueue_old_and_new_keys() -> Result<(), WorldError> {
+async fn watched_objects_enqueue_old_and_new_keys() -> Result<(), TestError> {
     let world = World::new().await?;
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
@@ -133,7 +130,7 @@ async fn watched_objects_enqueue_old_and_new_keys() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_and_queue_trigger_reconciles() -> Result<(), WorldError> {
+async fn stream_and_queue_trigger_reconciles() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
@@ -155,7 +152,7 @@ async fn stream_and_queue_trigger_reconciles() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn predicates_filter_changes_but_not_deletions() -> Result<(), WorldError> {
+async fn predicates_filter_changes_but_not_deletions() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
@@ -179,7 +176,7 @@ async fn predicates_filter_changes_but_not_deletions() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn resync_enqueues_objects_after_changes() -> Result<(), WorldError> {
+async fn resync_enqueues_objects_after_changes() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
@@ -192,7 +189,7 @@ async fn resync_enqueues_objects_after_changes() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn relist_enqueues_all_objects() -> Result<(), WorldError> {
+async fn relist_enqueues_all_objects() -> Result<(), TestError> {
     let world = World::new().await?;
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
@@ -214,7 +211,7 @@ async fn relist_enqueues_all_objects() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panicking_mapping_loses_no_key() -> Result<(), WorldError> {
+async fn panicking_mapping_loses_no_key() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
@@ -238,7 +235,7 @@ async fn panicking_mapping_loses_no_key() -> Result<(), WorldError> {
 
 /// Reproduces stackabletech/trino-operator#936: one rejected watch delayed all other watches of the operator.
 #[tokio::test(start_paused = true)]
-async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
+async fn rejected_source_delays_no_other() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(403));
     world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(404));
@@ -285,7 +282,7 @@ async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn controllers_share_factory_and_informers() -> Result<(), WorldError> {
+async fn controllers_share_factory_and_informers() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let (one, other) = (EventLog::default(), EventLog::default());
@@ -327,7 +324,7 @@ fn reconciled(log: &EventLog) -> Vec<String> {
 
 /// Issue 32, line 14: the predicate ran before the mapping. It dropped changes of an object's owner.
 #[tokio::test(start_paused = true)]
-async fn owner_change_passes_any_filter_of_changes() -> Result<(), WorldError> {
+async fn owner_change_passes_any_filter_of_changes() -> Result<(), TestError> {
     let world = World::new().await?;
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
@@ -357,7 +354,7 @@ async fn owner_change_passes_any_filter_of_changes() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mapped_key_change_passes_any_predicate() -> Result<(), WorldError> {
+async fn mapped_key_change_passes_any_predicate() -> Result<(), TestError> {
     let world = World::new().await?;
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
@@ -412,7 +409,7 @@ pub(super) fn kind_of(kind: &str) -> ApiResource {
 
 /// Issue 32, line 13: the scope of a `DynamicObject` is unknown. The controller assumed a namespaced kind.
 #[tokio::test(start_paused = true)]
-async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), WorldError> {
+async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), TestError> {
     for (definition, kind, namespace) in
         [(tenant_definition(), "Tenant", None), (widget_definition("x.example"), "Widget", Some("default"))]
     {
@@ -446,7 +443,7 @@ async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn unseen_dynamic_owner_has_both_keys() -> Result<(), WorldError> {
+async fn unseen_dynamic_owner_has_both_keys() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&tenant_definition())?;
     let kind = kind_of("Tenant");
@@ -476,7 +473,7 @@ async fn unseen_dynamic_owner_has_both_keys() -> Result<(), WorldError> {
 
 /// Issue 32, line 18: keys outside the scope were never reconciled, and no diagnostic reported them.
 #[tokio::test(start_paused = true)]
-async fn keys_outside_the_scope_are_reported_once() -> Result<(), WorldError> {
+async fn keys_outside_the_scope_are_reported_once() -> Result<(), TestError> {
     let world = World::new().await?;
     for namespace in ["team-a", "team-b"] {
         world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;

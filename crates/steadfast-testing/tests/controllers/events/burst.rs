@@ -5,7 +5,7 @@ use super::*;
 const MANY: u64 = 100_000;
 
 #[tokio::test(start_paused = true)]
-async fn burst_about_one_object_is_combined() -> Result<(), WorldError> {
+async fn burst_about_one_object_is_combined() -> Result<(), TestError> {
     let world = World::new().await?;
     let started = Instant::now();
     for _ in 0..MANY {
@@ -20,7 +20,7 @@ async fn burst_about_one_object_is_combined() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn burst_about_many_objects_fills_queue() -> Result<(), WorldError> {
+async fn burst_about_many_objects_fills_queue() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.faults().freeze(true);
     for number in 0..MANY {
@@ -38,7 +38,7 @@ async fn burst_about_many_objects_fills_queue() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_storm_uses_bounded_memory() -> Result<(), WorldError> {
+async fn long_storm_uses_bounded_memory() -> Result<(), TestError> {
     let world = World::with(EventSettings { series: 256, queue: 100, ..EventSettings::default() }).await?;
     for round in 0..30 {
         for number in 0..200 {

@@ -7,7 +7,7 @@ use steadfast_controller::EventMetrics;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn scrape_counts_each_event_result() -> Result<(), WorldError> {
+async fn scrape_counts_each_event_result() -> Result<(), TestError> {
     let world = World::with(EventSettings { queue: 3, ..EventSettings::default() }).await?;
     let gone = EventRecorder::new(&world.connection, "gone")?;
     let metrics = EventMetrics::default().with("web", &world.events).with("gone", &gone);

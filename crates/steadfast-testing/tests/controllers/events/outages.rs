@@ -6,7 +6,7 @@ use steadfast_testing::proxy::Direction;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn events_during_outage_are_delivered_once() -> Result<(), WorldError> {
+async fn events_during_outage_are_delivered_once() -> Result<(), TestError> {
     let world = World::new().await?;
     world.note("before", "it was changed");
     world.flush().await?;
@@ -30,7 +30,7 @@ async fn events_during_outage_are_delivered_once() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreachable_server_is_retried_with_backoff() -> Result<(), WorldError> {
+async fn unreachable_server_is_retried_with_backoff() -> Result<(), TestError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS);
     world.server.faults().respond(rule, InjectedResponse::code(503));
@@ -49,7 +49,7 @@ async fn unreachable_server_is_retried_with_backoff() -> Result<(), WorldError> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_delays_all_requests() -> Result<(), WorldError> {
+async fn retry_after_delays_all_requests() -> Result<(), TestError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS).times(1);
     world.server.faults().respond(rule, InjectedResponse::retry_after(429, 20 * SECOND));
@@ -67,7 +67,7 @@ async fn retry_after_delays_all_requests() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_response_creates_no_duplicate() -> Result<(), WorldError> {
+async fn lost_response_creates_no_duplicate() -> Result<(), TestError> {
     let world = World::new().await?;
     // The connection already exists, so the client can send the request.
     assert_eq!(world.event_texts().await?, Vec::<String>::new());
@@ -86,7 +86,7 @@ async fn lost_response_creates_no_duplicate() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_event_delays_no_other() -> Result<(), WorldError> {
+async fn failing_event_delays_no_other() -> Result<(), TestError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS).namespace("broken");
     world.server.faults().respond(rule, InjectedResponse::code(500));
@@ -106,7 +106,7 @@ async fn failing_event_delays_no_other() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_reports_undelivered_events_at_deadline() -> Result<(), WorldError> {
+async fn stop_reports_undelivered_events_at_deadline() -> Result<(), TestError> {
     let world = World::new().await?;
     world.note("a", "it was changed");
     world.flush().await?;
@@ -129,7 +129,7 @@ async fn stop_reports_undelivered_events_at_deadline() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_waits_for_inflight_requests_only() -> Result<(), WorldError> {
+async fn stop_waits_for_inflight_requests_only() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.faults().delay(SECOND);
     for number in 0..20 {
@@ -144,7 +144,7 @@ async fn stop_waits_for_inflight_requests_only() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_flush_returns_error_and_continues() -> Result<(), WorldError> {
+async fn late_flush_returns_error_and_continues() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.faults().freeze(true);
     world.note("a", "it was changed");

@@ -38,7 +38,7 @@ impl LogOutput {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejected_event_is_dropped_without_its_note() -> Result<(), WorldError> {
+async fn rejected_event_is_dropped_without_its_note() -> Result<(), TestError> {
     let output = LogOutput::default();
     let _capture = output.capture();
     let world = World::new().await?;
@@ -60,7 +60,7 @@ async fn rejected_event_is_dropped_without_its_note() -> Result<(), WorldError> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_permission_is_logged_with_advice() -> Result<(), WorldError> {
+async fn missing_permission_is_logged_with_advice() -> Result<(), TestError> {
     let output = LogOutput::default();
     let _capture = output.capture();
     let world = World::new().await?;
@@ -76,7 +76,7 @@ async fn missing_permission_is_logged_with_advice() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn recorder_without_patch_creates_separate_events() -> Result<(), WorldError> {
+async fn recorder_without_patch_creates_separate_events() -> Result<(), TestError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS).verb(Verb::Patch);
     world.server.faults().respond(rule, InjectedResponse::Forbidden);
@@ -91,7 +91,7 @@ async fn recorder_without_patch_creates_separate_events() -> Result<(), WorldErr
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_events_are_logged_once_a_minute() -> Result<(), WorldError> {
+async fn dropped_events_are_logged_once_a_minute() -> Result<(), TestError> {
     let output = LogOutput::default();
     let _capture = output.capture();
     let world = World::with(EventSettings { queue: 10, ..EventSettings::default() }).await?;

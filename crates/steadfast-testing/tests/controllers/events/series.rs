@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn repeated_event_is_counted() -> Result<(), WorldError> {
+async fn repeated_event_is_counted() -> Result<(), TestError> {
     let world = World::new().await?;
     for _ in 0..3 {
         world.note("a", "it was changed");
@@ -28,7 +28,7 @@ async fn repeated_event_is_counted() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn series_is_flushed_and_then_restarted() -> Result<(), WorldError> {
+async fn series_is_flushed_and_then_restarted() -> Result<(), TestError> {
     let world = World::new().await?;
     for _ in 0..100 {
         world.note("a", "it was changed");
@@ -46,7 +46,7 @@ async fn series_is_flushed_and_then_restarted() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expired_event_is_recreated_with_count() -> Result<(), WorldError> {
+async fn expired_event_is_recreated_with_count() -> Result<(), TestError> {
     let world = World::new().await?;
     world.note("a", "it was changed");
     world.flush().await?;
@@ -62,7 +62,7 @@ async fn expired_event_is_recreated_with_count() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn similar_events_are_combined_after_ten() -> Result<(), WorldError> {
+async fn similar_events_are_combined_after_ten() -> Result<(), TestError> {
     let world = World::new().await?;
     for number in 1..=30 {
         world.note("a", &format!("change {number}"));
@@ -77,7 +77,7 @@ async fn similar_events_are_combined_after_ten() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_recorder_sends_pending_events() -> Result<(), WorldError> {
+async fn dropped_recorder_sends_pending_events() -> Result<(), TestError> {
     let World { server, network: _, connection, events } = World::new().await?;
     for _ in 0..3 {
         events.publish(&subject("a"), EventDraft::normal("Changed", "Changing").note("it was changed"));

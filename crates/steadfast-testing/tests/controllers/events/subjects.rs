@@ -10,7 +10,7 @@ use steadfast_testing::connection;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn object_is_equal_in_each_form() -> Result<(), WorldError> {
+async fn object_is_equal_in_each_form() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let factory = InformerFactory::new(&world.connection);
@@ -48,7 +48,7 @@ async fn object_is_equal_in_each_form() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cluster_scoped_events_are_in_default() -> Result<(), WorldError> {
+async fn cluster_scoped_events_are_in_default() -> Result<(), TestError> {
     let world = World::new().await?;
     let mut node = Node::default();
     node.metadata.name = Some("n1".to_owned());
@@ -65,7 +65,7 @@ async fn cluster_scoped_events_are_in_default() -> Result<(), WorldError> {
 /// The recorder runs on its own threads, as in a program. Recorded events arrive although recorder and connection are
 /// dropped.
 #[tokio::test]
-async fn dropped_connection_still_sends_recorded_events() -> Result<(), WorldError> {
+async fn dropped_connection_still_sends_recorded_events() -> Result<(), TestError> {
     let server = ApiServer::builder().start().await?;
     let recording = connection(&server).await?;
     let events = EventRecorder::new(&recording, "web")?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::Connection;
 use steadfast_controller::{Action, FinalizerError, Finalizing, LeaderElection, finalizer};
-use steadfast_testing::sweep::{DisturbanceKind, Fixture, Sweep};
-use steadfast_testing::{Error, WorldError};
+use steadfast_testing::sweep::{Fixture, RequestFaultKind, Sweep};
+use steadfast_testing::{TestError, TestkitError};
 
 use super::{
     Context, change_parent, child_name, create_change_delete_scenario, create_parent, is_gone, run_controller,
@@ -35,17 +35,17 @@ async fn mirror(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action,
     })
 }
 
-async fn correct(connection: Connection) -> Result<(), WorldError> {
+async fn correct(connection: Connection) -> Result<(), TestError> {
     run_controller(connection, mirror).await
 }
 
 #[test]
-fn correct_controller_has_no_findings() -> Result<(), Error> {
+fn correct_controller_has_no_findings() -> Result<(), TestkitError> {
     let report = Sweep::new(correct, create_change_delete_scenario).run()?;
     println!("{report}");
     report.check()?;
-    for kind in DisturbanceKind::ALL {
-        assert_eq!(report.runs_of(kind) > 0, kind != DisturbanceKind::LeadershipLost, "{kind}: {report}");
+    for kind in RequestFaultKind::ALL {
+        assert_eq!(report.runs_of(kind) > 0, kind != RequestFaultKind::LeadershipLost, "{kind}: {report}");
     }
     assert!(report.runs() > 40, "{report}");
     // The second creation is rejected because the object exists, so it causes no event that could be hidden.
@@ -55,7 +55,7 @@ fn correct_controller_has_no_findings() -> Result<(), Error> {
 }
 
 /// One of two processes that lead in turn and write while they lead.
-async fn run_as_leader(connection: Connection) -> Result<(), WorldError> {
+async fn run_as_leader(connection: Connection) -> Result<(), TestError> {
     let election = LeaderElection::builder(&connection, "default", "mirror").start()?;
     let leader = election.until_leader().await.ok_or("the election was stopped")?;
     tokio::select! {
@@ -66,7 +66,7 @@ async fn run_as_leader(connection: Connection) -> Result<(), WorldError> {
 }
 
 /// Changes the value twice. The lease expires between the changes, because it is not renewed.
-pub(super) async fn change_twice_scenario(fixture: Fixture) -> Result<(), WorldError> {
+pub(super) async fn change_twice_scenario(fixture: Fixture) -> Result<(), TestError> {
     create_parent(&fixture, "a").await?;
     fixture.settle().await?;
     change_parent(&fixture, "a", "2").await?;
@@ -76,10 +76,13 @@ pub(super) async fn change_twice_scenario(fixture: Fixture) -> Result<(), WorldE
 }
 
 #[test]
-fn correct_leader_has_no_findings() -> Result<(), Error> {
-    let report =
-        Sweep::new(run_as_leader, change_twice_scenario).processes(2).alike(2).quiet(Duration::from_secs(40)).run()?;
+fn correct_leader_has_no_findings() -> Result<(), TestkitError> {
+    let report = Sweep::new(run_as_leader, change_twice_scenario)
+        .processes(2)
+        .repeats(2)
+        .quiet(Duration::from_secs(40))
+        .run()?;
     println!("{report}");
-    assert!(report.runs_of(DisturbanceKind::LeadershipLost) > 3, "{report}");
+    assert!(report.runs_of(RequestFaultKind::LeadershipLost) > 3, "{report}");
     report.check()
 }

@@ -1,4 +1,4 @@
-//! Known bugs of controllers, one per test. A sweep must find each, and report the smallest disturbance that shows it.
+//! Known bugs of controllers, one per test. A sweep must find each, and report the smallest fault that shows it.
 
 use std::future::{Future, pending};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::json;
 use steadfast::{Connection, InformerFactory, ObjectKey};
 use steadfast_controller::{Action, Controller, LeaderElection, back_off};
 use steadfast_testing::sweep::{Fixture, Sweep};
-use steadfast_testing::{Error, WorldError};
+use steadfast_testing::{TestError, TestkitError};
 
 use super::honest::change_twice_scenario;
 use super::{
@@ -20,26 +20,26 @@ use super::{
     named, parents, run_controller, value,
 };
 
-/// Returns the smallest disturbance that changes the final state, and the differences.
-fn smallest_finding<C, S, CF, SF>(sweep: &Sweep<C, S>) -> Result<(String, String), Error>
+/// Returns the smallest fault that changes the final state, and the differences.
+fn smallest_finding<C, S, CF, SF>(sweep: &Sweep<C, S>) -> Result<(String, String), TestkitError>
 where
     C: Fn(Connection) -> CF + Sync,
     S: Fn(Fixture) -> SF + Sync,
-    CF: Future<Output = Result<(), WorldError>>,
-    SF: Future<Output = Result<(), WorldError>>,
+    CF: Future<Output = Result<(), TestError>>,
+    SF: Future<Output = Result<(), TestError>>,
 {
     let report = sweep.run()?;
     println!("{report}");
     assert!(report.check().is_err(), "nothing is found: {report}");
     let first = report.findings().first().ok_or("nothing was found")?;
-    Ok((first.disturbance.to_string(), first.differences.join("; ")))
+    Ok((first.fault.to_string(), first.differences.join("; ")))
 }
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Bug: after a lost response to the removal of the finalizer, no retry finds the parent, and the child leaks.
 #[test]
-fn finalizer_removed_before_cleanup_is_found() -> Result<(), Error> {
+fn finalizer_removed_before_cleanup_is_found() -> Result<(), TestkitError> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         let finalizers = |list: &[&str]| json!({ "metadata": { "finalizers": list } });
         if parent.metadata.deletion_timestamp.is_some() {
@@ -53,18 +53,18 @@ fn finalizer_removed_before_cleanup_is_found() -> Result<(), Error> {
         }
         Ok(Action::await_change())
     }
-    let (disturbance, differences) = smallest_finding(&Sweep::new(
+    let (fault, differences) = smallest_finding(&Sweep::new(
         |connection| run_controller(connection, reconcile),
         create_change_delete_scenario,
     ))?;
-    assert_eq!(disturbance, format!("response-lost controller #2 patch {PATH}/a"));
+    assert_eq!(fault, format!("response-lost controller #2 patch {PATH}/a"));
     assert!(differences.contains("a-belonging: 0 without the fault, 1 with it"), "{differences}");
     Ok(())
 }
 
 /// Bug: the status is computed from a list that may lack the new object.
 #[test]
-fn status_from_stale_read_is_found() -> Result<(), Error> {
+fn status_from_stale_read_is_found() -> Result<(), TestkitError> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         let name = child_name(&parent);
         if context.maps().get_opt(&name).await?.is_none() {
@@ -76,16 +76,16 @@ fn status_from_stale_read_is_found() -> Result<(), Error> {
         context.patch(&parent.name_any(), json!({ "data": { "made": made.to_string() } })).await?;
         Ok(Action::await_change())
     }
-    let (disturbance, differences) =
+    let (fault, differences) =
         smallest_finding(&Sweep::new(|connection| run_controller(connection, reconcile), create_parent_scenario))?;
-    assert_eq!(disturbance, format!("delayed controller #1 create {PATH}"));
+    assert_eq!(fault, format!("delayed controller #1 create {PATH}"));
     assert!(differences.contains("/data/made is \"1\" without the fault, \"0\" with it"), "{differences}");
     Ok(())
 }
 
 /// Bug: a retry with `generateName` creates a second object, because the server cannot detect the duplicate.
 #[test]
-fn creation_without_stable_name_is_found() -> Result<(), Error> {
+fn creation_without_stable_name_is_found() -> Result<(), TestkitError> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         if value(&parent, "made").is_empty() {
             let mut map = ConfigMap::default();
@@ -95,16 +95,16 @@ fn creation_without_stable_name_is_found() -> Result<(), Error> {
         }
         Ok(Action::await_change())
     }
-    let (disturbance, differences) =
+    let (fault, differences) =
         smallest_finding(&Sweep::new(|connection| run_controller(connection, reconcile), create_parent_scenario))?;
-    assert_eq!(disturbance, format!("response-lost controller #1 create {PATH}"));
+    assert_eq!(fault, format!("response-lost controller #1 create {PATH}"));
     assert!(differences.contains("a-belonging-*: 1 without the fault, 2 with it"), "{differences}");
     Ok(())
 }
 
 /// Bug: after a lost response, each retry fails with 409 `AlreadyExists`, and the status is never written.
 #[test]
-fn creation_failing_on_existing_object_is_found() -> Result<(), Error> {
+fn creation_failing_on_existing_object_is_found() -> Result<(), TestkitError> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         if value(&parent, "made").is_empty() {
             context.create_unowned(&child_name(&parent)).await?;
@@ -112,9 +112,9 @@ fn creation_failing_on_existing_object_is_found() -> Result<(), Error> {
         }
         Ok(Action::await_change())
     }
-    let (disturbance, differences) =
+    let (fault, differences) =
         smallest_finding(&Sweep::new(|connection| run_controller(connection, reconcile), create_parent_scenario))?;
-    assert_eq!(disturbance, format!("response-lost controller #1 create {PATH}"));
+    assert_eq!(fault, format!("response-lost controller #1 create {PATH}"));
     assert!(
         differences.contains("configmaps default/a: /data/made is \"yes\" without the fault, null with it"),
         "{differences}"
@@ -124,7 +124,7 @@ fn creation_failing_on_existing_object_is_found() -> Result<(), Error> {
 
 /// Bug: after a lost response, each retry of the deletion fails with 404, and the finalizer is never removed.
 #[test]
-fn cleanup_failing_on_missing_object_is_found() -> Result<(), Error> {
+fn cleanup_failing_on_missing_object_is_found() -> Result<(), TestkitError> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         let finalizers = |list: &[&str]| json!({ "metadata": { "finalizers": list } });
         if parent.metadata.deletion_timestamp.is_some() {
@@ -138,18 +138,18 @@ fn cleanup_failing_on_missing_object_is_found() -> Result<(), Error> {
         }
         Ok(Action::await_change())
     }
-    let (disturbance, differences) = smallest_finding(&Sweep::new(
+    let (fault, differences) = smallest_finding(&Sweep::new(
         |connection| run_controller(connection, reconcile),
         create_change_delete_scenario,
     ))?;
-    assert_eq!(disturbance, format!("response-lost controller #1 delete {PATH}/a-belonging"));
+    assert_eq!(fault, format!("response-lost controller #1 delete {PATH}/a-belonging"));
     assert!(differences.contains("configmaps default/a: 0 without the fault, 1 with it"), "{differences}");
     Ok(())
 }
 
 /// Bug: the status is written before the action. After a lost response, the status claims an action that never ran.
 #[test]
-fn status_written_before_action_is_found() -> Result<(), Error> {
+fn status_written_before_action_is_found() -> Result<(), TestkitError> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         if value(&parent, "done") != value(&parent, "value") {
             context.patch(&parent.name_any(), json!({ "data": { "done": value(&parent, "value") } })).await?;
@@ -157,16 +157,16 @@ fn status_written_before_action_is_found() -> Result<(), Error> {
         }
         Ok(Action::await_change())
     }
-    let (disturbance, differences) =
+    let (fault, differences) =
         smallest_finding(&Sweep::new(|connection| run_controller(connection, reconcile), create_parent_scenario))?;
-    assert_eq!(disturbance, format!("response-lost controller #1 patch {PATH}/a"));
+    assert_eq!(fault, format!("response-lost controller #1 patch {PATH}/a"));
     assert!(differences.contains("a-belonging: 1 without the fault, 0 with it"), "{differences}");
     Ok(())
 }
 
 /// Bug: a retry repeats the first of two steps, because only the last write marks both as done.
 #[test]
-fn repeated_first_step_is_found() -> Result<(), Error> {
+fn repeated_first_step_is_found() -> Result<(), TestkitError> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         if value(&parent, "moved").is_empty() {
             let from = context.number("from", "coins").await?;
@@ -187,8 +187,8 @@ fn repeated_first_step_is_found() -> Result<(), Error> {
         }
         Ok(())
     };
-    let (disturbance, differences) = smallest_finding(&sweep.prepare(accounts))?;
-    assert_eq!(disturbance, format!("response-lost controller #1 patch {PATH}/from"));
+    let (fault, differences) = smallest_finding(&sweep.prepare(accounts))?;
+    assert_eq!(fault, format!("response-lost controller #1 patch {PATH}/from"));
     assert!(
         differences.contains("configmaps default/from: /data/coins is \"4\" without the fault, \"3\" with it"),
         "{differences}"
@@ -198,8 +198,8 @@ fn repeated_first_step_is_found() -> Result<(), Error> {
 
 /// Bug: without a finalizer, a restarted process does not know the children of a deleted parent.
 #[test]
-fn cleanup_from_memory_is_found() -> Result<(), Error> {
-    async fn process(connection: Connection) -> Result<(), WorldError> {
+fn cleanup_from_memory_is_found() -> Result<(), TestkitError> {
+    async fn process(connection: Connection) -> Result<(), TestError> {
         let informers = InformerFactory::new(&connection);
         let seen = informers.informer::<ConfigMap>(steadfast::Scope::all().labels(super::PARENTS))?;
         let context = Arc::new(Context { client: connection.client(), memory: Mutex::default() });
@@ -225,8 +225,8 @@ fn cleanup_from_memory_is_found() -> Result<(), Error> {
         let _running = Controller::<ConfigMap>::new(&informers, parents()).run_by_key(reconcile, back_off, context)?;
         pending().await
     }
-    let (disturbance, differences) = smallest_finding(&Sweep::new(process, create_change_delete_scenario))?;
-    assert_eq!(disturbance, format!("crash-before controller #1 delete {PATH}/a-belonging"));
+    let (fault, differences) = smallest_finding(&Sweep::new(process, create_change_delete_scenario))?;
+    assert_eq!(fault, format!("crash-before controller #1 delete {PATH}/a-belonging"));
     assert!(differences.contains("a-belonging: 0 without the fault, 1 with it"), "{differences}");
     Ok(())
 }
@@ -250,23 +250,23 @@ async fn create_if_unknown(parent: Arc<ConfigMap>, context: Arc<Context>) -> Res
 
 /// Bug: a restarted process has forgotten the creation, and repeats it under another generated name.
 #[test]
-fn creation_remembered_in_process_is_found() -> Result<(), Error> {
+fn creation_remembered_in_process_is_found() -> Result<(), TestkitError> {
     let report =
         Sweep::new(|connection| run_controller(connection, create_if_unknown), create_parent_scenario).run()?;
     println!("{report}");
-    let disturbances: Vec<String> = report.findings().iter().map(|found| found.disturbance.to_string()).collect();
-    assert!(disturbances.contains(&format!("crash-after controller #1 create {PATH}")), "{report}");
+    let faults: Vec<String> = report.findings().iter().map(|found| found.fault.to_string()).collect();
+    assert!(faults.contains(&format!("crash-after controller #1 create {PATH}")), "{report}");
     // Without a crash, the process still remembers the child. After a crash before the creation, no child exists.
-    // Neither disturbance may be a finding.
-    assert!(disturbances.iter().all(|disturbance| disturbance.starts_with("crash-")), "{report}");
-    assert!(!disturbances.contains(&format!("crash-before controller #1 create {PATH}")), "{report}");
+    // Neither fault may be a finding.
+    assert!(faults.iter().all(|fault| fault.starts_with("crash-")), "{report}");
+    assert!(!faults.contains(&format!("crash-before controller #1 create {PATH}")), "{report}");
     Ok(())
 }
 
 /// Bug: a restarted process reads its state with `resourceVersion=0`. A cache may serve a state from before the crash.
 #[test]
-fn start_from_stale_cache_is_found() -> Result<(), Error> {
-    async fn process(connection: Connection) -> Result<(), WorldError> {
+fn start_from_stale_cache_is_found() -> Result<(), TestkitError> {
+    async fn process(connection: Connection) -> Result<(), TestError> {
         let informers = InformerFactory::new(&connection);
         let context = Context { client: connection.client(), memory: Mutex::default() };
         let there = context.maps().list(&ListParams::default().match_any()).await?;
@@ -276,15 +276,15 @@ fn start_from_stale_cache_is_found() -> Result<(), Error> {
         let _running = controller.run(create_if_unknown, back_off, Arc::new(context))?;
         pending().await
     }
-    let (disturbance, differences) = smallest_finding(&Sweep::new(process, create_parent_scenario))?;
-    assert_eq!(disturbance, format!("crash-then-stale-view controller #1 create {PATH}"));
+    let (fault, differences) = smallest_finding(&Sweep::new(process, create_parent_scenario))?;
+    assert_eq!(fault, format!("crash-then-stale-view controller #1 create {PATH}"));
     assert!(differences.contains("a-belonging-*: 1 without the fault, 2 with it"), "{differences}");
     Ok(())
 }
 
 /// Bug: the controller needs every state, but a cache may skip intermediate states (level-triggered reconciles).
 #[test]
-fn dependency_on_each_state_is_found() -> Result<(), Error> {
+fn dependency_on_each_state_is_found() -> Result<(), TestkitError> {
     /// Adds each new value to the sum. A skipped state is missing in the sum.
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         let new_value = value(&parent, "value");
@@ -295,7 +295,7 @@ fn dependency_on_each_state_is_found() -> Result<(), Error> {
         }
         Ok(Action::await_change())
     }
-    async fn three_values_scenario(fixture: Fixture) -> Result<(), WorldError> {
+    async fn three_values_scenario(fixture: Fixture) -> Result<(), TestError> {
         create_parent(&fixture, "a").await?;
         for new_value in ["2", "3"] {
             fixture.settle().await?;
@@ -303,22 +303,22 @@ fn dependency_on_each_state_is_found() -> Result<(), Error> {
         }
         Ok(fixture.settle().await?)
     }
-    let (disturbance, differences) =
+    let (fault, differences) =
         smallest_finding(&Sweep::new(|connection| run_controller(connection, reconcile), three_values_scenario))?;
-    assert!(disturbance.starts_with("unobserved scenario"), "{disturbance}");
+    assert!(fault.starts_with("unobserved scenario"), "{fault}");
     assert!(differences.contains("/data/sum is \"6\" without the fault"), "{differences}");
     Ok(())
 }
 
 /// Bug: reconciles continue after the loss of the lease, and overwrite the writes of the next leader.
 #[test]
-fn reconcile_after_leadership_loss_is_found() -> Result<(), Error> {
+fn reconcile_after_leadership_loss_is_found() -> Result<(), TestkitError> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         context.apply_child(&parent).await?;
         Ok(Action::await_change())
     }
     /// Lets reconciles in progress finish after the loss of the lease. Their client has no fence.
-    async fn process(connection: Connection) -> Result<(), WorldError> {
+    async fn process(connection: Connection) -> Result<(), TestError> {
         let election = LeaderElection::builder(&connection, "default", "mirror").start()?;
         let leader = election.until_leader().await.ok_or("the election was stopped")?;
         let informers = InformerFactory::new(&connection);
@@ -329,10 +329,10 @@ fn reconcile_after_leadership_loss_is_found() -> Result<(), Error> {
         running.stop(Duration::from_secs(30)).await;
         Err("lost the leadership to another process".into())
     }
-    let (disturbance, differences) = smallest_finding(
-        &Sweep::new(process, change_twice_scenario).processes(2).alike(2).quiet(Duration::from_secs(40)),
+    let (fault, differences) = smallest_finding(
+        &Sweep::new(process, change_twice_scenario).processes(2).repeats(2).quiet(Duration::from_secs(40)),
     )?;
-    assert!(disturbance.starts_with("leadership-lost controller"), "{disturbance}");
+    assert!(fault.starts_with("leadership-lost controller"), "{fault}");
     assert!(
         differences.contains("a-belonging: /data/value is \"3\" without the fault, \"2\" with it"),
         "{differences}"

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use kube::api::{Api, PostParams};
 use steadfast::Connection;
 use steadfast_testing::sweep::{Fixture, Sweep};
-use steadfast_testing::{Error, WorldError, config_map};
+use steadfast_testing::{TestError, TestkitError, config_map};
 
 use super::{create_parent_scenario, named};
 
-async fn idle(_: Connection) -> Result<(), WorldError> {
+async fn idle(_: Connection) -> Result<(), TestError> {
     pending().await
 }
 
-fn message(outcome: Result<impl std::fmt::Display, Error>) -> String {
+fn message(outcome: Result<impl std::fmt::Display, TestkitError>) -> String {
     match outcome {
         Ok(report) => format!("no error: {report}"),
         Err(error) => error.to_string(),
@@ -87,7 +87,7 @@ async fn sweep_within_runtime_is_rejected() {
 }
 
 #[test]
-fn sweep_without_faults_returns_error() -> Result<(), Error> {
+fn sweep_without_faults_returns_error() -> Result<(), TestkitError> {
     let nothing = |_: Fixture| async { Ok::<(), String>(()) };
     let report = Sweep::new(idle, nothing).run()?;
     assert!(report.check().is_err_and(|error| error.to_string().starts_with("no fault was injected")), "{report}");

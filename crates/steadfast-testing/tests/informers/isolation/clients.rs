@@ -10,7 +10,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use steadfast::{Connection, Freshness, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{WorldError, config_map, kube_config};
+use steadfast_testing::{TestError, config_map, kube_config};
 use tokio::runtime::Builder;
 
 /// Number of changes while the runtime is blocked.
@@ -18,7 +18,7 @@ const CHANGES: u64 = 500;
 
 /// The runtime blocks with a write in flight. The watch of the same connection continues, and so do other clients.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn blocked_client_runtime_holds_up_no_watch() -> Result<(), WorldError> {
+async fn blocked_client_runtime_holds_up_no_watch() -> Result<(), TestError> {
     let server = ApiServer::start().await?;
     for name in ["watched", "written"] {
         server.create(&config_map(name, "0"))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Event, Scope};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{WorldError, config_map, informers};
+use steadfast_testing::{TestError, config_map, informers};
 
 const OBJECTS: u64 = 1_000;
 const CHANGES: u64 = 100_000;
@@ -36,7 +36,7 @@ struct OwnRuntime {
     _stop: tokio::sync::oneshot::Sender<()>,
 }
 
-fn own_runtime() -> Result<OwnRuntime, WorldError> {
+fn own_runtime() -> Result<OwnRuntime, TestError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -48,7 +48,7 @@ fn own_runtime() -> Result<OwnRuntime, WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn blocked_handlers_do_not_delay_healthy_one() -> Result<(), WorldError> {
+async fn blocked_handlers_do_not_delay_healthy_one() -> Result<(), TestError> {
     let server = ApiServer::start().await?;
     for index in 0..OBJECTS {
         server.create(&config_map(&format!("c-{index}"), "0"))?;

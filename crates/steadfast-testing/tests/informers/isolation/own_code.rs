@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use steadfast::{Cacheable, Informer, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{WorldError, config_map, informers, until};
+use steadfast_testing::{TestError, config_map, informers, until};
 
 /// Timeout after which a task counts as hanging.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -57,7 +57,7 @@ struct World {
 
 impl World {
     /// Creates a config map, and further informers on the connection of the test.
-    async fn new() -> Result<Self, WorldError> {
+    async fn new() -> Result<Self, TestError> {
         let server = ApiServer::start().await?;
         server.create(&config_map("a", "1"))?;
         let factory = informers(&server).await?;
@@ -66,13 +66,13 @@ impl World {
         Ok(Self { server, factory, secrets })
     }
 
-    fn write(&self, value: &str) -> Result<(), WorldError> {
+    fn write(&self, value: &str) -> Result<(), TestError> {
         self.server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": value } }))?;
         Ok(())
     }
 
     /// Checks that another informer receives a change, and that a request succeeds.
-    async fn assert_others_continue(&self) -> Result<(), WorldError> {
+    async fn assert_others_continue(&self) -> Result<(), TestError> {
         let name = format!("s-{}", self.server.revision());
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": name}});
         self.server.create(&secret)?;
@@ -88,7 +88,7 @@ impl World {
         &self,
         informer: &Informer<K>,
         gate: &Gate,
-    ) -> Result<(), WorldError> {
+    ) -> Result<(), TestError> {
         for value in ["2", "3"] {
             gate.set(true);
             self.write(value)?;
@@ -111,7 +111,7 @@ fn kube_client(factory: &InformerFactory) -> kube::Client {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hanging_transform_delays_no_other_informer() -> Result<(), WorldError> {
+async fn hanging_transform_delays_no_other_informer() -> Result<(), TestError> {
     static GATE: Gate = Gate::new();
     let world = World::new().await?;
     let passing = |object: ConfigMap| {
@@ -124,7 +124,7 @@ async fn hanging_transform_delays_no_other_informer() -> Result<(), WorldError> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn blocked_informer_can_be_stopped_and_recreated() -> Result<(), WorldError> {
+async fn blocked_informer_can_be_stopped_and_recreated() -> Result<(), TestError> {
     static GATE: Gate = Gate::new();
     let world = World::new().await?;
     let passing = |object: ConfigMap| {
@@ -151,7 +151,7 @@ async fn blocked_informer_can_be_stopped_and_recreated() -> Result<(), WorldErro
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hanging_index_function_delays_no_other_informer() -> Result<(), WorldError> {
+async fn hanging_index_function_delays_no_other_informer() -> Result<(), TestError> {
     static GATE: Gate = Gate::new();
     let world = World::new().await?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
@@ -166,7 +166,7 @@ async fn hanging_index_function_delays_no_other_informer() -> Result<(), WorldEr
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_index_fill_does_not_delay_informer() -> Result<(), WorldError> {
+async fn slow_index_fill_does_not_delay_informer() -> Result<(), TestError> {
     static GATE: Gate = Gate::new();
     let world = World::new().await?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
@@ -187,7 +187,7 @@ async fn slow_index_fill_does_not_delay_informer() -> Result<(), WorldError> {
         until(TIMEOUT, || informer.snapshot().len() == 2).await?;
         let late = informer.on_event(|_| {})?;
         assert!(tokio::time::timeout(TIMEOUT, late.until_synced()).await?);
-        Ok::<(), WorldError>(())
+        Ok::<(), TestError>(())
     };
     let gone_on = goes_on.await;
     GATE.set(false);
@@ -198,7 +198,7 @@ async fn slow_index_fill_does_not_delay_informer() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hanging_diagnostic_callback_delays_no_other_informer() -> Result<(), WorldError> {
+async fn hanging_diagnostic_callback_delays_no_other_informer() -> Result<(), TestError> {
     static GATE: Gate = Gate::new();
     let world = World::new().await?;
     let picky = |object: ConfigMap| {
@@ -234,7 +234,7 @@ impl<'de> Deserialize<'de> for SlowToRead {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hanging_decode_delays_no_other_informer() -> Result<(), WorldError> {
+async fn hanging_decode_delays_no_other_informer() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.factory.informer::<SlowToRead>(Scope::all())?;
     informer.wait_for_sync(TIMEOUT).await?;
@@ -257,7 +257,7 @@ impl Drop for SlowToDrop {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hanging_drop_delays_no_other_informer() -> Result<(), WorldError> {
+async fn hanging_drop_delays_no_other_informer() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.factory.informer::<SlowToDrop>(Scope::all())?;
     informer.wait_for_sync(TIMEOUT).await?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use steadfast_testing::{Exposition, WorldError};
+use steadfast_testing::{Exposition, TestError};
 
 use super::World;
 
@@ -10,7 +10,7 @@ const OPERATIONS: &str = include_str!("../../../../../docs/operations.md");
 
 /// Returns the expected row of each family: its name in queries, its type, its labels and its help.
 fn rows(scraped: &Exposition) -> Vec<String> {
-    let row = |(name, family): (&String, &steadfast_testing::Family)| {
+    let row = |(name, family): (&String, &steadfast_testing::MetricFamily)| {
         let total = if family.kind == "counter" { "_total" } else { "" };
         format!("| `{name}{total}` | {} | {} |", family.kind, family.help)
     };
@@ -18,7 +18,7 @@ fn rows(scraped: &Exposition) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_table_matches_scrape() -> Result<(), WorldError> {
+async fn metrics_table_matches_scrape() -> Result<(), TestError> {
     let expected = rows(&World::new().await?.scrape()?);
     let documented: Vec<&str> = OPERATIONS
         .lines()
@@ -31,7 +31,7 @@ async fn metrics_table_matches_scrape() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn alerts_use_existing_metrics_and_labels() -> Result<(), WorldError> {
+async fn alerts_use_existing_metrics_and_labels() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     informer.on_event(|_| {})?;

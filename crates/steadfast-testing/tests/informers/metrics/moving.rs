@@ -9,7 +9,7 @@ use kube::Api;
 use steadfast::Scope;
 use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Action, Controller, back_off};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
 use super::{EVENT_TIMEOUT, World, settle};
 
@@ -18,7 +18,7 @@ fn events<'a>(kind: &'a str, source: &'a str) -> [(&'a str, &'a str); 2] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_counted_by_type_and_source() -> Result<(), WorldError> {
+async fn events_are_counted_by_type_and_source() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;
@@ -49,7 +49,7 @@ async fn events_are_counted_by_type_and_source() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closed_connections_stay_in_counters() -> Result<(), WorldError> {
+async fn closed_connections_stay_in_counters() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let api: Api<ConfigMap> = Api::default_namespaced(world.factory.connection().client());
@@ -90,7 +90,7 @@ async fn closed_connections_stay_in_counters() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn probes_suspicion_and_recovery_are_counted() -> Result<(), WorldError> {
+async fn probes_suspicion_and_recovery_are_counted() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let ended = |request, outcome| {
@@ -121,7 +121,7 @@ async fn probes_suspicion_and_recovery_are_counted() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn undecodable_object_is_counted_and_tainted() -> Result<(), WorldError> {
+async fn undecodable_object_is_counted_and_tainted() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.faults().undecodable("default", "a", true);
@@ -134,7 +134,7 @@ async fn undecodable_object_is_counted_and_tainted() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stuck_handler_shows_lag_and_queue() -> Result<(), WorldError> {
+async fn stuck_handler_shows_lag_and_queue() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let stuck = Arc::new(AtomicBool::new(true));
@@ -174,7 +174,7 @@ async fn stuck_handler_shows_lag_and_queue() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panics_and_skipped_events_are_counted() -> Result<(), WorldError> {
+async fn panics_and_skipped_events_are_counted() -> Result<(), TestError> {
     let world = World::of(ApiServer::builder()).await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
@@ -186,7 +186,7 @@ async fn panics_and_skipped_events_are_counted() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn named_handler_exports_call_durations() -> Result<(), WorldError> {
+async fn named_handler_exports_call_durations() -> Result<(), TestError> {
     let world = World::new().await?;
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
@@ -204,7 +204,7 @@ async fn named_handler_exports_call_durations() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handlers_of_controllers_have_their_names() -> Result<(), WorldError> {
+async fn handlers_of_controllers_have_their_names() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).name("shop");

@@ -6,12 +6,12 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
 use steadfast::{InformerFactory, Scope};
-use steadfast_testing::{Exposition, InMemory, WorldError, config_map};
+use steadfast_testing::{Exposition, InMemory, TestError, config_map};
 
 use super::{EVENT_TIMEOUT, World, registry, settle};
 
 #[tokio::test(start_paused = true)]
-async fn equal_informers_have_separate_series() -> Result<(), WorldError> {
+async fn equal_informers_have_separate_series() -> Result<(), TestError> {
     let world = World::new().await?;
     let first = world.synced().await?;
     let others = InformerFactory::new(world.factory.connection());
@@ -33,7 +33,7 @@ async fn equal_informers_have_separate_series() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn collector_does_not_keep_connection_alive() -> Result<(), WorldError> {
+async fn collector_does_not_keep_connection_alive() -> Result<(), TestError> {
     let world = World::new().await?;
     drop(world.synced().await?);
     let World { server, factory, registry } = world;
@@ -50,7 +50,7 @@ async fn collector_does_not_keep_connection_alive() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scrape_contains_no_object_data() -> Result<(), WorldError> {
+async fn scrape_contains_no_object_data() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "planted-name"},
@@ -73,7 +73,7 @@ async fn scrape_contains_no_object_data() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn age_grows_while_driver_is_stuck() -> Result<(), WorldError> {
+async fn age_grows_while_driver_is_stuck() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let age = || world.value("steadfast_informer_freshness_age_seconds", &[]);
@@ -88,7 +88,7 @@ async fn age_grows_while_driver_is_stuck() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn servers_with_equal_names_are_distinguished() -> Result<(), WorldError> {
+async fn servers_with_equal_names_are_distinguished() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let other = InMemory::default().connection(&world.server).await?;

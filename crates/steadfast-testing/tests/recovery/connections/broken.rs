@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use steadfast::InjectedFault;
 use steadfast::transport::ConnectionState;
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 
 use crate::connections::world::{World, ensure, until};
 use crate::connections::{crowd, moving};
 
 /// R1: a peer disappears while no request is in flight.
-async fn silent_peer_is_noticed_within_15_seconds(fault: Option<InjectedFault>) -> Result<(), WorldError> {
+async fn silent_peer_is_noticed_within_15_seconds(fault: Option<InjectedFault>) -> Result<(), TestError> {
     let world = World::new(fault).await?;
     let seen = world.start_informers(1).await?;
     world.server.faults().black_hole(true);
@@ -20,11 +20,11 @@ async fn silent_peer_is_noticed_within_15_seconds(fault: Option<InjectedFault>) 
 }
 
 /// F2: a failed connection is not used again.
-async fn what_failed_is_never_used_again(fault: Option<InjectedFault>) -> Result<(), WorldError> {
+async fn what_failed_is_never_used_again(fault: Option<InjectedFault>) -> Result<(), TestError> {
     let world = World::new(fault).await?;
     let ask = || async {
         let request = http::Request::get("/api/v1/namespaces").body(kube::client::Body::empty())?;
-        Ok::<_, WorldError>(world.connection.send(request).await?.into_body().connection())
+        Ok::<_, TestError>(world.connection.send(request).await?.into_body().connection())
     };
     for round in 0..10 {
         let before = ask().await?;
@@ -43,7 +43,7 @@ async fn what_failed_is_never_used_again(fault: Option<InjectedFault>) -> Result
 macro_rules! caught {
     ($name:ident, $fault:ident, $scenario:path, $words:literal) => {
         #[tokio::test(start_paused = true)]
-        async fn $name() -> Result<(), WorldError> {
+        async fn $name() -> Result<(), TestError> {
             $scenario(None).await?;
             let Err(error) = $scenario(Some(InjectedFault::$fault)).await else {
                 return Err("the scenario does not notice".into());

@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use steadfast::InjectedFault;
 use steadfast_apiserver::Verb;
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use tokio::time::{Instant, timeout};
 
 use crate::connections::world::{World, ensure};
@@ -17,11 +17,11 @@ const WATCHES: usize = 1000;
 const STREAMS: usize = 100;
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 
-fn get(path: &str) -> Result<http::Request<Body>, WorldError> {
+fn get(path: &str) -> Result<http::Request<Body>, TestError> {
     Ok(http::Request::get(path).body(Body::empty())?)
 }
 
-pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFault>) -> Result<(), WorldError> {
+pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFault>) -> Result<(), TestError> {
     let world = World::new(fault).await?;
     let watch = format!("{PATH}?watch=true");
     let mut opening = Vec::new();
@@ -39,7 +39,7 @@ pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFau
         let mut asked = Vec::new();
         for _ in 0..50 {
             let answer = world.connection.send(get(PATH)?);
-            asked.push(async { Ok::<_, WorldError>(answer.await?.into_body().collect().await?.to_bytes()) });
+            asked.push(async { Ok::<_, TestError>(answer.await?.into_body().collect().await?.to_bytes()) });
         }
         let answers = join_all(asked).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         // Virtual time advances only while all tasks wait. A request that waits for a free stream would take longer.
@@ -63,6 +63,6 @@ pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFau
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_do_not_wait_behind_thousand_watches() -> Result<(), WorldError> {
+async fn requests_do_not_wait_behind_thousand_watches() -> Result<(), TestError> {
     requests_beside_a_thousand_watches(None).await
 }

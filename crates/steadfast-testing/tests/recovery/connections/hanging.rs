@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steadfast::{Informer, Scope};
 use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
-use steadfast_testing::{CachedConfigMap, ConfigMapInForm, WorldError, builder_in_form, config_map_in};
+use steadfast_testing::{CachedConfigMap, ConfigMapInForm, TestError, builder_with_form, config_map_in};
 use tokio::time::{Instant, sleep};
 
 use crate::connections::world::{World, ensure, until};
@@ -19,13 +19,13 @@ fn hanging() -> RequestRule {
 
 impl World {
     /// Starts informers with hanging lists, each in its own namespace.
-    fn hanging(&self, informers: usize) -> Result<Vec<Informer<ConfigMapInForm>>, WorldError> {
+    fn hanging(&self, informers: usize) -> Result<Vec<Informer<ConfigMapInForm>>, TestError> {
         let scope = |index| Scope::namespace(format!("hanging-{index}"));
-        (0..informers).map(|index| Ok(builder_in_form(&self.factory, scope(index)).start()?)).collect()
+        (0..informers).map(|index| Ok(builder_with_form(&self.factory, scope(index)).start()?)).collect()
     }
 
     /// Starts an unaffected informer, and returns the time until its sync.
-    async fn sync(&self, index: usize) -> Result<Duration, WorldError> {
+    async fn sync(&self, index: usize) -> Result<Duration, TestError> {
         let begun = Instant::now();
         let informer = self.informer(index)?;
         informer.wait_for_sync(Duration::from_secs(3600)).await?;
@@ -34,7 +34,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hanging_lists_do_not_delay_first_list() -> Result<(), WorldError> {
+async fn hanging_lists_do_not_delay_first_list() -> Result<(), TestError> {
     for (crowd, limit) in [(4, 50), (8, 600), (20, 2000), (60, 4000)] {
         let world = World::new(None).await?;
         world.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
@@ -48,7 +48,7 @@ async fn hanging_lists_do_not_delay_first_list() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn repeatedly_hanging_lists_leave_slots_free() -> Result<(), WorldError> {
+async fn repeatedly_hanging_lists_leave_slots_free() -> Result<(), TestError> {
     let world = World::new(None).await?;
     world.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
     let _hanging = world.hanging(60)?;
@@ -63,7 +63,7 @@ async fn repeatedly_hanging_lists_leave_slots_free() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hanging_lists_block_no_relist() -> Result<(), WorldError> {
+async fn hanging_lists_block_no_relist() -> Result<(), TestError> {
     let world = World::new(None).await?;
     let healthy = world.informer(0)?;
     healthy.wait_for_sync(Duration::from_secs(10)).await?;
@@ -85,7 +85,7 @@ async fn hanging_lists_block_no_relist() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stalled_list_delays_no_other_list() -> Result<(), WorldError> {
+async fn stalled_list_delays_no_other_list() -> Result<(), TestError> {
     let world = World::new(None).await?;
     for index in 0..4 {
         let namespace = format!("hanging-{index}");
@@ -99,7 +99,7 @@ async fn stalled_list_delays_no_other_list() -> Result<(), WorldError> {
     let mut halfway = Vec::new();
     for index in 0..4 {
         let scope = Scope::namespace(format!("hanging-{index}"));
-        halfway.push(builder_in_form(&world.factory, scope).streamed_lists(false).page_size(Some(2)).start()?);
+        halfway.push(builder_with_form(&world.factory, scope).streamed_lists(false).page_size(Some(2)).start()?);
     }
     sleep(Duration::from_secs(1)).await;
     let took = world.sync(0).await?;
@@ -112,7 +112,7 @@ async fn stalled_list_delays_no_other_list() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_response_is_applied() -> Result<(), WorldError> {
+async fn late_response_is_applied() -> Result<(), TestError> {
     let world = World::new(None).await?;
     world.server.faults().delay_matching(RequestRule::any().verb(Verb::StreamedList), Duration::from_secs(7));
     let begun = Instant::now();
@@ -125,7 +125,7 @@ async fn late_response_is_applied() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn probe_succeeds_while_other_lists_hang() -> Result<(), WorldError> {
+async fn probe_succeeds_while_other_lists_hang() -> Result<(), TestError> {
     // This server sends no bookmarks. Over HTTP/1.1, a short watch then proves nothing, so a probe needs a list.
     let world = World::over_http1().await?;
     world.server.faults().no_bookmarks(true);

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use steadfast::Informer;
 use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
-use steadfast_testing::{CachedConfigMap, ConfigMapInForm, WorldError};
+use steadfast_testing::{CachedConfigMap, ConfigMapInForm, TestError};
 use tokio::time::{Instant, sleep};
 
 use super::world::{World, ensure};
 
 /// Returns a client of two replicas. Its informer is ahead of the watch cache of the second replica, which lags from
 /// now on.
-async fn ahead_of_the_second_replica() -> Result<(World, Informer<ConfigMapInForm>), WorldError> {
+async fn ahead_of_the_second_replica() -> Result<(World, Informer<ConfigMapInForm>), TestError> {
     let world = World::of(ApiServer::builder().replicas(2), None).await?;
     let informer = world.informer(0)?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
@@ -31,7 +31,7 @@ fn value(informer: &Informer<ConfigMapInForm>) -> String {
 
 /// Regression test: a replica that never caught up cost 71 s and 17 lists.
 #[tokio::test(start_paused = true)]
-async fn permanently_lagging_replica_costs_one_consistent_list() -> Result<(), WorldError> {
+async fn permanently_lagging_replica_costs_one_consistent_list() -> Result<(), TestError> {
     let (world, informer) = ahead_of_the_second_replica().await?;
     let before = world.lists();
     // The 410 for the resumed watch makes a list necessary.
@@ -55,7 +55,7 @@ async fn permanently_lagging_replica_costs_one_consistent_list() -> Result<(), W
 /// Regression test: a resumed watch on a lagging replica cost a probe and a short list per retry, ten requests in 30
 /// s.
 #[tokio::test(start_paused = true)]
-async fn resumed_watch_waits_for_lagging_replica() -> Result<(), WorldError> {
+async fn resumed_watch_waits_for_lagging_replica() -> Result<(), TestError> {
     for (lag, most_probes, most_requests) in [(5, 1, 4), (30, 1, 8), (100, 3, 16)] {
         let (world, informer) = ahead_of_the_second_replica().await?;
         let before = world.server.requests().len();

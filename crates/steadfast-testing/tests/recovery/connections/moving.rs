@@ -5,7 +5,7 @@ use std::time::Duration;
 use steadfast::transport::ConnectionState;
 use steadfast::{Freshness, InjectedFault};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use tokio::time::Instant;
 
 use crate::connections::world::{Log, World, ensure, until};
@@ -13,7 +13,7 @@ use crate::connections::world::{Log, World, ensure, until};
 const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// R4, F8: after a GOAWAY, every watch is open on another connection before the old stream is dropped.
-pub(crate) async fn a_drained_connection_is_left_without_a_gap(fault: Option<InjectedFault>) -> Result<(), WorldError> {
+pub(crate) async fn a_drained_connection_is_left_without_a_gap(fault: Option<InjectedFault>) -> Result<(), TestError> {
     let log = Log::above_debug();
     let world = World::new(fault).await?;
     let seen = world.start_informers(50).await?;
@@ -42,12 +42,12 @@ pub(crate) async fn a_drained_connection_is_left_without_a_gap(fault: Option<Inj
 }
 
 #[tokio::test(start_paused = true)]
-async fn goaway_moves_watches_without_gap() -> Result<(), WorldError> {
+async fn goaway_moves_watches_without_gap() -> Result<(), TestError> {
     a_drained_connection_is_left_without_a_gap(None).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn rotation_replaces_connections_without_doubt() -> Result<(), WorldError> {
+async fn rotation_replaces_connections_without_doubt() -> Result<(), TestError> {
     for world in [World::new(None).await?, World::over_http1().await?] {
         let log = Log::above_debug();
         let seen = world.start_informers(20).await?;
@@ -74,7 +74,7 @@ async fn rotation_replaces_connections_without_doubt() -> Result<(), WorldError>
 
 /// One of two network paths becomes a black hole. R1 alone would allow 15 s until detection.
 #[tokio::test(start_paused = true)]
-async fn suspect_connection_is_replaced_promptly() -> Result<(), WorldError> {
+async fn suspect_connection_is_replaced_promptly() -> Result<(), TestError> {
     let log = Log::above_debug();
     let world = World::of(ApiServer::builder().replicas(2), None).await?;
     let seen = world.start_informers(30).await?;
@@ -106,7 +106,7 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_pong_moves_no_watch() -> Result<(), WorldError> {
+async fn late_pong_moves_no_watch() -> Result<(), TestError> {
     let world = World::new(None).await?;
     let seen = world.start_informers(30).await?;
     let (watches, dialled) = (world.watches(), steadfast::unstable::dialled(&world.connection));
@@ -131,7 +131,7 @@ async fn late_pong_moves_no_watch() -> Result<(), WorldError> {
 
 /// Silence alone causes probes only. No watch is reopened, and no connection is dialled.
 #[tokio::test(start_paused = true)]
-async fn probes_reuse_connection_during_silent_hour() -> Result<(), WorldError> {
+async fn probes_reuse_connection_during_silent_hour() -> Result<(), TestError> {
     let world = World::new(None).await?;
     let seen = world.start_informers(3).await?;
     world.server.faults().no_bookmarks(true);

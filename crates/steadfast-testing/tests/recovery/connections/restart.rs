@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 
 use crate::connections::world::World;
 
 const INFORMERS: usize = 500;
 
 #[tokio::test(start_paused = true)]
-async fn restart_lists_once_each_four_concurrently() -> Result<(), WorldError> {
+async fn restart_lists_once_each_four_concurrently() -> Result<(), TestError> {
     let world = World::new(None).await?;
     let _seen = world.start_informers(INFORMERS).await?;
     let before = world.lists();
@@ -28,7 +28,7 @@ async fn restart_lists_once_each_four_concurrently() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn current_replica_avoids_all_lists() -> Result<(), WorldError> {
+async fn current_replica_avoids_all_lists() -> Result<(), TestError> {
     let world = World::of(ApiServer::builder().replicas(2), None).await?;
     let _seen = world.start_informers(INFORMERS).await?;
     let before = world.lists();

@@ -6,7 +6,7 @@ use steadfast::{Freshness, Informer, Scope};
 use steadfast_apiserver::{
     ApiServer, InjectedResponse, InterceptAction, RequestRecord, RequestRule, RequestStage, Verb,
 };
-use steadfast_testing::{ConfigMapInForm, WorldError, builder_in_form};
+use steadfast_testing::{ConfigMapInForm, TestError, builder_with_form};
 use tokio::time::{Instant, sleep};
 
 use crate::connections::world::{World, ensure, until};
@@ -18,8 +18,8 @@ impl World {
     }
 
     /// Starts an informer with paged lists, so that its watch is a separate request.
-    fn paging(&self) -> Result<Informer<ConfigMapInForm>, WorldError> {
-        Ok(builder_in_form(&self.factory, Scope::all()).streamed_lists(false).start()?)
+    fn paging(&self) -> Result<Informer<ConfigMapInForm>, TestError> {
+        Ok(builder_with_form(&self.factory, Scope::all()).streamed_lists(false).start()?)
     }
 
     /// Freezes the first replica after a watch request and before its response head.
@@ -41,11 +41,7 @@ impl World {
 }
 
 /// Freezes the server `after` the last sign of life. Returns the time until all informers are in doubt.
-async fn doubt(
-    world: &World,
-    informers: &[Informer<ConfigMapInForm>],
-    after: Duration,
-) -> Result<Duration, WorldError> {
+async fn doubt(world: &World, informers: &[Informer<ConfigMapInForm>], after: Duration) -> Result<Duration, TestError> {
     for informer in informers {
         informer.wait_for_sync(Duration::from_secs(10)).await?;
     }
@@ -59,7 +55,7 @@ async fn doubt(
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_server_behind_proxy_is_detected() -> Result<(), WorldError> {
+async fn frozen_server_behind_proxy_is_detected() -> Result<(), TestError> {
     for tenths in [0, 30, 99, 101, 105, 160, 299] {
         let after = Duration::from_millis(tenths * 100);
         let (http2, http1) = (World::new(None).await?, World::over_http1().await?);
@@ -73,7 +69,7 @@ async fn frozen_server_behind_proxy_is_detected() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thawed_server_is_fresh_without_list() -> Result<(), WorldError> {
+async fn thawed_server_is_fresh_without_list() -> Result<(), TestError> {
     // Over HTTP/1.1, the proof before the first bookmark may be a list of versions (R2).
     for (world, of_versions) in [(World::new(None).await?, 0), (World::over_http1().await?, 2)] {
         let informers = [world.informer(0)?, world.informer(1)?];
@@ -92,7 +88,7 @@ async fn thawed_server_is_fresh_without_list() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_connection_is_probed_every_ten_seconds() -> Result<(), WorldError> {
+async fn silent_connection_is_probed_every_ten_seconds() -> Result<(), TestError> {
     for (world, connections) in [(World::new(None).await?, 1), (World::over_http1().await?, 1)] {
         let _seen = world.start_informers(40).await?;
         sleep(Duration::from_secs(30)).await;
@@ -105,7 +101,7 @@ async fn silent_connection_is_probed_every_ten_seconds() -> Result<(), WorldErro
 }
 
 #[tokio::test(start_paused = true)]
-async fn probe_uses_connection_of_watches() -> Result<(), WorldError> {
+async fn probe_uses_connection_of_watches() -> Result<(), TestError> {
     let world = World::of(ApiServer::builder().max_streams(10), None).await?;
     let _seen = world.start_informers(18).await?;
     sleep(Duration::from_secs(50)).await;
@@ -116,7 +112,7 @@ async fn probe_uses_connection_of_watches() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_response_suffices_and_events_replace_probes() -> Result<(), WorldError> {
+async fn any_response_suffices_and_events_replace_probes() -> Result<(), TestError> {
     let world = World::new(None).await?;
     let informer = world.informer(0)?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
@@ -138,7 +134,7 @@ async fn any_response_suffices_and_events_replace_probes() -> Result<(), WorldEr
 }
 
 /// Waits until an informer with a pending watch head is in doubt. Checks the time and the reason.
-async fn doubt_of_a_head(informer: &Informer<ConfigMapInForm>) -> Result<(), WorldError> {
+async fn doubt_of_a_head(informer: &Informer<ConfigMapInForm>) -> Result<(), TestError> {
     let suspect = || matches!(informer.freshness(), Freshness::Suspect(_));
     let took = until(Duration::from_secs(100), "it is suspect", suspect).await?;
     let text = informer.freshness().to_string();
@@ -147,7 +143,7 @@ async fn doubt_of_a_head(informer: &Informer<ConfigMapInForm>) -> Result<(), Wor
 }
 
 #[tokio::test(start_paused = true)]
-async fn freeze_before_watch_head_is_detected() -> Result<(), WorldError> {
+async fn freeze_before_watch_head_is_detected() -> Result<(), TestError> {
     for world in [World::new(None).await?, World::over_http1().await?] {
         world.freeze_at_a_watch();
         let informer = world.paging()?;
@@ -167,7 +163,7 @@ async fn freeze_before_watch_head_is_detected() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn freeze_before_resumed_watch_head_is_detected() -> Result<(), WorldError> {
+async fn freeze_before_resumed_watch_head_is_detected() -> Result<(), TestError> {
     // After 5 s, the connection of the list is still open. Over HTTP/1.1, the watch reuses it. After 70 s, it is
     // closed.
     for after in [5, 70] {
@@ -187,7 +183,7 @@ async fn freeze_before_resumed_watch_head_is_detected() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn freeze_while_watch_moves_is_detected() -> Result<(), WorldError> {
+async fn freeze_while_watch_moves_is_detected() -> Result<(), TestError> {
     let world = World::new(None).await?;
     let informer = world.paging()?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
@@ -202,7 +198,7 @@ async fn freeze_while_watch_moves_is_detected() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http1_watch_on_list_connection_is_probed() -> Result<(), WorldError> {
+async fn http1_watch_on_list_connection_is_probed() -> Result<(), TestError> {
     let world = World::over_http1().await?;
     let informer = world.paging()?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
@@ -213,7 +209,7 @@ async fn http1_watch_on_list_connection_is_probed() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_without_head_moves_to_another_replica() -> Result<(), WorldError> {
+async fn watch_without_head_moves_to_another_replica() -> Result<(), TestError> {
     let world = World::of(ApiServer::builder().replicas(2), None).await?;
     world.freeze_at_a_watch();
     let informer = world.paging()?;
@@ -226,7 +222,7 @@ async fn watch_without_head_moves_to_another_replica() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_head_of_live_server_is_fresh() -> Result<(), WorldError> {
+async fn slow_head_of_live_server_is_fresh() -> Result<(), TestError> {
     for world in [World::new(None).await?, World::over_http1().await?] {
         world.server.faults().delay_matching(RequestRule::any().verb(Verb::Watch), Duration::from_secs(25));
         let informer = world.paging()?;
@@ -243,7 +239,7 @@ async fn slow_head_of_live_server_is_fresh() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_on_unused_connection_has_ten_seconds() -> Result<(), WorldError> {
+async fn watch_on_unused_connection_has_ten_seconds() -> Result<(), TestError> {
     let world = World::new(None).await?;
     let first = world.paging()?;
     first.wait_for_sync(Duration::from_secs(10)).await?;
@@ -251,7 +247,7 @@ async fn watch_on_unused_connection_has_ten_seconds() -> Result<(), WorldError> 
     first.stop();
     sleep(Duration::from_secs(30)).await;
     world.server.faults().delay_matching(RequestRule::any().verb(Verb::Watch), Duration::from_secs(20));
-    let second = builder_in_form(&world.factory, Scope::namespace("default")).streamed_lists(false).start()?;
+    let second = builder_with_form(&world.factory, Scope::namespace("default")).streamed_lists(false).start()?;
     second.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(9)).await;
     ensure(world.open_connections() == 2, || format!("{} connections", world.open_connections()))?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 
 use crate::connections::world::{Log, World, ensure};
 
@@ -14,7 +14,7 @@ const WATCHES: usize = 20;
 const WITHOUT_WATCHES: usize = 2;
 
 #[tokio::test(start_paused = true)]
-async fn ten_goaways_per_second_lose_no_event() -> Result<(), WorldError> {
+async fn ten_goaways_per_second_lose_no_event() -> Result<(), TestError> {
     let log = Log::above_debug();
     let world = World::new(None).await?;
     let seen = world.start_informers(WATCHES).await?;

@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use steadfast::transport::Settings;
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
-use steadfast_testing::{CachedConfigMap, ConfigMapInForm, Recording, WorldError, config_map_in};
+use steadfast_testing::{CachedConfigMap, ConfigMapInForm, EventRecording, TestError, config_map_in};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::connections::world::{World, ensure, until};
@@ -30,12 +30,12 @@ fn server_without_slow_client_limit() -> ApiServerBuilder {
     ApiServer::builder().slow_watch(1_000_000, Duration::from_secs(100_000))
 }
 
-fn get(path: &str) -> Result<Request<Body>, WorldError> {
+fn get(path: &str) -> Result<Request<Body>, TestError> {
     Ok(Request::get(path).body(Body::empty())?)
 }
 
 /// Creates the large objects of the collection [`LARGE`].
-fn fill(world: &World) -> Result<(), WorldError> {
+fn fill(world: &World) -> Result<(), TestError> {
     let big = "x".repeat(OBJECT);
     for number in 0..OBJECTS {
         world.server.create(&config_map_in("kube-system", &format!("big-{number}"), &big))?;
@@ -44,11 +44,15 @@ fn fill(world: &World) -> Result<(), WorldError> {
 }
 
 /// Changes every informer's object, and waits for the events.
-async fn change_all(world: &World, recordings: &[Recording<ConfigMapInForm>], value: &str) -> Result<(), WorldError> {
+async fn change_all(
+    world: &World,
+    recordings: &[EventRecording<ConfigMapInForm>],
+    value: &str,
+) -> Result<(), TestError> {
     for index in 0..recordings.len() {
         world.update(index, value)?;
     }
-    let has_it = |(index, recording): (usize, &Recording<ConfigMapInForm>)| {
+    let has_it = |(index, recording): (usize, &EventRecording<ConfigMapInForm>)| {
         let found = recording.informer().snapshot().get(Some(&format!("team-{index}")), "a").found();
         found.is_some_and(|found| found.value("value").as_deref() == Some(value))
     };
@@ -58,7 +62,7 @@ async fn change_all(world: &World, recordings: &[Recording<ConfigMapInForm>], va
 }
 
 #[tokio::test(start_paused = true)]
-async fn unread_watches_delay_no_informer() -> Result<(), WorldError> {
+async fn unread_watches_delay_no_informer() -> Result<(), TestError> {
     let world = World::of(server_without_slow_client_limit(), None).await?;
     let recordings = world.start_informers(3).await?;
     let client = world.connection.client();
@@ -77,7 +81,7 @@ async fn unread_watches_delay_no_informer() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unread_responses_delay_no_other_request() -> Result<(), WorldError> {
+async fn unread_responses_delay_no_other_request() -> Result<(), TestError> {
     let world = World::of(server_without_slow_client_limit(), None).await?;
     fill(&world)?;
     let client = world.connection.client();
@@ -100,7 +104,7 @@ async fn unread_responses_delay_no_other_request() -> Result<(), WorldError> {
 
 /// HTTP/1.1 needs a connection per response. Unread responses must not exhaust the connections.
 #[tokio::test(start_paused = true)]
-async fn unread_responses_leave_informers_connections() -> Result<(), WorldError> {
+async fn unread_responses_leave_informers_connections() -> Result<(), TestError> {
     let settings = Settings { max_connections: 16, max_waiting: 30, ..Settings::default() };
     let world = World::with(server_without_slow_client_limit(), settings, None).await?;
     fill(&world)?;
@@ -114,7 +118,7 @@ async fn unread_responses_leave_informers_connections() -> Result<(), WorldError
                 if answer.is_ok() {
                     std::future::pending::<()>().await;
                 }
-                answer.map(drop).map_err(WorldError::from)
+                answer.map(drop).map_err(TestError::from)
             })
         })
         .collect();

@@ -10,7 +10,8 @@ use steadfast::{Connection, Informer, InformerFactory, InjectedFault, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
 use steadfast_contract::Bounds;
 use steadfast_testing::{
-    ConfigMapInForm, Form, InMemory, Recorder, Recording, WorldError, builder_in_form, config_map_in, history,
+    CachedForm, ConfigMapInForm, EventRecording, InMemory, Recorder, TestError, builder_with_form, config_map_in,
+    history,
 };
 use tracing_subscriber::filter::LevelFilter;
 
@@ -25,18 +26,18 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) async fn new(fault: Option<InjectedFault>) -> Result<Self, WorldError> {
+    pub(crate) async fn new(fault: Option<InjectedFault>) -> Result<Self, TestError> {
         Self::of(ApiServer::builder(), fault).await
     }
 
     /// Creates a server with these settings, and a client of that server with this injected fault.
-    pub(crate) async fn of(builder: ApiServerBuilder, fault: Option<InjectedFault>) -> Result<Self, WorldError> {
+    pub(crate) async fn of(builder: ApiServerBuilder, fault: Option<InjectedFault>) -> Result<Self, TestError> {
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         Self::with(builder, fault.into_iter().fold(settings, Settings::inject_fault), fault).await
     }
 
     /// Creates an HTTP/1.1 client without injected fault.
-    pub(crate) async fn over_http1() -> Result<Self, WorldError> {
+    pub(crate) async fn over_http1() -> Result<Self, TestError> {
         Self::with(ApiServer::builder(), Settings::default(), None).await
     }
 
@@ -45,8 +46,8 @@ impl World {
         builder: ApiServerBuilder,
         settings: Settings,
         fault: Option<InjectedFault>,
-    ) -> Result<Self, WorldError> {
-        let server = builder.in_memory().protobuf(Form::current().protobuf).start().await?;
+    ) -> Result<Self, TestError> {
+        let server = builder.in_memory().protobuf(CachedForm::current().protobuf).start().await?;
         let memory = InMemory { seed: 7, settings, ..InMemory::default() };
         let connection = memory.connection(&server).await?;
         let factory = InformerFactory::new(&connection);
@@ -54,13 +55,13 @@ impl World {
     }
 
     /// Starts an informer of the new namespace `team-<index>`, with one object.
-    pub(crate) fn informer(&self, index: usize) -> Result<Informer<ConfigMapInForm>, WorldError> {
+    pub(crate) fn informer(&self, index: usize) -> Result<Informer<ConfigMapInForm>, TestError> {
         let namespace = format!("team-{index}");
         self.server.create(&serde_json::json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace }
         }))?;
         self.server.create(&config_map_in(&namespace, "a", "0"))?;
-        let builder = builder_in_form(&self.factory, Scope::namespace(namespace));
+        let builder = builder_with_form(&self.factory, Scope::namespace(namespace));
         Ok(builder.inject_fault(self.fault).start()?)
     }
 
@@ -68,7 +69,7 @@ impl World {
     pub(crate) async fn start_informers(
         &self,
         informers: usize,
-    ) -> Result<Vec<Recording<ConfigMapInForm>>, WorldError> {
+    ) -> Result<Vec<EventRecording<ConfigMapInForm>>, TestError> {
         let mut recordings = Vec::new();
         for index in 0..informers {
             recordings.push(self.recorder.record(&self.informer(index)?));
@@ -81,7 +82,7 @@ impl World {
     }
 
     /// Changes the object of an informer.
-    pub(crate) fn update(&self, index: usize, value: &str) -> Result<(), WorldError> {
+    pub(crate) fn update(&self, index: usize, value: &str) -> Result<(), TestError> {
         let patch = serde_json::json!({ "data": { "value": value } });
         self.server.merge_patch("configmaps", &format!("team-{index}"), "a", patch)?;
         Ok(())
@@ -102,7 +103,7 @@ impl World {
     }
 
     /// Checks the recordings, after all events have arrived.
-    pub(crate) async fn check_contract(&self) -> Result<(), WorldError> {
+    pub(crate) async fn check_contract(&self) -> Result<(), TestError> {
         self.recorder.settle(&self.server).await;
         let report = Bounds::default().report(&history(&self.server, "", "configmaps")?, &self.recorder.trace());
         ensure(report.passed(), || format!("{report:#?}"))
@@ -117,12 +118,12 @@ impl Drop for World {
 }
 
 /// Returns an error with this text unless the condition holds.
-pub(crate) fn ensure(holds: bool, wrong: impl FnOnce() -> String) -> Result<(), WorldError> {
+pub(crate) fn ensure(holds: bool, wrong: impl FnOnce() -> String) -> Result<(), TestError> {
     if holds { Ok(()) } else { Err(wrong().into()) }
 }
 
 /// Waits until `reached`, and returns the duration. Fails after `limit`, with the name of the condition.
-pub(crate) async fn until(limit: Duration, what: &str, reached: impl Fn() -> bool) -> Result<Duration, WorldError> {
+pub(crate) async fn until(limit: Duration, what: &str, reached: impl Fn() -> bool) -> Result<Duration, TestError> {
     let waited = steadfast_testing::until(limit, reached).await;
     waited.map_err(|_| format!("in vain waited {limit:?} until {what}").into())
 }

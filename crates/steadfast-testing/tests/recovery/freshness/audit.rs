@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use steadfast_contract::Bounds;
-use steadfast_testing::{CachedConfigMap, Recorder, Recording, history};
+use steadfast_testing::{CachedConfigMap, EventRecording, Recorder, history};
 
 use super::*;
 
@@ -13,7 +13,7 @@ const AUDIT_PERIOD: Duration = Duration::from_secs(600);
 /// of diagnostics, one audit period later.
 async fn lossy(
     fault: Option<InjectedFault>,
-) -> Result<(World, Recorder, Recording<ConfigMapInForm>, usize), WorldError> {
+) -> Result<(World, Recorder, EventRecording<ConfigMapInForm>, usize), TestError> {
     let world = World::new().await?;
     for name in ["changed", "deleted", "same"] {
         world.server.create(&config_map(name, "1"))?;
@@ -44,7 +44,7 @@ async fn lossy(
 }
 
 #[tokio::test(start_paused = true)]
-async fn audit_repairs_lost_events_within_period() -> Result<(), WorldError> {
+async fn audit_repairs_lost_events_within_period() -> Result<(), TestError> {
     let (world, recorder, seen, lost) = lossy(None).await?;
     assert_eq!(lost, 3);
     assert_eq!(seen.descriptions("default/changed"), ["Added", "Updated"]);
@@ -62,7 +62,7 @@ async fn audit_repairs_lost_events_within_period() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn blind_audit_is_detected() -> Result<(), WorldError> {
+async fn blind_audit_is_detected() -> Result<(), TestError> {
     let (world, recorder, seen, lost) = lossy(Some(InjectedFault::BlindAudit)).await?;
     assert_eq!(lost, 0);
     assert_eq!(seen.descriptions("default/deleted"), ["Added"]);
@@ -74,7 +74,7 @@ async fn blind_audit_is_detected() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn disabled_audit_sends_no_request() -> Result<(), WorldError> {
+async fn disabled_audit_sends_no_request() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -87,7 +87,7 @@ async fn disabled_audit_sends_no_request() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_during_audit_cause_no_alarm() -> Result<(), WorldError> {
+async fn changes_during_audit_cause_no_alarm() -> Result<(), TestError> {
     let world = World::new().await?;
     for number in 0..40 {
         world.server.create(&config_map(&format!("c-{number}"), "1"))?;
@@ -120,7 +120,7 @@ async fn changes_during_audit_cause_no_alarm() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn audit_detects_restore_with_newer_versions() -> Result<(), WorldError> {
+async fn audit_detects_restore_with_newer_versions() -> Result<(), TestError> {
     let world = World::new().await?;
     for name in ["back", "kept"] {
         world.server.create(&config_map(name, "1"))?;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn rising_bookmarks_need_few_other_proofs() -> Result<(), WorldError> {
+async fn rising_bookmarks_need_few_other_proofs() -> Result<(), TestError> {
     let world = World::new().await?;
     world.write_periodically(5 * SHORT_TIME);
     let informer = world.synced().await?;
@@ -20,7 +20,7 @@ async fn rising_bookmarks_need_few_other_proofs() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_bookmarks_cost_one_probe_per_period() -> Result<(), WorldError> {
+async fn equal_bookmarks_cost_one_probe_per_period() -> Result<(), TestError> {
     let world = World::new().await?;
     world.server.faults().rare_progress(true);
     world.write_periodically(5 * SHORT_TIME);
@@ -38,7 +38,7 @@ async fn equal_bookmarks_cost_one_probe_per_period() -> Result<(), WorldError> {
 
 /// Freezes the etcd behind a live server, with bookmarks every 10 s. Returns `true` if this was noticed within two
 /// bookmark periods plus the time of a probe.
-async fn frozen_etcd(fault: Option<InjectedFault>) -> Result<bool, WorldError> {
+async fn frozen_etcd(fault: Option<InjectedFault>) -> Result<bool, TestError> {
     let (world, informer) = with_regular_bookmarks(fault).await?;
     assert_eq!(observe_freshness(&informer, PERIOD).await.states, ["fresh"]);
     world.server.faults().freeze_etcd(true);
@@ -46,7 +46,7 @@ async fn frozen_etcd(fault: Option<InjectedFault>) -> Result<bool, WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_etcd_is_noticed_within_two_periods() -> Result<(), WorldError> {
+async fn frozen_etcd_is_noticed_within_two_periods() -> Result<(), TestError> {
     assert!(frozen_etcd(None).await?);
     assert!(!frozen_etcd(Some(InjectedFault::EqualBookmarks)).await?, "bookmarks with an equal version are not proofs");
     assert!(!frozen_etcd(Some(InjectedFault::AlwaysFresh)).await?, "the age limit holds independently of other checks");
@@ -54,7 +54,7 @@ async fn frozen_etcd_is_noticed_within_two_periods() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_server_is_noticed_within_two_periods() -> Result<(), WorldError> {
+async fn frozen_server_is_noticed_within_two_periods() -> Result<(), TestError> {
     let (world, informer) = with_regular_bookmarks(None).await?;
     world.server.faults().freeze(true);
     let noticed = until(PERIOD / 6 * 2, || !informer.freshness().is_fresh()).await?;
@@ -68,7 +68,7 @@ async fn frozen_server_is_noticed_within_two_periods() -> Result<(), WorldError>
 
 /// Stalls a stream with bookmarks every 10 s. Returns `true` if another watch delivered the missing events within three
 /// bookmark periods.
-async fn stalled(fault: Option<InjectedFault>) -> Result<bool, WorldError> {
+async fn stalled(fault: Option<InjectedFault>) -> Result<bool, TestError> {
     let (world, informer) = with_regular_bookmarks(fault).await?;
     world.server.faults().stall_streams(true);
     world.server.create(&config_map("b", "1"))?;
@@ -76,7 +76,7 @@ async fn stalled(fault: Option<InjectedFault>) -> Result<bool, WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stalled_stream_is_bypassed_within_three_periods() -> Result<(), WorldError> {
+async fn stalled_stream_is_bypassed_within_three_periods() -> Result<(), TestError> {
     assert!(stalled(None).await?);
     assert!(
         !stalled(Some(InjectedFault::NoSilenceProbe)).await?,
@@ -86,7 +86,7 @@ async fn stalled_stream_is_bypassed_within_three_periods() -> Result<(), WorldEr
 }
 
 #[tokio::test(start_paused = true)]
-async fn newly_quiet_stream_is_probed_periodically() -> Result<(), WorldError> {
+async fn newly_quiet_stream_is_probed_periodically() -> Result<(), TestError> {
     let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     let informer = world.synced().await?;
     for number in 0..30 {

@@ -62,7 +62,7 @@ impl Environment for Jumping {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_timer_reads_stream_before_closing() -> Result<(), WorldError> {
+async fn late_timer_reads_stream_before_closing() -> Result<(), TestError> {
     let server = ApiServer::builder().in_memory().start().await?;
     let dialer = server.dialer();
     let ahead = Arc::new(AtomicU64::new(0));
@@ -75,7 +75,7 @@ async fn late_timer_reads_stream_before_closing() -> Result<(), WorldError> {
     let config = steadfast_testing::kube_config(&server).await?;
     let connection = Connection::builder(config).environment(environment).settings(settings).build()?;
     let factory = InformerFactory::new(&connection);
-    let informer = started(builder_in_form(&factory, Scope::all()), None).await?;
+    let informer = started(builder_with_form(&factory, Scope::all()), None).await?;
     let notes = notes(&informer);
     let (opened, watches) = (steadfast::unstable::dialled(&connection), server.request_counts().watches);
     for sleep in [10, 70, 600, 100_000] {

@@ -17,7 +17,7 @@ fn has_freshness_violation(report: &Report) -> bool {
 }
 
 /// Runs a list of six pages that take 20 s each, at the version of the first page. Later writes are not in the list.
-async fn slow_list(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+async fn slow_list(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let world = World::new().await?;
     for name in ["a", "b", "c", "d", "e", "f"] {
         world.server.create(&config_map(name, "1"))?;
@@ -39,7 +39,7 @@ async fn slow_list(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_age_counts_from_request() -> Result<(), WorldError> {
+async fn list_age_counts_from_request() -> Result<(), TestError> {
     let honest = slow_list(None).await?;
     assert!(honest.passed(), "{honest:#?}");
     assert!(
@@ -50,7 +50,7 @@ async fn list_age_counts_from_request() -> Result<(), WorldError> {
 }
 
 /// Runs a connection that breaks after 20 s without a proof.
-async fn broken_connection(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+async fn broken_connection(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let recorder = Recorder::of(&world.server);
@@ -64,7 +64,7 @@ async fn broken_connection(fault: Option<InjectedFault>) -> Result<Report, World
 }
 
 #[tokio::test(start_paused = true)]
-async fn resumed_watch_is_not_a_proof() -> Result<(), WorldError> {
+async fn resumed_watch_is_not_a_proof() -> Result<(), TestError> {
     let honest = broken_connection(None).await?;
     assert!(honest.passed(), "{honest:#?}");
     assert!(
@@ -75,11 +75,11 @@ async fn resumed_watch_is_not_a_proof() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_probe_after_disconnect_serves_all_informers() -> Result<(), WorldError> {
+async fn one_probe_after_disconnect_serves_all_informers() -> Result<(), TestError> {
     let world = World::new().await?;
     let mut informers = Vec::new();
     for number in 0..100 {
-        informers.push(builder_in_form(&world.factory, Scope::all().labels(format!("app=a-{number}"))).start()?);
+        informers.push(builder_with_form(&world.factory, Scope::all().labels(format!("app=a-{number}"))).start()?);
     }
     world.factory.wait_for_sync(PERIOD).await?;
     tokio::time::sleep(PERIOD / 3).await;
@@ -95,7 +95,7 @@ async fn one_probe_after_disconnect_serves_all_informers() -> Result<(), WorldEr
 }
 
 #[tokio::test(start_paused = true)]
-async fn clean_end_keeps_cache_fresh() -> Result<(), WorldError> {
+async fn clean_end_keeps_cache_fresh() -> Result<(), TestError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     tokio::time::sleep(PERIOD / 6).await;
@@ -114,7 +114,7 @@ async fn clean_end_keeps_cache_fresh() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replaced_server_is_detected_within_five_seconds() -> Result<(), WorldError> {
+async fn replaced_server_is_detected_within_five_seconds() -> Result<(), TestError> {
     let world = World::new().await?;
     for name in ["a", "b", "c"] {
         world.server.create(&config_map(name, "1"))?;

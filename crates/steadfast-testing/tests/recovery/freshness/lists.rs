@@ -6,7 +6,7 @@ use super::*;
 const LISTS_AN_HOUR: usize = 12;
 
 #[tokio::test(start_paused = true)]
-async fn probes_keep_stream_without_bookmarks_fresh() -> Result<(), WorldError> {
+async fn probes_keep_stream_without_bookmarks_fresh() -> Result<(), TestError> {
     let world = World::without_bookmarks().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -20,7 +20,7 @@ async fn probes_keep_stream_without_bookmarks_fresh() -> Result<(), WorldError> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn freshness_without_bookmarks_ends_after_two_periods() -> Result<(), WorldError> {
+async fn freshness_without_bookmarks_ends_after_two_periods() -> Result<(), TestError> {
     let world = World::without_bookmarks().await?;
     world.server.create(&config_map("a", "1"))?;
     world.write_periodically(5 * SHORT_TIME);
@@ -40,7 +40,7 @@ async fn freshness_without_bookmarks_ends_after_two_periods() -> Result<(), Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn longer_period_keeps_informer_fresh() -> Result<(), WorldError> {
+async fn longer_period_keeps_informer_fresh() -> Result<(), TestError> {
     let world = World::without_bookmarks().await?;
     world.server.create(&config_map("a", "1"))?;
     world.write_periodically(5 * SHORT_TIME);
@@ -55,7 +55,7 @@ async fn longer_period_keeps_informer_fresh() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_detects_stalled_stream_without_bookmarks() -> Result<(), WorldError> {
+async fn list_detects_stalled_stream_without_bookmarks() -> Result<(), TestError> {
     let world = World::without_bookmarks().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;

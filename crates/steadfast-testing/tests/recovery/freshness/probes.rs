@@ -10,12 +10,12 @@ use super::*;
 const MANY: usize = 100;
 
 #[tokio::test(start_paused = true)]
-async fn hundred_silent_informers_share_one_probe() -> Result<(), WorldError> {
+async fn hundred_silent_informers_share_one_probe() -> Result<(), TestError> {
     let world = World::new().await?;
     let mut informers = Vec::new();
     for number in 0..MANY {
         let scope = Scope::all().labels(format!("app=a-{number}"));
-        informers.push(builder_in_form(&world.factory, scope).start()?);
+        informers.push(builder_with_form(&world.factory, scope).start()?);
     }
     world.factory.wait_for_sync(PERIOD).await?;
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
@@ -40,11 +40,11 @@ async fn hundred_silent_informers_share_one_probe() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forbidden_probe_does_not_affect_other_namespaces() -> Result<(), WorldError> {
+async fn forbidden_probe_does_not_affect_other_namespaces() -> Result<(), TestError> {
     let world = World::new().await?;
     let mut informers = Vec::new();
     for name in ["default", "kube-system", "kube-public"] {
-        informers.push(builder_in_form(&world.factory, Scope::namespace(name)).start()?);
+        informers.push(builder_with_form(&world.factory, Scope::namespace(name)).start()?);
     }
     world.factory.wait_for_sync(PERIOD).await?;
     for namespace in ["kube-system", "kube-public"] {

@@ -10,7 +10,7 @@ use super::*;
 async fn ten_waits(
     world: &World,
     builder: InformerBuilder<'_, ConfigMapInForm>,
-) -> Result<Vec<RequestRecord>, WorldError> {
+) -> Result<Vec<RequestRecord>, TestError> {
     let informer = started(builder, None).await?;
     let notes = notes(&informer);
     tokio::time::sleep(SHORT_TIME).await;
@@ -32,9 +32,9 @@ async fn ten_waits(
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_outside_selector_cause_no_doubt() -> Result<(), WorldError> {
+async fn waits_outside_selector_cause_no_doubt() -> Result<(), TestError> {
     let world = World::new().await?;
-    let builder = builder_in_form(&world.factory, Scope::all().labels("app=web"));
+    let builder = builder_with_form(&world.factory, Scope::all().labels("app=web"));
     let requests = ten_waits(&world, builder).await?;
     let whole = requests.iter().filter(|request| matches!(request.verb, Verb::List | Verb::StreamedList)).count();
     assert_eq!(whole, 0, "no list is sent");
@@ -53,11 +53,11 @@ async fn waits_outside_selector_cause_no_doubt() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_without_streamed_lists_cause_no_doubt() -> Result<(), WorldError> {
+async fn waits_without_streamed_lists_cause_no_doubt() -> Result<(), TestError> {
     let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     world.server.faults().refuse_streamed_lists(true);
     world.write_periodically(SHORT_TIME);
-    let builder = builder_in_form(&world.factory, Scope::all().labels("app=web"));
+    let builder = builder_with_form(&world.factory, Scope::all().labels("app=web"));
     let requests = ten_waits(&world, builder).await?;
     assert!(
         requests.iter().all(|request| !matches!(request.verb, Verb::StreamedList)),
@@ -68,9 +68,9 @@ async fn waits_without_streamed_lists_cause_no_doubt() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_tolerates_server_behind_probe() -> Result<(), WorldError> {
+async fn wait_tolerates_server_behind_probe() -> Result<(), TestError> {
     let world = World::new().await?;
-    let informer = started(builder_in_form(&world.factory, Scope::all().labels("app=web")), None).await?;
+    let informer = started(builder_with_form(&world.factory, Scope::all().labels("app=web")), None).await?;
     let notes = notes(&informer);
     world.server.faults().lag(true);
     let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("out", "1"))?)?;

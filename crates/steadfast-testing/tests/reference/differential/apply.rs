@@ -5,7 +5,7 @@ mod bodies;
 mod requests;
 
 use serde_json::json;
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
 use crate::differential::chance::SeededRng;
@@ -80,12 +80,12 @@ pub fn script(seed: u64) -> Script {
 }
 
 /// Defines the custom resources that the scripts need.
-async fn prepare(site: &TestServer) -> Result<(), WorldError> {
+async fn prepare(site: &TestServer) -> Result<(), TestError> {
     servers::define(&site.open().await?, &bodies::definition()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_servers_apply_equally() -> Result<(), WorldError> {
+async fn both_servers_apply_equally() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
     let theirs = TestServer::of(&reference.kube_config().await?)?;
@@ -97,7 +97,7 @@ async fn both_servers_apply_equally() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_apply_mutant_is_detected() -> Result<(), WorldError> {
+async fn each_apply_mutant_is_detected() -> Result<(), TestError> {
     let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
     for site in [&one.site, &other.site] {
         prepare(site).await?;

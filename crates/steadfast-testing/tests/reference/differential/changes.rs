@@ -6,7 +6,7 @@
 //! change, and until the open watches have ended.
 
 use serde_json::{Value, json};
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
 use crate::differential::chance::SeededRng;
@@ -410,7 +410,7 @@ fn script(seed: u64) -> Script {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changed_definitions_are_served_equally() -> Result<(), WorldError> {
+async fn changed_definitions_are_served_equally() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
     let theirs = TestServer::of(&reference.kube_config().await?)?;
@@ -418,7 +418,7 @@ async fn changed_definitions_are_served_equally() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_definition_change_mutant_is_detected() -> Result<(), WorldError> {
+async fn each_definition_change_mutant_is_detected() -> Result<(), TestError> {
     let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
     crate::differential::run_and_assert_mutants_detected(
         crate::differential::mutants::CHANGING,

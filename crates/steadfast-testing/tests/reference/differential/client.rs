@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use secrecy::ExposeSecret;
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -27,7 +27,7 @@ pub struct TestServer {
 
 impl TestServer {
     /// Creates the site of a configuration.
-    pub fn of(config: &kube::Config) -> Result<Self, WorldError> {
+    pub fn of(config: &kube::Config) -> Result<Self, TestError> {
         let uri = &config.cluster_url;
         let tls = if uri.scheme_str() == Some("https") { Some(connector(config)?) } else { None };
         Ok(Self {
@@ -39,7 +39,7 @@ impl TestServer {
     }
 
     /// Opens a connection of its own. Dropping it ends the connection and its requests in flight.
-    pub async fn open(&self) -> Result<Session, WorldError> {
+    pub async fn open(&self) -> Result<Session, TestError> {
         let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
         socket.set_nodelay(true)?;
         let sender = match &self.tls {
@@ -67,7 +67,7 @@ impl Session {
         path: &str,
         headers: &[(&str, &str)],
         body: String,
-    ) -> Result<Response<Incoming>, WorldError> {
+    ) -> Result<Response<Incoming>, TestError> {
         let mut request = Request::builder()
             .method(Method::from_bytes(method.as_bytes())?)
             .uri(format!("{}{path}", self.origin))
@@ -85,13 +85,13 @@ impl Session {
 
 async fn connected(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<SendRequest<Full<Bytes>>, WorldError> {
+) -> Result<SendRequest<Full<Bytes>>, TestError> {
     let (sender, connection) = Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     Ok(sender)
 }
 
-fn connector(config: &kube::Config) -> Result<TlsConnector, WorldError> {
+fn connector(config: &kube::Config) -> Result<TlsConnector, TestError> {
     let mut roots = RootCertStore::empty();
     for certificate in config.root_cert.iter().flatten() {
         roots.add(certificate.clone().into())?;

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
 use crate::differential::chance::SeededRng;
@@ -168,7 +168,7 @@ fn script(seed: u64) -> (Script, usize) {
 }
 
 /// Requests each collection once, so that each has a cache.
-async fn warm(site: &TestServer) -> Result<(), WorldError> {
+async fn warm(site: &TestServer) -> Result<(), TestError> {
     let list = |kind: &Kind| Step::new("list", "GET", format!("{}/{}?resourceVersion=0", kind.root, kind.plural));
     let steps: Vec<Step> = KINDS[..WRITTEN].iter().map(list).collect();
     for _ in 0..100 {
@@ -186,7 +186,7 @@ async fn warm(site: &TestServer) -> Result<(), WorldError> {
 type Pair = (Script, usize, ScriptProgress, ScriptProgress);
 
 /// Runs a round of all scripts on both servers.
-async fn round(ours: &TestServer, theirs: &TestServer, pairs: Vec<Pair>, last: bool) -> Result<Vec<Pair>, WorldError> {
+async fn round(ours: &TestServer, theirs: &TestServer, pairs: Vec<Pair>, last: bool) -> Result<Vec<Pair>, TestError> {
     let run = |(script, middle, mut one, mut other): Pair| async move {
         let end = if last { script.steps.len() } else { middle };
         futures::future::try_join(
@@ -194,7 +194,7 @@ async fn round(ours: &TestServer, theirs: &TestServer, pairs: Vec<Pair>, last: b
             theirs.run_until_step(&script, end, &mut other),
         )
         .await?;
-        Ok::<_, WorldError>((script, middle, one, other))
+        Ok::<_, TestError>((script, middle, one, other))
     };
     stream::iter(pairs.into_iter().map(run)).buffered(CONCURRENT_SCRIPTS).try_collect().await
 }
@@ -207,7 +207,7 @@ fn pairs(seeds: impl Iterator<Item = u64>) -> Vec<Pair> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn compacted_versions_are_rejected_equally() -> Result<(), WorldError> {
+async fn compacted_versions_are_rejected_equally() -> Result<(), TestError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
     let theirs = TestServer::of(&reference.kube_config().await?)?;
@@ -246,7 +246,7 @@ async fn compacted_versions_are_rejected_equally() -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_compaction_mutant_is_detected() -> Result<(), WorldError> {
+async fn each_compaction_mutant_is_detected() -> Result<(), TestError> {
     let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
     let begun = round(&one.site, &other.site, pairs(1..=12), false).await?;
     for server in [&one, &other] {

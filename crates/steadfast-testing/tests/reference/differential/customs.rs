@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
 use crate::differential::chance::SeededRng;
@@ -200,7 +200,7 @@ fn script(seed: u64) -> Script {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn custom_resources_behave_equally() -> Result<(), WorldError> {
+async fn custom_resources_behave_equally() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
     let theirs = TestServer::of(&reference.kube_config().await?)?;
@@ -290,7 +290,7 @@ const MUTANTS: &[Mutant] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_custom_resource_mutant_is_detected() -> Result<(), WorldError> {
+async fn each_custom_resource_mutant_is_detected() -> Result<(), TestError> {
     let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
     definitions::prepare(&one.site).await?;
     definitions::prepare(&other.site).await?;

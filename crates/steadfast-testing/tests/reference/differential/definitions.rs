@@ -1,7 +1,7 @@
 //! Custom resource definitions: a pool of twelve that all scripts share, and dry runs of invalid ones.
 
 use serde_json::{Value, json};
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 
 use crate::differential::chance::SeededRng;
 use crate::differential::client::TestServer;
@@ -196,7 +196,7 @@ pub fn kind(number: u64) -> String {
 }
 
 /// Creates the pool, and waits until all of it is served.
-pub async fn prepare(site: &TestServer) -> Result<(), WorldError> {
+pub async fn prepare(site: &TestServer) -> Result<(), TestError> {
     let create = |number| Step::new("create", "POST", PATH.to_owned()).json(&definition(number));
     let responses = site.run(&Script { seed: 0, steps: (0..POOL_SIZE).map(create).collect() }).await?;
     if let Some(rejected) = responses.iter().find(|response| response.code != 201) {

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 
 use crate::differential::client::{Session, TestServer};
 use crate::differential::script::{Reading, SENTINEL, Script, Step};
@@ -50,7 +50,7 @@ pub struct ServerResponse {
 
 enum StepResult {
     Complete(ServerResponse),
-    Streaming(JoinHandle<Result<ServerResponse, WorldError>>),
+    Streaming(JoinHandle<Result<ServerResponse, TestError>>),
 }
 
 /// Script in progress, with its responses so far.
@@ -63,7 +63,7 @@ pub struct ScriptProgress {
 
 impl TestServer {
     /// Runs a script, and returns one response for each step.
-    pub async fn run(&self, script: &Script) -> Result<Vec<ServerResponse>, WorldError> {
+    pub async fn run(&self, script: &Script) -> Result<Vec<ServerResponse>, TestError> {
         let mut progress = ScriptProgress::default();
         self.run_until_step(script, script.steps.len(), &mut progress).await?;
         Ok(progress.responses)
@@ -75,7 +75,7 @@ impl TestServer {
         script: &Script,
         end: usize,
         progress: &mut ScriptProgress,
-    ) -> Result<(), WorldError> {
+    ) -> Result<(), TestError> {
         self.open().await?.run_until_step(script, end, progress).await
     }
 }
@@ -86,7 +86,7 @@ impl Session {
         script: &Script,
         end: usize,
         progress: &mut ScriptProgress,
-    ) -> Result<(), WorldError> {
+    ) -> Result<(), TestError> {
         let mut responses = Vec::new();
         let earlier = &mut progress.earlier;
         let deadline = Instant::now() + SCRIPT_TIMEOUT;
@@ -128,7 +128,7 @@ impl Session {
     }
 
     /// Repeats the request until the response meets the condition of the step.
-    async fn until(&self, step: &Step, earlier: &EarlierValues) -> Result<StepResult, WorldError> {
+    async fn until(&self, step: &Step, earlier: &EarlierValues) -> Result<StepResult, TestError> {
         loop {
             let result = self.step(step, earlier).await?;
             match (&step.until, &result) {
@@ -147,7 +147,7 @@ impl Session {
     }
 
     /// Waits until the cache of a collection has the writes of the script.
-    async fn catch_up(&self, collection: &str, earlier: &EarlierValues) -> Result<(), WorldError> {
+    async fn catch_up(&self, collection: &str, earlier: &EarlierValues) -> Result<(), TestError> {
         let mut version = earlier.newest;
         // The response to a deletion has no version.
         if earlier.deleted {
@@ -166,7 +166,7 @@ impl Session {
         Err(format!("the cache of {collection} does not reach {version}").into())
     }
 
-    async fn step(&self, step: &Step, earlier: &EarlierValues) -> Result<StepResult, WorldError> {
+    async fn step(&self, step: &Step, earlier: &EarlierValues) -> Result<StepResult, TestError> {
         let headers = [("content-type", step.content_type), ("accept", step.accept)];
         let (path, body) = (earlier.fill(&step.path), earlier.fill(&step.body));
         let sent = self.send(step.method, &path, &headers, body).await;
@@ -210,7 +210,7 @@ impl Session {
 }
 
 /// Waits for the end of the watches among the responses.
-async fn ended(responses: &mut [StepResult]) -> Result<(), WorldError> {
+async fn ended(responses: &mut [StepResult]) -> Result<(), TestError> {
     for result in responses {
         if let StepResult::Streaming(task) = result {
             *result = StepResult::Complete(task.await??);
@@ -219,7 +219,7 @@ async fn ended(responses: &mut [StepResult]) -> Result<(), WorldError> {
     Ok(())
 }
 
-async fn events(mut body: Incoming, first: oneshot::Sender<()>) -> Result<Vec<Value>, WorldError> {
+async fn events(mut body: Incoming, first: oneshot::Sender<()>) -> Result<Vec<Value>, TestError> {
     let mut first = Some(first);
     let mut read = Vec::new();
     let mut events = Vec::new();

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Instant;
 
 use futures::{StreamExt, stream};
-use steadfast_testing::WorldError;
+use steadfast_testing::TestError;
 
 use crate::differential::client::TestServer;
 use crate::differential::compare::{Difference, differences};
@@ -32,7 +32,7 @@ pub struct Family {
 
 impl Family {
     /// Runs the selected scripts on two servers, and checks that the responses are equal.
-    pub async fn run(&self, ours: &TestServer, theirs: &TestServer) -> Result<(), WorldError> {
+    pub async fn run(&self, ours: &TestServer, theirs: &TestServer) -> Result<(), TestError> {
         if let Some(seed) = seed_from_env(self.one) {
             return run_one_script(ours, theirs, (self.script)(seed)).await;
         }
@@ -70,7 +70,7 @@ impl Family {
         // Writes to the stream directly: the test harness captures the output of `eprintln!` until the test has ended.
         let say = |words: String| drop(writeln!(io::stderr(), "{words}"));
         while let Some((number, run)) = runs.next().await {
-            match run.map_err(WorldError::from).flatten() {
+            match run.map_err(TestError::from).flatten() {
                 Ok((script, theirs, found)) => {
                     if let Some(first) = found.first() {
                         say(first.to_string());
@@ -97,7 +97,7 @@ struct Outcome {
     coverage: Coverage,
     found: Vec<Difference>,
     /// Error of a script that did not complete.
-    ended: Result<(), WorldError>,
+    ended: Result<(), TestError>,
 }
 
 /// Runs a script on two servers. Returns the responses of the second, and the differences.
@@ -105,7 +105,7 @@ async fn on_both(
     ours: &TestServer,
     theirs: &TestServer,
     script: Script,
-) -> Result<(Script, Vec<ServerResponse>, Vec<Difference>), WorldError> {
+) -> Result<(Script, Vec<ServerResponse>, Vec<Difference>), TestError> {
     let (ours, theirs) = futures::future::try_join(ours.run(&script), theirs.run(&script)).await?;
     let found = differences(&script, &ours, &theirs);
     Ok((script, theirs, found))

@@ -6,7 +6,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{WorldError, kube_config};
+use steadfast_testing::{TestError, kube_config};
 
 use crate::differential::CONCURRENT_SCRIPTS;
 use crate::differential::client::{Session, TestServer};
@@ -23,7 +23,7 @@ pub struct Embedded {
 
 impl Embedded {
     /// Starts a server with its own seed.
-    pub async fn start(seed: u64) -> Result<Self, WorldError> {
+    pub async fn start(seed: u64) -> Result<Self, TestError> {
         let server = ApiServer::builder().seed(seed).start().await?;
         for _ in 0..REVISIONS / 2 {
             let filler = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -44,7 +44,7 @@ impl Embedded {
 }
 
 /// Creates the same number of revisions on a server without direct access to its store.
-pub async fn fill(site: &TestServer) -> Result<(), WorldError> {
+pub async fn fill(site: &TestServer) -> Result<(), TestError> {
     let session = site.open().await?;
     let write = |number: usize| {
         let session = session.clone();
@@ -62,14 +62,14 @@ pub async fn fill(site: &TestServer) -> Result<(), WorldError> {
 }
 
 /// Defines the custom resources, and waits until they are served.
-pub async fn prepare(site: &TestServer) -> Result<(), WorldError> {
+pub async fn prepare(site: &TestServer) -> Result<(), TestError> {
     let session = site.open().await?;
     define(&session, &definition("differential.steadfast.dev", "Widget", "Namespaced")).await?;
     define(&session, &definition("cluster.differential.steadfast.dev", "Planet", "Cluster")).await
 }
 
 /// Creates a definition, and waits until it is served.
-pub async fn define(session: &Session, definition: &Value) -> Result<(), WorldError> {
+pub async fn define(session: &Session, definition: &Value) -> Result<(), TestError> {
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let headers = [("content-type", "application/json")];
     let response = session.send("POST", path, &headers, definition.to_string()).await?;
@@ -115,7 +115,7 @@ fn definition(group: &str, kind: &str, scope: &str) -> Value {
 }
 
 /// Returns the number of resources of a version, including subresources.
-async fn discovered(session: &Session, version: &str) -> Result<usize, WorldError> {
+async fn discovered(session: &Session, version: &str) -> Result<usize, TestError> {
     let response = session.send("GET", version, &[], String::new()).await?;
     let body = response.into_body().collect().await?.to_bytes();
     let list: Value = serde_json::from_slice(&body).unwrap_or_default();

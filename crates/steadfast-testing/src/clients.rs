@@ -12,19 +12,19 @@ use steadfast::{Connection, InformerFactory};
 use steadfast_apiserver::ApiServer;
 use tokio::time::Instant;
 
-use crate::Error;
+use crate::TestkitError;
 use crate::proxy::NetworkFaults;
 
 /// Error type of the project's own tests.
 #[doc(hidden)]
-pub type WorldError = Box<dyn std::error::Error + Send + Sync>;
+pub type TestError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Waits until `reached` returns `true`, and returns the elapsed time.
 ///
 /// # Errors
 ///
 /// Returns an error if `reached` is not true within `limit`.
-pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, Error> {
+pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, TestkitError> {
     let started = Instant::now();
     // Polling instead of a notification, as `reached` may inspect any state. In virtual time the interval costs
     // nothing.
@@ -42,7 +42,7 @@ pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Durati
 /// # Errors
 ///
 /// Returns an error if the server's kubeconfig cannot be read.
-pub async fn kube_config(server: &ApiServer) -> Result<kube::Config, Error> {
+pub async fn kube_config(server: &ApiServer) -> Result<kube::Config, TestkitError> {
     let file = Kubeconfig::from_yaml(&server.kubeconfig())?;
     Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
@@ -52,7 +52,7 @@ pub async fn kube_config(server: &ApiServer) -> Result<kube::Config, Error> {
 /// # Errors
 ///
 /// Returns an error if the connection cannot be created.
-pub async fn connection(server: &ApiServer) -> Result<Connection, Error> {
+pub async fn connection(server: &ApiServer) -> Result<Connection, TestkitError> {
     Ok(Connection::new(kube_config(server).await?)?)
 }
 
@@ -61,7 +61,7 @@ pub async fn connection(server: &ApiServer) -> Result<Connection, Error> {
 /// # Errors
 ///
 /// Returns an error if the connection cannot be created.
-pub async fn informers(server: &ApiServer) -> Result<InformerFactory, Error> {
+pub async fn informers(server: &ApiServer) -> Result<InformerFactory, TestkitError> {
     Ok(InformerFactory::new(&connection(server).await?))
 }
 
@@ -84,7 +84,7 @@ impl InMemory {
     /// # Errors
     ///
     /// Returns an error if the connection cannot be created.
-    pub async fn connection(&self, server: &ApiServer) -> Result<Connection, Error> {
+    pub async fn connection(&self, server: &ApiServer) -> Result<Connection, TestkitError> {
         Ok(self.builder(server).await?.build()?)
     }
 
@@ -93,7 +93,7 @@ impl InMemory {
     /// # Errors
     ///
     /// Returns an error if the server has no usable configuration.
-    pub async fn builder(&self, server: &ApiServer) -> Result<ConnectionBuilder, Error> {
+    pub async fn builder(&self, server: &ApiServer) -> Result<ConnectionBuilder, TestkitError> {
         let dialer = server.dialer();
         let dial = self.network.dialer(move |replica| {
             // Cloned for each connection, since the returned future must be `'static`.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::run::client_variant::{Library, Resource};
 use crate::run::number::format_number;
-use crate::run::results::{Figure, Outcomes};
+use crate::run::results::{Measurement, PartResults};
 
 /// Most prominent table that contains a measurement. The tables of all earlier variants contain it, too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,8 +23,8 @@ const GROUPS: &[(&str, &[(&str, Prominence)])] = &[
         "sync and memory",
         &[
             ("sync", Prominence::FirstPage),
-            ("sync, processor", Prominence::Summary),
-            ("sync, server's processor", Prominence::Summary),
+            ("sync, CPU time", Prominence::Summary),
+            ("sync, server's CPU time", Prominence::Summary),
             ("read a field of each", Prominence::Summary),
             ("resident", Prominence::FirstPage),
             ("resident, peak of the sync", Prominence::Summary),
@@ -34,8 +34,8 @@ const GROUPS: &[(&str, &[(&str, Prominence)])] = &[
         "events",
         &[
             ("events", Prominence::Summary),
-            ("processor an event", Prominence::FirstPage),
-            ("server's processor a write", Prominence::Tables),
+            ("CPU time per event", Prominence::FirstPage),
+            ("server's CPU time per write", Prominence::Tables),
             ("resident, after the events", Prominence::Tables),
             ("write to handler, p50", Prominence::Summary),
             ("write to handler, p99", Prominence::FirstPage),
@@ -51,55 +51,55 @@ const GROUPS: &[(&str, &[(&str, Prominence)])] = &[
             ("get by key, p99", Prominence::Tables),
             ("list a namespace, p50", Prominence::Summary),
             ("list a namespace, p99", Prominence::Summary),
-            ("relist, processor", Prominence::FirstPage),
+            ("relist, CPU time", Prominence::FirstPage),
             ("relist, peak to settled", Prominence::Summary),
         ],
     ),
 ];
 
 /// Returns all tables of a part, each with a heading of the third level.
-pub(in crate::run) fn tables(outcomes: &Outcomes) -> String {
+pub(in crate::run) fn tables(part_results: &PartResults) -> String {
     let mut text = String::new();
     let mut done: Vec<(usize, Resource)> = Vec::new();
-    for figure in outcomes.figures() {
-        let (size, resource) = (figure.size, figure.resource);
+    for measurement in part_results.measurements() {
+        let (size, resource) = (measurement.size, measurement.resource);
         if done.contains(&(size, resource)) {
             continue;
         }
         done.push((size, resource));
-        let figures: Vec<&Figure> =
+        let measurements: Vec<&Measurement> =
             // A table contains one size and one resource, because figures of different sizes are not comparable.
-            outcomes.figures().iter().filter(|figure| (figure.size, figure.resource) == (size, resource)).collect();
+            part_results.measurements().iter().filter(|measurement| (measurement.size, measurement.resource) == (size, resource)).collect();
         for (group, columns) in GROUPS {
-            let columns: Vec<&str> = columns.iter().map(|(what, _)| *what).collect();
-            one(&mut text, &format!("{} {resource}: {group}", format_number(size as f64)), &columns, &figures);
+            let columns: Vec<&str> = columns.iter().map(|(metric, _)| *metric).collect();
+            one(&mut text, &format!("{} {resource}: {group}", format_number(size as f64)), &columns, &measurements);
         }
     }
-    for failure in outcomes.failures() {
+    for failure in part_results.failures() {
         let size = format_number(failure.size as f64);
         let _ = writeln!(text, "Not measured: {} with {size} objects: {}.\n", failure.client, failure.why);
     }
     text
 }
 
-fn one(text: &mut String, title: &str, columns: &[&str], figures: &[&Figure]) {
-    let columns: Vec<(&str, Vec<&Figure>)> = columns
+fn one(text: &mut String, title: &str, columns: &[&str], measurements: &[&Measurement]) {
+    let columns: Vec<(&str, Vec<&Measurement>)> = columns
         .iter()
-        .map(|what| (*what, figures.iter().copied().filter(|figure| figure.what == *what).collect::<Vec<_>>()))
+        .map(|metric| (*metric, measurements.iter().copied().filter(|measurement| measurement.metric == *metric).collect::<Vec<_>>()))
         // A column without a figure is left out, for example at sizes that are measured without events.
-        .filter(|(_, figures)| !figures.is_empty())
+        .filter(|(_, measurements)| !measurements.is_empty())
         .collect();
     if columns.is_empty() {
         return;
     }
-    let heads = columns.iter().map(|(what, figures)| format!("{what} ({})", figures[0].unit));
+    let heads = columns.iter().map(|(metric, measurements)| format!("{metric} ({})", measurements[0].unit));
     let _ = writeln!(text, "### {title}\n\n| | {} |", heads.collect::<Vec<_>>().join(" | "));
     let _ = writeln!(text, "|---|{}", "---|".repeat(columns.len()));
-    for variant in distinct(columns.iter().flat_map(|(_, figures)| figures.iter().map(|figure| &*figure.client))) {
-        let cells = columns.iter().map(|(_, figures)| {
-            let ours = figures.iter().find(|figure| figure.library == Library::Steadfast).map(|figure| figure.median());
-            let figure = figures.iter().find(|figure| figure.client == variant);
-            figure.map_or_else(|| "-".to_owned(), |figure| cell(figure, ours))
+    for variant in distinct(columns.iter().flat_map(|(_, measurements)| measurements.iter().map(|measurement| &*measurement.client))) {
+        let cells = columns.iter().map(|(_, measurements)| {
+            let ours = measurements.iter().find(|measurement| measurement.library == Library::Steadfast).map(|measurement| measurement.median());
+            let measurement = measurements.iter().find(|measurement| measurement.client == variant);
+            measurement.map_or_else(|| "-".to_owned(), |measurement| cell(measurement, ours))
         });
         let _ = writeln!(text, "| {variant} | {} |", cells.collect::<Vec<_>>().join(" | "));
     }
@@ -107,48 +107,48 @@ fn one(text: &mut String, title: &str, columns: &[&str], figures: &[&Figure]) {
 }
 
 /// Formats the median, the minimum and the maximum of the rounds, and the ratio to Steadfast: below 1 is better.
-fn cell(figure: &Figure, ours: Option<f64>) -> String {
-    let mut cell = format_number(figure.median());
-    if let Some((least, most)) = figure.spread() {
-        let _ = write!(cell, " ({}–{})", format_number(least), format_number(most));
+fn cell(measurement: &Measurement, ours: Option<f64>) -> String {
+    let mut cell = format_number(measurement.median());
+    if let Some((min, max)) = measurement.spread() {
+        let _ = write!(cell, " ({}–{})", format_number(min), format_number(max));
     }
-    if let Some(ours) = ours.filter(|_| figure.library != Library::Steadfast) {
+    if let Some(ours) = ours.filter(|_| measurement.library != Library::Steadfast) {
         // Rates are inverted, so that a value below 1 is better in each column.
-        let ratio = if figure.is_rate() { ours / figure.median() } else { figure.median() / ours };
+        let ratio = if measurement.is_rate() { ours / measurement.median() } else { measurement.median() / ours };
         let _ = write!(cell, " {}×", format_number(ratio));
     }
     cell
 }
 
 /// Returns the summary: the best setting of each library, for each measurement at its largest size.
-pub(in crate::run) fn summary(outcomes: &Outcomes) -> String {
-    bests(outcomes, &[Resource::Pods, Resource::Widgets], Prominence::Summary)
+pub(in crate::run) fn summary(part_results: &PartResults) -> String {
+    bests(part_results, &[Resource::Pods, Resource::Widgets], Prominence::Summary)
 }
 
 /// Returns the summary of a few measurements, for pods only.
-pub(in crate::run) fn first_page(outcomes: &Outcomes) -> String {
-    bests(outcomes, &[Resource::Pods], Prominence::FirstPage)
+pub(in crate::run) fn first_page(part_results: &PartResults) -> String {
+    bests(part_results, &[Resource::Pods], Prominence::FirstPage)
 }
 
-fn bests(outcomes: &Outcomes, resources: &[Resource], place: Prominence) -> String {
+fn bests(part_results: &PartResults, resources: &[Resource], place: Prominence) -> String {
     let columns = GROUPS.iter().flat_map(|(_, columns)| columns.iter());
-    let whats: Vec<&str> = columns.filter(|(_, shown)| *shown >= place).map(|(what, _)| *what).collect();
+    let metrics: Vec<&str> = columns.filter(|(_, shown)| *shown >= place).map(|(metric, _)| *metric).collect();
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
     for &resource in resources {
-        for what in &whats {
-            let figures =
-                || outcomes.figures().iter().filter(|figure| figure.resource == resource && figure.what == *what);
-            let Some(size) = figures().map(|figure| figure.size).max() else { continue };
+        for metric in &metrics {
+            let measurements =
+                || part_results.measurements().iter().filter(|measurement| measurement.resource == resource && measurement.metric == *metric);
+            let Some(size) = measurements().map(|measurement| measurement.size).max() else { continue };
             let bests = Library::ALL
-                .map(|library| best(figures().filter(|figure| figure.library == library && figure.size == size)));
+                .map(|library| best(measurements().filter(|measurement| measurement.library == library && measurement.size == size)));
             let winner = best(bests.iter().flatten().copied());
             let cells =
-                bests.map(|figure| figure.map_or_else(|| "-".to_owned(), |figure| summary_cell(figure, winner)));
-            let unit = figures().next().map_or("", |figure| &figure.unit);
+                bests.map(|measurement| measurement.map_or_else(|| "-".to_owned(), |measurement| summary_cell(measurement, winner)));
+            let unit = measurements().next().map_or("", |measurement| &measurement.unit);
             let of = if resource == Resource::Widgets { format!("{resource}: ") } else { String::new() };
             let _ = writeln!(
                 text,
-                "| {of}{what} ({unit}; {} objects) | {} |",
+                "| {of}{metric} ({unit}; {} objects) | {} |",
                 format_number(size as f64),
                 cells.join(" | ")
             );
@@ -157,19 +157,19 @@ fn bests(outcomes: &Outcomes, resources: &[Resource], place: Prominence) -> Stri
     text
 }
 
-fn best<'a>(figures: impl Iterator<Item = &'a Figure>) -> Option<&'a Figure> {
-    figures.reduce(|best, other| {
+fn best<'a>(measurements: impl Iterator<Item = &'a Measurement>) -> Option<&'a Measurement> {
+    measurements.reduce(|best, other| {
         let better = if best.is_rate() { other.median() > best.median() } else { other.median() < best.median() };
         if better { other } else { best }
     })
 }
 
 /// Formats the figure with its setting, in bold if no other library's figure is better.
-fn summary_cell(figure: &Figure, winner: Option<&Figure>) -> String {
-    let median = format_number(figure.median());
+fn summary_cell(measurement: &Measurement, winner: Option<&Measurement>) -> String {
+    let median = format_number(measurement.median());
     // The printed values are compared: figures that look equal must both be bold.
     let won = winner.is_some_and(|winner| format_number(winner.median()) == median);
-    let setting = figure.client.split_once(", ").map_or("", |(_, setting)| setting);
+    let setting = measurement.client.split_once(", ").map_or("", |(_, setting)| setting);
     format!("{}{}{} ({setting})", if won { "**" } else { "" }, median, if won { "**" } else { "" })
 }
 

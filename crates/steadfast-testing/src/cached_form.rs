@@ -16,7 +16,7 @@ use crate::error::Error;
 ///
 /// `STEADFAST_FORM` sets the form for tests that do not choose one. Its values are those of [`Display`](fmt::Display).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Form {
+pub struct CachedForm {
     /// Objects are cached in the server's encoding, and decoded when they are read.
     pub lazy: bool,
     /// Objects are requested in protobuf, with JSON as the second choice.
@@ -29,14 +29,14 @@ pub struct InvalidForm(String);
 
 impl fmt::Display for InvalidForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [first, second, third, fourth] = Form::ALL;
+        let [first, second, third, fourth] = CachedForm::ALL;
         write!(f, "{:?} is not a valid form; use {first}, {second}, {third} or {fourth}", self.0)
     }
 }
 
 impl std::error::Error for InvalidForm {}
 
-impl Form {
+impl CachedForm {
     /// All forms, the default first.
     pub const ALL: [Self; 4] = [
         Self { lazy: false, protobuf: false },
@@ -50,7 +50,7 @@ impl Form {
     /// # Errors
     ///
     /// Returns an error if the value is not a valid form.
-    pub fn from_env() -> Result<Option<Self>, Error> {
+    pub fn from_env() -> Result<Option<Self>, TestkitError> {
         let value = std::env::var("STEADFAST_FORM").ok().filter(|form| !form.is_empty());
         value
             .map(|form| form.parse().map_err(|no_form: InvalidForm| format!("STEADFAST_FORM: {no_form}").into()))
@@ -64,26 +64,26 @@ impl Form {
     /// Panics if `STEADFAST_FORM` is not a valid form. Otherwise a run could pass without a test in the requested form.
     pub fn current() -> Self {
         // Read once: all informers of a process must have the same form, or a test would mix forms.
-        static FORM: LazyLock<Form> =
-            LazyLock::new(|| Form::from_env().unwrap_or_else(|error| panic!("{error}")).unwrap_or_default());
+        static FORM: LazyLock<CachedForm> =
+            LazyLock::new(|| CachedForm::from_env().unwrap_or_else(|error| panic!("{error}")).unwrap_or_default());
         *FORM
     }
 }
 
-/// Returns a builder for an informer of config maps in the [form of this run](Form::current). Lists are streamed in
+/// Returns a builder for an informer of config maps in the [form of this run](CachedForm::current). Lists are streamed in
 /// each form, although paged JSON lists cost a server less.
-pub fn builder_in_form(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, ConfigMapInForm> {
-    factory.builder(scope).protobuf(Form::current().protobuf).streamed_lists(true)
+pub fn builder_with_form(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, ConfigMapInForm> {
+    factory.builder(scope).protobuf(CachedForm::current().protobuf).streamed_lists(true)
 }
 
-impl fmt::Display for Form {
+impl fmt::Display for CachedForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kept = if self.lazy { "lazy" } else { "typed" };
         write!(f, "{kept}-{}", if self.protobuf { "protobuf" } else { "json" })
     }
 }
 
-impl FromStr for Form {
+impl FromStr for CachedForm {
     type Err = InvalidForm;
 
     fn from_str(text: &str) -> Result<Self, InvalidForm> {
@@ -115,7 +115,7 @@ impl CachedConfigMap for Lazy<ConfigMap> {
     }
 }
 
-/// Config map, cached in the [form of this run](Form::current). Tests that do not depend on the form can use this
+/// Config map, cached in the [form of this run](CachedForm::current). Tests that do not depend on the form can use this
 /// type for all forms.
 ///
 /// An informer uses only the [`Cacheable`] implementation of its objects, so this type behaves like either of its
@@ -131,7 +131,7 @@ impl Cacheable for ConfigMapInForm {
     type Resource = ConfigMap;
 
     fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
-        if Form::current().lazy {
+        if CachedForm::current().lazy {
             Lazy::decode(raw, decoder).map(Self::Lazy)
         } else {
             <ConfigMap as Cacheable>::decode(raw, decoder).map(Box::new).map(Self::Typed)
@@ -150,7 +150,7 @@ impl Cacheable for ConfigMapInForm {
     }
 
     fn is_costly() -> bool {
-        if Form::current().lazy { Lazy::<ConfigMap>::is_costly() } else { ConfigMap::is_costly() }
+        if CachedForm::current().lazy { Lazy::<ConfigMap>::is_costly() } else { ConfigMap::is_costly() }
     }
 
     fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>> {
@@ -172,15 +172,15 @@ impl CachedConfigMap for ConfigMapInForm {
 
 #[cfg(test)]
 mod tests {
-    use super::Form;
+    use super::CachedForm;
 
     #[test]
     fn form_parses_its_own_text() {
-        for form in Form::ALL {
+        for form in CachedForm::ALL {
             assert_eq!(form.to_string().parse(), Ok(form));
         }
-        let rejected = "lazy".parse::<Form>().expect_err("half of one").to_string();
+        let rejected = "lazy".parse::<CachedForm>().expect_err("half of one").to_string();
         assert!(rejected.contains("lazy-protobuf"), "{rejected}");
-        assert_eq!(Form::default(), Form::ALL[0]);
+        assert_eq!(CachedForm::default(), CachedForm::ALL[0]);
     }
 }

@@ -9,7 +9,7 @@ use steadfast_contract::Bounds;
 
 /// Settings of a scenario. The defaults equal those of a program that changes no setting.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct ScenarioSettings {
     /// The server.
     pub server: ApiServerBuilder,
     /// Timeouts and limits of the client's connections.
@@ -23,7 +23,7 @@ pub struct Plan {
     pub lag: Duration,
 }
 
-impl Default for Plan {
+impl Default for ScenarioSettings {
     fn default() -> Self {
         Self {
             server: ApiServer::builder(),

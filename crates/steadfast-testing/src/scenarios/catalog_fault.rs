@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// Fault of the catalog. [`number`](Self::number) returns its number. On the command line, its name is `F4`, for
 /// example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Fault {
+pub enum CatalogFault {
     /// F1: no server at the start; it appears later.
     ServerAbsent = 1,
     /// F2: the server restarts, and every connection dies at once.
@@ -77,7 +77,7 @@ pub enum Fault {
     SelectorChurn,
 }
 
-impl Fault {
+impl CatalogFault {
     /// All faults of the catalog, in order.
     pub const ALL: [Self; 34] = [
         Self::ServerAbsent,
@@ -173,13 +173,13 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for CatalogFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "F{}", self.number())
     }
 }
 
-impl FromStr for Fault {
+impl FromStr for CatalogFault {
     type Err = ();
 
     /// Parses a name such as `F4`, in upper or lower case.
@@ -195,13 +195,13 @@ mod tests {
 
     #[test]
     fn faults_are_numbered_and_parsed_by_name() {
-        for (index, fault) in Fault::ALL.into_iter().enumerate() {
+        for (index, fault) in CatalogFault::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(fault.number()), index + 1);
             assert_eq!(fault.to_string().parse(), Ok(fault));
         }
-        assert_eq!("f4".parse(), Ok(Fault::BlackHole));
+        assert_eq!("f4".parse(), Ok(CatalogFault::BlackHole));
         for no_fault in ["F0", "F35", "4", "Fx", "F", "ff4"] {
-            assert_eq!(no_fault.parse::<Fault>(), Err(()), "{no_fault}");
+            assert_eq!(no_fault.parse::<CatalogFault>(), Err(()), "{no_fault}");
         }
     }
 }

@@ -1,19 +1,19 @@
-//! Disturbances and their positions, as values and as a line of text.
+//! Faults and their positions, as values and as a line of text.
 
 use std::fmt;
 use std::str::FromStr;
 
 use steadfast_apiserver::{RequestRecord, Verb};
 
-use crate::Error;
+use crate::TestkitError;
 
-/// Environment variable that selects a single disturbance.
+/// Environment variable that selects a single fault.
 pub(super) const VARIABLE: &str = "STEADFAST_SWEEP";
 
 /// Sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Sender {
+pub enum RequestSender {
     /// One of the controller's processes.
     Controller,
     /// The scenario, with its own client.
@@ -22,13 +22,13 @@ pub enum Sender {
 
 /// One request of a run, identified by its ordinal among equal requests.
 ///
-/// The number among all requests would not identify the request, because an earlier disturbance would change that
+/// The number among all requests would not identify the request, because an earlier fault would change that
 /// number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub struct Point {
+pub struct RequestPoint {
     /// Sender of the request.
-    pub sender: Sender,
+    pub sender: RequestSender,
     /// Verb of the request.
     pub verb: Verb,
     /// Path of the request.
@@ -37,9 +37,9 @@ pub struct Point {
     pub ordinal: u32,
 }
 
-impl Point {
+impl RequestPoint {
     /// Returns the point without its ordinal.
-    pub(super) fn kind_of(sender: Sender, request: &RequestRecord) -> Self {
+    pub(super) fn kind_of(sender: RequestSender, request: &RequestRecord) -> Self {
         Self { sender, verb: request.verb, path: request.path.clone(), ordinal: 0 }
     }
 
@@ -75,10 +75,10 @@ impl Point {
     }
 }
 
-/// Kind of a disturbance: one failure that is common in clusters.
+/// Kind of a fault: one failure that is common in clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum DisturbanceKind {
+pub enum RequestFaultKind {
     /// The controller's caches see the write ten seconds late.
     Delayed,
     /// The controller's caches never see the write. They receive no further events. They list again only after the
@@ -102,7 +102,7 @@ pub enum DisturbanceKind {
     LeadershipLost,
 }
 
-impl DisturbanceKind {
+impl RequestFaultKind {
     /// All kinds, the smallest first.
     pub const ALL: [Self; 7] = [
         Self::Delayed,
@@ -127,24 +127,24 @@ impl DisturbanceKind {
     }
 }
 
-/// One disturbance at one point.
+/// One fault at one point.
 ///
 /// Its text is a line that [`Sweep`](super::Sweep) accepts from `STEADFAST_SWEEP`:
 ///
 /// ```
-/// use steadfast_testing::sweep::Disturbance;
+/// use steadfast_testing::sweep::RequestFault;
 ///
 /// let line = "crash-after controller #2 create /api/v1/namespaces/default/configmaps";
-/// assert_eq!(line.parse::<Disturbance>()?.to_string(), line);
-/// # Ok::<(), steadfast_testing::Error>(())
+/// assert_eq!(line.parse::<RequestFault>()?.to_string(), line);
+/// # Ok::<(), steadfast_testing::TestkitError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub struct Disturbance {
-    /// Kind of the disturbance.
-    pub kind: DisturbanceKind,
-    /// Request that is disturbed.
-    pub point: Point,
+pub struct RequestFault {
+    /// Kind of the fault.
+    pub kind: RequestFaultKind,
+    /// Request that the fault affects.
+    pub point: RequestPoint,
 }
 
 const VERBS: [Verb; 13] = [
@@ -167,7 +167,7 @@ fn verb_name(verb: Verb) -> String {
     format!("{verb:?}").to_lowercase()
 }
 
-impl fmt::Display for Sender {
+impl fmt::Display for RequestSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Controller => "controller",
@@ -176,45 +176,46 @@ impl fmt::Display for Sender {
     }
 }
 
-impl fmt::Display for Point {
+impl fmt::Display for RequestPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} #{} {} {}", self.sender, self.ordinal, verb_name(self.verb), self.path)
     }
 }
 
-impl fmt::Display for DisturbanceKind {
+impl fmt::Display for RequestFaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl fmt::Display for Disturbance {
+impl fmt::Display for RequestFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind, self.point)
     }
 }
 
-impl FromStr for Disturbance {
-    type Err = Error;
+impl FromStr for RequestFault {
+    type Err = TestkitError;
 
-    fn from_str(line: &str) -> Result<Self, Error> {
+    fn from_str(line: &str) -> Result<Self, TestkitError> {
         let wrong = |what: &str| {
-            let kinds = DisturbanceKind::ALL.map(DisturbanceKind::name).join(", ");
+            let kinds = RequestFaultKind::ALL.map(RequestFaultKind::name).join(", ");
             let text = format!(
-                "not a valid disturbance: {what} in {line:?}; expected one of {kinds}, then controller or scenario, #N, a verb and a path"
+                "not a valid fault: {what} in {line:?}; expected one of {kinds}, then controller or scenario, #N, a verb and a path"
             );
-            Error::from(text)
+            TestkitError::from(text)
         };
         let words: Vec<&str> = line.split_whitespace().collect();
         let [kind, sender, ordinal, verb, path] = words[..] else { return Err(wrong("expected five words")) };
-        let kind = DisturbanceKind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| wrong(kind))?;
-        let found = [Sender::Controller, Sender::Scenario].into_iter().find(|known| known.to_string() == sender);
+        let kind = RequestFaultKind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| wrong(kind))?;
+        let found =
+            [RequestSender::Controller, RequestSender::Scenario].into_iter().find(|known| known.to_string() == sender);
         let sender = found.ok_or_else(|| wrong("invalid second word"))?;
         // Ordinals count from 1. Zero stands for a kind of request without an ordinal.
         let number = ordinal.strip_prefix('#').and_then(|number| number.parse().ok()).filter(|number| *number > 0);
         let ordinal = number.ok_or_else(|| wrong(ordinal))?;
         let verb = VERBS.into_iter().find(|known| verb_name(*known) == verb).ok_or_else(|| wrong(verb))?;
-        Ok(Self { kind, point: Point { sender, verb, path: path.to_owned(), ordinal } })
+        Ok(Self { kind, point: RequestPoint { sender, verb, path: path.to_owned(), ordinal } })
     }
 }
 
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_disturbance_is_reported_with_position() {
+    fn invalid_fault_is_reported_with_position() {
         for (line, expected) in [
             ("", "expected five words"),
             ("crash controller #1 get /a", "crash in"),
@@ -232,7 +233,7 @@ mod tests {
             ("crash-after controller #0 get /a", "#0 in"),
             ("crash-after controller #1 fetch /a", "fetch in"),
         ] {
-            let error = line.parse::<Disturbance>().unwrap_err().to_string();
+            let error = line.parse::<RequestFault>().unwrap_err().to_string();
             assert!(error.contains(expected) && error.contains("crash-then-stale-view"), "{line}: {error}");
         }
     }
@@ -248,18 +249,24 @@ mod tests {
             ("/livez/ping", None),
             ("/api", None),
         ] {
-            let point = Point { sender: Sender::Controller, verb: Verb::Get, path: path.to_owned(), ordinal: 1 };
+            let point =
+                RequestPoint { sender: RequestSender::Controller, verb: Verb::Get, path: path.to_owned(), ordinal: 1 };
             assert_eq!(point.plural(), plural, "{path}");
         }
     }
 
     #[test]
-    fn disturbance_parses_its_own_text() -> Result<(), Error> {
-        for kind in DisturbanceKind::ALL {
+    fn fault_parses_its_own_text() -> Result<(), TestkitError> {
+        for kind in RequestFaultKind::ALL {
             for verb in VERBS {
-                let point = Point { sender: Sender::Scenario, verb, path: "/api/v1/pods/a".to_owned(), ordinal: 3 };
-                let disturbance = Disturbance { kind, point };
-                assert_eq!(disturbance.to_string().parse::<Disturbance>()?, disturbance);
+                let point = RequestPoint {
+                    sender: RequestSender::Scenario,
+                    verb,
+                    path: "/api/v1/pods/a".to_owned(),
+                    ordinal: 3,
+                };
+                let fault = RequestFault { kind, point };
+                assert_eq!(fault.to_string().parse::<RequestFault>()?, fault);
             }
         }
         Ok(())
