@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{ScalePaths, version_of};
 use crate::go;
 use crate::jsonpath::JsonPath;
-use crate::merging::Type;
+use crate::merging::TypeRef;
 use crate::schema::Schema;
 
 /// Versions of a defined resource.

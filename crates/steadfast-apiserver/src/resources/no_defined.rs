@@ -5,7 +5,7 @@ use std::iter::Empty;
 use serde_json::Value;
 
 use super::ScalePaths;
-use crate::merging::Type;
+use crate::merging::TypeRef;
 
 /// Definition of a custom resource; never present.
 #[derive(Clone, Debug, PartialEq)]

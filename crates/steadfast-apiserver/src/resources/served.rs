@@ -8,7 +8,7 @@ use serde_json::Value;
 #[cfg(feature = "crd")]
 use super::PrinterColumn;
 use super::{Definition, GroupResource, ResourceDeclaration, ScalePaths, autoscaling, events};
-use crate::merging::Type;
+use crate::merging::TypeRef;
 
 /// A served resource with all its versions.
 #[derive(Clone, Debug, PartialEq)]
