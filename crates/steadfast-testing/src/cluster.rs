@@ -31,7 +31,7 @@
 //! ```
 
 mod event_log;
-mod lease;
+mod reference_guard;
 mod server;
 mod server_fault;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use steadfast_apiserver::ApiServer;
 use steadfast_contract::History;
 
-use super::lease::Lease;
+use super::reference_guard::ReferenceGuard;
 use super::server_fault::{ServerFault, ServerKind};
 use crate::proxy::{Direction, FaultProxy};
 use crate::{CachedForm, Recorder, TestkitError, history, kube_config};
@@ -20,13 +20,13 @@ const TOKEN: &str = "of-the-suite";
 /// Server for scenarios.
 pub(super) enum Server {
     Embedded(ApiServer),
-    Reference(OnReference),
+    Reference(ReferenceServer),
     Other { config: Box<kube::Config>, address: SocketAddr, begun: Instant },
 }
 
 /// Shared or exclusive use of the reference, and the processes that this scenario has added.
-pub(super) struct OnReference {
-    lease: Lease,
+pub(super) struct ReferenceServer {
+    guard: ReferenceGuard,
     /// Number of the second API server.
     second: Option<usize>,
     /// Proxy between the second API server and the etcd, if that server must lag.
@@ -58,23 +58,23 @@ impl Server {
             ServerKind::Reference => {
                 // A restore starts another history, so the scenario needs a reference of its own. A shared reference
                 // may also be compacted by another scenario, so its history cannot be read again from its start.
-                let mut lease = if needs.contains(&ServerFault::Restore) {
-                    Lease::own().await?
+                let mut guard = if needs.contains(&ServerFault::Restore) {
+                    ReferenceGuard::own().await?
                 } else {
-                    Lease::take(!needs.is_empty()).await?
+                    ReferenceGuard::acquire(!needs.is_empty()).await?
                 };
                 let (mut second, mut to_etcd) = (None, None);
                 if needs.contains(&ServerFault::Lag) {
                     // The proxy must exist before the second server starts: its address is the etcd flag of that
                     // server.
-                    to_etcd = Some(FaultProxy::start([lease.etcd_address()?])?);
+                    to_etcd = Some(FaultProxy::start([guard.etcd_address()?])?);
                 }
                 if two {
                     let flags: Vec<&str> = needs.iter().filter_map(|need| flag(*need)).collect();
-                    let way = to_etcd.as_ref().map(FaultProxy::address);
-                    second = Some(lease.exclusive()?.start_another_with_flags(&flags, way).await?);
+                    let etcd_proxy = to_etcd.as_ref().map(FaultProxy::address);
+                    second = Some(guard.exclusive()?.start_another_with_flags(&flags, etcd_proxy).await?);
                 }
-                Self::Reference(OnReference { lease, second, to_etcd })
+                Self::Reference(ReferenceServer { guard, second, to_etcd })
             }
             ServerKind::Other(kubeconfig) => {
                 let config = Box::new(configuration(kubeconfig).await?);
@@ -89,7 +89,7 @@ impl Server {
     pub(super) async fn config(&self) -> Result<kube::Config, TestkitError> {
         match self {
             Self::Embedded(server) => kube_config(server).await,
-            Self::Reference(on) => on.lease.kube_config().await,
+            Self::Reference(reference_server) => reference_server.guard.kube_config().await,
             Self::Other { config, .. } => Ok((**config).clone()),
         }
     }
@@ -98,9 +98,11 @@ impl Server {
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         match self {
             Self::Embedded(server) => (0..server.replicas()).filter_map(|replica| server.address(replica)).collect(),
-            Self::Reference(on) => {
-                [Some(0), on.second].into_iter().flatten().map(|one| on.lease.address(one)).collect()
-            }
+            Self::Reference(reference_server) => [Some(0), reference_server.second]
+                .into_iter()
+                .flatten()
+                .map(|one| reference_server.guard.address(one))
+                .collect(),
             Self::Other { address, .. } => vec![*address],
         }
     }
@@ -109,7 +111,7 @@ impl Server {
     pub(super) fn recorder(&self) -> Recorder {
         match self {
             Self::Embedded(server) => Recorder::of(server),
-            Self::Reference(on) => on.lease.recorder(),
+            Self::Reference(reference_server) => reference_server.guard.recorder(),
             Self::Other { begun, .. } => {
                 let begun = *begun;
                 Recorder::new(move || begun.elapsed())
@@ -127,7 +129,9 @@ impl Server {
     ) -> Result<Option<History>, TestkitError> {
         Ok(match self {
             Self::Embedded(server) => Some(history(server, group, plural)?),
-            Self::Reference(on) => Some(on.lease.history_until(revision, group, plural).await?),
+            Self::Reference(reference_server) => {
+                Some(reference_server.guard.history_until(revision, group, plural).await?)
+            }
             // The caller reads its own watch instead.
             Self::Other { .. } => None,
         })
@@ -137,9 +141,9 @@ impl Server {
     pub(super) fn kill(&mut self, server: usize) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(server).stop(),
-            Self::Reference(on) => {
-                let server = on.number(server)?;
-                on.lease.exclusive()?.kill(server);
+            Self::Reference(reference_server) => {
+                let server = reference_server.number(server)?;
+                reference_server.guard.exclusive()?.kill(server);
             }
             Self::Other { .. } => return Err(not_ours()),
         }
@@ -156,9 +160,9 @@ impl Server {
                 faults.goaway();
                 faults.stop();
             }
-            Self::Reference(on) => {
-                let server = on.number(server)?;
-                on.lease.exclusive()?.shut_down(server).await?;
+            Self::Reference(reference_server) => {
+                let server = reference_server.number(server)?;
+                reference_server.guard.exclusive()?.shut_down(server).await?;
             }
             Self::Other { .. } => return Err(not_ours()),
         }
@@ -169,9 +173,9 @@ impl Server {
     pub(super) async fn start_again(&mut self, server: usize) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(server).start(),
-            Self::Reference(on) => {
-                let server = on.number(server)?;
-                on.lease.exclusive()?.start_again(server).await?;
+            Self::Reference(reference_server) => {
+                let server = reference_server.number(server)?;
+                reference_server.guard.exclusive()?.start_again(server).await?;
             }
             Self::Other { .. } => return Err(not_ours()),
         }
@@ -182,7 +186,7 @@ impl Server {
     pub(super) fn freeze(&mut self, on: bool) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(0).freeze(on),
-            Self::Reference(reference) => reference.lease.exclusive()?.freeze(0, on)?,
+            Self::Reference(reference) => reference.guard.exclusive()?.freeze(0, on)?,
             Self::Other { .. } => return Err(not_ours()),
         }
         Ok(())
@@ -192,7 +196,7 @@ impl Server {
     pub(super) fn freeze_store(&mut self, on: bool) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => embedded.faults().freeze_etcd(on),
-            Self::Reference(reference) => reference.lease.exclusive()?.freeze_etcd(on)?,
+            Self::Reference(reference) => reference.guard.exclusive()?.freeze_etcd(on)?,
             Self::Other { .. } => return Err(not_ours()),
         }
         Ok(())
@@ -202,7 +206,7 @@ impl Server {
     pub(super) async fn compact(&mut self) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => embedded.compact(),
-            Self::Reference(on) => on.lease.exclusive()?.compact().await?,
+            Self::Reference(reference_server) => reference_server.guard.exclusive()?.compact().await?,
             Self::Other { .. } => return Err(not_ours()),
         }
         Ok(())
@@ -212,7 +216,7 @@ impl Server {
     pub(super) async fn back_up(&mut self) -> Result<u64, TestkitError> {
         match self {
             Self::Embedded(embedded) => Ok(embedded.revision()),
-            Self::Reference(on) => on.lease.exclusive()?.back_up().await,
+            Self::Reference(reference_server) => reference_server.guard.exclusive()?.back_up().await,
             Self::Other { .. } => Err(not_ours()),
         }
     }
@@ -221,8 +225,8 @@ impl Server {
     pub(super) async fn restore(&mut self, revision: u64) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => embedded.faults().restore(revision),
-            Self::Reference(on) => {
-                let reference = on.lease.exclusive()?;
+            Self::Reference(reference_server) => {
+                let reference = reference_server.guard.exclusive()?;
                 reference.restore(revision).await?;
                 reference.start_again(0).await?;
             }
@@ -236,9 +240,10 @@ impl Server {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(1).lag(on),
             Self::Reference(reference) => {
-                let way = reference.to_etcd.as_ref().ok_or("the second server was started without the need Lag")?;
+                let etcd_proxy =
+                    reference.to_etcd.as_ref().ok_or("the second server was started without the need Lag")?;
                 // The server's requests still reach the etcd, but no event or response returns.
-                way.faults().black_hole(Direction::ToClient, on);
+                etcd_proxy.faults().black_hole(Direction::ToClient, on);
             }
             Self::Other { .. } => return Err(not_ours()),
         }
@@ -269,8 +274,8 @@ impl Server {
     /// Repairs the shared reference, and returns it to other scenarios.
     pub(super) async fn repair_and_release(self) -> Result<(), TestkitError> {
         // A second server stays registered in the shared reference, but must not run for later scenarios.
-        if let Self::Reference(OnReference { mut lease, second, .. }) = self {
-            if let Ok(reference) = lease.exclusive() {
+        if let Self::Reference(ReferenceServer { mut guard, second, .. }) = self {
+            if let Ok(reference) = guard.exclusive() {
                 if let Some(second) = second {
                     reference.kill(second);
                 }
@@ -278,15 +283,15 @@ impl Server {
                     reference.start_again(0).await?;
                 }
             }
-            // The lease is returned only after all repairs. An error above drops the lease, which marks the reference
+            // The guard is marked only after all repairs. An error above drops the guard, which marks the reference
             // as damaged.
-            lease.mark_intact();
+            guard.mark_intact();
         }
         Ok(())
     }
 }
 
-impl OnReference {
+impl ReferenceServer {
     /// Converts the scenario's number of an API server to the reference's number. The numbers differ, since earlier
     /// scenarios may have started a second server too.
     fn number(&self, server: usize) -> Result<usize, TestkitError> {

@@ -7,5 +7,5 @@ mod refused;
 mod rotation;
 #[cfg(unix)]
 mod shapes;
+mod support;
 mod tunnel;
-mod world;

@@ -18,38 +18,38 @@ fn bytes(length: usize) -> Vec<u8> {
 }
 
 /// Returns all bytes up to the end of the stream, and whether the end was clean.
-async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Result<(Vec<u8>, bool), TestError> {
+async fn read_to_end(stream: &mut (impl AsyncRead + Unpin)) -> Result<(Vec<u8>, bool), TestError> {
     let mut received = Vec::new();
     let ended = tokio::time::timeout(EVENT_TIMEOUT, stream.read_to_end(&mut received)).await?;
     Ok((received, ended.is_ok()))
 }
 
-/// Sends `requested` bytes to the server and `answered` bytes back, and checks the received bytes. Each side closes its
+/// Sends `requested` bytes to the server and `responded` bytes back, and checks the received bytes. Each side closes its
 /// direction after sending. The server responds after the client's end.
-async fn exchange<C, S>(client: &mut C, server: &mut S, requested: usize, answered: usize) -> Result<(), TestError>
+async fn exchange<C, S>(client: &mut C, server: &mut S, requested: usize, responded: usize) -> Result<(), TestError>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let (requested, answered) = (bytes(requested), bytes(answered));
-    let asking = async {
+    let (requested, responded) = (bytes(requested), bytes(responded));
+    let client_side = async {
         client.write_all(&requested).await?;
         client.shutdown().await?;
-        rest(client).await
+        read_to_end(client).await
     };
-    let answering = async {
-        let received = rest(server).await?;
-        server.write_all(&answered).await?;
+    let server_side = async {
+        let received = read_to_end(server).await?;
+        server.write_all(&responded).await?;
         server.shutdown().await?;
         Ok::<_, TestError>(received)
     };
-    let (client_received, server_received) = tokio::try_join!(asking, answering)?;
-    assert!(server_received == (requested, true) && client_received == (answered, true), "bytes differ");
+    let (client_received, server_received) = tokio::try_join!(client_side, server_side)?;
+    assert!(server_received == (requested, true) && client_received == (responded, true), "bytes differ");
     Ok(())
 }
 
 /// Reads the next `length` bytes.
-async fn next(stream: &mut (impl AsyncRead + Unpin), length: usize) -> Result<Vec<u8>, TestError> {
+async fn read_exactly(stream: &mut (impl AsyncRead + Unpin), length: usize) -> Result<Vec<u8>, TestError> {
     let mut received = vec![0; length];
     tokio::time::timeout(EVENT_TIMEOUT, stream.read_exact(&mut received)).await??;
     Ok(received)
@@ -66,9 +66,10 @@ async fn read_within(stream: &mut (impl AsyncRead + Unpin), time: Duration) -> O
 async fn end_of(faults: &NetworkFaults, connection: u64) -> Result<ConnectionEnd, TestError> {
     let ended = async {
         loop {
-            let all = faults.connections();
-            if let Some((_, how)) = all.iter().find(|one| one.connection == connection).and_then(|one| one.ended) {
-                return how;
+            let connections = faults.connections();
+            let report = connections.iter().find(|report| report.connection == connection);
+            if let Some((_, end)) = report.and_then(|report| report.ended) {
+                return end;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

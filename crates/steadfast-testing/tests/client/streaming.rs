@@ -15,25 +15,25 @@ use tokio::time::timeout;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-struct World {
+struct StreamingFixture {
     server: ApiServer,
     connection: Connection,
     pods: Api<Pod>,
 }
 
-async fn world(builder: ApiServerBuilder) -> World {
+async fn fixture(builder: ApiServerBuilder) -> StreamingFixture {
     let server = builder.start().await.expect("a server");
     server.create(&pod("web", "node-1")).expect("a pod");
     let connection = connection(&server).await.expect("a connection");
     let pods = Api::namespaced(connection.client(), "default");
-    World { server, connection, pods }
+    StreamingFixture { server, connection, pods }
 }
 
-fn tls() -> ApiServerBuilder {
+fn with_tls() -> ApiServerBuilder {
     ApiServer::builder().tls(true)
 }
 
-fn plain() -> ApiServerBuilder {
+fn without_tls() -> ApiServerBuilder {
     ApiServer::builder()
 }
 
@@ -44,7 +44,7 @@ async fn expect(from: &mut (impl AsyncRead + Unpin), expected: &str) {
     assert_eq!(String::from_utf8_lossy(&bytes), expected);
 }
 
-async fn end(from: &mut (impl AsyncRead + Unpin)) {
+async fn expect_end(from: &mut (impl AsyncRead + Unpin)) {
     let mut rest = Vec::new();
     timeout(TIMEOUT, from.read_to_end(&mut rest)).await.expect("no timeout").expect("the end of the output");
     assert_eq!(String::from_utf8_lossy(&rest), "");
@@ -61,7 +61,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// Sends a line to a command, reads its output, and ends it.
-async fn talk(mut process: AttachedProcess, arguments: &str) {
+async fn check_echo(mut process: AttachedProcess, arguments: &str) {
     let mut stdin = process.stdin().expect("stdin");
     let mut stdout = process.stdout().expect("stdout");
     let status = process.take_status().expect("a status");
@@ -73,67 +73,73 @@ async fn talk(mut process: AttachedProcess, arguments: &str) {
     stdin.shutdown().await.expect("the input closes");
     let status = timeout(TIMEOUT, status).await.expect("no timeout").expect("a status");
     assert_eq!(status.status.as_deref(), Some("Success"));
-    end(&mut stdout).await;
+    expect_end(&mut stdout).await;
     timeout(TIMEOUT, process.join()).await.expect("no timeout").expect("a clean end");
 }
 
-fn speaking(connection: &Connection, protocol: Protocol) -> Vec<ConnectionReport> {
+fn connections_with(connection: &Connection, protocol: Protocol) -> Vec<ConnectionReport> {
     connection.connections().into_iter().filter(|report| report.protocol == Some(protocol)).collect()
 }
 
 #[tokio::test]
 async fn exec_uses_separate_http1_connection() {
-    let World { server, connection, pods } = world(tls()).await;
+    let StreamingFixture { server, connection, pods } = fixture(with_tls()).await;
     let maps: Api<ConfigMap> = Api::namespaced(connection.client(), "default");
     let mut watch = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await.expect("a watch").boxed();
     let process =
         pods.exec("web", ["cat", "a b"], &AttachParams::default().stdin(true)).await.expect("the command starts");
-    let [own] = &speaking(&connection, Protocol::Http1)[..] else {
+    let [own] = &connections_with(&connection, Protocol::Http1)[..] else {
         panic!("expected one HTTP/1.1 connection, for the command")
     };
     // An upgrade (RFC 9110, section 7.8) takes over the whole HTTP/1.1 connection. HTTP/2 has no such upgrade.
     assert_eq!((own.streams, own.watches), (1, false));
-    assert_eq!(speaking(&connection, Protocol::Http2).len(), 1);
-    talk(process, "cat a b\n").await;
-    until("the connection is closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
+    assert_eq!(connections_with(&connection, Protocol::Http2).len(), 1);
+    check_echo(process, "cat a b\n").await;
+    until("the connection is closed", || connections_with(&connection, Protocol::Http1).is_empty()).await;
 
     server.create(&config_map("after", "1")).expect("a config map");
     let event = timeout(TIMEOUT, watch.try_next()).await.expect("no timeout").expect("no error").expect("an event");
     assert!(matches!(&event, WatchEvent::Added(map) if map.metadata.name.as_deref() == Some("after")), "{event:?}");
     assert_eq!(pods.list_metadata(&ListParams::default()).await.expect("a list").items.len(), 1);
-    assert!(speaking(&connection, Protocol::Http1).is_empty(), "no request may use the connection of a command");
+    assert!(
+        connections_with(&connection, Protocol::Http1).is_empty(),
+        "no request may use the connection of a command"
+    );
 }
 
 #[tokio::test]
 async fn exec_and_attach_work_without_tls() {
-    let World { pods, connection, server: _server } = world(plain()).await;
-    talk(pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("the command starts"), "cat\n")
-        .await;
-    talk(pods.attach("web", &AttachParams::default().stdin(true)).await.expect("the attach succeeds"), "").await;
+    let StreamingFixture { pods, connection, server: _server } = fixture(without_tls()).await;
+    check_echo(
+        pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("the command starts"),
+        "cat\n",
+    )
+    .await;
+    check_echo(pods.attach("web", &AttachParams::default().stdin(true)).await.expect("the attach succeeds"), "").await;
     until("both are closed", || connection.connections().iter().all(|report| report.streams == 0)).await;
 }
 
 #[tokio::test]
 async fn attached_terminal_can_be_resized() {
-    let World { pods, server: _server, .. } = world(tls()).await;
+    let StreamingFixture { pods, server: _server, .. } = fixture(with_tls()).await;
     let mut process = pods.attach("web", &AttachParams::interactive_tty()).await.expect("the attach succeeds");
     let mut sizes = process.terminal_size().expect("a terminal");
     futures::SinkExt::send(&mut sizes, TerminalSize { height: 40, width: 100 }).await.expect("the resize succeeds");
-    talk(process, "").await;
+    check_echo(process, "").await;
 }
 
 #[tokio::test]
 async fn command_without_input_ends() {
-    let World { pods, server: _server, .. } = world(tls()).await;
+    let StreamingFixture { pods, server: _server, .. } = fixture(with_tls()).await;
     let mut process = pods.exec("web", ["date", "-u"], &AttachParams::default()).await.expect("the command starts");
     let mut stdout = process.stdout().expect("stdout");
     expect(&mut stdout, "date -u\n").await;
-    end(&mut stdout).await;
+    expect_end(&mut stdout).await;
     timeout(TIMEOUT, process.join()).await.expect("no timeout").expect("a clean end");
 }
 
-async fn forwards(builder: ApiServerBuilder) {
-    let World { pods, connection, server: _server } = world(builder).await;
+async fn check_port_forward(builder: ApiServerBuilder) {
+    let StreamingFixture { pods, connection, server: _server } = fixture(builder).await;
     let mut forwarder = pods.portforward("web", &[80, 8443]).await.expect("the forwarding starts");
     let mut web = forwarder.take_stream(80).expect("a port");
     let mut admin = forwarder.take_stream(8443).expect("a port");
@@ -156,17 +162,17 @@ async fn forwards(builder: ApiServerBuilder) {
 
 #[tokio::test]
 async fn ports_are_forwarded_over_tls() {
-    forwards(tls()).await;
+    check_port_forward(with_tls()).await;
 }
 
 #[tokio::test]
 async fn ports_are_forwarded_without_tls() {
-    forwards(plain()).await;
+    check_port_forward(without_tls()).await;
 }
 
 #[tokio::test]
 async fn rejected_exec_returns_api_error() {
-    let World { pods, connection, server: _server } = world(tls()).await;
+    let StreamingFixture { pods, connection, server: _server } = fixture(with_tls()).await;
     let refused = async |name: &str, params: AttachParams| match pods.exec(name, ["cat"], &params).await {
         Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
         Err(other) => panic!("{other}"),
@@ -176,12 +182,12 @@ async fn rejected_exec_returns_api_error() {
     assert_eq!(missing, (404, "pods \"nobody\" not found".to_owned()));
     let container = refused("web", AttachParams::default().container("side")).await;
     assert_eq!(container, (400, "container side is not valid for pod web".to_owned()));
-    until("their connections are closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
+    until("their connections are closed", || connections_with(&connection, Protocol::Http1).is_empty()).await;
 }
 
 #[tokio::test]
 async fn unsupported_subprotocol_is_rejected_with_body() {
-    let World { connection, server: _server, .. } = world(tls()).await;
+    let StreamingFixture { connection, server: _server, .. } = fixture(with_tls()).await;
     let request = Request::get("/api/v1/namespaces/default/pods/web/exec?command=cat&stdout=true")
         .header("connection", "Upgrade")
         .header("upgrade", "websocket")
@@ -196,7 +202,7 @@ async fn unsupported_subprotocol_is_rejected_with_body() {
 
 #[tokio::test]
 async fn cut_ends_command_with_error() {
-    let World { server, connection, pods } = world(tls()).await;
+    let StreamingFixture { server, connection, pods } = fixture(with_tls()).await;
     let mut process =
         pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("the command starts");
     let mut stdout = process.stdout().expect("stdout");
@@ -206,15 +212,15 @@ async fn cut_ends_command_with_error() {
     // `join` closes the input first, so the send may fail because of the cut.
     let text = error.to_string();
     assert!(text.contains("failed to receive") || text.contains("failed to send"), "{text}");
-    until("the connection is closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
+    until("the connection is closed", || connections_with(&connection, Protocol::Http1).is_empty()).await;
 }
 
 #[tokio::test]
 async fn command_outlives_its_client() {
-    let World { server, connection, pods } = world(tls()).await;
+    let StreamingFixture { server, connection, pods } = fixture(with_tls()).await;
     let process = pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("the command starts");
     drop((connection, pods));
-    talk(process, "cat\n").await;
+    check_echo(process, "cat\n").await;
     until("the server sees the end", || server.connections().iter().all(|record| record.ended.is_some())).await;
 }
 
@@ -240,10 +246,10 @@ async fn silent_server_is_tried_once_until_deadline() {
 
 #[tokio::test]
 async fn command_survives_drain_of_connections() {
-    let World { server, connection, pods } = world(tls()).await;
+    let StreamingFixture { server, connection, pods } = fixture(with_tls()).await;
     let process = pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("the command starts");
     server.faults().goaway();
     assert_eq!(pods.list_metadata(&ListParams::default()).await.expect("a list").items.len(), 1);
-    talk(process, "cat\n").await;
-    until("the connection is closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
+    check_echo(process, "cat\n").await;
+    until("the connection is closed", || connections_with(&connection, Protocol::Http1).is_empty()).await;
 }

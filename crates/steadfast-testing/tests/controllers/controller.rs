@@ -29,14 +29,14 @@ use steadfast_testing::{InMemory, TestError};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Server, and a program's connection and factory.
-struct World {
+struct ControllerFixture {
     server: ApiServer,
     network: NetworkFaults,
     connection: Connection,
     factory: InformerFactory,
 }
 
-impl World {
+impl ControllerFixture {
     async fn new() -> Result<Self, TestError> {
         Self::seeded(0).await
     }
@@ -45,7 +45,7 @@ impl World {
         Self::of(seed, ApiServer::builder().seed(seed).in_memory().start().await?).await
     }
 
-    /// Creates a world for `server`.
+    /// Creates a fixture for `server`.
     async fn of(seed: u64, server: ApiServer) -> Result<Self, TestError> {
         let network = NetworkFaults::seeded(seed);
         let client = InMemory { seed, network: network.clone(), ..InMemory::default() };
@@ -127,14 +127,14 @@ fn key(name: &str) -> ObjectKey {
 
 /// Starts a controller with synced caches, which receive no events from then on. The first reconcile starts later.
 async fn lagging<K: Cacheable>(
-    world: &World,
+    fixture: &ControllerFixture,
     controller: Controller<K>,
     run: impl FnOnce(Controller<K>) -> Result<RunningController, RunError>,
 ) -> Result<RunningController, TestError> {
     let (begin, begins) = tokio::sync::oneshot::channel::<()>();
     let controller = run(controller.start_after(async { drop(begins.await) }))?;
-    world.factory.wait_for_sync(SECOND).await?;
-    world.server.faults().lag(true);
+    fixture.factory.wait_for_sync(SECOND).await?;
+    fixture.server.faults().lag(true);
     drop(begin);
     Ok(controller)
 }

@@ -32,14 +32,14 @@ const BEGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
 /// Resource of events in the rules of faults.
 const EVENTS: &str = "events.events.k8s.io";
 
-struct World {
+struct EventsFixture {
     server: Arc<ApiServer>,
     network: NetworkFaults,
     connection: Connection,
     events: EventRecorder,
 }
 
-impl World {
+impl EventsFixture {
     async fn new() -> Result<Self, TestError> {
         Self::with(EventSettings::default()).await
     }

@@ -33,11 +33,11 @@ pub(crate) enum Mutant {
 /// Process with its tasks, and the network between process and server.
 #[derive(Clone)]
 pub(crate) struct Process {
-    world: Arc<World>,
+    environment: Arc<ProcessEnvironment>,
     pub(crate) network: NetworkFaults,
 }
 
-struct World {
+struct ProcessEnvironment {
     local: Local,
     mutant: Option<Mutant>,
     /// Jump of the wall clock, in seconds.
@@ -72,13 +72,13 @@ impl Process {
                 Ok(if patient { Box::new(Pipe::new(socket, "the server")) } else { socket })
             })
         });
-        let world = World { local, mutant, jumped: AtomicI64::new(0), running: Arc::default() };
-        Self { world: Arc::new(world), network }
+        let environment = ProcessEnvironment { local, mutant, jumped: AtomicI64::new(0), running: Arc::default() };
+        Self { environment: Arc::new(environment), network }
     }
 
     /// Connects the process to `server`.
     pub(crate) async fn connection(&self, server: &ApiServer, http2: bool) -> Result<Connection, TestError> {
-        let environment: SharedEnvironment = self.world.clone();
+        let environment: SharedEnvironment = self.environment.clone();
         let settings = Settings { prior_knowledge: http2, ..Settings::default() };
         let config = kube_config(server).await?;
         Ok(Connection::builder(config).environment(environment).settings(settings).build()?)
@@ -86,13 +86,13 @@ impl Process {
 
     /// Spawns `task` in the process.
     pub(crate) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(self.world.spawn(Box::pin(task)));
+        drop(self.environment.spawn(Box::pin(task)));
     }
 
     /// Simulates `SIGSTOP` or `SIGCONT`.
     pub(crate) fn freeze(&self, frozen: bool) {
         let waiting = {
-            let mut running = self.world.running();
+            let mut running = self.environment.running();
             running.frozen = frozen;
             if frozen { Vec::new() } else { std::mem::take(&mut running.waiting) }
         };
@@ -102,7 +102,7 @@ impl Process {
     /// Simulates `SIGKILL`: stops all tasks, and closes the sockets like a kernel.
     pub(crate) fn kill(&self) {
         let tasks = {
-            let mut running = self.world.running();
+            let mut running = self.environment.running();
             running.killed = true;
             std::mem::take(&mut running.tasks)
         };
@@ -111,26 +111,26 @@ impl Process {
 
     /// Moves the wall clock.
     pub(crate) fn jump(&self, seconds: i64) {
-        self.world.jumped.store(seconds, Ordering::Relaxed);
+        self.environment.jumped.store(seconds, Ordering::Relaxed);
     }
 
     /// Returns the wall clock time of the process.
     pub(crate) fn wall_clock(&self) -> impl Fn() -> SystemTime + Send + Sync + use<> {
-        let world = self.world.clone();
+        let environment = self.environment.clone();
         move || {
-            let seconds = 1_700_000_000 + world.jumped.load(Ordering::Relaxed);
+            let seconds = 1_700_000_000 + environment.jumped.load(Ordering::Relaxed);
             let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
-            SystemTime::UNIX_EPOCH + seconds + world.local.now().since_zero()
+            SystemTime::UNIX_EPOCH + seconds + environment.local.now().since_zero()
         }
     }
 
     /// Sleeps in the process, so a freeze extends the sleep.
     pub(crate) async fn pause(&self, wait: Duration) {
-        self.world.sleep_until(self.world.now() + wait).await;
+        self.environment.sleep_until(self.environment.now() + wait).await;
     }
 }
 
-impl World {
+impl ProcessEnvironment {
     fn running(&self) -> MutexGuard<'_, Running> {
         self.running.lock()
     }
@@ -158,7 +158,7 @@ impl Future for Scheduled {
 }
 
 /// Environment of the tasks in the process.
-impl Environment for World {
+impl Environment for ProcessEnvironment {
     fn now(&self) -> Instant {
         self.local.now()
     }

@@ -14,7 +14,7 @@ use steadfast::{Diagnostic, Freshness, InformerError, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ResourceDeclaration};
 use steadfast_testing::{TestError, config_map, config_map_in, labelled_config_map, pod};
 
-use super::{EVENT_TIMEOUT, World, names, settle};
+use super::{EVENT_TIMEOUT, InformerFixture, names, settle};
 
 fn without_data(config_map: ConfigMap) -> ConfigMap {
     ConfigMap { data: None, ..config_map }
@@ -22,15 +22,15 @@ fn without_data(config_map: ConfigMap) -> ConfigMap {
 
 #[tokio::test(start_paused = true)]
 async fn other_transform_conflicts_with_shared_informer() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let builder = || world.factory.builder::<ConfigMap>(Scope::all());
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let builder = || fixture.factory.builder::<ConfigMap>(Scope::all());
     let slim = builder().transform(without_data).start()?;
     slim.wait_for_sync(EVENT_TIMEOUT).await?;
     assert!(slim.lister()?.all()[0].data.is_none());
 
     builder().transform(without_data).start()?.wait_for_sync(EVENT_TIMEOUT).await?;
-    assert_eq!(world.server.request_counts().full_transfers(), 1, "the same function requests the same cache");
+    assert_eq!(fixture.server.request_counts().full_transfers(), 1, "the same function requests the same cache");
     for other in [builder().start(), builder().transform(|kept| kept).start()] {
         let Err(error @ InformerError::Conflict { .. }) = other else { panic!("another transform must conflict") };
         assert!(error.to_string().contains("transform"), "{error}");
@@ -42,8 +42,8 @@ async fn other_transform_conflicts_with_shared_informer() -> Result<(), TestErro
 
 #[tokio::test(start_paused = true)]
 async fn joined_informer_reports_differing_settings() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let builder = || world.factory.builder::<ConfigMap>(Scope::all());
+    let fixture = InformerFixture::new().await?;
+    let builder = || fixture.factory.builder::<ConfigMap>(Scope::all());
     let running = builder().period(Duration::from_secs(20)).start()?;
     running.wait_for_sync(EVENT_TIMEOUT).await?;
     builder().period(Duration::from_secs(20)).start()?;
@@ -68,20 +68,20 @@ async fn joined_informer_reports_differing_settings() -> Result<(), TestError> {
         panic!("two differ")
     };
     assert_eq!(differences.iter().map(|of| of.setting).collect::<Vec<_>>(), ["page_size", "period"]);
-    assert_eq!(world.server.request_counts().full_transfers(), 1, "equal requests share one informer");
+    assert_eq!(fixture.server.request_counts().full_transfers(), 1, "equal requests share one informer");
 
-    let own = InformerFactory::new(world.factory.connection());
+    let own = InformerFactory::new(fixture.factory.connection());
     own.builder::<ConfigMap>(Scope::all()).audit_every(EVENT_TIMEOUT).start()?.wait_for_sync(EVENT_TIMEOUT).await?;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn cluster_scoped_kind_rejects_namespace() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let connection = world.factory.connection();
+    let fixture = InformerFixture::new().await?;
+    let connection = fixture.factory.connection();
     let refused = [
-        world.factory.informer::<Node>(Scope::namespace("shop")).err(),
-        world.factory.informer::<PartialObjectMeta<Node>>(Scope::object("shop", "node-1")).err(),
+        fixture.factory.informer::<Node>(Scope::namespace("shop")).err(),
+        fixture.factory.informer::<PartialObjectMeta<Node>>(Scope::object("shop", "node-1")).err(),
         steadfast::watch::<Node>(connection, Scope::namespace("shop")).err(),
     ];
     for error in refused {
@@ -92,21 +92,21 @@ async fn cluster_scoped_kind_rejects_namespace() -> Result<(), TestError> {
              use Scope::all(), and fields(\"metadata.name=…\") for one object"
         );
     }
-    world.factory.informer::<Node>(Scope::all())?.wait_for_sync(EVENT_TIMEOUT).await?;
+    fixture.factory.informer::<Node>(Scope::all())?.wait_for_sync(EVENT_TIMEOUT).await?;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn panicking_transform_taints_only_its_object() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for name in ["a", "b"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
     let picky = |object: ConfigMap| {
         assert_ne!(object.name_any(), "a", "this one is not to my liking");
         object
     };
-    let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(picky).start()?;
+    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(picky).start()?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     assert!(informer.lister()?.get("default", "a").is_err());
     assert_eq!(names(&informer.lister()?.all()), ["b"]);
@@ -115,11 +115,11 @@ async fn panicking_transform_taints_only_its_object() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn index_is_filled_and_maintained() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for (name, node) in [("a", "n-1"), ("b", "n-2"), ("c", "n-1")] {
-        world.server.create(&pod(name, node))?;
+        fixture.server.create(&pod(name, node))?;
     }
-    let pods = world.factory.informer::<Pod>(Scope::all())?;
+    let pods = fixture.factory.informer::<Pod>(Scope::all())?;
     let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     let early = pods.index(node);
     pods.wait_for_sync(EVENT_TIMEOUT).await?;
@@ -127,8 +127,8 @@ async fn index_is_filled_and_maintained() -> Result<(), TestError> {
     for index in [&early, &late] {
         assert_eq!(names(&index.get("n-1")), ["a", "c"]);
     }
-    world.server.delete_named("pods", "default", "a")?;
-    world.server.create(&pod("d", "n-1"))?;
+    fixture.server.delete_named("pods", "default", "a")?;
+    fixture.server.create(&pod("d", "n-1"))?;
     settle().await;
     for index in [&early, &late] {
         assert_eq!(names(&index.get("n-1")), ["c", "d"]);
@@ -138,11 +138,11 @@ async fn index_is_filled_and_maintained() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn panicking_index_function_omits_one_object() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for name in ["a", "b"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
-    let informer = world.synced().await?;
+    let informer = fixture.synced().await?;
     let picky = |object: &ConfigMap| {
         assert_ne!(object.name_any(), "a");
         Some(())
@@ -153,8 +153,8 @@ async fn panicking_index_function_omits_one_object() -> Result<(), TestError> {
         std::iter::once_with(move || assert_ne!(name, "a"))
     };
     let (picky, lazy) = (informer.index(picky), informer.index(lazy));
-    world.write("a", "2")?;
-    let written = world.write("b", "2")?;
+    fixture.write("a", "2")?;
+    let written = fixture.write("b", "2")?;
     informer.wait_for(&written).await?;
     assert_eq!(names(&picky.get(&())), ["b"]);
     assert_eq!(names(&lazy.get(&())), ["b"]);
@@ -163,21 +163,21 @@ async fn panicking_index_function_omits_one_object() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn lister_reads_by_name_and_selector() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&labelled_config_map("web", "1", ("app", "web")))?;
-    world.server.create(&labelled_config_map("db", "1", ("app", "db")))?;
-    world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }))?;
-    world.server.create(&config_map_in("shop", "plain", "1"))?;
-    let lister = world.synced().await?.lister()?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&labelled_config_map("web", "1", ("app", "web")))?;
+    fixture.server.create(&labelled_config_map("db", "1", ("app", "db")))?;
+    fixture.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }))?;
+    fixture.server.create(&config_map_in("shop", "plain", "1"))?;
+    let lister = fixture.synced().await?.lister()?;
     let web: Selector = Expression::Equal("app".to_owned(), "web".to_owned()).into();
     assert_eq!(names(&lister.select(&web)), ["web"]);
     assert_eq!(names(&lister.namespace("shop")), ["plain"]);
     assert_eq!(names(&lister.all()), ["db", "web", "plain"]);
     assert!(lister.get("shop", "plain")?.is_some() && lister.get("shop", "web")?.is_none());
 
-    let shop = world.factory.informer::<ConfigMap>(Scope::namespace("shop"))?;
-    let one = world.factory.informer::<ConfigMap>(Scope::object("default", "web"))?;
-    world.factory.wait_for_sync(EVENT_TIMEOUT).await?;
+    let shop = fixture.factory.informer::<ConfigMap>(Scope::namespace("shop"))?;
+    let one = fixture.factory.informer::<ConfigMap>(Scope::object("default", "web"))?;
+    fixture.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     assert_eq!(names(&shop.lister()?.all()), ["plain"]);
     assert_eq!(names(&one.lister()?.all()), ["web"]);
     Ok(())
@@ -193,18 +193,18 @@ struct Slim {
 
 #[tokio::test(start_paused = true)]
 async fn cache_keeps_requested_type() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let metadata = world.factory.informer::<PartialObjectMeta<ConfigMap>>(Scope::all())?;
-    let slim = world.factory.informer::<Slim>(Scope::all())?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let metadata = fixture.factory.informer::<PartialObjectMeta<ConfigMap>>(Scope::all())?;
+    let slim = fixture.factory.informer::<Slim>(Scope::all())?;
     let kind = ApiResource::erase::<ConfigMap>(&());
-    let dynamic = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
-    world.factory.wait_for_sync(EVENT_TIMEOUT).await?;
+    let dynamic = fixture.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
+    fixture.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     assert_eq!(metadata.lister()?.all()[0].name_any(), "a");
     assert_eq!(slim.lister()?.all()[0].data.as_ref().map(|data| data["value"].as_str()), Some("1"));
     assert_eq!(dynamic.lister()?.all()[0].data["data"]["value"], "1");
 
-    world.write("a", "2")?;
+    fixture.write("a", "2")?;
     settle().await;
     assert_eq!(slim.lister()?.all()[0].data.as_ref().map(|data| data["value"].as_str()), Some("2"));
     assert!(metadata.lister()?.all()[0].resource_version() == slim.lister()?.all()[0].resource_version());
@@ -220,12 +220,12 @@ struct OrderSpec {
 #[tokio::test(start_paused = true)]
 async fn custom_resource_is_cached() -> Result<(), TestError> {
     let declared = ResourceDeclaration::namespaced("shop.example", "v1", "Order", "orders");
-    let world = World::of(ApiServer::builder().resource(declared)).await?;
-    let orders = world.factory.informer::<Order>(Scope::namespace("default"))?;
+    let fixture = InformerFixture::of(ApiServer::builder().resource(declared)).await?;
+    let orders = fixture.factory.informer::<Order>(Scope::namespace("default"))?;
     orders.wait_for_sync(EVENT_TIMEOUT).await?;
     let mut order = Order::new("a", OrderSpec { item: "tea".to_owned() });
     order.metadata.namespace = Some("default".to_owned());
-    let order: Order = serde_json::from_value(world.server.create(&order)?)?;
+    let order: Order = serde_json::from_value(fixture.server.create(&order)?)?;
     orders.wait_for(&order).await?;
     assert_eq!(orders.lister()?.get("default", "a")?.map(|order| order.spec.item.clone()), Some("tea".to_owned()));
     assert_eq!(orders.name(), "orders.shop.example in namespace default");
@@ -234,7 +234,7 @@ async fn custom_resource_is_cached() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn equal_requests_share_watch_per_cluster() -> Result<(), TestError> {
-    let (first, second) = (World::new().await?, World::new().await?);
+    let (first, second) = (InformerFixture::new().await?, InformerFixture::new().await?);
     first.server.create(&config_map("a", "1"))?;
     second.server.create(&config_map("b", "1"))?;
     let informers = [first.synced().await?, first.synced().await?, second.synced().await?];
@@ -250,13 +250,13 @@ async fn equal_requests_share_watch_per_cluster() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn sync_error_names_resource_and_cause() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.faults().cut();
-    let informer = world.factory.informer::<ConfigMap>(Scope::namespace("shop").labels("app=web"))?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.faults().cut();
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::namespace("shop").labels("app=web"))?;
     let Err(one) = informer.wait_for_sync(EVENT_TIMEOUT).await else {
         panic!("the sync must fail while the network is down")
     };
-    let Err(all) = world.factory.wait_for_sync(EVENT_TIMEOUT).await else {
+    let Err(all) = fixture.factory.wait_for_sync(EVENT_TIMEOUT).await else {
         panic!("the sync must fail while the network is down")
     };
     for text in [one.to_string(), all.to_string()] {
@@ -284,19 +284,19 @@ impl Drop for Brittle {
 
 #[tokio::test(start_paused = true)]
 async fn panicking_object_drop_is_reported() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.factory.informer::<Brittle>(Scope::all())?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.factory.informer::<Brittle>(Scope::all())?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let changes = informer.changed();
     BRITTLE.store(true, Ordering::Relaxed);
-    world.write("a", "2")?;
+    fixture.write("a", "2")?;
     settle().await;
     BRITTLE.store(false, Ordering::Relaxed);
     assert!(changes.has_changed()?, "the end must wake waiting tasks");
     let Freshness::Stopped(doubt) = informer.freshness() else { panic!("{}", informer.freshness()) };
     assert!(doubt.why.contains("dropping an object panicked"), "{}", doubt.why);
-    let all = world.factory.freshness();
+    let all = fixture.factory.freshness();
     assert!(!all.is_ready() && all.to_string().contains("dropping an object panicked"), "{all}");
     Ok(())
 }
@@ -310,12 +310,12 @@ struct Strict {
 
 #[tokio::test(start_paused = true)]
 async fn undecodable_version_is_reported_once() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for number in 0..500 {
-        world.server.create(&config_map(&format!("c-{number}"), "1"))?;
+        fixture.server.create(&config_map(&format!("c-{number}"), "1"))?;
     }
     let kind = ApiResource::erase::<ConfigMap>(&());
-    let informer = world.factory.informer_with::<Object<Strict, NotUsed>>(&kind, Scope::all())?;
+    let informer = fixture.factory.informer_with::<Object<Strict, NotUsed>>(&kind, Scope::all())?;
     let noted = Arc::new(AtomicUsize::new(0));
     let counted = noted.clone();
     informer.on_diagnostic(move |note| {
@@ -326,18 +326,18 @@ async fn undecodable_version_is_reported_once() -> Result<(), TestError> {
     settle().await;
     assert_eq!(log(), 500);
     for round in 1..=3 {
-        world.server.faults().cut();
+        fixture.server.faults().cut();
         settle().await;
-        world.write("c-7", &format!("{round}."))?;
-        world.server.compact();
-        world.server.faults().expire_events();
-        world.server.faults().heal();
+        fixture.write("c-7", &format!("{round}."))?;
+        fixture.server.compact();
+        fixture.server.faults().expire_events();
+        fixture.server.faults().heal();
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(log(), 500 + round, "one object has a new version");
     }
-    world.write("c-8", "2")?;
+    fixture.write("c-8", "2")?;
     settle().await;
     assert_eq!(log(), 504);
-    assert_eq!(world.server.request_counts().full_transfers(), 4);
+    assert_eq!(fixture.server.request_counts().full_transfers(), 4);
     Ok(())
 }

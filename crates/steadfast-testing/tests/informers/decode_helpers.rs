@@ -7,7 +7,7 @@ use steadfast::{Event, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{InMemory, TestError, config_map};
 
-use super::{EVENT_TIMEOUT, EventLog, World, settle};
+use super::{EVENT_TIMEOUT, EventLog, InformerFixture, settle};
 
 /// Returns a description of an event with its states.
 fn event_text(event: &Event<ConfigMap>) -> String {
@@ -26,9 +26,9 @@ async fn run_with_helpers(seed: usize, helpers: Helpers) -> Result<[Vec<String>;
         server.faults().undecodable("default", &name(number), number % 5 == seed % 5);
     }
     let memory = InMemory { seed: seed as u64, helpers, ..InMemory::default() };
-    let world = World { factory: InformerFactory::new(&memory.connection(&server).await?), server };
+    let fixture = InformerFixture { factory: InformerFactory::new(&memory.connection(&server).await?), server };
     let (log, unfit) = (EventLog::default(), EventLog::default());
-    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     let (own, noted) = (log.clone(), unfit.clone());
     informer.on_diagnostic(move |note| {
         if let steadfast::Diagnostic::Undecodable { key, .. } = note {
@@ -40,21 +40,21 @@ async fn run_with_helpers(seed: usize, helpers: Helpers) -> Result<[Vec<String>;
     for round in 0..6 {
         for step in 0..60 {
             let number = seed * 7 + round * 13 + step * step;
-            world.server.faults().undecodable("default", &name(number), number.is_multiple_of(7));
-            world.write(&name(number), &format!("{round}-{step}"))?;
+            fixture.server.faults().undecodable("default", &name(number), number.is_multiple_of(7));
+            fixture.write(&name(number), &format!("{round}-{step}"))?;
             if step % 20 == 19 {
-                world.server.delete_named("configmaps", "default", &name(number))?;
-                world.server.create(&config_map(&name(number), "again"))?;
+                fixture.server.delete_named("configmaps", "default", &name(number))?;
+                fixture.server.create(&config_map(&name(number), "again"))?;
             }
         }
         if round % 2 == 1 {
-            world.server.faults().cut();
-            world.write(&name(round), "missed")?;
-            world.server.faults().expire_events();
-            world.server.compact();
-            world.server.faults().heal();
+            fixture.server.faults().cut();
+            fixture.write(&name(round), "missed")?;
+            fixture.server.faults().expire_events();
+            fixture.server.compact();
+            fixture.server.faults().heal();
         }
-        let written = world.write(&name(round), &format!("end of {round}"))?;
+        let written = fixture.write(&name(round), &format!("end of {round}"))?;
         informer.wait_for(&written).await?;
     }
     settle().await;

@@ -11,7 +11,7 @@ use steadfast::{Cacheable, Diagnostic, Informer, InformerBuilder, Scope};
 use steadfast_apiserver::{ApiServer, InjectedResponse, ObjectCorruption, RequestRecord, RequestRule, Verb};
 use steadfast_testing::{TestError, config_map, labelled_config_map};
 
-use crate::{EVENT_TIMEOUT, World};
+use crate::{EVENT_TIMEOUT, InformerFixture};
 
 const OBJECTS: usize = 2000;
 
@@ -52,19 +52,19 @@ fn named(number: usize) -> String {
     format!("object-{number:04}")
 }
 
-async fn filled(builder: steadfast_apiserver::ApiServerBuilder) -> Result<World, TestError> {
-    let world = World::of(builder).await?;
+async fn filled(builder: steadfast_apiserver::ApiServerBuilder) -> Result<InformerFixture, TestError> {
+    let fixture = InformerFixture::of(builder).await?;
     for number in 0..OBJECTS {
         let app = if is_web(number) { "web" } else { "db" };
-        world.server.create(&labelled_config_map(&named(number), &"x".repeat(VALUE), ("app", app)))?;
+        fixture.server.create(&labelled_config_map(&named(number), &"x".repeat(VALUE), ("app", app)))?;
     }
-    Ok(world)
+    Ok(fixture)
 }
 
 /// Starts an informer, and lets its watch expire while the network is down. In the meantime, one object is changed,
 /// one deleted, one recreated and one created. `fault` injects a further fault.
 async fn relisted<K: Cacheable>(
-    world: &World,
+    fixture: &InformerFixture,
     builder: InformerBuilder<'_, K>,
     fault: impl FnOnce(&ApiServer),
 ) -> Result<(Informer<K>, Relist), TestError> {
@@ -73,21 +73,21 @@ async fn relisted<K: Cacheable>(
     let notes = Arc::new(Mutex::new(Vec::new()));
     let log = notes.clone();
     informer.on_diagnostic(move |note: &Diagnostic| log.lock().push(note.to_string()));
-    let before = world.server.requests().len();
+    let before = fixture.server.requests().len();
 
-    world.server.faults().cut();
-    world.write(&named(10), "changed")?;
-    world.server.delete_named("configmaps", "default", &named(20))?;
-    world.server.delete_named("configmaps", "default", &named(30))?;
-    world.server.create(&labelled_config_map(&named(30), "recreated", ("app", "web")))?;
-    world.server.create(&labelled_config_map("new", "1", ("app", "web")))?;
-    world.server.compact();
-    world.server.faults().expire_events();
-    fault(&world.server);
-    world.server.faults().heal();
-    informer.wait_for_version(&world.server.revision().to_string().as_str().into(), EVENT_TIMEOUT * 60).await?;
+    fixture.server.faults().cut();
+    fixture.write(&named(10), "changed")?;
+    fixture.server.delete_named("configmaps", "default", &named(20))?;
+    fixture.server.delete_named("configmaps", "default", &named(30))?;
+    fixture.server.create(&labelled_config_map(&named(30), "recreated", ("app", "web")))?;
+    fixture.server.create(&labelled_config_map("new", "1", ("app", "web")))?;
+    fixture.server.compact();
+    fixture.server.faults().expire_events();
+    fault(&fixture.server);
+    fixture.server.faults().heal();
+    informer.wait_for_version(&fixture.server.revision().to_string().as_str().into(), EVENT_TIMEOUT * 60).await?;
 
-    let requests = world.server.requests().split_off(before);
+    let requests = fixture.server.requests().split_off(before);
     let notes = notes.lock().clone();
     let mut names: Vec<String> = informer.snapshot().iter().map(|entry| entry.key().name().to_owned()).collect();
     names.sort();
@@ -102,9 +102,9 @@ fn names(of: impl Fn(usize) -> bool) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn relist_transfers_only_three_changed_objects() -> Result<(), TestError> {
-    let world = filled(ApiServer::builder()).await?;
-    let builder = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
-    let (informer, relist) = relisted(&world, builder, |_| {}).await?;
+    let fixture = filled(ApiServer::builder()).await?;
+    let builder = fixture.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
+    let (informer, relist) = relisted(&fixture, builder, |_| {}).await?;
     assert_eq!(relist.names, names(|_| true));
     let lister = informer.lister()?;
     let value = |name: &str| lister.get("default", name).ok()??.data.clone()?.remove("value");
@@ -121,9 +121,9 @@ async fn relist_transfers_only_three_changed_objects() -> Result<(), TestError> 
 
 #[tokio::test(start_paused = true)]
 async fn frequent_changes_cause_full_list() -> Result<(), TestError> {
-    let world = filled(ApiServer::builder()).await?;
-    let builder = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
-    let (informer, relist) = relisted(&world, builder, |server| {
+    let fixture = filled(ApiServer::builder()).await?;
+    let builder = fixture.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
+    let (informer, relist) = relisted(&fixture, builder, |server| {
         for number in (100..OBJECTS).step_by(100) {
             server.replace(&labelled_config_map(&named(number), "changed", ("app", "web"))).expect("the object exists");
         }
@@ -137,13 +137,13 @@ async fn frequent_changes_cause_full_list() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn protobuf_lists_fully_by_default() -> Result<(), TestError> {
-    let world = filled(ApiServer::builder().protobuf(true)).await?;
-    let (_, relist) = relisted(&world, world.factory.builder::<ConfigMap>(Scope::all()), |_| {}).await?;
+    let fixture = filled(ApiServer::builder().protobuf(true)).await?;
+    let (_, relist) = relisted(&fixture, fixture.factory.builder::<ConfigMap>(Scope::all()), |_| {}).await?;
     assert_eq!((relist.count(Verb::StreamedList), relist.count(Verb::List)), (1, 0));
 
-    let world = filled(ApiServer::builder().protobuf(true)).await?;
-    let builder = world.factory.builder::<ConfigMap>(Scope::all()).delta_relists(true);
-    let (_, relist) = relisted(&world, builder, |_| {}).await?;
+    let fixture = filled(ApiServer::builder().protobuf(true)).await?;
+    let builder = fixture.factory.builder::<ConfigMap>(Scope::all()).delta_relists(true);
+    let (_, relist) = relisted(&fixture, builder, |_| {}).await?;
     assert_eq!(relist.names, names(|_| true));
     assert_eq!((relist.count(Verb::StreamedList), relist.count(Verb::List), relist.count(Verb::State)), (0, 1, 3));
     Ok(())
@@ -151,10 +151,10 @@ async fn protobuf_lists_fully_by_default() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn difference_requests_keep_selectors() -> Result<(), TestError> {
-    let world = filled(ApiServer::builder()).await?;
+    let fixture = filled(ApiServer::builder()).await?;
     let scope = Scope::namespace("default").labels("app=web").fields("metadata.namespace=default");
-    let builder = world.factory.builder::<ConfigMap>(scope).protobuf(false);
-    let (_, relist) = relisted(&world, builder, |_| {}).await?;
+    let builder = fixture.factory.builder::<ConfigMap>(scope).protobuf(false);
+    let (_, relist) = relisted(&fixture, builder, |_| {}).await?;
     assert_eq!(relist.names, names(is_web));
     assert_eq!(relist.count(Verb::State), 3);
     let both = |request: &RequestRecord| {
@@ -167,15 +167,15 @@ async fn difference_requests_keep_selectors() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn dynamic_objects_use_difference_lists() -> Result<(), TestError> {
-    let world = filled(ApiServer::builder()).await?;
+    let fixture = filled(ApiServer::builder()).await?;
     let kind = ApiResource::erase::<ConfigMap>(&());
-    let builder = world.factory.builder_with::<DynamicObject>(&kind, Scope::all());
-    let (_, relist) = relisted(&world, builder, |_| {}).await?;
+    let builder = fixture.factory.builder_with::<DynamicObject>(&kind, Scope::all());
+    let (_, relist) = relisted(&fixture, builder, |_| {}).await?;
     assert_eq!((relist.names.len(), relist.count(Verb::State)), (OBJECTS, 3));
 
-    let world = filled(ApiServer::builder()).await?;
-    let builder = world.factory.builder::<PartialObjectMeta<ConfigMap>>(Scope::all()).protobuf(false);
-    let (_, relist) = relisted(&world, builder, |_| {}).await?;
+    let fixture = filled(ApiServer::builder()).await?;
+    let builder = fixture.factory.builder::<PartialObjectMeta<ConfigMap>>(Scope::all()).protobuf(false);
+    let (_, relist) = relisted(&fixture, builder, |_| {}).await?;
     assert_eq!((relist.names.len(), relist.count(Verb::State), relist.notes_of("by metadata")), (OBJECTS, 0, 0));
     Ok(())
 }
@@ -209,9 +209,9 @@ async fn failed_difference_falls_back_to_list() -> Result<(), TestError> {
         }),
     ];
     for (name, fault) in faults {
-        let world = filled(ApiServer::builder()).await?;
-        let builder = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
-        let (_, relist) = relisted(&world, builder, fault).await?;
+        let fixture = filled(ApiServer::builder()).await?;
+        let builder = fixture.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
+        let (_, relist) = relisted(&fixture, builder, fault).await?;
         let expected = match name {
             _ if name.starts_with("more differ") => OBJECTS + 30,
             _ if name.starts_with("more have ended") => OBJECTS - 30,
@@ -236,9 +236,9 @@ async fn deferred_difference_is_retried_without_list() -> Result<(), TestError> 
         }
     };
     for (verb, code) in [(Verb::State, 429), (Verb::State, 503), (Verb::List, 429)] {
-        let world = filled(ApiServer::builder()).await?;
-        let builder = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
-        let (_, relist) = relisted(&world, builder, busy(verb, code)).await?;
+        let fixture = filled(ApiServer::builder()).await?;
+        let builder = fixture.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
+        let (_, relist) = relisted(&fixture, builder, busy(verb, code)).await?;
         let what = format!("{verb:?} {code}: {:?}", relist.notes);
         assert_eq!(relist.names, names(|_| true), "{what}");
         assert_eq!(relist.notes_of("by metadata, objects read in full: 3"), 1, "{what}");
@@ -253,19 +253,19 @@ async fn deferred_difference_is_retried_without_list() -> Result<(), TestError> 
 
 #[tokio::test(start_paused = true)]
 async fn unchanged_undecodable_objects_do_not_differ() -> Result<(), TestError> {
-    let world = filled(ApiServer::builder()).await?;
+    let fixture = filled(ApiServer::builder()).await?;
     // These undecodable objects exceed the limit of differing objects for a cache of 2,000.
     for number in 100..200 {
-        world.server.faults().corrupt_object("default", &named(number), Some(ObjectCorruption::WrongTypes));
+        fixture.server.faults().corrupt_object("default", &named(number), Some(ObjectCorruption::WrongTypes));
     }
-    let builder = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
-    let (informer, relist) = relisted(&world, builder, |_| {}).await?;
+    let builder = fixture.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
+    let (informer, relist) = relisted(&fixture, builder, |_| {}).await?;
     assert_eq!((relist.count(Verb::List), relist.count(Verb::State)), (1, 3));
     assert_eq!(relist.notes_of("by metadata, objects read in full: 3"), 1, "{:?}", relist.notes);
     assert_eq!((informer.snapshot().len(), informer.snapshot().tainted().len()), (OBJECTS, 100));
 
-    world.server.faults().corrupt_object("default", &named(150), None);
-    informer.wait_for(&world.write(&named(150), "well")?).await?;
+    fixture.server.faults().corrupt_object("default", &named(150), None);
+    informer.wait_for(&fixture.write(&named(150), "well")?).await?;
     assert_eq!(informer.snapshot().tainted().len(), 99);
     Ok(())
 }

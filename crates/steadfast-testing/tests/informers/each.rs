@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use steadfast::{AsyncHandler, Call, Event, Registration};
 use steadfast_testing::{TestError, config_map};
 
-use super::{CapturedLog, EventLog, World, follow, settle};
+use super::{CapturedLog, EventLog, InformerFixture, follow, settle};
 
 /// Handler that logs each event with its value and the number of missed events. Each call takes `takes`.
 struct LoggingHandler {
@@ -35,29 +35,29 @@ struct Each {
     registration: Registration<ConfigMap>,
 }
 
-async fn each(world: &World, bound: usize, takes: Duration) -> Result<Each, TestError> {
+async fn each(fixture: &InformerFixture, bound: usize, takes: Duration) -> Result<Each, TestError> {
     let (log, missed) = (EventLog::default(), Arc::<AtomicU64>::default());
     let handler = LoggingHandler { log: log.clone(), missed: missed.clone(), takes };
-    let registration = world.synced().await?.handler().deliver_each(bound).add_async_handler(handler)?;
+    let registration = fixture.synced().await?.handler().deliver_each(bound).add_async_handler(handler)?;
     settle().await;
     Ok(Each { log, missed, registration })
 }
 
 #[tokio::test(start_paused = true)]
 async fn slow_handler_receives_events_in_order() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "0"))?;
-    let slow = each(&world, 100, Duration::from_secs(1)).await?;
-    let (merged, _registration) = follow(&world.synced().await?);
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "0"))?;
+    let slow = each(&fixture, 100, Duration::from_secs(1)).await?;
+    let (merged, _registration) = follow(&fixture.synced().await?);
     let mut expected = vec!["Added a 0".to_owned()];
-    world.server.create(&config_map("b", "0"))?;
+    fixture.server.create(&config_map("b", "0"))?;
     expected.push("Added b 0".to_owned());
     for value in 1..20 {
         let name = if value % 3 == 0 { "b" } else { "a" };
-        world.write(name, &value.to_string())?;
+        fixture.write(name, &value.to_string())?;
         expected.push(format!("Updated {name} {value}"));
     }
-    world.server.delete_named("configmaps", "default", "a")?;
+    fixture.server.delete_named("configmaps", "default", "a")?;
     expected.push("Deleted a 19".to_owned());
     settle().await;
     assert_eq!(merged.all().last().map(String::as_str), Some("Deleted a"), "a slow handler must not delay another one");
@@ -71,13 +71,13 @@ async fn slow_handler_receives_events_in_order() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn overflowing_events_are_merged_and_reported() -> Result<(), TestError> {
     let logged = CapturedLog::capture();
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "0"))?;
-    let slow = each(&world, 3, Duration::from_secs(10)).await?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "0"))?;
+    let slow = each(&fixture, 3, Duration::from_secs(10)).await?;
     for value in 1..=10 {
-        world.write("a", &value.to_string())?;
+        fixture.write("a", &value.to_string())?;
     }
-    world.server.create(&config_map("b", "0"))?;
+    fixture.server.create(&config_map("b", "0"))?;
     settle().await;
     let counts = slow.registration.stats();
     assert_eq!(counts.entries, 2 + 3, "three separate events, and one merged entry per object: {counts:?}");
@@ -94,7 +94,7 @@ async fn overflowing_events_are_merged_and_reported() -> Result<(), TestError> {
 
     // The handler has caught up, so events are delivered separately again.
     for value in 11..=13 {
-        world.write("a", &value.to_string())?;
+        fixture.write("a", &value.to_string())?;
     }
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(slow.log.all()[6..], ["Updated a 11", "Updated a 12", "Updated a 13"]);
@@ -106,14 +106,14 @@ async fn overflowing_events_are_merged_and_reported() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn bounded_queue_delays_no_other_handler() -> Result<(), TestError> {
     const BOUND: usize = 10;
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for name in ["a", "b", "c"] {
-        world.server.create(&config_map(name, "0"))?;
+        fixture.server.create(&config_map(name, "0"))?;
     }
-    let stuck = each(&world, BOUND, Duration::from_secs(1_000_000)).await?;
-    let (log, _registration) = follow(&world.synced().await?);
+    let stuck = each(&fixture, BOUND, Duration::from_secs(1_000_000)).await?;
+    let (log, _registration) = follow(&fixture.synced().await?);
     for value in 0..1_000 {
-        world.write(["a", "b", "c"][value % 3], &value.to_string())?;
+        fixture.write(["a", "b", "c"][value % 3], &value.to_string())?;
         if value % 100 == 0 {
             settle().await;
             assert!(stuck.registration.stats().entries <= 1 + BOUND + 3, "{:?}", stuck.registration.stats());
@@ -122,6 +122,6 @@ async fn bounded_queue_delays_no_other_handler() -> Result<(), TestError> {
     settle().await;
     assert!(log.all().len() >= 10, "other handlers must receive their events");
     assert!(stuck.registration.stats().missed >= 900);
-    assert_eq!(world.factory.shutdown().running, 1);
+    assert_eq!(fixture.factory.shutdown().running, 1);
     Ok(())
 }

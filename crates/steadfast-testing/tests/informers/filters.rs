@@ -13,7 +13,7 @@ use steadfast_testing::{
     CachedConfigMap, CachedForm, ConfigMapInForm, Recorder, TestError, builder_with_form, history, labelled_config_map,
 };
 
-use super::{EVENT_TIMEOUT, EventLog, World, settle};
+use super::{EVENT_TIMEOUT, EventLog, InformerFixture, settle};
 
 fn is_web(object: &ConfigMap) -> bool {
     object.labels().get("app").is_some_and(|app| app == "web")
@@ -44,7 +44,7 @@ fn follow_web(informer: &Informer<ConfigMap>) -> Result<(EventLog, Registration<
     Ok((log, registration))
 }
 
-impl World {
+impl InformerFixture {
     /// Creates or replaces an object with this name, app label and value.
     fn put(&self, name: &str, app: &str, value: &str) -> Result<(), TestError> {
         if self.server.get("configmaps", "default", name).is_err() {
@@ -59,10 +59,10 @@ impl World {
 
 #[tokio::test(start_paused = true)]
 async fn filter_entry_adds_and_exit_deletes() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.put("a", "web", "1")?;
-    world.put("b", "db", "1")?;
-    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let fixture = InformerFixture::new().await?;
+    fixture.put("a", "web", "1")?;
+    fixture.put("b", "db", "1")?;
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     let (early, _early) = follow_web(&informer)?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let (late, registration) = follow_web(&informer)?;
@@ -70,11 +70,11 @@ async fn filter_entry_adds_and_exit_deletes() -> Result<(), TestError> {
     for (name, app, value) in
         [("a", "web", "2"), ("b", "web", "2"), ("a", "db", "3"), ("a", "db", "4"), ("c", "db", "1"), ("a", "web", "5")]
     {
-        world.put(name, app, value)?;
+        fixture.put(name, app, value)?;
         settle().await;
     }
     for name in ["a", "c"] {
-        world.server.delete_named("configmaps", "default", name)?;
+        fixture.server.delete_named("configmaps", "default", name)?;
     }
     settle().await;
     let expected = [
@@ -91,23 +91,23 @@ async fn filter_entry_adds_and_exit_deletes() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn relist_infers_exit_from_filter() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for (name, app) in [("a", "web"), ("b", "web"), ("c", "db"), ("d", "web")] {
-        world.put(name, app, "1")?;
+        fixture.put(name, app, "1")?;
     }
-    let informer = world.synced().await?;
+    let informer = fixture.synced().await?;
     let (log, _registration) = follow_web(&informer)?;
     settle().await;
     let before = log.all().len();
-    world.server.faults().cut();
-    world.put("a", "db", "2")?;
-    world.put("c", "web", "2")?;
-    world.server.delete_named("configmaps", "default", "b")?;
-    world.server.delete_named("configmaps", "default", "d")?;
-    world.put("d", "db", "2")?;
-    world.server.compact();
-    world.server.faults().expire_events();
-    world.server.faults().heal();
+    fixture.server.faults().cut();
+    fixture.put("a", "db", "2")?;
+    fixture.put("c", "web", "2")?;
+    fixture.server.delete_named("configmaps", "default", "b")?;
+    fixture.server.delete_named("configmaps", "default", "d")?;
+    fixture.put("d", "db", "2")?;
+    fixture.server.compact();
+    fixture.server.faults().expire_events();
+    fixture.server.faults().heal();
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(
         log.all()[before..],
@@ -123,9 +123,9 @@ async fn relist_infers_exit_from_filter() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn slow_filtered_handler_receives_separate_stays() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.put("a", "web", "1")?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    fixture.put("a", "web", "1")?;
+    let informer = fixture.synced().await?;
     let log = EventLog::default();
     let own = log.clone();
     let registration = informer.handler().filter(is_web).on_event_async(move |event| {
@@ -135,7 +135,7 @@ async fn slow_filtered_handler_receives_separate_stays() -> Result<(), TestError
     settle().await;
     // All changes happen during the first call of the handler.
     for (app, value) in [("web", "2"), ("web", "3"), ("db", "4"), ("web", "5"), ("web", "6")] {
-        world.put("a", app, value)?;
+        fixture.put("a", app, value)?;
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(log.all(), ["Added 1", "Deleted 3", "Added 6"]);
@@ -146,16 +146,16 @@ async fn slow_filtered_handler_receives_separate_stays() -> Result<(), TestError
 
 #[tokio::test(start_paused = true)]
 async fn filtered_resync_delivers_matching_objects() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.put("a", "web", "1")?;
-    world.put("b", "db", "1")?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    fixture.put("a", "web", "1")?;
+    fixture.put("b", "db", "1")?;
+    let informer = fixture.synced().await?;
     let log = EventLog::default();
     let own = log.clone();
     let handler = informer.handler().filter(is_web).resync(Duration::from_secs(30));
     handler.on_event(move |event| own.record_event(&event))?;
     tokio::time::sleep(Duration::from_secs(31)).await;
-    world.put("a", "db", "2")?;
+    fixture.put("a", "db", "2")?;
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(log.all(), ["Added a initially", "Resynced a", "Deleted a"]);
     Ok(())
@@ -163,12 +163,12 @@ async fn filtered_resync_delivers_matching_objects() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn objects_must_pass_all_filters() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for name in ["a", "b", "c"] {
-        world.put(name, "web", "1")?;
+        fixture.put(name, "web", "1")?;
     }
-    world.put("d", "db", "1")?;
-    let informer = world.synced().await?;
+    fixture.put("d", "db", "1")?;
+    let informer = fixture.synced().await?;
     let log = EventLog::default();
     let own = log.clone();
     let picky = |object: &ConfigMap| {
@@ -188,9 +188,9 @@ async fn objects_must_pass_all_filters() -> Result<(), TestError> {
 /// A filter with a changed result is evaluated again at the object's next change.
 #[tokio::test(start_paused = true)]
 async fn inconsistent_filter_ends_stays_in_order() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.put("a", "web", "1")?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    fixture.put("a", "web", "1")?;
+    let informer = fixture.synced().await?;
     let open = Arc::new(AtomicBool::new(true));
     let is_open = open.clone();
     let log = EventLog::default();
@@ -199,10 +199,10 @@ async fn inconsistent_filter_ends_stays_in_order() -> Result<(), TestError> {
     assert!(handler.on_event(move |event| own.record_event(&event))?.until_synced().await);
     for (opened, value) in [(false, "2"), (false, "3"), (true, "4"), (true, "5"), (false, "6")] {
         open.store(opened, Ordering::Relaxed);
-        world.put("a", "web", value)?;
+        fixture.put("a", "web", value)?;
         settle().await;
     }
-    world.server.delete_named("configmaps", "default", "a")?;
+    fixture.server.delete_named("configmaps", "default", "a")?;
     settle().await;
     assert_eq!(log.all(), ["Added a initially", "Deleted a", "Added a", "Updated a", "Deleted a"]);
     Ok(())
@@ -210,9 +210,9 @@ async fn inconsistent_filter_ends_stays_in_order() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn filter_may_call_informer() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.put("a", "web", "1")?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    fixture.put("a", "web", "1")?;
+    let informer = fixture.synced().await?;
     let (own, asked) = (informer.clone(), Arc::new(AtomicUsize::new(0)));
     let count = asked.clone();
     let registration = informer
@@ -227,7 +227,7 @@ async fn filter_may_call_informer() -> Result<(), TestError> {
         })
         .on_event(|_| {})?;
     assert!(registration.until_synced().await);
-    world.put("a", "web", "2")?;
+    fixture.put("a", "web", "2")?;
     settle().await;
     assert!(asked.load(Ordering::Relaxed) >= 2);
     registration.remove();
@@ -240,21 +240,21 @@ async fn filter_may_call_informer() -> Result<(), TestError> {
 /// objects.
 #[tokio::test(start_paused = true)]
 async fn filtered_handler_keeps_contract() -> Result<(), TestError> {
-    let world = World::of(ApiServer::builder().protobuf(CachedForm::current().protobuf)).await?;
-    let recorder = Recorder::of(&world.server);
-    world.put("a", "web", "1")?;
-    let informer = builder_with_form(&world.factory, Scope::all()).start()?;
+    let fixture = InformerFixture::of(ApiServer::builder().protobuf(CachedForm::current().protobuf)).await?;
+    let recorder = Recorder::of(&fixture.server);
+    fixture.put("a", "web", "1")?;
+    let informer = builder_with_form(&fixture.factory, Scope::all()).start()?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let is_web = |object: &ConfigMapInForm| object.config_map().is_some_and(|object| is_web(&object));
     let seen = recorder.record_filtered(&informer, "filtered", &Scope::all().labels("app=web"), is_web);
     settle().await;
     for (name, app, value) in [("b", "web", "1"), ("a", "db", "2"), ("a", "web", "3"), ("b", "db", "2")] {
-        world.put(name, app, value)?;
+        fixture.put(name, app, value)?;
         settle().await;
     }
-    world.server.delete_named("configmaps", "default", "a")?;
-    recorder.settle(&world.server).await;
+    fixture.server.delete_named("configmaps", "default", "a")?;
+    recorder.settle(&fixture.server).await;
     assert_eq!(seen.descriptions("default/b"), ["Added", "Deleted Observed DeletedOrLeft"]);
-    steadfast_contract::check(&history(&world.server, "", "configmaps")?, &recorder.trace())?;
+    steadfast_contract::check(&history(&fixture.server, "", "configmaps")?, &recorder.trace())?;
     Ok(())
 }

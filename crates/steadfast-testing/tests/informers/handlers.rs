@@ -11,19 +11,19 @@ use parking_lot::Mutex;
 use steadfast::{AsyncHandler, Call, Event, Freshness, Handler, HandlerError, InformerError, Registration, Scope};
 use steadfast_testing::{TestError, config_map};
 
-use super::{EVENT_TIMEOUT, EventLog, World, follow, settle};
+use super::{EVENT_TIMEOUT, EventLog, InformerFixture, follow, settle};
 
 #[tokio::test(start_paused = true)]
 async fn late_handler_receives_initial_objects() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.synced().await?;
-    world.server.create(&config_map("b", "1"))?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.synced().await?;
+    fixture.server.create(&config_map("b", "1"))?;
     settle().await;
     let (log, registration) = follow(&informer);
     assert!(registration.until_synced().await);
     assert_eq!(log.all(), ["Added a initially", "Added b initially"]);
-    world.server.create(&config_map("c", "1"))?;
+    fixture.server.create(&config_map("c", "1"))?;
     settle().await;
     assert_eq!(log.all()[2..], ["Added c"]);
     Ok(())
@@ -31,8 +31,8 @@ async fn late_handler_receives_initial_objects() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn empty_handler_syncs_with_informer() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let fixture = InformerFixture::new().await?;
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     let (_, early) = follow(&informer);
     assert!(!early.has_synced() && informer.lister().is_err());
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
@@ -43,10 +43,10 @@ async fn empty_handler_syncs_with_informer() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn resync_repeats_delivered_objects() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let period = Duration::from_secs(30);
-    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     let log = EventLog::default();
     let own = log.clone();
     let registration = informer.handler().resync(period).on_event(move |event| own.record_event(&event))?;
@@ -58,9 +58,9 @@ async fn resync_repeats_delivered_objects() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn zero_resync_period_disables_resync() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     let log = EventLog::default();
     let own = log.clone();
     let registration = informer.handler().resync(Duration::ZERO).on_event(move |event| own.record_event(&event))?;
@@ -72,9 +72,9 @@ async fn zero_resync_period_disables_resync() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn resync_period_is_per_handler() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     let mut handlers = Vec::new();
     for period in [0, 10, 25] {
         let log = EventLog::default();
@@ -87,7 +87,7 @@ async fn resync_period_is_per_handler() -> Result<(), TestError> {
     let resyncs = |log: &EventLog| log.all().iter().filter(|line| *line == "Resynced a").count();
     assert_eq!(handlers.iter().map(|(log, _)| resyncs(log)).collect::<Vec<_>>(), [0, 5, 2]);
     assert_eq!(resyncs(&without), 0);
-    assert_eq!(world.server.request_counts().full_transfers(), 1, "a resync must not send a request");
+    assert_eq!(fixture.server.request_counts().full_transfers(), 1, "a resync must not send a request");
 
     handlers[1].1.remove();
     tokio::time::sleep(Duration::from_secs(25)).await;
@@ -97,11 +97,11 @@ async fn resync_period_is_per_handler() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn remove_and_wait_returns_after_last_call() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for number in 0..9 {
-        world.server.create(&config_map(&format!("c-{number}"), "1"))?;
+        fixture.server.create(&config_map(&format!("c-{number}"), "1"))?;
     }
-    let informer = world.synced().await?;
+    let informer = fixture.synced().await?;
     let slow = Slow { now: AtomicUsize::new(0), most: Arc::default() };
     let registration = informer.add_async_handler(slow)?;
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -111,7 +111,7 @@ async fn remove_and_wait_returns_after_last_call() -> Result<(), TestError> {
     assert_eq!(begun.elapsed().as_millis(), 500, "the wait lasts as long as the running calls");
     let counts = registration.stats();
     assert_eq!((counts.running, counts.returned), (0, 6));
-    world.server.create(&config_map("late", "1"))?;
+    fixture.server.create(&config_map("late", "1"))?;
     settle().await;
     assert_eq!(registration.stats(), counts, "no call starts after the removal");
     assert_eq!(registration.remove_and_wait().await, 0, "a second removal succeeds");
@@ -120,8 +120,8 @@ async fn remove_and_wait_returns_after_last_call() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn remove_and_wait_inside_handler_returns() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    let informer = fixture.synced().await?;
     for asynchronous in [false, true] {
         let own = Arc::new(Mutex::<Option<Arc<Registration<ConfigMap>>>>::default());
         let (left, held) = (Arc::new(AtomicUsize::new(0)), own.clone());
@@ -142,7 +142,7 @@ async fn remove_and_wait_inside_handler_returns() -> Result<(), TestError> {
         *own.lock() = Some(registration.clone());
         let calls = if asynchronous { 3 } else { 1 };
         for number in 0..calls {
-            world.server.create(&config_map(&format!("{asynchronous}-{number}"), "1"))?;
+            fixture.server.create(&config_map(&format!("{asynchronous}-{number}"), "1"))?;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
         tokio::time::timeout(EVENT_TIMEOUT, registration.remove_and_wait()).await?;
@@ -174,10 +174,10 @@ where
 #[test]
 fn async_handler_requires_runtime() -> Result<(), TestError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-    let world = runtime.block_on(World::new())?;
+    let fixture = runtime.block_on(InformerFixture::new())?;
     let informer = {
         let _current = runtime.enter();
-        world.factory.informer::<ConfigMap>(Scope::all())?
+        fixture.factory.informer::<ConfigMap>(Scope::all())?
     };
     let Err(error) = informer.on_event_async(|_| async {}) else { panic!("the call must fail without a runtime") };
     assert!(error.to_string().contains("tokio runtime"), "{error}");
@@ -186,11 +186,11 @@ fn async_handler_requires_runtime() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn ended_runtime_closes_handler() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for name in ["a", "b", "c"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
-    let informer = world.synced().await?;
+    let informer = fixture.synced().await?;
     let ended = tokio::runtime::Builder::new_current_thread().build()?;
     let handle = ended.handle().clone();
     ended.shutdown_background();
@@ -224,9 +224,9 @@ impl AsyncHandler<ConfigMap> for PanickingHandler {
 
 #[tokio::test(start_paused = true)]
 async fn panicking_call_is_skipped_after_retries() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.synced().await?;
     for (panics, calls, skipped) in [(1, vec!["a 0", "a 1"], 0), (9, vec!["a 0", "a 1", "a 2", "a 3"], 1)] {
         for asynchronous in [false, true] {
             let log = EventLog::default();
@@ -264,11 +264,11 @@ impl AsyncHandler<ConfigMap> for Slow {
 
 #[tokio::test(start_paused = true)]
 async fn handler_concurrency_applies_across_names() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for number in 0..9 {
-        world.server.create(&config_map(&format!("c-{number}"), "1"))?;
+        fixture.server.create(&config_map(&format!("c-{number}"), "1"))?;
     }
-    let informer = world.synced().await?;
+    let informer = fixture.synced().await?;
     let most = Arc::new(AtomicUsize::new(0));
     let registration = informer.add_async_handler(Slow { now: AtomicUsize::new(0), most: most.clone() })?;
     let begun = tokio::time::Instant::now();
@@ -277,7 +277,7 @@ async fn handler_concurrency_applies_across_names() -> Result<(), TestError> {
     assert_eq!(begun.elapsed().as_secs(), 3, "nine calls of a second, three at a time");
 
     for value in ["2", "3", "4"] {
-        let written = world.write("c-0", value)?;
+        let written = fixture.write("c-0", value)?;
         informer.wait_for(&written).await?;
     }
     assert_eq!(registration.stats().running, 1, "calls for one name never overlap");
@@ -286,11 +286,11 @@ async fn handler_concurrency_applies_across_names() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn removed_handler_is_dropped() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for name in ["a", "b"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
-    let informer = world.synced().await?;
+    let informer = fixture.synced().await?;
     let held = Arc::new(());
     let watched = Arc::downgrade(&held);
     let called = Arc::new(AtomicBool::new(false));
@@ -303,15 +303,15 @@ async fn removed_handler_is_dropped() -> Result<(), TestError> {
     assert!(!called.load(Ordering::Relaxed), "no call starts after the removal");
     assert!(watched.upgrade().is_none(), "the handler is dropped");
     assert!(!registration.has_synced() && !registration.until_synced().await);
-    assert_eq!(world.factory.shutdown().events, 0, "the removal has already counted the undelivered events");
+    assert_eq!(fixture.factory.shutdown().events, 0, "the removal has already counted the undelivered events");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn handler_added_after_stop_is_error() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.synced().await?;
     informer.stop();
     let held = Arc::new(());
     for _ in 0..2 {
@@ -336,7 +336,7 @@ async fn handler_added_after_stop_is_error() -> Result<(), TestError> {
     }
     assert!(matches!(informer.freshness(), Freshness::Stopped(_)));
     assert_eq!(informer.lister()?.len(), 1, "the cache stays readable");
-    let again = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let again = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     again.wait_for_sync(EVENT_TIMEOUT).await?;
     assert!(again.freshness().is_fresh(), "a stopped informer must not be returned again: {}", again.freshness());
     Ok(())
@@ -344,8 +344,8 @@ async fn handler_added_after_stop_is_error() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn diagnostic_callback_may_call_informer() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let fixture = InformerFixture::new().await?;
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     let (own, noted) = (informer.clone(), Arc::new(AtomicUsize::new(0)));
     let count = noted.clone();
     informer.on_diagnostic(move |_| {
@@ -361,21 +361,21 @@ async fn diagnostic_callback_may_call_informer() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn stream_resumes_and_ends_after_stop() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let mut changes = steadfast::watch::<ConfigMap>(world.factory.connection(), Scope::all())?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let mut changes = steadfast::watch::<ConfigMap>(fixture.factory.connection(), Scope::all())?;
     let first = changes.next().await.map(|event| event.object().name_any());
     assert_eq!(first.as_deref(), Some("a"));
-    world.server.faults().cut();
-    world.server.create(&config_map("b", "1"))?;
+    fixture.server.faults().cut();
+    fixture.server.create(&config_map("b", "1"))?;
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(changes.next().now_or_never().is_none(), "a fault does not end it");
-    world.server.faults().heal();
+    fixture.server.faults().heal();
     let second = changes.next().await.map(|event| event.object().name_any());
     assert_eq!(second.as_deref(), Some("b"));
 
-    world.server.create(&config_map("c", "1"))?;
-    world.server.create(&config_map("d", "1"))?;
+    fixture.server.create(&config_map("c", "1"))?;
+    fixture.server.create(&config_map("d", "1"))?;
     settle().await;
     changes.informer().stop();
     settle().await;
@@ -387,11 +387,11 @@ async fn stream_resumes_and_ends_after_stop() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn drained_shutdown_delivers_pending_events() -> Result<(), TestError> {
     for drained in [false, true] {
-        let world = World::new().await?;
+        let fixture = InformerFixture::new().await?;
         for number in 0..5 {
-            world.server.create(&config_map(&format!("c-{number}"), "1"))?;
+            fixture.server.create(&config_map(&format!("c-{number}"), "1"))?;
         }
-        let informer = world.synced().await?;
+        let informer = fixture.synced().await?;
         let returned = Arc::new(AtomicUsize::new(0));
         let own = returned.clone();
         informer.on_event_async(move |_| {
@@ -402,23 +402,26 @@ async fn drained_shutdown_delivers_pending_events() -> Result<(), TestError> {
             }
         })?;
         settle().await;
-        let undelivered =
-            if drained { world.factory.shutdown_drained(10 * EVENT_TIMEOUT).await } else { world.factory.shutdown() };
+        let undelivered = if drained {
+            fixture.factory.shutdown_drained(10 * EVENT_TIMEOUT).await
+        } else {
+            fixture.factory.shutdown()
+        };
         let expected = if drained { (0, 0, 5) } else { (4, 1, 0) };
         assert_eq!((undelivered.events, undelivered.running, returned.load(Ordering::Relaxed)), expected);
-        assert!(matches!(world.factory.informer::<ConfigMap>(Scope::all()), Err(InformerError::ShutDown)));
+        assert!(matches!(fixture.factory.informer::<ConfigMap>(Scope::all()), Err(InformerError::ShutDown)));
         settle().await;
-        assert_eq!(world.server.open_watches(0), 0, "the watch has ended");
+        assert_eq!(fixture.server.open_watches(0), 0, "the watch has ended");
     }
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn drained_shutdown_delivers_partially_read_events() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     // The shutdown happens inside a transform, while the informer decodes an event, as if from another thread.
-    let (factory, ending) = (world.factory.clone(), Arc::new(Mutex::new(None)));
+    let (factory, ending) = (fixture.factory.clone(), Arc::new(Mutex::new(None)));
     let own = ending.clone();
     let transform = move |object: ConfigMap| {
         if object.name_any() == "b" {
@@ -432,10 +435,10 @@ async fn drained_shutdown_delivers_partially_read_events() -> Result<(), TestErr
         }
         object
     };
-    let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(transform).start()?;
+    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(transform).start()?;
     let (log, _registration) = follow(&informer);
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
-    world.server.create(&config_map("b", "1"))?;
+    fixture.server.create(&config_map("b", "1"))?;
     settle().await;
     let drained = ending.lock().take().expect("the transform received b");
     assert_eq!(drained.await.events, 0);

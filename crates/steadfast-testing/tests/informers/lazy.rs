@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use steadfast::{FieldPath, Lazy, Scope, parse_selector};
 use steadfast_testing::{TestError, config_map, pod};
 
-use super::{EVENT_TIMEOUT, EventLog, World, settle};
+use super::{EVENT_TIMEOUT, EventLog, InformerFixture, settle};
 
 fn names<K>(objects: &[steadfast::Object<Lazy<K>>]) -> Vec<&str> {
     objects.iter().map(|object| object.key().name()).collect()
@@ -13,13 +13,13 @@ fn names<K>(objects: &[steadfast::Object<Lazy<K>>]) -> Vec<&str> {
 
 #[tokio::test(start_paused = true)]
 async fn lazy_object_is_indexed_and_selected() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for (name, node) in [("a", "n-1"), ("b", "n-2"), ("c", "n-1")] {
         let mut pod = pod(name, node);
         pod.labels_mut().insert("app".to_owned(), name.to_owned());
-        world.server.create(&pod)?;
+        fixture.server.create(&pod)?;
     }
-    let pods = world.factory.informer::<Lazy<Pod>>(Scope::all())?;
+    let pods = fixture.factory.informer::<Lazy<Pod>>(Scope::all())?;
     let node = FieldPath::new("spec.nodeName");
     let by_node = pods.index(move |pod: &Lazy<Pod>| pod.read::<String>(&node).ok().flatten());
     let (log, own) = (EventLog::default(), EventLog::default());
@@ -28,10 +28,10 @@ async fn lazy_object_is_indexed_and_selected() -> Result<(), TestError> {
         Ok(event) => sink.record_event(&event),
         Err(error) => sink.record(error.to_string()),
     })?;
-    let typed = world.factory.informer::<Pod>(Scope::all())?;
+    let typed = fixture.factory.informer::<Pod>(Scope::all())?;
     let plain = log.clone();
     let _plain_handler = typed.on_event(move |event| plain.record_event(&event))?;
-    world.factory.wait_for_sync(EVENT_TIMEOUT).await?;
+    fixture.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     let lister = pods.lister()?;
     assert_eq!(names(&by_node.get("n-1")), ["a", "c"]);
     assert_eq!(names(&lister.select(&parse_selector("app in (b,c)")?)), ["b", "c"]);
@@ -39,7 +39,7 @@ async fn lazy_object_is_indexed_and_selected() -> Result<(), TestError> {
     assert_eq!(a.get()?.spec.as_ref().and_then(|spec| spec.node_name.as_deref()), Some("n-1"));
     assert!(a.get()?.metadata.managed_fields.is_none());
 
-    world.server.delete_named("pods", "default", "a")?;
+    fixture.server.delete_named("pods", "default", "a")?;
     settle().await;
     assert_eq!(names(&by_node.get("n-1")), ["c"]);
     assert!(pods.freshness().is_fresh(), "{}", pods.freshness());
@@ -50,11 +50,11 @@ async fn lazy_object_is_indexed_and_selected() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn undecodable_lazy_object_is_unknown_once_read() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    world.server.create(&config_map("b", "1"))?;
-    world.server.faults().undecodable("default", "a", true);
-    let informer = world.factory.informer::<Lazy<ConfigMap>>(Scope::all())?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    fixture.server.create(&config_map("b", "1"))?;
+    fixture.server.faults().undecodable("default", "a", true);
+    let informer = fixture.factory.informer::<Lazy<ConfigMap>>(Scope::all())?;
     let notes = EventLog::default();
     let own = notes.clone();
     informer.on_diagnostic(move |note| own.record(note.to_string()));
@@ -72,20 +72,20 @@ async fn undecodable_lazy_object_is_unknown_once_read() -> Result<(), TestError>
     assert!(a.get().is_err() && lister.get("default", "b")?.is_some());
 
     // The relist returns the undecodable version of `a` again.
-    world.server.faults().cut();
-    world.write("b", "2")?;
-    world.server.faults().expire_events();
-    world.server.compact();
-    world.server.faults().heal();
-    let written = world.write("b", "3")?;
+    fixture.server.faults().cut();
+    fixture.write("b", "2")?;
+    fixture.server.faults().expire_events();
+    fixture.server.compact();
+    fixture.server.faults().heal();
+    let written = fixture.write("b", "3")?;
     informer.wait_for(&written).await?;
     assert!(notes.all().iter().any(|note| note.contains("410")), "a relist must happen: {:?}", notes.all());
     assert!(lister.get("default", "a").is_err());
     let named = notes.all().iter().filter(|note| note.contains("default/a")).count();
     assert_eq!(named, 1, "one diagnostic per version: {:?}", notes.all());
 
-    world.server.faults().undecodable("default", "a", false);
-    let written = world.write("a", "2")?;
+    fixture.server.faults().undecodable("default", "a", false);
+    let written = fixture.write("a", "2")?;
     informer.wait_for(&written).await?;
     let a = lister.get("default", "a")?.ok_or("it fits again")?;
     assert_eq!(a.get()?.data, written.data);
@@ -95,11 +95,11 @@ async fn undecodable_lazy_object_is_unknown_once_read() -> Result<(), TestError>
 
 #[tokio::test(start_paused = true)]
 async fn transform_failure_makes_lazy_object_unknown() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    world.server.create(&config_map("b", "1"))?;
-    world.server.faults().undecodable("default", "a", true);
-    let builder = world.factory.builder::<Lazy<ConfigMap>>(Scope::all());
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    fixture.server.create(&config_map("b", "1"))?;
+    fixture.server.faults().undecodable("default", "a", true);
+    let builder = fixture.factory.builder::<Lazy<ConfigMap>>(Scope::all());
     let read = |lazy: Lazy<ConfigMap>| {
         drop(lazy.get());
         lazy

@@ -8,7 +8,7 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use steadfast::{Freshness, Informer, Scope};
 use steadfast_testing::{TestError, config_map};
 
-use super::{EVENT_TIMEOUT, World, follow, settle};
+use super::{EVENT_TIMEOUT, InformerFixture, follow, settle};
 
 /// Returns a weak reference to a value that lives as long as the informer's store.
 fn in_store(informer: &Informer<ConfigMap>) -> std::sync::Weak<()> {
@@ -21,12 +21,12 @@ fn in_store(informer: &Informer<ConfigMap>) -> std::sync::Weak<()> {
 /// A program with an informer per namespace, which is stopped and dropped with its namespace.
 #[tokio::test(start_paused = true)]
 async fn stopped_informer_is_removed_when_dropped() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let mut stores = Vec::new();
     for number in 0..20 {
         let scope = Scope::namespace("default").labels(format!("n!={number}"));
-        let informer = world.factory.informer::<ConfigMap>(scope)?;
+        let informer = fixture.factory.informer::<ConfigMap>(scope)?;
         informer.wait_for_sync(EVENT_TIMEOUT).await?;
         stores.push(in_store(&informer));
         informer.stop();
@@ -39,14 +39,14 @@ async fn stopped_informer_is_removed_when_dropped() -> Result<(), TestError> {
 /// Regression test: two hundred dropped informers kept two hundred watches until the end of their factory.
 #[tokio::test(start_paused = true)]
 async fn dropped_informers_end_their_watches() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let mut stores = Vec::new();
     for number in 0..200 {
-        let informer = world.factory.informer::<ConfigMap>(Scope::all().labels(format!("round!={number}")))?;
+        let informer = fixture.factory.informer::<ConfigMap>(Scope::all().labels(format!("round!={number}")))?;
         if number % 2 == 0 {
             informer.wait_for_sync(EVENT_TIMEOUT).await?;
-            let other = world.factory.informer::<ConfigMap>(Scope::all().labels(format!("round!={number}")))?;
+            let other = fixture.factory.informer::<ConfigMap>(Scope::all().labels(format!("round!={number}")))?;
             drop(informer);
             settle().await;
             assert_eq!(other.snapshot().len(), 1, "another handle keeps it");
@@ -54,60 +54,60 @@ async fn dropped_informers_end_their_watches() -> Result<(), TestError> {
         }
     }
     settle().await;
-    assert_eq!(world.server.open_watches(0), 0);
+    assert_eq!(fixture.server.open_watches(0), 0);
     assert_eq!(stores.iter().filter(|store| store.strong_count() > 0).count(), 0, "stores without a reader");
-    assert_eq!(world.factory.freshness().informers().count(), 0);
+    assert_eq!(fixture.factory.freshness().informers().count(), 0);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn listers_and_indexes_keep_an_informer_running() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    let informer = fixture.synced().await?;
     let lister = informer.lister()?;
     let index = informer.index(|map: &ConfigMap| map.metadata.name.clone());
     drop(informer);
-    world.server.create(&config_map("a", "1"))?;
+    fixture.server.create(&config_map("a", "1"))?;
     settle().await;
     assert!(lister.get("default", "a")?.is_some());
     drop(lister);
-    world.server.create(&config_map("b", "1"))?;
+    fixture.server.create(&config_map("b", "1"))?;
     settle().await;
     assert_eq!(index.get("b").len(), 1);
-    assert_eq!(world.server.open_watches(0), 1);
+    assert_eq!(fixture.server.open_watches(0), 1);
     drop(index);
     settle().await;
-    assert_eq!(world.server.open_watches(0), 0);
+    assert_eq!(fixture.server.open_watches(0), 0);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn handlers_keep_informer_running() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let (log, registration) = follow(&world.synced().await?);
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = InformerFixture::new().await?;
+    let (log, registration) = follow(&fixture.synced().await?);
+    fixture.server.create(&config_map("a", "1"))?;
     settle().await;
     assert_eq!(log.all(), ["Added a"]);
-    let again = world.synced().await?;
+    let again = fixture.synced().await?;
     assert_eq!(again.handlers().len(), 1, "the informer that is running is returned");
     drop(again);
     settle().await;
-    assert_eq!(world.server.open_watches(0), 1);
+    assert_eq!(fixture.server.open_watches(0), 1);
     registration.remove();
     settle().await;
-    assert_eq!(world.server.open_watches(0), 0);
-    world.synced().await?;
+    assert_eq!(fixture.server.open_watches(0), 0);
+    fixture.synced().await?;
     assert_eq!(log.all(), ["Added a"]);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn snapshot_outlives_a_stopped_informer() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let stopped = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let stopped = fixture.synced().await?;
     stopped.stop();
-    let next = world.synced().await?;
+    let next = fixture.synced().await?;
     let next_store = in_store(&next);
     let snapshot = stopped.snapshot();
     drop(stopped);
@@ -119,16 +119,16 @@ async fn snapshot_outlives_a_stopped_informer() -> Result<(), TestError> {
     drop(next);
     settle().await;
     assert_eq!(next_store.strong_count(), 0);
-    world.factory.wait_for_sync(EVENT_TIMEOUT).await?;
+    fixture.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     Ok(())
 }
 
 /// A handler per client, for example: handlers are added and removed while events are delivered.
 #[tokio::test(start_paused = true)]
 async fn removed_handler_receives_nothing() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.synced().await?;
     let (stays, _registration) = follow(&informer);
     let registrations: Vec<_> = (0..50).map(|_| follow(&informer)).collect();
     settle().await;
@@ -136,7 +136,7 @@ async fn removed_handler_receives_nothing() -> Result<(), TestError> {
     for (_, registration) in &registrations {
         registration.remove();
     }
-    world.write("a", "2")?;
+    fixture.write("a", "2")?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(informer.handlers().len(), 1);
     assert_eq!(stays.all(), ["Added a initially", "Updated a"]);
@@ -147,10 +147,10 @@ async fn removed_handler_receives_nothing() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn freshness_after_stop_is_stopped() -> Result<(), TestError> {
     for cut_off in [false, true] {
-        let world = World::new().await?;
-        let informer = world.synced().await?;
+        let fixture = InformerFixture::new().await?;
+        let informer = fixture.synced().await?;
         if cut_off {
-            world.server.faults().cut();
+            fixture.server.faults().cut();
             tokio::time::sleep(Duration::from_secs(30)).await;
         }
         assert!(!matches!(informer.freshness(), Freshness::Stopped(_)));
@@ -161,8 +161,8 @@ async fn freshness_after_stop_is_stopped() -> Result<(), TestError> {
         settle().await;
         assert!(matches!(informer.freshness(), Freshness::Stopped(_)));
 
-        let other = world.factory.informer::<Pod>(Scope::all())?;
-        world.factory.shutdown();
+        let other = fixture.factory.informer::<Pod>(Scope::all())?;
+        fixture.factory.shutdown();
         assert!(matches!(other.freshness(), Freshness::Stopped(_)), "{}", other.freshness());
     }
     Ok(())
@@ -170,24 +170,24 @@ async fn freshness_after_stop_is_stopped() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn factory_waits_for_existing_informers() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let first = world.factory.informer::<ConfigMap>(Scope::all())?;
-    let waiting = world.factory.wait_for_sync(EVENT_TIMEOUT);
+    let fixture = InformerFixture::new().await?;
+    let first = fixture.factory.informer::<ConfigMap>(Scope::all())?;
+    let waiting = fixture.factory.wait_for_sync(EVENT_TIMEOUT);
     tokio::pin!(waiting);
     assert!(futures::poll!(&mut waiting).is_pending());
     // This informer starts after the wait, and never syncs.
     let nowhere = ApiResource::from_gvk(&GroupVersionKind::gvk("shop.example", "v1", "Order"));
-    let _orders = world.factory.informer_with::<DynamicObject>(&nowhere, Scope::all())?;
+    let _orders = fixture.factory.informer_with::<DynamicObject>(&nowhere, Scope::all())?;
     waiting.await?;
     assert!(first.has_synced());
-    assert!(world.factory.wait_for_sync(EVENT_TIMEOUT).await.is_err(), "a new wait covers both informers");
+    assert!(fixture.factory.wait_for_sync(EVENT_TIMEOUT).await.is_err(), "a new wait covers both informers");
 
-    let world = World::new().await?;
-    let _maps = world.factory.informer::<ConfigMap>(Scope::all())?;
-    let waiting = world.factory.wait_for_sync(EVENT_TIMEOUT);
+    let fixture = InformerFixture::new().await?;
+    let _maps = fixture.factory.informer::<ConfigMap>(Scope::all())?;
+    let waiting = fixture.factory.wait_for_sync(EVENT_TIMEOUT);
     tokio::pin!(waiting);
     assert!(futures::poll!(&mut waiting).is_pending());
-    world.factory.shutdown();
+    fixture.factory.shutdown();
     let error = waiting.await.expect_err("the informer was stopped before its sync").to_string();
     assert!(error.contains("configmaps in all namespaces: stopped for 0.0 s: stopped"), "{error}");
     Ok(())

@@ -34,12 +34,12 @@ use steadfast_testing::{InMemory, TestError};
 
 const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-struct World {
+struct InformerFixture {
     server: ApiServer,
     factory: InformerFactory,
 }
 
-impl World {
+impl InformerFixture {
     async fn of(builder: ApiServerBuilder) -> Result<Self, TestError> {
         let server = builder.in_memory().start().await?;
         let factory = InformerFactory::new(&InMemory::default().connection(&server).await?);

@@ -6,11 +6,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Cacheable, Freshness, Informer, Lazy, Scope};
 use steadfast_testing::{TestError, config_map};
 
-use super::{EVENT_TIMEOUT, EventLog, World, settle};
+use super::{EVENT_TIMEOUT, EventLog, InformerFixture, settle};
 
 const MEGABYTE: usize = 1_000_000;
 
-impl World {
+impl InformerFixture {
     /// Creates config maps with these numbers, each with a value of `bytes` bytes.
     fn fill_large(&self, numbers: std::ops::Range<usize>, bytes: usize) -> Result<(), TestError> {
         for number in numbers {
@@ -20,20 +20,23 @@ impl World {
     }
 }
 
-async fn assert_memory_follows_contents<K: Cacheable>(informer: &Informer<K>, world: &World) -> Result<(), TestError> {
+async fn assert_memory_follows_contents<K: Cacheable>(
+    informer: &Informer<K>,
+    fixture: &InformerFixture,
+) -> Result<(), TestError> {
     let empty = informer.memory();
     assert_eq!((empty.objects, empty.queues), (0, 0));
-    world.fill_large(0..20, 100_000)?;
+    fixture.fill_large(0..20, 100_000)?;
     settle().await;
     let full = informer.memory();
     assert!((2 * MEGABYTE..2 * MEGABYTE + 40_000).contains(&full.objects), "{full:?}");
     assert!(full.keys > empty.keys && full.total() < full.objects + 100_000, "{full:?}");
-    world.write("large-0", "short")?;
+    fixture.write("large-0", "short")?;
     settle().await;
     let less = informer.memory().objects;
     assert!((full.objects - 100_100..full.objects - 99_000).contains(&less), "{less} of {full:?}");
     for number in 0..20 {
-        world.server.delete_named("configmaps", "default", &format!("large-{number}"))?;
+        fixture.server.delete_named("configmaps", "default", &format!("large-{number}"))?;
     }
     settle().await;
     assert_eq!(informer.memory().objects, 0);
@@ -42,19 +45,19 @@ async fn assert_memory_follows_contents<K: Cacheable>(informer: &Informer<K>, wo
 
 #[tokio::test(start_paused = true)]
 async fn reported_memory_follows_cached_objects() -> Result<(), TestError> {
-    let world = World::new().await?;
-    assert_memory_follows_contents(&world.synced().await?, &world).await?;
-    let world = World::new().await?;
-    let lazy = world.factory.informer::<Lazy<ConfigMap>>(Scope::all())?;
+    let fixture = InformerFixture::new().await?;
+    assert_memory_follows_contents(&fixture.synced().await?, &fixture).await?;
+    let fixture = InformerFixture::new().await?;
+    let lazy = fixture.factory.informer::<Lazy<ConfigMap>>(Scope::all())?;
     lazy.wait_for_sync(EVENT_TIMEOUT).await?;
-    assert_memory_follows_contents(&lazy, &world).await
+    assert_memory_follows_contents(&lazy, &fixture).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn pending_handler_events_are_counted() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.fill_large(0..5, 100_000)?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    fixture.fill_large(0..5, 100_000)?;
+    let informer = fixture.synced().await?;
     let (release, released) = tokio::sync::watch::channel(false);
     let _handler = informer.on_event_async(move |event| {
         let mut released = released.clone();
@@ -68,7 +71,7 @@ async fn pending_handler_events_are_counted() -> Result<(), TestError> {
     settle().await;
     assert_eq!(informer.memory().queues, 0);
     for number in 0..5 {
-        world.write(&format!("large-{number}"), "short")?;
+        fixture.write(&format!("large-{number}"), "short")?;
     }
     settle().await;
     // One of the five events is being delivered, and its old state belongs to the call instead of the queue.
@@ -83,9 +86,9 @@ async fn pending_handler_events_are_counted() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn oversized_list_is_rejected_until_it_fits() -> Result<(), TestError> {
     for streamed in [true, false] {
-        let world = World::new().await?;
-        world.fill_large(0..20, 100_000)?;
-        let builder = world.factory.builder::<ConfigMap>(Scope::all()).streamed_lists(streamed);
+        let fixture = InformerFixture::new().await?;
+        fixture.fill_large(0..20, 100_000)?;
+        let builder = fixture.factory.builder::<ConfigMap>(Scope::all()).streamed_lists(streamed);
         let informer = builder.memory_limit(MEGABYTE).start()?;
         settle().await;
         let freshness = informer.freshness();
@@ -98,7 +101,7 @@ async fn oversized_list_is_rejected_until_it_fits() -> Result<(), TestError> {
         assert!(informer.snapshot().is_empty() && !informer.has_synced());
 
         for number in 5..20 {
-            world.server.delete_named("configmaps", "default", &format!("large-{number}"))?;
+            fixture.server.delete_named("configmaps", "default", &format!("large-{number}"))?;
         }
         tokio::time::sleep(Duration::from_secs(70)).await;
         assert!(informer.has_synced() && informer.freshness().is_fresh(), "{}", informer.freshness());
@@ -109,15 +112,15 @@ async fn oversized_list_is_rejected_until_it_fits() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn oversized_watch_ends_and_cache_remains() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.fill_large(0..5, 100_000)?;
-    let informer = world.factory.builder::<ConfigMap>(Scope::all()).memory_limit(MEGABYTE).start()?;
+    let fixture = InformerFixture::new().await?;
+    fixture.fill_large(0..5, 100_000)?;
+    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).memory_limit(MEGABYTE).start()?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let log = EventLog::default();
     let own = log.clone();
     let _handler = informer.on_event(move |event| own.record_event(&event))?;
     for number in 5..20 {
-        world.fill_large(number..number + 1, 100_000)?;
+        fixture.fill_large(number..number + 1, 100_000)?;
         settle().await;
     }
     assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{}", informer.freshness());
@@ -129,7 +132,7 @@ async fn oversized_watch_ends_and_cache_remains() -> Result<(), TestError> {
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(informer.snapshot().len(), held, "the cache must not change");
     for number in 0..15 {
-        world.server.delete_named("configmaps", "default", &format!("large-{number}"))?;
+        fixture.server.delete_named("configmaps", "default", &format!("large-{number}"))?;
     }
     tokio::time::sleep(Duration::from_secs(70)).await;
     assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
@@ -139,17 +142,17 @@ async fn oversized_watch_ends_and_cache_remains() -> Result<(), TestError> {
 
 /// Checks that a cache with a limit 10 % below its required size stays empty, although it lists repeatedly.
 async fn assert_limited_cache_stays_empty<K: Cacheable<Resource = ConfigMap>>(packed: bool) -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for number in 0..100 {
-        world.server.create(&config_map(&format!("alone{number}"), &number.to_string()))?;
+        fixture.server.create(&config_map(&format!("alone{number}"), &number.to_string()))?;
     }
-    let free = world.factory.builder::<K>(Scope::all()).packed(packed).start()?;
+    let free = fixture.factory.builder::<K>(Scope::all()).packed(packed).start()?;
     free.wait_for_sync(EVENT_TIMEOUT).await?;
     let memory = free.memory();
     free.stop();
     settle().await;
     let limit = (memory.objects + memory.keys) * 9 / 10;
-    let informer = world.factory.builder::<K>(Scope::all()).packed(packed).memory_limit(limit).start()?;
+    let informer = fixture.factory.builder::<K>(Scope::all()).packed(packed).memory_limit(limit).start()?;
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(informer.snapshot().is_empty(), "{} of {memory:?}", informer.snapshot().len());

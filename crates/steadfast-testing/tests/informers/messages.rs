@@ -11,21 +11,21 @@ use steadfast::{Diagnostic, Scope};
 use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_testing::{TestError, config_map};
 
-use super::{CapturedLog, EVENT_TIMEOUT, EventLog, World, follow, settle};
+use super::{CapturedLog, EVENT_TIMEOUT, EventLog, InformerFixture, follow, settle};
 
 #[tokio::test(start_paused = true)]
 async fn printed_event_omits_object_content() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     let secret = |value: &str| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "door" }, "stringData": { "key": value } });
-    world.server.create(&secret("planted-1"))?;
-    let secrets = world.factory.informer::<Secret>(Scope::all())?;
+    fixture.server.create(&secret("planted-1"))?;
+    let secrets = fixture.factory.informer::<Secret>(Scope::all())?;
     let log = EventLog::default();
     let own = log.clone();
     secrets.on_event(move |event| own.record(format!("{event:?}")))?;
     settle().await;
-    world.server.merge_patch("secrets", "default", "door", json!({ "stringData": { "key": "planted-2" } }))?;
+    fixture.server.merge_patch("secrets", "default", "door", json!({ "stringData": { "key": "planted-2" } }))?;
     settle().await;
-    world.server.delete_named("secrets", "default", "door")?;
+    fixture.server.delete_named("secrets", "default", "door")?;
     settle().await;
     let log = log.all();
     let starts = [
@@ -44,7 +44,7 @@ async fn printed_event_omits_object_content() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn missing_kind_is_named_with_its_remedy() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     let lamp = ApiResource {
         group: "trial.example".into(),
         version: "v1".into(),
@@ -52,8 +52,8 @@ async fn missing_kind_is_named_with_its_remedy() -> Result<(), TestError> {
         kind: "Lamp".into(),
         plural: "lamps".into(),
     };
-    let lamps = world.factory.informer_with::<DynamicObject>(&lamp, Scope::all())?;
-    let error = world.factory.wait_for_sync(EVENT_TIMEOUT).await.expect_err("the kind does not exist");
+    let lamps = fixture.factory.informer_with::<DynamicObject>(&lamp, Scope::all())?;
+    let error = fixture.factory.wait_for_sync(EVENT_TIMEOUT).await.expect_err("the kind does not exist");
     let freshness = lamps.freshness().to_string();
     for messages in [error.to_string(), freshness] {
         assert!(messages.contains("the server does not serve the kind Lamp of trial.example/v1"), "{messages}");
@@ -65,13 +65,13 @@ async fn missing_kind_is_named_with_its_remedy() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn lost_watch_error_omits_write_warning() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    let informer = fixture.synced().await?;
     let messages = Arc::<Mutex<Vec<String>>>::default();
     let own = messages.clone();
     informer.on_diagnostic(move |note| own.lock().push(note.to_string()));
     let record = |text: String| messages.lock().push(text);
-    let faults = world.server.faults();
+    let faults = fixture.server.faults();
     for frozen in [false, true] {
         if frozen {
             faults.freeze(true);
@@ -100,13 +100,13 @@ async fn lost_watch_error_omits_write_warning() -> Result<(), TestError> {
 async fn dropping_informer_with_handlers_warns() -> Result<(), TestError> {
     let logged = CapturedLog::capture();
     let warned = || logged.lines("nobody holds this informer or its factory any more");
-    let world = World::new().await?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    let informer = fixture.synced().await?;
     let (_told, registration) = follow(&informer);
     drop(informer);
     settle().await;
     assert!(warned().is_empty(), "the factory still exists");
-    drop(world.factory);
+    drop(fixture.factory);
     settle().await;
     assert_eq!(warned().len(), 1, "{:#?}", warned());
     assert!(warned()[0].contains("WARN") && warned()[0].contains("handlers=1"), "{:#?}", warned());
@@ -115,8 +115,8 @@ async fn dropping_informer_with_handlers_warns() -> Result<(), TestError> {
 
     // No warning after a stop, after the removal of all handlers, or without handlers: the drop is intended.
     for end in 0..4 {
-        let world = World::new().await?;
-        let informer = world.synced().await?;
+        let fixture = InformerFixture::new().await?;
+        let informer = fixture.synced().await?;
         match end {
             0 => {}
             1 => {
@@ -126,9 +126,9 @@ async fn dropping_informer_with_handlers_warns() -> Result<(), TestError> {
                 follow(&informer);
                 informer.stop();
             }
-            _ => drop(steadfast::watch::<Secret>(world.factory.connection(), Scope::all())?),
+            _ => drop(steadfast::watch::<Secret>(fixture.factory.connection(), Scope::all())?),
         }
-        drop((informer, world.factory));
+        drop((informer, fixture.factory));
         settle().await;
     }
     assert_eq!(warned().len(), 1, "{:#?}", warned());
@@ -137,11 +137,11 @@ async fn dropping_informer_with_handlers_warns() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn denied_list_reports_code_and_reason() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(403));
+    let fixture = InformerFixture::new().await?;
+    fixture.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(403));
     let (logged, log) = (CapturedLog::capture(), EventLog::default());
     let own = log.clone();
-    let secrets = world.factory.builder::<Secret>(Scope::all()).name("passwords").on_diagnostic(move |diagnostic| {
+    let secrets = fixture.factory.builder::<Secret>(Scope::all()).name("passwords").on_diagnostic(move |diagnostic| {
         if let Diagnostic::Failed { code, reason, .. } = diagnostic {
             own.record(format!("{code:?} {reason:?}"));
         }
@@ -157,10 +157,10 @@ async fn denied_list_reports_code_and_reason() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn panic_log_names_handler_and_informer() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let logged = CapturedLog::capture();
-    let informer = world.synced().await?;
+    let informer = fixture.synced().await?;
     let named = informer.handler().name("dns").on_event_async(|_| async { panic!("clumsy") })?;
     named.until_synced().await;
     assert_eq!(logged.lines("handler=dns key=default/a").len(), 4);

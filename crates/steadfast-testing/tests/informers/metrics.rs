@@ -20,13 +20,13 @@ use steadfast_testing::{Exposition, InMemory, TestError};
 
 const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-struct World {
+struct MetricsFixture {
     server: ApiServer,
     factory: InformerFactory,
     registry: Registry,
 }
 
-impl World {
+impl MetricsFixture {
     async fn of(builder: ApiServerBuilder) -> Result<Self, TestError> {
         let server = builder.in_memory().start().await?;
         // HTTP/2 without TLS, so that the connection sends pings.

@@ -14,31 +14,31 @@ use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_core::random::Random;
 use steadfast_testing::{TestError, config_map_in};
 
-use super::{EVENT_TIMEOUT, EventLog, World, settle};
+use super::{EVENT_TIMEOUT, EventLog, InformerFixture, settle};
 
 const TEAMS: [&str; 2] = ["team-a", "team-b"];
 
-async fn world() -> Result<World, TestError> {
-    let world = World::new().await?;
+async fn fixture() -> Result<InformerFixture, TestError> {
+    let fixture = InformerFixture::new().await?;
     for namespace in ["team-a", "team-b", "team-c"] {
-        create_namespace(&world, namespace)?;
-        world.server.create(&config_map_in(namespace, "x", "1"))?;
+        create_namespace(&fixture, namespace)?;
+        fixture.server.create(&config_map_in(namespace, "x", "1"))?;
     }
-    Ok(world)
+    Ok(fixture)
 }
 
-fn create_namespace(world: &World, name: &str) -> Result<(), TestError> {
-    world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }))?;
+fn create_namespace(fixture: &InformerFixture, name: &str) -> Result<(), TestError> {
+    fixture.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }))?;
     Ok(())
 }
 
-fn write(world: &World, namespace: &str, value: &str) -> Result<ConfigMap, TestError> {
+fn write(fixture: &InformerFixture, namespace: &str, value: &str) -> Result<ConfigMap, TestError> {
     let patch = json!({ "data": { "value": value } });
-    Ok(serde_json::from_value(world.server.merge_patch("configmaps", namespace, "x", patch)?)?)
+    Ok(serde_json::from_value(fixture.server.merge_patch("configmaps", namespace, "x", patch)?)?)
 }
 
-fn of_teams(world: &World) -> Result<MultiNamespaceInformer<ConfigMap>, TestError> {
-    Ok(world.factory.multi_namespace_informer(Scope::all().in_each(TEAMS))?)
+fn of_teams(fixture: &InformerFixture) -> Result<MultiNamespaceInformer<ConfigMap>, TestError> {
+    Ok(fixture.factory.multi_namespace_informer(Scope::all().in_each(TEAMS))?)
 }
 
 /// Logs the events of a handler as `Added team-a/x`.
@@ -58,10 +58,10 @@ fn sorted(log: &EventLog) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn two_namespaces_are_read_as_one() -> Result<(), TestError> {
-    let world = world().await?;
+    let fixture = fixture().await?;
     // The program has no permission outside its namespaces.
-    world.server.faults().respond(RequestRule::any().namespace("team-c"), InjectedResponse::code(403));
-    let informers = of_teams(&world)?;
+    fixture.server.faults().respond(RequestRule::any().namespace("team-c"), InjectedResponse::code(403));
+    let informers = of_teams(&fixture)?;
     assert!(informers.lister().is_err(), "no reader before all lists");
     let (log, registration) = follow(&informers)?;
     informers.wait_for_sync(EVENT_TIMEOUT).await?;
@@ -77,14 +77,14 @@ async fn two_namespaces_are_read_as_one() -> Result<(), TestError> {
     let by_value = informers.index(|map: &ConfigMap| map.data.iter().flatten().map(|(_, value)| value.clone()).next());
     assert_eq!(by_value.get("1").len(), 2);
 
-    let written = write(&world, "team-b", "2")?;
-    write(&world, "team-c", "2")?;
+    let written = write(&fixture, "team-b", "2")?;
+    write(&fixture, "team-c", "2")?;
     informers.wait_for(&written).await?;
     assert_eq!(by_value.get("2").len(), 1);
     settle().await;
     assert_eq!(sorted(&log), ["Added team-a/x", "Added team-b/x", "Updated team-b/x"]);
     let is_list = |verb| matches!(verb, Verb::List | Verb::Watch | Verb::StreamedList);
-    let requests = world.server.requests();
+    let requests = fixture.server.requests();
     let mut lists = requests.iter().filter(|request| is_list(request.verb) && request.resource.is_some());
     assert!(lists.all(|request| TEAMS.iter().any(|team| request.path.contains(&format!("/namespaces/{team}/")))));
     Ok(())
@@ -92,23 +92,23 @@ async fn two_namespaces_are_read_as_one() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn forbidden_namespace_costs_others_nothing() -> Result<(), TestError> {
-    let world = world().await?;
-    world.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
-    let informers = of_teams(&world)?;
+    let fixture = fixture().await?;
+    fixture.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
+    let informers = of_teams(&fixture)?;
     let (log, registration) = follow(&informers)?;
     settle().await;
     let error = informers.wait_for_sync(EVENT_TIMEOUT).await.expect_err("one namespace is forbidden");
     assert!(error.to_string().contains("namespace team-a"), "{error}");
     assert!(matches!(informers.freshness(), Freshness::Failed(_)), "{}", informers.freshness());
     assert_eq!((log.all(), registration.has_synced()), (vec!["Added team-b/x".to_owned()], false));
-    let written = write(&world, "team-b", "2")?;
+    let written = write(&fixture, "team-b", "2")?;
     informers.wait_for(&written).await?;
     settle().await;
     assert_eq!(log.all(), ["Added team-b/x", "Updated team-b/x"]);
     let own = informers.informer("team-b").expect("the namespace is included");
     assert!(own.freshness().is_fresh() && own.lister()?.len() == 1);
 
-    world.server.faults().clear_rules();
+    fixture.server.faults().clear_rules();
     assert!(registration.until_synced().await);
     assert!(informers.freshness().is_fresh());
     assert_eq!(log.all(), ["Added team-b/x", "Updated team-b/x", "Added team-a/x"]);
@@ -117,16 +117,16 @@ async fn forbidden_namespace_costs_others_nothing() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn stalled_namespace_delays_no_other() -> Result<(), TestError> {
-    let world = world().await?;
-    let informers = of_teams(&world)?;
+    let fixture = fixture().await?;
+    let informers = of_teams(&fixture)?;
     let (log, _registration) = follow(&informers)?;
     informers.wait_for_sync(EVENT_TIMEOUT).await?;
     settle().await;
-    let requests = world.server.requests();
+    let requests = fixture.server.requests();
     let watch = requests.iter().find(|request| !request.finished && request.path.contains("/namespaces/team-a/"));
-    world.server.faults().stall_stream(watch.expect("an open watch").id, true);
-    write(&world, "team-a", "2")?;
-    write(&world, "team-b", "2")?;
+    fixture.server.faults().stall_stream(watch.expect("an open watch").id, true);
+    write(&fixture, "team-a", "2")?;
+    write(&fixture, "team-b", "2")?;
     settle().await;
     assert_eq!(log.all()[2..], ["Updated team-b/x"]);
     // The stalled watch is detected, and its change arrives.
@@ -138,26 +138,26 @@ async fn stalled_namespace_delays_no_other() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn namespace_may_be_deleted_and_created() -> Result<(), TestError> {
-    let world = world().await?;
+    let fixture = fixture().await?;
     let mut scopes = Scope::all().in_each(TEAMS);
     scopes.push(Scope::namespace("later"));
-    let informers = world.factory.multi_namespace_informer::<ConfigMap>(scopes)?;
+    let informers = fixture.factory.multi_namespace_informer::<ConfigMap>(scopes)?;
     let (log, _registration) = follow(&informers)?;
     informers.wait_for_sync(EVENT_TIMEOUT).await?;
     settle().await;
-    world.server.delete_named("configmaps", "team-a", "x")?;
-    world.server.delete_named("namespaces", "", "team-a")?;
-    create_namespace(&world, "later")?;
-    world.server.create(&config_map_in("later", "y", "1"))?;
+    fixture.server.delete_named("configmaps", "team-a", "x")?;
+    fixture.server.delete_named("namespaces", "", "team-a")?;
+    create_namespace(&fixture, "later")?;
+    fixture.server.create(&config_map_in("later", "y", "1"))?;
     // The server removes a terminating namespace after its contents.
     for _ in 0..120 {
         settle().await;
-        if world.server.get("namespaces", "", "team-a").is_err() {
+        if fixture.server.get("namespaces", "", "team-a").is_err() {
             break;
         }
     }
-    create_namespace(&world, "team-a")?;
-    world.server.create(&config_map_in("team-a", "x", "2"))?;
+    create_namespace(&fixture, "team-a")?;
+    fixture.server.create(&config_map_in("team-a", "x", "2"))?;
     settle().await;
     let mut events = log.all().split_off(2);
     // Events of different namespaces have no order.
@@ -169,24 +169,24 @@ async fn namespace_may_be_deleted_and_created() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn other_set_shares_common_namespaces() -> Result<(), TestError> {
-    let world = world().await?;
-    let informers = of_teams(&world)?;
+    let fixture = fixture().await?;
+    let informers = of_teams(&fixture)?;
     informers.wait_for_sync(EVENT_TIMEOUT).await?;
-    let others = world.factory.multi_namespace_informer::<ConfigMap>(Scope::all().in_each(["team-b", "team-c"]))?;
+    let others = fixture.factory.multi_namespace_informer::<ConfigMap>(Scope::all().in_each(["team-b", "team-c"]))?;
     let id = |informers: &MultiNamespaceInformer<ConfigMap>| informers.informer("team-b").map(Informer::cache_id);
     assert_eq!(id(&informers), id(&others));
     others.wait_for_sync(EVENT_TIMEOUT).await?;
     drop(informers);
     settle().await;
-    assert_eq!(world.server.open_watches(0), 2, "the dropped set gave its own namespace back");
+    assert_eq!(fixture.server.open_watches(0), 2, "the dropped set gave its own namespace back");
     assert_eq!(others.lister()?.len(), 2);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn handler_of_namespaces_never_overlaps() -> Result<(), TestError> {
-    let world = world().await?;
-    let informers = of_teams(&world)?;
+    let fixture = fixture().await?;
+    let informers = of_teams(&fixture)?;
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let own = (running.clone(), most.clone());
     let registration = informers.on_event_async(move |_| {
@@ -199,7 +199,7 @@ async fn handler_of_namespaces_never_overlaps() -> Result<(), TestError> {
     })?;
     assert!(registration.until_synced().await);
     for value in ["2", "3"] {
-        TEAMS.iter().try_for_each(|team| write(&world, team, value).map(drop))?;
+        TEAMS.iter().try_for_each(|team| write(&fixture, team, value).map(drop))?;
         settle().await;
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -208,14 +208,14 @@ async fn handler_of_namespaces_never_overlaps() -> Result<(), TestError> {
     assert_eq!((counts.entries, counts.running), (0, 0));
     assert!(counts.returned >= 4, "{counts:?}");
     // All namespaces share one handler, although each has its own watch.
-    assert_eq!(world.factory.shutdown().events, 0);
+    assert_eq!(fixture.factory.shutdown().events, 0);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn filter_and_resync_cover_all_namespaces() -> Result<(), TestError> {
-    let world = world().await?;
-    let informers = of_teams(&world)?;
+    let fixture = fixture().await?;
+    let informers = of_teams(&fixture)?;
     let log = EventLog::default();
     let own = log.clone();
     let is_odd = |map: &ConfigMap| map.data.iter().flatten().any(|(_, value)| ["1", "3"].contains(&value.as_str()));
@@ -224,7 +224,7 @@ async fn filter_and_resync_cover_all_namespaces() -> Result<(), TestError> {
         handler.on_event(move |event| own.record(format!("{} {}", event.name(), event.object().key())))?;
     settle().await;
     assert_eq!(sorted(&log), ["Added team-a/x", "Added team-b/x"]);
-    write(&world, "team-b", "2")?;
+    write(&fixture, "team-b", "2")?;
     settle().await;
     assert_eq!(log.all()[2..], ["Deleted team-b/x"]);
     tokio::time::sleep(Duration::from_secs(62)).await;
@@ -234,8 +234,8 @@ async fn filter_and_resync_cover_all_namespaces() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn handler_survives_stop_of_one_namespace() -> Result<(), TestError> {
-    let world = world().await?;
-    let informers = of_teams(&world)?;
+    let fixture = fixture().await?;
+    let informers = of_teams(&fixture)?;
     let dropped = Arc::new(AtomicBool::new(false));
     let captured = Dropped(dropped.clone());
     let log = EventLog::default();
@@ -246,7 +246,7 @@ async fn handler_survives_stop_of_one_namespace() -> Result<(), TestError> {
     })?;
     assert!(registration.until_synced().await);
     informers.informer("team-a").expect("the namespace is included").stop();
-    write(&world, "team-b", "2")?;
+    write(&fixture, "team-b", "2")?;
     settle().await;
     assert_eq!(log.all()[2..], ["team-b/x"]);
     assert!(matches!(informers.freshness(), Freshness::Stopped(_)));
@@ -254,7 +254,7 @@ async fn handler_survives_stop_of_one_namespace() -> Result<(), TestError> {
     registration.remove();
     settle().await;
     assert!(dropped.load(Ordering::Relaxed), "a removed handler drops its values");
-    write(&world, "team-b", "3")?;
+    write(&fixture, "team-b", "3")?;
     settle().await;
     assert_eq!(log.all().len(), 3);
     Ok(())
@@ -270,9 +270,9 @@ impl Drop for Dropped {
 
 #[tokio::test(start_paused = true)]
 async fn unsuitable_sets_of_scopes_are_errors() -> Result<(), TestError> {
-    let world = world().await?;
+    let fixture = fixture().await?;
     let error = |scopes: Vec<Scope>| {
-        let informers = world.factory.multi_namespace_informer::<Pod>(scopes);
+        let informers = fixture.factory.multi_namespace_informer::<Pod>(scopes);
         informers.map(drop).map_err(|error| error.to_string()).expect_err("the scopes cannot be combined")
     };
     let none: [&str; 0] = [];
@@ -281,7 +281,7 @@ async fn unsuitable_sets_of_scopes_are_errors() -> Result<(), TestError> {
     assert!(error(Scope::all().in_each(["team-a", ""])).contains("is not limited to one namespace"));
     let overlapping = vec![Scope::namespace("team-a"), Scope::namespace("team-a").labels("app")];
     assert!(error(overlapping).contains("its namespace has another informer"));
-    let nodes = world.factory.multi_namespace_informer::<Node>(Scope::all().in_each(TEAMS));
+    let nodes = fixture.factory.multi_namespace_informer::<Node>(Scope::all().in_each(TEAMS));
     assert!(nodes.expect_err("nodes are in no namespace").to_string().contains("cluster-scoped"));
     Ok(())
 }
@@ -297,10 +297,10 @@ async fn random_histories_of_namespaces_converge() -> Result<(), TestError> {
 }
 
 async fn one_history(seed: u64) -> Result<(), TestError> {
-    let world = world().await?;
+    let fixture = fixture().await?;
     let mut random = Random::new(seed);
     let scopes = Scope::all().in_each(["team-a", "team-b", "team-c"]);
-    let informers = world.factory.multi_namespace_informer::<ConfigMap>(scopes)?;
+    let informers = fixture.factory.multi_namespace_informer::<ConfigMap>(scopes)?;
     let view = Arc::new(Mutex::new(BTreeMap::<String, ConfigMap>::new()));
     let own = view.clone();
     let wrong = EventLog::default();
@@ -330,27 +330,27 @@ async fn one_history(seed: u64) -> Result<(), TestError> {
         match random.below(9) {
             0..=3 => {
                 let patch = json!({ "data": { "value": step.to_string() } });
-                if world.server.merge_patch("configmaps", namespace, name, patch).is_err() {
-                    world.server.create(&config_map_in(namespace, name, "new"))?;
+                if fixture.server.merge_patch("configmaps", namespace, name, patch).is_err() {
+                    fixture.server.create(&config_map_in(namespace, name, "new"))?;
                 }
             }
-            4 | 5 => drop(world.server.delete_named("configmaps", namespace, name)),
-            6 => world.server.faults().reset(),
-            7 => world.server.faults().expire_events(),
+            4 | 5 => drop(fixture.server.delete_named("configmaps", namespace, name)),
+            6 => fixture.server.faults().reset(),
+            7 => fixture.server.faults().expire_events(),
             _ => {
                 let rule = RequestRule::any().namespace(namespace).times(3);
-                world.server.faults().respond(rule, InjectedResponse::code(503));
-                world.server.faults().end_watches();
+                fixture.server.faults().respond(rule, InjectedResponse::code(503));
+                fixture.server.faults().end_watches();
             }
         }
         tokio::time::sleep(Duration::from_millis(random.below(3_000))).await;
     }
-    world.server.faults().clear_rules();
+    fixture.server.faults().clear_rules();
     tokio::time::sleep(Duration::from_secs(120)).await;
     let mut expected = Vec::new();
     for namespace in ["team-a", "team-b", "team-c"] {
         for name in ["x", "y", "z"] {
-            if let Ok(object) = world.server.get("configmaps", namespace, name) {
+            if let Ok(object) = fixture.server.get("configmaps", namespace, name) {
                 let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
                 expected.push((format!("{namespace}/{name}"), version));
             }

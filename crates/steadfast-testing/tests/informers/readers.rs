@@ -14,7 +14,7 @@ use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_testing::{TestError, config_map, config_map_in, pod};
 use tokio::time::Instant;
 
-use super::{EVENT_TIMEOUT, World, names, settle};
+use super::{EVENT_TIMEOUT, InformerFixture, names, settle};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -28,9 +28,9 @@ fn holds(value: &'static str) -> impl Fn(Option<&ConfigMap>) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn until_checks_only_after_changes() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.synced().await?;
     let asked = Arc::new(AtomicUsize::new(0));
     let (counted, waiting) = (asked.clone(), informer.clone());
     let wait = tokio::spawn(async move {
@@ -41,9 +41,9 @@ async fn until_checks_only_after_changes() -> Result<(), TestError> {
         waiting.until(condition, HOUR).await
     });
     tokio::time::sleep(Duration::from_secs(600)).await;
-    world.write("a", "2")?;
+    fixture.write("a", "2")?;
     settle().await;
-    let (begun, written) = (Instant::now(), world.write("a", "3")?);
+    let (begun, written) = (Instant::now(), fixture.write("a", "3")?);
     let found = wait.await??;
     assert_eq!(found.resource_version(), written.resource_version());
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
@@ -53,9 +53,9 @@ async fn until_checks_only_after_changes() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn until_object_waits_for_each_state() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
-    let (writer, key) = (world.server, key("a"));
+    let fixture = InformerFixture::new().await?;
+    let informer = fixture.synced().await?;
+    let (writer, key) = (fixture.server, key("a"));
     tokio::spawn(async move {
         for value in ["1", "2"] {
             settle().await;
@@ -74,9 +74,9 @@ async fn until_object_waits_for_each_state() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn until_timeout_reports_last_state() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "s3cr3t"))?)?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    let written: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "s3cr3t"))?)?;
+    let informer = fixture.synced().await?;
     let version = written.resource_version().unwrap_or_default();
     let error = informer
         .until_object(&key("a"), holds("2"), EVENT_TIMEOUT)
@@ -99,7 +99,7 @@ async fn until_timeout_reports_last_state() -> Result<(), TestError> {
     let all = all.expect_err("the cache is not empty").to_string();
     assert!(all.contains("the condition did not hold") && all.contains("last seen: 1 objects at version "), "{all}");
 
-    world.server.faults().cut();
+    fixture.server.faults().cut();
     let cut = informer
         .until_object(&key("a"), holds("2"), 15 * EVENT_TIMEOUT)
         .await
@@ -111,15 +111,15 @@ async fn until_timeout_reports_last_state() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn until_waits_for_sync_and_ends() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    world.server.faults().cut();
-    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    fixture.server.faults().cut();
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     let gone = |object: Option<&ConfigMap>| object.is_none();
     let unsynced =
         informer.until_object(&key("a"), gone, EVENT_TIMEOUT).await.expect_err("the object exists").to_string();
     assert!(unsynced.contains("last seen: nothing, for it is not synced; starting for "), "{unsynced}");
-    world.server.faults().heal();
+    fixture.server.faults().heal();
     informer.wait_for_sync(HOUR).await?;
 
     let waiting = informer.clone();
@@ -132,11 +132,11 @@ async fn until_waits_for_sync_and_ends() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn until_ignores_undecodable_objects() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.synced().await?;
-    world.server.faults().undecodable("default", "a", true);
-    world.write("a", "2")?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.synced().await?;
+    fixture.server.faults().undecodable("default", "a", true);
+    fixture.write("a", "2")?;
     settle().await;
     let any = informer
         .until_object(&key("a"), |_| true, EVENT_TIMEOUT)
@@ -149,17 +149,17 @@ async fn until_ignores_undecodable_objects() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn index_lists_values_with_counts() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for (name, node) in [("a", "n-1"), ("b", "n-2"), ("c", "n-1")] {
-        world.server.create(&pod(name, node))?;
+        fixture.server.create(&pod(name, node))?;
     }
-    let pods = world.factory.informer::<Pod>(Scope::all())?;
+    let pods = fixture.factory.informer::<Pod>(Scope::all())?;
     let by_node = pods.index(|pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
     assert_eq!(by_node.snapshot().counts().count(), 0);
     pods.wait_for_sync(EVENT_TIMEOUT).await?;
     let before = by_node.snapshot();
-    world.server.delete_named("pods", "default", "b")?;
-    world.server.create(&pod("d", "n-3"))?;
+    fixture.server.delete_named("pods", "default", "b")?;
+    fixture.server.create(&pod("d", "n-3"))?;
     settle().await;
     let after = by_node.snapshot();
     let counts = |of: &steadfast::IndexSnapshot<Pod, String>| {
@@ -175,8 +175,8 @@ async fn index_lists_values_with_counts() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn parsed_selector_matches_server_results() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }))?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }))?;
     let labels = [
         ("none", json!({})),
         ("web", json!({ "app": "web" })),
@@ -188,11 +188,11 @@ async fn parsed_selector_matches_server_results() -> Result<(), TestError> {
         for (name, labels) in &labels {
             let mut object = config_map_in(namespace, name, "1");
             object.metadata.labels = Some(serde_json::from_value::<BTreeMap<String, String>>(labels.clone())?);
-            world.server.create(&object)?;
+            fixture.server.create(&object)?;
         }
     }
-    let lister = world.synced().await?.lister()?;
-    let client = world.factory.connection().client();
+    let lister = fixture.synced().await?.lister()?;
+    let client = fixture.factory.connection().client();
     let (all, shop) = (Api::<ConfigMap>::all(client.clone()), Api::<ConfigMap>::namespaced(client, "shop"));
     for text in [
         "",
@@ -228,18 +228,18 @@ async fn parsed_selector_matches_server_results() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn factory_freshness_is_worst_informer() -> Result<(), TestError> {
-    let world = World::new().await?;
-    assert!(!world.factory.freshness().is_ready(), "a factory without informers is not ready");
-    let config_maps = world.synced().await?;
-    let ready = world.factory.freshness();
+    let fixture = InformerFixture::new().await?;
+    assert!(!fixture.factory.freshness().is_ready(), "a factory without informers is not ready");
+    let config_maps = fixture.synced().await?;
+    let ready = fixture.factory.freshness();
     assert!(ready.is_ready(), "{ready}");
     assert_eq!((ready.status().as_u16(), ready.to_string().as_str()), (200, "ok\n"));
 
     // The server rejects requests for secrets.
-    world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::Forbidden);
-    let secrets = world.factory.informer::<Secret>(Scope::all())?;
+    fixture.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::Forbidden);
+    let secrets = fixture.factory.informer::<Secret>(Scope::all())?;
     settle().await;
-    let unready = world.factory.freshness();
+    let unready = fixture.factory.freshness();
     assert_eq!(unready.status().as_u16(), 503);
     let (name, state) = unready.worst().ok_or("there are two")?;
     assert_eq!((name, state.name()), ("secrets in all namespaces", "failed"));
@@ -252,10 +252,10 @@ async fn factory_freshness_is_worst_informer() -> Result<(), TestError> {
 
     secrets.stop();
     settle().await;
-    assert!(world.factory.freshness().is_ready(), "stopped informers do not count");
+    assert!(fixture.factory.freshness().is_ready(), "stopped informers do not count");
     drop(config_maps);
-    world.factory.shutdown();
-    let stopped = world.factory.freshness();
+    fixture.factory.shutdown();
+    let stopped = fixture.factory.freshness();
     assert_eq!(
         (stopped.is_ready(), stopped.to_string().as_str()),
         (false, "stopped: the informer factory was shut down\n")

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use steadfast::{Event, Index, Informer, Registration, Scope};
 use steadfast_testing::{TestError, config_map};
 
-use super::{EventLog, World, names, settle};
+use super::{EventLog, InformerFixture, names, settle};
 
 /// Calls every method of an informer, and keeps the results.
 #[derive(Clone, Default)]
@@ -43,9 +43,9 @@ impl ReentrantCaller {
 
 #[tokio::test(start_paused = true)]
 async fn index_function_may_call_informer() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.synced().await?;
     let (own, caller) = (informer.clone(), ReentrantCaller::default());
     let calling = caller.clone();
     let index = informer.index(move |object: &ConfigMap| {
@@ -54,7 +54,7 @@ async fn index_function_may_call_informer() -> Result<(), TestError> {
     });
     settle().await;
     caller.check(1);
-    world.write("a", "2")?;
+    fixture.write("a", "2")?;
     settle().await;
     // Only the new state needs a call. The index remembers the values of the old state.
     caller.check(2);
@@ -66,8 +66,8 @@ async fn index_function_may_call_informer() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn transform_may_call_informer() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let (own, caller) = (Arc::new(OnceLock::<Informer<ConfigMap>>::new()), ReentrantCaller::default());
     let (asked, calling) = (own.clone(), caller.clone());
     let transform = move |object: ConfigMap| {
@@ -76,10 +76,10 @@ async fn transform_may_call_informer() -> Result<(), TestError> {
         }
         object
     };
-    let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(transform).start()?;
+    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(transform).start()?;
     drop(own.set(informer.clone()));
     settle().await;
-    world.write("a", "2")?;
+    fixture.write("a", "2")?;
     settle().await;
     caller.check(2);
     assert_eq!(informer.snapshot().len(), 1);
@@ -89,9 +89,9 @@ async fn transform_may_call_informer() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn diagnostic_callback_may_add_handlers() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.synced().await?;
     let (own, caller) = (informer.clone(), ReentrantCaller::default());
     let calling = caller.clone();
     let once = OnceLock::new();
@@ -100,9 +100,9 @@ async fn diagnostic_callback_may_add_handlers() -> Result<(), TestError> {
             calling.call_all(&own);
         }
     });
-    world.server.faults().cut();
+    fixture.server.faults().cut();
     settle().await;
-    world.server.faults().heal();
+    fixture.server.faults().heal();
     settle().await;
     caller.check(1);
     informer.stop();
@@ -130,16 +130,16 @@ impl Drop for CallsOnDrop {
 
 #[tokio::test(start_paused = true)]
 async fn object_drop_may_call_informer() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let mut watch = steadfast::watch::<CallsOnDrop>(world.factory.connection(), Scope::all())?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let mut watch = steadfast::watch::<CallsOnDrop>(fixture.factory.connection(), Scope::all())?;
     assert!(matches!(watch.next().await, Some(Event::Added { .. })));
     assert!(INFORMER.set(watch.informer().clone()).is_ok());
     // The queue still holds the old state, until its event is merged or delivered.
-    world.write("a", "2")?;
+    fixture.write("a", "2")?;
     settle().await;
     assert_eq!(DROPPED.load(Ordering::Relaxed), 0);
-    world.server.delete(&config_map("a", "2"))?;
+    fixture.server.delete(&config_map("a", "2"))?;
     settle().await;
     assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
     assert!(matches!(watch.next().await, Some(Event::Deleted { .. })));

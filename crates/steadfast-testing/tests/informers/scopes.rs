@@ -4,13 +4,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use steadfast::Scope;
 use steadfast_testing::{TestError, config_map_in};
 
-use super::{EVENT_TIMEOUT, World, names};
+use super::{EVENT_TIMEOUT, InformerFixture, names};
 
 #[tokio::test(start_paused = true)]
 async fn default_scope_completes_requested_scopes() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     let default = Scope::namespace("shop").labels("app=web");
-    let factory = world.factory.with_default_scope(default.clone());
+    let factory = fixture.factory.with_default_scope(default.clone());
     assert_eq!(factory.informer::<Pod>(Scope::all())?.scope(), &default);
     let failed = factory.informer::<Pod>(Scope::all().fields("status.phase=Failed"))?;
     assert_eq!(failed.scope(), &default.clone().fields("status.phase=Failed"));
@@ -25,17 +25,17 @@ async fn default_scope_completes_requested_scopes() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn default_scope_shares_informers_of_factory() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     for namespace in ["default", "kube-system"] {
-        world.server.create(&config_map_in(namespace, namespace, "1"))?;
+        fixture.server.create(&config_map_in(namespace, namespace, "1"))?;
     }
-    let factory = world.factory.with_default_scope(Scope::namespace("default"));
+    let factory = fixture.factory.with_default_scope(Scope::namespace("default"));
     let own = factory.informer::<ConfigMap>(Scope::all())?;
-    let same = world.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
+    let same = fixture.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
     assert_eq!(own.cache_id(), same.cache_id());
-    world.factory.wait_for_sync(EVENT_TIMEOUT).await?;
+    fixture.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     assert_eq!(names(&own.lister()?.all()), ["default"]);
-    world.factory.shutdown();
+    fixture.factory.shutdown();
     assert!(factory.informer::<ConfigMap>(Scope::all()).is_err(), "both handles share the shutdown");
     Ok(())
 }

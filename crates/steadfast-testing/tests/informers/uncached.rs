@@ -12,11 +12,11 @@ use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{TestError, config_map, config_map_in, until};
 use tokio::time::timeout;
 
-use super::{EVENT_TIMEOUT, World, settle};
+use super::{EVENT_TIMEOUT, InformerFixture, settle};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-impl World {
+impl InformerFixture {
     fn changes_from(&self, version: &str) -> Changes<ConfigMap> {
         watch_from(self.factory.connection(), Scope::all(), &ResourceVersion::from(version))
     }
@@ -62,38 +62,38 @@ async fn list_names(list: &mut List<ConfigMap>) -> Result<Vec<String>, StreamErr
 
 #[tokio::test(start_paused = true)]
 async fn watch_from_version_delivers_later_changes() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let before: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
-    world.write("a", "2")?;
-    world.server.delete_named("configmaps", "default", "a")?;
-    let mut changes = world.changes_from(&version(&before));
+    let fixture = InformerFixture::new().await?;
+    let before: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
+    fixture.write("a", "2")?;
+    fixture.server.delete_named("configmaps", "default", "a")?;
+    let mut changes = fixture.changes_from(&version(&before));
     assert_eq!(log(&mut changes).await?, "Modified a", "the stream starts after this version");
     assert_eq!(log(&mut changes).await?, "Deleted a");
-    let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
+    let written: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
     assert_eq!(log(&mut changes).await?, "Added b");
     assert_eq!(changes.version().as_str(), version(&written));
     assert!(changes.freshness().is_fresh(), "{}", changes.freshness());
-    assert_eq!(world.server.request_counts().full_transfers(), 0);
+    assert_eq!(fixture.server.request_counts().full_transfers(), 0);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn watch_from_version_resumes_after_cuts() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
-    let mut changes = world.changes_from(&version(&first));
+    let fixture = InformerFixture::new().await?;
+    let first: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "0"))?)?;
+    let mut changes = fixture.changes_from(&version(&first));
     let mut seen = Vec::new();
     for round in 0..20 {
         match round % 5 {
-            0 => world.server.faults().cut(),
-            1 => world.server.faults().end_watches(),
-            2 => world.server.faults().goaway(),
-            3 => world.server.faults().reset(),
-            _ => world.server.faults().split_bodies(7),
+            0 => fixture.server.faults().cut(),
+            1 => fixture.server.faults().end_watches(),
+            2 => fixture.server.faults().goaway(),
+            3 => fixture.server.faults().reset(),
+            _ => fixture.server.faults().split_bodies(7),
         }
-        world.write("a", &format!("{round}."))?;
+        fixture.write("a", &format!("{round}."))?;
         settle().await;
-        world.server.faults().heal();
+        fixture.server.faults().heal();
         loop {
             match timeout(MINUTE, changes.next()).await?.ok_or("the stream has ended")?? {
                 Change::Modified(object) => break seen.extend(object.data.unwrap_or_default().into_values()),
@@ -109,15 +109,15 @@ async fn watch_from_version_resumes_after_cuts() -> Result<(), TestError> {
 /// Regression test: repeated events of the server were delivered twice, as 13 changes instead of 6.
 #[tokio::test(start_paused = true)]
 async fn repeated_events_are_delivered_once() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
-    let mut changes = world.changes_from(&version(&first));
+    let fixture = InformerFixture::new().await?;
+    let first: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "0"))?)?;
+    let mut changes = fixture.changes_from(&version(&first));
     for number in 1..=6 {
-        let written = world.write("a", &number.to_string())?;
+        let written = fixture.write("a", &number.to_string())?;
         assert_eq!(log(&mut changes).await?, "Modified a");
         assert_eq!(changes.version().as_str(), version(&written));
-        world.server.faults().repeat_events(3);
-        world.server.faults().end_watches();
+        fixture.server.faults().repeat_events(3);
+        fixture.server.faults().end_watches();
         settle().await;
     }
     assert!(timeout(MINUTE, log(&mut changes)).await?.is_err(), "no other changes exist");
@@ -128,19 +128,19 @@ async fn repeated_events_are_delivered_once() -> Result<(), TestError> {
 /// were lost.
 #[tokio::test(start_paused = true)]
 async fn error_without_status_keeps_stream() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
+    let fixture = InformerFixture::new().await?;
+    let first: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "0"))?)?;
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": "a", "namespace": "default", "uid": "u", "resourceVersion": "7000" } });
     let rule = RequestRule::any().verb(Verb::Watch).times(2);
-    world.server.faults().respond(rule, InjectedResponse::ErrorObject(object));
-    let mut changes = world.changes_from(&version(&first));
+    fixture.server.faults().respond(rule, InjectedResponse::ErrorObject(object));
+    let mut changes = fixture.changes_from(&version(&first));
     let reading = tokio::spawn(async move {
         let change = log(&mut changes).await.map_err(|error| error.to_string());
         (change, changes.version())
     });
     settle().await;
-    let written = world.write("a", "1")?;
+    let written = fixture.write("a", "1")?;
     let (change, at) = reading.await?;
     assert_eq!((change?.as_str(), at.as_str()), ("Modified a", version(&written).as_str()));
     Ok(())
@@ -148,17 +148,17 @@ async fn error_without_status_keeps_stream() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn expired_version_ends_stream() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let old: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
-    world.write("a", "2")?;
-    let mut running = world.changes_from(&version(&old));
+    let fixture = InformerFixture::new().await?;
+    let old: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
+    fixture.write("a", "2")?;
+    let mut running = fixture.changes_from(&version(&old));
     assert_eq!(log(&mut running).await?, "Modified a");
-    world.server.faults().cut();
-    world.write("a", "3")?;
-    world.server.compact();
-    world.server.faults().expire_events();
-    world.server.faults().heal();
-    let mut late = world.changes_from(&version(&old));
+    fixture.server.faults().cut();
+    fixture.write("a", "3")?;
+    fixture.server.compact();
+    fixture.server.faults().expire_events();
+    fixture.server.faults().heal();
+    let mut late = fixture.changes_from(&version(&old));
     for changes in [&mut late, &mut running] {
         let error = timeout(MINUTE, changes.next()).await?.ok_or("it has ended")?.expect_err("the version has expired");
         let StreamError::Expired { version, .. } = &error else { panic!("{error}") };
@@ -172,14 +172,18 @@ async fn expired_version_ends_stream() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn version_of_other_history_is_expired() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let mut changes = world.changes_from("1000000");
+    let fixture = InformerFixture::new().await?;
+    let mut changes = fixture.changes_from("1000000");
     let error =
         timeout(EVENT_TIMEOUT, changes.next()).await?.ok_or("it has ended")?.expect_err("the version does not exist");
     assert!(matches!(error, StreamError::Expired { .. }) && error.to_string().contains("another one"), "{error}");
     for none in ["", "0"] {
-        let error =
-            world.changes_from(none).next().await.ok_or("it has ended")?.expect_err("the text is not a valid version");
+        let error = fixture
+            .changes_from(none)
+            .next()
+            .await
+            .ok_or("it has ended")?
+            .expect_err("the text is not a valid version");
         assert!(error.to_string().contains("is no version to go on from"), "{error}");
     }
     Ok(())
@@ -187,19 +191,19 @@ async fn version_of_other_history_is_expired() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn silent_watch_is_stale_and_replaced() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
-    let mut changes = world.changes_from(&version(&first));
-    world.write("a", "1")?;
+    let fixture = InformerFixture::new().await?;
+    let first: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "0"))?)?;
+    let mut changes = fixture.changes_from(&version(&first));
+    fixture.write("a", "1")?;
     assert_eq!(log(&mut changes).await?, "Modified a");
-    world.server.faults().stall_streams(true);
-    world.write("a", "2")?;
+    fixture.server.faults().stall_streams(true);
+    fixture.write("a", "2")?;
     let begun = tokio::time::Instant::now();
     let next = timeout(3 * MINUTE, changes.next()).await?.ok_or("it has ended")??;
     assert!(matches!(next, Change::Modified(_)), "{next:?}");
     assert!(begun.elapsed() < Duration::from_secs(130), "{:?}", begun.elapsed());
 
-    world.server.faults().cut();
+    fixture.server.faults().cut();
     assert!(timeout(MINUTE, changes.next()).await.is_err(), "an outage must not end the stream");
     let state = changes.freshness();
     assert!(state.name() == "stale" && state.doubt().is_some_and(|doubt| doubt.attempts > 3), "{state}");
@@ -208,70 +212,74 @@ async fn silent_watch_is_stale_and_replaced() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn forbidden_watch_names_missing_permission() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
-    world.server.faults().respond(RequestRule::any().verb(Verb::Watch), InjectedResponse::Forbidden);
-    let error =
-        world.changes_from(&version(&first)).next().await.ok_or("it has ended")?.expect_err("the request is forbidden");
+    let fixture = InformerFixture::new().await?;
+    let first: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "0"))?)?;
+    fixture.server.faults().respond(RequestRule::any().verb(Verb::Watch), InjectedResponse::Forbidden);
+    let error = fixture
+        .changes_from(&version(&first))
+        .next()
+        .await
+        .ok_or("it has ended")?
+        .expect_err("the request is forbidden");
     assert!(error.to_string().contains("needs watch on configmaps"), "{error}");
-    world.server.faults().respond(RequestRule::any(), InjectedResponse::Forbidden);
-    let error = list_names(&mut world.list()).await.expect_err("the request is forbidden");
+    fixture.server.faults().respond(RequestRule::any(), InjectedResponse::Forbidden);
+    let error = list_names(&mut fixture.list()).await.expect_err("the request is forbidden");
     assert!(matches!(error, StreamError::Rejected { .. }), "{error}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn undecodable_object_does_not_end_stream() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "s3cr3t"))?)?;
-    world.server.faults().undecodable("default", "a", true);
-    world.server.create(&config_map("b", "1"))?;
-    let (mut list, mut changes) = (world.list(), world.changes_from(&version(&first)));
+    let fixture = InformerFixture::new().await?;
+    let first: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "s3cr3t"))?)?;
+    fixture.server.faults().undecodable("default", "a", true);
+    fixture.server.create(&config_map("b", "1"))?;
+    let (mut list, mut changes) = (fixture.list(), fixture.changes_from(&version(&first)));
     let unread = list.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
     assert!(matches!(unread, StreamError::Unreadable { .. }), "{unread}");
     assert!(unread.to_string().contains("default/a") && !unread.to_string().contains("s3cr3t"), "{unread}");
     assert_eq!(list_names(&mut list).await?, ["b"]);
 
     assert_eq!(log(&mut changes).await?, "Added b");
-    let written = world.write("a", "2")?;
+    let written = fixture.write("a", "2")?;
     let unread = changes.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
     assert!(unread.to_string().contains("default/a"), "{unread}");
     assert_eq!(changes.version().as_str(), version(&written), "the stream must not request the object again");
-    world.write("b", "2")?;
+    fixture.write("b", "2")?;
     assert_eq!(log(&mut changes).await?, "Modified b");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn paged_list_returns_objects_and_version() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.fill(1201)?;
-    let mut list = world.list();
+    let fixture = InformerFixture::new().await?;
+    fixture.fill(1201)?;
+    let mut list = fixture.list();
     assert_eq!(list.version(), None);
     let names = list_names(&mut list).await?;
     assert_eq!((names.len(), names.first().map(String::as_str)), (1201, Some("c-0000")));
-    let requests = world.server.requests();
+    let requests = fixture.server.requests();
     let pages = requests.iter().filter(|request| request.query.contains("limit=500")).count();
     assert_eq!(pages, 3);
 
-    let mut changes = world.changes_from(list.version().ok_or("it has one")?.as_str());
-    world.server.create(&config_map("late", "1"))?;
+    let mut changes = fixture.changes_from(list.version().ok_or("it has one")?.as_str());
+    fixture.server.create(&config_map("late", "1"))?;
     assert_eq!(log(&mut changes).await?, "Added late");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn expired_continue_token_loses_no_object() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     // Names in one namespace sort between those of another one, and `/` sorts after `-`.
-    world
+    fixture
         .server
         .create(&serde_json::json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default-2" } }))?;
-    world.fill(1000)?;
+    fixture.fill(1000)?;
     for number in 0..200 {
-        world.server.create(&config_map_in("default-2", &format!("c-{number:04}"), "1"))?;
+        fixture.server.create(&config_map_in("default-2", &format!("c-{number:04}"), "1"))?;
     }
-    let mut list = world.list();
+    let mut list = fixture.list();
     let mut list_names = BTreeMap::new();
     while let Some(object) = list.next().await {
         let object = object?;
@@ -280,13 +288,13 @@ async fn expired_continue_token_loses_no_object() -> Result<(), TestError> {
         assert_eq!(doubled, None, "{}", object.name_any());
         if list_names.len() == 100 {
             // Between two pages, the token expires. The remaining pages are of a later version, with these objects.
-            world.server.faults().expire_continue_tokens(1);
-            world.write("c-0001", "2")?;
-            world.write("c-0999", "2")?;
+            fixture.server.faults().expire_continue_tokens(1);
+            fixture.write("c-0001", "2")?;
+            fixture.write("c-0999", "2")?;
         }
     }
     assert_eq!(list_names.len(), 1200);
-    let mut changes = world.changes_from(list.version().ok_or("it has one")?.as_str());
+    let mut changes = fixture.changes_from(list.version().ok_or("it has one")?.as_str());
     let log = [log(&mut changes).await?, log(&mut changes).await?];
     assert_eq!(
         log,
@@ -298,33 +306,33 @@ async fn expired_continue_token_loses_no_object() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn broken_page_is_retried_without_duplicates() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.fill(900)?;
-    let mut list = world.list();
+    let fixture = InformerFixture::new().await?;
+    fixture.fill(900)?;
+    let mut list = fixture.list();
     let mut names = Vec::new();
     while let Some(object) = list.next().await {
         names.push(object?.name_any());
         if names.len() % 300 == 1 {
-            world.server.faults().reset_after_bytes(20_000);
+            fixture.server.faults().reset_after_bytes(20_000);
         }
     }
     let all: Vec<_> = (0..900).map(|number| format!("c-{number:04}")).collect();
     assert_eq!(names, all);
-    let pages = world.server.requests().iter().filter(|request| request.query.contains("limit=500")).count();
+    let pages = fixture.server.requests().iter().filter(|request| request.query.contains("limit=500")).count();
     assert!(pages > 2, "several pages are necessary");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn unavailable_list_times_out_with_cause() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.faults().cut();
+    let fixture = InformerFixture::new().await?;
+    fixture.server.faults().cut();
     let begun = tokio::time::Instant::now();
-    let error = list_names(&mut world.list()).await.expect_err("the network is down");
+    let error = list_names(&mut fixture.list()).await.expect_err("the network is down");
     assert!(matches!(error, StreamError::Interrupted { .. }), "{error}");
     assert!(begun.elapsed() > Duration::from_secs(30) && begun.elapsed() < MINUTE, "{:?}", begun.elapsed());
-    world.server.faults().heal();
-    assert_eq!(list_names(&mut world.list()).await?, Vec::<String>::new());
+    fixture.server.faults().heal();
+    assert_eq!(list_names(&mut fixture.list()).await?, Vec::<String>::new());
     Ok(())
 }
 

@@ -9,24 +9,24 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{ResourceVersion, Scope, WaitError};
 use steadfast_testing::{TestError, config_map, labelled_config_map};
 
-use super::{EVENT_TIMEOUT, World, settle};
+use super::{EVENT_TIMEOUT, InformerFixture, settle};
 
 #[tokio::test(start_paused = true)]
 async fn write_wait_returns_when_cached() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.factory.informer::<ConfigMap>(Scope::all().labels("app=web"))?;
+    let fixture = InformerFixture::new().await?;
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::all().labels("app=web"))?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let inside: ConfigMap =
-        serde_json::from_value(world.server.create(&labelled_config_map("a", "1", ("app", "web")))?)?;
+        serde_json::from_value(fixture.server.create(&labelled_config_map("a", "1", ("app", "web")))?)?;
     informer.wait_for(&inside).await?;
     assert!(informer.lister()?.get("default", "a")?.is_some());
 
     let begun = tokio::time::Instant::now();
-    let outside: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
+    let outside: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
     informer.wait_for(&outside).await?;
     assert!(begun.elapsed() < Duration::from_secs(6), "a write outside the selector: {:?}", begun.elapsed());
 
-    world.server.delete_named("configmaps", "default", "a")?;
+    fixture.server.delete_named("configmaps", "default", "a")?;
     informer.wait_for_deletion(&inside, EVENT_TIMEOUT).await?;
     assert!(informer.lister()?.get("default", "a")?.is_none());
     Ok(())
@@ -34,8 +34,8 @@ async fn write_wait_returns_when_cached() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn impossible_waits_report_reason() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    let informer = fixture.synced().await?;
     let mut odd = config_map("a", "1");
     assert_eq!(informer.wait_for(&odd).await, Err(WaitError::NoVersion));
     odd.metadata.resource_version = Some("v7-of-something".to_owned());
@@ -46,7 +46,7 @@ async fn impossible_waits_report_reason() -> Result<(), TestError> {
         "an unordered version cannot distinguish a deletion from a later creation"
     );
 
-    world.server.faults().cut();
+    fixture.server.faults().cut();
     let Err(late) = informer.wait_for_version(&ResourceVersion::from("9999"), EVENT_TIMEOUT).await else {
         panic!("no client wrote this version");
     };
@@ -62,19 +62,19 @@ async fn impossible_waits_report_reason() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn deletion_wait_survives_new_epoch() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let backup = world.server.revision();
-    world.server.create(&config_map("lost", "1"))?;
-    let informer = world.factory.informer::<ConfigMap>(Scope::all().labels("none=such"))?;
+    let fixture = InformerFixture::new().await?;
+    let backup = fixture.server.revision();
+    fixture.server.create(&config_map("lost", "1"))?;
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::all().labels("none=such"))?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
-    world.server.faults().cut();
+    fixture.server.faults().cut();
     // The cache never reaches this version, because the restore removed its history.
-    let newer: ConfigMap = serde_json::from_value(world.server.create(&config_map("newer", "1"))?)?;
+    let newer: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("newer", "1"))?)?;
     let waiting = informer.clone();
     let wait = tokio::spawn(async move { waiting.wait_for_deletion(&newer, Duration::from_secs(120)).await });
     settle().await;
-    world.server.faults().restore(backup);
-    world.server.faults().heal();
+    fixture.server.faults().restore(backup);
+    fixture.server.faults().heal();
     wait.await??;
     assert_eq!(informer.snapshot().epoch(), 1);
     Ok(())
@@ -92,9 +92,9 @@ impl Wake for Woken {
 
 #[tokio::test(start_paused = true)]
 async fn version_wait_ignores_earlier_changes() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
-    let last: u64 = world.server.revision() + 100;
+    let fixture = InformerFixture::new().await?;
+    let informer = fixture.synced().await?;
+    let last: u64 = fixture.server.revision() + 100;
     let wanted = ResourceVersion::from(last.to_string().as_str());
     let mut wait = Box::pin(informer.wait_for_version(&wanted, EVENT_TIMEOUT * 60));
     let woken = Arc::new(Woken::default());
@@ -102,14 +102,14 @@ async fn version_wait_ignores_earlier_changes() -> Result<(), TestError> {
     let mut context = Context::from_waker(&waker);
     assert!(wait.as_mut().poll(&mut context).is_pending());
     for number in 0..99 {
-        world.server.create(&config_map(&format!("map-{number}"), "1"))?;
-        let version = ResourceVersion::from(world.server.revision().to_string().as_str());
+        fixture.server.create(&config_map(&format!("map-{number}"), "1"))?;
+        let version = ResourceVersion::from(fixture.server.revision().to_string().as_str());
         // The wait ensures that each change is published separately.
         informer.wait_for_version(&version, EVENT_TIMEOUT).await?;
     }
     assert_eq!(woken.0.load(Ordering::Relaxed), 0);
-    world.server.create(&config_map("the-last", "1"))?;
-    assert_eq!(world.server.revision(), last);
+    fixture.server.create(&config_map("the-last", "1"))?;
+    assert_eq!(fixture.server.revision(), last);
     informer.wait_for_version(&wanted, EVENT_TIMEOUT).await?;
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     assert!(wait.as_mut().poll(&mut context).is_ready());

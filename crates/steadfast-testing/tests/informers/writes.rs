@@ -9,54 +9,54 @@ use steadfast::{Connection, Scope, WaitError, Writes};
 use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{InMemory, TestError, config_map, config_map_in};
 
-use super::{EVENT_TIMEOUT, World, settle};
+use super::{EVENT_TIMEOUT, InformerFixture, settle};
 
 const LATER: Duration = Duration::from_secs(60);
 
-fn connected(world: &World) -> (Connection, Api<ConfigMap>) {
-    let connection = world.factory.connection().clone();
+fn connected(fixture: &InformerFixture) -> (Connection, Api<ConfigMap>) {
+    let connection = fixture.factory.connection().clone();
     let maps = Api::namespaced(connection.client(), "default");
     (connection, maps)
 }
 
 #[tokio::test(start_paused = true)]
 async fn cache_contains_write_at_its_version() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let (connection, maps) = connected(&world);
-    let informer = world.synced().await?;
-    world.server.faults().lag(true);
+    let fixture = InformerFixture::new().await?;
+    let (connection, maps) = connected(&fixture);
+    let informer = fixture.synced().await?;
+    fixture.server.faults().lag(true);
     let recording = connection.record_writes();
     recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
     let writes = recording.writes();
     assert_eq!((writes.len(), format!("{writes:?}")), (1, "[\"configmaps default/a at version 6\"]".into()));
-    assert!(!world.factory.has_writes(&writes));
-    let late = world.factory.wait_for_writes(&writes, EVENT_TIMEOUT).await;
+    assert!(!fixture.factory.has_writes(&writes));
+    let late = fixture.factory.wait_for_writes(&writes, EVENT_TIMEOUT).await;
     let Err(late @ WaitError::Deadline { .. }) = late else { panic!("{late:?}") };
     assert!(
         late.to_string()
             .starts_with("configmaps in all namespaces did not reach configmaps default/a at version 6 within 2.0 s"),
         "{late}"
     );
-    world.server.faults().lag(false);
-    world.factory.wait_for_writes(&writes, LATER).await?;
-    assert!(world.factory.has_writes(&writes));
+    fixture.server.faults().lag(false);
+    fixture.factory.wait_for_writes(&writes, LATER).await?;
+    assert!(fixture.factory.has_writes(&writes));
     assert!(informer.lister()?.get("default", "a")?.is_some());
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn deletion_is_awaited_until_removed() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let (connection, maps) = connected(&world);
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.synced().await?;
-    world.server.faults().lag(true);
+    let fixture = InformerFixture::new().await?;
+    let (connection, maps) = connected(&fixture);
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.synced().await?;
+    fixture.server.faults().lag(true);
     let recording = connection.record_writes();
     recording.scope(maps.delete("a", &DeleteParams::default())).await?;
     let writes = recording.writes();
     assert!(!informer.has_writes(&writes));
     assert!(informer.wait_for_writes(&writes, EVENT_TIMEOUT).await.is_err());
-    world.server.faults().lag(false);
+    fixture.server.faults().lag(false);
     informer.wait_for_writes(&writes, LATER).await?;
     assert!(informer.lister()?.get("default", "a")?.is_none());
     Ok(())
@@ -64,12 +64,12 @@ async fn deletion_is_awaited_until_removed() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let (connection, maps) = connected(&world);
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
+    let fixture = InformerFixture::new().await?;
+    let (connection, maps) = connected(&fixture);
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
-    world.server.faults().lag(true);
+    fixture.server.faults().lag(true);
     let recording = connection.record_writes();
     recording
         .scope(async {
@@ -84,7 +84,7 @@ async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), TestError> {
             Ok::<_, TestError>(())
         })
         .await?;
-    let elsewhere = InMemory::default().connection(&world.server).await?;
+    let elsewhere = InMemory::default().connection(&fixture.server).await?;
     let other = Api::<ConfigMap>::namespaced(elsewhere.client(), "default");
     recording.scope(other.create(&PostParams::default(), &config_map("c", "1"))).await?;
     assert_eq!(recording.writes().len(), 2, "the rejected write and the secret: {recording:?}");
@@ -95,8 +95,8 @@ async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn recording_contains_only_own_writes() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let (connection, maps) = connected(&world);
+    let fixture = InformerFixture::new().await?;
+    let (connection, maps) = connected(&fixture);
     let (one, other) = (connection.record_writes(), connection.record_writes());
     let create = |name: &'static str| {
         let maps = maps.clone();
@@ -119,12 +119,12 @@ async fn recording_contains_only_own_writes() -> Result<(), TestError> {
 /// them again.
 #[tokio::test(start_paused = true)]
 async fn simultaneous_probe_does_not_hide_write() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let (connection, maps) = connected(&world);
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    let (connection, maps) = connected(&fixture);
+    let informer = fixture.synced().await?;
     let begun = tokio::time::Instant::now();
     informer.wait_for_writes(&informer.written_so_far(), EVENT_TIMEOUT).await?;
-    let faults = world.server.faults();
+    let faults = fixture.server.faults();
     faults.lag(true);
     let recording = connection.record_writes();
     recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
@@ -139,21 +139,21 @@ async fn simultaneous_probe_does_not_hide_write() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn lost_response_triggers_version_probe() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let (connection, maps) = connected(&world);
-    let informer = world.synced().await?;
-    world.server.faults().lag(true);
+    let fixture = InformerFixture::new().await?;
+    let (connection, maps) = connected(&fixture);
+    let informer = fixture.synced().await?;
+    fixture.server.faults().lag(true);
     let recording = connection.record_writes();
-    world.server.faults().respond(RequestRule::any().resource("configmaps").times(1), InjectedResponse::code(500));
+    fixture.server.faults().respond(RequestRule::any().resource("configmaps").times(1), InjectedResponse::code(500));
     let refused = recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await;
     assert!(refused.is_err());
     // Another client's write moves the server's version. The informer cannot tell whether the unconfirmed write did.
-    world.server.create(&config_map("b", "1"))?;
+    fixture.server.create(&config_map("b", "1"))?;
     let writes = recording.writes();
     assert_eq!(format!("{writes:?}"), "[\"a write whose response was lost, configmaps in default\"]");
     assert!(!informer.has_writes(&writes));
     assert!(informer.wait_for_writes(&writes, EVENT_TIMEOUT).await.is_err());
-    world.server.faults().lag(false);
+    fixture.server.faults().lag(false);
     informer.wait_for_writes(&writes, LATER).await?;
     assert!(informer.has_writes(&writes));
     Ok(())
@@ -161,11 +161,11 @@ async fn lost_response_triggers_version_probe() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn abandoned_and_pending_writes_are_awaited() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let (connection, maps) = connected(&world);
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    let (connection, maps) = connected(&fixture);
+    let informer = fixture.synced().await?;
     let late = RequestRule::any().resource("configmaps").times(2);
-    world.server.faults().delay_matching(late, Duration::from_secs(5));
+    fixture.server.faults().delay_matching(late, Duration::from_secs(5));
     let recording = connection.record_writes();
     let created = PostParams::default();
     let map = config_map("a", "1");
@@ -187,17 +187,17 @@ async fn abandoned_and_pending_writes_are_awaited() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn writes_lost_by_restore_are_ignored() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let (connection, maps) = connected(&world);
-    let informer = world.synced().await?;
-    let backup = world.server.revision();
-    world.server.faults().lag(true);
+    let fixture = InformerFixture::new().await?;
+    let (connection, maps) = connected(&fixture);
+    let informer = fixture.synced().await?;
+    let backup = fixture.server.revision();
+    fixture.server.faults().lag(true);
     let recording = connection.record_writes();
     for name in ["a", "b", "c"] {
         recording.scope(maps.create(&PostParams::default(), &config_map(name, "1"))).await?;
     }
-    world.server.faults().restore(backup);
-    world.server.faults().lag(false);
+    fixture.server.faults().restore(backup);
+    fixture.server.faults().lag(false);
     let begun = tokio::time::Instant::now();
     informer.wait_for_writes(&recording.writes(), LATER).await?;
     assert!(begun.elapsed() < LATER / 2, "{:?}", begun.elapsed());
@@ -207,73 +207,73 @@ async fn writes_lost_by_restore_are_ignored() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_cache_needs_no_wait() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     let reads = RequestRule::any().resource("secrets");
-    world.server.faults().respond(reads, InjectedResponse::code(403));
-    let secrets = world.factory.informer::<Secret>(Scope::all())?;
+    fixture.server.faults().respond(reads, InjectedResponse::code(403));
+    let secrets = fixture.factory.informer::<Secret>(Scope::all())?;
     let mut writes = Writes::default();
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": "default" } });
-    writes.add::<Secret>(&serde_json::from_value(world.server.create(&secret)?)?);
+    writes.add::<Secret>(&serde_json::from_value(fixture.server.create(&secret)?)?);
     assert!(secrets.wait_for_sync(EVENT_TIMEOUT).await.is_err());
     assert!(secrets.has_writes(&writes));
-    world.factory.wait_for_writes(&writes, EVENT_TIMEOUT).await?;
+    fixture.factory.wait_for_writes(&writes, EVENT_TIMEOUT).await?;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn foreign_writes_can_be_registered() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
-    world.server.faults().lag(true);
-    let made: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
+    let fixture = InformerFixture::new().await?;
+    let informer = fixture.synced().await?;
+    fixture.server.faults().lag(true);
+    let made: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
     let mut writes = Writes::default();
     writes.add(&made);
     writes.add(&config_map("b", "1"));
     assert_eq!(writes.len(), 1, "an object without a version is ignored");
     assert!(!informer.has_writes(&writes));
-    world.server.faults().lag(false);
+    fixture.server.faults().lag(false);
     informer.wait_for_writes(&writes, LATER).await?;
-    world.server.faults().lag(true);
-    world.server.delete_named("configmaps", "default", "a")?;
+    fixture.server.faults().lag(true);
+    fixture.server.delete_named("configmaps", "default", "a")?;
     let mut deleted = Writes::default();
     deleted.add_deleted(&made);
     assert!(!informer.has_writes(&deleted));
-    let connection = world.factory.connection();
+    let connection = fixture.factory.connection();
     let (own, other) = (connection.record_writes(), connection.record_writes());
     own.scope(async { connection.record_external_writes(&deleted) }).await;
     assert_eq!((own.writes().len(), other.writes().len()), (1, 0), "the current task determines the recording");
-    world.server.faults().lag(false);
+    fixture.server.faults().lag(false);
     informer.wait_for_writes(&deleted, LATER).await?;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn subresource_patch_counts_as_write() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let (connection, _) = connected(&world);
+    let fixture = InformerFixture::new().await?;
+    let (connection, _) = connected(&fixture);
     let pods = Api::<k8s_openapi::api::core::v1::Pod>::namespaced(connection.client(), "default");
-    world.server.create(&steadfast_testing::pod("web", "n1"))?;
-    let informer = world.factory.informer::<k8s_openapi::api::core::v1::Pod>(Scope::all())?;
+    fixture.server.create(&steadfast_testing::pod("web", "n1"))?;
+    let informer = fixture.factory.informer::<k8s_openapi::api::core::v1::Pod>(Scope::all())?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
-    world.server.faults().lag(true);
+    fixture.server.faults().lag(true);
     let recording = connection.record_writes();
     let status = Patch::Merge(json!({ "status": { "phase": "Running" } }));
     recording.scope(pods.patch_status("web", &PatchParams::default(), &status)).await?;
     assert!(!informer.has_writes(&recording.writes()));
-    world.server.faults().lag(false);
+    fixture.server.faults().lag(false);
     informer.wait_for_writes(&recording.writes(), LATER).await?;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn caches_catch_up_with_each_other() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
-    let elsewhere = InMemory::default().connection(&world.server).await?;
-    let own = steadfast::InformerFactory::new(world.factory.connection());
+    let fixture = InformerFixture::new().await?;
+    let informer = fixture.synced().await?;
+    let elsewhere = InMemory::default().connection(&fixture.server).await?;
+    let own = steadfast::InformerFactory::new(fixture.factory.connection());
     let other = own.informer::<ConfigMap>(Scope::all())?;
     other.wait_for_sync(EVENT_TIMEOUT).await?;
-    world.server.create(&config_map("a", "1"))?;
+    fixture.server.create(&config_map("a", "1"))?;
     settle().await;
     own.wait_for_writes(&informer.seen(), EVENT_TIMEOUT).await?;
     assert!(other.lister()?.get("default", "a")?.is_some());
@@ -286,12 +286,12 @@ async fn caches_catch_up_with_each_other() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn newer_of_two_states_suffices() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = InformerFixture::new().await?;
     let mut writes = Writes::default();
     for value in ["1", "2", "3"] {
         let made = match value {
-            "1" => world.server.create(&config_map("a", value))?,
-            _ => world.server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": value } }))?,
+            "1" => fixture.server.create(&config_map("a", value))?,
+            _ => fixture.server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": value } }))?,
         };
         let mut one = Writes::default();
         one.add::<ConfigMap>(&serde_json::from_value(made)?);
@@ -306,17 +306,17 @@ async fn newer_of_two_states_suffices() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn unordered_versions_end_write_wait() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.faults().own_counters(true);
-    let (connection, maps) = connected(&world);
-    let informer = world.synced().await?;
+    let fixture = InformerFixture::new().await?;
+    fixture.server.faults().own_counters(true);
+    let (connection, maps) = connected(&fixture);
+    let informer = fixture.synced().await?;
     let namespaces = ["kube-public", "default", "kube-system", "kube-node-lease"];
     for round in 0..100 {
         if informer.snapshot().version().is_some_and(|version| !version.is_ordered()) {
             break;
         }
         for namespace in namespaces {
-            world.server.create(&config_map_in(namespace, &format!("map-{round}"), "1"))?;
+            fixture.server.create(&config_map_in(namespace, &format!("map-{round}"), "1"))?;
         }
         tokio::time::sleep(EVENT_TIMEOUT).await;
     }
@@ -324,7 +324,7 @@ async fn unordered_versions_end_write_wait() -> Result<(), TestError> {
         informer.snapshot().version().is_some_and(|version| !version.is_ordered()),
         "the disorder must be detected"
     );
-    world.server.faults().lag(true);
+    fixture.server.faults().lag(true);
     let recording = connection.record_writes();
     recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
     let waited = informer.wait_for_writes(&recording.writes(), LATER).await;

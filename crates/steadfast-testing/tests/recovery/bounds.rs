@@ -18,13 +18,13 @@ use tokio::time::Instant;
 const PERIOD: Duration = Duration::from_secs(60);
 
 /// A server in memory, one client with HTTP/2, and a synced informer.
-struct World {
+struct BoundsFixture {
     server: ApiServer,
     network: NetworkFaults,
     factory: InformerFactory,
 }
 
-impl World {
+impl BoundsFixture {
     async fn of(builder: ApiServerBuilder) -> Result<Self, TestError> {
         let server = builder.in_memory().protobuf(CachedForm::current().protobuf).start().await?;
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
@@ -81,57 +81,57 @@ async fn states<K: Cacheable>(informer: &Informer<K>, time: Duration) -> Vec<&'s
 async fn r2_bookmarks_of_frozen_etcd_prove_nothing() -> Result<(), TestError> {
     // The server's watch cache sends bookmarks without a request to etcd. A bookmark therefore does not prove that etcd
     // has no newer changes.
-    let world = World::of(ApiServer::builder().bookmark_period(Duration::from_secs(10))).await?;
-    let informer = world.synced().await?;
-    world.server.faults().freeze_etcd(true);
+    let fixture = BoundsFixture::of(ApiServer::builder().bookmark_period(Duration::from_secs(10))).await?;
+    let informer = fixture.synced().await?;
+    fixture.server.faults().freeze_etcd(true);
     let seen = states(&informer, 3 * PERIOD).await;
     assert_eq!(seen[..3], ["fresh", "suspect", "stale"], "{seen:?}");
-    world.server.faults().freeze_etcd(false);
+    fixture.server.faults().freeze_etcd(false);
     until(PERIOD, || informer.freshness().is_fresh()).await?;
-    assert_eq!(world.lists(), 1, "doubt alone causes no list");
+    assert_eq!(fixture.lists(), 1, "doubt alone causes no list");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn r2_quiet_hour_stays_fresh_cheaply() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
-    let before = world.server.request_counts();
+    let fixture = BoundsFixture::new().await?;
+    let informer = fixture.synced().await?;
+    let before = fixture.server.request_counts();
     assert_eq!(states(&informer, 60 * PERIOD).await, ["fresh"]);
-    let after = world.server.request_counts();
+    let after = fixture.server.request_counts();
     assert_eq!(after.full_transfers(), before.full_transfers());
     let (watches, probes) = (after.watches - before.watches, after.probes - before.probes);
     assert!((6..=12).contains(&watches), "a watch lasts five to ten minutes: {watches}");
     assert!(probes <= 60, "at most one probe a period: {probes}");
-    let open = world.factory.connection().connections().len();
+    let open = fixture.factory.connection().connections().len();
     assert!(open <= 2, "at most one connection for the watch and one for probes: {open}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn r4_interrupted_watch_resumes_without_list() -> Result<(), TestError> {
-    type Fault = fn(&World);
+    type Fault = fn(&BoundsFixture);
     let faults: [(&str, Fault); 4] = [
-        ("clean end", |world| world.server.faults().end_watches()),
-        ("reset", |world| world.server.faults().reset()),
-        ("drain", |world| world.server.faults().goaway()),
-        ("restart, and another replica responds", |world| {
-            world.network.send_to(1);
-            world.server.faults().replica(0).restart();
+        ("clean end", |fixture| fixture.server.faults().end_watches()),
+        ("reset", |fixture| fixture.server.faults().reset()),
+        ("drain", |fixture| fixture.server.faults().goaway()),
+        ("restart, and another replica responds", |fixture| {
+            fixture.network.send_to(1);
+            fixture.server.faults().replica(0).restart();
         }),
     ];
-    let world = World::of(ApiServer::builder().replicas(2)).await?;
-    let recorder = Recorder::of(&world.server);
-    let recording = recorder.record(&world.synced().await?);
+    let fixture = BoundsFixture::of(ApiServer::builder().replicas(2)).await?;
+    let recorder = Recorder::of(&fixture.server);
+    let recording = recorder.record(&fixture.synced().await?);
     for (number, (name, fault)) in faults.iter().enumerate() {
-        fault(&world);
+        fault(&fixture);
         let key = format!("c-{number}");
-        world.server.create(&config_map(&key, "1"))?;
+        fixture.server.create(&config_map(&key, "1"))?;
         let informer = recording.informer();
-        informer.wait_for_version(&world.newest(), TIMEOUT).await.map_err(|error| format!("{name}: {error}"))?;
+        informer.wait_for_version(&fixture.newest(), TIMEOUT).await.map_err(|error| format!("{name}: {error}"))?;
         until(TIMEOUT, || informer.freshness().is_fresh()).await?;
         until(TIMEOUT, || recording.descriptions(&format!("default/{key}")) == ["Added"]).await?;
-        assert_eq!(world.lists(), 1, "{name}");
+        assert_eq!(fixture.lists(), 1, "{name}");
     }
     assert_eq!(recording.events().len(), faults.len(), "no event is repeated");
     Ok(())
@@ -139,26 +139,26 @@ async fn r4_interrupted_watch_resumes_without_list() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn r5_lagging_replica_is_stale_without_reverts() -> Result<(), TestError> {
-    let world = World::of(ApiServer::builder().replicas(2)).await?;
-    world.server.create(&config_map("a", "1"))?;
-    let recorder = Recorder::of(&world.server);
-    let recording = recorder.record(&world.synced().await?);
+    let fixture = BoundsFixture::of(ApiServer::builder().replicas(2)).await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let recorder = Recorder::of(&fixture.server);
+    let recording = recorder.record(&fixture.synced().await?);
     let informer = recording.informer();
-    world.server.faults().replica(1).lag(true);
-    world.server.create(&config_map("b", "1"))?;
-    informer.wait_for_version(&world.newest(), TIMEOUT).await?;
+    fixture.server.faults().replica(1).lag(true);
+    fixture.server.create(&config_map("b", "1"))?;
+    informer.wait_for_version(&fixture.newest(), TIMEOUT).await?;
 
     // The replica accepts a watch from a version that it has not reached, but no list.
-    world
+    fixture
         .server
         .faults()
         .replica(1)
         .respond(RequestRule::any().verb(Verb::Watch).times(1), InjectedResponse::code(410));
-    world.network.send_to(1);
-    world.server.faults().replica(0).stop();
+    fixture.network.send_to(1);
+    fixture.server.faults().replica(0).stop();
     until(Duration::from_secs(15), || matches!(informer.freshness(), Freshness::Stale(_))).await?;
     assert_eq!(informer.lister()?.len(), 2, "the cache stays readable");
-    world.server.faults().replica(1).lag(false);
+    fixture.server.faults().replica(1).lag(false);
     until(Duration::from_secs(15), || informer.freshness().is_fresh()).await?;
     assert_eq!(recording.events().len(), 2, "no event was reverted");
     Ok(())
@@ -166,11 +166,11 @@ async fn r5_lagging_replica_is_stale_without_reverts() -> Result<(), TestError> 
 
 #[tokio::test(start_paused = true)]
 async fn r6_closing_server_is_retried_with_backoff() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
-    let connection = world.factory.connection().clone();
-    world.server.faults().accept_and_close(true);
-    world.server.faults().reset();
+    let fixture = BoundsFixture::new().await?;
+    let informer = fixture.synced().await?;
+    let connection = fixture.factory.connection().clone();
+    fixture.server.faults().accept_and_close(true);
+    fixture.server.faults().reset();
     let before = steadfast::unstable::dialled(&connection);
     until(Duration::from_millis(250), || steadfast::unstable::dialled(&connection) > before).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -183,32 +183,32 @@ async fn r6_closing_server_is_retried_with_backoff() -> Result<(), TestError> {
         "{} dials in the next minute",
         steadfast::unstable::dialled(&connection) - late
     );
-    world.server.faults().accept_and_close(false);
-    world.server.create(&config_map("a", "1"))?;
-    informer.wait_for_version(&world.newest(), Duration::from_secs(9)).await?;
+    fixture.server.faults().accept_and_close(false);
+    fixture.server.create(&config_map("a", "1"))?;
+    informer.wait_for_version(&fixture.newest(), Duration::from_secs(9)).await?;
     assert!(informer.freshness().is_fresh());
-    assert_eq!(world.lists(), 1);
+    assert_eq!(fixture.lists(), 1);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn r8_only_undecodable_objects_are_unknown() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = BoundsFixture::new().await?;
     for name in ["a", "b", "never"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
-    world.server.faults().undecodable("default", "never", true);
-    let recorder = Recorder::of(&world.server);
+    fixture.server.faults().undecodable("default", "never", true);
+    let recorder = Recorder::of(&fixture.server);
     // This type is decoded on arrival, in either encoding. `Lazy` has other rules for this case, and its own tests.
-    let decoded = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(CachedForm::current().protobuf);
+    let decoded = fixture.factory.builder::<ConfigMap>(Scope::all()).protobuf(CachedForm::current().protobuf);
     let recording = recorder.record(&synced(decoded).await?);
     let informer = recording.informer();
     let lister = informer.lister()?;
     assert_eq!(named(informer), ["default/never"], "the first list must name the object");
     assert!(lister.get("default", "never").is_err());
 
-    make_undecodable(&world, "a", true).await?;
-    write(&world, informer, "a", "2").await?;
+    make_undecodable(&fixture, "a", true).await?;
+    write(&fixture, informer, "a", "2").await?;
     assert_eq!(
         named(informer),
         ["default/a", "default/never"],
@@ -216,40 +216,45 @@ async fn r8_only_undecodable_objects_are_unknown() -> Result<(), TestError> {
     );
     assert!(lister.get("default", "a").is_err());
     assert_eq!(lister.all().len(), 1);
-    write(&world, informer, "b", "2").await?;
+    write(&fixture, informer, "b", "2").await?;
     until(TIMEOUT, || recording.descriptions("default/b") == ["Added", "Updated"]).await?;
 
-    make_undecodable(&world, "a", false).await?;
-    write(&world, informer, "a", "3").await?;
+    make_undecodable(&fixture, "a", false).await?;
+    write(&fixture, informer, "a", "3").await?;
     until(TIMEOUT, || recording.descriptions("default/a") == ["Added", "Updated"]).await?;
     assert_eq!(named(informer), ["default/never"]);
 
-    make_undecodable(&world, "a", true).await?;
-    write(&world, informer, "a", "4").await?;
+    make_undecodable(&fixture, "a", true).await?;
+    write(&fixture, informer, "a", "4").await?;
     for name in ["a", "never"] {
-        world.server.delete_named("configmaps", "default", name)?;
+        fixture.server.delete_named("configmaps", "default", name)?;
     }
-    informer.wait_for_version(&world.newest(), TIMEOUT).await?;
+    informer.wait_for_version(&fixture.newest(), TIMEOUT).await?;
     until(TIMEOUT, || recording.descriptions("default/a") == ["Added", "Updated", "Deleted Observed Deleted"]).await?;
     assert_eq!(recording.descriptions("default/never"), [""; 0], "an object that was never delivered has no deletion");
     assert_eq!(named(informer), [""; 0], "a deleted object is not named");
-    assert_eq!(world.lists(), 1);
+    assert_eq!(fixture.lists(), 1);
     Ok(())
 }
 
 /// Makes the server send the object `name` in an undecodable form, or in its valid form, on streams from here on.
-async fn make_undecodable(world: &World, name: &str, on: bool) -> Result<(), TestError> {
-    world.server.faults().undecodable("default", name, on);
-    let watches = world.server.request_counts().watches;
-    world.server.faults().end_watches();
-    until(TIMEOUT, || world.server.request_counts().watches > watches).await?;
+async fn make_undecodable(fixture: &BoundsFixture, name: &str, on: bool) -> Result<(), TestError> {
+    fixture.server.faults().undecodable("default", name, on);
+    let watches = fixture.server.request_counts().watches;
+    fixture.server.faults().end_watches();
+    until(TIMEOUT, || fixture.server.request_counts().watches > watches).await?;
     Ok(())
 }
 
 /// Writes `value`, and waits until the cache has it.
-async fn write(world: &World, informer: &Informer<ConfigMap>, name: &str, value: &str) -> Result<(), TestError> {
-    world.server.merge_patch("configmaps", "default", name, serde_json::json!({ "data": { "value": value } }))?;
-    Ok(informer.wait_for_version(&world.newest(), TIMEOUT).await?)
+async fn write(
+    fixture: &BoundsFixture,
+    informer: &Informer<ConfigMap>,
+    name: &str,
+    value: &str,
+) -> Result<(), TestError> {
+    fixture.server.merge_patch("configmaps", "default", name, serde_json::json!({ "data": { "value": value } }))?;
+    Ok(informer.wait_for_version(&fixture.newest(), TIMEOUT).await?)
 }
 
 /// Returns the objects that a fresh cache reports as unknown.
@@ -270,15 +275,15 @@ async fn r10_stop_while_cut_cancels_requests() -> Result<(), TestError> {
         ("cut", |server| server.faults().cut()),
     ];
     for (name, fault) in faults {
-        let world = World::new().await?;
-        let informer = world.synced().await?;
-        fault(&world.server);
+        let fixture = BoundsFixture::new().await?;
+        let informer = fixture.synced().await?;
+        fault(&fixture.server);
         tokio::time::sleep(Duration::from_secs(20)).await;
         informer.stop();
         let took = until(TIMEOUT, || matches!(informer.freshness(), Freshness::Stopped(_))).await?;
         assert!(took <= Duration::from_millis(20), "{name}: {took:?}");
         if name != "black hole" {
-            until(Duration::from_millis(100), || world.server.open_watches(0) == 0)
+            until(Duration::from_millis(100), || fixture.server.open_watches(0) == 0)
                 .await
                 .map_err(|error| format!("{name}: the watch continues: {error}"))?;
         }
@@ -289,11 +294,11 @@ async fn r10_stop_while_cut_cancels_requests() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn r10_last_drop_ends_watch() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
+    let fixture = BoundsFixture::new().await?;
+    let informer = fixture.synced().await?;
     let registration = informer.on_event(|_| {})?;
     let lister = informer.lister()?;
-    let World { server, factory, .. } = world;
+    let BoundsFixture { server, factory, .. } = fixture;
     drop((factory, informer));
     tokio::time::sleep(TIMEOUT).await;
     assert_eq!(server.open_watches(0), 1, "a lister keeps the watch open");
@@ -310,11 +315,11 @@ async fn r11_retry_after_has_jitter_and_cap() -> Result<(), TestError> {
     for (code, asked, least) in [(429, 7, 7), (503, 7, 7), (500, 3, 3), (429, 3600, 60), (503, 3600, 60)] {
         let mut delays = Vec::new();
         for _ in 0..2 {
-            let world = World::new().await?;
+            let fixture = BoundsFixture::new().await?;
             let rule = RequestRule::any().verb(Verb::StreamedList).times(1);
-            world.server.faults().respond(rule, InjectedResponse::retry_after(code, Duration::from_secs(asked)));
+            fixture.server.faults().respond(rule, InjectedResponse::retry_after(code, Duration::from_secs(asked)));
             let started = Instant::now();
-            let streamed = builder_with_form(&world.factory, Scope::all()).start()?;
+            let streamed = builder_with_form(&fixture.factory, Scope::all()).start()?;
             streamed.wait_for_sync(2 * PERIOD).await?;
             delays.push(started.elapsed());
         }

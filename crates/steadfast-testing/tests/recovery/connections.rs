@@ -4,6 +4,7 @@
 
 mod broken;
 mod crowd;
+mod fixture;
 mod hanging;
 mod lagging;
 mod moving;
@@ -11,4 +12,3 @@ mod restart;
 mod silence;
 mod storm;
 mod unread;
-mod world;

@@ -14,16 +14,17 @@ use steadfast_testing::{
     CachedForm, ConfigMapInForm, InMemory, TestError, builder_with_form, config_map, config_map_in, until,
 };
 
-const SHORT_TIME: Duration = Duration::from_secs(5);
+/// Time in which a client or the server reacts to a change.
+const REACTION_TIME: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-struct World {
+struct FallbackFixture {
     server: Arc<ApiServer>,
     connection: Connection,
 }
 
-impl World {
+impl FallbackFixture {
     async fn new() -> Result<Self, TestError> {
         let server = Arc::new(ApiServer::builder().in_memory().protobuf(CachedForm::current().protobuf).start().await?);
         server.create(&config_map("a", "1"))?;
@@ -62,11 +63,11 @@ fn polling_reason(informer: &Informer<ConfigMapInForm>) -> Option<String> {
 #[tokio::test(start_paused = true)]
 async fn rejected_streamed_list_falls_back_to_pages() -> Result<(), TestError> {
     for code in [400, 403, 404, 405, 406, 415, 422, 500, 501] {
-        let world = World::new().await?;
-        world.refuse(&[Verb::StreamedList], InjectedResponse::code(code));
-        let informer = world.informer(Scope::all())?;
-        informer.wait_for_sync(SHORT_TIME).await.map_err(|error| format!("{code}: {error}"))?;
-        until(SHORT_TIME, || informer.freshness().is_fresh()).await?;
+        let fixture = FallbackFixture::new().await?;
+        fixture.refuse(&[Verb::StreamedList], InjectedResponse::code(code));
+        let informer = fixture.informer(Scope::all())?;
+        informer.wait_for_sync(REACTION_TIME).await.map_err(|error| format!("{code}: {error}"))?;
+        until(REACTION_TIME, || informer.freshness().is_fresh()).await?;
         assert_eq!(polling_reason(&informer), None, "{code}: the informer must watch");
     }
     Ok(())
@@ -74,77 +75,79 @@ async fn rejected_streamed_list_falls_back_to_pages() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn repeatedly_cut_streamed_list_becomes_paged() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = FallbackFixture::new().await?;
     let streams = RequestRule::any().verb(Verb::StreamedList);
-    world.server.faults().corrupt(streams, BodyCorruption::Truncated);
-    let informer = world.informer(Scope::all())?;
-    informer.wait_for_sync(SHORT_TIME).await?;
-    assert_eq!((world.request_count(Verb::StreamedList), world.request_count(Verb::List)), (3, 1));
+    fixture.server.faults().corrupt(streams, BodyCorruption::Truncated);
+    let informer = fixture.informer(Scope::all())?;
+    informer.wait_for_sync(REACTION_TIME).await?;
+    assert_eq!((fixture.request_count(Verb::StreamedList), fixture.request_count(Verb::List)), (3, 1));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn streamed_list_without_end_becomes_paged() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.faults().ignore_streamed_lists(true);
-    world.server.faults().no_bookmarks(true);
-    let server = world.server.clone();
+    let fixture = FallbackFixture::new().await?;
+    fixture.server.faults().ignore_streamed_lists(true);
+    fixture.server.faults().no_bookmarks(true);
+    let server = fixture.server.clone();
     tokio::spawn(async move {
         for number in 0_u32.. {
-            tokio::time::sleep(SHORT_TIME).await;
+            tokio::time::sleep(REACTION_TIME).await;
             if server.create(&config_map(&format!("n-{number}"), "1")).is_err() {
                 return;
             }
         }
     });
-    let informer = world.informer(Scope::all())?;
+    let informer = fixture.informer(Scope::all())?;
     informer.wait_for_sync(Duration::from_secs(40)).await?;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn rejected_selector_keeps_streamed_lists() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let bad = world.informer(Scope::all().labels("a in (b"))?;
-    tokio::time::sleep(SHORT_TIME).await;
+    let fixture = FallbackFixture::new().await?;
+    let bad = fixture.informer(Scope::all().labels("a in (b"))?;
+    tokio::time::sleep(REACTION_TIME).await;
     assert!(matches!(bad.freshness(), Freshness::Failed(_)), "{}", bad.freshness());
-    let before = world.request_count(Verb::StreamedList);
-    let good = world.informer(Scope::all())?;
-    good.wait_for_sync(SHORT_TIME).await?;
-    assert_eq!(world.request_count(Verb::StreamedList), before + 1, "the first list must be streamed");
+    let before = fixture.request_count(Verb::StreamedList);
+    let good = fixture.informer(Scope::all())?;
+    good.wait_for_sync(REACTION_TIME).await?;
+    assert_eq!(fixture.request_count(Verb::StreamedList), before + 1, "the first list must be streamed");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn stream_failure_is_remembered_temporarily() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.faults().refuse_streamed_lists(true);
-    let first = world.informer(Scope::all())?;
-    first.wait_for_sync(SHORT_TIME).await?;
-    world.informer(Scope::namespace("default"))?.wait_for_sync(SHORT_TIME).await?;
-    assert_eq!(world.request_count(Verb::StreamedList), 1, "the second informer must request pages at once");
-    world.server.faults().refuse_streamed_lists(false);
+    let fixture = FallbackFixture::new().await?;
+    fixture.server.faults().refuse_streamed_lists(true);
+    let first = fixture.informer(Scope::all())?;
+    first.wait_for_sync(REACTION_TIME).await?;
+    fixture.informer(Scope::namespace("default"))?.wait_for_sync(REACTION_TIME).await?;
+    assert_eq!(fixture.request_count(Verb::StreamedList), 1, "the second informer must request pages at once");
+    fixture.server.faults().refuse_streamed_lists(false);
     tokio::time::sleep(HOUR).await;
-    world.informer(Scope::namespace("default"))?.wait_for_sync(SHORT_TIME).await?;
-    assert_eq!(world.request_count(Verb::StreamedList), 2, "streaming must be retried after an hour");
+    fixture.informer(Scope::namespace("default"))?.wait_for_sync(REACTION_TIME).await?;
+    assert_eq!(fixture.request_count(Verb::StreamedList), 2, "streaming must be retried after an hour");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn list_only_cache_polls_every_minute() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::Forbidden);
-    let informer = world.informer(Scope::all())?;
-    informer.wait_for_sync(SHORT_TIME).await?;
-    until(SHORT_TIME, || polling_reason(&informer).is_some()).await?;
+    let fixture = FallbackFixture::new().await?;
+    fixture.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::Forbidden);
+    let informer = fixture.informer(Scope::all())?;
+    informer.wait_for_sync(REACTION_TIME).await?;
+    until(REACTION_TIME, || polling_reason(&informer).is_some()).await?;
     let texts = polling_reason(&informer).unwrap_or_default();
     assert!(texts.contains("listed every 60 s") && texts.contains("needs watch on configmaps"), "{texts}");
 
-    world.server.create(&config_map("b", "1"))?;
-    world.server.delete_named("configmaps", "default", "a")?;
-    until(MINUTE + SHORT_TIME, || is_cached(&informer, "b") && !is_cached(&informer, "a")).await?;
-    let (lists, watches) =
-        (world.request_count(Verb::List), world.request_count(Verb::Watch) + world.request_count(Verb::StreamedList));
+    fixture.server.create(&config_map("b", "1"))?;
+    fixture.server.delete_named("configmaps", "default", "a")?;
+    until(MINUTE + REACTION_TIME, || is_cached(&informer, "b") && !is_cached(&informer, "a")).await?;
+    let (lists, watches) = (
+        fixture.request_count(Verb::List),
+        fixture.request_count(Verb::Watch) + fixture.request_count(Verb::StreamedList),
+    );
     let begun = tokio::time::Instant::now();
     while begun.elapsed() < HOUR {
         let Freshness::Fresh { age, .. } = informer.freshness() else { panic!("{}", informer.freshness()) };
@@ -152,43 +155,43 @@ async fn list_only_cache_polls_every_minute() -> Result<(), TestError> {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let (lists, watches) = (
-        world.request_count(Verb::List) - lists,
-        world.request_count(Verb::Watch) + world.request_count(Verb::StreamedList) - watches,
+        fixture.request_count(Verb::List) - lists,
+        fixture.request_count(Verb::Watch) + fixture.request_count(Verb::StreamedList) - watches,
     );
     assert!((55..=70).contains(&lists), "{lists} lists in an hour");
     assert!((8..=20).contains(&watches), "{watches} watch attempts in an hour");
 
-    world.server.faults().clear_rules();
+    fixture.server.faults().clear_rules();
     until(10 * MINUTE, || informer.freshness().is_fresh() && polling_reason(&informer).is_none()).await?;
-    world.server.create(&config_map("c", "1"))?;
-    until(SHORT_TIME, || is_cached(&informer, "c")).await?;
+    fixture.server.create(&config_map("c", "1"))?;
+    until(REACTION_TIME, || is_cached(&informer, "c")).await?;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn revoked_watch_permission_falls_back_to_lists() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.informer(Scope::all())?;
-    informer.wait_for_sync(SHORT_TIME).await?;
+    let fixture = FallbackFixture::new().await?;
+    let informer = fixture.informer(Scope::all())?;
+    informer.wait_for_sync(REACTION_TIME).await?;
     tokio::time::sleep(10 * MINUTE).await;
-    world.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::Forbidden);
-    world.server.faults().end_watches();
-    world.server.delete_named("configmaps", "default", "a")?;
+    fixture.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::Forbidden);
+    fixture.server.faults().end_watches();
+    fixture.server.delete_named("configmaps", "default", "a")?;
     until(Duration::from_secs(20), || !is_cached(&informer, "a") && polling_reason(&informer).is_some()).await?;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn write_wait_triggers_early_poll() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::code(405));
-    let informer = world.informer(Scope::all())?;
-    informer.wait_for_sync(SHORT_TIME).await?;
-    tokio::time::sleep(SHORT_TIME).await;
-    let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
+    let fixture = FallbackFixture::new().await?;
+    fixture.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::code(405));
+    let informer = fixture.informer(Scope::all())?;
+    informer.wait_for_sync(REACTION_TIME).await?;
+    tokio::time::sleep(REACTION_TIME).await;
+    let written: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
     let begun = tokio::time::Instant::now();
     informer.wait_for(&written).await?;
-    assert!(is_cached(&informer, "b") && begun.elapsed() < 2 * SHORT_TIME, "{:?}", begun.elapsed());
+    assert!(is_cached(&informer, "b") && begun.elapsed() < 2 * REACTION_TIME, "{:?}", begun.elapsed());
     Ok(())
 }
 
@@ -201,30 +204,30 @@ async fn permanently_failing_watch_is_polled_gently() -> Result<(), TestError> {
         InjectedResponse::InStream(Status::of_code(599)),
         InjectedResponse::code(503),
     ] {
-        let world = World::new().await?;
-        let informer = world.informer(Scope::all())?;
-        informer.wait_for_sync(SHORT_TIME).await?;
-        world.refuse(&[Verb::Watch], answer.clone());
-        world.server.faults().end_watches();
-        world.server.delete_named("configmaps", "default", "a")?;
+        let fixture = FallbackFixture::new().await?;
+        let informer = fixture.informer(Scope::all())?;
+        informer.wait_for_sync(REACTION_TIME).await?;
+        fixture.refuse(&[Verb::Watch], answer.clone());
+        fixture.server.faults().end_watches();
+        fixture.server.delete_named("configmaps", "default", "a")?;
         until(2 * MINUTE, || !is_cached(&informer, "a")).await.map_err(|error| format!("{answer:?}: {error}"))?;
-        let lists = world.request_count(Verb::List) + world.request_count(Verb::StreamedList);
+        let lists = fixture.request_count(Verb::List) + fixture.request_count(Verb::StreamedList);
         tokio::time::sleep(HOUR).await;
-        let lists = world.request_count(Verb::List) + world.request_count(Verb::StreamedList) - lists;
+        let lists = fixture.request_count(Verb::List) + fixture.request_count(Verb::StreamedList) - lists;
         assert!(lists <= 80, "{answer:?}: {lists} lists in an hour");
-        world.server.faults().clear_rules();
-        world.server.create(&config_map("b", "1"))?;
+        fixture.server.faults().clear_rules();
+        fixture.server.create(&config_map("b", "1"))?;
         until(MINUTE, || is_cached(&informer, "b") && polling_reason(&informer).is_none()).await?;
     }
     Ok(())
 }
 
 /// Server like `metrics.k8s.io`: watches are rejected, and listed objects have neither UIDs nor versions.
-async fn metrics() -> Result<World, TestError> {
-    let world = World::new().await?;
-    world.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::code(405));
-    world.server.faults().corrupt(RequestRule::any().verb(Verb::List), BodyCorruption::Anonymous);
-    Ok(world)
+async fn metrics() -> Result<FallbackFixture, TestError> {
+    let fixture = FallbackFixture::new().await?;
+    fixture.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::code(405));
+    fixture.server.faults().corrupt(RequestRule::any().verb(Verb::List), BodyCorruption::Anonymous);
+    Ok(fixture)
 }
 
 /// Returns the events of a handler.
@@ -252,35 +255,35 @@ fn take(texts: &Texts) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn objects_without_uids_are_polled_by_name() -> Result<(), TestError> {
-    let world = metrics().await?;
-    world.server.create(&config_map("b", "1"))?;
-    let informer = world.informer(Scope::all())?;
+    let fixture = metrics().await?;
+    fixture.server.create(&config_map("b", "1"))?;
+    let informer = fixture.informer(Scope::all())?;
     let notes = Texts::default();
     let own = notes.clone();
     informer.on_diagnostic(move |note| own.lock().push(note.to_string()));
     let texts = record_events(&informer);
-    informer.wait_for_sync(SHORT_TIME).await?;
-    until(SHORT_TIME, || polling_reason(&informer).is_some()).await?;
+    informer.wait_for_sync(REACTION_TIME).await?;
+    until(REACTION_TIME, || polling_reason(&informer).is_some()).await?;
     assert!(
         polling_reason(&informer)
             .is_some_and(|texts| texts.contains("returns no version from which a watch can start"))
     );
     assert!(is_cached(&informer, "a") && is_cached(&informer, "b"));
-    until(SHORT_TIME, || texts.lock().len() == 2).await?;
+    until(REACTION_TIME, || texts.lock().len() == 2).await?;
     assert_eq!(take(&texts), ["Added a", "Added b"]);
 
     tokio::time::sleep(5 * MINUTE).await;
     assert!(take(&texts).is_empty(), "unchanged content must not be reported");
     assert!(polling_reason(&informer).is_some(), "{}", informer.freshness());
 
-    world.server.replace(&config_map("a", "2"))?;
-    until(MINUTE + SHORT_TIME, || take(&texts) == ["Updated a"]).await?;
+    fixture.server.replace(&config_map("a", "2"))?;
+    until(MINUTE + REACTION_TIME, || take(&texts) == ["Updated a"]).await?;
     // Without UIDs, a deletion and a recreation between two lists are indistinguishable from an update.
-    world.server.delete_named("configmaps", "default", "a")?;
-    world.server.create(&config_map("a", "3"))?;
-    until(MINUTE + SHORT_TIME, || take(&texts) == ["Updated a"]).await?;
-    world.server.delete_named("configmaps", "default", "b")?;
-    until(MINUTE + SHORT_TIME, || take(&texts) == ["Deleted b inferred deleted"]).await?;
+    fixture.server.delete_named("configmaps", "default", "a")?;
+    fixture.server.create(&config_map("a", "3"))?;
+    until(MINUTE + REACTION_TIME, || take(&texts) == ["Updated a"]).await?;
+    fixture.server.delete_named("configmaps", "default", "b")?;
+    until(MINUTE + REACTION_TIME, || take(&texts) == ["Deleted b inferred deleted"]).await?;
 
     let begun = tokio::time::Instant::now();
     while begun.elapsed() < HOUR {
@@ -288,7 +291,7 @@ async fn objects_without_uids_are_polled_by_name() -> Result<(), TestError> {
             panic!("{}", informer.freshness())
         };
         assert!(age <= 2 * MINUTE, "{age:?}");
-        tokio::time::sleep(SHORT_TIME).await;
+        tokio::time::sleep(REACTION_TIME).await;
     }
     let notes = take(&notes);
     assert_eq!(
@@ -296,34 +299,34 @@ async fn objects_without_uids_are_polled_by_name() -> Result<(), TestError> {
         1,
         "must be reported once: {notes:?}"
     );
-    let asked: Vec<_> = world.server.requests().iter().map(|request| request.query.clone()).collect();
+    let asked: Vec<_> = fixture.server.requests().iter().map(|request| request.query.clone()).collect();
     assert!(!asked.iter().any(|query| query.contains("resourceVersion=")), "{asked:?}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn unversioned_write_is_awaited_by_list() -> Result<(), TestError> {
-    let world = metrics().await?;
-    let informer = world.informer(Scope::all())?;
-    informer.wait_for_sync(SHORT_TIME).await?;
+    let fixture = metrics().await?;
+    let informer = fixture.informer(Scope::all())?;
+    informer.wait_for_sync(REACTION_TIME).await?;
     let begun = tokio::time::Instant::now();
     // The wait must work for the response of the server, and for the sent object without a version.
-    let mut written: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
+    let mut written: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
     informer.wait_for(&written).await?;
     assert!(is_cached(&informer, "b"));
     let bare = config_map("c", "1");
-    world.server.create(&bare)?;
+    fixture.server.create(&bare)?;
     informer.wait_for(&bare).await?;
     assert!(is_cached(&informer, "c"));
 
-    world.server.delete_named("configmaps", "default", "c")?;
+    fixture.server.delete_named("configmaps", "default", "c")?;
     informer.wait_for_deletion(&bare, MINUTE).await?;
     assert!(!is_cached(&informer, "c"));
     (written.metadata.uid, written.metadata.resource_version) = (None, None);
-    world.server.delete_named("configmaps", "default", "b")?;
+    fixture.server.delete_named("configmaps", "default", "b")?;
     informer.wait_for_deletion(&written, MINUTE).await?;
     assert!(begun.elapsed() < MINUTE, "the waits must cause polls before the next regular one: {:?}", begun.elapsed());
-    let never = informer.wait_for_deletion(&config_map("a", "1"), SHORT_TIME).await;
+    let never = informer.wait_for_deletion(&config_map("a", "1"), REACTION_TIME).await;
     assert!(matches!(never, Err(WaitError::Deadline { .. })), "{never:?}");
     Ok(())
 }
@@ -333,14 +336,14 @@ async fn unversioned_write_is_awaited_by_list() -> Result<(), TestError> {
 async fn unordered_versions_are_reported_once() -> Result<(), TestError> {
     const NAMESPACES: [&str; 4] = ["kube-public", "default", "kube-system", "kube-node-lease"];
     for streamed in [true, false] {
-        let world = World::new().await?;
-        world.server.faults().own_counters(true);
-        let factory = InformerFactory::new(&world.connection);
+        let fixture = FallbackFixture::new().await?;
+        fixture.server.faults().own_counters(true);
+        let factory = InformerFactory::new(&fixture.connection);
         let informer = builder_with_form(&factory, Scope::all()).streamed_lists(streamed).start()?;
         let notes = Texts::default();
         let own = notes.clone();
         informer.on_diagnostic(move |note| own.lock().push(note.to_string()));
-        informer.wait_for_sync(SHORT_TIME).await?;
+        informer.wait_for_sync(REACTION_TIME).await?;
         let mut there = BTreeSet::from([("default".to_owned(), "a".to_owned())]);
         let held = || -> BTreeSet<_> {
             let snapshot = informer.snapshot();
@@ -350,28 +353,28 @@ async fn unordered_versions_are_reported_once() -> Result<(), TestError> {
         for round in 0..40 {
             for namespace in NAMESPACES {
                 let (next, last) = (format!("n-{round}"), format!("n-{}", round - 1));
-                world.server.create(&config_map_in(namespace, &next, "1"))?;
+                fixture.server.create(&config_map_in(namespace, &next, "1"))?;
                 there.insert((namespace.to_owned(), next));
                 if round > 0 {
-                    world.server.delete_named("configmaps", namespace, &last)?;
+                    fixture.server.delete_named("configmaps", namespace, &last)?;
                     there.remove(&(namespace.to_owned(), last));
                 }
             }
             match round % 10 {
-                3 => world.server.faults().end_watches(),
-                5 => world.server.faults().restart(),
-                7 => world.server.faults().reset(),
+                3 => fixture.server.faults().end_watches(),
+                5 => fixture.server.faults().restart(),
+                7 => fixture.server.faults().reset(),
                 _ => {}
             }
-            until(SHORT_TIME, || held() == there || !informer.freshness().is_fresh())
+            until(REACTION_TIME, || held() == there || !informer.freshness().is_fresh())
                 .await
                 .map_err(|_| format!("round {round}, streamed {streamed}: {} and wrong", informer.freshness()))?;
             // A list shows that the versions have no common order. From then on, records apply in the order of the
             // stream.
-            until(2 * SHORT_TIME, || held() == there)
+            until(2 * REACTION_TIME, || held() == there)
                 .await
                 .map_err(|_| format!("round {round}, streamed {streamed}: not there, {:#?}", take(&notes)))?;
-            tokio::time::sleep(SHORT_TIME).await;
+            tokio::time::sleep(REACTION_TIME).await;
         }
         // Without a version order, only a list proves that no change is missing.
         until(6 * MINUTE, || informer.freshness().is_fresh()).await?;
@@ -387,23 +390,23 @@ async fn unordered_versions_are_reported_once() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn temporarily_rejected_resource_is_watched_promptly() -> Result<(), TestError> {
     for (code, listed_before) in [(404, 1), (404, 30), (403, 10), (405, 10), (404, 59)] {
-        let world = World::new().await?;
-        let informer = world.informer(Scope::all())?;
-        informer.wait_for_sync(SHORT_TIME).await?;
+        let fixture = FallbackFixture::new().await?;
+        let informer = fixture.informer(Scope::all())?;
+        informer.wait_for_sync(REACTION_TIME).await?;
         tokio::time::sleep(Duration::from_secs(listed_before)).await;
-        world.server.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::code(code));
-        world.server.faults().end_watches();
+        fixture.server.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::code(code));
+        fixture.server.faults().end_watches();
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{code}: {}", informer.freshness());
-        world.server.faults().clear_rules();
+        fixture.server.faults().clear_rules();
         for number in 0..10 {
             let name = format!("m{number}");
             let created = tokio::time::Instant::now();
-            world.server.create(&config_map(&name, "1"))?;
+            fixture.server.create(&config_map(&name, "1"))?;
             until(MINUTE, || is_cached(&informer, &name)).await?;
             let (late, bound) = (created.elapsed(), if number == 0 { 9 } else { 1 });
             assert!(late <= Duration::from_secs(bound), "{code}, {name}: {late:?} late, {}", informer.freshness());
-            tokio::time::sleep(SHORT_TIME).await;
+            tokio::time::sleep(REACTION_TIME).await;
         }
         assert_eq!(polling_reason(&informer), None, "{code}: the informer must watch");
     }

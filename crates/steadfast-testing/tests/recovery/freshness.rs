@@ -22,9 +22,10 @@ use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
-const SHORT_TIME: Duration = Duration::from_secs(2);
+/// Time in which a client or the server reacts to a change.
+const REACTION_TIME: Duration = Duration::from_secs(2);
 
-struct World {
+struct FreshnessFixture {
     server: Arc<ApiServer>,
     factory: InformerFactory,
 }
@@ -39,7 +40,7 @@ struct RequestCounts {
     watches: usize,
 }
 
-impl World {
+impl FreshnessFixture {
     async fn of(builder: ApiServerBuilder) -> Result<Self, TestError> {
         let server = Arc::new(builder.in_memory().protobuf(CachedForm::current().protobuf).start().await?);
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
@@ -54,10 +55,10 @@ impl World {
 
     /// Creates a server like some aggregated ones: without streamed lists and bookmarks.
     async fn without_bookmarks() -> Result<Self, TestError> {
-        let world = Self::new().await?;
-        world.server.faults().refuse_streamed_lists(true);
-        world.server.faults().no_bookmarks(true);
-        Ok(world)
+        let fixture = Self::new().await?;
+        fixture.server.faults().refuse_streamed_lists(true);
+        fixture.server.faults().no_bookmarks(true);
+        Ok(fixture)
     }
 
     fn build(&self) -> InformerBuilder<'_, ConfigMapInForm> {
@@ -112,7 +113,7 @@ async fn started(
 ) -> Result<Informer<ConfigMapInForm>, TestError> {
     let informer = builder.inject_fault(fault).start()?;
     informer.wait_for_sync(PERIOD).await?;
-    until(SHORT_TIME, || informer.freshness().is_fresh()).await?;
+    until(REACTION_TIME, || informer.freshness().is_fresh()).await?;
     Ok(informer)
 }
 
@@ -165,11 +166,13 @@ fn is_cached(informer: &Informer<ConfigMapInForm>, name: &str) -> bool {
 }
 
 /// Creates a server with rising bookmarks every ten seconds, and an informer that has seen enough of them.
-async fn with_regular_bookmarks(fault: Option<InjectedFault>) -> Result<(World, Informer<ConfigMapInForm>), TestError> {
-    let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
-    world.server.create(&config_map("a", "1"))?;
-    world.write_periodically(SHORT_TIME);
-    let informer = started(world.build(), fault).await?;
+async fn with_regular_bookmarks(
+    fault: Option<InjectedFault>,
+) -> Result<(FreshnessFixture, Informer<ConfigMapInForm>), TestError> {
+    let fixture = FreshnessFixture::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    fixture.write_periodically(REACTION_TIME);
+    let informer = started(fixture.build(), fault).await?;
     tokio::time::sleep(PERIOD).await;
-    Ok((world, informer))
+    Ok((fixture, informer))
 }

@@ -19,7 +19,7 @@ use steadfast_testing::{TestError, config_map_in};
 use tokio::time::sleep;
 
 use super::{
-    EVENT_TIMEOUT, Watched, assert_fresh, build, check_contract, until_delivered, until_fresh, watch, watch_by,
+    EVENT_TIMEOUT, Watched, assert_fresh, build, check_contract, until_delivered, until_fresh, watch, watch_with,
 };
 
 super::scenarios! {
@@ -119,7 +119,7 @@ async fn shutdown_while_cut_is_prompt<K: CachedConfigMap>(cluster: &mut TestClus
     writer.create("a", "1").await?;
     let connection = cluster.connection().await?;
     let Watched { factory, informer, seen, .. } =
-        &watch_by::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
+        &watch_with::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
     cluster.settle(&recorder).await?;
 
     network.cut();
@@ -154,7 +154,8 @@ async fn write_while_cut_happens_at_most_once<K: CachedConfigMap>(cluster: &mut 
     let deadline = Duration::from_secs(2);
     let connection =
         cluster.connection_with_settings(Settings { headers_timeout: deadline, ..Settings::default() }).await?;
-    let Watched { informer, seen, .. } = &watch_by::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
+    let Watched { informer, seen, .. } =
+        &watch_with::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
 
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());
     network.cut();

@@ -13,7 +13,7 @@ use steadfast_testing::proxy::Direction;
 use tokio::time::sleep;
 
 use super::{
-    EVENT_TIMEOUT, Watched, assert_fresh, build, check_contract, until_delivered, until_fresh, watch, watch_by,
+    EVENT_TIMEOUT, Watched, assert_fresh, build, check_contract, until_delivered, until_fresh, watch, watch_with,
 };
 
 super::scenarios! {
@@ -133,7 +133,7 @@ async fn vanish<K: CachedConfigMap>(
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "0").await?;
     let factory = InformerFactory::new(&cluster.connection_with_settings(settings).await?);
-    let Watched { informer, diagnostics, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
+    let Watched { informer, diagnostics, seen, .. } = &watch_with::<K>(factory, cluster, &recorder).await?;
     recorder.follow(network);
     until_fresh(informer, true, EVENT_TIMEOUT).await?;
 
@@ -208,7 +208,7 @@ async fn pings_keep_idle_flow_alive<K: CachedConfigMap>(cluster: &mut TestCluste
     // Much shorter than the defaults and than in real networks, because the test runs in real time.
     let settings = Settings { ping_after: Duration::from_secs(1), ..Settings::default() };
     let connection = cluster.connection_with_settings(settings).await?;
-    let Watched { seen, .. } = &watch_by::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
+    let Watched { seen, .. } = &watch_with::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
     // The limit allows for a busy machine: while other servers start, a timer of one second may be late by another
     // second.
     network.drop_idle_after(Some(Duration::from_secs(5)));

@@ -69,7 +69,7 @@ macro_rules! scenarios {
             run: |cluster| crate::in_requested_form!(cluster, $name $(, $kept)?),
         }),*];
 
-mod on_the_server {
+        mod on_the_server {
             $(
                 #[test]
                 fn $name() -> Result<(), steadfast_testing::TestError> {
@@ -153,11 +153,11 @@ struct Watched<K: CachedConfigMap> {
 
 /// Watches and records the scenario's config maps through the faulty network, and waits for the sync.
 async fn watch<K: CachedConfigMap>(cluster: &TestCluster, recorder: &Recorder) -> Result<Watched<K>, TestError> {
-    watch_by(InformerFactory::new(&cluster.connection().await?), cluster, recorder).await
+    watch_with(InformerFactory::new(&cluster.connection().await?), cluster, recorder).await
 }
 
 /// Does the same as [`watch`] with this factory.
-async fn watch_by<K: CachedConfigMap>(
+async fn watch_with<K: CachedConfigMap>(
     factory: InformerFactory,
     cluster: &TestCluster,
     recorder: &Recorder,

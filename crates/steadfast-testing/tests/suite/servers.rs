@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::{
     DiagnosticLog, EVENT_TIMEOUT, Watched, assert_fresh, build, check_contract, check_contract_with, until_delivered,
-    until_fresh, watch, watch_by, watched,
+    until_fresh, watch, watch_with, watched,
 };
 
 super::scenarios! {
@@ -286,7 +286,7 @@ async fn freeze_once<K: CachedConfigMap>(
     writer.create("a", "1").await?;
     let settings = ReflectorSettings { period: PERIOD, ..ReflectorSettings::default() };
     let factory = InformerFactory::with_settings(&cluster.connection().await?, settings);
-    let Watched { informer, diagnostics, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
+    let Watched { informer, diagnostics, seen, .. } = &watch_with::<K>(factory, cluster, &recorder).await?;
     until_fresh(informer, true, EVENT_TIMEOUT).await?;
 
     freeze(cluster, true)?;
@@ -311,7 +311,7 @@ async fn restored_store_starts_new_epoch<K: CachedConfigMap>(cluster: &mut TestC
     writer.create("deleted", "1").await?;
     let settings = ReflectorSettings { period: PERIOD, ..ReflectorSettings::default() };
     let factory = InformerFactory::with_settings(&cluster.connection().await?, settings);
-    let Watched { informer, diagnostics, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
+    let Watched { informer, diagnostics, seen, .. } = &watch_with::<K>(factory, cluster, &recorder).await?;
 
     cluster.back_up().await?;
     writer.create("lost", "1").await?;

@@ -127,9 +127,9 @@ async fn goaway<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFi
             run.checks.expect(response.is_ok(), format_args!("a request failed: {response:?}"));
             run.checks.within("a request next to the watches", Some(requested.elapsed()), REACTION_TIMEOUT);
         }
-        let back = run.recovery(&all, drained, RECOVERY_TIMEOUT).await;
-        run.checks.within(&format!("the return of all watches after drain {round}"), back, RECOVERY_TIMEOUT);
-        slowest = slowest.max(back);
+        let recovered_after = run.recovery(&all, drained, RECOVERY_TIMEOUT).await;
+        run.checks.within(&format!("the return of all watches after drain {round}"), recovered_after, RECOVERY_TIMEOUT);
+        slowest = slowest.max(recovered_after);
         sleep(Duration::from_secs(1)).await;
         let moved = run.server.request_counts().watches;
         run.checks.expect(moved >= round * WATCHES, format_args!("only {moved} watches after {round} drains"));
@@ -141,25 +141,25 @@ async fn goaway<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFi
 async fn frames_split<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("small", "Grüße, 世界 🦀")?;
-    let begun = run.fault();
+    let fault_time = run.fault();
     run.faults().split_bodies(7);
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
     for round in 0..20 {
         run.change("small", &format!("{round} Grüße, 世界 🦀"))?;
     }
-    let seen = run.recovery(&[&config_maps], begun, RECOVERY_TIMEOUT).await;
-    run.checks.within("the delivery of the split bodies", seen, REACTION_TIMEOUT);
+    let recovered_after = run.recovery(&[&config_maps], fault_time, RECOVERY_TIMEOUT).await;
+    run.checks.within("the delivery of the split bodies", recovered_after, REACTION_TIMEOUT);
     run.faults().split_bodies(4_999);
     run.faults().end_watches();
     run.create("huge", &"é🦀".repeat(1_000_000 / 6))?;
     let sent = Instant::now();
     let recovery = run.recovery(&[&config_maps], sent, RECOVERY_TIMEOUT).await;
     for name in ["small", "huge"] {
-        let held = config_maps.informer.lister()?.get(NAMESPACE, name)?;
-        let here = held.and_then(|held| serde_json::to_value(&held.config_map()?.data).ok());
-        let there = run.server.get("configmaps", NAMESPACE, name)?.get("data").cloned();
-        run.checks.expect(here == there, format_args!("{name} differs from the server's object"));
+        let cached = config_maps.informer.lister()?.get(NAMESPACE, name)?;
+        let cached_data = cached.and_then(|cached| serde_json::to_value(&cached.config_map()?.data).ok());
+        let stored_data = run.server.get("configmaps", NAMESPACE, name)?.get("data").cloned();
+        run.checks.expect(cached_data == stored_data, format_args!("{name} differs from the server's object"));
     }
     run.settle(&[&config_maps]).await;
     Ok(run.findings(None, recovery))
@@ -199,8 +199,8 @@ async fn unread_streams<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Sc
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
     let client = run.connection.client();
-    let begun = run.fault();
-    let held = Unread::open(&client, &run.server.revision().to_string()).await?;
+    let fault_time = run.fault();
+    let unread_responses = Unread::open(&client, &run.server.revision().to_string()).await?;
     unread::fill(&run.server)?;
     let namespaces: Api<Namespace> = Api::all(client);
     let mut slowest = None;
@@ -208,16 +208,16 @@ async fn unread_streams<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Sc
     for round in 1..=26 {
         sleep(Duration::from_secs(5)).await;
         run.change("a", &round.to_string())?;
-        let seen = run.recovery(&[&config_maps], Instant::now(), RECOVERY_TIMEOUT).await;
-        run.checks.within("a change next to unread responses", seen, REACTION_TIMEOUT);
-        slowest = slowest.max(seen);
+        let recovered_after = run.recovery(&[&config_maps], Instant::now(), RECOVERY_TIMEOUT).await;
+        run.checks.within("a change next to unread responses", recovered_after, REACTION_TIMEOUT);
+        slowest = slowest.max(recovered_after);
         let requested = Instant::now();
         let response = timeout(RECOVERY_TIMEOUT, namespaces.get("default")).await;
         run.checks.expect(matches!(response, Ok(Ok(_))), format_args!("a request failed: {response:?}"));
         run.checks.within("a request next to unread responses", Some(requested.elapsed()), REACTION_TIMEOUT);
     }
-    run.expect_no_doubt(&config_maps, begun);
-    drop(held);
+    run.expect_no_doubt(&config_maps, fault_time);
+    drop(unread_responses);
     run.settle(&[&config_maps]).await;
     Ok(run.findings(None, slowest))
 }
@@ -288,8 +288,8 @@ async fn selector_churn<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Sc
         label(&run, "a", "web", round)?;
         label(&run, "b", if round % 2 == 0 { "web" } else { "db" }, round)?;
         run.faults().heal();
-        let back = run.recovery(&[&web], Instant::now(), RECOVERY_TIMEOUT).await;
-        slowest = slowest.max(back);
+        let recovered_after = run.recovery(&[&web], Instant::now(), RECOVERY_TIMEOUT).await;
+        slowest = slowest.max(recovered_after);
     }
     run.settle(&[&web]).await;
     Ok(run.findings(None, slowest))

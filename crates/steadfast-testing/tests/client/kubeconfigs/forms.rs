@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use steadfast::transport::TransportError;
 use steadfast_apiserver::ApiServer;
 
-use crate::kubeconfigs::tunnel::{Kind, Tunnel};
-use crate::kubeconfigs::world::{
+use crate::kubeconfigs::support::{
     Folder, Outcome, PODS, SECRET, base64, config, connection, kubeconfig, list_pods, used,
 };
+use crate::kubeconfigs::tunnel::{Kind, Tunnel};
 
 async fn closed() -> Result<ApiServer, Box<dyn std::error::Error + Send + Sync>> {
     Ok(ApiServer::builder().tls(true).closed().token(SECRET).user("basil", SECRET).start().await?)

@@ -15,7 +15,7 @@ use steadfast::Connection;
 use steadfast_apiserver::ApiServer;
 use tokio::sync::mpsc;
 
-use crate::kubeconfigs::world::{Folder, Outcome, PODS, SECRET, config, connection, kubeconfig};
+use crate::kubeconfigs::support::{Folder, Outcome, PODS, SECRET, config, connection, kubeconfig};
 
 #[tokio::test]
 async fn own_authorization_of_a_request_is_kept() -> Outcome {

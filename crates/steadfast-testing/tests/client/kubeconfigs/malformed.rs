@@ -3,7 +3,7 @@
 use serde_json::json;
 use steadfast_apiserver::ApiServer;
 
-use crate::kubeconfigs::world::{Folder, Outcome, SECRET, base64, config, connection, kubeconfig};
+use crate::kubeconfigs::support::{Folder, Outcome, SECRET, base64, config, connection, kubeconfig};
 
 #[tokio::test]
 async fn unusable_parts_are_named() -> Outcome {

@@ -13,7 +13,7 @@ use steadfast_apiserver::{ApiServer, ClientIdentity};
 use tokio::time::{Instant, sleep};
 
 use crate::kubeconfigs::rotation::{around, in_memory};
-use crate::kubeconfigs::world::{Folder, Outcome, PODS, SECRET, config, kubeconfig, list_pods};
+use crate::kubeconfigs::support::{Folder, Outcome, PODS, SECRET, config, kubeconfig, list_pods};
 
 /// Slightly longer than the minimum interval of 5 s between reloads after rejected credentials.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(6);

@@ -17,7 +17,7 @@ use steadfast::environment::local::{Local, Pipe};
 use steadfast::transport::{ConnectionState, ResponseBody, Settings};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 
-use crate::kubeconfigs::world::{Folder, Outcome, PODS, SECRET, base64, config, kubeconfig, list_pods, used};
+use crate::kubeconfigs::support::{Folder, Outcome, PODS, SECRET, base64, config, kubeconfig, list_pods, used};
 
 type Fault = Box<dyn std::error::Error + Send + Sync>;
 
@@ -299,8 +299,8 @@ async fn plugin_runs_once_for_token_and_certificate() -> Outcome {
             "args": ["-c", "echo >> \"$0\"; cat \"$1\"", calls, answer],
         }});
         let whole = kubeconfig(&server, &json!({}), &plugin);
-        let one = crate::kubeconfigs::world::connection(&folder, &whole).await?;
-        let other = crate::kubeconfigs::world::connection(&folder, &whole).await?;
+        let one = crate::kubeconfigs::support::connection(&folder, &whole).await?;
+        let other = crate::kubeconfigs::support::connection(&folder, &whole).await?;
         assert_eq!((list_pods(&one).await?, list_pods(&other).await?), (200, 200));
         assert_eq!(fs::read_to_string(&calls)?.len(), 1, "connections of one configuration share its credentials");
     }
@@ -365,7 +365,7 @@ async fn expired_plugin_token_is_renewed() -> Outcome {
     }});
     let whole =
         kubeconfig(&server, &json!({"certificate-authority-data": base64(&server.ca_pem().ok_or("no TLS")?)}), &plugin);
-    let connection = crate::kubeconfigs::world::connection(&folder, &whole).await?;
+    let connection = crate::kubeconfigs::support::connection(&folder, &whole).await?;
     let count = || fs::read_to_string(&calls).map(|lines| lines.len());
     let before = count()?;
     assert_eq!(list_pods(&connection).await?, 200);

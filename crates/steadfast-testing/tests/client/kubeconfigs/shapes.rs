@@ -30,7 +30,7 @@ use steadfast::transport::Settings;
 use steadfast_apiserver::{ApiServer, ClientIdentity};
 use steadfast_testing::reference::{kubectl, skip};
 
-use crate::kubeconfigs::world::{Folder, Outcome, SECRET, kubeconfig};
+use crate::kubeconfigs::support::{Folder, Outcome, SECRET, kubeconfig};
 
 /// Minimum number of shapes. Without this check, a broken generator could compare nothing and succeed.
 const MIN_SHAPES: usize = 240;

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use crate::kubeconfigs::world::base64;
+use crate::kubeconfigs::support::base64;
 
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {

@@ -14,18 +14,18 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout};
 
-use super::{bytes, end_of, exchange, next, read_within, rest};
+use super::{bytes, end_of, exchange, read_exactly, read_to_end, read_within};
 
 type Dial = dyn Fn(String, u16) -> BoxFuture<'static, std::io::Result<Box<dyn Socket>>> + Send + Sync;
 
 /// In-memory network, and the server ends of the connections to its numbered targets.
-struct World {
+struct NetworkFixture {
     faults: NetworkFaults,
     dial: Arc<Dial>,
     served: Mutex<UnboundedReceiver<(usize, DuplexStream)>>,
 }
 
-impl World {
+impl NetworkFixture {
     fn new() -> Self {
         Self::of(NetworkFaults::seeded(7))
     }
@@ -60,30 +60,30 @@ impl World {
 
 #[tokio::test(start_paused = true)]
 async fn bytes_pass_unchanged_and_are_counted() -> Result<(), TestError> {
-    let world = World::new();
-    let (mut client, mut server) = world.pair().await?;
+    let network = NetworkFixture::new();
+    let (mut client, mut server) = network.pair().await?;
     let started = Instant::now();
     exchange(&mut client, &mut server, 300_000, 700_001).await?;
     assert_eq!(started.elapsed(), Duration::ZERO, "no byte was delayed");
-    assert_eq!(end_of(&world.faults, 0).await?, ConnectionEnd::Closed);
-    let report = &world.faults.connections()[0];
+    assert_eq!(end_of(&network.faults, 0).await?, ConnectionEnd::Closed);
+    let report = &network.faults.connections()[0];
     assert_eq!((report.to_server, report.to_client), (300_000, 700_001));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn client_receives_reset() -> Result<(), TestError> {
-    let world = World::new();
-    let (mut client, mut server) = world.pair().await?;
+    let network = NetworkFixture::new();
+    let (mut client, mut server) = network.pair().await?;
     server.write_all(b"before").await?;
-    assert_eq!(next(&mut client, 6).await?, b"before");
-    world.faults.reset();
+    assert_eq!(read_exactly(&mut client, 6).await?, b"before");
+    network.faults.reset();
     let error = client.read_u8().await.expect_err("the connection was reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     let error = client.write_all(b"more").await.expect_err("the connection was reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    assert_eq!(rest(&mut server).await?.0, b"");
-    assert_eq!(end_of(&world.faults, 0).await?, ConnectionEnd::Reset);
+    assert_eq!(read_to_end(&mut server).await?.0, b"");
+    assert_eq!(end_of(&network.faults, 0).await?, ConnectionEnd::Reset);
     Ok(())
 }
 
@@ -92,25 +92,25 @@ async fn cut_passes_exact_number_of_bytes() -> Result<(), TestError> {
     let response = bytes(200_000);
     for after in [0, 1, 16_383, 16_384, 16_385, 65_536, 131_071, 199_999] {
         for truncate in [false, true] {
-            let world = World::new();
-            let (mut client, mut server) = world.pair().await?;
+            let network = NetworkFixture::new();
+            let (mut client, mut server) = network.pair().await?;
             if truncate {
-                world.faults.truncate_after(after);
+                network.faults.truncate_after(after);
             } else {
-                world.faults.reset_after(after, Direction::ToClient);
+                network.faults.reset_after(after, Direction::ToClient);
             }
             let serving = tokio::spawn({
                 let response = response.clone();
                 // The write may fail in the middle, after the client has closed the connection.
                 async move { server.write_all(&response).await.is_ok() }
             });
-            let (received, cleanly) = rest(&mut client).await?;
+            let (received, cleanly) = read_to_end(&mut client).await?;
             assert!(received == response[..after as usize], "{} bytes of {after}", received.len());
             assert_eq!(cleanly, truncate, "after {after}");
             drop(client);
             let expected = if truncate { ConnectionEnd::Truncated } else { ConnectionEnd::Reset };
-            assert_eq!(end_of(&world.faults, 0).await?, expected);
-            assert_eq!(world.faults.connections()[0].to_client, after);
+            assert_eq!(end_of(&network.faults, 0).await?, expected);
+            assert_eq!(network.faults.connections()[0].to_client, after);
             serving.await?;
         }
     }
@@ -119,76 +119,76 @@ async fn cut_passes_exact_number_of_bytes() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn cut_counts_only_its_direction() -> Result<(), TestError> {
-    let world = World::new();
-    let (mut client, mut server) = world.pair().await?;
-    world.faults.reset_after(4, Direction::ToServer);
+    let network = NetworkFixture::new();
+    let (mut client, mut server) = network.pair().await?;
+    network.faults.reset_after(4, Direction::ToServer);
     server.write_all(b"more than four").await?;
-    assert_eq!(next(&mut client, 14).await?, b"more than four");
+    assert_eq!(read_exactly(&mut client, 14).await?, b"more than four");
     client.write_all(b"request").await?;
-    assert_eq!(rest(&mut server).await?.0, b"requ");
+    assert_eq!(read_to_end(&mut server).await?.0, b"requ");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn next_connection_can_be_cut_in_advance() -> Result<(), TestError> {
-    let world = World::new();
-    let (mut first, mut of_first) = world.pair().await?;
-    world.faults.next_connection().reset_after(2, Direction::ToClient);
-    let (mut second, mut of_second) = world.pair().await?;
-    let (mut third, mut of_third) = world.pair().await?;
+    let network = NetworkFixture::new();
+    let (mut first, mut of_first) = network.pair().await?;
+    network.faults.next_connection().reset_after(2, Direction::ToClient);
+    let (mut second, mut of_second) = network.pair().await?;
+    let (mut third, mut of_third) = network.pair().await?;
     for served in [&mut of_first, &mut of_second, &mut of_third] {
         served.write_all(b"answer").await?;
     }
-    assert_eq!(next(&mut first, 6).await?, b"answer");
-    assert_eq!(rest(&mut second).await?, (b"an".to_vec(), false));
-    assert_eq!(next(&mut third, 6).await?, b"answer");
+    assert_eq!(read_exactly(&mut first, 6).await?, b"answer");
+    assert_eq!(read_to_end(&mut second).await?, (b"an".to_vec(), false));
+    assert_eq!(read_exactly(&mut third, 6).await?, b"answer");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn black_hole_holds_bytes_silently() -> Result<(), TestError> {
     let hour = Duration::from_secs(3600);
-    let world = World::new();
-    let (mut client, mut server) = world.pair().await?;
-    world.faults.black_hole(Direction::ToClient, true);
+    let network = NetworkFixture::new();
+    let (mut client, mut server) = network.pair().await?;
+    network.faults.black_hole(Direction::ToClient, true);
     client.write_all(b"request").await?;
-    assert_eq!(next(&mut server, 7).await?, b"request", "the other direction is open");
+    assert_eq!(read_exactly(&mut server, 7).await?, b"request", "the other direction is open");
     server.write_all(b"answer").await?;
     server.shutdown().await?;
     assert!(read_within(&mut client, hour).await.is_none());
-    world.faults.black_hole(Direction::ToClient, false);
-    assert_eq!(rest(&mut client).await?, (b"answer".to_vec(), true));
+    network.faults.black_hole(Direction::ToClient, false);
+    assert_eq!(read_to_end(&mut client).await?, (b"answer".to_vec(), true));
 
-    world.faults.black_hole(Direction::Both, true);
+    network.faults.black_hole(Direction::Both, true);
     client.write_all(b"again").await?;
     client.shutdown().await?;
     assert!(read_within(&mut server, hour).await.is_none());
-    world.faults.heal();
-    assert_eq!(rest(&mut server).await?, (b"again".to_vec(), true));
+    network.faults.heal();
+    assert_eq!(read_to_end(&mut server).await?, (b"again".to_vec(), true));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn dial_into_black_hole_waits_until_healed() -> Result<(), TestError> {
-    let world = World::new();
-    world.faults.black_hole(Direction::ToClient, true);
-    assert!(timeout(Duration::from_secs(3600), world.client()).await.is_err());
-    let mut dialling = Box::pin(world.client());
+    let network = NetworkFixture::new();
+    network.faults.black_hole(Direction::ToClient, true);
+    assert!(timeout(Duration::from_secs(3600), network.client()).await.is_err());
+    let mut dialling = Box::pin(network.client());
     assert!(timeout(Duration::from_secs(1), &mut dialling).await.is_err());
-    world.faults.heal();
+    network.faults.heal();
     let mut client = dialling.await?;
-    let (_, mut server) = world.served().await?;
+    let (_, mut server) = network.served().await?;
     client.write_all(b"hello").await?;
-    assert_eq!(next(&mut server, 5).await?, b"hello");
-    assert_eq!(world.faults.connections().len(), 1, "a cancelled dial is not counted");
+    assert_eq!(read_exactly(&mut server, 5).await?, b"hello");
+    assert_eq!(network.faults.connections().len(), 1, "a cancelled dial is not counted");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn frozen_network_accepts_bounded_bytes() -> Result<(), TestError> {
-    let world = World::new();
-    world.faults.freeze(true);
-    let mut client = timeout(Duration::from_secs(1), world.client()).await??;
+    let network = NetworkFixture::new();
+    network.faults.freeze(true);
+    let mut client = timeout(Duration::from_secs(1), network.client()).await??;
     let sent = bytes(4 << 20);
     let sending = tokio::spawn(async move {
         client.write_all(&sent).await?;
@@ -197,33 +197,33 @@ async fn frozen_network_accepts_bounded_bytes() -> Result<(), TestError> {
     });
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert!(!sending.is_finished(), "the network must not accept all bytes");
-    world.faults.freeze(false);
-    let (_, mut server) = world.served().await?;
-    let (received, cleanly) = rest(&mut server).await?;
+    network.faults.freeze(false);
+    let (_, mut server) = network.served().await?;
+    let (received, cleanly) = read_to_end(&mut server).await?;
     let (mut client, sent) = sending.await??;
     assert!(received == sent && cleanly, "{} bytes", received.len());
 
-    world.faults.freeze(true);
+    network.faults.freeze(true);
     server.write_all(b"answer").await?;
     assert!(read_within(&mut client, Duration::from_secs(3600)).await.is_none());
-    world.faults.freeze(false);
-    assert_eq!(next(&mut client, 6).await?, b"answer");
+    network.faults.freeze(false);
+    assert_eq!(read_exactly(&mut client, 6).await?, b"answer");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn delay_is_exact_and_jitter_keeps_order() -> Result<(), TestError> {
-    let world = World::new();
-    let (mut client, mut server) = world.pair().await?;
-    world.faults.delay(Duration::from_millis(250));
+    let network = NetworkFixture::new();
+    let (mut client, mut server) = network.pair().await?;
+    network.faults.delay(Duration::from_millis(250));
     let started = Instant::now();
     client.write_all(b"a").await?;
-    next(&mut server, 1).await?;
+    read_exactly(&mut server, 1).await?;
     server.write_all(b"b").await?;
-    next(&mut client, 1).await?;
+    read_exactly(&mut client, 1).await?;
     assert_eq!(started.elapsed(), Duration::from_millis(500), "the delay applies in both directions");
 
-    world.faults.jitter(Duration::from_secs(1));
+    network.faults.jitter(Duration::from_secs(1));
     let sent = bytes(2000);
     let started = Instant::now();
     let sending = async {
@@ -233,7 +233,7 @@ async fn delay_is_exact_and_jitter_keeps_order() -> Result<(), TestError> {
         }
         Ok::<_, TestError>(())
     };
-    let (received, ()) = tokio::try_join!(next(&mut client, 2000), sending)?;
+    let (received, ()) = tokio::try_join!(read_exactly(&mut client, 2000), sending)?;
     assert!(received == sent, "bytes were reordered");
     let took = started.elapsed();
     assert!((Duration::from_millis(1250)..Duration::from_millis(2250)).contains(&took), "{took:?}");
@@ -243,9 +243,9 @@ async fn delay_is_exact_and_jitter_keeps_order() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn throttle_limits_bytes_per_second() -> Result<(), TestError> {
     for rate in [1, 1000, 100_000] {
-        let world = World::new();
-        let (mut client, mut server) = world.pair().await?;
-        world.faults.throttle(Some(rate));
+        let network = NetworkFixture::new();
+        let (mut client, mut server) = network.pair().await?;
+        network.faults.throttle(Some(rate));
         let sent = bytes(rate as usize * 20);
         let started = Instant::now();
         let mut received = vec![0; sent.len()];
@@ -260,75 +260,75 @@ async fn throttle_limits_bytes_per_second() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn idle_flow_is_dropped_permanently() -> Result<(), TestError> {
     let second = Duration::from_secs(1);
-    let world = World::new();
-    let (mut client, mut server) = world.pair().await?;
-    world.faults.drop_idle_after(Some(240 * second));
+    let network = NetworkFixture::new();
+    let (mut client, mut server) = network.pair().await?;
+    network.faults.drop_idle_after(Some(240 * second));
     for _ in 0..10 {
         tokio::time::sleep(239 * second).await;
         client.write_all(b"a").await?;
-        assert_eq!(next(&mut server, 1).await?, b"a");
+        assert_eq!(read_exactly(&mut server, 1).await?, b"a");
     }
     tokio::time::sleep(241 * second).await;
     client.write_all(b"b").await?;
     server.write_all(b"c").await?;
-    world.faults.heal();
+    network.faults.heal();
     assert!(read_within(&mut server, 3600 * second).await.is_none(), "the bytes must be lost");
     assert!(read_within(&mut client, 3600 * second).await.is_none(), "the client must not be notified");
-    let dropped = world.faults.changes().into_iter().find(|change| change.fault == "idle flow dropped");
+    let dropped = network.faults.changes().into_iter().find(|change| change.fault == "idle flow dropped");
     let dropped = dropped.ok_or("the drop is not recorded")?;
     assert_eq!((dropped.at, dropped.connection), ((2390 + 240) * second, Some(0)));
 
-    let (mut another, mut of_another) = world.pair().await?;
+    let (mut another, mut of_another) = network.pair().await?;
     another.write_all(b"new").await?;
-    assert_eq!(next(&mut of_another, 3).await?, b"new");
+    assert_eq!(read_exactly(&mut of_another, 3).await?, b"new");
     drop((client, server));
-    assert_eq!(end_of(&world.faults, 0).await?, ConnectionEnd::Dropped);
+    assert_eq!(end_of(&network.faults, 0).await?, ConnectionEnd::Dropped);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn half_close_keeps_other_direction() -> Result<(), TestError> {
-    let world = World::new();
-    let (mut client, mut server) = world.pair().await?;
+    let network = NetworkFixture::new();
+    let (mut client, mut server) = network.pair().await?;
     server.write_all(b"before").await?;
-    assert_eq!(next(&mut client, 6).await?, b"before");
-    world.faults.half_close(Direction::ToClient);
-    assert_eq!(rest(&mut client).await?, (Vec::new(), true));
+    assert_eq!(read_exactly(&mut client, 6).await?, b"before");
+    network.faults.half_close(Direction::ToClient);
+    assert_eq!(read_to_end(&mut client).await?, (Vec::new(), true));
     server.write_all(&bytes(3 << 20)).await?;
     client.write_all(b"after").await?;
     client.shutdown().await?;
-    assert_eq!(rest(&mut server).await?, (b"after".to_vec(), true));
+    assert_eq!(read_to_end(&mut server).await?, (b"after".to_vec(), true));
     drop(server);
-    assert_eq!(end_of(&world.faults, 0).await?, ConnectionEnd::Closed);
-    assert_eq!(world.faults.connections()[0].to_client, 6);
+    assert_eq!(end_of(&network.faults, 0).await?, ConnectionEnd::Closed);
+    assert_eq!(network.faults.connections()[0].to_client, 6);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn connections_are_rejected_closed_and_redirected() -> Result<(), TestError> {
-    let world = World::new();
-    let (mut client, mut server) = world.pair().await?;
-    world.faults.refuse(true);
-    assert_eq!(world.client().await.err().ok_or("the connection was admitted")?.kind(), ErrorKind::ConnectionRefused);
+    let network = NetworkFixture::new();
+    let (mut client, mut server) = network.pair().await?;
+    network.faults.refuse(true);
+    assert_eq!(network.client().await.err().ok_or("the connection was admitted")?.kind(), ErrorKind::ConnectionRefused);
     client.write_all(b"open").await?;
-    assert_eq!(next(&mut server, 4).await?, b"open", "open connections must stay open");
-    world.faults.refuse(false);
+    assert_eq!(read_exactly(&mut server, 4).await?, b"open", "open connections must stay open");
+    network.faults.refuse(false);
 
-    world.faults.accept_and_close(true);
-    let mut turned_away = world.client().await?;
-    assert_eq!(rest(&mut turned_away).await?, (Vec::new(), true));
-    world.faults.accept_and_close(false);
+    network.faults.accept_and_close(true);
+    let mut turned_away = network.client().await?;
+    assert_eq!(read_to_end(&mut turned_away).await?, (Vec::new(), true));
+    network.faults.accept_and_close(false);
 
-    world.faults.send_to(3);
-    let _another = world.client().await?;
-    assert_eq!(world.served().await?.0, 3);
+    network.faults.send_to(3);
+    let _another = network.client().await?;
+    assert_eq!(network.served().await?.0, 3);
 
-    world.faults.cut();
-    assert!(!rest(&mut client).await?.1, "the connection was reset");
-    assert!(world.client().await.is_err());
-    world.faults.heal();
-    world.client().await?;
-    let reports = world.faults.connections();
+    network.faults.cut();
+    assert!(!read_to_end(&mut client).await?.1, "the connection was reset");
+    assert!(network.client().await.is_err());
+    network.faults.heal();
+    network.client().await?;
+    let reports = network.faults.connections();
     let ends: Vec<_> = reports.iter().map(|one| (one.target, one.ended.map(|(_, how)| how))).collect();
     let expected = [
         (0, Some(ConnectionEnd::Reset)),
@@ -342,48 +342,48 @@ async fn connections_are_rejected_closed_and_redirected() -> Result<(), TestErro
 
 #[tokio::test(start_paused = true)]
 async fn unreachable_server_is_reported() -> Result<(), TestError> {
-    let world = World::new();
-    world.served.lock().await.close();
-    let rejected = world.client().await.err().ok_or("the connection was admitted")?;
+    let network = NetworkFixture::new();
+    network.served.lock().await.close();
+    let rejected = network.client().await.err().ok_or("the connection was admitted")?;
     assert_eq!(rejected.kind(), ErrorKind::ConnectionRefused);
-    assert_eq!(end_of(&world.faults, 0).await?, ConnectionEnd::Unreachable);
+    assert_eq!(end_of(&network.faults, 0).await?, ConnectionEnd::Unreachable);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn fault_of_one_connection_affects_no_other() -> Result<(), TestError> {
-    let world = World::new();
-    let (mut first, mut of_first) = world.pair().await?;
-    let (mut second, mut of_second) = world.pair().await?;
-    world.faults.connection(0).black_hole(Direction::Both, true);
-    world.faults.connection(1).delay(Duration::from_secs(1));
+    let network = NetworkFixture::new();
+    let (mut first, mut of_first) = network.pair().await?;
+    let (mut second, mut of_second) = network.pair().await?;
+    network.faults.connection(0).black_hole(Direction::Both, true);
+    network.faults.connection(1).delay(Duration::from_secs(1));
     first.write_all(b"a").await?;
     second.write_all(b"b").await?;
     let started = Instant::now();
-    assert_eq!(next(&mut of_second, 1).await?, b"b");
+    assert_eq!(read_exactly(&mut of_second, 1).await?, b"b");
     assert_eq!(started.elapsed(), Duration::from_secs(1));
     assert!(read_within(&mut of_first, Duration::from_secs(60)).await.is_none());
-    world.faults.connection(1).reset();
-    assert!(!rest(&mut second).await?.1);
-    world.faults.connection(0).heal();
-    assert_eq!(next(&mut of_first, 1).await?, b"a");
+    network.faults.connection(1).reset();
+    assert!(!read_to_end(&mut second).await?.1);
+    network.faults.connection(0).heal();
+    assert_eq!(read_exactly(&mut of_first, 1).await?, b"a");
     // A fault of an ended connection has no effect and is not an error.
-    world.faults.connection(1).black_hole(Direction::Both, true);
+    network.faults.connection(1).black_hole(Direction::Both, true);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn switchings_are_recorded_and_notified() -> Result<(), TestError> {
-    let world = World::new();
+    let network = NetworkFixture::new();
     let notified = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let listener = notified.clone();
-    world.faults.on_change(move |change| listener.lock().push(change.clone()));
+    network.faults.on_change(move |change| listener.lock().push(change.clone()));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    world.faults.black_hole(Direction::ToServer, true);
+    network.faults.black_hole(Direction::ToServer, true);
     tokio::time::sleep(Duration::from_secs(3)).await;
-    world.faults.connection(4).reset_after(10, Direction::Both);
-    world.faults.heal();
-    let all = world.faults.changes();
+    network.faults.connection(4).reset_after(10, Direction::Both);
+    network.faults.heal();
+    let all = network.faults.changes();
     let words: Vec<_> =
         all.iter().map(|one| (one.at.as_secs(), one.fault.as_str(), one.connection, one.transition)).collect();
     let expected = [
@@ -400,14 +400,14 @@ async fn switchings_are_recorded_and_notified() -> Result<(), TestError> {
 async fn equal_seeds_have_equal_jitter() -> Result<(), TestError> {
     let mut runs = Vec::new();
     for seed in [1, 1, 2] {
-        let world = World::of(NetworkFaults::seeded(seed));
-        let (mut client, mut server) = world.pair().await?;
-        world.faults.jitter(Duration::from_secs(1));
+        let network = NetworkFixture::of(NetworkFaults::seeded(seed));
+        let (mut client, mut server) = network.pair().await?;
+        network.faults.jitter(Duration::from_secs(1));
         let started = Instant::now();
         let mut times = Vec::new();
         for _ in 0..20 {
             client.write_all(b"a").await?;
-            next(&mut server, 1).await?;
+            read_exactly(&mut server, 1).await?;
             times.push(started.elapsed());
         }
         runs.push(times);

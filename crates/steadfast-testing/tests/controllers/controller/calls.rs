@@ -12,25 +12,25 @@ use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Action, Controller, RunningController, back_off};
 use steadfast_testing::{TestError, config_map, kube_config, until};
 
-use super::{EventLog, Failure, SECOND, World, advance};
+use super::{ControllerFixture, EventLog, Failure, SECOND, advance};
 
-/// Creates a world with objects `bad` and `good`, and a controller that runs `bad` for the first one.
+/// Creates a fixture with objects `bad` and `good`, and a controller that runs `bad` for the first one.
 async fn world_with<F, Fut>(
     log: &EventLog,
     bad: F,
     choose: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
-) -> Result<(World, RunningController), TestError>
+) -> Result<(ControllerFixture, RunningController), TestError>
 where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Action, Failure>> + Send + 'static,
 {
-    let world = World::new().await?;
+    let fixture = ControllerFixture::new().await?;
     for name in ["bad", "good"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
     let calls = log.clone();
     let bad = Arc::new(bad);
-    let controller = choose(Controller::new(&world.factory, Scope::all()).on_diagnostic(log.notes()));
+    let controller = choose(Controller::new(&fixture.factory, Scope::all()).on_diagnostic(log.notes()));
     let controller = controller.run(
         move |map: Arc<ConfigMap>, _: Arc<()>| {
             let (name, bad) = (map.name_any(), bad.clone());
@@ -45,14 +45,14 @@ where
         back_off,
         Arc::new(()),
     )?;
-    Ok((world, controller))
+    Ok((fixture, controller))
 }
 
 /// Changes the healthy object, and checks that a reconcile follows promptly.
-async fn assert_healthy_key_reconciled(world: &World, log: &EventLog) -> Result<(), TestError> {
+async fn assert_healthy_key_reconciled(fixture: &ControllerFixture, log: &EventLog) -> Result<(), TestError> {
     let before = log.times("call good").len();
     for round in 0..5 {
-        world.write("good", &format!("round {round}"))?;
+        fixture.write("good", &format!("round {round}"))?;
         advance(Duration::from_millis(100)).await;
     }
     assert_eq!(log.times("call good").len(), before + 5, "{:?}", log.all());
@@ -62,14 +62,14 @@ async fn assert_healthy_key_reconciled(world: &World, log: &EventLog) -> Result<
 #[tokio::test(start_paused = true)]
 async fn failing_reconcile_is_retried_with_backoff() -> Result<(), TestError> {
     let log = EventLog::default();
-    let (world, controller) =
+    let (fixture, controller) =
         world_with(&log, || async { Err(Failure("no way".into())) }, |controller| controller.concurrency(1)).await?;
     advance(1000 * SECOND).await;
     let calls = log.times("call bad");
     // The backoff doubles from 5 ms up to 1,000 s. The jitter shortens each delay by up to half. This bounds the number
     // of attempts in 1,000 s.
     assert!((15..=20).contains(&calls.len()), "{} calls", calls.len());
-    assert_healthy_key_reconciled(&world, &log).await?;
+    assert_healthy_key_reconciled(&fixture, &log).await?;
     let failures = log.times("reconcile of default/bad failed: no way");
     assert_eq!(failures.len(), calls.len());
     assert!(
@@ -85,12 +85,12 @@ async fn failing_reconcile_is_retried_with_backoff() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn panicking_reconcile_counts_as_failed() -> Result<(), TestError> {
     let log = EventLog::default();
-    let (world, controller) =
+    let (fixture, controller) =
         world_with(&log, || async { panic!("by design") }, |controller| controller.concurrency(1)).await?;
     advance(60 * SECOND).await;
     let calls = log.times("call bad").len();
     assert!((10..=16).contains(&calls), "{calls}");
-    assert_healthy_key_reconciled(&world, &log).await?;
+    assert_healthy_key_reconciled(&fixture, &log).await?;
     assert_eq!(log.times("reconcile of default/bad panicked: by design; retry in").len(), calls);
     assert_eq!((controller.stats().panicked, controller.stats().running), (calls as u64, 0));
     Ok(())
@@ -117,9 +117,9 @@ async fn panicking_drop_ends_no_worker() -> Result<(), TestError> {
             std::future::pending().await
         };
         let choose = |controller: Controller<ConfigMap>| controller.concurrency(1).timeout(SECOND / 20);
-        let (world, controller) = world_with(&log, bad, choose).await?;
+        let (fixture, controller) = world_with(&log, bad, choose).await?;
         advance(30 * SECOND).await;
-        assert_healthy_key_reconciled(&world, &log).await?;
+        assert_healthy_key_reconciled(&fixture, &log).await?;
         let panics = log.times("reconcile of default/bad panicked").len();
         assert!(panics > 3, "the key is reconciled again: {:?}", log.all());
         assert!(controller.stats().running <= 1, "{:?}", controller.stats());
@@ -131,10 +131,10 @@ async fn panicking_drop_ends_no_worker() -> Result<(), TestError> {
 async fn hanging_reconcile_is_cancelled_and_fails() -> Result<(), TestError> {
     let log = EventLog::default();
     let choose = |controller: Controller<ConfigMap>| controller.concurrency(2).timeout(10 * SECOND);
-    let (world, controller) = world_with(&log, std::future::pending, choose).await?;
+    let (fixture, controller) = world_with(&log, std::future::pending, choose).await?;
     advance(5 * SECOND).await;
     assert_eq!(controller.stats().running, 1);
-    assert_healthy_key_reconciled(&world, &log).await?;
+    assert_healthy_key_reconciled(&fixture, &log).await?;
     advance(100 * SECOND).await;
     let calls = log.times("call bad");
     assert!(calls.windows(2).all(|pair| pair[1] >= pair[0] + 10 * SECOND), "{calls:?}");
@@ -148,13 +148,13 @@ async fn hanging_reconcile_is_cancelled_and_fails() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn reconciles_are_bounded_and_exclusive_per_key() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = ControllerFixture::new().await?;
     for number in 0..20 {
-        world.server.create(&config_map(&format!("m{number}"), "1"))?;
+        fixture.server.create(&config_map(&format!("m{number}"), "1"))?;
     }
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (now, peak) = (running.clone(), most.clone());
-    let controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).concurrency(4).run(
+    let controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all()).concurrency(4).run(
         move |_, _| {
             let (now, peak) = (now.clone(), peak.clone());
             async move {
@@ -181,23 +181,23 @@ async fn reconciles_are_bounded_and_exclusive_per_key() -> Result<(), TestError>
 async fn immediate_requeues_are_slowed_down() -> Result<(), TestError> {
     let log = EventLog::default();
     let again = || async { Ok(Action::requeue(Duration::ZERO)) };
-    let (world, controller) = world_with(&log, again, |controller| controller.concurrency(1)).await?;
+    let (fixture, controller) = world_with(&log, again, |controller| controller.concurrency(1)).await?;
     advance(100 * SECOND).await;
     let calls = log.times("call bad").len();
     assert!((100..140).contains(&calls), "{calls} calls in a hundred seconds");
     assert_eq!(log.times("default/bad requeued at once 11 times in a row").len(), 1);
     assert_eq!(controller.stats().slowed, 1);
-    assert_healthy_key_reconciled(&world, &log).await?;
+    assert_healthy_key_reconciled(&fixture, &log).await?;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn error_policy_determines_requeue() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
     let calls = log.clone();
-    let _controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).on_diagnostic(log.notes()).run(
+    let _controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all()).on_diagnostic(log.notes()).run(
         move |map: Arc<ConfigMap>, _| {
             calls.record("call");
             async move { Err(Failure(map.data.as_ref().map_or_else(String::new, |data| data["value"].clone()))) }
@@ -208,7 +208,7 @@ async fn error_policy_determines_requeue() -> Result<(), TestError> {
     advance(25 * SECOND).await;
     assert_eq!(log.times("call").len(), 3);
     assert!(log.take().contains(&"reconcile of default/a failed: 1; 1 in a row, retry in 10.0s".to_owned()));
-    world.write("a", "2")?;
+    fixture.write("a", "2")?;
     advance(100 * SECOND).await;
     let then = log.take();
     assert_eq!(then[..2], ["call", "reconcile of default/a failed: 2; 1 in a row, no retry until a change"]);

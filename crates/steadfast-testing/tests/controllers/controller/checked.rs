@@ -17,13 +17,13 @@ use steadfast_testing::{FaultSchedule, InMemory, ReconcileChecker, ReconcileStat
 use super::own_writes::{child_controller_of, context_of, ensure_children};
 use super::{SECOND, advance};
 
-struct ByHand {
+struct ManualReconciles {
     server: Arc<ApiServer>,
     calls: ReconcileChecker,
     maps: Api<ConfigMap>,
 }
 
-impl ByHand {
+impl ManualReconciles {
     async fn new() -> Result<Self, TestError> {
         let server = Arc::new(ApiServer::builder().in_memory().start().await?);
         server.create(&config_map("a", "1"))?;
@@ -61,72 +61,72 @@ impl ByHand {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_call_is_no_check() -> Result<(), TestError> {
-    assert_eq!(ByHand::new().await?.violation(), "no reconcile ran, so nothing was checked");
+async fn check_without_reconciles_fails() -> Result<(), TestError> {
+    assert_eq!(ManualReconciles::new().await?.violation(), "no reconcile ran, so nothing was checked");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_reconciles_of_key_are_detected() -> Result<(), TestError> {
-    let world = ByHand::new().await?;
-    let (first, second) = (world.call(world.a().await?), world.call(world.a().await?));
+    let fixture = ManualReconciles::new().await?;
+    let (first, second) = (fixture.call(fixture.a().await?), fixture.call(fixture.a().await?));
     tokio::join!(first, second);
-    assert_eq!(world.violation(), "default/a was reconciled concurrently");
+    assert_eq!(fixture.violation(), "default/a was reconciled concurrently");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn reconcile_after_stop_is_reported() -> Result<(), TestError> {
-    let world = ByHand::new().await?;
-    world.call(world.a().await?).await;
-    assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 1 });
-    world.calls.stopped();
-    world.call(world.a().await?).await;
-    assert_eq!(world.violation(), "default/a was reconciled after the controller was stopped");
+    let fixture = ManualReconciles::new().await?;
+    fixture.call(fixture.a().await?).await;
+    assert_eq!(fixture.calls.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 1 });
+    fixture.calls.stopped();
+    fixture.call(fixture.a().await?).await;
+    assert_eq!(fixture.violation(), "default/a was reconciled after the controller was stopped");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn unreconciled_change_is_detected() -> Result<(), TestError> {
-    let world = ByHand::new().await?;
-    let before = world.a().await?;
-    world.call(before.clone()).await;
-    world.server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "2" } }))?;
+    let fixture = ManualReconciles::new().await?;
+    let before = fixture.a().await?;
+    fixture.call(before.clone()).await;
+    fixture.server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "2" } }))?;
     assert!(
-        world
+        fixture
             .violation()
             .starts_with("default/a was not reconciled after: configmaps default/a was written in version")
     );
     // This reconcile receives the object from before the change, so the change still needs a reconcile.
-    world.call(before).await;
-    assert!(world.violation().starts_with("default/a was not reconciled after"));
-    world.call(world.a().await?).await;
-    assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 3, writes: 0, changes: 1 });
+    fixture.call(before).await;
+    assert!(fixture.violation().starts_with("default/a was not reconciled after"));
+    fixture.call(fixture.a().await?).await;
+    assert_eq!(fixture.calls.check()?, ReconcileStats { reconciles: 3, writes: 0, changes: 1 });
     // After a reconcile with a write, another client changes the object during the next reconcile. This change must
     // not count as an own write.
-    world.writing_call(world.a().await?).await?;
-    let (seen, server) = (world.a().await?, world.server.clone());
+    fixture.writing_call(fixture.a().await?).await?;
+    let (seen, server) = (fixture.a().await?, fixture.server.clone());
     let others = move |_: Arc<ConfigMap>, (): ()| {
         let server = server.clone();
         async move { server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "3" } })) }
     };
-    world.calls.watch(others)(seen.clone(), ()).await?;
-    world.call(seen).await;
-    world.call(world.a().await?).await;
-    assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 7, writes: 1, changes: 1 });
+    fixture.calls.watch(others)(seen.clone(), ()).await?;
+    fixture.call(seen).await;
+    fixture.call(fixture.a().await?).await;
+    assert_eq!(fixture.calls.check()?, ReconcileStats { reconciles: 7, writes: 1, changes: 1 });
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn reconcile_before_own_write_is_detected() -> Result<(), TestError> {
-    let world = ByHand::new().await?;
-    let before = world.a().await?;
-    world.writing_call(before.clone()).await?;
-    world.call(world.a().await?).await;
-    assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 2, writes: 1, changes: 1 });
-    world.call(before).await;
+    let fixture = ManualReconciles::new().await?;
+    let before = fixture.a().await?;
+    fixture.writing_call(before.clone()).await?;
+    fixture.call(fixture.a().await?).await;
+    assert_eq!(fixture.calls.check()?, ReconcileStats { reconciles: 2, writes: 1, changes: 1 });
+    fixture.call(before).await;
     assert!(
-        world
+        fixture
             .violation()
             .starts_with("default/a was reconciled with its object from before: configmaps default/a was written in")
     );
@@ -135,17 +135,17 @@ async fn reconcile_before_own_write_is_detected() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn reconcile_of_own_deletion_is_detected() -> Result<(), TestError> {
-    let world = ByHand::new().await?;
-    let (before, maps) = (world.a().await?, world.maps.clone());
+    let fixture = ManualReconciles::new().await?;
+    let (before, maps) = (fixture.a().await?, fixture.maps.clone());
     let delete = move |map: Arc<ConfigMap>, (): ()| {
         let maps = maps.clone();
         async move { maps.delete(&map.name_any(), &DeleteParams::default()).await.map(drop) }
     };
-    world.calls.watch(delete)(before.clone(), ()).await?;
-    assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 0 });
-    world.call(before).await;
+    fixture.calls.watch(delete)(before.clone(), ()).await?;
+    assert_eq!(fixture.calls.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 0 });
+    fixture.call(before).await;
     assert!(
-        world
+        fixture
             .violation()
             .starts_with("default/a was reconciled with its object from before: configmaps default/a was deleted")
     );
@@ -154,7 +154,7 @@ async fn reconcile_of_own_deletion_is_detected() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn only_triggering_changes_need_reconciles() -> Result<(), TestError> {
-    let ByHand { server, maps, .. } = ByHand::new().await?;
+    let ManualReconciles { server, maps, .. } = ManualReconciles::new().await?;
     let is_labelled =
         |change: &Change| change.object.as_ref().is_some_and(|map| map.pointer("/metadata/labels/app").is_some());
     let calls = ReconcileChecker::following(&server, "configmaps", is_labelled);
@@ -168,17 +168,17 @@ async fn only_triggering_changes_need_reconciles() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn keyed_reconcile_before_own_write_is_detected() -> Result<(), TestError> {
-    let world = ByHand::new().await?;
-    let informers = InformerFactory::new(&InMemory::default().connection(&world.server).await?);
+    let fixture = ManualReconciles::new().await?;
+    let informers = InformerFactory::new(&InMemory::default().connection(&fixture.server).await?);
     let maps = informers.informer::<ConfigMap>(Scope::all())?;
     maps.wait_for_sync(SECOND).await?;
-    world.calls.reads("configmaps", &maps);
-    world.server.faults().lag(true);
-    world.writing_call(world.a().await?).await?;
-    let by_key = world.calls.watch(|_: ObjectKey, (): ()| async {});
+    fixture.calls.reads("configmaps", &maps);
+    fixture.server.faults().lag(true);
+    fixture.writing_call(fixture.a().await?).await?;
+    let by_key = fixture.calls.watch(|_: ObjectKey, (): ()| async {});
     by_key(super::key("a"), ()).await;
     assert!(
-        world
+        fixture
             .violation()
             .starts_with("default/a was reconciled on a cache from before: configmaps default/a was written")
     );

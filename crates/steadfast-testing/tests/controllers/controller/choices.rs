@@ -10,7 +10,7 @@ use steadfast::{Lazy, Scope};
 use steadfast_controller::{Action, Controller, RunError, RunningController, back_off};
 use steadfast_testing::{TestError, config_map};
 
-use super::{EventLog, Failure, SECOND, World, advance};
+use super::{ControllerFixture, EventLog, Failure, SECOND, advance};
 
 fn start(controller: Controller<ConfigMap>) -> Result<RunningController, RunError> {
     controller.run(|_, _| async { Ok::<_, Failure>(Action::await_change()) }, back_off, Arc::new(()))
@@ -18,8 +18,8 @@ fn start(controller: Controller<ConfigMap>) -> Result<RunningController, RunErro
 
 #[tokio::test(start_paused = true)]
 async fn invalid_settings_are_rejected_with_advice() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let controller = || Controller::<ConfigMap>::new(&world.factory, Scope::all());
+    let fixture = ControllerFixture::new().await?;
+    let controller = || Controller::<ConfigMap>::new(&fixture.factory, Scope::all());
     let refused = |controller| start(controller).map(drop).map_err(|error| error.to_string());
     assert_eq!(
         refused(controller().concurrency(0)),
@@ -34,7 +34,7 @@ async fn invalid_settings_are_rejected_with_advice() -> Result<(), TestError> {
         nodes.is_err_and(|error| error.contains("nodes")),
         "a namespace scope is invalid for a cluster-scoped kind"
     );
-    let in_a = || Controller::<ConfigMap>::new(&world.factory, Scope::namespace("a"));
+    let in_a = || Controller::<ConfigMap>::new(&fixture.factory, Scope::namespace("a"));
     assert_eq!(
         refused(in_a().owns::<Secret>(Scope::namespace("b"))),
         Err("cannot start the controller: secrets in namespace b cannot be owned by configmaps in namespace a: a \
@@ -47,21 +47,21 @@ async fn invalid_settings_are_rejected_with_advice() -> Result<(), TestError> {
     );
     assert_eq!(refused(in_a().owns::<Secret>(Scope::all())), Ok(()));
     assert_eq!(refused(controller().owns::<Secret>(Scope::namespace("b"))), Ok(()));
-    let factory = world.factory.clone();
+    let factory = fixture.factory.clone();
     let outside = std::thread::spawn(move || start(Controller::new(&factory, Scope::all())).map(drop));
     assert_eq!(outside.join().ok(), Some(Err(RunError::NoRuntime)));
-    world.factory.shutdown();
+    fixture.factory.shutdown();
     assert!(refused(controller()).is_err_and(|error| error.contains("shut down")), "the factory was shut down");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn controller_type_selects_cached_form() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
     let (lazy, dynamic) = (log.clone(), log.clone());
-    let _lazy = Controller::<Lazy<ConfigMap>>::new(&world.factory, Scope::all()).run(
+    let _lazy = Controller::<Lazy<ConfigMap>>::new(&fixture.factory, Scope::all()).run(
         move |map: Arc<Lazy<ConfigMap>>, _| {
             let name = map.get().map(|map| map.name_any());
             lazy.record(format!("lazy {name:?}"));
@@ -71,8 +71,8 @@ async fn controller_type_selects_cached_form() -> Result<(), TestError> {
         Arc::new(()),
     )?;
     let kind = ApiResource::erase::<ConfigMap>(&());
-    let informer = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
-    let _dynamic = Controller::<DynamicObject>::new_with(&world.factory, kind, informer).run(
+    let informer = fixture.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
+    let _dynamic = Controller::<DynamicObject>::new_with(&fixture.factory, kind, informer).run(
         move |map: Arc<DynamicObject>, _| {
             dynamic.record(format!("dynamic {}", map.name_any()));
             async { Ok::<_, Failure>(Action::await_change()) }

@@ -14,13 +14,13 @@ use steadfast_controller::{
 };
 use steadfast_testing::{TestError, config_map};
 
-use super::{EventLog, Failure, SECOND, World, advance};
+use super::{ControllerFixture, EventLog, Failure, SECOND, advance};
 
 const OWN: &str = "example.com/own";
 
 /// Starts a controller that logs each apply and cleanup. The cleanup of `stubborn` fails twice.
-fn start_finalizing_controller(world: &World, log: &EventLog) -> Result<RunningController, TestError> {
-    let (calls, maps) = (log.clone(), world.config_maps());
+fn start_finalizing_controller(fixture: &ControllerFixture, log: &EventLog) -> Result<RunningController, TestError> {
+    let (calls, maps) = (log.clone(), fixture.config_maps());
     let reconcile = move |map: Arc<ConfigMap>, maps: Arc<Api<ConfigMap>>| {
         let calls = calls.clone();
         async move {
@@ -39,7 +39,7 @@ fn start_finalizing_controller(world: &World, log: &EventLog) -> Result<RunningC
             .await
         }
     };
-    let controller = Controller::<ConfigMap>::new(&world.factory, Scope::all());
+    let controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all());
     Ok(controller.on_diagnostic(log.notes()).run(reconcile, back_off, Arc::new(maps))?)
 }
 
@@ -50,72 +50,72 @@ fn take_deduplicated(log: &EventLog) -> Vec<String> {
     done
 }
 
-fn finalizers(world: &World, name: &str) -> Result<Value, TestError> {
-    Ok(world.server.get("configmaps", "default", name)?["metadata"]["finalizers"].clone())
+fn finalizers(fixture: &ControllerFixture, name: &str) -> Result<Value, TestError> {
+    Ok(fixture.server.get("configmaps", "default", name)?["metadata"]["finalizers"].clone())
 }
 
 #[tokio::test(start_paused = true)]
 async fn finalizer_exists_from_apply_until_cleanup() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = ControllerFixture::new().await?;
     let log = EventLog::default();
-    let _controller = start_finalizing_controller(&world, &log)?;
-    world.server.create(&config_map("a", "1"))?;
+    let _controller = start_finalizing_controller(&fixture, &log)?;
+    fixture.server.create(&config_map("a", "1"))?;
     advance(SECOND).await;
     assert_eq!(take_deduplicated(&log), ["apply a"]);
-    assert_eq!(finalizers(&world, "a")?, json!([OWN]));
-    world.server.delete_named("configmaps", "default", "a")?;
+    assert_eq!(finalizers(&fixture, "a")?, json!([OWN]));
+    fixture.server.delete_named("configmaps", "default", "a")?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["clean up a"]);
-    assert!(world.server.get("configmaps", "default", "a").is_err(), "the object is removed");
+    assert!(fixture.server.get("configmaps", "default", "a").is_err(), "the object is removed");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_cleanup_keeps_object() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = ControllerFixture::new().await?;
     let log = EventLog::default();
-    let _controller = start_finalizing_controller(&world, &log)?;
-    world.server.create(&config_map("stubborn", "1"))?;
+    let _controller = start_finalizing_controller(&fixture, &log)?;
+    fixture.server.create(&config_map("stubborn", "1"))?;
     advance(SECOND).await;
-    world.server.delete_named("configmaps", "default", "stubborn")?;
+    fixture.server.delete_named("configmaps", "default", "stubborn")?;
     advance(10 * SECOND).await;
     assert_eq!(log.times("clean up stubborn").len(), 3);
     let failed = "reconcile of default/stubborn failed: cleanup failed, and the object stays: not yet;";
     assert_eq!(log.times(failed).len(), 2, "{:?}", log.all());
-    assert!(world.server.get("configmaps", "default", "stubborn").is_err());
+    assert!(fixture.server.get("configmaps", "default", "stubborn").is_err());
     Ok(())
 }
 
 /// Simulates a program that ends at this point, and its successor.
 #[tokio::test(start_paused = true)]
 async fn unrecorded_cleanup_is_repeated() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = ControllerFixture::new().await?;
     let log = EventLog::default();
-    let _controller = start_finalizing_controller(&world, &log)?;
-    world.server.create(&config_map("a", "1"))?;
+    let _controller = start_finalizing_controller(&fixture, &log)?;
+    fixture.server.create(&config_map("a", "1"))?;
     advance(SECOND).await;
     let patches = RequestRule::any().resource("configmaps").verb(Verb::Patch);
-    world.server.faults().respond(patches.times(2), InjectedResponse::code(500));
-    world.server.delete_named("configmaps", "default", "a")?;
+    fixture.server.faults().respond(patches.times(2), InjectedResponse::code(500));
+    fixture.server.delete_named("configmaps", "default", "a")?;
     advance(60 * SECOND).await;
     assert_eq!(log.times("clean up a").len(), 3);
     let failed = "reconcile of default/a failed: cleanup succeeded, but cannot remove the finalizer example.com/own:";
     assert_eq!(log.times(failed).len(), 2, "{:?}", log.all());
-    assert!(world.server.get("configmaps", "default", "a").is_err());
+    assert!(fixture.server.get("configmaps", "default", "a").is_err());
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn apply_waits_for_finalizer_write() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = ControllerFixture::new().await?;
     let log = EventLog::default();
-    let _controller = start_finalizing_controller(&world, &log)?;
+    let _controller = start_finalizing_controller(&fixture, &log)?;
     let patches = RequestRule::any().resource("configmaps").verb(Verb::Patch);
-    world.server.faults().respond(patches, InjectedResponse::code(500));
-    world.server.create(&config_map("a", "1"))?;
+    fixture.server.faults().respond(patches, InjectedResponse::code(500));
+    fixture.server.create(&config_map("a", "1"))?;
     advance(60 * SECOND).await;
     assert_eq!(log.times("apply").len(), 0);
-    world.server.faults().clear_rules();
+    fixture.server.faults().clear_rules();
     advance(300 * SECOND).await;
     assert!(!log.times("apply a").is_empty());
     Ok(())
@@ -123,44 +123,44 @@ async fn apply_waits_for_finalizer_write() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn foreign_finalizers_and_objects_are_preserved() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = ControllerFixture::new().await?;
     let log = EventLog::default();
     let others = json!({ "metadata": { "finalizers": ["example.com/first", "example.com/second"] } });
-    world.server.create(&config_map("a", "1"))?;
-    world.server.merge_patch("configmaps", "default", "a", others)?;
-    let _controller = start_finalizing_controller(&world, &log)?;
+    fixture.server.create(&config_map("a", "1"))?;
+    fixture.server.merge_patch("configmaps", "default", "a", others)?;
+    let _controller = start_finalizing_controller(&fixture, &log)?;
     advance(SECOND).await;
-    assert_eq!(finalizers(&world, "a")?, json!(["example.com/first", "example.com/second", OWN]));
-    world.server.delete_named("configmaps", "default", "a")?;
+    assert_eq!(finalizers(&fixture, "a")?, json!(["example.com/first", "example.com/second", OWN]));
+    fixture.server.delete_named("configmaps", "default", "a")?;
     advance(SECOND).await;
-    assert_eq!(finalizers(&world, "a")?, json!(["example.com/first", "example.com/second"]));
+    assert_eq!(finalizers(&fixture, "a")?, json!(["example.com/first", "example.com/second"]));
     assert_eq!(take_deduplicated(&log), ["apply a", "clean up a"]);
 
     // A stale object with the UID of a deleted one must not lead to a write to the new object.
-    let gone: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
-    world.server.delete_named("configmaps", "default", "b")?;
+    let gone: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
+    fixture.server.delete_named("configmaps", "default", "b")?;
     advance(SECOND).await;
-    let again: ConfigMap = serde_json::from_value(world.server.create(&config_map("c", "1"))?)?;
+    let again: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("c", "1"))?)?;
     let kube::core::ObjectMeta { uid, resource_version, .. } = gone.metadata;
     let seen = kube::core::ObjectMeta { uid, resource_version, ..again.metadata };
     let stale = ConfigMap { metadata: seen, ..again };
     let apply = |_| async { Ok::<_, Failure>(Action::await_change()) };
-    finalizer(&world.config_maps(), "example.com/late", Arc::new(stale), apply).await?;
-    assert!(!finalizers(&world, "c")?.to_string().contains("late"));
+    finalizer(&fixture.config_maps(), "example.com/late", Arc::new(stale), apply).await?;
+    assert!(!finalizers(&fixture, "c")?.to_string().contains("late"));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_change_is_no_failure() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let seen: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
+    let fixture = ControllerFixture::new().await?;
+    let seen: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
     let others = json!({ "metadata": { "finalizers": ["example.com/other"] } });
-    world.server.merge_patch("configmaps", "default", "a", others)?;
+    fixture.server.merge_patch("configmaps", "default", "a", others)?;
     let apply = |_| async { Ok::<_, Failure>(Action::await_change()) };
-    finalizer(&world.config_maps(), OWN, Arc::new(seen), apply).await?;
-    assert_eq!(finalizers(&world, "a")?, json!(["example.com/other", OWN]));
+    finalizer(&fixture.config_maps(), OWN, Arc::new(seen), apply).await?;
+    assert_eq!(finalizers(&fixture, "a")?, json!(["example.com/other", OWN]));
     let named: Result<_, FinalizerError<Failure>> =
-        finalizer(&world.config_maps(), "cleanup", Arc::new(config_map("a", "1")), apply).await;
+        finalizer(&fixture.config_maps(), "cleanup", Arc::new(config_map("a", "1")), apply).await;
     let refused = named.map_err(|error| error.to_string());
     assert!(refused.is_err_and(|error| error.contains("example.com/cleanup")), "the error proposes a valid name");
     Ok(())
@@ -169,7 +169,7 @@ async fn concurrent_change_is_no_failure() -> Result<(), TestError> {
 /// A finalizer does not change the generation, so its addition causes no reconcile behind a generation filter.
 #[tokio::test(start_paused = true)]
 async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = ControllerFixture::new().await?;
     let log = EventLog::default();
     let calls = log.clone();
     let reconcile = move |deployment: Arc<Deployment>, all: Arc<Api<Deployment>>| {
@@ -185,10 +185,11 @@ async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), TestErr
             .await
         }
     };
-    let all = Api::<Deployment>::namespaced(world.connection.client(), "default");
+    let all = Api::<Deployment>::namespaced(fixture.connection.client(), "default");
     let source = Source::from(Scope::all()).filter_changes(Changes::of_generation());
-    let _controller = Controller::<Deployment>::new(&world.factory, source).run(reconcile, back_off, Arc::new(all))?;
-    world.server.create(&json!({
+    let _controller =
+        Controller::<Deployment>::new(&fixture.factory, source).run(reconcile, back_off, Arc::new(all))?;
+    fixture.server.create(&json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "a", "namespace": "default" },
         "spec": {
             "selector": { "matchLabels": { "app": "a" } },
@@ -197,7 +198,7 @@ async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), TestErr
     }))?;
     advance(10 * SECOND).await;
     assert_eq!(take_deduplicated(&log), ["apply"]);
-    world.server.delete_named("deployments", "default", "a")?;
+    fixture.server.delete_named("deployments", "default", "a")?;
     advance(10 * SECOND).await;
     assert_eq!(log.take(), ["clean up"]);
     Ok(())

@@ -10,17 +10,17 @@ use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
 use steadfast_testing::{TestError, config_map};
 
-use super::{EventLog, Failure, SECOND, World, advance, key};
+use super::{ControllerFixture, EventLog, Failure, SECOND, advance, key};
 
 async fn start_gated_controller(
-    choose: impl FnOnce(&World, Controller<ConfigMap>) -> Controller<ConfigMap>,
-) -> Result<(World, RunningController, EventLog), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    world.server.create(&config_map("b", "1"))?;
+    choose: impl FnOnce(&ControllerFixture, Controller<ConfigMap>) -> Controller<ConfigMap>,
+) -> Result<(ControllerFixture, RunningController, EventLog), TestError> {
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    fixture.server.create(&config_map("b", "1"))?;
     let log = EventLog::default();
     let calls = log.clone();
-    let controller = choose(&world, Controller::new(&world.factory, Scope::all()).on_diagnostic(log.notes()));
+    let controller = choose(&fixture, Controller::new(&fixture.factory, Scope::all()).on_diagnostic(log.notes()));
     let controller = controller.run(
         move |map: Arc<ConfigMap>, _: Arc<()>| {
             calls.record(map.name_any());
@@ -31,14 +31,15 @@ async fn start_gated_controller(
     )?;
     advance(SECOND).await;
     log.take();
-    Ok((world, controller, log))
+    Ok((fixture, controller, log))
 }
 
 #[tokio::test(start_paused = true)]
 async fn stale_cache_stops_reconciles_after_bound() -> Result<(), TestError> {
-    let choose = |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::wait(20 * SECOND));
-    let (world, controller, log) = start_gated_controller(choose).await?;
-    world.network.cut();
+    let choose =
+        |_: &ControllerFixture, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::wait(20 * SECOND));
+    let (fixture, controller, log) = start_gated_controller(choose).await?;
+    fixture.network.cut();
     advance(10 * SECOND).await;
     controller.queue().add(key("a"));
     advance(Duration::from_millis(100)).await;
@@ -58,7 +59,7 @@ async fn stale_cache_stops_reconciles_after_bound() -> Result<(), TestError> {
     assert!(controller.stats().paused);
     assert_eq!(controller.queue().len(), 2, "pending keys stay in the queue");
 
-    world.network.heal();
+    fixture.network.heal();
     advance(20 * SECOND).await;
     let resumed = log.take();
     assert!(resumed[0].starts_with("reconciles resume after a pause of "), "{resumed:?}");
@@ -70,9 +71,9 @@ async fn stale_cache_stops_reconciles_after_bound() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn staleness_gate_can_be_disabled() -> Result<(), TestError> {
-    let choose = |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::act());
-    let (world, controller, log) = start_gated_controller(choose).await?;
-    world.network.cut();
+    let choose = |_: &ControllerFixture, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::act());
+    let (fixture, controller, log) = start_gated_controller(choose).await?;
+    fixture.network.cut();
     advance(600 * SECOND).await;
     controller.queue().add(key("a"));
     advance(SECOND).await;
@@ -84,10 +85,11 @@ async fn staleness_gate_can_be_disabled() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn only_safe_keys_are_reconciled_during_doubt() -> Result<(), TestError> {
     let safe = |key: &steadfast::ObjectKey| key.name() == "a";
-    let choose =
-        |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::only(20 * SECOND, safe));
-    let (world, controller, log) = start_gated_controller(choose).await?;
-    world.network.cut();
+    let choose = |_: &ControllerFixture, controller: Controller<ConfigMap>| {
+        controller.when_stale(WhenStale::only(20 * SECOND, safe))
+    };
+    let (fixture, controller, log) = start_gated_controller(choose).await?;
+    fixture.network.cut();
     advance(60 * SECOND).await;
     log.take();
     for _ in 0..3 {
@@ -97,7 +99,7 @@ async fn only_safe_keys_are_reconciled_during_doubt() -> Result<(), TestError> {
     }
     assert_eq!(log.take(), ["a", "a", "a"]);
     assert_eq!(controller.queue().len(), 0);
-    world.network.heal();
+    fixture.network.heal();
     advance(20 * SECOND).await;
     let resumed = log.take();
     assert!(resumed[0].starts_with("reconciles resume"), "{resumed:?}");
@@ -108,24 +110,24 @@ async fn only_safe_keys_are_reconciled_during_doubt() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn gate_covers_owned_and_read_caches() -> Result<(), TestError> {
     for (source, counts) in [("owned", true), ("read", true), ("watched", false)] {
-        let choose = |world: &World, controller: Controller<ConfigMap>| match source {
+        let choose = |fixture: &ControllerFixture, controller: Controller<ConfigMap>| match source {
             "owned" => controller.owns::<Secret>(Scope::all()),
-            "read" => match world.factory.informer::<Secret>(Scope::all()) {
+            "read" => match fixture.factory.informer::<Secret>(Scope::all()) {
                 Ok(secrets) => controller.reads(&secrets),
                 Err(error) => panic!("{error}"),
             },
             _ => controller.watches::<Secret, _>(Scope::all(), |_| [key("a")]),
         };
-        let (world, controller, log) = start_gated_controller(choose).await?;
-        world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(403));
-        world.server.faults().end_watches();
+        let (fixture, controller, log) = start_gated_controller(choose).await?;
+        fixture.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(403));
+        fixture.server.faults().end_watches();
         advance(120 * SECOND).await;
         log.take();
         controller.queue().add(key("a"));
         advance(10 * SECOND).await;
         assert_eq!(controller.stats().paused, counts, "{source}");
         assert_eq!(log.take(), if counts { vec![] } else { vec!["a".to_owned()] }, "{source}");
-        world.server.faults().clear_rules();
+        fixture.server.faults().clear_rules();
         advance(60 * SECOND).await;
         assert!(!controller.stats().paused, "{source}");
     }

@@ -14,11 +14,11 @@ use steadfast_controller::{Action, Controller, RunningController, WhenStale, bac
 use steadfast_testing::{TestError, config_map};
 use tokio::sync::oneshot;
 
-use super::{EventLog, Failure, SECOND, World, advance, key, lagging};
+use super::{ControllerFixture, EventLog, Failure, SECOND, advance, key, lagging};
 
 /// Starts a controller with reconciles of ten seconds. Logs their start and end, and counts those in flight.
 fn slow(
-    world: &World,
+    fixture: &ControllerFixture,
     log: &EventLog,
     running: &Arc<AtomicUsize>,
     choose: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
@@ -30,7 +30,7 @@ fn slow(
         }
     }
     let (calls, running) = (log.clone(), running.clone());
-    let controller = choose(Controller::new(&world.factory, Scope::all()).concurrency(2).on_diagnostic(log.notes()));
+    let controller = choose(Controller::new(&fixture.factory, Scope::all()).concurrency(2).on_diagnostic(log.notes()));
     let controller = controller.run(
         move |map: Arc<ConfigMap>, _: Arc<()>| {
             running.fetch_add(1, Ordering::SeqCst);
@@ -49,37 +49,37 @@ fn slow(
     Ok(controller?)
 }
 
-async fn world_with_config_maps(names: &[&str]) -> Result<World, TestError> {
-    let world = World::new().await?;
+async fn world_with_config_maps(names: &[&str]) -> Result<ControllerFixture, TestError> {
+    let fixture = ControllerFixture::new().await?;
     for name in names {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
-    Ok(world)
+    Ok(fixture)
 }
 
 #[tokio::test(start_paused = true)]
 async fn stop_drains_running_reconciles() -> Result<(), TestError> {
-    let world = world_with_config_maps(&["a", "b", "c"]).await?;
+    let fixture = world_with_config_maps(&["a", "b", "c"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
-    let controller = slow(&world, &log, &running, |controller| controller)?;
+    let controller = slow(&fixture, &log, &running, |controller| controller)?;
     advance(5 * SECOND).await;
     let begun = tokio::time::Instant::now();
     let left = controller.stop(60 * SECOND).await;
     assert!(begun.elapsed() < 6 * SECOND, "{:?}", begun.elapsed());
     assert_eq!((left.queued, left.cancelled, left.stuck), (1, 0, 0));
     assert_eq!(log.all(), ["begins a", "begins b", "ends a", "ends b"]);
-    world.write("a", "2")?;
+    fixture.write("a", "2")?;
     advance(60 * SECOND).await;
     assert_eq!(log.all().len(), 4, "no reconcile starts after the stop");
-    assert_eq!(world.server.open_watches(0), 0, "no informer handle remains");
+    assert_eq!(fixture.server.open_watches(0), 0, "no informer handle remains");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn deadline_cancels_running_reconciles() -> Result<(), TestError> {
-    let world = world_with_config_maps(&["a", "b", "c"]).await?;
+    let fixture = world_with_config_maps(&["a", "b", "c"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
-    let controller = slow(&world, &log, &running, |controller| controller)?;
+    let controller = slow(&fixture, &log, &running, |controller| controller)?;
     advance(5 * SECOND).await;
     assert_eq!(running.load(Ordering::SeqCst), 2);
     let left = controller.stop(2 * SECOND).await;
@@ -92,20 +92,20 @@ async fn deadline_cancels_running_reconciles() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn dropped_controller_ends_immediately() -> Result<(), TestError> {
-    let world = world_with_config_maps(&["a"]).await?;
+    let fixture = world_with_config_maps(&["a"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
-    let controller = slow(&world, &log, &running, |controller| controller)?;
+    let controller = slow(&fixture, &log, &running, |controller| controller)?;
     advance(SECOND).await;
     drop(controller);
     advance(60 * SECOND).await;
     assert_eq!(running.load(Ordering::SeqCst), 0);
     assert_eq!(log.all(), ["begins a"]);
-    world.factory.shutdown();
-    drop(world.factory);
-    drop(world.connection);
+    fixture.factory.shutdown();
+    drop(fixture.factory);
+    drop(fixture.connection);
     advance(60 * SECOND).await;
     assert!(
-        world.server.connections().iter().all(|connection| connection.ended.is_some()),
+        fixture.server.connections().iter().all(|connection| connection.ended.is_some()),
         "all connections are closed"
     );
     Ok(())
@@ -113,8 +113,8 @@ async fn dropped_controller_ends_immediately() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn pending_write_wait_ends_with_controller() -> Result<(), TestError> {
-    let world = world_with_config_maps(&["a"]).await?;
-    let maps = world.config_maps();
+    let fixture = world_with_config_maps(&["a"]).await?;
+    let maps = fixture.config_maps();
     let reconcile = move |map: Arc<ConfigMap>, _: Arc<()>| {
         let maps = maps.clone();
         async move {
@@ -124,18 +124,18 @@ async fn pending_write_wait_ends_with_controller() -> Result<(), TestError> {
         }
     };
     let run = |controller: Controller<ConfigMap>| controller.run(reconcile, back_off, Arc::new(()));
-    let controller = lagging(&world, Controller::new(&world.factory, Scope::all()), run).await?;
+    let controller = lagging(&fixture, Controller::new(&fixture.factory, Scope::all()), run).await?;
     advance(SECOND).await;
     controller.queue().add(key("a"));
     advance(SECOND).await;
     assert_eq!(controller.stats().waiting_for_writes, 1);
     let left = controller.stop(SECOND).await;
     assert_eq!((left.cancelled, left.stuck), (0, 0));
-    world.factory.shutdown();
-    drop((world.factory, world.connection));
+    fixture.factory.shutdown();
+    drop((fixture.factory, fixture.connection));
     advance(60 * SECOND).await;
     assert!(
-        world.server.connections().iter().all(|connection| connection.ended.is_some()),
+        fixture.server.connections().iter().all(|connection| connection.ended.is_some()),
         "all connections are closed"
     );
     Ok(())
@@ -143,16 +143,16 @@ async fn pending_write_wait_ends_with_controller() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn caches_sync_before_first_reconcile() -> Result<(), TestError> {
-    let world = world_with_config_maps(&["a"]).await?;
+    let fixture = world_with_config_maps(&["a"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
     let (lead, leads) = oneshot::channel::<()>();
     let ready = async { drop(leads.await) };
-    let controller = slow(&world, &log, &running, |controller| controller.start_after(ready))?;
+    let controller = slow(&fixture, &log, &running, |controller| controller.start_after(ready))?;
     advance(100 * SECOND).await;
     assert_eq!(log.all(), [""; 0]);
-    assert_eq!(world.server.open_watches(0), 1);
+    assert_eq!(fixture.server.open_watches(0), 1);
     // Liveness probes belong to connections and not to controllers, so only requests for resources count.
-    let of_objects = || world.server.requests().iter().filter(|request| request.resource.is_some()).count();
+    let of_objects = || fixture.server.requests().iter().filter(|request| request.resource.is_some()).count();
     let asked = of_objects();
     drop(lead);
     advance(Duration::from_millis(10)).await;
@@ -164,15 +164,15 @@ async fn caches_sync_before_first_reconcile() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn first_reconcile_waits_for_previous_writes() -> Result<(), TestError> {
-    let world = world_with_config_maps(&["a"]).await?;
+    let fixture = world_with_config_maps(&["a"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
     let (lead, leads) = oneshot::channel::<()>();
     let ready = async { drop(leads.await) };
-    let controller = slow(&world, &log, &running, |controller| controller.start_after(ready))?;
+    let controller = slow(&fixture, &log, &running, |controller| controller.start_after(ready))?;
     advance(SECOND).await;
     // Simulates a previous leader whose last write has not reached the lagging caches of its successor.
-    world.server.faults().lag(true);
-    world.write("a", "2")?;
+    fixture.server.faults().lag(true);
+    fixture.write("a", "2")?;
     drop(lead);
     advance(65 * SECOND).await;
     assert_eq!(log.times("begins a").len(), 0, "{:?}", log.all());
@@ -180,7 +180,7 @@ async fn first_reconcile_waits_for_previous_writes() -> Result<(), TestError> {
     assert_eq!(waits.len(), 2, "{:?}", log.all());
     let stats = controller.stats();
     assert_eq!((stats.catching_up, stats.catch_ups), (true, 0));
-    world.server.faults().lag(false);
+    fixture.server.faults().lag(false);
     advance(20 * SECOND).await;
     assert_eq!(log.times("begins a").len(), 1, "{:?}", log.all());
     let stats = controller.stats();
@@ -191,11 +191,11 @@ async fn first_reconcile_waits_for_previous_writes() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn reconciles_start_after_all_caches_sync() -> Result<(), TestError> {
-    let world = world_with_config_maps(&["a"]).await?;
+    let fixture = world_with_config_maps(&["a"]).await?;
     let late = RequestRule::any().resource("secrets");
-    world.server.faults().delay_matching(late, 5 * SECOND);
+    fixture.server.faults().delay_matching(late, 5 * SECOND);
     let (log, running) = (EventLog::default(), Arc::default());
-    let _controller = slow(&world, &log, &running, |controller| controller.owns::<Secret>(Scope::all()))?;
+    let _controller = slow(&fixture, &log, &running, |controller| controller.owns::<Secret>(Scope::all()))?;
     advance(4 * SECOND).await;
     assert_eq!(log.all(), [""; 0]);
     advance(20 * SECOND).await;
@@ -206,17 +206,17 @@ async fn reconciles_start_after_all_caches_sync() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn slow_read_cache_is_awaited_and_reported() -> Result<(), TestError> {
-    let world = world_with_config_maps(&["a"]).await?;
+    let fixture = world_with_config_maps(&["a"]).await?;
     let late = RequestRule::any().resource("secrets");
-    world.server.faults().delay_matching(late, 100 * SECOND);
-    let secrets = world.factory.informer::<Secret>(Scope::all())?;
+    fixture.server.faults().delay_matching(late, 100 * SECOND);
+    let secrets = fixture.factory.informer::<Secret>(Scope::all())?;
     let (log, running) = (EventLog::default(), Arc::default());
-    let _controller = slow(&world, &log, &running, |controller| controller.reads(&secrets))?;
+    let _controller = slow(&fixture, &log, &running, |controller| controller.reads(&secrets))?;
     advance(300 * SECOND).await;
     let missing = log.take();
     let beginning = "a source is unavailable, and the first reconciles wait for its cache: secrets in all";
     assert!(missing.len() == 1 && missing[0].starts_with(beginning), "{missing:?}");
-    world.server.faults().clear_rules();
+    fixture.server.faults().clear_rules();
     advance(60 * SECOND).await;
     assert_eq!(log.times("begins a").len(), 1, "{:?}", log.all());
     Ok(())
@@ -226,11 +226,11 @@ async fn slow_read_cache_is_awaited_and_reported() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn failing_undeclared_cache_delays_no_controller() -> Result<(), TestError> {
     for code in [500, 503] {
-        let world = world_with_config_maps(&["a"]).await?;
-        world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(code));
-        let _services = world.factory.informer::<Service>(Scope::all())?;
+        let fixture = world_with_config_maps(&["a"]).await?;
+        fixture.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(code));
+        let _services = fixture.factory.informer::<Service>(Scope::all())?;
         let (log, running) = (EventLog::default(), Arc::default());
-        let _controller = slow(&world, &log, &running, |controller| controller)?;
+        let _controller = slow(&fixture, &log, &running, |controller| controller)?;
         advance(5 * SECOND).await;
         let times = log.times("begins a");
         assert!(times.len() == 1 && times[0] <= SECOND, "{code}: {times:?} {:?}", log.all());
@@ -242,18 +242,18 @@ async fn failing_undeclared_cache_delays_no_controller() -> Result<(), TestError
 /// difference.
 #[tokio::test(start_paused = true)]
 async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), TestError> {
-    let world = world_with_config_maps(&["a"]).await?;
-    let secrets = world.factory.informer::<Secret>(Scope::all())?;
+    let fixture = world_with_config_maps(&["a"]).await?;
+    let secrets = fixture.factory.informer::<Secret>(Scope::all())?;
     advance(SECOND).await;
-    world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(500));
-    world.server.faults().end_watches();
+    fixture.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(500));
+    fixture.server.faults().end_watches();
     advance(5 * SECOND).await;
     assert!(secrets.has_synced() && !secrets.freshness().is_fresh());
-    world.server.create(&json!({
+    fixture.server.create(&json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "unseen", "namespace": "default" },
     }))?;
     let (log, running) = (EventLog::default(), Arc::default());
-    let _controller = slow(&world, &log, &running, |controller| controller)?;
+    let _controller = slow(&fixture, &log, &running, |controller| controller)?;
     advance(5 * SECOND).await;
     let times = log.times("begins a");
     assert!(times.len() == 1 && times[0] <= SECOND, "{times:?} {:?}", log.all());
@@ -263,10 +263,10 @@ async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), TestErro
 /// Issue 32, line 16: with `act`, the controller waited for an owned cache that never synced.
 #[tokio::test(start_paused = true)]
 async fn act_starts_despite_failed_owned_cache() -> Result<(), TestError> {
-    let world = world_with_config_maps(&["a"]).await?;
-    world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
+    let fixture = world_with_config_maps(&["a"]).await?;
+    fixture.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
-    let _controller = slow(&world, &log, &running, |controller| {
+    let _controller = slow(&fixture, &log, &running, |controller| {
         controller.owns::<Service>(Scope::all()).when_stale(WhenStale::act())
     })?;
     advance(5 * SECOND).await;
@@ -282,14 +282,14 @@ async fn act_starts_despite_failed_owned_cache() -> Result<(), TestError> {
 /// `act` does not apply to the reconciled objects: their cache must be synced in any case.
 #[tokio::test(start_paused = true)]
 async fn act_waits_for_reconciled_objects() -> Result<(), TestError> {
-    let world = world_with_config_maps(&["a"]).await?;
-    world.server.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::code(500));
+    let fixture = world_with_config_maps(&["a"]).await?;
+    fixture.server.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
-    let _controller = slow(&world, &log, &running, |controller| controller.when_stale(WhenStale::act()))?;
+    let _controller = slow(&fixture, &log, &running, |controller| controller.when_stale(WhenStale::act()))?;
     advance(120 * SECOND).await;
     let missing = "a source is unavailable, and the first reconciles wait for its cache: configmaps in all";
     assert!(log.all().len() == 1 && log.all()[0].starts_with(missing), "{:?}", log.all());
-    world.server.faults().clear_rules();
+    fixture.server.faults().clear_rules();
     advance(60 * SECOND).await;
     assert_eq!(log.times("begins a").len(), 1, "{:?}", log.all());
     Ok(())
@@ -297,18 +297,18 @@ async fn act_waits_for_reconciled_objects() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), TestError> {
-    let world = world_with_config_maps(&["safe", "unsafe"]).await?;
-    world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
+    let fixture = world_with_config_maps(&["safe", "unsafe"]).await?;
+    fixture.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
     let only = WhenStale::only(10 * SECOND, |key| key.name() == "safe");
     let controller =
-        slow(&world, &log, &running, |controller| controller.owns::<Service>(Scope::all()).when_stale(only))?;
+        slow(&fixture, &log, &running, |controller| controller.owns::<Service>(Scope::all()).when_stale(only))?;
     advance(60 * SECOND).await;
     let times = log.times("begins safe");
     assert!(times.len() == 1 && times[0] >= 10 * SECOND && times[0] <= 12 * SECOND, "{:?}", log.all());
     assert_eq!(log.times("begins unsafe").len(), 0, "{:?}", log.all());
     assert!(controller.stats().paused);
-    world.server.faults().clear_rules();
+    fixture.server.faults().clear_rules();
     advance(60 * SECOND).await;
     assert_eq!(log.times("begins unsafe").len(), 1, "{:?}", log.all());
     Ok(())
@@ -320,23 +320,23 @@ async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), TestError> {
 async fn quiet_caches_delay_new_leader_one_second() -> Result<(), TestError> {
     for (http2, has_bookmarks) in [(true, true), (true, false), (false, true), (false, false)] {
         let builder = ApiServer::builder().seed(0).in_memory().http2(http2);
-        let world = World::of(0, builder.start().await?).await?;
-        world.server.create(&config_map("a", "1"))?;
+        let fixture = ControllerFixture::of(0, builder.start().await?).await?;
+        fixture.server.create(&config_map("a", "1"))?;
         let (log, running) = (EventLog::default(), Arc::default());
         let (lead, leads) = oneshot::channel::<()>();
         let ready = async { drop(leads.await) };
-        let controller = slow(&world, &log, &running, |controller| {
+        let controller = slow(&fixture, &log, &running, |controller| {
             controller.owns::<Secret>(Scope::all()).owns::<Service>(Scope::all()).start_after(ready)
         })?;
         let lease = |name: &str| {
-            world.server.create(&json!({
+            fixture.server.create(&json!({
                 "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": name, "namespace": "default" },
             }))
         };
         advance(30 * SECOND).await;
         lease("first")?;
         advance(60 * SECOND).await;
-        world.server.faults().no_bookmarks(!has_bookmarks);
+        fixture.server.faults().no_bookmarks(!has_bookmarks);
         lease("second")?;
         let begun_at = log.begun.elapsed();
         drop(lead);

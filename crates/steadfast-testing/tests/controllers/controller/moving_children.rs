@@ -14,7 +14,7 @@ use steadfast_controller::{Action, Changes, Controller, Source, back_off};
 use steadfast_testing::{FaultSchedule, TestError, widget_definition};
 
 use super::sources::{kind_of, tenant_definition};
-use super::{Failure, SECOND, World, advance};
+use super::{ControllerFixture, Failure, SECOND, advance};
 
 const OWNERS: [&str; 3] = ["a", "b", "c"];
 const CHILDREN: u64 = 4;
@@ -25,19 +25,19 @@ type Counts = BTreeMap<String, usize>;
 
 /// Moves children at random. The seed decides if the owners are cluster-scoped or namespaced.
 async fn run_random_moves(seed: u64) -> Result<(), TestError> {
-    let world = World::seeded(seed).await?;
+    let fixture = ControllerFixture::seeded(seed).await?;
     let is_cluster_scoped = seed.is_multiple_of(2);
     let definition = if is_cluster_scoped { tenant_definition() } else { widget_definition("x.example") };
-    world.server.create(&definition)?;
+    fixture.server.create(&definition)?;
     let kind = kind_of(if is_cluster_scoped { "Tenant" } else { "Widget" });
     for name in OWNERS {
         let namespace = (!is_cluster_scoped).then_some("default");
-        world.server.create(&json!({
+        fixture.server.create(&json!({
             "apiVersion": kind.api_version, "kind": kind.kind, "metadata": { "name": name, "namespace": namespace },
         }))?;
     }
-    let owners = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
-    let children: Informer<PartialObjectMeta<Deployment>> = world.factory.informer(Scope::all())?;
+    let owners = fixture.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
+    let children: Informer<PartialObjectMeta<Deployment>> = fixture.factory.informer(Scope::all())?;
     let counted = Arc::new(Mutex::new(Counts::new()));
     let (counts, cache) = (counted.clone(), children.clone());
     let reconcile = move |owner: Arc<DynamicObject>, _: Arc<()>| {
@@ -52,7 +52,7 @@ async fn run_random_moves(seed: u64) -> Result<(), TestError> {
             Ok::<_, Failure>(Action::await_change())
         }
     };
-    let _controller = Controller::new_with(&world.factory, kind.clone(), owners)
+    let _controller = Controller::new_with(&fixture.factory, kind.clone(), owners)
         .owns::<Deployment>(Source::from(children).filter_changes(Changes::of_generation()))
         .run(reconcile, back_off, Arc::new(()))?;
 
@@ -62,27 +62,27 @@ async fn run_random_moves(seed: u64) -> Result<(), TestError> {
         owner.map_or(Value::Null, reference)
     };
     let mut truth: BTreeMap<String, Option<&str>> = BTreeMap::new();
-    let mut faults = FaultSchedule::new(seed, &world.server, &world.network);
+    let mut faults = FaultSchedule::new(seed, &fixture.server, &fixture.network);
     for step in 0..STEPS {
         faults.inject_next().await;
         let name = format!("child-{}", faults.random(CHILDREN));
         let owner = OWNERS.get(faults.random(OWNERS.len() as u64 + 1) as usize).copied();
         match (truth.contains_key(&name), faults.random(6)) {
             (false, _) => {
-                world.server.create(&deployment(&name, &owned_by(owner)))?;
+                fixture.server.create(&deployment(&name, &owned_by(owner)))?;
                 truth.insert(name, owner);
             }
             (true, 0) => {
-                world.server.delete_named("deployments", "default", &name)?;
+                fixture.server.delete_named("deployments", "default", &name)?;
                 truth.remove(&name);
             }
             (true, 1) => {
                 let patch = json!({ "metadata": { "annotations": { "step": step.to_string() } } });
-                world.server.merge_patch("deployments", "default", &name, patch)?;
+                fixture.server.merge_patch("deployments", "default", &name, patch)?;
             }
             (true, _) => {
                 let patch = json!({ "metadata": { "ownerReferences": owned_by(owner) } });
-                world.server.merge_patch("deployments", "default", &name, patch)?;
+                fixture.server.merge_patch("deployments", "default", &name, patch)?;
                 truth.insert(name, owner);
             }
         }

@@ -10,17 +10,19 @@ use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_controller::{Action, Controller, RunningController, Source, back_off};
 use steadfast_testing::{TestError, config_map_in};
 
-use super::{EventLog, Failure, SECOND, World, advance};
+use super::{ControllerFixture, EventLog, Failure, SECOND, advance};
 
 const TEAMS: [&str; 2] = ["team-a", "team-b"];
 
-async fn world() -> Result<World, TestError> {
-    let world = World::new().await?;
+async fn fixture() -> Result<ControllerFixture, TestError> {
+    let fixture = ControllerFixture::new().await?;
     for namespace in ["team-a", "team-b", "team-c"] {
-        world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
-        world.server.create(&config_map_in(namespace, "x", "1"))?;
+        fixture
+            .server
+            .create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
+        fixture.server.create(&config_map_in(namespace, "x", "1"))?;
     }
-    Ok(world)
+    Ok(fixture)
 }
 
 /// Starts a controller that logs the key of each reconcile.
@@ -53,29 +55,30 @@ fn pod_in(namespace: &str) -> serde_json::Value {
 /// Issue 32, line 18: a program with permissions in two namespaces needed two controllers.
 #[tokio::test(start_paused = true)]
 async fn controller_of_two_namespaces_reconciles_both() -> Result<(), TestError> {
-    let world = world().await?;
+    let fixture = fixture().await?;
     let log = EventLog::default();
-    let controller = Controller::new(&world.factory, Source::namespaces(TEAMS)).owns::<Pod>(Source::namespaces(TEAMS));
+    let controller =
+        Controller::new(&fixture.factory, Source::namespaces(TEAMS)).owns::<Pod>(Source::namespaces(TEAMS));
     let controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
     assert_eq!(sorted(&log), ["team-a/x", "team-b/x"]);
     for namespace in ["team-a", "team-b", "team-c"] {
-        world.server.create(&pod_in(namespace))?;
+        fixture.server.create(&pod_in(namespace))?;
     }
     advance(SECOND).await;
     assert_eq!(sorted(&log), ["team-a/x", "team-b/x"]);
-    world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
-    world.server.merge_patch("configmaps", "team-c", "x", json!({ "data": { "value": "2" } }))?;
+    fixture.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
+    fixture.server.merge_patch("configmaps", "team-c", "x", json!({ "data": { "value": "2" } }))?;
     advance(SECOND).await;
     assert_eq!(sorted(&log), ["team-b/x"]);
     let is_list = |verb| matches!(verb, Verb::List | Verb::Watch | Verb::StreamedList);
-    let requests = world.server.requests();
+    let requests = fixture.server.requests();
     let mut lists = requests.iter().filter(|request| is_list(request.verb) && request.resource.is_some());
     assert!(lists.all(|request| request.path.contains("/namespaces/team-")), "no list covers all namespaces");
 
     let left = controller.stop(SECOND).await;
     assert_eq!((left.queued, left.cancelled), (0, 0));
-    world.server.merge_patch("configmaps", "team-a", "x", json!({ "data": { "value": "3" } }))?;
+    fixture.server.merge_patch("configmaps", "team-a", "x", json!({ "data": { "value": "3" } }))?;
     advance(SECOND).await;
     assert_eq!(log.take(), [""; 0]);
     Ok(())
@@ -83,15 +86,15 @@ async fn controller_of_two_namespaces_reconciles_both() -> Result<(), TestError>
 
 #[tokio::test(start_paused = true)]
 async fn relist_of_one_namespace_reconciles_all_objects() -> Result<(), TestError> {
-    let world = world().await?;
+    let fixture = fixture().await?;
     let log = EventLog::default();
-    let _controller = start_logging_controller(Controller::new(&world.factory, Source::namespaces(TEAMS)), &log)?;
+    let _controller = start_logging_controller(Controller::new(&fixture.factory, Source::namespaces(TEAMS)), &log)?;
     advance(SECOND).await;
     log.take();
-    world.network.cut();
-    world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
-    world.server.faults().expire_events();
-    world.network.heal();
+    fixture.network.cut();
+    fixture.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
+    fixture.server.faults().expire_events();
+    fixture.network.heal();
     advance(20 * SECOND).await;
     let calls = sorted(&log);
     assert!(calls.contains(&"team-a/x".to_owned()) && calls.contains(&"team-b/x".to_owned()), "{calls:?}");
@@ -100,17 +103,18 @@ async fn relist_of_one_namespace_reconciles_all_objects() -> Result<(), TestErro
 
 #[tokio::test(start_paused = true)]
 async fn keys_outside_of_all_namespaces_are_reported() -> Result<(), TestError> {
-    let world = world().await?;
+    let fixture = fixture().await?;
     let log = EventLog::default();
     for namespace in ["team-b", "team-c"] {
-        world.server.create(&json!({
+        fixture.server.create(&json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": namespace },
         }))?;
     }
     let of = |secret: &steadfast::Object<Secret>| {
         secret.key().namespace().map(|namespace| ObjectKey::namespaced(namespace, "x"))
     };
-    let controller = Controller::new(&world.factory, Source::namespaces(TEAMS)).watches::<Secret, _>(Scope::all(), of);
+    let controller =
+        Controller::new(&fixture.factory, Source::namespaces(TEAMS)).watches::<Secret, _>(Scope::all(), of);
     let controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
     let calls = sorted(&log);
@@ -124,13 +128,13 @@ async fn keys_outside_of_all_namespaces_are_reported() -> Result<(), TestError> 
 
 #[tokio::test(start_paused = true)]
 async fn sources_without_scopes_are_errors() -> Result<(), TestError> {
-    let world = world().await?;
+    let fixture = fixture().await?;
     let log = EventLog::default();
     let error = |controller| start_logging_controller(controller, &log).map(drop).map_err(|error| error.to_string());
     let none: [&str; 0] = [];
-    let empty = error(Controller::new(&world.factory, Source::namespaces(none)));
+    let empty = error(Controller::new(&fixture.factory, Source::namespaces(none)));
     assert!(empty.is_err_and(|error| error.contains("a source has no scope; pass at least one namespace")));
-    let controller = || Controller::new(&world.factory, Source::namespaces(TEAMS));
+    let controller = || Controller::new(&fixture.factory, Source::namespaces(TEAMS));
     let elsewhere = error(controller().owns::<Pod>(Source::namespaces(["team-a", "team-c"])));
     assert!(elsewhere.is_err_and(|error| error.contains("pods in namespace team-c cannot be owned by configmaps in")));
     assert_eq!(error(controller().owns::<Pod>(Scope::all())), Ok(()));
@@ -139,22 +143,22 @@ async fn sources_without_scopes_are_errors() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn forbidden_namespace_delays_no_other_keys() -> Result<(), TestError> {
-    let world = world().await?;
+    let fixture = fixture().await?;
     let log = EventLog::default();
-    world.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
-    let maps = world.factory.multi_namespace_informer::<ConfigMap>(Scope::all().in_each(TEAMS))?;
+    fixture.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
+    let maps = fixture.factory.multi_namespace_informer::<ConfigMap>(Scope::all().in_each(TEAMS))?;
     let controller = start_logging_controller(
-        Controller::new(&world.factory, maps.clone()).owns::<Pod>(Source::namespaces(TEAMS)),
+        Controller::new(&fixture.factory, maps.clone()).owns::<Pod>(Source::namespaces(TEAMS)),
         &log,
     )?;
     advance(3 * SECOND).await;
     assert!(log.take().contains(&"team-b/x".to_owned()));
     advance(120 * SECOND).await;
-    world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
+    fixture.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["team-b/x"]);
     assert!(!controller.stats().paused);
-    world.server.faults().clear_rules();
+    fixture.server.faults().clear_rules();
     advance(20 * SECOND).await;
     assert!(log.take().contains(&"team-a/x".to_owned()));
     assert_eq!(maps.lister()?.len(), 2);
@@ -163,14 +167,15 @@ async fn forbidden_namespace_delays_no_other_keys() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_namespace_delays_no_other_start() -> Result<(), TestError> {
-    let world = world().await?;
+    let fixture = fixture().await?;
     let log = EventLog::default();
-    world.server.faults().respond_after(
+    fixture.server.faults().respond_after(
         RequestRule::any().namespace("team-a"),
         600 * SECOND,
         InjectedResponse::code(503),
     );
-    let controller = Controller::new(&world.factory, Source::namespaces(TEAMS)).owns::<Pod>(Source::namespaces(TEAMS));
+    let controller =
+        Controller::new(&fixture.factory, Source::namespaces(TEAMS)).owns::<Pod>(Source::namespaces(TEAMS));
     let controller = start_logging_controller(controller, &log)?;
     advance(5 * SECOND).await;
     assert!(log.take().contains(&"team-b/x".to_owned()));
@@ -178,7 +183,7 @@ async fn hanging_namespace_delays_no_other_start() -> Result<(), TestError> {
     controller.queue().add(ObjectKey::namespaced("team-a", "x"));
     advance(SECOND).await;
     assert!(controller.stats().paused);
-    world.server.faults().clear_rules();
+    fixture.server.faults().clear_rules();
     advance(120 * SECOND).await;
     let calls = log.take();
     assert!(calls.contains(&"team-a/x".to_owned()), "{calls:?}");
@@ -188,30 +193,30 @@ async fn hanging_namespace_delays_no_other_start() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn doubtful_namespace_pauses_only_its_keys() -> Result<(), TestError> {
-    let world = world().await?;
+    let fixture = fixture().await?;
     let log = EventLog::default();
-    let controller = start_logging_controller(Controller::new(&world.factory, Source::namespaces(TEAMS)), &log)?;
+    let controller = start_logging_controller(Controller::new(&fixture.factory, Source::namespaces(TEAMS)), &log)?;
     advance(SECOND).await;
     log.take();
-    world.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
-    world.server.faults().end_watches();
+    fixture.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
+    fixture.server.faults().end_watches();
     advance(120 * SECOND).await;
     let report =
         "reconciles of the namespace team-a are paused, except for safe keys, because a cache is in doubt: configmaps";
     assert!(log.take().iter().any(|line| line.starts_with(report)));
     controller.queue().add(ObjectKey::namespaced("team-a", "x"));
-    world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
+    fixture.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["team-b/x"]);
 
     // The cache of the other namespace is in doubt as well, and later fresh again.
-    world.server.faults().respond(RequestRule::any().namespace("team-b"), InjectedResponse::code(403));
-    world.server.faults().end_watches();
+    fixture.server.faults().respond(RequestRule::any().namespace("team-b"), InjectedResponse::code(403));
+    fixture.server.faults().end_watches();
     advance(120 * SECOND).await;
     controller.queue().add(ObjectKey::namespaced("team-b", "x"));
     advance(SECOND).await;
     assert_eq!(log.take(), [""; 0]);
-    world.server.faults().clear_rules();
+    fixture.server.faults().clear_rules();
     advance(60 * SECOND).await;
     let mut calls = log.take();
     calls.retain(|call| !call.starts_with("reconciles resume"));

@@ -15,7 +15,7 @@ use steadfast_controller::{Action, Controller, RunningController, back_off};
 use steadfast_testing::proxy::Direction;
 use steadfast_testing::{Children, FaultSchedule, TestError, config_map, labelled_config_map};
 
-use super::{EventLog, Failure, SECOND, World, advance, lagging};
+use super::{ControllerFixture, EventLog, Failure, SECOND, advance, lagging};
 
 /// Required number of children of a parent.
 const CHILDREN: usize = 3;
@@ -50,8 +50,8 @@ pub(super) async fn ensure_children(parent: Arc<ConfigMap>, context: Arc<Context
     Ok(Action::await_change())
 }
 
-fn context(world: &World) -> Result<Arc<Context>, TestError> {
-    context_of(&world.connection, &world.factory)
+fn context(fixture: &ControllerFixture) -> Result<Arc<Context>, TestError> {
+    context_of(&fixture.connection, &fixture.factory)
 }
 
 pub(super) fn context_of(connection: &Connection, factory: &InformerFactory) -> Result<Arc<Context>, TestError> {
@@ -59,8 +59,8 @@ pub(super) fn context_of(connection: &Connection, factory: &InformerFactory) -> 
     Ok(Arc::new(Context { client, children, created: AtomicU64::new(0) }))
 }
 
-fn child_controller(world: &World) -> Controller<ConfigMap> {
-    child_controller_of(&world.factory)
+fn child_controller(fixture: &ControllerFixture) -> Controller<ConfigMap> {
+    child_controller_of(&fixture.factory)
 }
 
 pub(super) fn child_controller_of(factory: &InformerFactory) -> Controller<ConfigMap> {
@@ -68,13 +68,13 @@ pub(super) fn child_controller_of(factory: &InformerFactory) -> Controller<Confi
 }
 
 /// Returns the maximum number of children that each parent had at one time, according to the server's history.
-fn most_children(world: &World) -> BTreeMap<String, usize> {
-    Children::of(&world.server, "", "pods").max_at_once
+fn most_children(fixture: &ControllerFixture) -> BTreeMap<String, usize> {
+    Children::of(&fixture.server, "", "pods").max_at_once
 }
 
 /// Starts a controller that keeps children and logs each reconcile.
 fn start_logging_controller(
-    world: &World,
+    fixture: &ControllerFixture,
     log: &EventLog,
     context: &Arc<Context>,
 ) -> Result<RunningController, TestError> {
@@ -83,39 +83,39 @@ fn start_logging_controller(
         calls.record(parent.name_any());
         ensure_children(parent, context)
     };
-    Ok(child_controller(world).run(reconcile, back_off, context.clone())?)
+    Ok(child_controller(fixture).run(reconcile, back_off, context.clone())?)
 }
 
 #[tokio::test(start_paused = true)]
 async fn lagging_watch_causes_no_duplicate_child() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let context = context(&world)?;
-    let controller = child_controller(&world).run(ensure_children, back_off, context.clone())?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let context = context(&fixture)?;
+    let controller = child_controller(&fixture).run(ensure_children, back_off, context.clone())?;
     advance(SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
 
     // From here on, caches receive no event except the deletion of one child.
     let one = context.children.lister()?.all().remove(0);
-    world.server.delete_named("pods", "default", &one.name_any())?;
+    fixture.server.delete_named("pods", "default", &one.name_any())?;
     advance(SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 4);
     // The caches receive this deletion, but not the creation of the replacement.
     let another = context.children.lister()?.all().remove(0).name_any();
-    world.server.delete_named("pods", "default", &another)?;
-    world.server.faults().lag_at(world.server.revision());
+    fixture.server.delete_named("pods", "default", &another)?;
+    fixture.server.faults().lag_at(fixture.server.revision());
     advance(SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 5);
     for value in ["2", "3", "4"] {
-        world.write("a", value)?;
+        fixture.write("a", value)?;
         controller.queue().add(ObjectKey::namespaced("default", "a"));
         advance(SECOND).await;
     }
     assert_eq!(context.created.load(Ordering::Relaxed), 5);
     let waiting = controller.stats();
-    world.server.faults().lag(false);
+    fixture.server.faults().lag(false);
     advance(5 * SECOND).await;
-    assert_eq!(most_children(&world).into_values().collect::<Vec<_>>(), [CHILDREN]);
+    assert_eq!(most_children(&fixture).into_values().collect::<Vec<_>>(), [CHILDREN]);
     assert_eq!(context.children.lister()?.len(), CHILDREN);
     assert_eq!(controller.stats().waiting_for_writes, 0);
     assert_eq!(waiting.waiting_for_writes, 1, "{waiting:?}");
@@ -124,12 +124,12 @@ async fn lagging_watch_causes_no_duplicate_child() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn only_writing_key_waits() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("writes", "1"))?;
-    world.server.create(&config_map("reads", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("writes", "1"))?;
+    fixture.server.create(&config_map("reads", "1"))?;
     let (log, writes) = (EventLog::default(), Arc::new(AtomicBool::new(false)));
-    let (calls, maps, armed) = (log.clone(), world.config_maps(), writes.clone());
-    let controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).run(
+    let (calls, maps, armed) = (log.clone(), fixture.config_maps(), writes.clone());
+    let controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all()).run(
         move |map: Arc<ConfigMap>, _| {
             let (calls, maps, armed) = (calls.clone(), maps.clone(), armed.clone());
             async move {
@@ -146,7 +146,7 @@ async fn only_writing_key_waits() -> Result<(), TestError> {
     )?;
     advance(SECOND).await;
     assert_eq!(log.take().len(), 2);
-    world.server.faults().lag(true);
+    fixture.server.faults().lag(true);
     writes.store(true, Ordering::SeqCst);
     controller.queue().add(super::key("writes"));
     advance(SECOND).await;
@@ -156,7 +156,7 @@ async fn only_writing_key_waits() -> Result<(), TestError> {
     advance(3 * SECOND).await;
     assert_eq!(log.take(), ["reads at 1"], "only the key that wrote waits for its write");
     assert_eq!((controller.stats().waiting_for_writes, controller.stats().waits_for_writes), (1, 1));
-    world.server.faults().lag(false);
+    fixture.server.faults().lag(false);
     advance(SECOND).await;
     let then = log.take();
     assert!(!then.is_empty() && then.iter().all(|call| call == "writes at own"), "{then:?}");
@@ -168,12 +168,12 @@ async fn only_writing_key_waits() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn write_without_response_is_awaited() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
-    let context = context(&world)?;
+    let context = context(&fixture)?;
     // The request reaches the server, the response does not reach the client, and the connection breaks.
-    let network = world.network.clone();
+    let network = fixture.network.clone();
     let reconcile = move |parent, context: Arc<Context>| {
         let network = network.clone();
         async move {
@@ -193,7 +193,7 @@ async fn write_without_response_is_awaited() -> Result<(), TestError> {
         }
     };
     let run = |controller: Controller<ConfigMap>| controller.run(reconcile, back_off, context.clone());
-    let controller = lagging(&world, child_controller(&world).on_diagnostic(log.notes()), run).await?;
+    let controller = lagging(&fixture, child_controller(&fixture).on_diagnostic(log.notes()), run).await?;
     advance(4 * SECOND).await;
     assert_eq!(
         context.created.load(Ordering::Relaxed),
@@ -204,20 +204,20 @@ async fn write_without_response_is_awaited() -> Result<(), TestError> {
     );
     assert_eq!(controller.stats().waiting_for_writes, 1);
     assert_eq!(log.times("reconcile of default/a failed").len(), 1, "{:?}", log.all());
-    world.server.faults().lag(false);
+    fixture.server.faults().lag(false);
     advance(60 * SECOND).await;
-    assert_eq!(most_children(&world).into_values().collect::<Vec<_>>(), [CHILDREN]);
+    assert_eq!(most_children(&fixture).into_values().collect::<Vec<_>>(), [CHILDREN]);
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn deleted_object_is_absent_in_next_reconcile() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
-    let (calls, maps) = (log.clone(), world.config_maps());
-    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let (calls, maps) = (log.clone(), fixture.config_maps());
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     let reconcile = move |key: ObjectKey, _: Arc<()>| {
         let (calls, maps, informer) = (calls.clone(), maps.clone(), informer.clone());
         async move {
@@ -230,10 +230,10 @@ async fn deleted_object_is_absent_in_next_reconcile() -> Result<(), TestError> {
         }
     };
     let run = |controller: Controller<ConfigMap>| controller.run_by_key(reconcile, back_off, Arc::new(()));
-    let controller = lagging(&world, Controller::new(&world.factory, Scope::all()), run).await?;
+    let controller = lagging(&fixture, Controller::new(&fixture.factory, Scope::all()), run).await?;
     advance(5 * SECOND).await;
     assert_eq!(log.take(), ["a: deletes it"]);
-    world.server.faults().lag(false);
+    fixture.server.faults().lag(false);
     advance(3 * SECOND).await;
     let then = log.take();
     assert!(then.len() > 2 && then.iter().all(|call| call == "a: gone"), "{then:?}");
@@ -243,11 +243,11 @@ async fn deleted_object_is_absent_in_next_reconcile() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn long_write_wait_is_reported_and_continues() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let (log, context) = (EventLog::default(), context(&world)?);
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let (log, context) = (EventLog::default(), context(&fixture)?);
     let run = |controller: Controller<ConfigMap>| controller.run(ensure_children, back_off, context.clone());
-    let controller = lagging(&world, child_controller(&world).on_diagnostic(log.notes()), run).await?;
+    let controller = lagging(&fixture, child_controller(&fixture).on_diagnostic(log.notes()), run).await?;
     advance(SECOND).await;
     controller.queue().add(super::key("a"));
     advance(65 * SECOND).await;
@@ -261,16 +261,16 @@ async fn long_write_wait_is_reported_and_continues() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn write_lost_by_restore_is_not_awaited() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let backup = world.server.revision();
-    let context = context(&world)?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let backup = fixture.server.revision();
+    let context = context(&fixture)?;
     let run = |controller: Controller<ConfigMap>| controller.run(ensure_children, back_off, context.clone());
-    let controller = lagging(&world, child_controller(&world), run).await?;
+    let controller = lagging(&fixture, child_controller(&fixture), run).await?;
     advance(SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
-    world.server.faults().restore(backup);
-    world.server.faults().lag(false);
+    fixture.server.faults().restore(backup);
+    fixture.server.faults().lag(false);
     controller.queue().add(super::key("a"));
     advance(120 * SECOND).await;
     assert_eq!(
@@ -285,41 +285,41 @@ async fn write_lost_by_restore_is_not_awaited() -> Result<(), TestError> {
 }
 
 /// Returns the names of the current children, according to the server's history.
-fn children(world: &World) -> Vec<String> {
-    let live: BTreeSet<String> = Children::of(&world.server, "", "pods").live.into_values().flatten().collect();
+fn children(fixture: &ControllerFixture) -> Vec<String> {
+    let live: BTreeSet<String> = Children::of(&fixture.server, "", "pods").live.into_values().flatten().collect();
     live.into_iter().collect()
 }
 
-/// Runs one world with random faults. Returns the maximum number of children of a parent at one time, and the number of
+/// Runs one fixture with random faults. Returns the maximum number of children of a parent at one time, and the number of
 /// waits for writes.
 async fn run_with_random_faults(seed: u64) -> Result<(usize, u64), TestError> {
     const PARENTS: [&str; 2] = ["a", "b"];
-    let world = World::seeded(seed).await?;
+    let fixture = ControllerFixture::seeded(seed).await?;
     for parent in PARENTS {
-        world.server.create(&config_map(parent, "1"))?;
+        fixture.server.create(&config_map(parent, "1"))?;
     }
-    let (log, context) = (EventLog::default(), context(&world)?);
+    let (log, context) = (EventLog::default(), context(&fixture)?);
     let controller =
-        child_controller(&world).on_diagnostic(log.notes()).run(ensure_children, back_off, context.clone())?;
-    let mut faults = FaultSchedule::new(seed, &world.server, &world.network);
+        child_controller(&fixture).on_diagnostic(log.notes()).run(ensure_children, back_off, context.clone())?;
+    let mut faults = FaultSchedule::new(seed, &fixture.server, &fixture.network);
     for step in 0..60 {
         faults.inject_next().await;
         let parent = PARENTS[faults.random(2) as usize];
         match faults.random(8) {
             0 => {
                 // Another client deletes a child, regardless of the caches.
-                if let Some(name) = children(&world).get(faults.random(6) as usize) {
-                    world.server.delete_named("pods", "default", name)?;
+                if let Some(name) = children(&fixture).get(faults.random(6) as usize) {
+                    fixture.server.delete_named("pods", "default", name)?;
                 }
             }
-            1 => world.write(parent, &step.to_string())?,
+            1 => fixture.write(parent, &step.to_string())?,
             2 => controller.queue().add(super::key(parent)),
             _ => {}
         }
     }
     faults.end();
     advance(120 * SECOND).await;
-    let max_children = most_children(&world).into_values().max().unwrap_or_default();
+    let max_children = most_children(&fixture).into_values().max().unwrap_or_default();
     let now = context.children.lister()?.len();
     if now != 2 * CHILDREN {
         let (figures, notes) = (controller.stats(), log.all());
@@ -363,12 +363,12 @@ fn random_faults_cause_no_duplicate_child() -> Result<(), TestError> {
 /// An object that leaves a selector is removed from one cache, and correctly remains in another one.
 #[tokio::test(start_paused = true)]
 async fn object_leaving_selector_is_not_awaited() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&labelled_config_map("a", "1", ("app", "web")))?;
-    let _all = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&labelled_config_map("a", "1", ("app", "web")))?;
+    let _all = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     let log = EventLog::default();
     let calls = log.clone();
-    let controller = Controller::<ConfigMap>::new(&world.factory, Scope::all().labels("app=web")).run_by_key(
+    let controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all().labels("app=web")).run_by_key(
         move |key, _: Arc<()>| {
             calls.record(key.to_string());
             async { Ok::<_, Failure>(Action::await_change()) }
@@ -380,7 +380,7 @@ async fn object_leaving_selector_is_not_awaited() -> Result<(), TestError> {
     assert_eq!(log.take(), ["default/a"]);
     for label in [None, Some("web"), None] {
         let labels = json!({ "metadata": { "labels": { "app": label } } });
-        world.server.merge_patch("configmaps", "default", "a", labels)?;
+        fixture.server.merge_patch("configmaps", "default", "a", labels)?;
         advance(2 * SECOND).await;
         assert_eq!(log.take(), ["default/a"], "{label:?}");
     }
@@ -390,21 +390,21 @@ async fn object_leaving_selector_is_not_awaited() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn permanently_cut_cache_is_not_awaited() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     // This cache has the same objects, but the controller does not read it. The server rejects its requests later.
-    let other = world.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
-    let (log, context) = (EventLog::default(), context(&world)?);
-    let _controller = start_logging_controller(&world, &log, &context)?;
+    let other = fixture.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
+    let (log, context) = (EventLog::default(), context(&fixture)?);
+    let _controller = start_logging_controller(&fixture, &log, &context)?;
     advance(SECOND).await;
     let of_namespace = RequestRule::any().resource("configmaps").namespace("default");
-    world.server.faults().respond(of_namespace, InjectedResponse::code(403));
-    world.server.faults().end_watches();
+    fixture.server.faults().respond(of_namespace, InjectedResponse::code(403));
+    fixture.server.faults().end_watches();
     advance(120 * SECOND).await;
     assert!(!other.freshness().is_fresh());
     log.take();
     for value in ["2", "3"] {
-        world.write("a", value)?;
+        fixture.write("a", value)?;
         advance(5 * SECOND).await;
         assert_eq!(log.take(), ["a"]);
     }
@@ -413,17 +413,17 @@ async fn permanently_cut_cache_is_not_awaited() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn constantly_changing_key_is_reconciled() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let (log, context) = (EventLog::default(), context(&world)?);
-    let _controller = start_logging_controller(&world, &log, &context)?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let (log, context) = (EventLog::default(), context(&fixture)?);
+    let _controller = start_logging_controller(&fixture, &log, &context)?;
     advance(SECOND).await;
     log.take();
     // The caches deliver each change at different times, and another change follows before both agree.
     let child = context.children.lister()?.all().remove(0).name_any();
     for round in 0..300 {
         let patch = json!({ "metadata": { "annotations": { "round": round.to_string() } } });
-        world.server.merge_patch("pods", "default", &child, patch)?;
+        fixture.server.merge_patch("pods", "default", &child, patch)?;
         advance(Duration::from_millis(1)).await;
     }
     let during = log.take().len();
@@ -435,20 +435,20 @@ async fn constantly_changing_key_is_reconciled() -> Result<(), TestError> {
 /// must not end the wait for the writes.
 #[tokio::test(start_paused = true)]
 async fn concurrent_change_does_not_skip_write_wait() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let context = context(&world)?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let context = context(&fixture)?;
     let slow = |parent: Arc<ConfigMap>, context: Arc<Context>| async move {
         advance(SECOND).await;
         ensure_children(parent, context).await
     };
-    let controller = child_controller(&world).run(slow, back_off, context.clone())?;
+    let controller = child_controller(&fixture).run(slow, back_off, context.clone())?;
     advance(10 * SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
     let children: Vec<_> = context.children.lister()?.all().iter().map(|child| child.name_any()).collect();
 
     // Both caches have seen the deletion of one child. The reconcile that starts now creates another one.
-    world.server.delete_named("pods", "default", &children[0])?;
+    fixture.server.delete_named("pods", "default", &children[0])?;
     advance(SECOND / 2).await;
     // The reconcile reads one of two caches of pods, and the other one enqueues keys. The loop stalls one watch at a
     // time until it has found that of the first cache.
@@ -457,33 +457,33 @@ async fn concurrent_change_does_not_skip_write_wait() -> Result<(), TestError> {
         pods && matches!(request.verb, Verb::Watch | Verb::StreamedList) && !request.finished
     };
     let watches: Vec<u64> =
-        world.server.requests().iter().filter(|request| is_read(request)).map(|request| request.id).collect();
+        fixture.server.requests().iter().filter(|request| is_read(request)).map(|request| request.id).collect();
     assert_eq!(watches.len(), 2, "one of objects, one of metadata");
     let mut tried = 0;
     for watch in watches {
-        world.server.faults().stall_stream(watch, true);
+        fixture.server.faults().stall_stream(watch, true);
         let patch = json!({ "metadata": { "annotations": { "seen": watch.to_string() } } });
-        let seen = world.server.merge_patch("pods", "default", &children[1], patch)?;
+        let seen = fixture.server.merge_patch("pods", "default", &children[1], patch)?;
         advance(Duration::from_millis(10)).await;
         let version = ResourceVersion::from(seen["metadata"]["resourceVersion"].as_str().unwrap_or_default());
         let is_behind = context.children.snapshot().version().is_some_and(|at| at.is_older_than(&version));
         if is_behind {
             tried += 1;
             // First, neither cache sees the new child. Then the stalled cache receives only the annotation.
-            world.server.faults().lag_at(world.server.revision());
+            fixture.server.faults().lag_at(fixture.server.revision());
             advance(2 * SECOND).await;
             assert_eq!(context.created.load(Ordering::Relaxed), 4);
-            world.server.faults().stall_stream(watch, false);
+            fixture.server.faults().stall_stream(watch, false);
             controller.queue().add(super::key("a"));
             advance(3 * SECOND).await;
             assert_eq!(context.created.load(Ordering::Relaxed), 4, "{:?}", controller.stats());
-            world.server.faults().lag(false);
+            fixture.server.faults().lag(false);
             break;
         }
-        world.server.faults().stall_stream(watch, false);
+        fixture.server.faults().stall_stream(watch, false);
     }
     assert_eq!(tried, 1);
     advance(30 * SECOND).await;
-    assert_eq!(most_children(&world).into_values().collect::<Vec<_>>(), [CHILDREN]);
+    assert_eq!(most_children(&fixture).into_values().collect::<Vec<_>>(), [CHILDREN]);
     Ok(())
 }

@@ -9,7 +9,7 @@ use steadfast::{ObjectKey, Scope};
 use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
 use steadfast_testing::{TestError, config_map};
 
-use super::{EventLog, Failure, SECOND, World, advance};
+use super::{ControllerFixture, EventLog, Failure, SECOND, advance};
 
 /// Runs a controller by key and logs the reconciled keys.
 fn run_by_key(
@@ -29,23 +29,23 @@ fn run_by_key(
 
 #[tokio::test(start_paused = true)]
 async fn controller_resumes_with_requested_informer() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = ControllerFixture::new().await?;
     for name in ["changed", "deleted", "kept"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
     let log = EventLog::default();
-    let controller = run_by_key(&log, Controller::new(&world.factory, Scope::all()))?;
+    let controller = run_by_key(&log, Controller::new(&fixture.factory, Scope::all()))?;
     advance(SECOND).await;
     log.take();
-    world.factory.informer::<ConfigMap>(Scope::all())?.stop();
+    fixture.factory.informer::<ConfigMap>(Scope::all())?.stop();
     advance(20 * SECOND).await;
     assert!(controller.stats().paused, "a stopped cache is not reliable");
-    world.write("changed", "2")?;
-    world.server.delete(&config_map("deleted", "1"))?;
+    fixture.write("changed", "2")?;
+    fixture.server.delete(&config_map("deleted", "1"))?;
     advance(20 * SECOND).await;
     assert_eq!(log.take(), [""; 0]);
 
-    let again = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let again = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     advance(5 * SECOND).await;
     let mut reconciled = log.take();
     reconciled.sort();
@@ -53,23 +53,23 @@ async fn controller_resumes_with_requested_informer() -> Result<(), TestError> {
     assert_eq!(reconciled, ["changed", "deleted", "kept"]);
     assert!(!controller.stats().paused);
     drop(again);
-    world.write("kept", "2")?;
+    fixture.write("kept", "2")?;
     advance(5 * SECOND).await;
     assert_eq!(log.take(), ["kept"]);
 
     controller.stop(SECOND).await;
     advance(SECOND).await;
-    assert_eq!(world.server.open_watches(0), 0, "the controller held the last handle");
+    assert_eq!(fixture.server.open_watches(0), 0, "the controller held the last handle");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn run_reads_cache_of_requested_informer() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
     let reconciled = log.clone();
-    let _controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).run(
+    let _controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all()).run(
         move |map: Arc<ConfigMap>, _: Arc<()>| {
             reconciled.record(map.data.as_ref().and_then(|data| data.get("value")).cloned().unwrap_or_default());
             async { Ok::<_, Failure>(Action::await_change()) }
@@ -78,9 +78,9 @@ async fn run_reads_cache_of_requested_informer() -> Result<(), TestError> {
         Arc::new(()),
     )?;
     advance(SECOND).await;
-    world.factory.informer::<ConfigMap>(Scope::all())?.stop();
-    world.write("a", "2")?;
-    let _again = world.factory.informer::<ConfigMap>(Scope::all())?;
+    fixture.factory.informer::<ConfigMap>(Scope::all())?.stop();
+    fixture.write("a", "2")?;
+    let _again = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     advance(5 * SECOND).await;
     assert_eq!(log.take(), ["1", "2"]);
     Ok(())
@@ -88,8 +88,8 @@ async fn run_reads_cache_of_requested_informer() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn child_deleted_after_stop_reconciles_owner() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let owner = world.server.create(&config_map("owner", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    let owner = fixture.server.create(&config_map("owner", "1"))?;
     let reference = OwnerReference {
         api_version: "v1".to_owned(),
         kind: "ConfigMap".to_owned(),
@@ -104,16 +104,16 @@ async fn child_deleted_after_stop_reconciles_owner() -> Result<(), TestError> {
         ..ObjectMeta::default()
     };
     let child = Secret { metadata, ..Secret::default() };
-    world.server.create(&child)?;
+    fixture.server.create(&child)?;
     let log = EventLog::default();
-    let controller = Controller::new(&world.factory, Scope::all()).owns::<Secret>(Scope::all());
+    let controller = Controller::new(&fixture.factory, Scope::all()).owns::<Secret>(Scope::all());
     let _controller = run_by_key(&log, controller)?;
     advance(SECOND).await;
     log.take();
-    let children = world.factory.informer::<PartialObjectMeta<Secret>>(Scope::all())?;
+    let children = fixture.factory.informer::<PartialObjectMeta<Secret>>(Scope::all())?;
     children.stop();
-    world.server.delete(&child)?;
-    let _again = world.factory.informer::<PartialObjectMeta<Secret>>(Scope::all())?;
+    fixture.server.delete(&child)?;
+    let _again = fixture.factory.informer::<PartialObjectMeta<Secret>>(Scope::all())?;
     advance(5 * SECOND).await;
     assert_eq!(log.take(), ["owner"]);
     Ok(())

@@ -13,7 +13,7 @@ use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_controller::{Action, Changes, Controller, RunningController, Source, back_off};
 use steadfast_testing::{TestError, config_map, config_map_in, widget_definition};
 
-use super::{EventLog, Failure, SECOND, World, advance, key};
+use super::{ControllerFixture, EventLog, Failure, SECOND, advance, key};
 
 /// Starts a controller that logs the name of each reconciled object.
 fn start_logging_controller(controller: Controller<ConfigMap>, log: &EventLog) -> Result<RunningController, TestError> {
@@ -39,18 +39,18 @@ fn pod_of(name: &str, owners: &[(&str, &str, &str)]) -> serde_json::Value {
 
 #[tokio::test(start_paused = true)]
 async fn added_and_updated_objects_are_reconciled() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    world.server.create(&config_map("b", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    fixture.server.create(&config_map("b", "1"))?;
     let log = EventLog::default();
-    let _controller = start_logging_controller(Controller::new(&world.factory, Scope::all()), &log)?;
+    let _controller = start_logging_controller(Controller::new(&fixture.factory, Scope::all()), &log)?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["a", "b"]);
-    world.write("b", "2")?;
+    fixture.write("b", "2")?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["b"]);
-    world.server.delete_named("configmaps", "default", "a")?;
-    world.server.create(&config_map("c", "1"))?;
+    fixture.server.delete_named("configmaps", "default", "a")?;
+    fixture.server.create(&config_map("c", "1"))?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["c"], "deleted objects are not reconciled by object");
     Ok(())
@@ -58,8 +58,8 @@ async fn added_and_updated_objects_are_reconciled() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn keyed_controller_reconciles_deleted_objects() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
     let calls = log.clone();
     let reconcile = move |key: ObjectKey, _: Arc<()>| {
@@ -67,9 +67,9 @@ async fn keyed_controller_reconciles_deleted_objects() -> Result<(), TestError> 
         async { Ok::<_, Failure>(Action::await_change()) }
     };
     let _controller =
-        Controller::<ConfigMap>::new(&world.factory, Scope::all()).run_by_key(reconcile, back_off, Arc::new(()))?;
+        Controller::<ConfigMap>::new(&fixture.factory, Scope::all()).run_by_key(reconcile, back_off, Arc::new(()))?;
     advance(SECOND).await;
-    world.server.delete_named("configmaps", "default", "a")?;
+    fixture.server.delete_named("configmaps", "default", "a")?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["default/a", "default/a"]);
     Ok(())
@@ -77,26 +77,26 @@ async fn keyed_controller_reconciles_deleted_objects() -> Result<(), TestError> 
 
 #[tokio::test(start_paused = true)]
 async fn owned_objects_enqueue_owners_of_any_version() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    world.server.create(&config_map("b", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    fixture.server.create(&config_map("b", "1"))?;
     let log = EventLog::default();
-    let controller = Controller::new(&world.factory, Scope::all()).owns::<Pod>(Scope::all());
+    let controller = Controller::new(&fixture.factory, Scope::all()).owns::<Pod>(Scope::all());
     let _controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
     log.take();
-    world
+    fixture
         .server
         .create(&pod_of("one", &[("v1", "ConfigMap", "a"), ("v1", "Secret", "b"), ("apps/v1", "ConfigMap", "b")]))?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["a"]);
     let moved = json!({ "metadata": { "ownerReferences": [{ "apiVersion": "v9", "kind": "ConfigMap", "name": "b", "uid": "u" }] } });
-    world.server.merge_patch("pods", "default", "one", moved)?;
+    fixture.server.merge_patch("pods", "default", "one", moved)?;
     advance(SECOND).await;
     let mut both = log.take();
     both.sort_unstable();
     assert_eq!(both, ["a", "b"], "the old owner and the new one");
-    world.server.delete_named("pods", "default", "one")?;
+    fixture.server.delete_named("pods", "default", "one")?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["b"]);
     Ok(())
@@ -104,13 +104,13 @@ async fn owned_objects_enqueue_owners_of_any_version() -> Result<(), TestError> 
 
 #[tokio::test(start_paused = true)]
 async fn watched_objects_enqueue_old_and_new_keys() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = ControllerFixture::new().await?;
     for name in ["a", "b"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
     let log = EventLog::default();
     let of = |secret: &steadfast::Object<Secret>| secret.annotations().get("for").map(|name| key(name));
-    let controller = Controller::new(&world.factory, Scope::all()).watches::<Secret, _>(Scope::all(), of);
+    let controller = Controller::new(&fixture.factory, Scope::all()).watches::<Secret, _>(Scope::all(), of);
     let _controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
     log.take();
@@ -118,10 +118,10 @@ async fn watched_objects_enqueue_old_and_new_keys() -> Result<(), TestError> {
         "apiVersion": "v1", "kind": "Secret",
         "metadata": { "name": "s", "namespace": "default", "annotations": { "for": "a" } },
     });
-    world.server.create(&secret)?;
+    fixture.server.create(&secret)?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["a"]);
-    world.server.merge_patch("secrets", "default", "s", json!({ "metadata": { "annotations": { "for": "b" } } }))?;
+    fixture.server.merge_patch("secrets", "default", "s", json!({ "metadata": { "annotations": { "for": "b" } } }))?;
     advance(SECOND).await;
     let mut both = log.take();
     both.sort_unstable();
@@ -131,15 +131,16 @@ async fn watched_objects_enqueue_old_and_new_keys() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn stream_and_queue_trigger_reconciles() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
     let keys = futures::stream::unfold(receiver, |mut receiver| async move {
         let key = receiver.recv().await?;
         Some((key, receiver))
     });
-    let controller = start_logging_controller(Controller::new(&world.factory, Scope::all()).triggered_by(keys), &log)?;
+    let controller =
+        start_logging_controller(Controller::new(&fixture.factory, Scope::all()).triggered_by(keys), &log)?;
     advance(SECOND).await;
     log.take();
     sender.send(key("a"))?;
@@ -153,23 +154,23 @@ async fn stream_and_queue_trigger_reconciles() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn predicates_filter_changes_but_not_deletions() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
     let source = Source::from(Scope::all()).filter_changes(Changes::of_labels());
-    let _controller = start_logging_controller(Controller::new(&world.factory, source), &log)?;
+    let _controller = start_logging_controller(Controller::new(&fixture.factory, source), &log)?;
     advance(SECOND).await;
     log.take();
-    world.write("a", "2")?;
+    fixture.write("a", "2")?;
     advance(SECOND).await;
     assert_eq!(log.take(), [""; 0]);
-    world.server.merge_patch("configmaps", "default", "a", json!({ "metadata": { "labels": { "x": "y" } } }))?;
+    fixture.server.merge_patch("configmaps", "default", "a", json!({ "metadata": { "labels": { "x": "y" } } }))?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["a"]);
-    world.server.merge_patch("configmaps", "default", "a", json!({ "metadata": { "finalizers": ["x.io/y"] } }))?;
+    fixture.server.merge_patch("configmaps", "default", "a", json!({ "metadata": { "finalizers": ["x.io/y"] } }))?;
     advance(SECOND).await;
     assert_eq!(log.take(), [""; 0]);
-    world.server.delete_named("configmaps", "default", "a")?;
+    fixture.server.delete_named("configmaps", "default", "a")?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["a"], "the object has a deletion timestamp");
     Ok(())
@@ -177,11 +178,11 @@ async fn predicates_filter_changes_but_not_deletions() -> Result<(), TestError> 
 
 #[tokio::test(start_paused = true)]
 async fn resync_enqueues_objects_after_changes() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
     let source = Source::from(Scope::all()).filter_changes(Changes::of_labels()).resync(10 * SECOND);
-    let _controller = start_logging_controller(Controller::new(&world.factory, source), &log)?;
+    let _controller = start_logging_controller(Controller::new(&fixture.factory, source), &log)?;
     advance(65 * SECOND).await;
     let calls = log.take().len();
     assert!((6..=8).contains(&calls), "{calls}");
@@ -190,18 +191,18 @@ async fn resync_enqueues_objects_after_changes() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn relist_enqueues_all_objects() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = ControllerFixture::new().await?;
     for name in ["a", "b"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
     let log = EventLog::default();
-    let _controller = start_logging_controller(Controller::new(&world.factory, Scope::all()), &log)?;
+    let _controller = start_logging_controller(Controller::new(&fixture.factory, Scope::all()), &log)?;
     advance(SECOND).await;
     log.take();
-    world.network.cut();
-    world.write("b", "2")?;
-    world.server.faults().expire_events();
-    world.network.heal();
+    fixture.network.cut();
+    fixture.write("b", "2")?;
+    fixture.server.faults().expire_events();
+    fixture.network.heal();
     advance(20 * SECOND).await;
     let calls = log.take();
     assert!(calls.contains(&"a".to_owned()) && calls.contains(&"b".to_owned()) && calls.len() <= 3, "{calls:?}");
@@ -212,21 +213,21 @@ async fn relist_enqueues_all_objects() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn panicking_mapping_loses_no_key() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
     let of = |secret: &steadfast::Object<Secret>| {
         assert!(secret.name_any() != "bad", "by design");
         None
     };
-    let controller = Controller::new(&world.factory, Scope::all()).watches::<Secret, _>(Scope::all(), of);
+    let controller = Controller::new(&fixture.factory, Scope::all()).watches::<Secret, _>(Scope::all(), of);
     let _controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
     log.take();
     for name in ["good", "bad"] {
         let secret =
             json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "default" } });
-        world.server.create(&secret)?;
+        fixture.server.create(&secret)?;
         advance(SECOND).await;
     }
     assert_eq!(log.take(), ["the mapping of objects to keys panicked: by design", "a"]);
@@ -236,13 +237,13 @@ async fn panicking_mapping_loses_no_key() -> Result<(), TestError> {
 /// Reproduces stackabletech/trino-operator#936: one rejected watch delayed all other watches of the operator.
 #[tokio::test(start_paused = true)]
 async fn rejected_source_delays_no_other() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(403));
-    world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(404));
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(403));
+    fixture.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(404));
+    fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
     let of = |_: &steadfast::Object<Service>| [key("a")];
-    let controller = Controller::new(&world.factory, Scope::all())
+    let controller = Controller::new(&fixture.factory, Scope::all())
         .owns::<Secret>(Scope::all())
         .watches::<Service, _>(Scope::all(), of)
         .watches::<Node, _>(Scope::all(), |_| [key("a")]);
@@ -260,10 +261,10 @@ async fn rejected_source_delays_no_other() -> Result<(), TestError> {
     for round in 0..60 {
         advance(60 * SECOND).await;
         log.take();
-        world.write("a", &round.to_string())?;
+        fixture.write("a", &round.to_string())?;
         advance(Duration::from_millis(500)).await;
         assert_eq!(log.take(), ["a"], "round {round}");
-        world
+        fixture
             .server
             .create(&json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": format!("n{round}") } }))?;
         advance(Duration::from_millis(500)).await;
@@ -272,10 +273,10 @@ async fn rejected_source_delays_no_other() -> Result<(), TestError> {
     assert_eq!(controller.stats().pauses, 0);
 
     // Once allowed, the rejected sources lead to reconciles too.
-    world.server.create(&json!({
+    fixture.server.create(&json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s", "namespace": "default" }, "spec": { "ports": [{ "port": 80 }] },
     }))?;
-    world.server.faults().clear_rules();
+    fixture.server.faults().clear_rules();
     advance(120 * SECOND).await;
     assert_eq!(log.take(), ["a"]);
     Ok(())
@@ -283,16 +284,16 @@ async fn rejected_source_delays_no_other() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn controllers_share_factory_and_informers() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
     let (one, other) = (EventLog::default(), EventLog::default());
-    let first = start_logging_controller(Controller::new(&world.factory, Scope::all()), &one)?;
-    let _second = start_logging_controller(Controller::new(&world.factory, Scope::all()), &other)?;
+    let first = start_logging_controller(Controller::new(&fixture.factory, Scope::all()), &one)?;
+    let _second = start_logging_controller(Controller::new(&fixture.factory, Scope::all()), &other)?;
     advance(SECOND).await;
     assert_eq!((one.take(), other.take()), (vec!["a".to_owned()], vec!["a".to_owned()]));
-    assert_eq!(world.server.open_watches(0), 1);
+    assert_eq!(fixture.server.open_watches(0), 1);
     first.stop(SECOND).await;
-    world.write("a", "2")?;
+    fixture.write("a", "2")?;
     advance(SECOND).await;
     assert_eq!((one.take(), other.take()), (vec![], vec!["a".to_owned()]), "only the controller that still runs");
     Ok(())
@@ -325,20 +326,20 @@ fn reconciled(log: &EventLog) -> Vec<String> {
 /// Issue 32, line 14: the predicate ran before the mapping. It dropped changes of an object's owner.
 #[tokio::test(start_paused = true)]
 async fn owner_change_passes_any_filter_of_changes() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = ControllerFixture::new().await?;
     for name in ["a", "b"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
-    world.server.create(&deployment_of("a"))?;
+    fixture.server.create(&deployment_of("a"))?;
     let log = EventLog::default();
     let source = Source::from(Scope::all()).filter_changes(Changes::of_generation());
-    let controller = Controller::new(&world.factory, Scope::all()).owns::<Deployment>(source);
+    let controller = Controller::new(&fixture.factory, Scope::all()).owns::<Deployment>(source);
     let _controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
     log.take();
     let patch = |owners: serde_json::Value| {
         let patch = json!({ "metadata": { "ownerReferences": owners } });
-        world.server.merge_patch("deployments", "default", "child", patch)
+        fixture.server.merge_patch("deployments", "default", "child", patch)
     };
     patch(json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "b", "uid": "u" }]))?;
     advance(SECOND).await;
@@ -347,7 +348,7 @@ async fn owner_change_passes_any_filter_of_changes() -> Result<(), TestError> {
     advance(SECOND).await;
     assert_eq!(reconciled(&log), ["b"], "the owner that lost its child");
     let annotated = json!({ "metadata": { "annotations": { "note": "1" } } });
-    world.server.merge_patch("deployments", "default", "child", annotated)?;
+    fixture.server.merge_patch("deployments", "default", "child", annotated)?;
     advance(SECOND).await;
     assert_eq!(reconciled(&log), [""; 0], "a change that the filter excludes");
     Ok(())
@@ -355,9 +356,9 @@ async fn owner_change_passes_any_filter_of_changes() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn mapped_key_change_passes_any_predicate() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = ControllerFixture::new().await?;
     for name in ["a", "b"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
     let log = EventLog::default();
     let of = |secret: &steadfast::Object<Secret>| {
@@ -365,16 +366,16 @@ async fn mapped_key_change_passes_any_predicate() -> Result<(), TestError> {
         names.unwrap_or_default()
     };
     let source = Source::from(Scope::all()).filter_changes(Changes::of_labels());
-    let controller = Controller::new(&world.factory, Scope::all()).watches::<Secret, _>(source, of);
+    let controller = Controller::new(&fixture.factory, Scope::all()).watches::<Secret, _>(source, of);
     let _controller = start_logging_controller(controller, &log)?;
-    world.server.create(&json!({
+    fixture.server.create(&json!({
         "apiVersion": "v1", "kind": "Secret",
         "metadata": { "name": "s", "namespace": "default", "annotations": { "for": "a" } },
     }))?;
     advance(SECOND).await;
     log.take();
     let annotate = |annotations: serde_json::Value| {
-        world.server.merge_patch("secrets", "default", "s", json!({ "metadata": { "annotations": annotations } }))
+        fixture.server.merge_patch("secrets", "default", "s", json!({ "metadata": { "annotations": annotations } }))
     };
     annotate(json!({ "for": "b,a" }))?;
     advance(SECOND).await;
@@ -413,16 +414,16 @@ async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), TestError> 
     for (definition, kind, namespace) in
         [(tenant_definition(), "Tenant", None), (widget_definition("x.example"), "Widget", Some("default"))]
     {
-        let world = World::new().await?;
-        world.server.create(&definition)?;
+        let fixture = ControllerFixture::new().await?;
+        fixture.server.create(&definition)?;
         let kind = kind_of(kind);
-        world.server.create(&json!({
+        fixture.server.create(&json!({
             "apiVersion": kind.api_version, "kind": kind.kind, "metadata": { "name": "acme", "namespace": namespace },
         }))?;
         let log = EventLog::default();
         let calls = log.clone();
-        let owners = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
-        let _controller = Controller::new_with(&world.factory, kind.clone(), owners)
+        let owners = fixture.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
+        let _controller = Controller::new_with(&fixture.factory, kind.clone(), owners)
             .owns::<Pod>(Scope::all())
             .on_diagnostic(log.notes())
             .run(
@@ -435,7 +436,7 @@ async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), TestError> 
             )?;
         advance(SECOND).await;
         assert_eq!(log.take(), ["acme"], "{}", kind.kind);
-        world.server.create(&pod_of("child", &[("x.example/v1", &kind.kind, "acme")]))?;
+        fixture.server.create(&pod_of("child", &[("x.example/v1", &kind.kind, "acme")]))?;
         advance(SECOND).await;
         assert_eq!(log.take(), ["acme"], "{}", kind.kind);
     }
@@ -444,13 +445,13 @@ async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), TestError> 
 
 #[tokio::test(start_paused = true)]
 async fn unseen_dynamic_owner_has_both_keys() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&tenant_definition())?;
+    let fixture = ControllerFixture::new().await?;
+    fixture.server.create(&tenant_definition())?;
     let kind = kind_of("Tenant");
     let log = EventLog::default();
     let calls = log.clone();
-    let owners = world.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
-    let _controller = Controller::new_with(&world.factory, kind, owners).owns::<Pod>(Scope::all()).run_by_key(
+    let owners = fixture.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
+    let _controller = Controller::new_with(&fixture.factory, kind, owners).owns::<Pod>(Scope::all()).run_by_key(
         move |key: ObjectKey, _: Arc<()>| {
             calls.record(key.to_string());
             async { Ok::<_, Failure>(Action::await_change()) }
@@ -459,13 +460,15 @@ async fn unseen_dynamic_owner_has_both_keys() -> Result<(), TestError> {
         Arc::new(()),
     )?;
     advance(SECOND).await;
-    world.server.create(&pod_of("first", &[("x.example/v1", "Tenant", "acme")]))?;
+    fixture.server.create(&pod_of("first", &[("x.example/v1", "Tenant", "acme")]))?;
     advance(SECOND).await;
     assert_eq!(reconciled(&log), ["acme", "default/acme"]);
-    world.server.create(&json!({ "apiVersion": "x.example/v1", "kind": "Tenant", "metadata": { "name": "other" } }))?;
+    fixture
+        .server
+        .create(&json!({ "apiVersion": "x.example/v1", "kind": "Tenant", "metadata": { "name": "other" } }))?;
     advance(SECOND).await;
     assert_eq!(reconciled(&log), ["other"]);
-    world.server.create(&pod_of("second", &[("x.example/v1", "Tenant", "acme")]))?;
+    fixture.server.create(&pod_of("second", &[("x.example/v1", "Tenant", "acme")]))?;
     advance(SECOND).await;
     assert_eq!(reconciled(&log), ["acme"]);
     Ok(())
@@ -474,15 +477,17 @@ async fn unseen_dynamic_owner_has_both_keys() -> Result<(), TestError> {
 /// Issue 32, line 18: keys outside the scope were never reconciled, and no diagnostic reported them.
 #[tokio::test(start_paused = true)]
 async fn keys_outside_the_scope_are_reported_once() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = ControllerFixture::new().await?;
     for namespace in ["team-a", "team-b"] {
-        world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
+        fixture
+            .server
+            .create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
         for name in ["x", "y"] {
-            world.server.create(&config_map_in(namespace, name, "1"))?;
+            fixture.server.create(&config_map_in(namespace, name, "1"))?;
         }
     }
     let log = EventLog::default();
-    let controller = Controller::new(&world.factory, Scope::namespace("team-a"))
+    let controller = Controller::new(&fixture.factory, Scope::namespace("team-a"))
         .watches::<ConfigMap, _>(Scope::namespace("team-b"), |map| [map.key().clone()])
         .triggered_by(futures::stream::iter([ObjectKey::cluster("x"), ObjectKey::namespaced("team-a", "x")]));
     let controller = start_logging_controller(controller, &log)?;
@@ -500,7 +505,7 @@ async fn keys_outside_the_scope_are_reported_once() -> Result<(), TestError> {
 
     // `run_by_key` also reconciles keys outside the scope.
     let calls = log.clone();
-    let by_key = Controller::<ConfigMap>::new(&world.factory, Scope::namespace("team-a"))
+    let by_key = Controller::<ConfigMap>::new(&fixture.factory, Scope::namespace("team-a"))
         .watches::<ConfigMap, _>(Scope::namespace("team-b"), |map| [map.key().clone()])
         .on_diagnostic(log.notes())
         .run_by_key(

@@ -8,22 +8,22 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn scrape_counts_each_event_result() -> Result<(), TestError> {
-    let world = World::with(EventSettings { queue: 3, ..EventSettings::default() }).await?;
-    let gone = EventRecorder::new(&world.connection, "gone")?;
-    let metrics = EventMetrics::default().with("web", &world.events).with("gone", &gone);
+    let fixture = EventsFixture::with(EventSettings { queue: 3, ..EventSettings::default() }).await?;
+    let gone = EventRecorder::new(&fixture.connection, "gone")?;
+    let metrics = EventMetrics::default().with("web", &fixture.events).with("gone", &gone);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(metrics));
     drop(gone);
     for name in ["a", "b", "c", "d"] {
-        world.note(name, "it was changed");
+        fixture.note(name, "it was changed");
     }
-    world.flush().await?;
-    world.note("a", "it was changed");
-    world.flush().await?;
+    fixture.flush().await?;
+    fixture.note("a", "it was changed");
+    fixture.flush().await?;
     for _ in 0..3 {
-        world.note("b", "it was changed");
+        fixture.note("b", "it was changed");
     }
-    world.events.publish(&subject("a"), EventDraft::normal("", "Changing"));
+    fixture.events.publish(&subject("a"), EventDraft::normal("", "Changing"));
 
     let mut text = String::new();
     encode(&mut text, &registry)?;

@@ -41,17 +41,17 @@ impl LogOutput {
 async fn rejected_event_is_dropped_without_its_note() -> Result<(), TestError> {
     let output = LogOutput::default();
     let _capture = output.capture();
-    let world = World::new().await?;
+    let fixture = EventsFixture::new().await?;
     let refusal = Status::of_code(422).with_details(json!({
         "causes": [{"reason": "FieldValueInvalid", "field": "note", "message": "the password is planted-password"}]
     }));
-    world.server.faults().respond(RequestRule::any().resource(EVENTS), InjectedResponse::Status(refusal));
+    fixture.server.faults().respond(RequestRule::any().resource(EVENTS), InjectedResponse::Status(refusal));
     for number in 0..5 {
-        world.note(&format!("a-{number}"), "the password is planted-password");
+        fixture.note(&format!("a-{number}"), "the password is planted-password");
     }
-    world.flush().await?;
-    let stats = world.events.stats();
-    assert_eq!((stats.failed, stats.waiting, world.requests().len()), (5, 0, 5));
+    fixture.flush().await?;
+    let stats = fixture.events.stats();
+    assert_eq!((stats.failed, stats.waiting, fixture.requests().len()), (5, 0, 5));
     let text = output.text();
     assert_eq!(text.matches("events abandoned: the server rejects them").count(), 1, "{text}");
     assert!(text.contains("object=\"ConfigMap default/a-0\"") && text.contains("422"), "{text}");
@@ -63,29 +63,29 @@ async fn rejected_event_is_dropped_without_its_note() -> Result<(), TestError> {
 async fn missing_permission_is_logged_with_advice() -> Result<(), TestError> {
     let output = LogOutput::default();
     let _capture = output.capture();
-    let world = World::new().await?;
-    world.server.faults().respond(RequestRule::any().resource(EVENTS), InjectedResponse::Forbidden);
-    world.note("a", "it was changed");
-    world.flush().await?;
+    let fixture = EventsFixture::new().await?;
+    fixture.server.faults().respond(RequestRule::any().resource(EVENTS), InjectedResponse::Forbidden);
+    fixture.note("a", "it was changed");
+    fixture.flush().await?;
     assert!(output.text().contains("grant create and patch on events in events.k8s.io"), "{}", output.text());
-    world.server.faults().clear_rules();
-    world.note("a", "it was changed");
-    world.flush().await?;
-    assert_eq!(world.event_texts().await?, ["a: it was changed ×1"], "a rejected event is not counted");
+    fixture.server.faults().clear_rules();
+    fixture.note("a", "it was changed");
+    fixture.flush().await?;
+    assert_eq!(fixture.event_texts().await?, ["a: it was changed ×1"], "a rejected event is not counted");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn recorder_without_patch_creates_separate_events() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = EventsFixture::new().await?;
     let rule = RequestRule::any().resource(EVENTS).verb(Verb::Patch);
-    world.server.faults().respond(rule, InjectedResponse::Forbidden);
+    fixture.server.faults().respond(rule, InjectedResponse::Forbidden);
     for _ in 0..3 {
-        world.note("a", "it was changed");
-        world.flush().await?;
+        fixture.note("a", "it was changed");
+        fixture.flush().await?;
     }
-    assert_eq!(world.event_texts().await?, ["a: it was changed ×1", "a: it was changed ×1"]);
-    let stats = world.events.stats();
+    assert_eq!(fixture.event_texts().await?, ["a: it was changed ×1", "a: it was changed ×1"]);
+    let stats = fixture.events.stats();
     assert_eq!((stats.delivered, stats.failed), (2, 1));
     Ok(())
 }
@@ -94,10 +94,10 @@ async fn recorder_without_patch_creates_separate_events() -> Result<(), TestErro
 async fn dropped_events_are_logged_once_a_minute() -> Result<(), TestError> {
     let output = LogOutput::default();
     let _capture = output.capture();
-    let world = World::with(EventSettings { queue: 10, ..EventSettings::default() }).await?;
-    world.server.faults().freeze(true);
+    let fixture = EventsFixture::with(EventSettings { queue: 10, ..EventSettings::default() }).await?;
+    fixture.server.faults().freeze(true);
     for number in 0..200 {
-        world.note(&format!("a-{number}"), "it was changed");
+        fixture.note(&format!("a-{number}"), "it was changed");
         tokio::time::sleep(SECOND).await;
     }
     let text = output.text();

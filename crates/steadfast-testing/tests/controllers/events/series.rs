@@ -6,13 +6,13 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn repeated_event_is_counted() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = EventsFixture::new().await?;
     for _ in 0..3 {
-        world.note("a", "it was changed");
+        fixture.note("a", "it was changed");
         tokio::time::sleep(SECOND).await;
     }
-    world.flush().await?;
-    let published = world.published_events().await?;
+    fixture.flush().await?;
+    let published = fixture.published_events().await?;
     assert_eq!(published.iter().map(event_text).collect::<Vec<_>>(), ["a: it was changed ×3"]);
     let event = &published[0];
     assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
@@ -22,40 +22,40 @@ async fn repeated_event_is_counted() -> Result<(), TestError> {
     assert_eq!(last, Some(BEGIN + SignedDuration::from_secs(2)));
     assert_eq!(event.reporting_controller.as_deref(), Some("example.com/web"));
     assert_eq!(event.reporting_instance.as_deref(), Some("web-1"));
-    let stats = world.events.stats();
+    let stats = fixture.events.stats();
     assert_eq!((stats.recorded, stats.delivered, stats.creates, stats.patches), (3, 3, 1, 2));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn series_is_flushed_and_then_restarted() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = EventsFixture::new().await?;
     for _ in 0..100 {
-        world.note("a", "it was changed");
+        fixture.note("a", "it was changed");
         tokio::time::sleep(SECOND).await;
     }
-    assert_eq!(world.event_texts().await?, ["a: it was changed ×64"], "at least half of the count");
-    assert_eq!(world.requests().len(), 7);
+    assert_eq!(fixture.event_texts().await?, ["a: it was changed ×64"], "at least half of the count");
+    assert_eq!(fixture.requests().len(), 7);
     tokio::time::sleep(6 * MINUTE).await;
-    assert_eq!(world.event_texts().await?, ["a: it was changed ×100"]);
-    assert_eq!(world.events.stats().series, 0);
-    world.note("a", "it was changed");
+    assert_eq!(fixture.event_texts().await?, ["a: it was changed ×100"]);
+    assert_eq!(fixture.events.stats().series, 0);
+    fixture.note("a", "it was changed");
     tokio::time::sleep(SECOND).await;
-    assert_eq!(world.event_texts().await?, ["a: it was changed ×100", "a: it was changed ×1"]);
+    assert_eq!(fixture.event_texts().await?, ["a: it was changed ×100", "a: it was changed ×1"]);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn expired_event_is_recreated_with_count() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.note("a", "it was changed");
-    world.flush().await?;
-    let name = world.published_events().await?.remove(0).metadata.name.ok_or("the event has no name")?;
-    world.server.delete_named(EVENTS, "default", &name)?;
-    assert_eq!(world.event_texts().await?, Vec::<String>::new());
-    world.note("a", "it was changed");
-    world.flush().await?;
-    let published = world.published_events().await?;
+    let fixture = EventsFixture::new().await?;
+    fixture.note("a", "it was changed");
+    fixture.flush().await?;
+    let name = fixture.published_events().await?.remove(0).metadata.name.ok_or("the event has no name")?;
+    fixture.server.delete_named(EVENTS, "default", &name)?;
+    assert_eq!(fixture.event_texts().await?, Vec::<String>::new());
+    fixture.note("a", "it was changed");
+    fixture.flush().await?;
+    let published = fixture.published_events().await?;
     assert_eq!((published.len(), count(&published[0]), published[0].metadata.name.as_ref()), (1, 2, Some(&name)));
     assert_eq!(published[0].event_time, Some(MicroTime(BEGIN)));
     Ok(())
@@ -63,22 +63,22 @@ async fn expired_event_is_recreated_with_count() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn similar_events_are_combined_after_ten() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = EventsFixture::new().await?;
     for number in 1..=30 {
-        world.note("a", &format!("change {number}"));
+        fixture.note("a", &format!("change {number}"));
     }
-    world.flush().await?;
-    let texts = world.event_texts().await?;
+    fixture.flush().await?;
+    let texts = fixture.event_texts().await?;
     assert_eq!(texts.len(), 10, "{texts:#?}");
     assert!(texts.contains(&"a: change 9 ×1".to_owned()), "{texts:#?}");
     assert!(texts.contains(&"a: (combined from similar events): change 10 ×21".to_owned()), "{texts:#?}");
-    assert_eq!(world.events.stats().combined, 21);
+    assert_eq!(fixture.events.stats().combined, 21);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn dropped_recorder_sends_pending_events() -> Result<(), TestError> {
-    let World { server, network: _, connection, events } = World::new().await?;
+    let EventsFixture { server, network: _, connection, events } = EventsFixture::new().await?;
     for _ in 0..3 {
         events.publish(&subject("a"), EventDraft::normal("Changed", "Changing").note("it was changed"));
     }

@@ -11,9 +11,9 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn object_is_equal_in_each_form() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let factory = InformerFactory::new(&world.connection);
+    let fixture = EventsFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let factory = InformerFactory::new(&fixture.connection);
     let (typed, lazy) =
         (factory.informer::<ConfigMap>(Scope::all())?, factory.informer::<Lazy<ConfigMap>>(Scope::all())?);
     let metadata = factory.informer::<PartialObjectMeta<ConfigMap>>(Scope::all())?;
@@ -25,15 +25,15 @@ async fn object_is_equal_in_each_form() -> Result<(), TestError> {
     let draft = || EventDraft::normal("Changed", "Changing").note("it was changed");
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
     let dynamic: DynamicObject = serde_json::from_value(serde_json::to_value(&*typed)?)?;
-    world.events.publish(&*typed, draft());
-    world.events.publish(&typed, draft());
-    world.events.publish(typed.arc(), draft());
-    world.events.publish(&lazy, draft());
-    world.events.publish(&metadata, draft());
-    world.events.publish(&typed.object_ref(&()), draft());
-    world.events.publish(&dynamic.object_ref(&kind), draft());
-    world.flush().await?;
-    let published = world.published_events().await?;
+    fixture.events.publish(&*typed, draft());
+    fixture.events.publish(&typed, draft());
+    fixture.events.publish(typed.arc(), draft());
+    fixture.events.publish(&lazy, draft());
+    fixture.events.publish(&metadata, draft());
+    fixture.events.publish(&typed.object_ref(&()), draft());
+    fixture.events.publish(&dynamic.object_ref(&kind), draft());
+    fixture.flush().await?;
+    let published = fixture.published_events().await?;
     assert_eq!(published.iter().map(event_text).collect::<Vec<_>>(), ["a: it was changed ×7"]);
     let expected = ObjectReference {
         api_version: Some("v1".to_owned()),
@@ -49,12 +49,12 @@ async fn object_is_equal_in_each_form() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn cluster_scoped_events_are_in_default() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = EventsFixture::new().await?;
     let mut node = Node::default();
     node.metadata.name = Some("n1".to_owned());
-    world.events.publish(&node, EventDraft::warning("NotReady", "Checking").related(&subject("a")));
-    world.flush().await?;
-    let published = world.published_events().await?;
+    fixture.events.publish(&node, EventDraft::warning("NotReady", "Checking").related(&subject("a")));
+    fixture.flush().await?;
+    let published = fixture.published_events().await?;
     assert_eq!(published[0].metadata.namespace.as_deref(), Some("default"));
     let regarding = published[0].regarding.clone().ok_or("the event has no object")?;
     assert_eq!((regarding.kind.as_deref(), regarding.namespace), (Some("Node"), None));

@@ -49,13 +49,13 @@ impl Gate {
     }
 }
 
-struct World {
+struct IsolationFixture {
     server: ApiServer,
     factory: InformerFactory,
     secrets: Informer<Secret>,
 }
 
-impl World {
+impl IsolationFixture {
     /// Creates a config map, and further informers on the connection of the test.
     async fn new() -> Result<Self, TestError> {
         let server = ApiServer::start().await?;
@@ -113,35 +113,35 @@ fn kube_client(factory: &InformerFactory) -> kube::Client {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_transform_delays_no_other_informer() -> Result<(), TestError> {
     static GATE: Gate = Gate::new();
-    let world = World::new().await?;
+    let fixture = IsolationFixture::new().await?;
     let passing = |object: ConfigMap| {
         GATE.pass();
         object
     };
-    let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(passing).start()?;
+    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(passing).start()?;
     informer.wait_for_sync(TIMEOUT).await?;
-    world.check_blocked_informer(&informer, &GATE).await
+    fixture.check_blocked_informer(&informer, &GATE).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocked_informer_can_be_stopped_and_recreated() -> Result<(), TestError> {
     static GATE: Gate = Gate::new();
-    let world = World::new().await?;
+    let fixture = IsolationFixture::new().await?;
     let passing = |object: ConfigMap| {
         GATE.pass();
         object
     };
     GATE.set(true);
-    let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(passing).start()?;
+    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(passing).start()?;
     let registration = informer.on_event(|_| {})?;
     let stopped = async {
         until(TIMEOUT, || GATE.has_waiter()).await?;
         informer.stop();
         assert!(!tokio::time::timeout(TIMEOUT, registration.until_synced()).await?, "the handler never syncs");
-        let next = world.factory.informer::<ConfigMap>(Scope::all())?;
+        let next = fixture.factory.informer::<ConfigMap>(Scope::all())?;
         next.wait_for_sync(TIMEOUT).await?;
         assert_eq!((informer.snapshot().len(), next.snapshot().len()), (0, 1));
-        world.factory.shutdown();
+        fixture.factory.shutdown();
         Ok(())
     };
     // The gate opens before an error returns, because a blocked thread would outlive the test.
@@ -153,14 +153,14 @@ async fn blocked_informer_can_be_stopped_and_recreated() -> Result<(), TestError
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_index_function_delays_no_other_informer() -> Result<(), TestError> {
     static GATE: Gate = Gate::new();
-    let world = World::new().await?;
-    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let fixture = IsolationFixture::new().await?;
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     informer.wait_for_sync(TIMEOUT).await?;
     let index = informer.index(|object: &ConfigMap| {
         GATE.pass();
         object.name_any().chars().next()
     });
-    world.check_blocked_informer(&informer, &GATE).await?;
+    fixture.check_blocked_informer(&informer, &GATE).await?;
     assert_eq!(index.get(&'a').len(), 1);
     Ok(())
 }
@@ -168,8 +168,8 @@ async fn hanging_index_function_delays_no_other_informer() -> Result<(), TestErr
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_index_fill_does_not_delay_informer() -> Result<(), TestError> {
     static GATE: Gate = Gate::new();
-    let world = World::new().await?;
-    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let fixture = IsolationFixture::new().await?;
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     informer.wait_for_sync(TIMEOUT).await?;
     GATE.set(true);
     let own = informer.clone();
@@ -181,9 +181,9 @@ async fn slow_index_fill_does_not_delay_informer() -> Result<(), TestError> {
     });
     let goes_on = async {
         until(TIMEOUT, || GATE.has_waiter()).await?;
-        world.assert_others_continue().await?;
-        world.write("2")?;
-        world.server.create(&config_map("b", "2"))?;
+        fixture.assert_others_continue().await?;
+        fixture.write("2")?;
+        fixture.server.create(&config_map("b", "2"))?;
         until(TIMEOUT, || informer.snapshot().len() == 2).await?;
         let late = informer.on_event(|_| {})?;
         assert!(tokio::time::timeout(TIMEOUT, late.until_synced()).await?);
@@ -200,16 +200,16 @@ async fn slow_index_fill_does_not_delay_informer() -> Result<(), TestError> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_diagnostic_callback_delays_no_other_informer() -> Result<(), TestError> {
     static GATE: Gate = Gate::new();
-    let world = World::new().await?;
+    let fixture = IsolationFixture::new().await?;
     let picky = |object: ConfigMap| {
         let held = object.data.as_ref().and_then(|data| data.get("value"));
         assert!(held.is_none_or(|value| value == "1" || value.ends_with("at last")), "injected panic");
         object
     };
-    let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(picky).start()?;
+    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(picky).start()?;
     informer.on_diagnostic(|_| GATE.pass());
     informer.wait_for_sync(TIMEOUT).await?;
-    world.check_blocked_informer(&informer, &GATE).await
+    fixture.check_blocked_informer(&informer, &GATE).await
 }
 
 /// Config map that blocks while it is decoded.
@@ -235,10 +235,10 @@ impl<'de> Deserialize<'de> for SlowToRead {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_decode_delays_no_other_informer() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.factory.informer::<SlowToRead>(Scope::all())?;
+    let fixture = IsolationFixture::new().await?;
+    let informer = fixture.factory.informer::<SlowToRead>(Scope::all())?;
     informer.wait_for_sync(TIMEOUT).await?;
-    world.check_blocked_informer(&informer, &READING).await
+    fixture.check_blocked_informer(&informer, &READING).await
 }
 
 /// Config map that blocks while it is dropped.
@@ -258,8 +258,8 @@ impl Drop for SlowToDrop {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_drop_delays_no_other_informer() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.factory.informer::<SlowToDrop>(Scope::all())?;
+    let fixture = IsolationFixture::new().await?;
+    let informer = fixture.factory.informer::<SlowToDrop>(Scope::all())?;
     informer.wait_for_sync(TIMEOUT).await?;
-    world.check_blocked_informer(&informer, &DROPPING).await
+    fixture.check_blocked_informer(&informer, &DROPPING).await
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use steadfast_testing::{Exposition, TestError};
 
-use super::World;
+use super::MetricsFixture;
 
 const OPERATIONS: &str = include_str!("../../../../../docs/operations.md");
 
@@ -19,7 +19,7 @@ fn rows(scraped: &Exposition) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn metrics_table_matches_scrape() -> Result<(), TestError> {
-    let expected = rows(&World::new().await?.scrape()?);
+    let expected = rows(&MetricsFixture::new().await?.scrape()?);
     let documented: Vec<&str> = OPERATIONS
         .lines()
         // A test in the program checks the metrics of `steadfast notify`.
@@ -32,11 +32,11 @@ async fn metrics_table_matches_scrape() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn alerts_use_existing_metrics_and_labels() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
+    let fixture = MetricsFixture::new().await?;
+    let informer = fixture.synced().await?;
     informer.on_event(|_| {})?;
     super::settle().await;
-    let scraped = world.scrape()?;
+    let scraped = fixture.scrape()?;
     let named = |name: &str| {
         let family = name.trim_end_matches("_count").trim_end_matches("_bucket").trim_end_matches("_sum");
         let counter = |name: &str| scraped.families.get(name).is_some_and(|family| family.kind == "counter");

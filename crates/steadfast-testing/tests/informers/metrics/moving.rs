@@ -11,7 +11,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Action, Controller, back_off};
 use steadfast_testing::{TestError, config_map};
 
-use super::{EVENT_TIMEOUT, World, settle};
+use super::{EVENT_TIMEOUT, MetricsFixture, settle};
 
 fn events<'a>(kind: &'a str, source: &'a str) -> [(&'a str, &'a str); 2] {
     [("type", kind), ("source", source)]
@@ -19,124 +19,127 @@ fn events<'a>(kind: &'a str, source: &'a str) -> [(&'a str, &'a str); 2] {
 
 #[tokio::test(start_paused = true)]
 async fn events_are_counted_by_type_and_source() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    world.server.create(&config_map("b", "1"))?;
-    let informer = world.synced().await?;
-    let count = |kind: &str, source: &str| world.value("steadfast_informer_events_total", &events(kind, source));
+    let fixture = MetricsFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    fixture.server.create(&config_map("b", "1"))?;
+    let informer = fixture.synced().await?;
+    let count = |kind: &str, source: &str| fixture.value("steadfast_informer_events_total", &events(kind, source));
     assert_eq!((count("added", "list")?, count("added", "watch")?), (2.0, 0.0));
-    assert_eq!(world.value("steadfast_informer_objects", &[])?, 2.0);
+    assert_eq!(fixture.value("steadfast_informer_objects", &[])?, 2.0);
 
-    world.server.create(&config_map("c", "1"))?;
+    fixture.server.create(&config_map("c", "1"))?;
     let change = serde_json::json!({"data": {"value": "2"}});
-    world.server.merge_patch("configmaps", "default", "c", change)?;
-    world.server.delete_named("configmaps", "default", "c")?;
+    fixture.server.merge_patch("configmaps", "default", "c", change)?;
+    fixture.server.delete_named("configmaps", "default", "c")?;
     settle().await;
     assert_eq!((count("added", "watch")?, count("updated", "watch")?, count("deleted", "watch")?), (1.0, 1.0, 1.0));
 
-    world.server.faults().cut();
-    world.server.delete_named("configmaps", "default", "b")?;
-    world.server.faults().expire_events();
-    world.server.faults().heal();
+    fixture.server.faults().cut();
+    fixture.server.delete_named("configmaps", "default", "b")?;
+    fixture.server.faults().expire_events();
+    fixture.server.faults().heal();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!((count("deleted", "list")?, count("deleted", "watch")?), (1.0, 1.0));
-    let transfers = |cause| world.value("steadfast_informer_full_transfers_total", &[("cause", cause)]);
-    assert_eq!((transfers("first")?, transfers("expired")?), (1.0, 1.0), "{}", world.text()?);
-    assert_eq!(world.value("steadfast_informer_diagnostics_total", &[("note", "relisted")])?, 1.0);
+    let transfers = |cause| fixture.value("steadfast_informer_full_transfers_total", &[("cause", cause)]);
+    assert_eq!((transfers("first")?, transfers("expired")?), (1.0, 1.0), "{}", fixture.text()?);
+    assert_eq!(fixture.value("steadfast_informer_diagnostics_total", &[("note", "relisted")])?, 1.0);
     let version = informer.snapshot().version().map(|version| version.as_str().parse::<f64>());
-    assert_eq!(world.value("steadfast_informer_resource_version", &[])?, version.expect("the informer has a version")?);
+    assert_eq!(
+        fixture.value("steadfast_informer_resource_version", &[])?,
+        version.expect("the informer has a version")?
+    );
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn closed_connections_stay_in_counters() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
-    let api: Api<ConfigMap> = Api::default_namespaced(world.factory.connection().client());
+    let fixture = MetricsFixture::new().await?;
+    let informer = fixture.synced().await?;
+    let api: Api<ConfigMap> = Api::default_namespaced(fixture.factory.connection().client());
     assert!(api.get("absent").await.is_err());
-    let requests = |verb, code| world.value("steadfast_requests_total", &[("verb", verb), ("code", code)]);
+    let requests = |verb, code| fixture.value("steadfast_requests_total", &[("verb", verb), ("code", code)]);
     assert_eq!((requests("WATCH", "200")?, requests("GET", "404")?), (1.0, 1.0));
     let ready = [("state", "ready"), ("protocol", "HTTP/2")];
-    assert_eq!(world.value("steadfast_connections", &ready)?, 2.0, "one connection for watches, one for requests");
-    assert_eq!(world.value("steadfast_connection_streams", &[("role", "watches")])?, 1.0);
-    assert_eq!(world.value("steadfast_request_duration_seconds_count", &[("verb", "GET")])?, 1.0);
+    assert_eq!(fixture.value("steadfast_connections", &ready)?, 2.0, "one connection for watches, one for requests");
+    assert_eq!(fixture.value("steadfast_connection_streams", &[("role", "watches")])?, 1.0);
+    assert_eq!(fixture.value("steadfast_request_duration_seconds_count", &[("verb", "GET")])?, 1.0);
     let infinite = [("verb", "GET"), ("le", "+Inf")];
-    assert_eq!(world.value("steadfast_request_duration_seconds_bucket", &infinite)?, 1.0);
-    let received = world.value("steadfast_connection_received_bytes_total", &[])?;
-    assert!(received > 500.0 && world.value("steadfast_connection_sent_bytes_total", &[])? > 100.0);
+    assert_eq!(fixture.value("steadfast_request_duration_seconds_bucket", &infinite)?, 1.0);
+    let received = fixture.value("steadfast_connection_received_bytes_total", &[])?;
+    assert!(received > 500.0 && fixture.value("steadfast_connection_sent_bytes_total", &[])? > 100.0);
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert!(world.value("steadfast_connection_ping_round_trip_seconds", &[])? >= 0.0);
-    assert!(world.value("steadfast_connection_silence_seconds", &[])? < 20.0, "pings are received");
+    assert!(fixture.value("steadfast_connection_ping_round_trip_seconds", &[])? >= 0.0);
+    assert!(fixture.value("steadfast_connection_silence_seconds", &[])? < 20.0, "pings are received");
 
-    world.server.faults().refuse(true);
-    world.server.faults().reset();
+    fixture.server.faults().refuse(true);
+    fixture.server.faults().reset();
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(world.scrape()?.sum("steadfast_connections", &ready), (0.0, 0));
-    assert_eq!(world.value("steadfast_connections_closed_total", &[("cause", "failed")])?, 2.0);
-    assert!(world.value("steadfast_connection_dial_failures_total", &[("cause", "dial")])? >= 2.0);
-    assert!(world.value("steadfast_requests_total", &[("verb", "WATCH"), ("code", "dial")])? >= 2.0);
-    assert!(world.value("steadfast_connection_received_bytes_total", &[])? >= received, "a counter never falls");
-    let dials = world.value("steadfast_connection_dials_total", &[])?;
-    assert_eq!(dials, steadfast::unstable::dialled(world.factory.connection()) as f64);
+    assert_eq!(fixture.scrape()?.sum("steadfast_connections", &ready), (0.0, 0));
+    assert_eq!(fixture.value("steadfast_connections_closed_total", &[("cause", "failed")])?, 2.0);
+    assert!(fixture.value("steadfast_connection_dial_failures_total", &[("cause", "dial")])? >= 2.0);
+    assert!(fixture.value("steadfast_requests_total", &[("verb", "WATCH"), ("code", "dial")])? >= 2.0);
+    assert!(fixture.value("steadfast_connection_received_bytes_total", &[])? >= received, "a counter never falls");
+    let dials = fixture.value("steadfast_connection_dials_total", &[])?;
+    assert_eq!(dials, steadfast::unstable::dialled(fixture.factory.connection()) as f64);
 
     let lost = [("request", "streamed_list"), ("outcome", "unreachable")];
-    assert_eq!(world.value("steadfast_informer_requests_ended_total", &lost)?, 1.0);
-    assert_eq!(world.value("steadfast_informer_freshness", &[("state", "stale")])?, 1.0);
-    assert!(world.value("steadfast_informer_doubt_seconds", &[])? > 15.0);
-    assert!(world.value("steadfast_informer_failed_attempts", &[])? >= 3.0);
-    assert!(world.value("steadfast_informer_diagnostics_total", &[("note", "attempt_failed")])? >= 3.0);
+    assert_eq!(fixture.value("steadfast_informer_requests_ended_total", &lost)?, 1.0);
+    assert_eq!(fixture.value("steadfast_informer_freshness", &[("state", "stale")])?, 1.0);
+    assert!(fixture.value("steadfast_informer_doubt_seconds", &[])? > 15.0);
+    assert!(fixture.value("steadfast_informer_failed_attempts", &[])? >= 3.0);
+    assert!(fixture.value("steadfast_informer_diagnostics_total", &[("note", "attempt_failed")])? >= 3.0);
     drop(informer);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn probes_suspicion_and_recovery_are_counted() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
+    let fixture = MetricsFixture::new().await?;
+    let informer = fixture.synced().await?;
     let ended = |request, outcome| {
-        world.value("steadfast_informer_requests_ended_total", &[("request", request), ("outcome", outcome)])
+        fixture.value("steadfast_informer_requests_ended_total", &[("request", request), ("outcome", outcome)])
     };
-    world.server.faults().no_bookmarks(true);
+    fixture.server.faults().no_bookmarks(true);
     tokio::time::sleep(Duration::from_secs(150)).await;
-    assert!(ended("probe", "ended")? >= 2.0, "{}", world.text()?);
-    assert!(world.value("steadfast_informer_diagnostics_total", &[("note", "seeking_proof")])? >= 2.0);
-    assert_eq!(world.value("steadfast_informer_diagnostics_total", &[("note", "suspect")])?, 0.0);
+    assert!(ended("probe", "ended")? >= 2.0, "{}", fixture.text()?);
+    assert!(fixture.value("steadfast_informer_diagnostics_total", &[("note", "seeking_proof")])? >= 2.0);
+    assert_eq!(fixture.value("steadfast_informer_diagnostics_total", &[("note", "suspect")])?, 0.0);
 
-    world.server.faults().freeze_etcd(true);
-    world.server.faults().stall_streams(true);
+    fixture.server.faults().freeze_etcd(true);
+    fixture.server.faults().stall_streams(true);
     tokio::time::sleep(Duration::from_secs(150)).await;
     assert!(
-        world.value("steadfast_informer_diagnostics_total", &[("note", "suspect")])? >= 1.0,
+        fixture.value("steadfast_informer_diagnostics_total", &[("note", "suspect")])? >= 1.0,
         "{}",
         informer.freshness()
     );
-    let fresh = || world.value("steadfast_informer_freshness", &[("state", "fresh")]);
+    let fresh = || fixture.value("steadfast_informer_freshness", &[("state", "fresh")]);
     assert_eq!(fresh()?, 0.0, "{}", informer.freshness());
-    world.server.faults().stall_streams(false);
-    world.server.faults().freeze_etcd(false);
-    world.server.faults().no_bookmarks(false);
+    fixture.server.faults().stall_streams(false);
+    fixture.server.faults().freeze_etcd(false);
+    fixture.server.faults().no_bookmarks(false);
     tokio::time::sleep(Duration::from_secs(120)).await;
-    assert_eq!((fresh()?, world.value("steadfast_informer_doubt_seconds", &[])?), (1.0, 0.0));
+    assert_eq!((fresh()?, fixture.value("steadfast_informer_doubt_seconds", &[])?), (1.0, 0.0));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn undecodable_object_is_counted_and_tainted() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    world.server.faults().undecodable("default", "a", true);
-    let informer = world.synced().await?;
-    assert_eq!(world.value("steadfast_informer_decode_failures_total", &[("record", "object")])?, 1.0);
-    assert_eq!(world.value("steadfast_informer_decode_failures_total", &[("record", "unidentified")])?, 0.0);
-    assert_eq!(world.value("steadfast_informer_tainted_objects", &[])?, 1.0);
+    let fixture = MetricsFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    fixture.server.faults().undecodable("default", "a", true);
+    let informer = fixture.synced().await?;
+    assert_eq!(fixture.value("steadfast_informer_decode_failures_total", &[("record", "object")])?, 1.0);
+    assert_eq!(fixture.value("steadfast_informer_decode_failures_total", &[("record", "unidentified")])?, 0.0);
+    assert_eq!(fixture.value("steadfast_informer_tainted_objects", &[])?, 1.0);
     drop(informer);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn stuck_handler_shows_lag_and_queue() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
+    let fixture = MetricsFixture::new().await?;
+    let informer = fixture.synced().await?;
     let stuck = Arc::new(AtomicBool::new(true));
     let own = stuck.clone();
     let registration = informer.on_event_async(move |_| {
@@ -148,16 +151,16 @@ async fn stuck_handler_shows_lag_and_queue() -> Result<(), TestError> {
         }
     })?;
     let idle = informer.on_event(|_| {})?;
-    world.server.create(&config_map("a", "1"))?;
-    world.server.create(&config_map("b", "1"))?;
+    fixture.server.create(&config_map("a", "1"))?;
+    fixture.server.create(&config_map("b", "1"))?;
     tokio::time::sleep(Duration::from_secs(100)).await;
-    let of = |name: &str, handler| world.value(&format!("steadfast_handler_{name}"), &[("handler", handler)]);
+    let of = |name: &str, handler| fixture.value(&format!("steadfast_handler_{name}"), &[("handler", handler)]);
     let lag = of("lag_seconds", "0")?;
     assert!((99.0..=100.0).contains(&lag), "{lag}");
     assert_eq!((of("queue_length", "0")?, of("running_calls", "0")?, of("synced", "0")?), (2.0, 1.0, 1.0));
     assert_eq!((of("lag_seconds", "1")?, of("queue_length", "1")?), (0.0, 0.0));
     let returned =
-        |handler| world.value("steadfast_handler_calls_total", &[("handler", handler), ("result", "returned")]);
+        |handler| fixture.value("steadfast_handler_calls_total", &[("handler", handler), ("result", "returned")]);
     assert_eq!((returned("0")?, returned("1")?), (0.0, 2.0));
 
     stuck.store(false, Ordering::Relaxed);
@@ -175,43 +178,43 @@ async fn stuck_handler_shows_lag_and_queue() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn panics_and_skipped_events_are_counted() -> Result<(), TestError> {
-    let world = World::of(ApiServer::builder()).await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
+    let fixture = MetricsFixture::of(ApiServer::builder()).await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     let registration = informer.on_event(|_| panic!("clumsy"))?;
     assert!(registration.until_synced().await);
-    assert_eq!(world.value("steadfast_handler_calls_total", &[("result", "panicked")])?, 4.0);
-    assert_eq!(world.value("steadfast_handler_skipped_events_total", &[])?, 1.0);
+    assert_eq!(fixture.value("steadfast_handler_calls_total", &[("result", "panicked")])?, 4.0);
+    assert_eq!(fixture.value("steadfast_handler_skipped_events_total", &[])?, 1.0);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn named_handler_exports_call_durations() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = MetricsFixture::new().await?;
     for name in ["a", "b"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
-    let informer = world.factory.builder::<ConfigMap>(Scope::all()).name("settings").start()?;
+    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).name("settings").start()?;
     let slow = informer.handler().name("dns").on_event_async(|_| tokio::time::sleep(Duration::from_secs(3)))?;
     assert!(slow.until_synced().await);
     let labels = [("informer_name", "settings"), ("handler_name", "dns"), ("handler", "0")];
     let family = "steadfast_handler_call_duration_seconds";
-    let value = |name: &str| world.value(&format!("{family}_{name}"), &labels);
+    let value = |name: &str| fixture.value(&format!("{family}_{name}"), &labels);
     assert_eq!((value("count")?, value("sum")?), (2.0, 6.0));
-    let bucket = |bound| world.value(&format!("{family}_bucket"), &[labels[1], ("le", bound)]);
+    let bucket = |bound| fixture.value(&format!("{family}_bucket"), &[labels[1], ("le", bound)]);
     assert_eq!((bucket("2.5")?, bucket("5.0")?, bucket("+Inf")?), (0.0, 2.0, 2.0));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn handlers_of_controllers_have_their_names() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).name("shop");
+    let fixture = MetricsFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all()).name("shop");
     let reconcile = |_, _| std::future::ready(Ok::<_, std::convert::Infallible>(Action::await_change()));
     let _controller = controller.run(reconcile, back_off, Arc::new(()))?;
     settle().await;
     let called = [("handler_name", "shop"), ("result", "returned")];
-    assert_eq!(world.value("steadfast_handler_calls_total", &called)?, 1.0);
+    assert_eq!(fixture.value("steadfast_handler_calls_total", &called)?, 1.0);
     Ok(())
 }

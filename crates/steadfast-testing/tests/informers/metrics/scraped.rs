@@ -8,24 +8,24 @@ use serde_json::json;
 use steadfast::{InformerFactory, Scope};
 use steadfast_testing::{Exposition, InMemory, TestError, config_map};
 
-use super::{EVENT_TIMEOUT, World, registry, settle};
+use super::{EVENT_TIMEOUT, MetricsFixture, registry, settle};
 
 #[tokio::test(start_paused = true)]
 async fn equal_informers_have_separate_series() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let first = world.synced().await?;
-    let others = InformerFactory::new(world.factory.connection());
+    let fixture = MetricsFixture::new().await?;
+    let first = fixture.synced().await?;
+    let others = InformerFactory::new(fixture.factory.connection());
     let second = others.informer::<ConfigMap>(Scope::all())?;
     let third = others.informer::<ConfigMap>(Scope::namespace("default").labels("app=web"))?;
     others.wait_for_sync(EVENT_TIMEOUT).await?;
-    let synced = |labels: &[(&str, &str)]| world.value("steadfast_informer_synced", labels);
+    let synced = |labels: &[(&str, &str)]| fixture.value("steadfast_informer_synced", labels);
     assert_eq!((synced(&[("informer", "0")])?, synced(&[("informer", "1")])?), (2.0, 1.0));
     assert_eq!(synced(&[("namespace", "default"), ("resource", "configmaps"), ("version", "v1"), ("group", "")])?, 1.0);
 
     drop((second, third, others));
     settle().await;
     assert_eq!(synced(&[])?, 1.0, "a dropped informer is not in the scrape");
-    let again = steadfast::watch::<ConfigMap>(world.factory.connection(), Scope::all())?;
+    let again = steadfast::watch::<ConfigMap>(fixture.factory.connection(), Scope::all())?;
     settle().await;
     assert_eq!((synced(&[("informer", "0")])?, synced(&[("informer", "1")])?), (1.0, 1.0));
     drop((first, again));
@@ -34,9 +34,9 @@ async fn equal_informers_have_separate_series() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn collector_does_not_keep_connection_alive() -> Result<(), TestError> {
-    let world = World::new().await?;
-    drop(world.synced().await?);
-    let World { server, factory, registry } = world;
+    let fixture = MetricsFixture::new().await?;
+    drop(fixture.synced().await?);
+    let MetricsFixture { server, factory, registry } = fixture;
     assert!(steadfast::unstable::dialled(factory.connection()) > 0);
     drop(factory);
     settle().await;
@@ -51,20 +51,20 @@ async fn collector_does_not_keep_connection_alive() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn scrape_contains_no_object_data() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&json!({
+    let fixture = MetricsFixture::new().await?;
+    fixture.server.create(&json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "planted-name"},
         "stringData": {"planted-key": "planted-value"}, "data": {"planted-data": "cGxhbnRlZA=="},
     }))?;
-    let secrets = world.factory.informer::<Secret>(Scope::object("default", "planted-name"))?;
-    let labelled = world.factory.informer::<Secret>(Scope::all().labels("planted=label"))?;
+    let secrets = fixture.factory.informer::<Secret>(Scope::object("default", "planted-name"))?;
+    let labelled = fixture.factory.informer::<Secret>(Scope::all().labels("planted=label"))?;
     secrets.on_event(|_| panic!("planted panic"))?;
-    world.factory.wait_for_sync(EVENT_TIMEOUT).await?;
-    world.server.faults().undecodable("default", "planted-name", true);
-    world.server.faults().reset();
+    fixture.factory.wait_for_sync(EVENT_TIMEOUT).await?;
+    fixture.server.faults().undecodable("default", "planted-name", true);
+    fixture.server.faults().reset();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(world.value("steadfast_informer_synced", &[("resource", "secrets")])?, 2.0);
-    let text = world.text()?;
+    assert_eq!(fixture.value("steadfast_informer_synced", &[("resource", "secrets")])?, 2.0);
+    let text = fixture.text()?;
     for hidden in ["planted", "cGxhbnRlZA", "metadata.name"] {
         assert!(!text.contains(hidden), "{hidden} is in {text}");
     }
@@ -74,27 +74,27 @@ async fn scrape_contains_no_object_data() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn age_grows_while_driver_is_stuck() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
-    let age = || world.value("steadfast_informer_freshness_age_seconds", &[]);
+    let fixture = MetricsFixture::new().await?;
+    let informer = fixture.synced().await?;
+    let age = || fixture.value("steadfast_informer_freshness_age_seconds", &[]);
     let before = age()?;
     // The clock is advanced without running a task of this runtime, which simulates a stuck driver.
     assert!(tokio::time::advance(Duration::from_secs(300)).now_or_never().is_none());
     let later = age()?;
     assert!(later - before >= 299.0, "{before} {later}");
-    assert_eq!(world.value("steadfast_informer_freshness", &[("state", "fresh")])?, 0.0);
+    assert_eq!(fixture.value("steadfast_informer_freshness", &[("state", "fresh")])?, 0.0);
     drop(informer);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn servers_with_equal_names_are_distinguished() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let other = InMemory::default().connection(&world.server).await?;
+    let fixture = MetricsFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let other = InMemory::default().connection(&fixture.server).await?;
     let mut both = prometheus_client::registry::Registry::default();
-    both.register_collector(Box::new(steadfast::metrics::Metrics::new([world.factory.connection(), &other])));
-    let informer = world.synced().await?;
+    both.register_collector(Box::new(steadfast::metrics::Metrics::new([fixture.factory.connection(), &other])));
+    let informer = fixture.synced().await?;
     let theirs = InformerFactory::new(&other).informer::<ConfigMap>(Scope::all())?;
     theirs.wait_for_sync(EVENT_TIMEOUT).await?;
     let mut text = String::new();

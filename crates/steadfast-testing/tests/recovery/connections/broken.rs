@@ -6,14 +6,14 @@ use steadfast::InjectedFault;
 use steadfast::transport::ConnectionState;
 use steadfast_testing::TestError;
 
-use crate::connections::world::{World, ensure, until};
+use crate::connections::fixture::{ConnectionFixture, ensure, until};
 use crate::connections::{crowd, moving};
 
 /// R1: a peer disappears while no request is in flight.
 async fn silent_peer_is_noticed_within_15_seconds(fault: Option<InjectedFault>) -> Result<(), TestError> {
-    let world = World::new(fault).await?;
-    let seen = world.start_informers(1).await?;
-    world.server.faults().black_hole(true);
+    let fixture = ConnectionFixture::new(fault).await?;
+    let seen = fixture.start_informers(1).await?;
+    fixture.server.faults().black_hole(true);
     let doubted = || !seen[0].informer().freshness().is_fresh();
     until(Duration::from_secs(15), "it is doubted", doubted).await?;
     Ok(())
@@ -21,16 +21,16 @@ async fn silent_peer_is_noticed_within_15_seconds(fault: Option<InjectedFault>) 
 
 /// F2: a failed connection is not used again.
 async fn what_failed_is_never_used_again(fault: Option<InjectedFault>) -> Result<(), TestError> {
-    let world = World::new(fault).await?;
+    let fixture = ConnectionFixture::new(fault).await?;
     let ask = || async {
         let request = http::Request::get("/api/v1/namespaces").body(kube::client::Body::empty())?;
-        Ok::<_, TestError>(world.connection.send(request).await?.into_body().connection())
+        Ok::<_, TestError>(fixture.connection.send(request).await?.into_body().connection())
     };
     for round in 0..10 {
         let before = ask().await?;
-        world.server.faults().reset();
+        fixture.server.faults().reset();
         until(Duration::from_secs(1), "it is seen", || {
-            !world.connection.connections().iter().any(|report| report.state == ConnectionState::Ready)
+            !fixture.connection.connections().iter().any(|report| report.state == ConnectionState::Ready)
         })
         .await?;
         let after = ask().await?;

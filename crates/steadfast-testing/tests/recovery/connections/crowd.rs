@@ -11,7 +11,7 @@ use steadfast_apiserver::Verb;
 use steadfast_testing::TestError;
 use tokio::time::{Instant, timeout};
 
-use crate::connections::world::{World, ensure};
+use crate::connections::fixture::{ConnectionFixture, ensure};
 
 const WATCHES: usize = 1000;
 const STREAMS: usize = 100;
@@ -22,23 +22,23 @@ fn get(path: &str) -> Result<http::Request<Body>, TestError> {
 }
 
 pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFault>) -> Result<(), TestError> {
-    let world = World::new(fault).await?;
+    let fixture = ConnectionFixture::new(fault).await?;
     let watch = format!("{PATH}?watch=true");
     let mut opening = Vec::new();
     for _ in 0..WATCHES {
-        opening.push(world.connection.send(get(&watch)?));
+        opening.push(fixture.connection.send(get(&watch)?));
     }
     let watches =
         timeout(Duration::from_secs(20), join_all(opening)).await?.into_iter().collect::<Result<Vec<_>, _>>()?;
     ensure(watches.iter().all(|watch| watch.status() == 200), || "a watch was rejected".to_owned())?;
-    let carried = world.connection.connections().len();
+    let carried = fixture.connection.connections().len();
     ensure(carried == WATCHES / STREAMS, || format!("{carried} connections for {WATCHES} watches"))?;
 
     for round in 0..20 {
         let begun = Instant::now();
         let mut asked = Vec::new();
         for _ in 0..50 {
-            let answer = world.connection.send(get(PATH)?);
+            let answer = fixture.connection.send(get(PATH)?);
             asked.push(async { Ok::<_, TestError>(answer.await?.into_body().collect().await?.to_bytes()) });
         }
         let answers = join_all(asked).await.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -50,12 +50,12 @@ pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFau
     }
 
     let mut verbs: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
-    for request in world.server.requests() {
+    for request in fixture.server.requests() {
         let kind = if request.verb == Verb::Watch { "watches" } else { "requests" };
         verbs.entry(request.connection).or_default().insert(kind);
     }
     ensure(verbs.values().all(|kinds| kinds.len() == 1), || format!("lists and watches share: {verbs:?}"))?;
-    let reports = world.connection.connections();
+    let reports = fixture.connection.connections();
     ensure(reports.iter().all(|report| report.streams <= STREAMS), || format!("{reports:?}"))?;
     ensure(reports.len() == WATCHES / STREAMS + 1, || format!("{} connections", reports.len()))?;
     drop(watches);

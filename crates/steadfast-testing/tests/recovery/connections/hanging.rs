@@ -7,7 +7,7 @@ use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{CachedConfigMap, ConfigMapInForm, TestError, builder_with_form, config_map_in};
 use tokio::time::{Instant, sleep};
 
-use crate::connections::world::{World, ensure, until};
+use crate::connections::fixture::{ConnectionFixture, ensure, until};
 
 /// Timeout of an API server for a conversion webhook.
 const WEBHOOK: Duration = Duration::from_secs(29);
@@ -17,7 +17,7 @@ fn hanging() -> RequestRule {
     RequestRule::any().namespace("hanging-")
 }
 
-impl World {
+impl ConnectionFixture {
     /// Starts informers with hanging lists, each in its own namespace.
     fn hanging(&self, informers: usize) -> Result<Vec<Informer<ConfigMapInForm>>, TestError> {
         let scope = |index| Scope::namespace(format!("hanging-{index}"));
@@ -36,11 +36,11 @@ impl World {
 #[tokio::test(start_paused = true)]
 async fn hanging_lists_do_not_delay_first_list() -> Result<(), TestError> {
     for (crowd, limit) in [(4, 50), (8, 600), (20, 2000), (60, 4000)] {
-        let world = World::new(None).await?;
-        world.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
-        let _hanging = world.hanging(crowd)?;
+        let fixture = ConnectionFixture::new(None).await?;
+        fixture.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
+        let _hanging = fixture.hanging(crowd)?;
         sleep(Duration::from_secs(1)).await;
-        let took = world.sync(0).await?;
+        let took = fixture.sync(0).await?;
         let limit = Duration::from_millis(limit);
         ensure(took < limit, || format!("next to {crowd} lists that hang, synced after {took:?}"))?;
     }
@@ -49,14 +49,14 @@ async fn hanging_lists_do_not_delay_first_list() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn repeatedly_hanging_lists_leave_slots_free() -> Result<(), TestError> {
-    let world = World::new(None).await?;
-    world.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
-    let _hanging = world.hanging(60)?;
+    let fixture = ConnectionFixture::new(None).await?;
+    fixture.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
+    let _hanging = fixture.hanging(60)?;
     sleep(Duration::from_secs(10)).await;
     for index in 0..60 {
         // The interval is not a divisor of the timeout, so each sync starts in another phase of the hanging lists.
         sleep(Duration::from_millis(3_700)).await;
-        let took = world.sync(index).await?;
+        let took = fixture.sync(index).await?;
         ensure(took < Duration::from_millis(1_100), || format!("number {index} was synced after {took:?}"))?;
     }
     Ok(())
@@ -64,16 +64,16 @@ async fn repeatedly_hanging_lists_leave_slots_free() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_lists_block_no_relist() -> Result<(), TestError> {
-    let world = World::new(None).await?;
-    let healthy = world.informer(0)?;
+    let fixture = ConnectionFixture::new(None).await?;
+    let healthy = fixture.informer(0)?;
     healthy.wait_for_sync(Duration::from_secs(10)).await?;
-    world.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
-    let _hanging = world.hanging(20)?;
+    fixture.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
+    let _hanging = fixture.hanging(20)?;
     sleep(Duration::from_secs(1)).await;
-    world.server.faults().cut();
-    world.update(0, "1")?;
-    world.server.faults().expire_events();
-    world.server.faults().heal();
+    fixture.server.faults().cut();
+    fixture.update(0, "1")?;
+    fixture.server.faults().expire_events();
+    fixture.server.faults().heal();
     let lister = healthy.lister()?;
     let newer = || {
         lister
@@ -86,25 +86,25 @@ async fn hanging_lists_block_no_relist() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn stalled_list_delays_no_other_list() -> Result<(), TestError> {
-    let world = World::new(None).await?;
+    let fixture = ConnectionFixture::new(None).await?;
     for index in 0..4 {
         let namespace = format!("hanging-{index}");
         let object = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-        world.server.create(&object)?;
+        fixture.server.create(&object)?;
         for name in ["a", "b", "c"] {
-            world.server.create(&config_map_in(&namespace, name, "0"))?;
+            fixture.server.create(&config_map_in(&namespace, name, "0"))?;
         }
     }
-    world.server.faults().respond_after(hanging().verb(Verb::Page), WEBHOOK, InjectedResponse::code(500));
+    fixture.server.faults().respond_after(hanging().verb(Verb::Page), WEBHOOK, InjectedResponse::code(500));
     let mut halfway = Vec::new();
     for index in 0..4 {
         let scope = Scope::namespace(format!("hanging-{index}"));
-        halfway.push(builder_with_form(&world.factory, scope).streamed_lists(false).page_size(Some(2)).start()?);
+        halfway.push(builder_with_form(&fixture.factory, scope).streamed_lists(false).page_size(Some(2)).start()?);
     }
     sleep(Duration::from_secs(1)).await;
-    let took = world.sync(0).await?;
+    let took = fixture.sync(0).await?;
     ensure(took < Duration::from_millis(500), || format!("synced after {took:?}"))?;
-    world.server.faults().clear_rules();
+    fixture.server.faults().clear_rules();
     for informer in halfway {
         informer.wait_for_sync(Duration::from_secs(60)).await?;
     }
@@ -113,36 +113,36 @@ async fn stalled_list_delays_no_other_list() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn late_response_is_applied() -> Result<(), TestError> {
-    let world = World::new(None).await?;
-    world.server.faults().delay_matching(RequestRule::any().verb(Verb::StreamedList), Duration::from_secs(7));
+    let fixture = ConnectionFixture::new(None).await?;
+    fixture.server.faults().delay_matching(RequestRule::any().verb(Verb::StreamedList), Duration::from_secs(7));
     let begun = Instant::now();
-    let informers = (0..20).map(|index| world.informer(index)).collect::<Result<Vec<_>, _>>()?;
+    let informers = (0..20).map(|index| fixture.informer(index)).collect::<Result<Vec<_>, _>>()?;
     for informer in &informers {
         informer.wait_for_sync(Duration::from_secs(60)).await?;
     }
     ensure(begun.elapsed() < Duration::from_secs(12), || format!("all synced after {:?}", begun.elapsed()))?;
-    ensure(world.lists() == 20, || format!("{} lists for 20 informers", world.lists()))
+    ensure(fixture.lists() == 20, || format!("{} lists for 20 informers", fixture.lists()))
 }
 
 #[tokio::test(start_paused = true)]
 async fn probe_succeeds_while_other_lists_hang() -> Result<(), TestError> {
     // This server sends no bookmarks. Over HTTP/1.1, a short watch then proves nothing, so a probe needs a list.
-    let world = World::over_http1().await?;
-    world.server.faults().no_bookmarks(true);
-    let healthy = world.informer(0)?;
+    let fixture = ConnectionFixture::over_http1().await?;
+    fixture.server.faults().no_bookmarks(true);
+    let healthy = fixture.informer(0)?;
     healthy.wait_for_sync(Duration::from_secs(10)).await?;
-    world.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
-    let _hanging = world.hanging(20)?;
-    let proven = world.server.requests().len();
+    fixture.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
+    let _hanging = fixture.hanging(20)?;
+    let proven = fixture.server.requests().len();
     for number in 0..18 {
         // The write is outside of the informer's namespace, so the probe returns a version without an event for the
         // informer.
-        world.server.create(&config_map_in("default", &format!("other-{number}"), "0"))?;
+        fixture.server.create(&config_map_in("default", &format!("other-{number}"), "0"))?;
         sleep(Duration::from_secs(10)).await;
     }
     let lists =
         |request: &steadfast_apiserver::RequestRecord| request.verb == Verb::List && request.path.contains("/team-0/");
-    let proofs = world.server.requests().iter().skip(proven).filter(|request| lists(request)).count();
+    let proofs = fixture.server.requests().iter().skip(proven).filter(|request| lists(request)).count();
     ensure(proofs > 0, || "no list was requested as a proof".to_owned())?;
     ensure(healthy.freshness().is_fresh(), || healthy.freshness().to_string())
 }

@@ -7,20 +7,20 @@ use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{CachedConfigMap, ConfigMapInForm, TestError};
 use tokio::time::{Instant, sleep};
 
-use super::world::{World, ensure};
+use super::fixture::{ConnectionFixture, ensure};
 
 /// Returns a client of two replicas. Its informer is ahead of the watch cache of the second replica, which lags from
 /// now on.
-async fn ahead_of_the_second_replica() -> Result<(World, Informer<ConfigMapInForm>), TestError> {
-    let world = World::of(ApiServer::builder().replicas(2), None).await?;
-    let informer = world.informer(0)?;
+async fn ahead_of_the_second_replica() -> Result<(ConnectionFixture, Informer<ConfigMapInForm>), TestError> {
+    let fixture = ConnectionFixture::of(ApiServer::builder().replicas(2), None).await?;
+    let informer = fixture.informer(0)?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
-    world.server.faults().replica(1).lag(true);
-    world.update(0, "1")?;
+    fixture.server.faults().replica(1).lag(true);
+    fixture.update(0, "1")?;
     sleep(Duration::from_secs(1)).await;
     ensure(value(&informer) == "1", || "the first replica shows the change".to_owned())?;
-    world.memory.network.send_to(1);
-    Ok((world, informer))
+    fixture.memory.network.send_to(1);
+    Ok((fixture, informer))
 }
 
 fn value(informer: &Informer<ConfigMapInForm>) -> String {
@@ -32,22 +32,22 @@ fn value(informer: &Informer<ConfigMapInForm>) -> String {
 /// Regression test: a replica that never caught up cost 71 s and 17 lists.
 #[tokio::test(start_paused = true)]
 async fn permanently_lagging_replica_costs_one_consistent_list() -> Result<(), TestError> {
-    let (world, informer) = ahead_of_the_second_replica().await?;
-    let before = world.lists();
+    let (fixture, informer) = ahead_of_the_second_replica().await?;
+    let before = fixture.lists();
     // The 410 for the resumed watch makes a list necessary.
-    world
+    fixture
         .server
         .faults()
         .replica(1)
         .respond(RequestRule::any().verb(Verb::Watch).times(1), InjectedResponse::code(410));
-    world.server.faults().replica(0).stop();
-    world.update(0, "2")?;
+    fixture.server.faults().replica(0).stop();
+    fixture.update(0, "2")?;
     let moved = Instant::now();
     while value(&informer) != "2" {
         sleep(Duration::from_millis(50)).await;
         ensure(moved.elapsed() < Duration::from_secs(60), || informer.freshness().to_string())?;
     }
-    let lists = world.lists() - before;
+    let lists = fixture.lists() - before;
     ensure(moved.elapsed() < Duration::from_secs(15), || format!("{:?}", moved.elapsed()))?;
     ensure(lists == 3, || format!("{lists} lists: the relist, its retry and a consistent list were expected"))
 }
@@ -57,24 +57,24 @@ async fn permanently_lagging_replica_costs_one_consistent_list() -> Result<(), T
 #[tokio::test(start_paused = true)]
 async fn resumed_watch_waits_for_lagging_replica() -> Result<(), TestError> {
     for (lag, most_probes, most_requests) in [(5, 1, 4), (30, 1, 8), (100, 3, 16)] {
-        let (world, informer) = ahead_of_the_second_replica().await?;
-        let before = world.server.requests().len();
-        let lists = world.lists();
-        world.server.faults().replica(0).stop();
-        world.update(0, "2")?;
+        let (fixture, informer) = ahead_of_the_second_replica().await?;
+        let before = fixture.server.requests().len();
+        let lists = fixture.lists();
+        fixture.server.faults().replica(0).stop();
+        fixture.update(0, "2")?;
         sleep(Duration::from_secs(lag)).await;
-        world.server.faults().replica(1).lag(false);
+        fixture.server.faults().replica(1).lag(false);
         let caught_up = Instant::now();
         while value(&informer) != "2" || !informer.freshness().is_fresh() {
             sleep(Duration::from_millis(50)).await;
             ensure(caught_up.elapsed() < Duration::from_secs(60), || informer.freshness().to_string())?;
         }
-        let requests = world.server.requests();
+        let requests = fixture.server.requests();
         let asked: Vec<_> = requests[before..].iter().filter(|request| request.verb != Verb::Other).collect();
         let probes = asked.iter().filter(|request| request.verb == Verb::Probe).count();
         let log =
             || format!("{lag} s: {:#?}", asked.iter().map(|asked| (&asked.verb, &asked.query)).collect::<Vec<_>>());
-        ensure(world.lists() == lists, log)?;
+        ensure(fixture.lists() == lists, log)?;
         ensure(probes <= most_probes && asked.len() <= most_requests, log)?;
     }
     Ok(())

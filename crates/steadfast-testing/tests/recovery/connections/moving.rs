@@ -8,36 +8,36 @@ use steadfast_apiserver::ApiServer;
 use steadfast_testing::TestError;
 use tokio::time::Instant;
 
-use crate::connections::world::{Log, World, ensure, until};
+use crate::connections::fixture::{ConnectionFixture, Log, ensure, until};
 
 const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// R4, F8: after a GOAWAY, every watch is open on another connection before the old stream is dropped.
 pub(crate) async fn a_drained_connection_is_left_without_a_gap(fault: Option<InjectedFault>) -> Result<(), TestError> {
     let log = Log::above_debug();
-    let world = World::new(fault).await?;
-    let seen = world.start_informers(50).await?;
-    let (lists, watches) = (world.lists(), world.watches());
+    let fixture = ConnectionFixture::new(fault).await?;
+    let seen = fixture.start_informers(50).await?;
+    let (lists, watches) = (fixture.lists(), fixture.watches());
     // The delay makes a gap visible.
-    world.server.faults().delay(Duration::from_millis(20));
-    world.server.faults().goaway();
+    fixture.server.faults().delay(Duration::from_millis(20));
+    fixture.server.faults().goaway();
     let begun = Instant::now();
-    let before: Vec<u64> = world.connection.connections().iter().map(|report| report.id).collect();
-    let all_new = || world.connection.connections().iter().all(|report| !before.contains(&report.id));
+    let before: Vec<u64> = fixture.connection.connections().iter().map(|report| report.id).collect();
+    let all_new = || fixture.connection.connections().iter().all(|report| !before.contains(&report.id));
     while !all_new() {
         ensure(begun.elapsed() < EVENT_TIMEOUT, || "the old connection is still there".to_owned())?;
-        let open = world.server.open_watches(0);
+        let open = fixture.server.open_watches(0);
         ensure(open >= 50, || format!("only {open} of 50 watches are open"))?;
         ensure(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), || "in doubt".to_owned())?;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let moved = world.watches() - watches;
+    let moved = fixture.watches() - watches;
     ensure(moved == 50, || format!("{moved} watches for 50 moves"))?;
     for index in 0..50 {
-        world.update(index, "1")?;
+        fixture.update(index, "1")?;
     }
-    world.check_contract().await?;
-    ensure(world.lists() == lists, || "it was listed again".to_owned())?;
+    fixture.check_contract().await?;
+    ensure(fixture.lists() == lists, || "it was listed again".to_owned())?;
     ensure(log.text().is_empty(), || log.text())
 }
 
@@ -48,24 +48,24 @@ async fn goaway_moves_watches_without_gap() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn rotation_replaces_connections_without_doubt() -> Result<(), TestError> {
-    for world in [World::new(None).await?, World::over_http1().await?] {
+    for fixture in [ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?] {
         let log = Log::above_debug();
-        let seen = world.start_informers(20).await?;
-        let lists = world.lists();
-        let before: Vec<u64> = world.connection.connections().iter().map(|report| report.id).collect();
-        world.connection.drain();
-        let all_new = || world.connection.connections().iter().all(|report| !before.contains(&report.id));
+        let seen = fixture.start_informers(20).await?;
+        let lists = fixture.lists();
+        let before: Vec<u64> = fixture.connection.connections().iter().map(|report| report.id).collect();
+        fixture.connection.drain();
+        let all_new = || fixture.connection.connections().iter().all(|report| !before.contains(&report.id));
         until(EVENT_TIMEOUT, "the old connections are closed", all_new).await?;
-        assert!(world.connection.connections().iter().map(|report| report.streams).sum::<usize>() >= 20);
+        assert!(fixture.connection.connections().iter().map(|report| report.streams).sum::<usize>() >= 20);
         assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
-        assert!(world.server.open_watches(0) >= 20);
+        assert!(fixture.server.open_watches(0) >= 20);
         // The check precedes `check_contract`, which requests a proof for each cache. Before the first bookmark, a proof
         // needs a list of versions (R2).
-        assert_eq!(world.lists(), lists);
-        world.update(3, "1")?;
-        world.check_contract().await?;
+        assert_eq!(fixture.lists(), lists);
+        fixture.update(3, "1")?;
+        fixture.check_contract().await?;
         assert_eq!(log.text(), "");
-        for ended in world.connection.recently_closed() {
+        for ended in fixture.connection.recently_closed() {
             assert!(["drained", "its only response was dropped"].contains(&ended.why.as_str()), "{ended}");
         }
     }
@@ -76,30 +76,30 @@ async fn rotation_replaces_connections_without_doubt() -> Result<(), TestError> 
 #[tokio::test(start_paused = true)]
 async fn suspect_connection_is_replaced_promptly() -> Result<(), TestError> {
     let log = Log::above_debug();
-    let world = World::of(ApiServer::builder().replicas(2), None).await?;
-    let seen = world.start_informers(30).await?;
-    let lists = world.lists();
+    let fixture = ConnectionFixture::of(ApiServer::builder().replicas(2), None).await?;
+    let seen = fixture.start_informers(30).await?;
+    let lists = fixture.lists();
     tokio::time::sleep(Duration::from_secs(20)).await;
-    world.memory.network.send_to(1);
-    world.server.faults().replica(0).black_hole(true);
+    fixture.memory.network.send_to(1);
+    fixture.server.faults().replica(0).black_hole(true);
     let begun = Instant::now();
-    while world.server.open_watches(1) < 30 {
+    while fixture.server.open_watches(1) < 30 {
         assert!(
             begun.elapsed() < Duration::from_secs(9),
             "still on the dead one: {:?}",
-            world.connection.connections()
+            fixture.connection.connections()
         );
         assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), "no informer may be in doubt");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for index in 0..30 {
-        world.update(index, "1")?;
+        fixture.update(index, "1")?;
     }
-    world.check_contract().await?;
-    assert_eq!(world.lists(), lists, "all resumed");
+    fixture.check_contract().await?;
+    assert_eq!(fixture.lists(), lists, "all resumed");
     // R1 bounds the time until the dead connection is closed.
     tokio::time::sleep_until(begun + Duration::from_secs(15)).await;
-    let ended = world.connection.recently_closed();
+    let ended = fixture.connection.recently_closed();
     assert!(ended.iter().any(|ended| ended.why.contains("no answer to a ping")), "{ended:?}");
     assert_eq!(log.text(), "", "a timely move must not be logged");
     Ok(())
@@ -107,35 +107,35 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn late_pong_moves_no_watch() -> Result<(), TestError> {
-    let world = World::new(None).await?;
-    let seen = world.start_informers(30).await?;
-    let (watches, dialled) = (world.watches(), steadfast::unstable::dialled(&world.connection));
+    let fixture = ConnectionFixture::new(None).await?;
+    let seen = fixture.start_informers(30).await?;
+    let (watches, dialled) = (fixture.watches(), steadfast::unstable::dialled(&fixture.connection));
     tokio::time::sleep(Duration::from_secs(20)).await;
-    world.server.faults().black_hole(true);
-    let suspect = || world.connection.connections().iter().any(|report| report.state == ConnectionState::Suspect);
+    fixture.server.faults().black_hole(true);
+    let suspect = || fixture.connection.connections().iter().any(|report| report.state == ConnectionState::Suspect);
     until(Duration::from_secs(10), "it is suspect", suspect).await?;
-    let another = || world.connection.connections().iter().any(|report| report.state == ConnectionState::Connecting);
+    let another = || fixture.connection.connections().iter().any(|report| report.state == ConnectionState::Connecting);
     assert!(another(), "the replacement is dialled without a waiting request");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    world.server.faults().black_hole(false);
+    fixture.server.faults().black_hole(false);
     until(EVENT_TIMEOUT, "all are well", || !suspect() && !another()).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
-    assert_eq!(steadfast::unstable::dialled(&world.connection), dialled + 1);
-    assert!(world.watches() - watches <= 30, "at most once each: {}", world.watches() - watches);
+    assert_eq!(steadfast::unstable::dialled(&fixture.connection), dialled + 1);
+    assert!(fixture.watches() - watches <= 30, "at most once each: {}", fixture.watches() - watches);
     for index in 0..30 {
-        world.update(index, "1")?;
+        fixture.update(index, "1")?;
     }
-    world.check_contract().await
+    fixture.check_contract().await
 }
 
 /// Silence alone causes probes only. No watch is reopened, and no connection is dialled.
 #[tokio::test(start_paused = true)]
 async fn probes_reuse_connection_during_silent_hour() -> Result<(), TestError> {
-    let world = World::new(None).await?;
-    let seen = world.start_informers(3).await?;
-    world.server.faults().no_bookmarks(true);
-    let (begun, dialled) = (Instant::now(), steadfast::unstable::dialled(&world.connection));
+    let fixture = ConnectionFixture::new(None).await?;
+    let seen = fixture.start_informers(3).await?;
+    fixture.server.faults().no_bookmarks(true);
+    let (begun, dialled) = (Instant::now(), steadfast::unstable::dialled(&fixture.connection));
     while begun.elapsed() < Duration::from_secs(3600) {
         tokio::time::sleep(Duration::from_secs(1)).await;
         for seen in &seen {
@@ -144,7 +144,12 @@ async fn probes_reuse_connection_during_silent_hour() -> Result<(), TestError> {
         }
     }
     // One probe per minute serves all three informers.
-    assert!((50..=70).contains(&world.server.request_counts().probes), "{:?}", world.server.request_counts());
-    assert_eq!(steadfast::unstable::dialled(&world.connection), dialled, "{:?}", world.connection.recently_closed());
+    assert!((50..=70).contains(&fixture.server.request_counts().probes), "{:?}", fixture.server.request_counts());
+    assert_eq!(
+        steadfast::unstable::dialled(&fixture.connection),
+        dialled,
+        "{:?}",
+        fixture.connection.recently_closed()
+    );
     Ok(())
 }

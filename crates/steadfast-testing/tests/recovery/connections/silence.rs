@@ -9,9 +9,9 @@ use steadfast_apiserver::{
 use steadfast_testing::{ConfigMapInForm, TestError, builder_with_form};
 use tokio::time::{Instant, sleep};
 
-use crate::connections::world::{World, ensure, until};
+use crate::connections::fixture::{ConnectionFixture, ensure, until};
 
-impl World {
+impl ConnectionFixture {
     /// Returns the liveness probes on silent connections so far.
     fn liveness_probes(&self) -> Vec<RequestRecord> {
         self.server.requests().into_iter().filter(|request| request.path == "/livez/ping").collect()
@@ -41,12 +41,16 @@ impl World {
 }
 
 /// Freezes the server `after` the last sign of life. Returns the time until all informers are in doubt.
-async fn doubt(world: &World, informers: &[Informer<ConfigMapInForm>], after: Duration) -> Result<Duration, TestError> {
+async fn doubt(
+    fixture: &ConnectionFixture,
+    informers: &[Informer<ConfigMapInForm>],
+    after: Duration,
+) -> Result<Duration, TestError> {
     for informer in informers {
         informer.wait_for_sync(Duration::from_secs(10)).await?;
     }
     sleep(after).await;
-    world.server.faults().freeze(true);
+    fixture.server.faults().freeze(true);
     let suspect = || informers.iter().all(|informer| matches!(informer.freshness(), Freshness::Suspect(_)));
     let took = until(Duration::from_secs(100), "both are suspect", suspect).await?;
     let text = informers[0].freshness().to_string();
@@ -58,10 +62,10 @@ async fn doubt(world: &World, informers: &[Informer<ConfigMapInForm>], after: Du
 async fn frozen_server_behind_proxy_is_detected() -> Result<(), TestError> {
     for tenths in [0, 30, 99, 101, 105, 160, 299] {
         let after = Duration::from_millis(tenths * 100);
-        let (http2, http1) = (World::new(None).await?, World::over_http1().await?);
-        for world in [http2, http1] {
-            let informers = [world.informer(0)?, world.informer(1)?];
-            let took = doubt(&world, &informers, after).await?;
+        let (http2, http1) = (ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?);
+        for fixture in [http2, http1] {
+            let informers = [fixture.informer(0)?, fixture.informer(1)?];
+            let took = doubt(&fixture, &informers, after).await?;
             ensure(took <= Duration::from_secs(15), || format!("frozen after {after:?}, reported after {took:?}"))?;
         }
     }
@@ -71,30 +75,34 @@ async fn frozen_server_behind_proxy_is_detected() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn thawed_server_is_fresh_without_list() -> Result<(), TestError> {
     // Over HTTP/1.1, the proof before the first bookmark may be a list of versions (R2).
-    for (world, of_versions) in [(World::new(None).await?, 0), (World::over_http1().await?, 2)] {
-        let informers = [world.informer(0)?, world.informer(1)?];
-        doubt(&world, &informers, Duration::ZERO).await?;
+    for (fixture, of_versions) in
+        [(ConnectionFixture::new(None).await?, 0), (ConnectionFixture::over_http1().await?, 2)]
+    {
+        let informers = [fixture.informer(0)?, fixture.informer(1)?];
+        doubt(&fixture, &informers, Duration::ZERO).await?;
         sleep(Duration::from_secs(20)).await;
-        let lists = world.lists();
-        world.server.faults().freeze(false);
-        world.update(0, "1")?;
+        let lists = fixture.lists();
+        fixture.server.faults().freeze(false);
+        fixture.update(0, "1")?;
         let fresh = || informers.iter().all(|informer| informer.freshness().is_fresh());
         let took = until(Duration::from_secs(60), "both are fresh", fresh).await?;
         // A probe starts within two seconds. Its short watch takes four more seconds if no event arrives (R2).
         ensure(took < Duration::from_secs(7), || format!("fresh again after {took:?}"))?;
-        ensure(world.lists() - lists <= of_versions, || format!("{} lists", world.lists() - lists))?;
+        ensure(fixture.lists() - lists <= of_versions, || format!("{} lists", fixture.lists() - lists))?;
     }
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn silent_connection_is_probed_every_ten_seconds() -> Result<(), TestError> {
-    for (world, connections) in [(World::new(None).await?, 1), (World::over_http1().await?, 1)] {
-        let _seen = world.start_informers(40).await?;
+    for (fixture, connections) in
+        [(ConnectionFixture::new(None).await?, 1), (ConnectionFixture::over_http1().await?, 1)]
+    {
+        let _seen = fixture.start_informers(40).await?;
         sleep(Duration::from_secs(30)).await;
-        let before = world.liveness_probes().len();
+        let before = fixture.liveness_probes().len();
         sleep(Duration::from_secs(55)).await;
-        let asked = world.liveness_probes().len() - before;
+        let asked = fixture.liveness_probes().len() - before;
         ensure((4 * connections..=6 * connections).contains(&asked), || format!("{asked} questions in 55 s"))?;
     }
     Ok(())
@@ -102,35 +110,35 @@ async fn silent_connection_is_probed_every_ten_seconds() -> Result<(), TestError
 
 #[tokio::test(start_paused = true)]
 async fn probe_uses_connection_of_watches() -> Result<(), TestError> {
-    let world = World::of(ApiServer::builder().max_streams(10), None).await?;
-    let _seen = world.start_informers(18).await?;
+    let fixture = ConnectionFixture::of(ApiServer::builder().max_streams(10), None).await?;
+    let _seen = fixture.start_informers(18).await?;
     sleep(Duration::from_secs(50)).await;
-    let open = world.open_connections();
+    let open = fixture.open_connections();
     ensure(open == 2, || format!("{open} connections for 18 watches, where ten streams fit on one"))?;
-    let asked = world.liveness_probes().len();
+    let asked = fixture.liveness_probes().len();
     ensure(asked >= 6, || format!("{asked} questions on two connections"))
 }
 
 #[tokio::test(start_paused = true)]
 async fn any_response_suffices_and_events_replace_probes() -> Result<(), TestError> {
-    let world = World::new(None).await?;
-    let informer = world.informer(0)?;
+    let fixture = ConnectionFixture::new(None).await?;
+    let informer = fixture.informer(0)?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
     for round in 0..20 {
         sleep(Duration::from_secs(4)).await;
-        world.update(0, &round.to_string())?;
+        fixture.update(0, &round.to_string())?;
     }
-    ensure(world.liveness_probes().is_empty(), || "asked, though events came".to_owned())?;
+    ensure(fixture.liveness_probes().is_empty(), || "asked, though events came".to_owned())?;
     for code in [401, 403, 404, 500, 503] {
-        world.server.faults().respond(RequestRule::any().verb(Verb::Other), InjectedResponse::code(code));
+        fixture.server.faults().respond(RequestRule::any().verb(Verb::Other), InjectedResponse::code(code));
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(40) {
             sleep(Duration::from_millis(100)).await;
             ensure(informer.freshness().is_fresh(), || format!("{code}: {}", informer.freshness()))?;
         }
-        world.server.faults().clear_rules();
+        fixture.server.faults().clear_rules();
     }
-    ensure(world.liveness_probes().len() > 10, || "nothing was asked".to_owned())
+    ensure(fixture.liveness_probes().len() > 10, || "nothing was asked".to_owned())
 }
 
 /// Waits until an informer with a pending watch head is in doubt. Checks the time and the reason.
@@ -144,20 +152,20 @@ async fn doubt_of_a_head(informer: &Informer<ConfigMapInForm>) -> Result<(), Tes
 
 #[tokio::test(start_paused = true)]
 async fn freeze_before_watch_head_is_detected() -> Result<(), TestError> {
-    for world in [World::new(None).await?, World::over_http1().await?] {
-        world.freeze_at_a_watch();
-        let informer = world.paging()?;
+    for fixture in [ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?] {
+        fixture.freeze_at_a_watch();
+        let informer = fixture.paging()?;
         informer.wait_for_sync(Duration::from_secs(10)).await?;
         doubt_of_a_head(&informer).await?;
-        let lists = world.lists();
+        let lists = fixture.lists();
         for _ in 0..40 {
             sleep(Duration::from_secs(1)).await;
             ensure(!informer.freshness().is_fresh(), || "called fresh by a server that is frozen".to_owned())?;
         }
-        world.thaw();
+        fixture.thaw();
         let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
         ensure(took < Duration::from_secs(20), || format!("fresh again after {took:?}"))?;
-        ensure(world.lists() == lists, || format!("{} lists", world.lists() - lists))?;
+        ensure(fixture.lists() == lists, || format!("{} lists", fixture.lists() - lists))?;
     }
     Ok(())
 }
@@ -167,14 +175,14 @@ async fn freeze_before_resumed_watch_head_is_detected() -> Result<(), TestError>
     // After 5 s, the connection of the list is still open. Over HTTP/1.1, the watch reuses it. After 70 s, it is
     // closed.
     for after in [5, 70] {
-        for world in [World::new(None).await?, World::over_http1().await?] {
-            let informer = world.paging()?;
+        for fixture in [ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?] {
+            let informer = fixture.paging()?;
             informer.wait_for_sync(Duration::from_secs(10)).await?;
             sleep(Duration::from_secs(after)).await;
-            world.freeze_at_a_watch();
-            world.server.faults().end_watches();
+            fixture.freeze_at_a_watch();
+            fixture.server.faults().end_watches();
             doubt_of_a_head(&informer).await?;
-            world.thaw();
+            fixture.thaw();
             let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
             ensure(took < Duration::from_secs(10), || format!("fresh again after {took:?}"))?;
         }
@@ -184,55 +192,55 @@ async fn freeze_before_resumed_watch_head_is_detected() -> Result<(), TestError>
 
 #[tokio::test(start_paused = true)]
 async fn freeze_while_watch_moves_is_detected() -> Result<(), TestError> {
-    let world = World::new(None).await?;
-    let informer = world.paging()?;
+    let fixture = ConnectionFixture::new(None).await?;
+    let informer = fixture.paging()?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(5)).await;
-    world.freeze_at_a_watch();
-    world.server.faults().goaway();
+    fixture.freeze_at_a_watch();
+    fixture.server.faults().goaway();
     doubt_of_a_head(&informer).await?;
-    world.thaw();
+    fixture.thaw();
     let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
     ensure(took < Duration::from_secs(10), || format!("fresh again after {took:?}"))?;
-    ensure(world.lists() == 1, || format!("{} lists", world.lists()))
+    ensure(fixture.lists() == 1, || format!("{} lists", fixture.lists()))
 }
 
 #[tokio::test(start_paused = true)]
 async fn http1_watch_on_list_connection_is_probed() -> Result<(), TestError> {
-    let world = World::over_http1().await?;
-    let informer = world.paging()?;
+    let fixture = ConnectionFixture::over_http1().await?;
+    let informer = fixture.paging()?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(1)).await;
-    ensure(world.open_connections() == 1, || format!("{} connections", world.open_connections()))?;
-    let took = doubt(&world, &[informer], Duration::from_secs(30)).await?;
+    ensure(fixture.open_connections() == 1, || format!("{} connections", fixture.open_connections()))?;
+    let took = doubt(&fixture, &[informer], Duration::from_secs(30)).await?;
     ensure(took <= Duration::from_secs(15), || format!("reported after {took:?}"))
 }
 
 #[tokio::test(start_paused = true)]
 async fn watch_without_head_moves_to_another_replica() -> Result<(), TestError> {
-    let world = World::of(ApiServer::builder().replicas(2), None).await?;
-    world.freeze_at_a_watch();
-    let informer = world.paging()?;
+    let fixture = ConnectionFixture::of(ApiServer::builder().replicas(2), None).await?;
+    fixture.freeze_at_a_watch();
+    let informer = fixture.paging()?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
-    world.memory.network.send_to(1);
+    fixture.memory.network.send_to(1);
     doubt_of_a_head(&informer).await?;
     let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
     ensure(took < Duration::from_secs(10), || format!("fresh again after {took:?}, at the other replica"))?;
-    ensure(world.lists() == 1, || format!("{} lists", world.lists()))
+    ensure(fixture.lists() == 1, || format!("{} lists", fixture.lists()))
 }
 
 #[tokio::test(start_paused = true)]
 async fn slow_head_of_live_server_is_fresh() -> Result<(), TestError> {
-    for world in [World::new(None).await?, World::over_http1().await?] {
-        world.server.faults().delay_matching(RequestRule::any().verb(Verb::Watch), Duration::from_secs(25));
-        let informer = world.paging()?;
+    for fixture in [ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?] {
+        fixture.server.faults().delay_matching(RequestRule::any().verb(Verb::Watch), Duration::from_secs(25));
+        let informer = fixture.paging()?;
         informer.wait_for_sync(Duration::from_secs(10)).await?;
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(40) {
             sleep(Duration::from_millis(100)).await;
             ensure(informer.freshness().is_fresh(), || informer.freshness().to_string())?;
         }
-        let asked = world.liveness_probes().len();
+        let asked = fixture.liveness_probes().len();
         ensure((1..=4).contains(&asked), || format!("{asked} questions in 40 s"))?;
     }
     Ok(())
@@ -240,18 +248,18 @@ async fn slow_head_of_live_server_is_fresh() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn watch_on_unused_connection_has_ten_seconds() -> Result<(), TestError> {
-    let world = World::new(None).await?;
-    let first = world.paging()?;
+    let fixture = ConnectionFixture::new(None).await?;
+    let first = fixture.paging()?;
     first.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(1)).await;
     first.stop();
     sleep(Duration::from_secs(30)).await;
-    world.server.faults().delay_matching(RequestRule::any().verb(Verb::Watch), Duration::from_secs(20));
-    let second = builder_with_form(&world.factory, Scope::namespace("default")).streamed_lists(false).start()?;
+    fixture.server.faults().delay_matching(RequestRule::any().verb(Verb::Watch), Duration::from_secs(20));
+    let second = builder_with_form(&fixture.factory, Scope::namespace("default")).streamed_lists(false).start()?;
     second.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(9)).await;
-    ensure(world.open_connections() == 2, || format!("{} connections", world.open_connections()))?;
-    ensure(world.liveness_probes().is_empty(), || "asked, though nothing was silent for long".to_owned())?;
+    ensure(fixture.open_connections() == 2, || format!("{} connections", fixture.open_connections()))?;
+    ensure(fixture.liveness_probes().is_empty(), || "asked, though nothing was silent for long".to_owned())?;
     sleep(Duration::from_secs(3)).await;
-    ensure(world.liveness_probes().len() == 1, || format!("{} questions", world.liveness_probes().len()))
+    ensure(fixture.liveness_probes().len() == 1, || format!("{} questions", fixture.liveness_probes().len()))
 }

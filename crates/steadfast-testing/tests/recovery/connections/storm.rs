@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steadfast_testing::TestError;
 
-use crate::connections::world::{Log, World, ensure};
+use crate::connections::fixture::{ConnectionFixture, Log, ensure};
 
 const WATCHES: usize = 20;
 
@@ -16,19 +16,19 @@ const WITHOUT_WATCHES: usize = 2;
 #[tokio::test(start_paused = true)]
 async fn ten_goaways_per_second_lose_no_event() -> Result<(), TestError> {
     let log = Log::above_debug();
-    let world = World::new(None).await?;
-    let seen = world.start_informers(WATCHES).await?;
-    let lists = world.lists();
+    let fixture = ConnectionFixture::new(None).await?;
+    let seen = fixture.start_informers(WATCHES).await?;
+    let lists = fixture.lists();
     for round in 0..600 {
-        world.server.faults().goaway();
+        fixture.server.faults().goaway();
         for index in 0..4 {
-            world.update((round + index * 5) % WATCHES, &round.to_string())?;
+            fixture.update((round + index * 5) % WATCHES, &round.to_string())?;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
         ensure(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), || {
             format!("in doubt in round {round}")
         })?;
-        let (open, watches) = (world.open_connections(), world.server.open_watches(0));
+        let (open, watches) = (fixture.open_connections(), fixture.server.open_watches(0));
         ensure(open <= watches + WITHOUT_WATCHES, || {
             format!("{open} connections for {watches} watches in round {round}")
         })?;
@@ -36,7 +36,7 @@ async fn ten_goaways_per_second_lose_no_event() -> Result<(), TestError> {
             format!("{watches} watches of {WATCHES} informers are open in round {round}")
         })?;
     }
-    world.check_contract().await?;
-    ensure(world.lists() == lists, || "it was listed again".to_owned())?;
+    fixture.check_contract().await?;
+    ensure(fixture.lists() == lists, || "it was listed again".to_owned())?;
     ensure(log.text().is_empty(), || log.text())
 }

@@ -10,7 +10,7 @@ use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_testing::{CachedConfigMap, ConfigMapInForm, EventRecording, TestError, config_map_in};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::connections::world::{World, ensure, until};
+use crate::connections::fixture::{ConnectionFixture, ensure, until};
 
 /// Number of large objects. Their total size exceeds the bytes that the server may send before the client reads.
 const OBJECTS: usize = 6;
@@ -35,22 +35,22 @@ fn get(path: &str) -> Result<Request<Body>, TestError> {
 }
 
 /// Creates the large objects of the collection [`LARGE`].
-fn fill(world: &World) -> Result<(), TestError> {
+fn fill(fixture: &ConnectionFixture) -> Result<(), TestError> {
     let big = "x".repeat(OBJECT);
     for number in 0..OBJECTS {
-        world.server.create(&config_map_in("kube-system", &format!("big-{number}"), &big))?;
+        fixture.server.create(&config_map_in("kube-system", &format!("big-{number}"), &big))?;
     }
     Ok(())
 }
 
 /// Changes every informer's object, and waits for the events.
 async fn change_all(
-    world: &World,
+    fixture: &ConnectionFixture,
     recordings: &[EventRecording<ConfigMapInForm>],
     value: &str,
 ) -> Result<(), TestError> {
     for index in 0..recordings.len() {
-        world.update(index, value)?;
+        fixture.update(index, value)?;
     }
     let has_it = |(index, recording): (usize, &EventRecording<ConfigMapInForm>)| {
         let found = recording.informer().snapshot().get(Some(&format!("team-{index}")), "a").found();
@@ -63,28 +63,28 @@ async fn change_all(
 
 #[tokio::test(start_paused = true)]
 async fn unread_watches_delay_no_informer() -> Result<(), TestError> {
-    let world = World::of(server_without_slow_client_limit(), None).await?;
-    let recordings = world.start_informers(3).await?;
-    let client = world.connection.client();
+    let fixture = ConnectionFixture::of(server_without_slow_client_limit(), None).await?;
+    let recordings = fixture.start_informers(3).await?;
+    let client = fixture.connection.client();
     let mut unread = Vec::new();
     for _ in 0..UNREAD {
         unread.push(client.send(get(&format!("{LARGE}?watch=true&timeoutSeconds=100000"))?).await?);
     }
-    fill(&world)?;
+    fill(&fixture)?;
     // The loop lasts several times longer than the timeout of a silent stream.
     for round in 0..40 {
-        change_all(&world, &recordings, &round.to_string()).await?;
+        change_all(&fixture, &recordings, &round.to_string()).await?;
         sleep(Duration::from_secs(5)).await;
     }
     drop(unread);
-    world.check_contract().await
+    fixture.check_contract().await
 }
 
 #[tokio::test(start_paused = true)]
 async fn unread_responses_delay_no_other_request() -> Result<(), TestError> {
-    let world = World::of(server_without_slow_client_limit(), None).await?;
-    fill(&world)?;
-    let client = world.connection.client();
+    let fixture = ConnectionFixture::of(server_without_slow_client_limit(), None).await?;
+    fill(&fixture)?;
+    let client = fixture.connection.client();
     let mut unread = Vec::new();
     for _ in 0..UNREAD {
         unread.push(client.send(get(LARGE)?).await?);
@@ -96,19 +96,20 @@ async fn unread_responses_delay_no_other_request() -> Result<(), TestError> {
         timeout(MAX_RESPONSE_TIME, answer.into_body().collect()).await.map_err(|_| "it does not end")??.to_bytes();
     ensure(body.starts_with(b"{\"kind\":\"PodList\""), || format!("{body:?}"))?;
     ensure(begun.elapsed() < MAX_RESPONSE_TIME, || format!("responses after {:?}", begun.elapsed()))?;
-    let recordings = timeout(MAX_RESPONSE_TIME, world.start_informers(3)).await.map_err(|_| "no informer syncs")??;
-    change_all(&world, &recordings, "1").await?;
+    let recordings =
+        timeout(MAX_RESPONSE_TIME, fixture.start_informers(3)).await.map_err(|_| "no informer syncs")??;
+    change_all(&fixture, &recordings, "1").await?;
     drop(unread);
-    world.check_contract().await
+    fixture.check_contract().await
 }
 
 /// HTTP/1.1 needs a connection per response. Unread responses must not exhaust the connections.
 #[tokio::test(start_paused = true)]
 async fn unread_responses_leave_informers_connections() -> Result<(), TestError> {
     let settings = Settings { max_connections: 16, max_waiting: 30, ..Settings::default() };
-    let world = World::with(server_without_slow_client_limit(), settings, None).await?;
-    fill(&world)?;
-    let client = world.connection.client();
+    let fixture = ConnectionFixture::with(server_without_slow_client_limit(), settings, None).await?;
+    fill(&fixture)?;
+    let client = fixture.connection.client();
     let asked: Vec<_> = (0..50)
         .map(|_| {
             let client = client.clone();
@@ -123,14 +124,15 @@ async fn unread_responses_leave_informers_connections() -> Result<(), TestError>
         })
         .collect();
     sleep(Duration::from_secs(1)).await;
-    let recordings = timeout(MAX_RESPONSE_TIME, world.start_informers(3)).await.map_err(|_| "no informer syncs")??;
-    change_all(&world, &recordings, "1").await?;
+    let recordings =
+        timeout(MAX_RESPONSE_TIME, fixture.start_informers(3)).await.map_err(|_| "no informer syncs")??;
+    change_all(&fixture, &recordings, "1").await?;
     sleep(Duration::from_secs(60)).await;
-    change_all(&world, &recordings, "2").await?;
+    change_all(&fixture, &recordings, "2").await?;
     let busy = asked.iter().filter(|asked| asked.is_finished()).count();
     ensure(busy == 50 - 12, || format!("{busy} of 50 were rejected"))?;
     for asked in asked {
         asked.abort();
     }
-    world.check_contract().await
+    fixture.check_contract().await
 }

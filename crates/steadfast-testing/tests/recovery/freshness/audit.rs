@@ -13,23 +13,23 @@ const AUDIT_PERIOD: Duration = Duration::from_secs(600);
 /// of diagnostics, one audit period later.
 async fn lossy(
     fault: Option<InjectedFault>,
-) -> Result<(World, Recorder, EventRecording<ConfigMapInForm>, usize), TestError> {
-    let world = World::new().await?;
+) -> Result<(FreshnessFixture, Recorder, EventRecording<ConfigMapInForm>, usize), TestError> {
+    let fixture = FreshnessFixture::new().await?;
     for name in ["changed", "deleted", "same"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
-    world.write_periodically(5 * SHORT_TIME);
-    let recorder = Recorder::of(&world.server);
-    let informer = started(world.build().audit_every(AUDIT_PERIOD), fault).await?;
+    fixture.write_periodically(5 * REACTION_TIME);
+    let recorder = Recorder::of(&fixture.server);
+    let informer = started(fixture.build().audit_every(AUDIT_PERIOD), fault).await?;
     let notes = notes(&informer);
     let recording = recorder.record(&informer);
     recording.until_synced().await;
     tokio::time::sleep(PERIOD).await;
     recorder.fault("lost events", true);
-    world.server.faults().drop_events(3, |change| change.resource.resource() == "configmaps");
-    world.server.merge_patch("configmaps", "default", "changed", json!({ "data": { "value": "2" } }))?;
-    world.server.delete_named("configmaps", "default", "deleted")?;
-    world.server.create(&config_map("created", "1"))?;
+    fixture.server.faults().drop_events(3, |change| change.resource.resource() == "configmaps");
+    fixture.server.merge_patch("configmaps", "default", "changed", json!({ "data": { "value": "2" } }))?;
+    fixture.server.delete_named("configmaps", "default", "deleted")?;
+    fixture.server.create(&config_map("created", "1"))?;
     tokio::time::sleep(AUDIT_PERIOD).await;
     let lost = noted(&notes, |note| match note {
         Diagnostic::Lost { key, held, listed, .. } => match key.name() {
@@ -40,74 +40,74 @@ async fn lossy(
         },
         _ => false,
     });
-    Ok((world, recorder, recording, lost))
+    Ok((fixture, recorder, recording, lost))
 }
 
 #[tokio::test(start_paused = true)]
 async fn audit_repairs_lost_events_within_period() -> Result<(), TestError> {
-    let (world, recorder, seen, lost) = lossy(None).await?;
+    let (fixture, recorder, seen, lost) = lossy(None).await?;
     assert_eq!(lost, 3);
     assert_eq!(seen.descriptions("default/changed"), ["Added", "Updated"]);
     assert_eq!(seen.descriptions("default/deleted"), ["Added", "Deleted Inferred Deleted"]);
     assert_eq!(seen.descriptions("default/created"), ["Added"]);
     assert_eq!(seen.descriptions("default/same"), ["Added"]);
     assert!(seen.informer().freshness().is_fresh(), "{}", seen.informer().freshness());
-    let counts = world.server.request_counts();
+    let counts = fixture.server.request_counts();
     assert_eq!((counts.streamed_lists, counts.lists), (1, 2), "the first list, the audit, the repair");
-    recorder.settle(&world.server).await;
+    recorder.settle(&fixture.server).await;
     let terms = Bounds { audit: Some(AUDIT_PERIOD), ..Bounds::default() };
-    let report = terms.report(&history(&world.server, "", "configmaps")?, &recorder.trace());
+    let report = terms.report(&history(&fixture.server, "", "configmaps")?, &recorder.trace());
     assert!(report.passed(), "{report:#?}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn blind_audit_is_detected() -> Result<(), TestError> {
-    let (world, recorder, seen, lost) = lossy(Some(InjectedFault::BlindAudit)).await?;
+    let (fixture, recorder, seen, lost) = lossy(Some(InjectedFault::BlindAudit)).await?;
     assert_eq!(lost, 0);
     assert_eq!(seen.descriptions("default/deleted"), ["Added"]);
-    recorder.settle_at(&world.server.revision().to_string(), PERIOD).await;
+    recorder.settle_at(&fixture.server.revision().to_string(), PERIOD).await;
     let terms = Bounds { audit: Some(AUDIT_PERIOD), ..Bounds::default() };
-    let report = terms.report(&history(&world.server, "", "configmaps")?, &recorder.trace());
+    let report = terms.report(&history(&fixture.server, "", "configmaps")?, &recorder.trace());
     assert!(!report.passed(), "the checker must report the unrepaired loss");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn disabled_audit_sends_no_request() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.synced().await?;
-    world.server.faults().drop_next_event("configmaps");
-    world.server.delete_named("configmaps", "default", "a")?;
+    let fixture = FreshnessFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.synced().await?;
+    fixture.server.faults().drop_next_event("configmaps");
+    fixture.server.delete_named("configmaps", "default", "a")?;
     tokio::time::sleep(HOUR).await;
     assert!(is_cached(&informer, "a"));
-    assert_eq!(world.server.request_counts().full_transfers(), 1);
+    assert_eq!(fixture.server.request_counts().full_transfers(), 1);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn changes_during_audit_cause_no_alarm() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = FreshnessFixture::new().await?;
     for number in 0..40 {
-        world.server.create(&config_map(&format!("c-{number}"), "1"))?;
+        fixture.server.create(&config_map(&format!("c-{number}"), "1"))?;
     }
     // The pages of the audit take time, and many objects change between them.
-    let informer = started(world.build().audit_every(PERIOD).page_size(Some(3)), None).await?;
+    let informer = started(fixture.build().audit_every(PERIOD).page_size(Some(3)), None).await?;
     let notes = notes(&informer);
-    world.server.faults().delay(Duration::from_millis(300));
-    let begin = world.server.elapsed();
+    fixture.server.faults().delay(Duration::from_millis(300));
+    let begin = fixture.server.elapsed();
     for round in 0..3000_u32 {
         let name = format!("c-{}", round * 7 % 40);
         if round % 5 == 0 {
-            world.server.delete_named("configmaps", "default", &name)?;
+            fixture.server.delete_named("configmaps", "default", &name)?;
             if round % 10 == 0 {
                 tokio::time::sleep(Duration::from_millis(90)).await;
             }
-            world.server.create(&config_map(&name, "again"))?;
+            fixture.server.create(&config_map(&name, "again"))?;
         } else {
             let patch = json!({ "data": { "value": round.to_string() } });
-            world.server.merge_patch("configmaps", "default", &name, patch)?;
+            fixture.server.merge_patch("configmaps", "default", &name, patch)?;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
@@ -115,28 +115,28 @@ async fn changes_during_audit_cause_no_alarm() -> Result<(), TestError> {
     let audits = noted(&notes, |note| matches!(note, Diagnostic::Audited { .. }));
     assert!(audits >= 4, "{audits}");
     assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Lost { .. } | Diagnostic::Relisting { .. })), 0);
-    assert!(world.requests_since(begin).lists <= 7, "{:?}", world.requests_since(begin));
+    assert!(fixture.requests_since(begin).lists <= 7, "{:?}", fixture.requests_since(begin));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn audit_detects_restore_with_newer_versions() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = FreshnessFixture::new().await?;
     for name in ["back", "kept"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
-    let backup = world.server.revision();
-    world.server.merge_patch("configmaps", "default", "back", json!({ "data": { "value": "2" } }))?;
-    world.server.create(&config_map("gone", "1"))?;
-    let informer = started(world.build().audit_every(AUDIT_PERIOD), None).await?;
+    let backup = fixture.server.revision();
+    fixture.server.merge_patch("configmaps", "default", "back", json!({ "data": { "value": "2" } }))?;
+    fixture.server.create(&config_map("gone", "1"))?;
+    let informer = started(fixture.build().audit_every(AUDIT_PERIOD), None).await?;
     let notes = notes(&informer);
-    world.server.faults().cut();
-    world.server.faults().restore(backup);
-    world.server.faults().cut();
+    fixture.server.faults().cut();
+    fixture.server.faults().restore(backup);
+    fixture.server.faults().cut();
     for number in 0..5 {
-        world.server.create(&config_map(&format!("new-{number}"), "1"))?;
+        fixture.server.create(&config_map(&format!("new-{number}"), "1"))?;
     }
-    world.server.faults().heal();
+    fixture.server.faults().heal();
     tokio::time::sleep(AUDIT_PERIOD).await;
     assert!(!is_cached(&informer, "gone") && is_cached(&informer, "new-0") && is_cached(&informer, "kept"));
     let back = informer.lister()?.get("default", "back")?.expect("the backup contains the object");

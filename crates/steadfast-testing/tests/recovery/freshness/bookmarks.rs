@@ -4,14 +4,14 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn rising_bookmarks_need_few_other_proofs() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.write_periodically(5 * SHORT_TIME);
-    let informer = world.synced().await?;
-    let begin = world.server.elapsed() + SHORT_TIME;
+    let fixture = FreshnessFixture::new().await?;
+    fixture.write_periodically(5 * REACTION_TIME);
+    let informer = fixture.synced().await?;
+    let begin = fixture.server.elapsed() + REACTION_TIME;
     let observed = observe_freshness(&informer, HOUR).await;
     assert_eq!(observed.states, ["fresh"], "{:?}", observed.causes);
     assert!(observed.oldest <= PERIOD + PERIOD / 8, "{:?}", observed.oldest);
-    let cost = world.requests_since(begin);
+    let cost = fixture.requests_since(begin);
     assert_eq!(cost.lists, 0);
     // Between the end of a watch and the start of the next, two bookmarks may be further apart than a period.
     assert!(cost.probes <= cost.watches && cost.short_watches <= cost.probes, "{cost:?}");
@@ -21,15 +21,15 @@ async fn rising_bookmarks_need_few_other_proofs() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn equal_bookmarks_cost_one_probe_per_period() -> Result<(), TestError> {
-    let world = World::new().await?;
-    world.server.faults().rare_progress(true);
-    world.write_periodically(5 * SHORT_TIME);
-    let informer = world.synced().await?;
-    let begin = world.server.elapsed() + SHORT_TIME;
+    let fixture = FreshnessFixture::new().await?;
+    fixture.server.faults().rare_progress(true);
+    fixture.write_periodically(5 * REACTION_TIME);
+    let informer = fixture.synced().await?;
+    let begin = fixture.server.elapsed() + REACTION_TIME;
     let observed = observe_freshness(&informer, HOUR).await;
     assert_eq!(observed.states, ["fresh"], "{:?}", observed.causes);
     assert!(observed.oldest <= 2 * PERIOD, "{:?}", observed.oldest);
-    let cost = world.requests_since(begin);
+    let cost = fixture.requests_since(begin);
     assert_eq!(cost.lists, 0);
     assert!((10..=60).contains(&cost.probes) && cost.short_watches <= cost.probes, "{cost:?}");
     assert!((5..=12).contains(&cost.watches), "no watch because of silence: {cost:?}");
@@ -39,9 +39,9 @@ async fn equal_bookmarks_cost_one_probe_per_period() -> Result<(), TestError> {
 /// Freezes the etcd behind a live server, with bookmarks every 10 s. Returns `true` if this was noticed within two
 /// bookmark periods plus the time of a probe.
 async fn frozen_etcd(fault: Option<InjectedFault>) -> Result<bool, TestError> {
-    let (world, informer) = with_regular_bookmarks(fault).await?;
+    let (fixture, informer) = with_regular_bookmarks(fault).await?;
     assert_eq!(observe_freshness(&informer, PERIOD).await.states, ["fresh"]);
-    world.server.faults().freeze_etcd(true);
+    fixture.server.faults().freeze_etcd(true);
     Ok(until(PERIOD / 6 * 2, || !informer.freshness().is_fresh()).await.is_ok())
 }
 
@@ -55,23 +55,23 @@ async fn frozen_etcd_is_noticed_within_two_periods() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn frozen_server_is_noticed_within_two_periods() -> Result<(), TestError> {
-    let (world, informer) = with_regular_bookmarks(None).await?;
-    world.server.faults().freeze(true);
+    let (fixture, informer) = with_regular_bookmarks(None).await?;
+    fixture.server.faults().freeze(true);
     let noticed = until(PERIOD / 6 * 2, || !informer.freshness().is_fresh()).await?;
     assert!(noticed > Duration::from_secs(3), "not before a response is late: {noticed:?}");
     until(PERIOD / 6 * 2, || matches!(informer.freshness(), Freshness::Stale(_))).await?;
-    world.server.faults().freeze(false);
+    fixture.server.faults().freeze(false);
     until(PERIOD, || informer.freshness().is_fresh()).await?;
-    assert_eq!(world.server.request_counts().full_transfers(), 1);
+    assert_eq!(fixture.server.request_counts().full_transfers(), 1);
     Ok(())
 }
 
 /// Stalls a stream with bookmarks every 10 s. Returns `true` if another watch delivered the missing events within three
 /// bookmark periods.
 async fn stalled(fault: Option<InjectedFault>) -> Result<bool, TestError> {
-    let (world, informer) = with_regular_bookmarks(fault).await?;
-    world.server.faults().stall_streams(true);
-    world.server.create(&config_map("b", "1"))?;
+    let (fixture, informer) = with_regular_bookmarks(fault).await?;
+    fixture.server.faults().stall_streams(true);
+    fixture.server.create(&config_map("b", "1"))?;
     Ok(until(PERIOD / 2, || is_cached(&informer, "b")).await.is_ok())
 }
 
@@ -87,15 +87,15 @@ async fn stalled_stream_is_bypassed_within_three_periods() -> Result<(), TestErr
 
 #[tokio::test(start_paused = true)]
 async fn newly_quiet_stream_is_probed_periodically() -> Result<(), TestError> {
-    let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
-    let informer = world.synced().await?;
+    let fixture = FreshnessFixture::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
+    let informer = fixture.synced().await?;
     for number in 0..30 {
-        world.server.create(&config_map(&format!("c-{number}"), "1"))?;
-        tokio::time::sleep(SHORT_TIME).await;
+        fixture.server.create(&config_map(&format!("c-{number}"), "1"))?;
+        tokio::time::sleep(REACTION_TIME).await;
     }
-    let begin = world.server.elapsed();
+    let begin = fixture.server.elapsed();
     assert_eq!(observe_freshness(&informer, HOUR).await.states, ["fresh"]);
-    let cost = world.requests_since(begin);
+    let cost = fixture.requests_since(begin);
     assert!(cost.probes <= 64, "one probe per minute, and a few until the interval was reset: {cost:?}");
     assert_eq!((cost.lists, cost.short_watches), (0, 0));
     Ok(())

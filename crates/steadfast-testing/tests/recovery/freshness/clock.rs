@@ -82,7 +82,7 @@ async fn late_timer_reads_stream_before_closing() -> Result<(), TestError> {
         // State at the wake-up, before any task runs: events in flight, and overdue timers.
         server.create(&config_map(&format!("after-{sleep}"), "1"))?;
         ahead.fetch_add(sleep * 1000, Ordering::Relaxed);
-        until(PERIOD + SHORT_TIME, || is_cached(&informer, &format!("after-{sleep}"))).await?;
+        until(PERIOD + REACTION_TIME, || is_cached(&informer, &format!("after-{sleep}"))).await?;
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert!(informer.freshness().is_fresh(), "after {sleep} s: {}", informer.freshness());
     }

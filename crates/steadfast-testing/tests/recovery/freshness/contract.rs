@@ -7,9 +7,9 @@ use super::*;
 
 const NAME: &str = "config maps";
 
-fn check_contract(world: &World, recorder: &Recorder) -> Report {
+fn check_contract(fixture: &FreshnessFixture, recorder: &Recorder) -> Report {
     let terms = Bounds { slack: Duration::ZERO, ..Bounds::default() };
-    terms.report(&history(&world.server, "", "configmaps").expect("config maps are served"), &recorder.trace())
+    terms.report(&history(&fixture.server, "", "configmaps").expect("config maps are served"), &recorder.trace())
 }
 
 fn has_freshness_violation(report: &Report) -> bool {
@@ -18,24 +18,24 @@ fn has_freshness_violation(report: &Report) -> bool {
 
 /// Runs a list of six pages that take 20 s each, at the version of the first page. Later writes are not in the list.
 async fn slow_list(fault: Option<InjectedFault>) -> Result<Report, TestError> {
-    let world = World::new().await?;
+    let fixture = FreshnessFixture::new().await?;
     for name in ["a", "b", "c", "d", "e", "f"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
-    let recorder = Recorder::of(&world.server);
-    world.server.faults().delay(PERIOD / 3);
-    let informer = world.build().streamed_lists(false).page_size(Some(1)).inject_fault(fault).start()?;
+    let recorder = Recorder::of(&fixture.server);
+    fixture.server.faults().delay(PERIOD / 3);
+    let informer = fixture.build().streamed_lists(false).page_size(Some(1)).inject_fault(fault).start()?;
     recorder.record_as(&informer, NAME);
     tokio::time::sleep(PERIOD / 2).await;
-    world.server.create(&config_map("new", "1"))?;
+    fixture.server.create(&config_map("new", "1"))?;
     informer.wait_for_sync(10 * PERIOD).await?;
     for _ in 0..20 {
         recorder.sample(&informer, NAME);
-        tokio::time::sleep(SHORT_TIME / 2).await;
+        tokio::time::sleep(REACTION_TIME / 2).await;
     }
-    world.server.faults().delay(Duration::ZERO);
-    recorder.settle(&world.server).await;
-    Ok(check_contract(&world, &recorder))
+    fixture.server.faults().delay(Duration::ZERO);
+    recorder.settle(&fixture.server).await;
+    Ok(check_contract(&fixture, &recorder))
 }
 
 #[tokio::test(start_paused = true)]
@@ -51,16 +51,16 @@ async fn list_age_counts_from_request() -> Result<(), TestError> {
 
 /// Runs a connection that breaks after 20 s without a proof.
 async fn broken_connection(fault: Option<InjectedFault>) -> Result<Report, TestError> {
-    let world = World::new().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let recorder = Recorder::of(&world.server);
-    let informer = started(world.build(), fault).await?;
+    let fixture = FreshnessFixture::new().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let recorder = Recorder::of(&fixture.server);
+    let informer = started(fixture.build(), fault).await?;
     recorder.record_as(&informer, NAME);
     tokio::time::sleep(PERIOD / 3).await;
-    world.server.faults().reset();
+    fixture.server.faults().reset();
     tokio::time::sleep(PERIOD / 6).await;
-    recorder.settle(&world.server).await;
-    Ok(check_contract(&world, &recorder))
+    recorder.settle(&fixture.server).await;
+    Ok(check_contract(&fixture, &recorder))
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,19 +76,19 @@ async fn resumed_watch_is_not_a_proof() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn one_probe_after_disconnect_serves_all_informers() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = FreshnessFixture::new().await?;
     let mut informers = Vec::new();
     for number in 0..100 {
-        informers.push(builder_with_form(&world.factory, Scope::all().labels(format!("app=a-{number}"))).start()?);
+        informers.push(builder_with_form(&fixture.factory, Scope::all().labels(format!("app=a-{number}"))).start()?);
     }
-    world.factory.wait_for_sync(PERIOD).await?;
+    fixture.factory.wait_for_sync(PERIOD).await?;
     tokio::time::sleep(PERIOD / 3).await;
-    let begin = world.server.elapsed();
-    world.server.faults().reset();
-    until(SHORT_TIME, || informers.iter().any(|informer| !informer.freshness().is_fresh())).await?;
+    let begin = fixture.server.elapsed();
+    fixture.server.faults().reset();
+    until(REACTION_TIME, || informers.iter().any(|informer| !informer.freshness().is_fresh())).await?;
     let doubted = informers.iter().filter(|informer| informer.freshness().is_fresh()).count();
-    until(3 * SHORT_TIME, || informers.iter().all(|informer| informer.freshness().is_fresh())).await?;
-    let cost = world.requests_since(begin);
+    until(3 * REACTION_TIME, || informers.iter().all(|informer| informer.freshness().is_fresh())).await?;
+    let cost = fixture.requests_since(begin);
     assert!((1..=3).contains(&cost.probes), "{cost:?}; {doubted} stayed fresh");
     assert_eq!((cost.lists, cost.short_watches), (0, 0), "no write needs a list: {cost:?}");
     Ok(())
@@ -96,17 +96,17 @@ async fn one_probe_after_disconnect_serves_all_informers() -> Result<(), TestErr
 
 #[tokio::test(start_paused = true)]
 async fn clean_end_keeps_cache_fresh() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = world.synced().await?;
+    let fixture = FreshnessFixture::new().await?;
+    let informer = fixture.synced().await?;
     tokio::time::sleep(PERIOD / 6).await;
-    let begin = world.server.elapsed();
-    world.server.faults().end_watches();
-    assert_eq!(observe_freshness(&informer, 5 * SHORT_TIME).await.states, ["fresh"]);
-    let cost = world.requests_since(begin);
+    let begin = fixture.server.elapsed();
+    fixture.server.faults().end_watches();
+    assert_eq!(observe_freshness(&informer, 5 * REACTION_TIME).await.states, ["fresh"]);
+    let cost = fixture.requests_since(begin);
     assert_eq!((cost.probes, cost.watches), (0, 1), "{cost:?}");
-    world.server.faults().goaway();
+    fixture.server.faults().goaway();
     assert_eq!(
-        observe_freshness(&informer, 5 * SHORT_TIME).await.states,
+        observe_freshness(&informer, 5 * REACTION_TIME).await.states,
         ["fresh"],
         "a draining connection must not cause a doubt"
     );
@@ -115,18 +115,18 @@ async fn clean_end_keeps_cache_fresh() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn replaced_server_is_detected_within_five_seconds() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = FreshnessFixture::new().await?;
     for name in ["a", "b", "c"] {
-        world.server.create(&config_map(name, "1"))?;
+        fixture.server.create(&config_map(name, "1"))?;
     }
-    let informer = world.synced().await?;
+    let informer = fixture.synced().await?;
     let notes = notes(&informer);
     tokio::time::sleep(PERIOD / 3).await;
-    world.server.faults().stop();
-    tokio::time::sleep(SHORT_TIME).await;
-    world.server.faults().restore(1);
-    world.server.faults().start();
-    until(5 * SHORT_TIME, || world.server.open_watches(0) > 0).await?;
+    fixture.server.faults().stop();
+    tokio::time::sleep(REACTION_TIME).await;
+    fixture.server.faults().restore(1);
+    fixture.server.faults().start();
+    until(5 * REACTION_TIME, || fixture.server.open_watches(0) > 0).await?;
     let observed = observe_freshness(&informer, Duration::from_secs(5)).await;
     assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::NewEpoch { .. })), 1, "{:?}", observed.states);
     assert_eq!(observed.states.last(), Some(&"fresh"), "{:?}", observed.causes);

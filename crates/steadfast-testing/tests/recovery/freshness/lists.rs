@@ -7,13 +7,13 @@ const LISTS_AN_HOUR: usize = 12;
 
 #[tokio::test(start_paused = true)]
 async fn probes_keep_stream_without_bookmarks_fresh() -> Result<(), TestError> {
-    let world = World::without_bookmarks().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.synced().await?;
-    let begin = world.server.elapsed() + SHORT_TIME;
+    let fixture = FreshnessFixture::without_bookmarks().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.synced().await?;
+    let begin = fixture.server.elapsed() + REACTION_TIME;
     let observed = observe_freshness(&informer, HOUR).await;
     assert_eq!(observed.states, ["fresh"], "{:?}", observed.causes);
-    let cost = world.requests_since(begin);
+    let cost = fixture.requests_since(begin);
     assert_eq!((cost.lists, cost.short_watches), (0, 0));
     assert!(cost.probes <= 60 && (5..=12).contains(&cost.watches), "{cost:?}");
     Ok(())
@@ -21,18 +21,18 @@ async fn probes_keep_stream_without_bookmarks_fresh() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn freshness_without_bookmarks_ends_after_two_periods() -> Result<(), TestError> {
-    let world = World::without_bookmarks().await?;
-    world.server.create(&config_map("a", "1"))?;
-    world.write_periodically(5 * SHORT_TIME);
-    let informer = world.synced().await?;
-    let begin = world.server.elapsed() + SHORT_TIME;
+    let fixture = FreshnessFixture::without_bookmarks().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    fixture.write_periodically(5 * REACTION_TIME);
+    let informer = fixture.synced().await?;
+    let begin = fixture.server.elapsed() + REACTION_TIME;
     let observed = observe_freshness(&informer, HOUR).await;
     assert!(observed.oldest <= 2 * PERIOD, "{:?}", observed.oldest);
     assert!(observed.fresh_for >= HOUR / 3, "{:?}", observed.fresh_for);
     assert!(!observed.states.contains(&"suspect"), "missing bookmarks alone cause no doubt: {:?}", observed.causes);
     let causes: Vec<&str> = observed.causes.iter().map(|cause| &**cause).collect();
     assert!(causes.iter().all(|cause| cause.contains("the server sends no bookmarks")), "{causes:?}");
-    let cost = world.requests_since(begin);
+    let cost = fixture.requests_since(begin);
     assert!((10..=LISTS_AN_HOUR).contains(&cost.lists), "{cost:?}");
     // Two short watches per list: one when the list's proof is one period old, and one when the next list is due.
     assert!(cost.short_watches <= 2 * LISTS_AN_HOUR + 4 && (5..=12).contains(&cost.watches), "{cost:?}");
@@ -41,27 +41,27 @@ async fn freshness_without_bookmarks_ends_after_two_periods() -> Result<(), Test
 
 #[tokio::test(start_paused = true)]
 async fn longer_period_keeps_informer_fresh() -> Result<(), TestError> {
-    let world = World::without_bookmarks().await?;
-    world.server.create(&config_map("a", "1"))?;
-    world.write_periodically(5 * SHORT_TIME);
-    let informer = started(world.build().max_period(5 * PERIOD), None).await?;
-    let begin = world.server.elapsed() + SHORT_TIME;
+    let fixture = FreshnessFixture::without_bookmarks().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    fixture.write_periodically(5 * REACTION_TIME);
+    let informer = started(fixture.build().max_period(5 * PERIOD), None).await?;
+    let begin = fixture.server.elapsed() + REACTION_TIME;
     let observed = observe_freshness(&informer, HOUR).await;
     assert_eq!(observed.states, ["fresh"], "{:?}", observed.causes);
     assert!(observed.oldest <= 10 * PERIOD, "{:?}", observed.oldest);
-    let cost = world.requests_since(begin);
+    let cost = fixture.requests_since(begin);
     assert!(cost.lists <= LISTS_AN_HOUR && cost.short_watches <= 2 * LISTS_AN_HOUR + 4, "{cost:?}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn list_detects_stalled_stream_without_bookmarks() -> Result<(), TestError> {
-    let world = World::without_bookmarks().await?;
-    world.server.create(&config_map("a", "1"))?;
-    let informer = world.synced().await?;
+    let fixture = FreshnessFixture::without_bookmarks().await?;
+    fixture.server.create(&config_map("a", "1"))?;
+    let informer = fixture.synced().await?;
     let notes = notes(&informer);
-    world.server.faults().stall_streams(true);
-    world.server.create(&config_map("b", "1"))?;
+    fixture.server.faults().stall_streams(true);
+    fixture.server.create(&config_map("b", "1"))?;
     until(2 * PERIOD, || is_cached(&informer, "b")).await?;
     until(PERIOD, || informer.freshness().is_fresh()).await?;
     assert_eq!(

@@ -7,23 +7,24 @@ use steadfast_core::reflector::{Input, Output, Record, Reflector, ReflectorSetti
 
 use super::*;
 
-const MANY: usize = 100;
+/// Number of informers of one resource.
+const INFORMERS: usize = 100;
 
 #[tokio::test(start_paused = true)]
 async fn hundred_silent_informers_share_one_probe() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = FreshnessFixture::new().await?;
     let mut informers = Vec::new();
-    for number in 0..MANY {
+    for number in 0..INFORMERS {
         let scope = Scope::all().labels(format!("app=a-{number}"));
-        informers.push(builder_with_form(&world.factory, scope).start()?);
+        informers.push(builder_with_form(&fixture.factory, scope).start()?);
     }
-    world.factory.wait_for_sync(PERIOD).await?;
-    let secrets = world.factory.informer::<Secret>(Scope::all())?;
-    secrets.wait_for_sync(SHORT_TIME).await?;
-    let begin = world.server.elapsed() + SHORT_TIME;
+    fixture.factory.wait_for_sync(PERIOD).await?;
+    let secrets = fixture.factory.informer::<Secret>(Scope::all())?;
+    secrets.wait_for_sync(REACTION_TIME).await?;
+    let begin = fixture.server.elapsed() + REACTION_TIME;
     tokio::time::sleep(PERIOD + PERIOD / 5).await;
     let of = |resource: &str| {
-        let requests = world.server.requests();
+        let requests = fixture.server.requests();
         let probes = requests.iter().filter(|request| request.verb == Verb::Probe && request.at >= begin);
         probes.filter(|probe| probe.path.ends_with(resource)).count()
     };
@@ -41,28 +42,28 @@ async fn hundred_silent_informers_share_one_probe() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn forbidden_probe_does_not_affect_other_namespaces() -> Result<(), TestError> {
-    let world = World::new().await?;
+    let fixture = FreshnessFixture::new().await?;
     let mut informers = Vec::new();
     for name in ["default", "kube-system", "kube-public"] {
-        informers.push(builder_with_form(&world.factory, Scope::namespace(name)).start()?);
+        informers.push(builder_with_form(&fixture.factory, Scope::namespace(name)).start()?);
     }
-    world.factory.wait_for_sync(PERIOD).await?;
+    fixture.factory.wait_for_sync(PERIOD).await?;
     for namespace in ["kube-system", "kube-public"] {
         let rule = RequestRule::any().verb(Verb::Probe).namespace(namespace);
-        world.server.faults().respond(rule, InjectedResponse::Forbidden);
+        fixture.server.faults().respond(rule, InjectedResponse::Forbidden);
     }
     for _ in 0..10 {
         tokio::time::sleep(PERIOD / 2).await;
         assert!(informers[0].freshness().is_fresh(), "{}", informers[0].freshness());
     }
     // If another informer's response arrived first, it also proves the cache of the informer without permission.
-    let answered = world.server.requests().iter().filter(|probe| probe.verb == Verb::Probe).count();
-    assert!(answered <= 60, "{answered}");
+    let probes = fixture.server.requests().iter().filter(|probe| probe.verb == Verb::Probe).count();
+    assert!(probes <= 60, "{probes}");
     Ok(())
 }
 
 /// Runs a reflector with a probe that takes 4 s. Returns the age of the proof.
-fn late_answer(fault: Option<InjectedFault>) -> Duration {
+fn proof_age_of_slow_probe(fault: Option<InjectedFault>) -> Duration {
     let at = |seconds| steadfast::environment::Instant::from_zero(Duration::from_secs(seconds));
     let mut settings = ReflectorSettings { streamed_lists: Some(true), ..ReflectorSettings::default() };
     if let Some(fault) = fault {
@@ -91,6 +92,10 @@ fn late_answer(fault: Option<InjectedFault>) -> Duration {
 
 #[test]
 fn probe_proof_dates_from_its_request() {
-    assert_eq!(late_answer(None), Duration::from_secs(4));
-    assert_eq!(late_answer(Some(InjectedFault::LateProof)), Duration::ZERO, "the injected fault must be visible");
+    assert_eq!(proof_age_of_slow_probe(None), Duration::from_secs(4));
+    assert_eq!(
+        proof_age_of_slow_probe(Some(InjectedFault::LateProof)),
+        Duration::ZERO,
+        "the injected fault must be visible"
+    );
 }

@@ -8,34 +8,34 @@ use super::*;
 
 /// Runs ten waits for writes outside of the selector, with and without other writes in between. Returns their requests.
 async fn ten_waits(
-    world: &World,
+    fixture: &FreshnessFixture,
     builder: InformerBuilder<'_, ConfigMapInForm>,
 ) -> Result<Vec<RequestRecord>, TestError> {
     let informer = started(builder, None).await?;
     let notes = notes(&informer);
-    tokio::time::sleep(SHORT_TIME).await;
-    let since = world.server.elapsed();
+    tokio::time::sleep(REACTION_TIME).await;
+    let since = fixture.server.elapsed();
     for number in 0..10 {
         if number == 5 {
-            world.write_periodically(SHORT_TIME / 4);
+            fixture.write_periodically(REACTION_TIME / 4);
         }
-        let written = world.server.create(&config_map(&format!("out-{number}"), "1"))?;
+        let written = fixture.server.create(&config_map(&format!("out-{number}"), "1"))?;
         let written: ConfigMap = serde_json::from_value(written)?;
         let begun = Instant::now();
         informer.wait_for(&written).await?;
-        assert!(begun.elapsed() < 4 * SHORT_TIME, "wait {number} took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < 4 * REACTION_TIME, "wait {number} took {:?}", begun.elapsed());
         assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
     }
     assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Suspect { .. })), 0, "{:?}", notes.lock());
-    let requests = world.server.requests();
+    let requests = fixture.server.requests();
     Ok(requests.into_iter().filter(|request| request.at >= since).collect())
 }
 
 #[tokio::test(start_paused = true)]
 async fn waits_outside_selector_cause_no_doubt() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let builder = builder_with_form(&world.factory, Scope::all().labels("app=web"));
-    let requests = ten_waits(&world, builder).await?;
+    let fixture = FreshnessFixture::new().await?;
+    let builder = builder_with_form(&fixture.factory, Scope::all().labels("app=web"));
+    let requests = ten_waits(&fixture, builder).await?;
     let whole = requests.iter().filter(|request| matches!(request.verb, Verb::List | Verb::StreamedList)).count();
     assert_eq!(whole, 0, "no list is sent");
     // Each wait has a pair of short watches. With the first one, the client verifies that the server responds on the
@@ -54,11 +54,11 @@ async fn waits_outside_selector_cause_no_doubt() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn waits_without_streamed_lists_cause_no_doubt() -> Result<(), TestError> {
-    let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
-    world.server.faults().refuse_streamed_lists(true);
-    world.write_periodically(SHORT_TIME);
-    let builder = builder_with_form(&world.factory, Scope::all().labels("app=web"));
-    let requests = ten_waits(&world, builder).await?;
+    let fixture = FreshnessFixture::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
+    fixture.server.faults().refuse_streamed_lists(true);
+    fixture.write_periodically(REACTION_TIME);
+    let builder = builder_with_form(&fixture.factory, Scope::all().labels("app=web"));
+    let requests = ten_waits(&fixture, builder).await?;
     assert!(
         requests.iter().all(|request| !matches!(request.verb, Verb::StreamedList)),
         "rejected once, and remembered"
@@ -69,19 +69,19 @@ async fn waits_without_streamed_lists_cause_no_doubt() -> Result<(), TestError> 
 
 #[tokio::test(start_paused = true)]
 async fn wait_tolerates_server_behind_probe() -> Result<(), TestError> {
-    let world = World::new().await?;
-    let informer = started(builder_with_form(&world.factory, Scope::all().labels("app=web")), None).await?;
+    let fixture = FreshnessFixture::new().await?;
+    let informer = started(builder_with_form(&fixture.factory, Scope::all().labels("app=web")), None).await?;
     let notes = notes(&informer);
-    world.server.faults().lag(true);
-    let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("out", "1"))?)?;
+    fixture.server.faults().lag(true);
+    let written: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("out", "1"))?)?;
     let catching_up = async {
-        tokio::time::sleep(6 * SHORT_TIME).await;
-        world.server.faults().lag(false);
+        tokio::time::sleep(6 * REACTION_TIME).await;
+        fixture.server.faults().lag(false);
     };
     let begun = Instant::now();
     let (waited, ()) = tokio::join!(informer.wait_for(&written), catching_up);
     waited?;
-    assert!(begun.elapsed() >= 6 * SHORT_TIME, "the wait ended too early, after {:?}", begun.elapsed());
+    assert!(begun.elapsed() >= 6 * REACTION_TIME, "the wait ended too early, after {:?}", begun.elapsed());
     assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Suspect { .. })), 0, "{:?}", notes.lock());
     Ok(())
 }

@@ -59,7 +59,7 @@ pub fn script(seed: u64) -> Script {
     let kind = chance.pick(KINDS);
     let mut builder = ScriptBuilder { chance, namespace: format!("apply-{seed}"), steps: Vec::new(), kind };
     let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
-    builder.steps.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).with("namespace"));
+    builder.steps.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).label("namespace"));
     let length = 14 + builder.chance.below(14);
     for _ in 0..length {
         match builder.chance.below(100) {
@@ -74,7 +74,7 @@ pub fn script(seed: u64) -> Script {
         }
     }
     for (verb, path) in [("get", builder.object()), ("list", builder.collection())] {
-        builder.steps.push(Step::new(verb, "GET", path).with("at the end"));
+        builder.steps.push(Step::new(verb, "GET", path).label("at the end"));
     }
     Script { seed, steps: builder.steps }
 }

@@ -126,7 +126,7 @@ impl ScriptBuilder {
                 "names": {"plural": "things", "kind": "Thing", "shortNames": self.short_names},
             },
         });
-        self.push(Step::new("define", "POST", DEFINITIONS.to_owned()).json(&definition).with("definition"));
+        self.push(Step::new("define", "POST", DEFINITIONS.to_owned()).json(&definition).label("definition"));
         self.settle();
     }
 
@@ -135,13 +135,13 @@ impl ScriptBuilder {
         let versions = self.versions.clone();
         let mark = format!("Change {}", self.changes);
         for version in versions.iter().filter(|version| version.served) {
-            let mut step = Step::new("list", "GET", self.things(version.name)).with("table after a change");
+            let mut step = Step::new("list", "GET", self.things(version.name)).label("table after a change");
             step.accept = TABLE;
             step.until = Some(Until::Has(mark.clone()));
             step.after_watches = true;
             self.push(step);
             let path = format!("/apis/{}/{}", self.group(), version.name);
-            let mut step = Step::new("discovery", "GET", path).with("version served");
+            let mut step = Step::new("discovery", "GET", path).label("version served");
             // Discovery is complete only when the entries before the names are listed.
             let names: String = self.short_names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(",");
             let names = if names.is_empty() { "\"things\"".to_owned() } else { format!("\"shortNames\":[{names}]") };
@@ -155,15 +155,15 @@ impl ScriptBuilder {
             self.push(step);
         }
         for version in versions.iter().filter(|version| !version.served) {
-            let mut step = Step::new("list", "GET", self.things(version.name)).with("version not served");
+            let mut step = Step::new("list", "GET", self.things(version.name)).label("version not served");
             step.until = Some(Until::Code(404));
             self.push(step);
             let path = format!("/apis/{}/{}", self.group(), version.name);
-            let mut step = Step::new("discovery", "GET", path).with("version not served");
+            let mut step = Step::new("discovery", "GET", path).label("version not served");
             step.until = Some(Until::Code(404));
             self.push(step);
         }
-        let mut step = Step::new("discovery", "GET", format!("/apis/{}", self.group())).with("group");
+        let mut step = Step::new("discovery", "GET", format!("/apis/{}", self.group())).label("group");
         let mut until = Until::Code(200);
         for version in &versions {
             let text = format!("/{}\"", version.name);
@@ -225,7 +225,7 @@ impl ScriptBuilder {
             _ => {}
         }
         let spec = json!({"versions": self.versions(), "names": {"shortNames": self.short_names}});
-        let mut step = Step::new("change", "PATCH", self.definition_path()).json(&json!({"spec": spec})).with(option);
+        let mut step = Step::new("change", "PATCH", self.definition_path()).json(&json!({"spec": spec})).label(option);
         step.content_type = MERGE;
         // The rest of the response depends on the progress of the controllers.
         step.accept = crate::differential::reads::METADATA;
@@ -250,7 +250,7 @@ impl ScriptBuilder {
                 }
             }
         }
-        let mut step = Step::new("change", "PATCH", self.definition_path()).with("refused");
+        let mut step = Step::new("change", "PATCH", self.definition_path()).label("refused");
         step = step.json(&json!({"spec": {"versions": versions}}));
         step.content_type = MERGE;
         step.code_only = true;
@@ -285,11 +285,11 @@ impl ScriptBuilder {
         let mut change = Step::new("patch", "PATCH", at.clone()).json(&json!({"spec": {"size": self.changes}}));
         change.content_type = MERGE;
         let step = match self.chance.below(6) {
-            0..3 => Step::new("create", "POST", path).json(&thing).with("thing"),
-            3 => change.with("thing"),
+            0..3 => Step::new("create", "POST", path).json(&thing).label("thing"),
+            3 => change.label("thing"),
             4 => Step { path: format!("{at}/status"), body: r#"{"status":{"phase":"B"}}"#.into(), ..change }
-                .with("status"),
-            _ => Step::new("delete", "DELETE", at).with("thing"),
+                .label("status"),
+            _ => Step::new("delete", "DELETE", at).label("thing"),
         };
         self.push(step);
     }
@@ -299,12 +299,12 @@ impl ScriptBuilder {
         let path = self.things(version);
         let name = self.chance.pick(&["a", "b", "c"]);
         let mut step = match self.chance.below(4) {
-            0 => Step::new("get", "GET", format!("{path}/{name}")).with("thing"),
+            0 => Step::new("get", "GET", format!("{path}/{name}")).label("thing"),
             1 => {
                 let own = format!("/apis/{}/{version}/things", self.group());
-                Step::new("list", "GET", own).with("all namespaces")
+                Step::new("list", "GET", own).label("all namespaces")
             }
-            _ => Step::new("list", "GET", path).with("things"),
+            _ => Step::new("list", "GET", path).label("things"),
         };
         if self.chance.percent(25) {
             step.accept = TABLE;
@@ -317,10 +317,10 @@ impl ScriptBuilder {
         let path = self.things(self.versions.iter().find(|one| one.served).map_or("v1", |one| one.name));
         let mut step = Step::new("watch", "GET", path.clone()).query("watch=1").query("timeoutSeconds=60");
         step.reading = Reading::UntilSentinel;
-        step.after_cache = Some(path);
+        step.wait_for_watch_cache = Some(path);
         step = if self.chance.percent(50) { step.query("resourceVersion=0") } else { step };
         self.watches = true;
-        self.push(step.with("ended by a change"));
+        self.push(step.label("ended by a change"));
     }
 
     /// Adds the deletion of the definition, with its objects.
@@ -330,31 +330,31 @@ impl ScriptBuilder {
         if held {
             let mut thing = self.thing(version, "held");
             thing["metadata"]["finalizers"] = json!(["steadfast.dev/held"]);
-            self.push(Step::new("create", "POST", path.clone()).json(&thing).with("finalizers"));
+            self.push(Step::new("create", "POST", path.clone()).json(&thing).label("finalizers"));
         }
         if self.chance.percent(50) {
             self.watch();
         }
         let (at, group) = (self.definition_path(), self.group());
-        let mut wrong = Step::new("undefine", "DELETE", at.clone()).query("uid=another").with("wrong uid");
+        let mut wrong = Step::new("undefine", "DELETE", at.clone()).query("uid=another").label("wrong uid");
         wrong.code_only = true;
         self.push(wrong);
-        let mut step = Step::new("undefine", "DELETE", at.clone()).with("definition");
+        let mut step = Step::new("undefine", "DELETE", at.clone()).label("definition");
         step.code_only = true;
         self.push(step);
         if held {
-            let mut step = Step::new("get", "GET", format!("{path}/held")).with("terminating");
+            let mut step = Step::new("get", "GET", format!("{path}/held")).label("terminating");
             step.until = Some(Until::Has("deletionTimestamp".into()));
             self.push(step);
             let late = self.thing(version, "late");
-            self.push(Step::new("create", "POST", path.clone()).json(&late).with("while terminating"));
-            let mut change = Step::new("patch", "PATCH", format!("{path}/held")).with("finalizers");
+            self.push(Step::new("create", "POST", path.clone()).json(&late).label("while terminating"));
+            let mut change = Step::new("patch", "PATCH", format!("{path}/held")).label("finalizers");
             change = change.json(&json!({"metadata": {"finalizers": null}}));
             change.content_type = MERGE;
             self.push(change);
         }
         for (verb, place) in [("get", at), ("list", path), ("discovery", format!("/apis/{group}"))] {
-            let mut step = Step::new(verb, "GET", place).with("gone");
+            let mut step = Step::new(verb, "GET", place).label("gone");
             step.until = Some(Until::Code(404));
             step.after_watches = verb == "discovery";
             self.push(step);
@@ -378,7 +378,7 @@ fn script(seed: u64) -> Script {
         watches: false,
     };
     let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
-    builder.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).with("namespace"));
+    builder.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).label("namespace"));
     builder.define();
     for _ in 0..3 + builder.chance.below(3) {
         for _ in 0..2 + builder.chance.below(3) {
@@ -404,7 +404,7 @@ fn script(seed: u64) -> Script {
         builder.watch();
         let version = builder.served();
         let (path, last) = (builder.things(version), builder.thing(version, SENTINEL));
-        builder.push(Step::new("create", "POST", path).json(&last).with("last of all"));
+        builder.push(Step::new("create", "POST", path).json(&last).label("last of all"));
     }
     Script { seed, steps: builder.steps }
 }

@@ -77,7 +77,7 @@ impl ScriptBuilder {
         let object = self.object(kind, name);
         let Kind { root, plural, .. } = KINDS[kind];
         let path = format!("{root}/namespaces/{namespace}/{plural}");
-        let step = self.push(Step::new("create", "POST", path).json(&object).with("plain"));
+        let step = self.push(Step::new("create", "POST", path).json(&object).label("plain"));
         self.versions.push((kind, step));
     }
 
@@ -87,18 +87,18 @@ impl ScriptBuilder {
         let delete = Step::new("delete", "DELETE", path.clone());
         match self.chance.below(12) {
             0..3 => {
-                self.push(delete.with("plain"));
+                self.push(delete.label("plain"));
                 return;
             }
             3 => {
                 let query = format!("resourceVersion={}", self.version());
-                self.push(delete.query(&query).with("version in the query"));
+                self.push(delete.query(&query).label("version in the query"));
                 return;
             }
             _ => {}
         }
         let app = self.chance.pick(&["web", "api", "db"]);
-        let mut step = Step::new("patch", "PATCH", path).with("plain");
+        let mut step = Step::new("patch", "PATCH", path).label("plain");
         step = step
             .json(&json!({"metadata": {"labels": {"app": app}, "annotations": {"at": self.steps.len().to_string()}}}));
         step.content_type = "application/merge-patch+json";
@@ -131,7 +131,7 @@ fn script(seed: u64) -> (Script, usize) {
     for name in [&own, &beside] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let step = Step::new("create", "POST", "/api/v1/namespaces".to_owned());
-        builder.push(step.json(&namespace).with("namespace"));
+        builder.push(step.json(&namespace).label("namespace"));
     }
     for kind in kinds {
         for name in NAMES {
@@ -162,7 +162,7 @@ fn script(seed: u64) -> (Script, usize) {
         let mut last = builder.object(kind, SENTINEL);
         last["metadata"]["labels"]["app"] = "web".into();
         let path = builder.collection(kind);
-        builder.push(Step::new("create", "POST", path).json(&last).with("last of all"));
+        builder.push(Step::new("create", "POST", path).json(&last).label("last of all"));
     }
     (Script { seed, steps: builder.steps }, end)
 }

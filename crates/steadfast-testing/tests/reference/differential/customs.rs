@@ -63,11 +63,11 @@ impl ScriptBuilder {
     /// Unknown fields may be ignored, reported by a warning, or rejected.
     fn strictness(&mut self, step: Step) -> Step {
         match self.chance.below(6) {
-            0 => step.query("fieldValidation=Strict").with("strict"),
-            1 => step.query("fieldValidation=Ignore").with("ignore"),
-            2 => step.query("fieldValidation=Warn").with("warn"),
-            3 => step.query("dryRun=All").with("dry run"),
-            _ => step.with("plain"),
+            0 => step.query("fieldValidation=Strict").label("strict"),
+            1 => step.query("fieldValidation=Ignore").label("ignore"),
+            2 => step.query("fieldValidation=Warn").label("warn"),
+            3 => step.query("dryRun=All").label("dry run"),
+            _ => step.label("plain"),
         }
     }
 
@@ -91,7 +91,7 @@ impl ScriptBuilder {
         let (version, name) = (self.version(), self.run_one_script());
         let place = format!("{}/{name}", self.path(version));
         // The change needs the version of this object. A list would yield the version of a random object.
-        self.steps.push(Step::new("get", "GET", place.clone()).with("plain"));
+        self.steps.push(Step::new("get", "GET", place.clone()).label("plain"));
         let last = self.steps.len() - 1;
         let step = match self.chance.below(8) {
             0..3 => {
@@ -124,7 +124,7 @@ impl ScriptBuilder {
     fn scale(&mut self) {
         let (version, name) = (self.version(), self.run_one_script());
         let place = format!("{}/{name}", self.path(version));
-        self.steps.push(Step::new("get", "GET", place.clone()).with("plain"));
+        self.steps.push(Step::new("get", "GET", place.clone()).label("plain"));
         let (last, place) = (self.steps.len() - 1, format!("{place}/scale"));
         // A random number nearly always changes the scale. A real server may treat an unchanged scale as a change,
         // because of its managers.
@@ -132,15 +132,15 @@ impl ScriptBuilder {
         let scale = json!({"kind": "Scale", "apiVersion": "autoscaling/v1",
                            "metadata": {"name": name, "namespace": self.namespace}, "spec": {"replicas": replicas}});
         let step = match self.chance.below(6) {
-            0 | 1 => Step::new("get scale", "GET", place).with("plain"),
-            2 => Step::new("update scale", "PUT", place).json(&scale).with("plain"),
+            0 | 1 => Step::new("get scale", "GET", place).label("plain"),
+            2 => Step::new("update scale", "PUT", place).json(&scale).label("plain"),
             3 => {
                 let mut scale = scale;
                 scale["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
-                Step::new("update scale", "PUT", place).json(&scale).with("version")
+                Step::new("update scale", "PUT", place).json(&scale).label("version")
             }
-            4 => patch("patch scale", place, &json!({"metadata": {"resourceVersion": "1"}})).with("stale version"),
-            _ => patch("patch scale", place, &json!({"spec": {"replicas": replicas}})).with("plain"),
+            4 => patch("patch scale", place, &json!({"metadata": {"resourceVersion": "1"}})).label("stale version"),
+            _ => patch("patch scale", place, &json!({"spec": {"replicas": replicas}})).label("plain"),
         };
         self.steps.push(step);
     }
@@ -149,14 +149,14 @@ impl ScriptBuilder {
         let (version, name) = (self.version(), self.run_one_script());
         let path = self.path(version);
         let step = match self.chance.below(5) {
-            0 | 1 => Step::new("get", "GET", format!("{path}/{name}")).with("plain"),
-            2 => Step::new("list", "GET", path).with("plain"),
+            0 | 1 => Step::new("get", "GET", format!("{path}/{name}")).label("plain"),
+            2 => Step::new("list", "GET", path).label("plain"),
             3 => {
-                let mut step = Step::new("list", "GET", path).with("table");
+                let mut step = Step::new("list", "GET", path).label("table");
                 step.accept = "application/json;as=Table;g=meta.k8s.io;v=v1";
                 step
             }
-            _ => Step::new("discovery", "GET", format!("/apis/{GROUP}")).with("plain"),
+            _ => Step::new("discovery", "GET", format!("/apis/{GROUP}")).label("plain"),
         };
         self.steps.push(step);
     }
@@ -192,7 +192,7 @@ fn script(seed: u64) -> Script {
             _ => {
                 let (version, name) = (builder.version(), builder.run_one_script());
                 let place = format!("{}/{name}", builder.path(version));
-                builder.steps.push(Step::new("delete", "DELETE", place).with("plain"));
+                builder.steps.push(Step::new("delete", "DELETE", place).label("plain"));
             }
         }
     }

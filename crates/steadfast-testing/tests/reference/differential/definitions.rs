@@ -279,5 +279,5 @@ pub fn random_definition_attempt(chance: &mut SeededRng) -> Step {
     if let Some(place) = definition.pointer_mut(place) {
         *place = value.clone();
     }
-    Step::new("define", "POST", PATH.to_owned()).query("dryRun=All").json(&definition).with("dry run")
+    Step::new("define", "POST", PATH.to_owned()).query("dryRun=All").json(&definition).label("dry run")
 }

@@ -16,5 +16,5 @@ pub fn discovery(builder: &mut ScriptBuilder) {
         ("health", "/readyz"),
         ("health", "/livez"),
     ]);
-    builder.push(Step::new("discovery", "GET", path.to_owned()).with(option));
+    builder.push(Step::new("discovery", "GET", path.to_owned()).label(option));
 }

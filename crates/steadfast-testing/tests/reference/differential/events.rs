@@ -24,15 +24,15 @@ pub fn add_lifecycle(builder: &mut ScriptBuilder) {
     let collection = format!("{root}/namespaces/{}/{plural}", builder.namespace);
     let at = format!("{collection}/{name}");
     let step = match drawn {
-        0..=2 => Step::new("event", "POST", collection).with("created").json(&event(builder, face, name)),
-        3 => Step::new("event", "GET", at).with("read"),
+        0..=2 => Step::new("event", "POST", collection).label("created").json(&event(builder, face, name)),
+        3 => Step::new("event", "GET", at).label("read"),
         4 => {
             let mut step =
-                Step::new("event", "PATCH", at).with("changed").json(&json!({"message": "again", "count": 7}));
+                Step::new("event", "PATCH", at).label("changed").json(&json!({"message": "again", "count": 7}));
             step.content_type = "application/merge-patch+json";
             step
         }
-        5 => Step::new("event", "GET", collection).with("listed"),
+        5 => Step::new("event", "GET", collection).label("listed"),
         6 => {
             let selector = match (face, builder.chance.below(4)) {
                 (0, 0) => "source%3Ddifferential",
@@ -43,9 +43,9 @@ pub fn add_lifecycle(builder: &mut ScriptBuilder) {
                 (_, 1) => "regarding.name%3Dq",
                 _ => "regarding.name%3Dp",
             };
-            Step::new("event", "GET", collection).query(&format!("fieldSelector={selector}")).with("selected")
+            Step::new("event", "GET", collection).query(&format!("fieldSelector={selector}")).label("selected")
         }
-        _ => Step::new("event", "DELETE", at).with("deleted"),
+        _ => Step::new("event", "DELETE", at).label("deleted"),
     };
     builder.push(step.with(group));
 }

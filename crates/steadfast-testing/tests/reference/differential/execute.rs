@@ -92,7 +92,7 @@ impl Session {
         let deadline = Instant::now() + SCRIPT_TIMEOUT;
         for (number, step) in script.steps.iter().enumerate().take(end).skip(progress.responses.len()) {
             let result = async {
-                if let Some(collection) = &step.after_cache {
+                if let Some(collection) = &step.wait_for_watch_cache {
                     self.catch_up(collection, earlier).await?;
                 }
                 if step.after_watches {

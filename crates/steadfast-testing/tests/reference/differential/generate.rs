@@ -51,12 +51,12 @@ impl ScriptBuilder {
     }
 
     /// Returns the path of an object.
-    pub fn at(&self, kind: usize, name: &str) -> String {
+    pub fn path_of(&self, kind: usize, name: &str) -> String {
         format!("{}/{}", self.collection(kind), self.name(kind, name))
     }
 
     /// Restricts a request for several objects to those of this script.
-    pub fn only_own(&self, kind: usize, step: Step) -> Step {
+    pub fn limit_to_own_objects(&self, kind: usize, step: Step) -> Step {
         if KINDS[kind].namespaced && step.path.contains("/namespaces/") {
             return step;
         }
@@ -127,7 +127,7 @@ pub fn script(seed: u64) -> Script {
         watched: BTreeSet::new(),
     };
     let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
-    builder.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).with("namespace"));
+    builder.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).label("namespace"));
     for _ in 0..3 {
         crate::differential::writes::create(&mut builder);
     }
@@ -142,7 +142,7 @@ pub fn script(seed: u64) -> Script {
             last["metadata"]["labels"][label] = value.into();
         }
         let path = builder.collection(kind);
-        builder.push(Step::new("create", "POST", path).json(&last).with("last of all"));
+        builder.push(Step::new("create", "POST", path).json(&last).label("last of all"));
     }
     Script { seed, steps: builder.steps }
 }

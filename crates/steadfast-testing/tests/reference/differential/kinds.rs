@@ -93,7 +93,7 @@ pub const KINDS: &[Kind] = &[
 ];
 
 /// Returns `true` if the kind accepts only names without dots.
-pub fn takes_labels_only(kind: &Kind) -> bool {
+pub fn requires_dns_label(kind: &Kind) -> bool {
     matches!(kind.kind, "Pod" | "Service" | "Deployment" | "ReplicaSet" | "StatefulSet" | "CronJob")
 }
 

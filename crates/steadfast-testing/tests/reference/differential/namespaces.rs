@@ -17,30 +17,30 @@ pub fn add_lifecycle(builder: &mut ScriptBuilder) {
     let step = |method, path: String| Step::new("namespace", method, path);
     let metadata = json!({"name": name, "labels": {"team": "a"}, "annotations": {"note": "n"}});
     let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-    builder.push(step("POST", NAMESPACES.to_owned()).json(&own).with("create"));
+    builder.push(step("POST", NAMESPACES.to_owned()).json(&own).label("create"));
     let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
                       "metadata": {"name": "held", "finalizers": ["steadfast.dev/held"]}});
-    builder.push(step("POST", format!("{at}/configmaps")).json(&held).with("contents"));
-    let mut patch = step("PATCH", at.clone()).with("patch");
+    builder.push(step("POST", format!("{at}/configmaps")).json(&held).label("contents"));
+    let mut patch = step("PATCH", at.clone()).label("patch");
     patch.content_type = "application/merge-patch+json";
     patch.body = json!({"metadata": {"labels": {"team": "b", "kubernetes.io/metadata.name": null}}}).to_string();
     builder.push(patch);
-    builder.push(step("DELETE", at.clone()).query("dryRun=All").with("dry run"));
+    builder.push(step("DELETE", at.clone()).query("dryRun=All").label("dry run"));
     let wrong = options(&json!({"preconditions": {"uid": "another"}}));
-    builder.push(step("DELETE", at.clone()).json(&wrong).with("wrong uid"));
-    builder.push(step("DELETE", at.clone()).with("delete"));
-    builder.push(step("GET", at.clone()).with("get"));
+    builder.push(step("DELETE", at.clone()).json(&wrong).label("wrong uid"));
+    builder.push(step("DELETE", at.clone()).label("delete"));
+    builder.push(step("GET", at.clone()).label("get"));
     // The deletion is rejected, so that later scripts still find the namespace.
-    builder.push(step("DELETE", format!("{NAMESPACES}/kube-public")).with("of one that never ends"));
+    builder.push(step("DELETE", format!("{NAMESPACES}/kube-public")).label("of one that never ends"));
     let late = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}});
-    builder.push(step("POST", format!("{at}/configmaps")).json(&late).with("creation while terminating"));
+    builder.push(step("POST", format!("{at}/configmaps")).json(&late).label("creation while terminating"));
     let widget = json!({"apiVersion": "differential.steadfast.dev/v1", "kind": "Widget",
                         "metadata": {"generateName": "late-"}});
     let widgets = format!("/apis/differential.steadfast.dev/v1/namespaces/{name}/widgets");
-    builder.push(step("POST", widgets).json(&widget).with("creation while terminating"));
-    builder.push(step("POST", NAMESPACES.to_owned()).json(&own).with("creation again"));
-    builder.push(step("DELETE", at.clone()).with("deletion again"));
-    let mut patch = step("PATCH", at).with("patch while terminating");
+    builder.push(step("POST", widgets).json(&widget).label("creation while terminating"));
+    builder.push(step("POST", NAMESPACES.to_owned()).json(&own).label("creation again"));
+    builder.push(step("DELETE", at.clone()).label("deletion again"));
+    let mut patch = step("PATCH", at).label("patch while terminating");
     patch.content_type = "application/merge-patch+json";
     patch.body = json!({"metadata": {"annotations": {"note": "m"}}}).to_string();
     builder.push(patch);

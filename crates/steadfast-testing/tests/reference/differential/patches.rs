@@ -46,7 +46,7 @@ pub fn patch(builder: &mut ScriptBuilder) {
         18 => ("generate name", metadata(json!({"generateName": builder.chance.pick(&["made-", "else-"])}))),
         _ => ("label", metadata(json!({"labels": {"app": text}}))),
     };
-    let mut step = Step::new("merge patch", "PATCH", builder.at(kind, name)).with(option);
+    let mut step = Step::new("merge patch", "PATCH", builder.path_of(kind, name)).label(option);
     if option == "status" {
         step.path.push_str("/status");
     }
@@ -103,7 +103,7 @@ pub fn strategic(builder: &mut ScriptBuilder) {
         (13, _) => ("merged without a key", metadata(json!({"ownerReferences": [{"name": "x"}]}))),
         _ => ("annotation", metadata(json!({"annotations": {"note": text}}))),
     };
-    let mut step = Step::new("strategic patch", "PATCH", builder.at(kind, name)).with(option);
+    let mut step = Step::new("strategic patch", "PATCH", builder.path_of(kind, name)).label(option);
     step.content_type = STRATEGIC;
     push(builder, step, &body, kind, name);
 }
@@ -174,7 +174,7 @@ pub fn operations(builder: &mut ScriptBuilder) {
         ("name", json!([{"op": "replace", "path": "/metadata/name", "value": "other"}])),
     ];
     let (option, body) = &cases[builder.chance.below(cases.len())];
-    let mut step = Step::new("json patch", "PATCH", builder.at(kind, name)).with(option);
+    let mut step = Step::new("json patch", "PATCH", builder.path_of(kind, name)).label(option);
     step.content_type = OPERATIONS;
     push(builder, step, body, kind, name);
 }
@@ -184,7 +184,7 @@ fn push(builder: &mut ScriptBuilder, mut step: Step, body: &Value, kind: usize, 
     // second.
     let kept = !builder.chance.percent(8) && !step.options.contains(&"deletion given");
     if !kept {
-        step = step.query("dryRun=All").with("dry run");
+        step = step.query("dryRun=All").label("dry run");
     }
     step.body = body.to_string();
     let step = builder.push(step);

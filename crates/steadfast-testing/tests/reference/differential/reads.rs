@@ -17,30 +17,30 @@ pub fn get(builder: &mut ScriptBuilder) {
         None => (builder.kind(), builder.chance.pick(NAMES)),
     };
     let collection = builder.collection(kind);
-    let mut step = Step::new("get", "GET", builder.at(kind, name));
+    let mut step = Step::new("get", "GET", builder.path_of(kind, name));
     match builder.chance.below(8) {
         0 => {
-            step.after_cache = Some(collection);
-            step = step.query("resourceVersion=0").with("any version");
+            step.wait_for_watch_cache = Some(collection);
+            step = step.query("resourceVersion=0").label("any version");
         }
         1 if !builder.versions.is_empty() => {
             let (_, version) = builder.versions[builder.chance.below(builder.versions.len())];
-            step.after_cache = Some(collection);
-            step = step.query(&format!("resourceVersion=<<version:{version}>>")).with("version");
+            step.wait_for_watch_cache = Some(collection);
+            step = step.query(&format!("resourceVersion=<<version:{version}>>")).label("version");
         }
         2 => {
             step.accept = TABLE;
-            step = step.with("table");
+            step = step.label("table");
         }
         3 => {
             step.accept = METADATA;
-            step = step.with("metadata only");
+            step = step.label("metadata only");
         }
         4 if KINDS[kind].kind == "Widget" => {
             step.path.push_str("/status");
-            step = step.with("status");
+            step = step.label("status");
         }
-        _ => step = step.with("plain"),
+        _ => step = step.label("plain"),
     }
     builder.push(step);
 }
@@ -54,16 +54,16 @@ pub fn list(builder: &mut ScriptBuilder) {
     let mut shared = !kind.namespaced;
     if !shared && builder.chance.percent(20) {
         step.path = format!("{}/{}", kind.root, kind.plural);
-        step = step.with("all namespaces");
+        step = step.label("all namespaces");
         shared = true;
     } else if shared {
-        step = step.with("cluster-scoped");
+        step = step.label("cluster-scoped");
     }
     // Other scripts write at different times on each server, so the number of remaining objects is not comparable.
     let limit = !shared && builder.chance.percent(45);
     if limit {
         let most = builder.chance.pick(&["limit=1", "limit=2", "limit=500"]);
-        step = step.query(most).with("limit");
+        step = step.query(most).label("limit");
     }
     if builder.chance.percent(40) {
         step = selectors(builder, step);
@@ -71,48 +71,48 @@ pub fn list(builder: &mut ScriptBuilder) {
     let version = builder.version_of(index);
     let exact = match (builder.chance.below(9), version) {
         (0, _) => {
-            step.after_cache = Some(collection.clone());
-            step = step.query("resourceVersion=0").with("any version");
+            step.wait_for_watch_cache = Some(collection.clone());
+            step = step.query("resourceVersion=0").label("any version");
             false
         }
         (1, _) => {
-            step.after_cache = Some(collection.clone());
-            step = step.query("resourceVersion=0&resourceVersionMatch=NotOlderThan").with("any version, matched");
+            step.wait_for_watch_cache = Some(collection.clone());
+            step = step.query("resourceVersion=0&resourceVersionMatch=NotOlderThan").label("any version, matched");
             false
         }
         (2, Some(version)) => {
-            step.after_cache = Some(collection.clone());
+            step.wait_for_watch_cache = Some(collection.clone());
             step = step.query(&format!("resourceVersion=<<version:{version}>>&resourceVersionMatch=NotOlderThan"));
-            step = step.with("not older");
+            step = step.label("not older");
             false
         }
         (3, Some(version)) => {
             step = step.query(&format!("resourceVersion=<<version:{version}>>&resourceVersionMatch=Exact"));
-            step = step.with("exact");
+            step = step.label("exact");
             true
         }
         (4, Some(version)) => {
-            step.after_cache = Some(collection.clone());
-            step = step.query(&format!("resourceVersion=<<version:{version}>>")).with("version");
+            step.wait_for_watch_cache = Some(collection.clone());
+            step = step.query(&format!("resourceVersion=<<version:{version}>>")).label("version");
             limit
         }
         _ => {
-            step = step.with("newest");
+            step = step.label("newest");
             false
         }
     };
     match builder.chance.below(6) {
         0 => {
             step.accept = TABLE;
-            step = step.with("table");
+            step = step.label("table");
         }
         1 => {
             step.accept = METADATA_LIST;
-            step = step.with("metadata only");
+            step = step.label("metadata only");
         }
         _ => {}
     }
-    step = builder.only_own(index, step);
+    step = builder.limit_to_own_objects(index, step);
     let (path, accept) = (step.path.clone(), step.accept);
     let mut last = builder.push(step);
     if limit && !exact && !path.contains("resourceVersion") {
@@ -121,7 +121,7 @@ pub fn list(builder: &mut ScriptBuilder) {
             if builder.chance.percent(30) {
                 crate::differential::writes::create(builder);
             }
-            let mut page = Step::new("list", "GET", path.clone()).with("continue");
+            let mut page = Step::new("list", "GET", path.clone()).label("continue");
             page.accept = accept;
             last = builder.push(page.query(&format!("continue=<<continue:{last}>>")));
         }
@@ -147,5 +147,5 @@ fn selectors(builder: &mut ScriptBuilder, step: Step) -> Step {
         ("field escaped", "fieldSelector=metadata.name%3Da%5C%2Cb"),
         ("labels and fields", "labelSelector=app&fieldSelector=metadata.name%3D%3Db"),
     ]);
-    step.query(query).with(option)
+    step.query(query).label(option)
 }

@@ -34,7 +34,7 @@ pub struct Step {
     /// Body as text.
     pub body: String,
     /// Collection of a read from a cache. The cache must have caught up before the request.
-    pub after_cache: Option<String>,
+    pub wait_for_watch_cache: Option<String>,
     /// Condition on the response. The request is repeated until it is met.
     pub until: Option<Until>,
     /// The request is sent after the earlier watches have ended.
@@ -103,7 +103,7 @@ impl Step {
     }
 
     /// Adds an option for the coverage.
-    pub fn with(mut self, option: &'static str) -> Self {
+    pub fn label(mut self, option: &'static str) -> Self {
         self.options.push(option);
         self
     }

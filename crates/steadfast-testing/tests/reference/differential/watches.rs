@@ -13,12 +13,12 @@ pub fn watch(builder: &mut ScriptBuilder) {
     let collection = builder.collection(index);
     let mut step = Step::new("watch", "GET", collection.clone());
     step.reading = Reading::UntilSentinel;
-    step.after_cache = Some(collection.clone());
+    step.wait_for_watch_cache = Some(collection.clone());
     if !kind.namespaced {
-        step = step.with("cluster-scoped");
+        step = step.label("cluster-scoped");
     } else if builder.chance.percent(20) {
         step.path = format!("{}/{}", kind.root, kind.plural);
-        step = step.with("all namespaces");
+        step = step.label("all namespaces");
     }
     step = step.query(builder.chance.pick(&["watch=true", "watch=1"])).query("timeoutSeconds=120");
     if builder.chance.percent(45) {
@@ -34,51 +34,51 @@ pub fn watch(builder: &mut ScriptBuilder) {
             ("fields", "fieldSelector=metadata.name%21%3Da"),
             ("labels and fields", "labelSelector=app%3Dweb&fieldSelector=metadata.name%21%3Db"),
         ]);
-        step = step.query(query).with(option);
+        step = step.query(query).label(option);
     }
     let version = builder.version_of(index);
     match (builder.chance.below(8), version) {
-        (0, _) => step = step.with("newest"),
-        (1, _) => step = step.query("resourceVersion=0").with("any version"),
+        (0, _) => step = step.label("newest"),
+        (1, _) => step = step.query("resourceVersion=0").label("any version"),
         (2, _) => {
             step = step.query("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true");
-            step = step.with("initial events");
+            step = step.label("initial events");
         }
         (3, _) => {
             step = step.query("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0");
-            step = step.query("allowWatchBookmarks=true").with("initial events, any version");
+            step = step.query("allowWatchBookmarks=true").label("initial events, any version");
         }
         (4, Some(version)) => {
             step = step.query("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true");
-            step = step.query(&format!("resourceVersion=<<version:{version}>>")).with("initial events, version");
+            step = step.query(&format!("resourceVersion=<<version:{version}>>")).label("initial events, version");
         }
         (5, Some(version)) => {
             step = step.query("sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
-            step = step.query(&format!("resourceVersion=<<version:{version}>>")).with("no initial events");
+            step = step.query(&format!("resourceVersion=<<version:{version}>>")).label("no initial events");
         }
         (_, Some(version)) => {
-            step = step.query(&format!("resourceVersion=<<version:{version}>>")).with("version");
+            step = step.query(&format!("resourceVersion=<<version:{version}>>")).label("version");
             if builder.chance.percent(30) {
-                step = step.query("allowWatchBookmarks=true").with("bookmarks");
+                step = step.query("allowWatchBookmarks=true").label("bookmarks");
             }
         }
-        _ => step = step.query("resourceVersion=0&allowWatchBookmarks=true").with("any version"),
+        _ => step = step.query("resourceVersion=0&allowWatchBookmarks=true").label("any version"),
     }
     match builder.chance.below(6) {
         0 => {
             step.accept = METADATA;
-            step = step.with("metadata only");
+            step = step.label("metadata only");
         }
         1 => {
             step.accept = TABLE;
-            step = step.with("table");
+            step = step.label("table");
         }
         2 => {
             step.accept = "application/json;stream=watch";
-            step = step.with("stream");
+            step = step.label("stream");
         }
         _ => {}
     }
-    let step = builder.only_own(index, step);
+    let step = builder.limit_to_own_objects(index, step);
     builder.push(step);
 }

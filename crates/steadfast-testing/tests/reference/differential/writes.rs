@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::differential::generate::{NAMES, ScriptBuilder};
-use crate::differential::kinds::{KINDS, takes_labels_only};
+use crate::differential::kinds::{KINDS, requires_dns_label};
 use crate::differential::script::Step;
 
 /// Adds a creation, mostly of a new object.
 pub fn create(builder: &mut ScriptBuilder) {
     let kind = builder.kind();
     let mut name = builder.chance.pick(NAMES);
-    if takes_labels_only(&KINDS[kind]) {
+    if requires_dns_label(&KINDS[kind]) {
         name = builder.chance.pick(&NAMES[..3]);
     }
     let mut object = builder.object(kind, name);
@@ -19,7 +19,7 @@ pub fn create(builder: &mut ScriptBuilder) {
     let mut kept = new;
     match builder.chance.below(10) {
         0 => {
-            step = step.query("dryRun=All").with("dry run");
+            step = step.query("dryRun=All").label("dry run");
             kept = false;
         }
         // Only one object per kind, because the order of two generated names in a list would be random.
@@ -28,12 +28,12 @@ pub fn create(builder: &mut ScriptBuilder) {
             if let Some(metadata) = object["metadata"].as_object_mut() {
                 metadata.remove("name");
             }
-            step = step.with("generated name");
+            step = step.label("generated name");
             kept = false;
         }
         2 | 3 => {
             object["metadata"]["finalizers"] = json!(["steadfast.dev/held"]);
-            step = step.with("finalizers");
+            step = step.label("finalizers");
         }
         4 => {
             object["metadata"]["annotations"] = json!({"note": "n"});
@@ -43,18 +43,18 @@ pub fn create(builder: &mut ScriptBuilder) {
             if KINDS[kind].kind == "Widget" {
                 object["status"] = json!({"phase": "Given"});
             }
-            step = step.query("fieldManager=script").with("fields of the server's");
+            step = step.query("fieldManager=script").label("fields of the server's");
         }
         5 => {
             let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "an-owner"});
             object["metadata"]["ownerReferences"] = json!([owner]);
-            step = step.with("owner");
+            step = step.label("owner");
         }
         6 => {
             step.accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-            step = step.with("metadata only");
+            step = step.label("metadata only");
         }
-        _ => step = step.with("plain"),
+        _ => step = step.label("plain"),
     }
     let step = builder.push(step.json(&object));
     if kept {
@@ -66,42 +66,42 @@ pub fn create(builder: &mut ScriptBuilder) {
 pub fn update(builder: &mut ScriptBuilder) {
     let Some((kind, name, last)) = builder.existing() else { return create(builder) };
     let mut object = builder.object(kind, name);
-    let mut step = Step::new("update", "PUT", builder.at(kind, name));
+    let mut step = Step::new("update", "PUT", builder.path_of(kind, name));
     object["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
     let mut kept = true;
     match builder.chance.below(11) {
         0 => {
-            step = step.query("dryRun=All").with("dry run");
+            step = step.query("dryRun=All").label("dry run");
             kept = false;
         }
         1 => {
             object["metadata"]["resourceVersion"] = Value::Null;
             kept = !KINDS[kind].custom;
-            step = step.with("unconditional");
+            step = step.label("unconditional");
         }
         2 => {
             let (_, older) = builder.versions[builder.chance.below(builder.versions.len())];
             object["metadata"]["resourceVersion"] = format!("<<version:{older}>>").into();
             kept = false;
-            step = step.with("stale version");
+            step = step.label("stale version");
         }
         3 => {
             object["metadata"]["uid"] = format!("<<uid:{last}>>").into();
-            step = step.with("uid");
+            step = step.label("uid");
         }
         4 => {
             object["metadata"]["uid"] = "another".into();
             kept = false;
-            step = step.with("wrong uid");
+            step = step.label("wrong uid");
         }
         5 => {
             object["metadata"]["finalizers"] = json!(["steadfast.dev/held"]);
-            step = step.with("finalizers");
+            step = step.label("finalizers");
         }
         6 if KINDS[kind].kind == "Widget" => {
             step.path.push_str("/status");
             object["status"] = json!({"phase": builder.chance.pick(&["Ready", "Waiting"])});
-            step = step.with("status");
+            step = step.label("status");
         }
         7 => {
             object["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
@@ -109,9 +109,9 @@ pub fn update(builder: &mut ScriptBuilder) {
             if KINDS[kind].kind == "Widget" {
                 object["status"] = json!({"phase": "Given"});
             }
-            step = step.with("fields of the server's");
+            step = step.label("fields of the server's");
         }
-        _ => step = step.with("conditional"),
+        _ => step = step.label("conditional"),
     }
     let step = builder.push(step.json(&object));
     if kept {
@@ -122,25 +122,25 @@ pub fn update(builder: &mut ScriptBuilder) {
 /// Adds a deletion of an existing object.
 pub fn delete(builder: &mut ScriptBuilder) {
     let Some((kind, name, last)) = builder.existing() else { return create(builder) };
-    let mut step = Step::new("delete", "DELETE", builder.at(kind, name));
+    let mut step = Step::new("delete", "DELETE", builder.path_of(kind, name));
     let mut gone = true;
     match builder.chance.below(9) {
         0 => {
-            step = step.query("dryRun=All").with("dry run");
+            step = step.query("dryRun=All").label("dry run");
             gone = false;
         }
-        1 => step = step.json(&options(&json!({"preconditions": {"uid": format!("<<uid:{last}>>")}}))).with("uid"),
+        1 => step = step.json(&options(&json!({"preconditions": {"uid": format!("<<uid:{last}>>")}}))).label("uid"),
         2 => {
-            step = step.json(&options(&json!({"preconditions": {"uid": "another"}}))).with("wrong uid");
+            step = step.json(&options(&json!({"preconditions": {"uid": "another"}}))).label("wrong uid");
             gone = false;
         }
         3 => {
             let version = json!({"preconditions": {"resourceVersion": format!("<<version:{last}>>")}});
-            step = step.json(&options(&version)).with("version");
+            step = step.json(&options(&version)).label("version");
         }
         4 => {
             let version = json!({"preconditions": {"resourceVersion": "1"}});
-            step = step.json(&options(&version)).with("wrong version");
+            step = step.json(&options(&version)).label("wrong version");
             gone = false;
         }
         5 => {
@@ -149,12 +149,12 @@ pub fn delete(builder: &mut ScriptBuilder) {
             step = step.json(&options(&json!({"propagationPolicy": policy}))).with(word);
             gone = policy == "Background";
         }
-        6 => step = step.query("gracePeriodSeconds=0").with("grace period"),
+        6 => step = step.query("gracePeriodSeconds=0").label("grace period"),
         7 => {
-            step = step.json(&options(&json!({"dryRun": ["All"]}))).with("dry run in the body");
+            step = step.json(&options(&json!({"dryRun": ["All"]}))).label("dry run in the body");
             gone = false;
         }
-        _ => step = step.with("plain"),
+        _ => step = step.label("plain"),
     }
     let step = builder.push(step);
     // An object that its finalizers keep may be used again.
@@ -177,15 +177,15 @@ pub fn delete_collection(builder: &mut ScriptBuilder) {
     let kind = builder.kind();
     let step = Step::new("delete collection", "DELETE", builder.collection(kind));
     let step = match builder.chance.below(6) {
-        0 => step.query("labelSelector=app%3Dweb").with("labels"),
-        1 => step.query("fieldSelector=metadata.name%3Da").with("fields"),
-        2 => step.query("labelSelector=app%3Dapi").query("dryRun=All").with("dry run"),
-        3 => step.json(&options(&json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"}))).with("options"),
-        4 => step.query("labelSelector=rank+in+%283%2C20%29").with("label in"),
-        _ => step.with("everything"),
+        0 => step.query("labelSelector=app%3Dweb").label("labels"),
+        1 => step.query("fieldSelector=metadata.name%3Da").label("fields"),
+        2 => step.query("labelSelector=app%3Dapi").query("dryRun=All").label("dry run"),
+        3 => step.json(&options(&json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"}))).label("options"),
+        4 => step.query("labelSelector=rank+in+%283%2C20%29").label("label in"),
+        _ => step.label("everything"),
     };
     let everything = step.options.contains(&"everything") || step.options.contains(&"options");
-    let step = builder.only_own(kind, step);
+    let step = builder.limit_to_own_objects(kind, step);
     builder.push(step);
     if everything {
         builder.objects.retain(|&(of, _), _| of != kind);

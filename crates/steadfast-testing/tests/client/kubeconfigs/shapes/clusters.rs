@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Shape, ShapeFixtures};
-use crate::kubeconfigs::world::{SECRET, base64};
+use crate::kubeconfigs::support::{SECRET, base64};
 
 /// Wraps `text` after each `width` characters.
 fn wrapped(text: &str, width: usize, end: &str) -> String {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Shape, ShapeFixtures};
-use crate::kubeconfigs::world::SECRET;
+use crate::kubeconfigs::support::SECRET;
 
 /// Formats `value` as YAML in block style, like kubectl.
 fn block(value: &Value) -> String {
@@ -164,7 +164,7 @@ fn syntax(fixtures: &ShapeFixtures) -> Vec<Shape> {
         text
     };
     let url = fixtures.server.url(0);
-    let data = crate::kubeconfigs::world::base64(&fixtures.authority);
+    let data = crate::kubeconfigs::support::base64(&fixtures.authority);
     let chunks = data.as_bytes().chunks(70).map(String::from_utf8_lossy);
     let literal = chunks.map(|line| format!("      {line}\n")).collect::<Vec<_>>().concat();
     let by_hand = |authority: &str, user: &str| {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Shape, ShapeFixtures};
-use crate::kubeconfigs::world::{SECRET, base64};
+use crate::kubeconfigs::support::{SECRET, base64};
 
 /// Returns the script of a plugin that prints an `ExecCredential` with this status.
 pub(super) fn login(status: &Value) -> String {

@@ -52,21 +52,21 @@ pub fn apply(builder: &mut ScriptBuilder) {
         }
         _ => {}
     }
-    let mut step = applying(builder.object(), &object).query(&format!("fieldManager={manager}")).with(option);
+    let mut step = applying(builder.object(), &object).query(&format!("fieldManager={manager}")).label(option);
     if builder.chance.percent(35) {
-        step = step.query("force=true").with("force");
+        step = step.query("force=true").label("force");
     }
     if builder.chance.percent(8) {
-        step = step.query("dryRun=All").with("dry run");
+        step = step.query("dryRun=All").label("dry run");
     }
     if option == "plain" && builder.chance.percent(10) {
         step.body = yaml(&object, 0);
-        step = step.with("YAML");
+        step = step.label("YAML");
     }
     builder.steps.push(step);
     // A repeated apply changes nothing.
     if builder.chance.percent(10) && option == "plain" {
-        let again = builder.steps[last].clone().with("again");
+        let again = builder.steps[last].clone().label("again");
         builder.steps.push(again);
     }
 }
@@ -94,8 +94,8 @@ pub fn create(builder: &mut ScriptBuilder) {
     }
     let mut step = Step::new("create", "POST", builder.collection()).json(&object);
     step = match builder.chance.below(3) {
-        0 => step.query("fieldManager=alpha").with("manager"),
-        _ => step.with("no manager"),
+        0 => step.query("fieldManager=alpha").label("manager"),
+        _ => step.label("no manager"),
     };
     builder.steps.push(step);
 }
@@ -108,17 +108,17 @@ pub fn update(builder: &mut ScriptBuilder) {
     step = match builder.chance.below(6) {
         0 => {
             object["metadata"]["managedFields"] = json!([]);
-            step.with("managers reset")
+            step.label("managers reset")
         }
         1 => {
             object["metadata"]["managedFields"] = json!([{
                 "manager": "made up", "operation": "Update", "apiVersion": builder.kind.api_version,
                 "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}},
             }]);
-            step.with("managers given")
+            step.label("managers given")
         }
-        2 => step.with("no manager"),
-        _ => step.query("fieldManager=updater").with("manager"),
+        2 => step.label("no manager"),
+        _ => step.query("fieldManager=updater").label("manager"),
     };
     builder.steps.push(step.json(&object));
 }
@@ -130,34 +130,34 @@ pub fn patch(builder: &mut ScriptBuilder) {
     step.content_type = "application/merge-patch+json";
     let body = match builder.chance.below(8) {
         0 => {
-            step = step.with("managers reset");
+            step = step.label("managers reset");
             json!({"metadata": {"managedFields": [{}]}})
         }
         1 => {
-            step = step.with("labels gone");
+            step = step.label("labels gone");
             json!({"metadata": {"labels": null}})
         }
         2 => {
-            step = step.with("finalizers gone");
+            step = step.label("finalizers gone");
             json!({"metadata": {"finalizers": null}})
         }
         3 => {
             step.content_type = "application/json-patch+json";
-            step = step.with("json");
+            step = step.label("json");
             json!([{"op": "add", "path": "/metadata/labels", "value": {"a": text}}])
         }
         4 => {
-            step = step.with("last applied");
+            step = step.label("last applied");
             let sent = bodies::object(builder).to_string();
             json!({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": sent}}})
         }
         5 if builder.kind.kind == "ServiceAccount" => {
             step.content_type = "application/strategic-merge-patch+json";
-            step = step.with("strategic merge");
+            step = step.label("strategic merge");
             json!({"metadata": {"labels": {"a": text, "b": null}}})
         }
         _ => {
-            step = step.with("merge");
+            step = step.label("merge");
             match builder.kind.kind {
                 "ConfigMap" => json!({"data": {"a": text, "b": null}}),
                 "Gadget" => json!({"spec": {"color": text, "limits": {"a": text}, "tags": ["x", text]}}),
@@ -188,10 +188,10 @@ pub fn status(builder: &mut ScriptBuilder) {
     let step = match builder.chance.below(4) {
         0 => {
             object["metadata"]["resourceVersion"] = format!("<<version:{}>>", builder.steps.len()).into();
-            Step::new("update", "PUT", path).json(&object).with("status")
+            Step::new("update", "PUT", path).json(&object).label("status")
         }
         1 => {
-            let mut step = Step::new("patch", "PATCH", path).with("status").query("fieldManager=patcher");
+            let mut step = Step::new("patch", "PATCH", path).label("status").query("fieldManager=patcher");
             step.content_type = "application/merge-patch+json";
             step.body = json!({"status": {"phase": phase}, "spec": {"color": "ignored"}}).to_string();
             step
@@ -199,7 +199,7 @@ pub fn status(builder: &mut ScriptBuilder) {
         _ => {
             let manager = builder.chance.pick(MANAGERS);
             let force = builder.chance.percent(40);
-            applying(path, &object).query(&format!("fieldManager={manager}&force={force}")).with("status")
+            applying(path, &object).query(&format!("fieldManager={manager}&force={force}")).label("status")
         }
     };
     builder.steps.push(step);
@@ -207,12 +207,12 @@ pub fn status(builder: &mut ScriptBuilder) {
 
 /// Adds a deletion. Finalizers may keep the object.
 pub fn delete(builder: &mut ScriptBuilder) {
-    builder.steps.push(Step::new("delete", "DELETE", builder.object()).with("plain"));
+    builder.steps.push(Step::new("delete", "DELETE", builder.object()).label("plain"));
 }
 
 /// Adds a read.
 pub fn read(builder: &mut ScriptBuilder) {
-    builder.steps.push(Step::new("get", "GET", builder.object()).with("plain"));
+    builder.steps.push(Step::new("get", "GET", builder.object()).label("plain"));
 }
 
 /// Adds an apply with one error.
@@ -221,62 +221,62 @@ pub fn refused(builder: &mut ScriptBuilder) {
     let number = builder.chance.below(14);
     let good = |object: &Value, builder: &ScriptBuilder| applying(builder.object(), object).query("fieldManager=alpha");
     let step = match number {
-        0 => applying(builder.object(), &object).with("no manager"),
+        0 => applying(builder.object(), &object).label("no manager"),
         1 => {
             object["metadata"]["managedFields"] = json!([]);
-            good(&object, builder).with("managers given")
+            good(&object, builder).label("managers given")
         }
         2 => {
             object["kind"] = "Nonsense".into();
-            good(&object, builder).with("wrong kind")
+            good(&object, builder).label("wrong kind")
         }
         3 => {
             object["apiVersion"] = "nothing.example.com/v1".into();
-            good(&object, builder).with("wrong version")
+            good(&object, builder).label("wrong version")
         }
         4 => {
             object["metadata"]["name"] = "another".into();
-            good(&object, builder).with("wrong name")
+            good(&object, builder).label("wrong name")
         }
         5 => {
             object["metadata"]["namespace"] = "default".into();
-            good(&object, builder).with("wrong namespace")
+            good(&object, builder).label("wrong namespace")
         }
         6 => {
             object["metadata"]["uid"] = "another".into();
-            good(&object, builder).with("wrong uid")
+            good(&object, builder).label("wrong uid")
         }
         7 => {
             object.as_object_mut().map(|fields| fields.remove("kind"));
-            good(&object, builder).with("no kind")
+            good(&object, builder).label("no kind")
         }
         8 => {
-            let mut step = Step::new("patch", "PATCH", builder.object()).query("force=true").with("force");
+            let mut step = Step::new("patch", "PATCH", builder.object()).query("force=true").label("force");
             step.content_type = "application/merge-patch+json";
             step.body.push_str("{}");
             step
         }
-        9 => {
-            applying(builder.object(), &object).query(&format!("fieldManager={}", "m".repeat(129))).with("long manager")
-        }
+        9 => applying(builder.object(), &object)
+            .query(&format!("fieldManager={}", "m".repeat(129)))
+            .label("long manager"),
         10 => {
             object["metadata"]["finalizers"] = json!(["steadfast.dev/one", "steadfast.dev/one"]);
-            good(&object, builder).with("twice in a set")
+            good(&object, builder).label("twice in a set")
         }
         11 => {
             object["metadata"]["labels"] = json!("text");
-            good(&object, builder).with("wrong type")
+            good(&object, builder).label("wrong type")
         }
         12 => {
             let (query, option) = builder.chance.pick(&[("Strict", "twice, strict"), ("Ignore", "twice")]);
-            let mut step = good(&object, builder).query(&format!("fieldValidation={query}")).with(option);
+            let mut step = good(&object, builder).query(&format!("fieldValidation={query}")).label(option);
             let twice = "\"metadata\":{\"annotations\":{\"twice\":\"one\",\"twice\":\"two\"},";
             step.body = step.body.replacen("\"metadata\":{", twice, 1);
             step
         }
         _ => {
             object["nothing"] = "x".into();
-            good(&object, builder).with("unknown field")
+            good(&object, builder).label("unknown field")
         }
     };
     builder.steps.push(step);

@@ -17,14 +17,14 @@ const FUTURE: i64 = 9_000_000_000;
 /// Adds a page of a list, and possibly the next one. Later steps use their tokens.
 pub fn page(builder: &mut ScriptBuilder, kind: usize) {
     let limit = builder.chance.pick(&["limit=1", "limit=2"]);
-    let mut step = Step::new("list", "GET", builder.collection(kind)).query(limit).with("limit");
+    let mut step = Step::new("list", "GET", builder.collection(kind)).query(limit).label("limit");
     if builder.chance.percent(20) {
-        step = step.query("labelSelector=app%3Dweb").with("label equal");
+        step = step.query("labelSelector=app%3Dweb").label("label equal");
     }
     step.accept = builder.chance.pick(&["", "", "", TABLE]);
     let mut last = builder.push(step.clone());
     if builder.chance.percent(30) {
-        let next = step.clone().query(&format!("continue=<<continue:{last}>>")).with("continue");
+        let next = step.clone().query(&format!("continue=<<continue:{last}>>")).label("continue");
         last = builder.push(next);
     }
     builder.pages.push((last, step));
@@ -65,19 +65,19 @@ fn old_page(builder: &mut ScriptBuilder) {
             let kind = builder.kind();
             let other = builder.collection(kind);
             builder
-                .push(Step { path: other, ..elsewhere }.query(query).query(&token).with("token of another resource"));
+                .push(Step { path: other, ..elsewhere }.query(query).query(&token).label("token of another resource"));
         }
         1 => {
             let beside = path.replace(&builder.namespace, &format!("{}-b", builder.namespace));
             let step = Step { path: beside, ..elsewhere }.query("limit=5").query(&token);
-            let refused = builder.push(step.with("token of another namespace"));
+            let refused = builder.push(step.label("token of another namespace"));
             continue_list(builder, &request, refused, "another namespace");
         }
         2 => {
-            builder.push(elsewhere.query(&token).query("resourceVersion=<<version:2>>").with("token and version"));
+            builder.push(elsewhere.query(&token).query("resourceVersion=<<version:2>>").label("token and version"));
         }
         _ => {
-            elsewhere = elsewhere.query(&token).with("expired token");
+            elsewhere = elsewhere.query(&token).label("expired token");
             let refused = builder.push(elsewhere);
             continue_list(builder, &request, refused, "");
         }
@@ -94,10 +94,10 @@ fn continue_list(builder: &mut ScriptBuilder, request: &Step, refused: usize, el
         rest.path = rest.path.replacen(&builder.namespace, &format!("{}-b", builder.namespace), 1);
     }
     rest.options.clear();
-    let step = rest.clone().query(&format!("continue=<<continue:{refused}>>")).with("the rest as it is now");
+    let step = rest.clone().query(&format!("continue=<<continue:{refused}>>")).label("the rest as it is now");
     let next = builder.push(step);
     if builder.chance.percent(60) {
-        builder.push(rest.query(&format!("continue=<<continue:{next}>>")).with("continue"));
+        builder.push(rest.query(&format!("continue=<<continue:{next}>>")).label("continue"));
     }
 }
 
@@ -120,7 +120,7 @@ fn strange_token(builder: &mut ScriptBuilder) {
     let kind = builder.kind();
     let step = Step::new("list", "GET", builder.collection(kind)).query(&format!("continue={token}"));
     let step = if builder.chance.percent(50) { step.query("limit=1") } else { step };
-    builder.push(step.with(option));
+    builder.push(step.label(option));
 }
 
 /// Adds a list at a version.
@@ -132,7 +132,7 @@ fn list(builder: &mut ScriptBuilder) {
     let all = builder.chance.percent(15);
     if all {
         step.path = format!("{}/{}?labelSelector=script%3D{}", KINDS[kind].root, KINDS[kind].plural, builder.namespace);
-        step = step.with("all namespaces");
+        step = step.label("all namespaces");
     }
     if builder.chance.percent(20) {
         step.accept = TABLE;
@@ -149,22 +149,22 @@ fn list(builder: &mut ScriptBuilder) {
         10 => ("resourceVersion=0".to_owned(), "any version"),
         _ => ("pretty=false".to_owned(), "newest"),
     };
-    step.after_cache = Some(collection);
-    builder.push(step.query(&query).with(option));
+    step.wait_for_watch_cache = Some(collection);
+    builder.push(step.query(&query).label(option));
 }
 
 fn get(builder: &mut ScriptBuilder) {
     let kind = builder.kind();
     let collection = builder.collection(kind);
     let mut step = Step::new("get", "GET", format!("{collection}/{}", builder.chance.pick(NAMES)));
-    step.after_cache = Some(collection);
+    step.wait_for_watch_cache = Some(collection);
     let version = builder.version();
     let (version, option) = match builder.chance.below(4) {
         0 => (FUTURE.to_string(), "version of the future"),
         1 => ("1".to_owned(), "the first version"),
         _ => (version, "version"),
     };
-    builder.push(step.query(&format!("resourceVersion={version}")).with(option));
+    builder.push(step.query(&format!("resourceVersion={version}")).label(option));
 }
 
 fn watch(builder: &mut ScriptBuilder) {
@@ -173,7 +173,7 @@ fn watch(builder: &mut ScriptBuilder) {
     let collection = builder.collection(kind);
     let mut step = Step::new("watch", "GET", collection.clone()).query("watch=1").query("timeoutSeconds=60");
     step.reading = Reading::UntilSentinel;
-    step.after_cache = Some(collection);
+    step.wait_for_watch_cache = Some(collection);
     let version = builder.version();
     let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let (query, option) = match builder.chance.below(16) {
@@ -194,7 +194,7 @@ fn watch(builder: &mut ScriptBuilder) {
         _ => ("allowWatchBookmarks=true".to_owned(), "newest"),
     };
     step.accept = builder.chance.pick(&["", "", "", "", METADATA, TABLE]);
-    builder.push(step.query(&query).with(option));
+    builder.push(step.query(&query).label(option));
 }
 
 fn delete_collection(builder: &mut ScriptBuilder) {
@@ -202,11 +202,11 @@ fn delete_collection(builder: &mut ScriptBuilder) {
     let version = builder.version();
     let collection = builder.collection(kind);
     let mut step = Step::new("delete collection", "DELETE", collection.clone());
-    step.after_cache = Some(collection);
+    step.wait_for_watch_cache = Some(collection);
     let (query, option) = match builder.chance.below(3) {
         0 => (format!("resourceVersion={version}&resourceVersionMatch=Exact"), "exact"),
         1 => ("labelSelector=app%3Ddb&resourceVersion=0".to_owned(), "any version"),
         _ => (format!("labelSelector=app%3Ddb&resourceVersion={version}"), "version"),
     };
-    builder.push(step.query(&query).with(option));
+    builder.push(step.query(&query).label(option));
 }

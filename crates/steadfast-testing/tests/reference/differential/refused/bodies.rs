@@ -12,15 +12,15 @@ const TOO_LARGE: usize = 3 * 1024 * 1024 + 1;
 pub fn bodies(builder: &mut ScriptBuilder) {
     let index = builder.kind();
     let at = builder.collection(index);
-    let object = builder.at(index, "a");
+    let object = builder.path_of(index, "a");
     let step = |option, method, path: &String, content_type: &'static str, body: &str| {
-        let mut step = Step::new("odd body", method, path.clone()).with(option);
+        let mut step = Step::new("odd body", method, path.clone()).label(option);
         step.content_type = content_type;
         body.clone_into(&mut step.body);
         step
     };
     let get = |accept: &'static str| {
-        let mut get = Step::new("odd body", "GET", object.clone()).with("unacceptable");
+        let mut get = Step::new("odd body", "GET", object.clone()).label("unacceptable");
         get.accept = accept;
         get
     };

@@ -26,32 +26,32 @@ pub fn objects(builder: &mut ScriptBuilder) {
     }
     let mut step = Step::new("odd object", "POST", at.clone());
     step = match number {
-        ..42 => step.with(option).json(&object),
+        ..42 => step.label(option).json(&object),
         42 => {
             object["kind"] = "Nonsense".into();
-            step.with("wrong kind").json(&object)
+            step.label("wrong kind").json(&object)
         }
         43 => {
             object["apiVersion"] = "nothing.example.com/v1".into();
-            step.with("wrong version").json(&object)
+            step.label("wrong version").json(&object)
         }
         44 => {
             object["kind"] = Value::Null;
-            step.with("no kind").json(&object)
+            step.label("no kind").json(&object)
         }
         45 => {
             object["apiVersion"] = Value::Null;
-            step.with("no version").json(&object)
+            step.label("no version").json(&object)
         }
         46 => {
             object["metadata"] = Value::Null;
-            step.with("no metadata").json(&object)
+            step.label("no metadata").json(&object)
         }
-        47 => step.query("dryRun=Some").with("unknown dry run").json(&object),
-        48 => step.query("fieldManager=").query("fieldValidation=Strict").with("strict").json(&object),
-        49 => step.query("fieldValidation=Roughly").with("unknown validation").json(&object),
-        50 => step.query(&format!("fieldManager={}", "n".repeat(129))).with("manager too long").json(&object),
-        _ => Step::new("odd object", "PUT", builder.at(index, "another")).with("other name").json(&object),
+        47 => step.query("dryRun=Some").label("unknown dry run").json(&object),
+        48 => step.query("fieldManager=").query("fieldValidation=Strict").label("strict").json(&object),
+        49 => step.query("fieldValidation=Roughly").label("unknown validation").json(&object),
+        50 => step.query(&format!("fieldManager={}", "n".repeat(129))).label("manager too long").json(&object),
+        _ => Step::new("odd object", "PUT", builder.path_of(index, "another")).label("other name").json(&object),
     };
     // Some of these requests succeed. They are dry runs, so that no other script sees the object.
     if !step.path.contains("dryRun") {

@@ -56,8 +56,8 @@ pub fn options(builder: &mut ScriptBuilder) {
         ("no watch", "watch=0"),
         ("empty parameters", "labelSelector=&fieldSelector=&continue=&resourceVersion="),
     ]);
-    let step = Step::new("odd options", "GET", format!("{}?{query}", builder.collection(index))).with(option);
-    let step = if query.contains("labelSelector=") { step } else { builder.only_own(index, step) };
+    let step = Step::new("odd options", "GET", format!("{}?{query}", builder.collection(index))).label(option);
+    let step = if query.contains("labelSelector=") { step } else { builder.limit_to_own_objects(index, step) };
     let step = if query.contains("watch") && !query.contains("watch=false") && !query.contains("watch=0") {
         Step { reading: Reading::Events, ..step }
     } else {

@@ -9,8 +9,8 @@ pub fn places(builder: &mut ScriptBuilder) {
     let index = builder.kind();
     let kind = KINDS[index];
     let at = builder.collection(index);
-    let object = builder.at(index, "a");
-    let nowhere = builder.at(index, "nowhere");
+    let object = builder.path_of(index, "a");
+    let nowhere = builder.path_of(index, "nowhere");
     let number = builder.chance.below(27);
     let (option, method, path) = match number {
         0 => ("missing object", "GET", nowhere),
@@ -49,7 +49,7 @@ pub fn places(builder: &mut ScriptBuilder) {
     if !kind.namespaced && matches!(number, 15 | 19 | 20 | 25 | 26) {
         return;
     }
-    let mut step = Step::new("odd place", method, path).with(option);
+    let mut step = Step::new("odd place", method, path).label(option);
     if method == "PATCH" {
         step.content_type = "application/merge-patch+json";
         step.body = "{}".into();

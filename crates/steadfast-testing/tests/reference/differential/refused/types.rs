@@ -15,7 +15,7 @@ pub fn types(builder: &mut ScriptBuilder) {
     let step = if by_patch {
         // The existence of the object does not affect the comparison.
         let patch = place.rsplit('/').filter(|key| !key.is_empty()).fold(value, |inner, key| json!({key: inner}));
-        let mut step = Step::new("odd type", "PATCH", builder.at(index, "a")).json(&patch).with("patch");
+        let mut step = Step::new("odd type", "PATCH", builder.path_of(index, "a")).json(&patch).label("patch");
         step.content_type = match builder.chance.below(2) {
             // With this patch type, a real server truncates a number that is too large.
             0 if option != "number too large" => "application/strategic-merge-patch+json",
@@ -33,7 +33,7 @@ pub fn types(builder: &mut ScriptBuilder) {
         }
         Step::new("odd type", "POST", builder.collection(index)).json(&object)
     };
-    builder.push(step.with(option).query("dryRun=All"));
+    builder.push(step.label(option).query("dryRun=All"));
 }
 
 fn wrong_values() -> Vec<(&'static str, &'static str, Value, &'static str)> {
@@ -96,20 +96,20 @@ pub fn duplicates(builder: &mut ScriptBuilder) {
         }
         2 => {
             let body = format!("{{\"metadata\":{{{twice}}}}}");
-            ("merge patch", "PATCH", builder.at(index, "a"), "application/merge-patch+json", body)
+            ("merge patch", "PATCH", builder.path_of(index, "a"), "application/merge-patch+json", body)
         }
         3 if !KINDS[index].custom => {
             let body = format!("{{\"metadata\":{{{twice}}}}}");
-            ("strategic patch", "PATCH", builder.at(index, "a"), "application/strategic-merge-patch+json", body)
+            ("strategic patch", "PATCH", builder.path_of(index, "a"), "application/strategic-merge-patch+json", body)
         }
         _ => {
             let field = builder.chance.pick(&["\"path\":\"/metadata/labels/extra\"", "\"note\":\"nothing\""]);
             let path = "\"path\":\"/metadata/labels/extra\"";
             let body = format!("[{{\"op\":\"add\",{field},{path},\"value\":\"yes\"}}]");
-            ("JSON patch", "PATCH", builder.at(index, "a"), "application/json-patch+json", body)
+            ("JSON patch", "PATCH", builder.path_of(index, "a"), "application/json-patch+json", body)
         }
     };
-    let mut step = Step::new("duplicate", method, path).query("dryRun=All").with(option).with(what);
+    let mut step = Step::new("duplicate", method, path).query("dryRun=All").label(option).with(what);
     step.content_type = content_type;
     step.body = body;
     builder.push(if query.is_empty() { step } else { step.query(query) });

@@ -25,7 +25,7 @@ use crate::write_check::{violations, write_runs_in};
 /// Environment variable with the path of the kubeconfig. If it is set, this program runs as a candidate.
 const CANDIDATE: &str = "STEADFAST_ELECTION_CANDIDATE";
 /// Name of the test that a candidate runs.
-const NAME: &str = "real::only_one_of_three_processes_writes";
+const CANDIDATE_TEST: &str = "processes::only_one_of_three_processes_writes";
 
 /// Short durations, for many rounds: the margin is 2 s, and each failure costs at most a few seconds.
 const LEASE: Duration = Duration::from_secs(6);
@@ -46,11 +46,11 @@ fn only_one_of_three_processes_writes() -> Result<(), TestError> {
 
 /// Stands for election, and writes while leading, until the parent process ends.
 async fn run_candidate(kubeconfig: &Path) -> Result<(), TestError> {
-    let (gone, mut ended) = tokio::sync::oneshot::channel();
+    let (parent_ended, mut parent_end) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         drop(std::io::stdin().read_to_end(&mut Vec::new()));
         // The send fails only if the receiver was dropped, so its result is irrelevant.
-        let _ = gone.send(());
+        let _ = parent_ended.send(());
     });
     let file = Kubeconfig::read_from(kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
@@ -65,7 +65,7 @@ async fn run_candidate(kubeconfig: &Path) -> Result<(), TestError> {
     loop {
         let leader = tokio::select! {
             leader = election.until_leader() => leader.ok_or("it was stopped")?,
-            _ = &mut ended => return Ok(()),
+            _ = &mut parent_end => return Ok(()),
         };
         terms += 1;
         let holder = format!("{}#{terms}", election.identity());
@@ -77,7 +77,7 @@ async fn run_candidate(kubeconfig: &Path) -> Result<(), TestError> {
                 drop(tokio::time::timeout(Duration::from_millis(500), late).await);
             }
             _ = futures::future::join_all(writers) => {}
-            _ = &mut ended => return Ok(()),
+            _ = &mut parent_end => return Ok(()),
         }
     }
 }
@@ -101,7 +101,7 @@ struct Candidate {
 impl Candidate {
     fn start(kubeconfig: &Path) -> Result<Self, TestError> {
         let process = Command::new(std::env::current_exe()?)
-            .args(["--exact", NAME, "--nocapture"])
+            .args(["--exact", CANDIDATE_TEST, "--nocapture"])
             .env(CANDIDATE, kubeconfig)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -137,15 +137,15 @@ async fn kill_and_stop() -> Result<(), TestError> {
     for _ in 0..3 {
         candidates.push(Candidate::start(&reference.kubeconfig())?);
     }
-    let mut took = Vec::new();
-    let mut before = None;
+    let mut takeover_times = Vec::new();
+    let mut previous_holder = None;
     for kill in 0..kills {
         let begun = Instant::now();
         let (leader, number) = loop {
             let holder = leases.get_opt("it").await?.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
             let process = holder.split('_').next().unwrap_or_default();
             let number = candidates.iter().position(|candidate| candidate.process.id().to_string() == process);
-            if let Some(number) = number.filter(|_| before.as_ref() != Some(&holder)) {
+            if let Some(number) = number.filter(|_| previous_holder.as_ref() != Some(&holder)) {
                 break (holder, number);
             }
             if begun.elapsed() > EVENT_TIMEOUT {
@@ -153,12 +153,12 @@ async fn kill_and_stop() -> Result<(), TestError> {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
-        if before.is_some() {
-            took.push(begun.elapsed());
+        if previous_holder.is_some() {
+            takeover_times.push(begun.elapsed());
         }
         // Kills or stops the leader in the middle of its work.
         tokio::time::sleep(random.between(Duration::from_millis(300), Duration::from_secs(2))).await;
-        before = Some(leader);
+        previous_holder = Some(leader);
         match kill % 4 {
             0 | 2 => candidates[number] = Candidate::start(&reference.kubeconfig())?,
             1 => {
@@ -177,7 +177,7 @@ async fn kill_and_stop() -> Result<(), TestError> {
                 candidates[number].signal("-STOP")?;
                 tokio::time::sleep(random.between(RENEW / 2, LEASE + RETRY)).await;
                 candidates[number].signal("-CONT")?;
-                before = None;
+                previous_holder = None;
             }
         }
     }
@@ -186,8 +186,8 @@ async fn kill_and_stop() -> Result<(), TestError> {
     let history = reference.history("", "configmaps").await?;
     let write_runs = write_runs_in(&history);
     let writes: usize = write_runs.iter().map(|run| run.writes).sum();
-    took.sort();
-    let (median, worst) = (took.get(took.len() / 2), took.last());
+    takeover_times.sort();
+    let (median, worst) = (takeover_times.get(takeover_times.len() / 2), takeover_times.last());
     println!(
         "{kills} kills: {} runs of writes, {writes} writes; another led after {median:?}, at worst {worst:?}",
         write_runs.len()

@@ -1,4 +1,4 @@
-//! Leases on one reference that all scenarios of a process share. A reference takes seconds to start, so scenarios use
+//! Guards of one reference that all scenarios of a process share. A reference takes seconds to start, so scenarios use
 //! separate namespaces.
 
 use std::ops::Deref;
@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use crate::TestkitError;
 use crate::reference::Reference;
 
-/// The running reference, while at least one lease on it exists.
+/// The running reference, while at least one guard of it exists.
 static SHARED: Mutex<Weak<Shared>> = Mutex::const_new(Weak::new());
 
 struct Shared {
@@ -27,36 +27,36 @@ impl Shared {
     }
 }
 
-/// Lease on the shared reference, shared or exclusive.
-pub(super) struct Lease {
-    // Declared before `shared`, which the lock protects: dropping the last lease ends the reference.
-    held: LeaseGuard,
+/// Guard of the shared reference, shared or exclusive.
+pub(super) struct ReferenceGuard {
+    // Declared before `shared`, which the lock protects: dropping the last guard ends the reference.
+    lock: ReferenceLock,
     shared: Arc<Shared>,
-    returned: bool,
+    is_intact: bool,
 }
 
-enum LeaseGuard {
+enum ReferenceLock {
     Shared(OwnedRwLockReadGuard<Reference>),
     Exclusive(OwnedRwLockWriteGuard<Reference>),
 }
 
-impl Lease {
-    /// Takes a lease on the running reference, or on a new one if none is running. A scenario that injects faults
-    /// needs an exclusive lease (`exclusive`).
-    pub(super) async fn take(exclusive: bool) -> Result<Self, TestkitError> {
-        // Between the lookup and the lock, an exclusive lease may have damaged the reference. The loop then starts
+impl ReferenceGuard {
+    /// Creates a guard of the running reference, or of a new one if none is running. A scenario that injects faults
+    /// needs an exclusive guard (`exclusive`).
+    pub(super) async fn acquire(exclusive: bool) -> Result<Self, TestkitError> {
+        // Between the lookup and the lock, an exclusive guard may have damaged the reference. The loop then starts
         // another one.
         loop {
             let shared = running().await?;
             let reference = shared.reference.clone();
-            let held = if exclusive {
-                LeaseGuard::Exclusive(reference.write_owned().await)
+            let lock = if exclusive {
+                ReferenceLock::Exclusive(reference.write_owned().await)
             } else {
-                LeaseGuard::Shared(reference.read_owned().await)
+                ReferenceLock::Shared(reference.read_owned().await)
             };
             // `Acquire` pairs with the store in `drop`, which precedes the release of the lock.
             if !shared.is_damaged.load(Ordering::Acquire) {
-                return Ok(Self { held, shared, returned: false });
+                return Ok(Self { lock, shared, is_intact: false });
             }
         }
     }
@@ -65,39 +65,39 @@ impl Lease {
     pub(super) async fn own() -> Result<Self, TestkitError> {
         // Not stored in `SHARED`, so no other scenario can find this reference.
         let shared = Arc::new(Shared::start().await?);
-        let held = LeaseGuard::Exclusive(shared.reference.clone().write_owned().await);
-        Ok(Self { held, shared, returned: false })
+        let lock = ReferenceLock::Exclusive(shared.reference.clone().write_owned().await);
+        Ok(Self { lock, shared, is_intact: false })
     }
 
-    /// Returns the reference of an exclusive lease.
+    /// Returns the reference of an exclusive guard.
     pub(super) fn exclusive(&mut self) -> Result<&mut Reference, TestkitError> {
-        match &mut self.held {
-            LeaseGuard::Exclusive(reference) => Ok(reference),
-            LeaseGuard::Shared(_) => Err("a scenario that shares the reference must not break it".into()),
+        match &mut self.lock {
+            ReferenceLock::Exclusive(reference) => Ok(reference),
+            ReferenceLock::Shared(_) => Err("a scenario that shares the reference must not break it".into()),
         }
     }
 
     /// Marks the reference as intact, so that other scenarios may use it.
     pub(super) fn mark_intact(mut self) {
-        self.returned = true;
+        self.is_intact = true;
     }
 }
 
-impl Deref for Lease {
+impl Deref for ReferenceGuard {
     type Target = Reference;
 
     fn deref(&self) -> &Reference {
-        match &self.held {
-            LeaseGuard::Exclusive(reference) => reference,
-            LeaseGuard::Shared(reference) => reference,
+        match &self.lock {
+            ReferenceLock::Exclusive(reference) => reference,
+            ReferenceLock::Shared(reference) => reference,
         }
     }
 }
 
-impl Drop for Lease {
+impl Drop for ReferenceGuard {
     fn drop(&mut self) {
         // A panic or an early return skips `mark_intact`. Shared leases cannot break the reference.
-        if !self.returned && matches!(self.held, LeaseGuard::Exclusive(_)) {
+        if !self.is_intact && matches!(self.lock, ReferenceLock::Exclusive(_)) {
             self.shared.is_damaged.store(true, Ordering::Release);
         }
     }
@@ -110,7 +110,7 @@ async fn running() -> Result<Arc<Shared>, TestkitError> {
         return Ok(shared);
     }
     let shared = Arc::new(Shared::start().await?);
-    // Only a weak reference is stored: the last lease must be able to end the processes. A static would never be
+    // Only a weak reference is stored: the last guard must be able to end the processes. A static would never be
     // dropped.
     *current = Arc::downgrade(&shared);
     Ok(shared)

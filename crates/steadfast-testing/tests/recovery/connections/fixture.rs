@@ -16,7 +16,7 @@ use steadfast_testing::{
 use tracing_subscriber::filter::LevelFilter;
 
 /// Server in memory, an HTTP/2 client, and a recorder of informers.
-pub(crate) struct World {
+pub(crate) struct ConnectionFixture {
     pub(crate) server: ApiServer,
     pub(crate) memory: InMemory,
     pub(crate) connection: Connection,
@@ -25,7 +25,7 @@ pub(crate) struct World {
     fault: Option<InjectedFault>,
 }
 
-impl World {
+impl ConnectionFixture {
     pub(crate) async fn new(fault: Option<InjectedFault>) -> Result<Self, TestError> {
         Self::of(ApiServer::builder(), fault).await
     }
@@ -110,7 +110,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for ConnectionFixture {
     fn drop(&mut self) {
         // The recorder's tasks hold the informers, which would retry forever without a server.
         self.factory.shutdown();
