@@ -17,9 +17,10 @@ const CHARTS: &[(&str, &str)] = &[
     ("relist, peak to settled", "relist"),
 ];
 
-const BAR: usize = 22;
-const LABELS: usize = 330;
-const WIDTH: usize = 460;
+/// Height of a row and maximum widths, in pixels.
+const ROW_HEIGHT: usize = 22;
+const LABEL_WIDTH: usize = 330;
+const MAX_BAR_WIDTH: usize = 460;
 
 /// Draws the measurements of pods, each at its largest size. File names start with `part`.
 pub(super) fn draw(part_results: &PartResults, part: &str, folder: &Path) -> Result<(), BenchError> {
@@ -37,21 +38,21 @@ pub(super) fn draw(part_results: &PartResults, part: &str, folder: &Path) -> Res
 /// Draws the recovery time of each library. Without a recovery within the timeout, the bar has the length of the
 /// timeout and the label "not in N s".
 pub(super) fn draw_faults(fault_results: &FaultResults, folder: &Path) -> Result<(), BenchError> {
-    let played: Vec<&FaultResult> = fault_results.verdicts.iter().filter(|verdict| verdict.error.is_none()).collect();
+    let finished: Vec<&FaultResult> = fault_results.verdicts.iter().filter(|verdict| verdict.error.is_none()).collect();
     let max = fault_results.verdicts.iter().map(|verdict| verdict.recovery_timeout as f64).fold(1.0, f64::max);
-    let (width, height) = (2 * LABELS + WIDTH + 90, (played.len() + 2) * BAR);
+    let (width, height) = (2 * LABEL_WIDTH + MAX_BAR_WIDTH + 90, (finished.len() + 2) * ROW_HEIGHT);
     let mut svg = head(width, height, "from the end of each fault until the cache is right, s, on a logarithmic scale");
-    for (row, verdict) in played.iter().enumerate() {
+    for (row, verdict) in finished.iter().enumerate() {
         // A missing recovery gets the duration of the timeout, so that its bar is the longest.
         let seconds = verdict.recovered.unwrap_or(verdict.recovery_timeout as f64);
         // The scale starts at 50 ms, the interval of the comparisons. It is logarithmic, because recoveries range
         // from milliseconds to minutes.
-        let length = (seconds.max(0.05) / 0.05).ln() / (max / 0.05).ln() * WIDTH as f64;
+        let length = (seconds.max(0.05) / 0.05).ln() / (max / 0.05).ln() * MAX_BAR_WIDTH as f64;
         let label = format!("{} {}, {}", verdict.fault, verdict.title, verdict.library);
         let value = verdict
             .recovered
             .map_or_else(|| format!("not in {} s", verdict.recovery_timeout), |time| format!("{time:.1}"));
-        bar(&mut svg, row, 2 * LABELS, length.max(1.0), verdict.library, &label, &value);
+        bar(&mut svg, row, 2 * LABEL_WIDTH, length.max(1.0), verdict.library, &label, &value);
     }
     svg.push_str("</svg>\n");
     Ok(std::fs::write(folder.join("faults-recover.svg"), svg)?)
@@ -60,13 +61,13 @@ pub(super) fn draw_faults(fault_results: &FaultResults, folder: &Path) -> Result
 fn bars(metric: &str, size: usize, measurements: &[&Measurement]) -> String {
     let max = measurements.iter().map(|measurement| measurement.median()).fold(f64::MIN_POSITIVE, f64::max);
     let unit = measurements.first().map_or("", |measurement| &measurement.unit);
-    let (width, height) = (LABELS + WIDTH + 90, (measurements.len() + 2) * BAR);
+    let (width, height) = (LABEL_WIDTH + MAX_BAR_WIDTH + 90, (measurements.len() + 2) * ROW_HEIGHT);
     let better = if measurements.first().is_some_and(|measurement| measurement.is_rate()) { "longer" } else { "shorter" };
     let mut svg = head(width, height, &format!("{metric}, {unit}; {size} objects; {better} is better"));
     for (row, measurement) in measurements.iter().enumerate() {
-        let length = (measurement.median() / max * WIDTH as f64).max(1.0);
+        let length = (measurement.median() / max * MAX_BAR_WIDTH as f64).max(1.0);
         let value = format!("{:.2}", measurement.median());
-        bar(&mut svg, row, LABELS, length, measurement.library, &measurement.client, &value);
+        bar(&mut svg, row, LABEL_WIDTH, length, measurement.library, &measurement.client, &value);
     }
     svg.push_str("</svg>\n");
     svg
@@ -82,7 +83,7 @@ fn head(width: usize, height: usize, title: &str) -> String {
 
 /// Draws one bar with its label and its value.
 fn bar(svg: &mut String, row: usize, left: usize, length: f64, library: Library, label: &str, value: &str) {
-    let y = (row + 1) * BAR + 6;
+    let y = (row + 1) * ROW_HEIGHT + 6;
     let colour = match library {
         Library::Steadfast => "#0a7d5a",
         Library::Kube => "#c26a3d",
@@ -97,7 +98,7 @@ fn bar(svg: &mut String, row: usize, left: usize, length: f64, library: Library,
          <rect x=\"{left}\" y=\"{y}\" width=\"{length:.0}\" height=\"{}\" fill=\"{colour}\"/>\
          <text x=\"{:.0}\" y=\"{text}\">{value}</text>",
         left - 8,
-        BAR - 4,
+        ROW_HEIGHT - 4,
         left as f64 + length + 6.0,
     );
 }

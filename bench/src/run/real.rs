@@ -88,7 +88,7 @@ impl Real<'_> {
         let keeps = self.session.synced().await?;
         // The time is read at once, because the server's background work would add to it.
         let used = processor_time(self.server)? - before;
-        self.session.note("sync, server's CPU time", "s", &Value::from(used));
+        self.session.record("sync, server's CPU time", "s", &Value::from(used));
         if !keeps {
             return Ok(());
         }
@@ -108,10 +108,10 @@ impl Real<'_> {
         let reached = self.session.client.request(&format!("reached {version}")).await?;
         let used = processor_time(self.server)? - before;
         let each = |seconds: f64| Value::from(seconds / count as f64 * 1e6);
-        self.session.note("CPU time per event", "µs", &each(reached["cpu"].as_f64().unwrap_or(f64::NAN)));
-        self.session.note("server's CPU time per write", "µs", &each(used));
-        self.session.note("write to handler, p50", "µs", &reached["p50_us"]);
-        self.session.note("write to handler, p99", "µs", &reached["p99_us"]);
+        self.session.record("CPU time per event", "µs", &each(reached["cpu"].as_f64().unwrap_or(f64::NAN)));
+        self.session.record("server's CPU time per write", "µs", &each(used));
+        self.session.record("write to handler, p50", "µs", &reached["p50_us"]);
+        self.session.record("write to handler, p99", "µs", &reached["p99_us"]);
         let took = stamped["seconds"].as_f64().unwrap_or(f64::NAN);
         if took > 1.5 * count as f64 / rate as f64 {
             self.workspace.say(&format!(

@@ -128,15 +128,15 @@ impl Replayed<'_> {
         }
         let burst = self.after(&format!("burst {events}")).await?;
         let seconds = burst["seconds"].as_f64().unwrap_or(f64::NAN);
-        self.session.note("events", "per second", &Value::from(events as f64 / seconds));
+        self.session.record("events", "per second", &Value::from(events as f64 / seconds));
         let each = burst["cpu"].as_f64().unwrap_or(f64::NAN) / events as f64 * 1e6;
-        self.session.note("CPU time per event", "µs", &Value::from(each));
+        self.session.record("CPU time per event", "µs", &Value::from(each));
         let memory = self.session.client.request("memory").await?;
         let after = self.session.per_object(&memory["resident"]);
-        self.session.note("resident, after the events", "KB per object", &after);
+        self.session.record("resident, after the events", "KB per object", &after);
         let latency = self.after(&format!("paced {} {}", LATENCY_CHANGES.1, LATENCY_CHANGES.0)).await?;
-        self.session.note("write to handler, p50", "µs", &latency["p50_us"]);
-        self.session.note("write to handler, p99", "µs", &latency["p99_us"]);
+        self.session.record("write to handler, p50", "µs", &latency["p50_us"]);
+        self.session.record("write to handler, p99", "µs", &latency["p99_us"]);
         self.relist().await?;
         // The reads come last, because a client that cannot keep up with the writes lags for a long time.
         self.reads().await
@@ -157,9 +157,9 @@ impl Replayed<'_> {
             .into());
         }
         let relist = self.after(&format!("expire {}", self.session.size.div_ceil(CHANGED_ONE_IN))).await?;
-        self.session.note("relist, CPU time", "s", &relist["cpu"]);
+        self.session.record("relist, CPU time", "s", &relist["cpu"]);
         let peak = self.session.client.request("memory").await?["peak"].as_f64().unwrap_or(f64::NAN);
-        self.session.note("relist, peak to settled", "times", &Value::from(peak / before));
+        self.session.record("relist, peak to settled", "times", &Value::from(peak / before));
         Ok(())
     }
 
@@ -178,7 +178,7 @@ impl Replayed<'_> {
             ("list a namespace, p50", "µs", "list_p50_us"),
             ("list a namespace, p99", "µs", "list_p99_us"),
         ] {
-            self.session.note(name, unit, &reads[key]);
+            self.session.record(name, unit, &reads[key]);
         }
         if reads["found"] == true { Ok(()) } else { Err("an existing object was not found".into()) }
     }

@@ -26,8 +26,8 @@ impl Session<'_> {
     /// cache.
     pub(super) async fn synced(&mut self) -> Result<bool, BenchError> {
         let synced = self.client.expect_response("synced").await?;
-        self.note("sync", "s", &synced["seconds"]);
-        self.note("sync, CPU time", "s", &synced["cpu"]);
+        self.record("sync", "s", &synced["seconds"]);
+        self.record("sync, CPU time", "s", &synced["cpu"]);
         if self.variant.library == Library::Baseline {
             return Ok(false);
         }
@@ -36,7 +36,7 @@ impl Session<'_> {
         if fields["distinct"].as_u64().unwrap_or_default() < 2 {
             return Err(format!("the objects have too few distinct nodes: {fields}").into());
         }
-        self.note("read a field of each", "s", &fields["seconds"]);
+        self.record("read a field of each", "s", &fields["seconds"]);
         Ok(true)
     }
 
@@ -45,8 +45,8 @@ impl Session<'_> {
         sleep(SETTLE).await;
         let memory = self.client.request("memory").await?;
         let (settled, peak) = (self.per_object(&memory["resident"]), self.per_object(&memory["peak"]));
-        self.note("resident", "KB per object", &settled);
-        self.note("resident, peak of the sync", "KB per object", &peak);
+        self.record("resident", "KB per object", &settled);
+        self.record("resident, peak of the sync", "KB per object", &peak);
         Ok(())
     }
 
@@ -56,7 +56,7 @@ impl Session<'_> {
     }
 
     /// Adds one round of a figure, unless the value is missing.
-    pub(super) fn note(&mut self, metric: &str, unit: &str, value: &Value) {
+    pub(super) fn record(&mut self, metric: &str, unit: &str, value: &Value) {
         // JSON null and a missing field are no measurement.
         if let Some(value) = value.as_f64().filter(|value| value.is_finite()) {
             self.part_results.add(self.variant, self.size, metric, unit, value);

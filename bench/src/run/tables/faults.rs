@@ -9,7 +9,7 @@ use crate::run::results::{FaultResult, FaultResults};
 /// Returns the complete table, with a row for each fault and library.
 pub(in crate::run) fn table(fault_results: &FaultResults) -> String {
     let mut text = String::from(
-        "| fault | | reported after | back after | LISTs | WATCHes | KB | lost | merged | again | backwards |\n\
+        "| fault | | reported after | recovered after | LISTs | WATCHes | KB | lost | merged | repeated | older |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let mut previous_title = "";
@@ -71,7 +71,7 @@ fn brief(verdict: &FaultResult) -> String {
         lists => format!("{lists} lists"),
     };
     let wrong =
-        [(verdict.lost, "lost"), (verdict.merged, "merged"), (verdict.repeated, "again"), (verdict.older, "backwards")];
+        [(verdict.lost, "lost"), (verdict.merged, "merged"), (verdict.repeated, "repeated"), (verdict.older, "older")];
     let wrong = wrong.iter().filter(|(times, _)| *times > 0).map(|(times, kind)| format!(", **{times} {kind}**"));
     format!("{}, {lists}{}", verdict.recovery(), wrong.collect::<String>())
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     /// A field of a struct or a key of a map.
-    StructField(String),
+    Field(String),
     /// An item of a list by its keys, in sorted order.
     Key(Vec<(String, Value)>),
     /// A plain value of a set.

@@ -36,7 +36,7 @@ pub(super) fn corrupted(mut response: ApiResponse, corruption: BodyCorruption) -
             let chunks = if corruption == BodyCorruption::Truncated { 1 } else { usize::MAX };
             Content::Chunks(Box::pin(changed.take(chunks)))
         }
-        switched @ Content::Switched { .. } => switched,
+        switched @ Content::WebSocketUpgrade { .. } => switched,
     };
     response
 }
@@ -46,7 +46,7 @@ pub(super) fn in_pieces(mut response: ApiResponse, bytes: usize) -> ApiResponse 
     let chunks = match response.content {
         Content::Whole(body) | Content::Document(body, _) => futures::stream::iter([body]).boxed(),
         Content::Chunks(chunks) => chunks,
-        switched @ Content::Switched { .. } => {
+        switched @ Content::WebSocketUpgrade { .. } => {
             response.content = switched;
             return response;
         }

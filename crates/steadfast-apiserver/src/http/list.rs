@@ -88,7 +88,7 @@ pub(super) fn respond(
     if writer.is_done() {
         return ApiResponse::bytes(200, first).with_content_type(content_type);
     }
-    let gate = exchange.gate();
+    let gate = exchange.freeze_gate();
     // Chunks are rendered on demand, so that a long list does not occupy memory for a slow client.
     let chunks = stream::unfold((Some(first), writer, gate, transfer), async |(first, mut writer, gate, transfer)| {
         // A replica that freezes during the response stops between two chunks.

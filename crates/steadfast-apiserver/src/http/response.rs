@@ -101,7 +101,7 @@ impl ApiResponse {
     }
 
     pub(super) fn switched(accept: HeaderValue, protocol: Option<HeaderValue>) -> Self {
-        Self { content: Content::Switched { accept, protocol }, ..Self::bytes(101, Bytes::new()) }
+        Self { content: Content::WebSocketUpgrade { accept, protocol }, ..Self::bytes(101, Bytes::new()) }
     }
 
     /// Creates a response with a document. A client that has the document's version receives `304` without a body.
@@ -132,7 +132,7 @@ impl ApiResponse {
 
     pub(super) fn into_response(self, entry: Arc<RequestEntry>) -> Response<ResponseBody> {
         entry.set_code(self.code);
-        if let Content::Switched { accept, protocol } = self.content {
+        if let Content::WebSocketUpgrade { accept, protocol } = self.content {
             return switched(accept, protocol, entry);
         }
         let version = if let Content::Document(_, version) = &self.content { Some(version) } else { None };
@@ -156,7 +156,7 @@ impl ApiResponse {
         let body = match self.content {
             Content::Whole(bytes) | Content::Document(bytes, _) => ResponseBody::whole(bytes, Arc::clone(&entry)),
             Content::Chunks(chunks) => ResponseBody::chunks(chunks, Arc::clone(&entry)),
-            Content::Switched { .. } => ResponseBody::whole(Bytes::new(), Arc::clone(&entry)),
+            Content::WebSocketUpgrade { .. } => ResponseBody::whole(Bytes::new(), Arc::clone(&entry)),
         };
         response.body(body).unwrap_or_else(|_| {
             // Only a code outside of 100..1000 fails here, which an injected response can have.

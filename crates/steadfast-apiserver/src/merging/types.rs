@@ -79,8 +79,8 @@ pub(crate) struct StructField {
 
 /// Form of a value in its type.
 pub(crate) enum Shape<'a> {
-    ScalarAtom(ScalarAtom),
-    ListAtom(&'a ListAtom),
+    Scalar(ScalarAtom),
+    List(&'a ListAtom),
     Map(&'a MapAtom),
     /// No value is valid.
     Nothing,

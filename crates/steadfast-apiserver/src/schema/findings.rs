@@ -47,7 +47,7 @@ impl Findings {
 /// Kind of a finding.
 #[derive(Clone, Debug)]
 pub(super) enum FindingKind {
-    JsonType,
+    Type,
     Required,
     Unsupported(Vec<String>),
     TooLong(i64),

@@ -85,7 +85,7 @@ impl Reader {
             properties: self.properties(fields, depth)?,
             additional,
             items: self.inner(fields, "items", depth)?,
-            parse_all: self.several(fields, "allOf", depth)?,
+            all_of: self.several(fields, "allOf", depth)?,
             any_of: self.several(fields, "anyOf", depth)?,
             one_of: self.several(fields, "oneOf", depth)?,
             not: self.inner(fields, "not", depth)?,

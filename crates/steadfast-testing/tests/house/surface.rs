@@ -21,7 +21,7 @@ pub(crate) fn surface(modules: &Modules, id: Id, path: &str) -> BTreeSet<String>
 }
 
 /// Returns the names in the first columns of the page's tables, each after the path of its section's module.
-fn promised(page: &str) -> BTreeSet<String> {
+fn documented(page: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut module = None;
     for line in page.lines() {
@@ -50,9 +50,9 @@ fn api_page_lists_exactly_public_names() {
         public.extend(surface(&Modules::read(&Repository, &root), 0, &name.replace('-', "_")));
     }
     let page = std::fs::read_to_string(repository().join("docs/api.md")).expect("docs/api.md");
-    let promised = promised(&page);
-    let missing: Vec<_> = public.difference(&promised).collect();
-    let removed: Vec<_> = promised.difference(&public).collect();
+    let documented = documented(&page);
+    let missing: Vec<_> = public.difference(&documented).collect();
+    let removed: Vec<_> = documented.difference(&public).collect();
     assert!(missing.is_empty(), "public, but not in docs/api.md; document it or make it private: {missing:#?}");
     assert!(removed.is_empty(), "in docs/api.md, but not public: {removed:#?}");
 }
@@ -76,7 +76,7 @@ fn hidden_and_restricted_items_are_not_public() {
         ("open.rs", "pub trait Door {} pub(super) fn shut() {}"),
         ("unstable.rs", "pub fn look() {}"),
     ];
-    let public = surface(&crate::planted_cycles::modules(&files), 0, "it");
+    let public = surface(&crate::sample_modules::modules(&files), 0, "it");
     let expected = ["it::Here", "it::One", "it::Three", "it::act", "it::open::Door"];
     assert_eq!(public.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }

@@ -40,7 +40,7 @@ fn draft() -> EventDraft {
     EventDraft::normal("Started", "Starting").note("it was started")
 }
 
-async fn sent(
+async fn send_and_check(
     connection: &Connection,
     controller: &str,
     events: &[(ObjectReference, EventDraft)],
@@ -64,29 +64,29 @@ async fn real_server_accepts_events_at_limits() -> Result<(), TestError> {
         ..Namespace::default()
     };
     Api::all(connection.client()).create(&PostParams::default(), &team).await?;
-    everything_at_its_longest(&connection).await?;
-    anything_with_a_name(&connection).await?;
-    beyond_the_limits_nothing(&connection).await?;
-    a_series_is_counted(&connection).await?;
-    recreated_events(&connection).await?;
+    long_values_are_truncated(&connection).await?;
+    invalid_names_are_accepted(&connection).await?;
+    values_over_limits_are_rejected(&connection).await?;
+    series_count_is_written(&connection).await?;
+    deleted_event_is_recreated(&connection).await?;
     Ok(())
 }
 
 /// Checks that longer values are cut to the maximum that the server accepts.
-async fn everything_at_its_longest(connection: &Connection) -> Result<(), TestError> {
+async fn long_values_are_truncated(connection: &Connection) -> Result<(), TestError> {
     let (domain, name) = LONGEST_CONTROLLER;
     let label = "d".repeat(62);
     let domain = format!("{label}.{label}.{label}.{}/{}", "d".repeat(domain - 3 * 63), "c".repeat(name));
     for letter in ["a", "é", "…", "🦀"] {
         let event = EventDraft::warning(letter.repeat(300), letter.repeat(300)).note(letter.repeat(2000));
         let longest = about(&"a".repeat(LONGEST_NAME));
-        sent(connection, &domain, &[(longest.clone(), event.related(&longest))]).await?;
+        send_and_check(connection, &domain, &[(longest.clone(), event.related(&longest))]).await?;
     }
     let events: Api<Event> = Api::namespaced(connection.client(), TEAM);
     let longest = ListParams::default().fields(&format!("reportingController={domain}"));
-    let held = events.list(&longest).await?.items;
-    assert_eq!(held.len(), 4);
-    for event in held {
+    let stored = events.list(&longest).await?.items;
+    assert_eq!(stored.len(), 4);
+    for event in stored {
         let [name, note, reason, action, instance] = [
             event.metadata.name.as_deref(),
             event.note.as_deref(),
@@ -104,27 +104,27 @@ async fn everything_at_its_longest(connection: &Connection) -> Result<(), TestEr
 }
 
 /// Checks objects with names that are not valid for an event.
-async fn anything_with_a_name(connection: &Connection) -> Result<(), TestError> {
+async fn invalid_names_are_accepted(connection: &Connection) -> Result<(), TestError> {
     let names = ["system:node:n1", "Upper", "a_b", "1.2.3", "a..b", "-", "", "é", "a.-b"];
     for name in names {
-        sent(connection, "names", &[(about(name), draft())]).await?;
+        send_and_check(connection, "names", &[(about(name), draft())]).await?;
     }
     let nowhere = ObjectReference { namespace: None, ..about("n1") };
-    sent(connection, "names", &[(nowhere, draft()), (ObjectReference::default(), draft())]).await?;
+    send_and_check(connection, "names", &[(nowhere, draft()), (ObjectReference::default(), draft())]).await?;
     let events: Api<Event> = Api::all(connection.client());
-    let held = events.list(&ListParams::default().fields("reportingController=names")).await?.items;
-    assert_eq!(held.len(), names.len() + 2);
-    let in_default = held.iter().filter(|event| event.metadata.namespace.as_deref() == Some("default"));
+    let stored = events.list(&ListParams::default().fields("reportingController=names")).await?.items;
+    assert_eq!(stored.len(), names.len() + 2);
+    let in_default = stored.iter().filter(|event| event.metadata.namespace.as_deref() == Some("default"));
     assert_eq!(in_default.count(), 2);
     Ok(())
 }
 
 /// Checks that the server rejects one more byte, so that values are not cut too early.
-async fn beyond_the_limits_nothing(connection: &Connection) -> Result<(), TestError> {
-    sent(connection, "limits", &[(about("limits"), draft())]).await?;
+async fn values_over_limits_are_rejected(connection: &Connection) -> Result<(), TestError> {
+    send_and_check(connection, "limits", &[(about("limits"), draft())]).await?;
     let events: Api<Event> = Api::namespaced(connection.client(), TEAM);
-    let held = events.list(&ListParams::default().fields("reportingController=limits")).await?.items;
-    let taken = held.first().ok_or("the event must exist")?;
+    let stored = events.list(&ListParams::default().fields("reportingController=limits")).await?.items;
+    let taken = stored.first().ok_or("the event must exist")?;
     let longer: [(&str, Lengthen); 6] = [
         ("note", |event| event.note = Some("n".repeat(LONGEST_NOTE + 1))),
         ("reason", |event| event.reason = Some("r".repeat(LONGEST_WORD + 1))),
@@ -149,7 +149,7 @@ async fn beyond_the_limits_nothing(connection: &Connection) -> Result<(), TestEr
 }
 
 /// Checks the written count of a series, read through both API groups that serve events.
-async fn a_series_is_counted(connection: &Connection) -> Result<(), TestError> {
+async fn series_count_is_written(connection: &Connection) -> Result<(), TestError> {
     let recorder = EventRecorder::new(connection, "series")?;
     for _ in 0..3 {
         recorder.publish(&about("web-0"), draft());
@@ -162,15 +162,15 @@ async fn a_series_is_counted(connection: &Connection) -> Result<(), TestError> {
     let stats = recorder.stats();
     assert_eq!((stats.delivered, stats.creates, stats.patches), (23, 11, 2));
     let selected = ListParams::default().fields("reportingController=series");
-    let held = Api::<Event>::namespaced(connection.client(), TEAM).list(&selected).await?.items;
-    assert_eq!(held.len(), 11);
-    let series = held.iter().find(|event| event.series.as_ref().is_some_and(|series| series.count == 3));
+    let stored = Api::<Event>::namespaced(connection.client(), TEAM).list(&selected).await?.items;
+    assert_eq!(stored.len(), 11);
+    let series = stored.iter().find(|event| event.series.as_ref().is_some_and(|series| series.count == 3));
     let series = series.ok_or("the series of three must exist")?;
     assert_eq!(series.note.as_deref(), Some("it was started"));
     let last = series.series.as_ref().map(|series| series.last_observed_time.clone());
     assert!(last > series.event_time, "{series:?}");
     // As in client-go, the tenth similar event within ten minutes starts a combined event.
-    let combined = held.iter().find(|event| event.series.as_ref().is_some_and(|series| series.count == 11));
+    let combined = stored.iter().find(|event| event.series.as_ref().is_some_and(|series| series.count == 11));
     let note = combined.and_then(|event| event.note.as_deref());
     assert_eq!(note, Some("(combined from similar events): change 9"));
     let name = series.metadata.name.as_deref().unwrap_or_default();
@@ -180,7 +180,7 @@ async fn a_series_is_counted(connection: &Connection) -> Result<(), TestError> {
     Ok(())
 }
 
-async fn recreated_events(connection: &Connection) -> Result<(), TestError> {
+async fn deleted_event_is_recreated(connection: &Connection) -> Result<(), TestError> {
     let recorder = EventRecorder::new(connection, "gone")?;
     let events: Api<Event> = Api::namespaced(connection.client(), TEAM);
     let selected = ListParams::default().fields("reportingController=gone");
@@ -190,9 +190,9 @@ async fn recreated_events(connection: &Connection) -> Result<(), TestError> {
     recorder.publish(&about("web-0"), draft());
     recorder.publish(&ObjectReference { namespace: Some("nowhere".to_owned()), ..about("web-0") }, draft());
     recorder.stop(EVENT_TIMEOUT).await?;
-    let held = events.list(&selected).await?.items;
-    let counts: Vec<_> = held.iter().filter_map(|event| Some(event.series.as_ref()?.count)).collect();
-    assert_eq!((held.len(), counts), (1, vec![2]));
+    let stored = events.list(&selected).await?.items;
+    let counts: Vec<_> = stored.iter().filter_map(|event| Some(event.series.as_ref()?.count)).collect();
+    assert_eq!((stored.len(), counts), (1, vec![2]));
     let stats = recorder.stats();
     assert_eq!((stats.delivered, stats.failed, stats.retries), (2, 1, 1), "the namespace does not exist");
     Ok(())
@@ -215,9 +215,9 @@ async fn events_during_kill_are_delivered_later() -> Result<(), TestError> {
     reference.start_again(0).await?;
     recorder.flush(2 * EVENT_TIMEOUT).await?;
     let events: Api<Event> = Api::namespaced(connection.client(), "default");
-    let held = events.list(&ListParams::default().fields("reportingController=killed")).await?.items;
-    assert_eq!(held.len(), 40);
-    assert!(held.iter().all(|event| event.series.is_none()));
+    let stored = events.list(&ListParams::default().fields("reportingController=killed")).await?.items;
+    assert_eq!(stored.len(), 40);
+    assert!(stored.iter().all(|event| event.series.is_none()));
     assert_eq!(recorder.stats().delivered, 40);
     Ok(())
 }

@@ -43,26 +43,26 @@ async fn expired_paged_list_loses_no_object(cluster: &mut TestCluster) -> Result
     const OBJECTS: usize = 520;
     let writer = cluster.writer().clone();
     let names: Vec<String> = (0..OBJECTS).map(|number| format!("c-{number:03}")).collect();
-    for some in names.chunks(40) {
-        try_join_all(some.iter().map(|name| writer.create(name, "1"))).await?;
+    for chunk in names.chunks(40) {
+        try_join_all(chunk.iter().map(|name| writer.create(name, "1"))).await?;
     }
     cluster.network().send_to(1);
     let connection = cluster.connection().await?;
     let mut list: List<ConfigMap> = list(&connection, cluster.scope());
-    let mut given = BTreeMap::new();
+    let mut listed = BTreeMap::new();
     while let Some(object) = timeout(EVENT_TIMEOUT, list.next()).await? {
         let object = object?;
-        let twice = given.insert(object.name_any(), value(&object).to_owned());
-        assert_eq!(twice, None, "{}", object.name_any());
-        if given.len() == 100 {
+        let duplicate = listed.insert(object.name_any(), value(&object).to_owned());
+        assert_eq!(duplicate, None, "{}", object.name_any());
+        if listed.len() == 100 {
             // The program has read a part of the first page. The version of the list expires before the second page.
             writer.set("c-000", "2").await?;
             writer.set("c-519", "2").await?;
             cluster.compact().await?;
         }
     }
-    assert!(given.keys().eq(&names), "{} of {OBJECTS}", given.len());
-    assert_eq!((given["c-000"].as_str(), given["c-519"].as_str()), ("1", "2"), "the rest is of a later version");
+    assert!(listed.keys().eq(&names), "{} of {OBJECTS}", listed.len());
+    assert_eq!((listed["c-000"].as_str(), listed["c-519"].as_str()), ("1", "2"), "the rest is of a later version");
 
     let version = list.version().ok_or("a complete list has a version")?;
     let mut changes = watch_from(&connection, cluster.scope(), &version);
@@ -92,10 +92,12 @@ async fn watch_survives_cut_and_reports_expiry(cluster: &mut TestCluster) -> Res
     // After a restart, the server has no earlier events.
     cluster.kill(0)?;
     cluster.start_again(0).await?;
-    let mut late: Changes<ConfigMap> = watch_from(&connection, cluster.scope(), &first);
-    let error =
-        timeout(EVENT_TIMEOUT, late.next()).await?.ok_or("the stream has ended")?.expect_err("the version has expired");
+    let mut expired: Changes<ConfigMap> = watch_from(&connection, cluster.scope(), &first);
+    let error = timeout(EVENT_TIMEOUT, expired.next())
+        .await?
+        .ok_or("the stream has ended")?
+        .expect_err("the version has expired");
     assert!(matches!(&error, StreamError::Expired { version, .. } if *version == first), "{error}");
-    assert!(late.next().await.is_none());
+    assert!(expired.next().await.is_none());
     Ok(())
 }

@@ -32,7 +32,7 @@ impl Options {
 }
 
 /// Parses the options from the body, or from the query if the body is empty.
-pub(super) fn read(write: &Write<'_>) -> Result<Options, Status> {
+pub(super) fn read(write: &WriteRequest<'_>) -> Result<Options, Status> {
     let options = if write.body.is_empty() { of_query(write)? } else { of_body(write)? };
     let text = |key: &str| options.get(key).and_then(Value::as_str).unwrap_or_default();
     let precondition = |field: &str| {

@@ -5,7 +5,7 @@ use steadfast::transport::TransportError;
 use steadfast_apiserver::ApiServer;
 
 use crate::kubeconfigs::support::{
-    Folder, Outcome, PODS, SECRET, base64, config, connection, kubeconfig, list_pods, used,
+    Folder, Outcome, PODS, SECRET, base64, config, connection, kubeconfig, list_pods, recorded_request,
 };
 use crate::kubeconfigs::tunnel::{Kind, Tunnel};
 
@@ -53,7 +53,7 @@ async fn credentials_of_every_form() -> Outcome {
     ];
     for (form, user, known) in forms {
         let connection = connection(&folder, &kubeconfig(&server, &json!({}), &user)).await?;
-        let record = used(&connection, &server).await.map_err(|error| format!("{form}: {error}"))?;
+        let record = recorded_request(&connection, &server).await.map_err(|error| format!("{form}: {error}"))?;
         assert_eq!(record.user.as_deref(), known, "{form}");
         assert!(!format!("{connection:?}").contains(SECRET));
     }
@@ -71,7 +71,7 @@ async fn authorities_and_names_of_every_form() -> Outcome {
     let insecure = json!({"certificate-authority-data": null, "insecure-skip-tls-verify": true});
     for cluster in [json!({}), file, insecure, json!({"tls-server-name": "kubernetes.default.svc"})] {
         let connection = connection(&folder, &kubeconfig(&server, &cluster, &json!({}))).await?;
-        used(&connection, &server).await.map_err(|error| format!("{cluster}: {error}"))?;
+        recorded_request(&connection, &server).await.map_err(|error| format!("{cluster}: {error}"))?;
     }
     let wrong =
         connection(&folder, &kubeconfig(&server, &json!({"tls-server-name": "else.example"}), &json!({}))).await?;
@@ -93,7 +93,7 @@ async fn urls_of_every_form() -> Outcome {
     urls.extend(six.iter().map(|six| format!("https://[::1]:{}/", six.address.port())));
     for url in urls {
         let connection = connection(&folder, &kubeconfig(&server, &json!({"server": url}), &json!({}))).await?;
-        used(&connection, &server).await.map_err(|error| format!("{url}: {error}"))?;
+        recorded_request(&connection, &server).await.map_err(|error| format!("{url}: {error}"))?;
     }
     assert!(six.is_none_or(|six| six.requested_targets().len() == 1));
     let url = format!("{}/k8s/clusters/c-1/", server.url(0));
@@ -111,7 +111,7 @@ async fn impersonation() -> Outcome {
         "as": "jane", "as-uid": "7", "as-groups": ["developers", "admins"], "as-user-extra": {"scopes": ["view"]},
     });
     let connection = connection(&Folder::new(), &kubeconfig(&server, &json!({}), &user)).await?;
-    let mut seen = used(&connection, &server).await?.impersonation;
+    let mut seen = recorded_request(&connection, &server).await?.impersonation;
     seen.sort();
     let expected = [
         ("impersonate-extra-scopes", "view"),
@@ -157,7 +157,7 @@ async fn proxies() -> Outcome {
                 cluster["server"] = format!("{scheme}://{wanted}").into();
                 cluster["proxy-url"] = format!("{proxy}://user:p%40ss@{}", tunnel.address).into();
                 let connection = connection(&Folder::new(), &kubeconfig(&server, &cluster, &json!({}))).await?;
-                used(&connection, &server).await.map_err(|error| format!("{cluster}: {error}"))?;
+                recorded_request(&connection, &server).await.map_err(|error| format!("{cluster}: {error}"))?;
                 assert_eq!(tunnel.requested_targets(), std::slice::from_ref(&wanted));
             }
         }

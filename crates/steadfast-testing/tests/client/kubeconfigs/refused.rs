@@ -12,7 +12,7 @@ use steadfast::connection::ConnectError;
 use steadfast_apiserver::{ApiServer, ClientIdentity};
 use tokio::time::{Instant, sleep};
 
-use crate::kubeconfigs::rotation::{around, in_memory};
+use crate::kubeconfigs::rotation::{environment_of, in_memory};
 use crate::kubeconfigs::support::{Folder, Outcome, PODS, SECRET, config, kubeconfig, list_pods};
 
 /// Slightly longer than the minimum interval of 5 s between reloads after rejected credentials.
@@ -39,7 +39,8 @@ async fn certificate_rejected_after_handshake_is_reloaded() -> Outcome {
         let key = folder.write("client.key", &wrong.key_pem);
         let user = json!({"client-certificate": certificate, "client-key": key});
         let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
-        let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
+        let connection =
+            Connection::builder(config(&file, None).await?).environment(environment_of(&server)).build()?;
         let send = async || if over_http1 { exec(&connection).await } else { list_pods(&connection).await };
         let error = send().await.expect_err("the authority is unknown").to_string();
         assert!(error.contains("check the client certificate"), "{error}");
@@ -79,7 +80,7 @@ async fn plugin_certificate_rejected_after_handshake_is_renewed() -> Outcome {
     let wrong = other.issue_client_certificate("first")?.ok_or("no TLS")?;
     let user = plugin(&folder, &status(&wrong));
     let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
-    let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
+    let connection = Connection::builder(config(&file, None).await?).environment(environment_of(&server)).build()?;
     let error = list_pods(&connection).await.expect_err("the authority is unknown").to_string();
     assert!(error.contains("check the client certificate"), "{error}");
 
@@ -99,7 +100,8 @@ async fn rejected_plugin_token_is_renewed() -> Outcome {
         let folder = Folder::new();
         let user = plugin(&folder, &first);
         let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
-        let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
+        let connection =
+            Connection::builder(config(&file, None).await?).environment(environment_of(&server)).build()?;
         set_plugin_output(&folder, &json!({"token": SECRET}));
         assert_eq!(list_pods(&connection).await?, 200);
         assert_eq!(list_pods(&connection).await?, 200);
@@ -113,7 +115,7 @@ async fn hanging_credential_source_queues_no_requests() -> Outcome {
     let folder = Folder::new();
     let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &json!({"token": "old"})).to_string());
     let connection = Connection::builder(config(&file, None).await?)
-        .environment(around(&server))
+        .environment(environment_of(&server))
         .loader(std::future::pending::<Result<kube::Config, ConnectError>>)
         .build()?;
     let begun = Instant::now();

@@ -16,17 +16,18 @@ use steadfast::environment::SharedEnvironment;
 use steadfast::environment::local::{Local, Pipe};
 use steadfast::transport::{ConnectionState, ResponseBody, Settings};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
+use steadfast_testing::TestError;
 
-use crate::kubeconfigs::support::{Folder, Outcome, PODS, SECRET, base64, config, kubeconfig, list_pods, used};
+use crate::kubeconfigs::support::{
+    Folder, Outcome, PODS, SECRET, base64, config, kubeconfig, list_pods, recorded_request,
+};
 
-type Fault = Box<dyn std::error::Error + Send + Sync>;
-
-pub(crate) async fn in_memory(builder: ApiServerBuilder) -> Result<ApiServer, Fault> {
+pub(crate) async fn in_memory(builder: ApiServerBuilder) -> Result<ApiServer, TestError> {
     Ok(builder.in_memory().tls(true).closed().start().await?)
 }
 
 /// Environment with only `server`, in memory and with this runtime's clock.
-pub(crate) fn around(server: &ApiServer) -> SharedEnvironment {
+pub(crate) fn environment_of(server: &ApiServer) -> SharedEnvironment {
     let dialer = server.dialer();
     Arc::new(Local::new(1, move |host, _| {
         let dialer = dialer.clone();
@@ -39,10 +40,10 @@ fn write_user(folder: &Folder, server: &ApiServer, user: &Value) -> PathBuf {
     folder.write("config.yaml", &kubeconfig(server, &json!({}), user).to_string())
 }
 
-async fn watch(connection: &Connection) -> Result<ResponseBody, Fault> {
-    let answer = connection.send(Request::get(format!("{PODS}?watch=true")).body(Body::empty())?).await?;
-    assert_eq!(answer.status(), 200);
-    Ok(answer.into_body())
+async fn watch(connection: &Connection) -> Result<ResponseBody, TestError> {
+    let response = connection.send(Request::get(format!("{PODS}?watch=true")).body(Body::empty())?).await?;
+    assert_eq!(response.status(), 200);
+    Ok(response.into_body())
 }
 
 /// Creates a pod, and checks that the open watch delivers its event.
@@ -57,7 +58,7 @@ async fn assert_watch_continues(server: &ApiServer, watched: &mut ResponseBody, 
 }
 
 /// Server, and a connection with an open watch that uses the certificate of `first` from files.
-struct Certified {
+struct CertificateSetup {
     server: ApiServer,
     certificate: PathBuf,
     key: PathBuf,
@@ -66,7 +67,7 @@ struct Certified {
     _folder: Folder,
 }
 
-async fn certified() -> Result<Certified, Fault> {
+async fn certificate_setup() -> Result<CertificateSetup, TestError> {
     let server = in_memory(ApiServer::builder()).await?;
     let folder = Folder::new();
     let first = server.issue_client_certificate("first")?.ok_or("no TLS")?;
@@ -74,27 +75,27 @@ async fn certified() -> Result<Certified, Fault> {
     let key = folder.write("client.key", &first.key_pem);
     let user = json!({"client-certificate": certificate, "client-key": key});
     let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
-    let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
+    let connection = Connection::builder(config(&file, None).await?).environment(environment_of(&server)).build()?;
     let watched = watch(&connection).await?;
-    Ok(Certified { server, certificate, key, connection, watched, _folder: folder })
+    Ok(CertificateSetup { server, certificate, key, connection, watched, _folder: folder })
 }
 
 #[tokio::test(start_paused = true)]
 async fn rotated_certificate_is_used_within_minute() -> Outcome {
-    let Certified { server, certificate, key, connection, mut watched, _folder } = certified().await?;
-    assert_eq!(used(&connection, &server).await?.user.as_deref(), Some("first"));
+    let CertificateSetup { server, certificate, key, connection, mut watched, _folder } = certificate_setup().await?;
+    assert_eq!(recorded_request(&connection, &server).await?.user.as_deref(), Some("first"));
 
     let second = server.issue_client_certificate("second")?.ok_or("no TLS")?;
     fs::write(&certificate, &second.certificate_pem)?;
     tokio::time::sleep(Duration::from_secs(61)).await;
     assert_eq!(
-        used(&connection, &server).await?.user.as_deref(),
+        recorded_request(&connection, &server).await?.user.as_deref(),
         Some("first"),
         "an incomplete rotation must not apply"
     );
     fs::write(&key, &second.key_pem)?;
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert_eq!(used(&connection, &server).await?.user.as_deref(), Some("second"));
+    assert_eq!(recorded_request(&connection, &server).await?.user.as_deref(), Some("second"));
     let states: Vec<_> = connection.connections().iter().map(|report| (report.watches, report.state)).collect();
     // A TLS connection keeps the certificate of its handshake. Its watch continues, and new requests use another one.
     assert!(states.contains(&(true, ConnectionState::Draining)), "{states:?}");
@@ -110,12 +111,12 @@ async fn rotated_certificate_is_used_within_minute() -> Outcome {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_certificate_is_reloaded_immediately() -> Outcome {
-    let Certified { server, certificate, key, connection, mut watched, _folder } = certified().await?;
+    let CertificateSetup { server, certificate, key, connection, mut watched, _folder } = certificate_setup().await?;
     let second = server.issue_client_certificate("second")?.ok_or("no TLS")?;
     server.revoke_client_certificates("first");
     fs::write(&certificate, &second.certificate_pem)?;
     fs::write(&key, &second.key_pem)?;
-    assert_eq!(used(&connection, &server).await?.user.as_deref(), Some("second"));
+    assert_eq!(recorded_request(&connection, &server).await?.user.as_deref(), Some("second"));
     assert_watch_continues(&server, &mut watched, "still").await?;
 
     server.revoke_client_certificates("second");
@@ -128,9 +129,9 @@ async fn rotated_token_is_read_within_minute() -> Outcome {
     let server = in_memory(ApiServer::builder().token(SECRET).token("second")).await?;
     let folder = Folder::new();
     let token = folder.write("token", SECRET);
-    let whole = kubeconfig(&server, &json!({}), &json!({"tokenFile": token}));
-    let file = folder.write("config.yaml", &whole.to_string());
-    let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
+    let kubeconfig_file = kubeconfig(&server, &json!({}), &json!({"tokenFile": token}));
+    let file = folder.write("config.yaml", &kubeconfig_file.to_string());
+    let connection = Connection::builder(config(&file, None).await?).environment(environment_of(&server)).build()?;
     let mut watched = watch(&connection).await?;
     fs::write(&token, "second\n")?;
     tokio::time::sleep(Duration::from_secs(61)).await;
@@ -150,11 +151,11 @@ async fn rotated_authority_is_trusted_after_failure() -> Outcome {
     let server = in_memory(ApiServer::builder().token(SECRET)).await?;
     let folder = Folder::new();
     let authority = folder.write("ca.crt", &server.ca_pem().ok_or("no TLS")?);
-    let whole = kubeconfig(&server, &json!({}), &json!({"token": SECRET}));
-    let file = folder.write("config.yaml", &whole.to_string());
+    let kubeconfig_file = kubeconfig(&server, &json!({}), &json!({"token": SECRET}));
+    let file = folder.write("config.yaml", &kubeconfig_file.to_string());
     let mut config = config(&file, None).await?;
     config.root_cert_file = Some(authority.clone());
-    let connection = Connection::builder(config).environment(around(&server)).build()?;
+    let connection = Connection::builder(config).environment(environment_of(&server)).build()?;
     let mut watched = watch(&connection).await?;
     server.rotate_authority()?;
     let refused = list_pods(&connection).await.expect_err("the authority is unknown");
@@ -175,7 +176,7 @@ async fn loader_runs_on_rejection_and_periodically() -> Outcome {
     let loads = Arc::new(AtomicUsize::new(0));
     let (count, again) = (loads.clone(), file.clone());
     let connection = Connection::builder(config(&file, None).await?)
-        .environment(around(&server))
+        .environment(environment_of(&server))
         .loader(move || {
             count.fetch_add(1, Ordering::Relaxed);
             let file = again.clone();
@@ -214,7 +215,7 @@ async fn panicking_loader_fails_no_request() -> Outcome {
     let (again, broken) = (file.clone(), Arc::new(AtomicBool::new(true)));
     let breaks = broken.clone();
     let connection = Connection::builder(config(&file, None).await?)
-        .environment(around(&server))
+        .environment(environment_of(&server))
         .loader(move || {
             assert!(!breaks.load(Ordering::Relaxed), "the loader must fail");
             let file = again.clone();
@@ -244,7 +245,7 @@ async fn resent_request_uses_changed_configuration() -> Outcome {
     let file = write("first");
     let again = file.clone();
     let connection = Connection::builder(config(&file, None).await?)
-        .environment(around(&server))
+        .environment(environment_of(&server))
         .loader(move || {
             let file = again.clone();
             async move { config(&file, None).await }
@@ -252,7 +253,7 @@ async fn resent_request_uses_changed_configuration() -> Outcome {
         .build()?;
     write("second");
     server.faults().replace_tokens(&["second"]);
-    let acted = used(&connection, &server).await?.impersonation;
+    let acted = recorded_request(&connection, &server).await?.impersonation;
     assert_eq!(acted, [("impersonate-user".to_owned(), "second".to_owned())]);
     Ok(())
 }
@@ -261,13 +262,13 @@ async fn resent_request_uses_changed_configuration() -> Outcome {
 async fn another_server_is_not_followed() -> Outcome {
     let server = in_memory(ApiServer::builder().token(SECRET)).await?;
     let folder = Folder::new();
-    let whole = kubeconfig(&server, &json!({}), &json!({"token": SECRET}));
-    let file = folder.write("config.yaml", &whole.to_string());
+    let kubeconfig_file = kubeconfig(&server, &json!({}), &json!({"token": SECRET}));
+    let file = folder.write("config.yaml", &kubeconfig_file.to_string());
     let mut other = config(&file, None).await?;
     other.cluster_url = "https://another.example".parse()?;
     other.auth_info.token = Some("for-the-other".to_owned().into());
     let connection = Connection::builder(config(&file, None).await?)
-        .environment(around(&server))
+        .environment(environment_of(&server))
         .loader(move || {
             let other = other.clone();
             async move { Ok::<_, ConnectError>(other) }
@@ -292,15 +293,15 @@ async fn plugin_runs_once_for_token_and_certificate() -> Outcome {
         let credential = json!({
             "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
         });
-        let answer = folder.write("credential.json", &credential.to_string());
+        let response = folder.write("credential.json", &credential.to_string());
         fs::write(&calls, "")?;
         let plugin = json!({"exec": {
             "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never",
-            "args": ["-c", "echo >> \"$0\"; cat \"$1\"", calls, answer],
+            "args": ["-c", "echo >> \"$0\"; cat \"$1\"", calls, response],
         }});
-        let whole = kubeconfig(&server, &json!({}), &plugin);
-        let one = crate::kubeconfigs::support::connection(&folder, &whole).await?;
-        let other = crate::kubeconfigs::support::connection(&folder, &whole).await?;
+        let kubeconfig_file = kubeconfig(&server, &json!({}), &plugin);
+        let one = crate::kubeconfigs::support::connection(&folder, &kubeconfig_file).await?;
+        let other = crate::kubeconfigs::support::connection(&folder, &kubeconfig_file).await?;
         assert_eq!((list_pods(&one).await?, list_pods(&other).await?), (200, 200));
         assert_eq!(fs::read_to_string(&calls)?.len(), 1, "connections of one configuration share its credentials");
     }
@@ -318,12 +319,12 @@ async fn hanging_plugin_runs_once_until_dropped() -> Outcome {
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
     });
-    let answer = folder.write("credential.json", &credential.to_string());
+    let response = folder.write("credential.json", &credential.to_string());
     // The plugin hangs from the second run on.
     let script = "if [ -s \"$0\" ]; then echo $$ >> \"$0\"; exec sleep 1000; fi; echo first >> \"$0\"; cat \"$1\"";
     let plugin = json!({"exec": {
         "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never",
-        "args": ["-c", script, calls, answer],
+        "args": ["-c", script, calls, response],
     }});
     let file = write_user(&folder, &server, &plugin);
     let within = Duration::from_millis(300);
@@ -358,14 +359,14 @@ async fn expired_plugin_token_is_renewed() -> Outcome {
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
     });
-    let answer = folder.write("credential.json", &credential.to_string());
+    let response = folder.write("credential.json", &credential.to_string());
     let plugin = json!({"exec": {
         "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never",
-        "args": ["-c", "echo >> \"$0\"; cat \"$1\"", calls, answer],
+        "args": ["-c", "echo >> \"$0\"; cat \"$1\"", calls, response],
     }});
-    let whole =
+    let kubeconfig_file =
         kubeconfig(&server, &json!({"certificate-authority-data": base64(&server.ca_pem().ok_or("no TLS")?)}), &plugin);
-    let connection = crate::kubeconfigs::support::connection(&folder, &whole).await?;
+    let connection = crate::kubeconfigs::support::connection(&folder, &kubeconfig_file).await?;
     let count = || fs::read_to_string(&calls).map(|lines| lines.len());
     let before = count()?;
     assert_eq!(list_pods(&connection).await?, 200);

@@ -96,7 +96,7 @@ pub(crate) async fn list_pods(connection: &Connection) -> Result<u16, Box<dyn Er
 }
 
 /// Lists pods successfully, and returns the server's record of the request.
-pub(crate) async fn used(
+pub(crate) async fn recorded_request(
     connection: &Connection,
     server: &ApiServer,
 ) -> Result<RequestRecord, Box<dyn Error + Send + Sync>> {

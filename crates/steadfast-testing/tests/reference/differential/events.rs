@@ -47,7 +47,7 @@ pub fn add_lifecycle(builder: &mut ScriptBuilder) {
         }
         _ => Step::new("event", "DELETE", at).label("deleted"),
     };
-    builder.push(step.with(group));
+    builder.push(step.label(group));
 }
 
 fn event(builder: &mut ScriptBuilder, face: usize, name: &str) -> Value {

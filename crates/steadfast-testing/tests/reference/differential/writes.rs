@@ -146,7 +146,7 @@ pub fn delete(builder: &mut ScriptBuilder) {
         5 => {
             let policies = [("Background", "propagation"), ("Foreground", "foreground"), ("Orphan", "orphans")];
             let (policy, word) = builder.chance.pick(&policies);
-            step = step.json(&options(&json!({"propagationPolicy": policy}))).with(word);
+            step = step.json(&options(&json!({"propagationPolicy": policy}))).label(word);
             gone = policy == "Background";
         }
         6 => step = step.query("gracePeriodSeconds=0").label("grace period"),

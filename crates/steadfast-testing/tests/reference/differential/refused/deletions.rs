@@ -13,7 +13,7 @@ use crate::differential::writes::{create, options};
 pub fn deletions(builder: &mut ScriptBuilder) {
     let Some((kind, name, last)) = builder.existing() else { return create(builder) };
     let step = Step::new("odd deletion", "DELETE", builder.path_of(kind, name)).query("dryRun=All");
-    let mut made = match builder.chance.below(23) {
+    let mut step = match builder.chance.below(23) {
         0 => step.json(&dry(json!({"propagationPolicy": "Roughly"}))).label("unknown propagation"),
         1 => step.query("propagationPolicy=Roughly").label("unknown propagation"),
         2 => {
@@ -48,11 +48,11 @@ pub fn deletions(builder: &mut ScriptBuilder) {
         21 => step.json(&options(&json!({"dryRun": "All"}))).label("wrong type"),
         _ => step.label("no JSON"),
     };
-    if made.options.contains(&"no JSON") {
-        made.content_type = "application/json";
-        made.body = "{".into();
+    if step.options.contains(&"no JSON") {
+        step.content_type = "application/json";
+        step.body = "{".into();
     }
-    builder.push(made);
+    builder.push(step);
 }
 
 fn dry(mut fields: Value) -> Value {

@@ -109,7 +109,7 @@ pub fn duplicates(builder: &mut ScriptBuilder) {
             ("JSON patch", "PATCH", builder.path_of(index, "a"), "application/json-patch+json", body)
         }
     };
-    let mut step = Step::new("duplicate", method, path).query("dryRun=All").label(option).with(what);
+    let mut step = Step::new("duplicate", method, path).query("dryRun=All").label(option).label(what);
     step.content_type = content_type;
     step.body = body;
     builder.push(if query.is_empty() { step } else { step.query(query) });

@@ -63,63 +63,65 @@ fn cycle_through_third_file_is_found() {
 #[test]
 fn parent_and_child_form_a_cycle() {
     let files = [
-        ("lib.rs", "mod room;"),
-        ("room.rs", "mod inner; pub struct Word; pub fn door() { inner::open(Word) }"),
-        ("room/inner.rs", "pub(super) fn open(_: super::Word) {}"),
+        ("lib.rs", "mod parent;"),
+        ("parent.rs", "mod inner; pub struct Item; pub fn caller() { inner::open(Item) }"),
+        ("parent/inner.rs", "pub(super) fn open(_: super::Item) {}"),
     ];
-    assert_eq!(import_cycles(&files), [["room/inner.rs", "room.rs"]]);
+    assert_eq!(import_cycles(&files), [["parent/inner.rs", "parent.rs"]]);
 }
 
 #[test]
 fn reexported_name_resolves_to_definition() {
     let files = [
-        ("lib.rs", "mod room; pub use room::Word;"),
-        ("room.rs", "mod door; mod word; pub use word::Word; pub use door::*;"),
-        ("room/word.rs", "pub struct Word; impl Word { pub fn new() -> Self { crate::room::enter() } }"),
-        ("room/door.rs", "pub fn enter() -> crate::Word { crate::Word::new() }"),
+        ("lib.rs", "mod parent; pub use parent::Item;"),
+        ("parent.rs", "mod caller; mod item; pub use item::Item; pub use caller::*;"),
+        ("parent/item.rs", "pub struct Item; impl Item { pub fn new() -> Self { crate::parent::enter() } }"),
+        ("parent/caller.rs", "pub fn enter() -> crate::Item { crate::Item::new() }"),
     ];
-    assert_eq!(import_cycles(&files), [["room/door.rs", "room/word.rs"]]);
+    assert_eq!(import_cycles(&files), [["parent/caller.rs", "parent/item.rs"]]);
 }
 
 #[test]
 fn used_reexport_counts_as_import() {
-    let below = ("room/inner.rs", "use super::Word; pub struct Inner(Word);");
-    let root = ("lib.rs", "mod room;");
-    let hands_on = ("room.rs", "mod inner; pub use inner::Inner; pub struct Word;");
-    assert!(import_cycles(&[root, hands_on, below]).is_empty());
-    let uses = ("room.rs", "mod inner; pub use inner::Inner; pub struct Word; pub fn door() -> Inner { loop {} }");
-    assert_eq!(import_cycles(&[root, uses, below]), [["room/inner.rs", "room.rs"]]);
+    let below = ("parent/inner.rs", "use super::Item; pub struct Inner(Item);");
+    let root = ("lib.rs", "mod parent;");
+    let only_reexports = ("parent.rs", "mod inner; pub use inner::Inner; pub struct Item;");
+    assert!(import_cycles(&[root, only_reexports, below]).is_empty());
+    let uses = ("parent.rs", "mod inner; pub use inner::Inner; pub struct Item; pub fn caller() -> Inner { loop {} }");
+    assert_eq!(import_cycles(&[root, uses, below]), [["parent/inner.rs", "parent.rs"]]);
 }
 
 #[test]
 fn methods_in_child_file_are_not_imports() {
-    let root = ("lib.rs", "mod room;");
-    let types = ("room.rs", "mod part; pub struct Room<K> { part: part::Part, key: K } pub struct Word;");
-    let methods = "use super::Room; pub struct Part; impl<F: Fn() -> u8, K> Room<K> { fn enter(&self, f: F) {} }";
-    assert!(import_cycles(&[root, types, ("room/part.rs", methods)]).is_empty());
-    let more = format!("{methods} pub fn say(word: super::Word) {{}}");
-    assert_eq!(import_cycles(&[root, types, ("room/part.rs", &more)]), [["room/part.rs", "room.rs"]]);
-    let foreign = "use super::Room; pub struct Part; impl<K> Drop for Room<K> { fn drop(&mut self) {} }";
-    assert_eq!(import_cycles(&[root, types, ("room/part.rs", foreign)]), [["room/part.rs", "room.rs"]]);
+    let root = ("lib.rs", "mod parent;");
+    let types = ("parent.rs", "mod part; pub struct Parent<K> { part: part::Part, key: K } pub struct Item;");
+    let methods = "use super::Parent; pub struct Part; impl<F: Fn() -> u8, K> Parent<K> { fn enter(&self, f: F) {} }";
+    assert!(import_cycles(&[root, types, ("parent/part.rs", methods)]).is_empty());
+    let more = format!("{methods} pub fn take(item: super::Item) {{}}");
+    assert_eq!(import_cycles(&[root, types, ("parent/part.rs", &more)]), [["parent/part.rs", "parent.rs"]]);
+    let foreign = "use super::Parent; pub struct Part; impl<K> Drop for Parent<K> { fn drop(&mut self) {} }";
+    assert_eq!(import_cycles(&[root, types, ("parent/part.rs", foreign)]), [["parent/part.rs", "parent.rs"]]);
 }
 
 #[test]
 fn methods_that_call_back_form_a_cycle() {
-    let library = ("lib.rs", "mod room;");
-    let part = |calls: &str| format!("use super::Room; impl Room {{ pub fn enter(&self) {{ {calls} }} }}");
-    let room_with = |calls: &str| {
-        format!("mod part; pub struct Room(Key); impl Room {{ fn leave(&self) {{}} pub fn open(&self) {{ {calls} }} }}")
+    let library = ("lib.rs", "mod parent;");
+    let part = |calls: &str| format!("use super::Parent; impl Parent {{ pub fn enter(&self) {{ {calls} }} }}");
+    let parent_with = |calls: &str| {
+        format!(
+            "mod part; pub struct Parent(Key); impl Parent {{ fn leave(&self) {{}} pub fn open(&self) {{ {calls} }} }}"
+        )
     };
-    let found = |room: &str, part: &str| import_cycles(&[library, ("room.rs", room), ("room/part.rs", part)]);
-    let both = [["room/part.rs", "room.rs"]];
-    let enters = room_with("if true { self.enter() }");
+    let found = |parent: &str, part: &str| import_cycles(&[library, ("parent.rs", parent), ("parent/part.rs", part)]);
+    let both = [["parent/part.rs", "parent.rs"]];
+    let enters = parent_with("if true { self.enter() }");
     assert!(found(&enters, &part("")).is_empty(), "calls in one direction");
     assert_eq!(found(&enters, &part("self.leave()")), both);
     assert_eq!(found(&enters, &part("[1].map(|_| Self::leave(self))")), both);
-    assert_eq!(found(&room_with("Room::enter(self)"), &part("Room::leave(self)")), both);
+    assert_eq!(found(&parent_with("Parent::enter(self)"), &part("Parent::leave(self)")), both);
     assert!(found(&enters, &part("self.0.leave()")).is_empty(), "a method of a field");
     assert!(found(&enters, &format!("{} fn leave() {{}}", part("leave()"))).is_empty(), "a function");
-    let drop = "use super::Room; impl Room { pub fn enter(&self) {} } impl Drop for Room { fn drop(&mut self) { self.leave() } }";
+    let drop = "use super::Parent; impl Parent { pub fn enter(&self) {} } impl Drop for Parent { fn drop(&mut self) { self.leave() } }";
     assert_eq!(found(&enters, drop), both, "a block of a trait calls");
 }
 
