@@ -150,7 +150,7 @@ fn planted_platform_interfaces_are_found() {
         ),
         ("guarded.rs", "use rustix::process::kill;"),
     ];
-    let found = unguarded(&crate::planted_cycles::in_memory(&files), Path::new("src/lib.rs"));
+    let found = unguarded(&crate::sample_modules::in_memory(&files), Path::new("src/lib.rs"));
     let found: Vec<_> = found.iter().map(|(file, name)| (file.as_str(), name.as_str())).collect();
     let expected = [("src/socket.rs", "UnixStream"), ("src/socket.rs", "/proc/self"), ("src/lib.rs", "os::unix")];
     assert_eq!(found, expected);
@@ -166,6 +166,6 @@ fn guarded_platform_interfaces_are_permitted() {
     ];
     for text in guarded {
         let files = [("lib.rs", text)];
-        assert_eq!(unguarded(&crate::planted_cycles::in_memory(&files), Path::new("src/lib.rs")), [], "{text}");
+        assert_eq!(unguarded(&crate::sample_modules::in_memory(&files), Path::new("src/lib.rs")), [], "{text}");
     }
 }
