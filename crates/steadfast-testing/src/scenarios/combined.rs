@@ -84,13 +84,13 @@ struct CombinedRun {
 /// Returns an error if one of `faults` cannot be combined with others, or if the run could not continue.
 pub async fn run_combined(target: &ScenarioTarget, faults: &[CatalogFault]) -> Result<CombinedFindings, TestkitError> {
     if target.form.lazy {
-        run_in_form::<Lazy<ConfigMap>>(target, faults).await
+        run_with_form::<Lazy<ConfigMap>>(target, faults).await
     } else {
-        run_in_form::<ConfigMap>(target, faults).await
+        run_with_form::<ConfigMap>(target, faults).await
     }
 }
 
-async fn run_in_form<K: CachedConfigMap>(
+async fn run_with_form<K: CachedConfigMap>(
     target: &ScenarioTarget,
     faults: &[CatalogFault],
 ) -> Result<CombinedFindings, TestkitError> {
@@ -100,7 +100,7 @@ async fn run_in_form<K: CachedConfigMap>(
         run.write();
     }
     // The recordings keep the informers alive until the end of the run.
-    let mut held = Vec::new();
+    let mut recordings = Vec::new();
     let differences = Arc::new(AtomicUsize::new(0));
     // The choice does not use the random generator, so that a seed has the same history with and without the filter.
     let filtered = target.seed.is_multiple_of(2);
@@ -142,7 +142,7 @@ async fn run_in_form<K: CachedConfigMap>(
                 // A relist that fetched at least one object has found a difference.
                 counted.fetch_add(usize::from(differed), Ordering::Relaxed);
             });
-            held.push(run.recorder.record_as(&informer, &name));
+            recordings.push(run.recorder.record_as(&informer, &name));
             if filtered && informer.scope() == &Scope::all() {
                 // The filter must select the same objects for its handler as a selector for its informer, whatever
                 // happens to the stream.
@@ -151,9 +151,9 @@ async fn run_in_form<K: CachedConfigMap>(
                     labels.get("app").is_some_and(|app| app == "web")
                 };
                 let (scope, name) = (Scope::all().labels("app=web"), format!("client {client}, filtered"));
-                held.push(run.recorder.record_filtered(&informer, &name, &scope, web));
+                recordings.push(run.recorder.record_filtered(&informer, &name, &scope, web));
                 let name = format!("client {client}, one by one");
-                held.push(run.recorder.record_with_options(&informer, &name, |handler| handler.deliver_each(3)));
+                recordings.push(run.recorder.record_with_options(&informer, &name, |handler| handler.deliver_each(3)));
             }
         }
     }
@@ -193,7 +193,7 @@ async fn run_in_form<K: CachedConfigMap>(
             recording.informer().snapshot().entry(Some(NAMESPACE), LAST_OBJECT).is_some()
         };
         // Unread responses must not take flow-control credit from other streams of the connection.
-        if until(REACTION_TIMEOUT, || held.iter().all(arrived)).await.is_none() {
+        if until(REACTION_TIMEOUT, || recordings.iter().all(arrived)).await.is_none() {
             unmet.push(format!("next to unread responses, a change did not arrive within {REACTION_TIMEOUT:?} (C8)"));
         }
     }
