@@ -276,15 +276,15 @@ impl TestCluster {
     /// Returns an error if the history is incomplete, or if the server's history and that of the watch differ.
     pub async fn history_of(&self, resource: &ApiResource) -> Result<History, TestkitError> {
         let until = self.writer.write_unrelated().await?;
-        let own = self.server.history(until, &resource.group, &resource.plural).await?;
+        let recorded = self.server.history(until, &resource.group, &resource.plural).await?;
         let watched = match self.chronicles.iter().find(|event_log| event_log.resource == *resource) {
             Some(event_log) => Some(event_log.history().await?),
             None => None,
         };
-        match (own, watched) {
-            (Some(own), Some(watched)) => {
-                agree(&own, &watched, &self.namespace)?;
-                Ok(own)
+        match (recorded, watched) {
+            (Some(recorded), Some(watched)) => {
+                agree(&recorded, &watched, &self.namespace)?;
+                Ok(recorded)
             }
             (Some(history), None) | (None, Some(history)) => Ok(history),
             (None, None) => {

@@ -243,8 +243,8 @@ impl ReconcileChecker {
         let mut seen = BTreeSet::new();
         let mut written = BTreeMap::<&Key, Vec<&Change>>::new();
         for call in calls {
-            let own = written.entry(&call.key).or_default();
-            for change in own.iter() {
+            let own_writes = written.entry(&call.key).or_default();
+            for change in own_writes.iter() {
                 // A cache without a version has received nothing, and lacks every write.
                 let lacks = |version: &Option<u64>| version.is_none_or(|version| version < change.revision);
                 let is_given = self.is_of(change, &call.key) && !call.by_key;
@@ -281,10 +281,10 @@ impl ReconcileChecker {
                 let is_own = self.is_of(change, &call.key) || owner.is_some_and(|owner| owns(&owner.uid, change));
                 // The next object under this name has another UID. Its reconciles need not see this deletion.
                 if self.is_of(change, &call.key) && change.object.is_none() {
-                    own.clear();
+                    own_writes.clear();
                 }
                 if is_own {
-                    own.push(change);
+                    own_writes.push(change);
                 }
             }
         }

@@ -515,11 +515,11 @@ impl<K: Cacheable> EventRecording<K> {
     /// Returns all events of this handler, in order.
     pub fn events(&self) -> Vec<HandlerEvent> {
         let trace = self.recorder.lock();
-        let own = trace.entries().iter().filter_map(|entry| match &entry.record {
+        let entries = trace.entries().iter().filter_map(|entry| match &entry.record {
             Record::Entered { handler, event, .. } if *handler == self.name => Some(event.clone()),
             _ => None,
         });
-        own.collect()
+        entries.collect()
     }
 
     /// Returns this handler's events of `namespace/name`, or of a cluster-scoped name.

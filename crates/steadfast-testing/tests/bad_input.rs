@@ -80,8 +80,8 @@ where
     let builder = factory.builder_with::<K>(kind, Scope::all());
     let informer = builder.streamed_lists(streamed).protobuf(false).object_limit(LIMIT).start()?;
     let notes = Notes::default();
-    let own = notes.clone();
-    informer.on_diagnostic(move |note| own.0.lock().push(note.to_string()));
+    let captured_notes = notes.clone();
+    informer.on_diagnostic(move |note| captured_notes.0.lock().push(note.to_string()));
     Ok((informer, notes))
 }
 

@@ -22,9 +22,9 @@ pub fn program(variable: &str, name: &str) -> Result<Option<PathBuf>, TestkitErr
             None => Err(format!("{variable} is {}, which is not a file", named.display()).into()),
         };
     }
-    let own = env::current_exe()?;
+    let test_program = env::current_exe()?;
     // Test binaries run in different depths of the target folder, so all ancestors are searched.
-    Ok(own.ancestors().map(|folder| folder.join("reference").join(name)).find(|path| path.is_file()))
+    Ok(test_program.ancestors().map(|folder| folder.join("reference").join(name)).find(|path| path.is_file()))
 }
 
 /// Returns the kubectl to use: `$KUBECTL`, the one built with the reference, or the one on the path.

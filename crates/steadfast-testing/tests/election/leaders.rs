@@ -401,9 +401,9 @@ impl Warnings {
             }
         }
         let lines = Lines::default();
-        let own = lines.clone();
+        let captured_lines = lines.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::WARN);
-        let subscriber = subscriber.with_writer(move || own.clone()).finish();
+        let subscriber = subscriber.with_writer(move || captured_lines.clone()).finish();
         Self { lines: lines.0, _current: tracing::subscriber::set_default(subscriber) }
     }
 

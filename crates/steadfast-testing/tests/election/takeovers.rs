@@ -87,9 +87,9 @@ async fn ensure_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Resul
     let lister = context.children.lister().map_err(|error| kube::Error::Service(Box::new(error)))?;
     let uid = parent.uid().unwrap_or_default();
     let is_own = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == uid);
-    let own = lister.namespace("default").into_iter().filter(|pod| is_own(pod)).count();
+    let own_children = lister.namespace("default").into_iter().filter(|pod| is_own(pod)).count();
     let pods = Api::<Pod>::namespaced(client, "default");
-    for _ in own..CHILDREN {
+    for _ in own_children..CHILDREN {
         let child = json!({
             "metadata": {
                 "generateName": format!("{}-", parent.name_any()),

@@ -56,8 +56,10 @@ impl Methods {
     pub(crate) fn calls_across(&self) -> Calls {
         let mut found = Calls::new();
         for (from, calls) in &self.calls {
-            let own = self.by_file.get(from);
-            for (name, count) in calls.iter().filter(|(name, _)| !own.is_some_and(|own| own.contains(*name))) {
+            let own_methods = self.by_file.get(from);
+            for (name, count) in
+                calls.iter().filter(|(name, _)| !own_methods.is_some_and(|own_methods| own_methods.contains(*name)))
+            {
                 for to in self.by_file.iter().filter(|(_, names)| names.contains(name)).map(|(to, _)| to) {
                     found.entry((from.clone(), to.clone())).or_default().insert(name.clone(), *count);
                 }

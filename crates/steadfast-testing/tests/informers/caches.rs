@@ -70,8 +70,13 @@ async fn joined_informer_reports_differing_settings() -> Result<(), TestError> {
     assert_eq!(differences.iter().map(|of| of.setting).collect::<Vec<_>>(), ["page_size", "period"]);
     assert_eq!(fixture.server.request_counts().full_transfers(), 1, "equal requests share one informer");
 
-    let own = InformerFactory::new(fixture.factory.connection());
-    own.builder::<ConfigMap>(Scope::all()).audit_every(EVENT_TIMEOUT).start()?.wait_for_sync(EVENT_TIMEOUT).await?;
+    let other_factory = InformerFactory::new(fixture.factory.connection());
+    other_factory
+        .builder::<ConfigMap>(Scope::all())
+        .audit_every(EVENT_TIMEOUT)
+        .start()?
+        .wait_for_sync(EVENT_TIMEOUT)
+        .await?;
     Ok(())
 }
 

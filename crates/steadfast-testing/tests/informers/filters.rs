@@ -26,10 +26,10 @@ fn value(object: &ConfigMap) -> &str {
 /// Adds a handler of web objects that logs each event with its values.
 fn follow_web(informer: &Informer<ConfigMap>) -> Result<(EventLog, Registration<ConfigMap>), TestError> {
     let log = EventLog::default();
-    let own = log.clone();
+    let captured_log = log.clone();
     let registration = informer.handler().filter(is_web).on_event(move |event| {
         let name = event.object().name_any();
-        own.record(match &event {
+        captured_log.record(match &event {
             Event::Added { object, initial } => {
                 format!("Added {name}={}{}", value(object), if *initial { " initially" } else { "" })
             }
@@ -127,9 +127,9 @@ async fn slow_filtered_handler_receives_separate_stays() -> Result<(), TestError
     fixture.put("a", "web", "1")?;
     let informer = fixture.synced().await?;
     let log = EventLog::default();
-    let own = log.clone();
+    let captured_log = log.clone();
     let registration = informer.handler().filter(is_web).on_event_async(move |event| {
-        own.record(format!("{} {}", event.name(), value(event.object())));
+        captured_log.record(format!("{} {}", event.name(), value(event.object())));
         tokio::time::sleep(Duration::from_secs(10))
     })?;
     settle().await;
@@ -151,9 +151,9 @@ async fn filtered_resync_delivers_matching_objects() -> Result<(), TestError> {
     fixture.put("b", "db", "1")?;
     let informer = fixture.synced().await?;
     let log = EventLog::default();
-    let own = log.clone();
+    let captured_log = log.clone();
     let handler = informer.handler().filter(is_web).resync(Duration::from_secs(30));
-    handler.on_event(move |event| own.record_event(&event))?;
+    handler.on_event(move |event| captured_log.record_event(&event))?;
     tokio::time::sleep(Duration::from_secs(31)).await;
     fixture.put("a", "db", "2")?;
     tokio::time::sleep(Duration::from_secs(30)).await;
@@ -170,13 +170,13 @@ async fn objects_must_pass_all_filters() -> Result<(), TestError> {
     fixture.put("d", "db", "1")?;
     let informer = fixture.synced().await?;
     let log = EventLog::default();
-    let own = log.clone();
+    let captured_log = log.clone();
     let picky = |object: &ConfigMap| {
         assert_ne!(object.name_any(), "b", "this one is not to my liking");
         object.name_any() != "c"
     };
     let registration =
-        informer.handler().filter(is_web).filter(picky).on_event(move |event| own.record_event(&event))?;
+        informer.handler().filter(is_web).filter(picky).on_event(move |event| captured_log.record_event(&event))?;
     assert!(registration.until_synced().await);
     assert_eq!(log.all(), ["Added a initially"]);
     let (others, _registration) = super::follow(&informer);
@@ -194,9 +194,9 @@ async fn inconsistent_filter_ends_stays_in_order() -> Result<(), TestError> {
     let open = Arc::new(AtomicBool::new(true));
     let is_open = open.clone();
     let log = EventLog::default();
-    let own = log.clone();
+    let captured_log = log.clone();
     let handler = informer.handler().filter(move |_| is_open.load(Ordering::Relaxed));
-    assert!(handler.on_event(move |event| own.record_event(&event))?.until_synced().await);
+    assert!(handler.on_event(move |event| captured_log.record_event(&event))?.until_synced().await);
     for (opened, value) in [(false, "2"), (false, "3"), (true, "4"), (true, "5"), (false, "6")] {
         open.store(opened, Ordering::Relaxed);
         fixture.put("a", "web", value)?;

@@ -48,8 +48,8 @@ async fn resync_repeats_delivered_objects() -> Result<(), TestError> {
     let period = Duration::from_secs(30);
     let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     let log = EventLog::default();
-    let own = log.clone();
-    let registration = informer.handler().resync(period).on_event(move |event| own.record_event(&event))?;
+    let captured_log = log.clone();
+    let registration = informer.handler().resync(period).on_event(move |event| captured_log.record_event(&event))?;
     registration.until_synced().await;
     tokio::time::sleep(2 * period + EVENT_TIMEOUT).await;
     assert_eq!(log.all(), ["Added a initially", "Resynced a", "Resynced a"]);
@@ -62,8 +62,9 @@ async fn zero_resync_period_disables_resync() -> Result<(), TestError> {
     fixture.server.create(&config_map("a", "1"))?;
     let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     let log = EventLog::default();
-    let own = log.clone();
-    let registration = informer.handler().resync(Duration::ZERO).on_event(move |event| own.record_event(&event))?;
+    let captured_log = log.clone();
+    let registration =
+        informer.handler().resync(Duration::ZERO).on_event(move |event| captured_log.record_event(&event))?;
     registration.until_synced().await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(log.all(), ["Added a initially"]);
@@ -78,9 +79,9 @@ async fn resync_period_is_per_handler() -> Result<(), TestError> {
     let mut handlers = Vec::new();
     for period in [0, 10, 25] {
         let log = EventLog::default();
-        let own = log.clone();
+        let captured_log = log.clone();
         let handler = informer.handler().resync(Duration::from_secs(period));
-        handlers.push((log, handler.on_event(move |event| own.record_event(&event))?));
+        handlers.push((log, handler.on_event(move |event| captured_log.record_event(&event))?));
     }
     let (without, _registration) = follow(&informer);
     tokio::time::sleep(Duration::from_secs(51)).await;
@@ -123,8 +124,8 @@ async fn remove_and_wait_inside_handler_returns() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     let informer = fixture.synced().await?;
     for asynchronous in [false, true] {
-        let own = Arc::new(Mutex::<Option<Arc<Registration<ConfigMap>>>>::default());
-        let (left, held) = (Arc::new(AtomicUsize::new(0)), own.clone());
+        let own_registration = Arc::new(Mutex::<Option<Arc<Registration<ConfigMap>>>>::default());
+        let (left, held) = (Arc::new(AtomicUsize::new(0)), own_registration.clone());
         let count = left.clone();
         let leave = move || {
             let (registration, count) = (held.lock().clone(), count.clone());
@@ -139,7 +140,7 @@ async fn remove_and_wait_inside_handler_returns() -> Result<(), TestError> {
             informer
                 .on_event(move |_| leave().now_or_never().expect("the removal must not wait inside its own call"))?
         });
-        *own.lock() = Some(registration.clone());
+        *own_registration.lock() = Some(registration.clone());
         let calls = if asynchronous { 3 } else { 1 };
         for number in 0..calls {
             fixture.server.create(&config_map(&format!("{asynchronous}-{number}"), "1"))?;
@@ -148,7 +149,7 @@ async fn remove_and_wait_inside_handler_returns() -> Result<(), TestError> {
         tokio::time::timeout(EVENT_TIMEOUT, registration.remove_and_wait()).await?;
         assert_eq!(left.load(Ordering::Relaxed), calls, "each call must return from the removal");
         assert_eq!(registration.stats().running, 0);
-        *own.lock() = None;
+        *own_registration.lock() = None;
     }
     Ok(())
 }
@@ -294,9 +295,9 @@ async fn removed_handler_is_dropped() -> Result<(), TestError> {
     let held = Arc::new(());
     let watched = Arc::downgrade(&held);
     let called = Arc::new(AtomicBool::new(false));
-    let own = called.clone();
+    let captured_called = called.clone();
     let registration = informer.on_event(move |_| {
-        own.store(Arc::strong_count(&held) > 0, Ordering::Relaxed);
+        captured_called.store(Arc::strong_count(&held) > 0, Ordering::Relaxed);
     })?;
     assert_eq!(registration.remove(), 2, "the number of undelivered events");
     settle().await;
@@ -315,11 +316,11 @@ async fn handler_added_after_stop_is_error() -> Result<(), TestError> {
     informer.stop();
     let held = Arc::new(());
     for _ in 0..2 {
-        let own = held.clone();
-        let sync = informer.handler().filter(move |_| Arc::strong_count(&own) > 0).on_event(|_| {});
-        let own = held.clone();
+        let captured_held = held.clone();
+        let sync = informer.handler().filter(move |_| Arc::strong_count(&captured_held) > 0).on_event(|_| {});
+        let captured_held = held.clone();
         let asynchronous = informer.on_event_async(move |_| {
-            drop(own.clone());
+            drop(captured_held.clone());
             std::future::ready(())
         });
         for error in [sync.err(), asynchronous.err()] {
@@ -393,12 +394,12 @@ async fn drained_shutdown_delivers_pending_events() -> Result<(), TestError> {
         }
         let informer = fixture.synced().await?;
         let returned = Arc::new(AtomicUsize::new(0));
-        let own = returned.clone();
+        let captured_returned = returned.clone();
         informer.on_event_async(move |_| {
-            let own = own.clone();
+            let captured_returned = captured_returned.clone();
             async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                own.fetch_add(1, Ordering::Relaxed);
+                captured_returned.fetch_add(1, Ordering::Relaxed);
             }
         })?;
         settle().await;
@@ -422,7 +423,7 @@ async fn drained_shutdown_delivers_partially_read_events() -> Result<(), TestErr
     fixture.server.create(&config_map("a", "1"))?;
     // The shutdown happens inside a transform, while the informer decodes an event, as if from another thread.
     let (factory, ending) = (fixture.factory.clone(), Arc::new(Mutex::new(None)));
-    let own = ending.clone();
+    let captured_ending = ending.clone();
     let transform = move |object: ConfigMap| {
         if object.name_any() == "b" {
             let factory = factory.clone();
@@ -431,7 +432,7 @@ async fn drained_shutdown_delivers_partially_read_events() -> Result<(), TestErr
                 drained.as_mut().now_or_never().is_none(),
                 "the shutdown waits for the event that is being decoded"
             );
-            *own.lock() = Some(drained);
+            *captured_ending.lock() = Some(drained);
         }
         object
     };

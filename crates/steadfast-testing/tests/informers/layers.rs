@@ -110,10 +110,10 @@ async fn failed_layer_is_reported_and_retried() -> Result<(), TestError> {
     let (_server, connection, _) = traced(2).await?;
     let factory = InformerFactory::new(&connection);
     let log = EventLog::default();
-    let own = log.clone();
+    let captured_log = log.clone();
     let informer = factory.builder::<ConfigMap>(Scope::all()).on_diagnostic(move |diagnostic| {
         if let Diagnostic::Failed { why, code, .. } = diagnostic {
-            own.record(format!("{code:?} {why}"));
+            captured_log.record(format!("{code:?} {why}"));
         }
     });
     informer.start()?.wait_for_sync(EVENT_TIMEOUT).await?;

@@ -56,8 +56,8 @@ async fn undecodable_lazy_object_is_unknown_once_read() -> Result<(), TestError>
     fixture.server.faults().undecodable("default", "a", true);
     let informer = fixture.factory.informer::<Lazy<ConfigMap>>(Scope::all())?;
     let notes = EventLog::default();
-    let own = notes.clone();
-    informer.on_diagnostic(move |note| own.record(note.to_string()));
+    let captured_notes = notes.clone();
+    informer.on_diagnostic(move |note| captured_notes.record(note.to_string()));
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let lister = informer.lister()?;
     let a = lister.get("default", "a")?.ok_or("nobody has read it")?;

@@ -91,9 +91,11 @@ struct CapturedLog {
 impl CapturedLog {
     fn capture() -> Self {
         let written = Arc::<Mutex<Vec<u8>>>::default();
-        let own = written.clone();
-        let subscriber =
-            tracing_subscriber::fmt().with_ansi(false).with_writer(move || LogWriter(own.clone())).finish();
+        let captured_written = written.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || LogWriter(captured_written.clone()))
+            .finish();
         Self { written, _here: tracing::subscriber::set_default(subscriber) }
     }
 
@@ -123,8 +125,9 @@ async fn settle() {
 
 fn follow<K: Cacheable + Resource>(informer: &Informer<K>) -> (EventLog, Registration<K>) {
     let log = EventLog::default();
-    let own = log.clone();
-    let registration = informer.on_event(move |event| own.record_event(&event)).expect("the informer must be running");
+    let captured_log = log.clone();
+    let registration =
+        informer.on_event(move |event| captured_log.record_event(&event)).expect("the informer must be running");
     (log, registration)
 }
 

@@ -117,8 +117,8 @@ async fn oversized_watch_ends_and_cache_remains() -> Result<(), TestError> {
     let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).memory_limit(MEGABYTE).start()?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let log = EventLog::default();
-    let own = log.clone();
-    let _handler = informer.on_event(move |event| own.record_event(&event))?;
+    let captured_log = log.clone();
+    let _handler = informer.on_event(move |event| captured_log.record_event(&event))?;
     for number in 5..20 {
         fixture.fill_large(number..number + 1, 100_000)?;
         settle().await;

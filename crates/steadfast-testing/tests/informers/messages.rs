@@ -20,8 +20,8 @@ async fn printed_event_omits_object_content() -> Result<(), TestError> {
     fixture.server.create(&secret("planted-1"))?;
     let secrets = fixture.factory.informer::<Secret>(Scope::all())?;
     let log = EventLog::default();
-    let own = log.clone();
-    secrets.on_event(move |event| own.record(format!("{event:?}")))?;
+    let captured_log = log.clone();
+    secrets.on_event(move |event| captured_log.record(format!("{event:?}")))?;
     settle().await;
     fixture.server.merge_patch("secrets", "default", "door", json!({ "stringData": { "key": "planted-2" } }))?;
     settle().await;
@@ -68,8 +68,8 @@ async fn lost_watch_error_omits_write_warning() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     let informer = fixture.synced().await?;
     let messages = Arc::<Mutex<Vec<String>>>::default();
-    let own = messages.clone();
-    informer.on_diagnostic(move |note| own.lock().push(note.to_string()));
+    let captured_messages = messages.clone();
+    informer.on_diagnostic(move |note| captured_messages.lock().push(note.to_string()));
     let record = |text: String| messages.lock().push(text);
     let faults = fixture.server.faults();
     for frozen in [false, true] {
@@ -140,10 +140,10 @@ async fn denied_list_reports_code_and_reason() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(403));
     let (logged, log) = (CapturedLog::capture(), EventLog::default());
-    let own = log.clone();
+    let captured_log = log.clone();
     let secrets = fixture.factory.builder::<Secret>(Scope::all()).name("passwords").on_diagnostic(move |diagnostic| {
         if let Diagnostic::Failed { code, reason, .. } = diagnostic {
-            own.record(format!("{code:?} {reason:?}"));
+            captured_log.record(format!("{code:?} {reason:?}"));
         }
     });
     let secrets = secrets.start()?;

@@ -44,9 +44,9 @@ fn of_teams(fixture: &InformerFixture) -> Result<MultiNamespaceInformer<ConfigMa
 /// Logs the events of a handler as `Added team-a/x`.
 fn follow<K: Cacheable>(informers: &MultiNamespaceInformer<K>) -> Result<(EventLog, Registration<K>), TestError> {
     let log = EventLog::default();
-    let own = log.clone();
+    let captured_log = log.clone();
     let registration =
-        informers.on_event(move |event| own.record(format!("{} {}", event.name(), event.object().key())))?;
+        informers.on_event(move |event| captured_log.record(format!("{} {}", event.name(), event.object().key())))?;
     Ok((log, registration))
 }
 
@@ -105,8 +105,8 @@ async fn forbidden_namespace_costs_others_nothing() -> Result<(), TestError> {
     informers.wait_for(&written).await?;
     settle().await;
     assert_eq!(log.all(), ["Added team-b/x", "Updated team-b/x"]);
-    let own = informers.informer("team-b").expect("the namespace is included");
-    assert!(own.freshness().is_fresh() && own.lister()?.len() == 1);
+    let team_b = informers.informer("team-b").expect("the namespace is included");
+    assert!(team_b.freshness().is_fresh() && team_b.lister()?.len() == 1);
 
     fixture.server.faults().clear_rules();
     assert!(registration.until_synced().await);
@@ -188,9 +188,9 @@ async fn handler_of_namespaces_never_overlaps() -> Result<(), TestError> {
     let fixture = fixture().await?;
     let informers = of_teams(&fixture)?;
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let own = (running.clone(), most.clone());
+    let captured = (running.clone(), most.clone());
     let registration = informers.on_event_async(move |_| {
-        let (running, most) = own.clone();
+        let (running, most) = captured.clone();
         async move {
             most.fetch_max(1 + running.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
             tokio::time::sleep(Duration::from_secs(5)).await;
@@ -217,11 +217,11 @@ async fn filter_and_resync_cover_all_namespaces() -> Result<(), TestError> {
     let fixture = fixture().await?;
     let informers = of_teams(&fixture)?;
     let log = EventLog::default();
-    let own = log.clone();
+    let captured_log = log.clone();
     let is_odd = |map: &ConfigMap| map.data.iter().flatten().any(|(_, value)| ["1", "3"].contains(&value.as_str()));
     let handler = informers.handler().filter(is_odd).resync(Duration::from_secs(60));
     let _registration =
-        handler.on_event(move |event| own.record(format!("{} {}", event.name(), event.object().key())))?;
+        handler.on_event(move |event| captured_log.record(format!("{} {}", event.name(), event.object().key())))?;
     settle().await;
     assert_eq!(sorted(&log), ["Added team-a/x", "Added team-b/x"]);
     write(&fixture, "team-b", "2")?;
@@ -239,10 +239,10 @@ async fn handler_survives_stop_of_one_namespace() -> Result<(), TestError> {
     let dropped = Arc::new(AtomicBool::new(false));
     let captured = Dropped(dropped.clone());
     let log = EventLog::default();
-    let own = log.clone();
+    let captured_log = log.clone();
     let registration = informers.on_event(move |event| {
         let _ = &captured;
-        own.record(event.object().key().to_string());
+        captured_log.record(event.object().key().to_string());
     })?;
     assert!(registration.until_synced().await);
     informers.informer("team-a").expect("the namespace is included").stop();
@@ -302,11 +302,11 @@ async fn one_history(seed: u64) -> Result<(), TestError> {
     let scopes = Scope::all().in_each(["team-a", "team-b", "team-c"]);
     let informers = fixture.factory.multi_namespace_informer::<ConfigMap>(scopes)?;
     let view = Arc::new(Mutex::new(BTreeMap::<String, ConfigMap>::new()));
-    let own = view.clone();
+    let captured_view = view.clone();
     let wrong = EventLog::default();
     let violations = wrong.clone();
     let _registration = informers.on_event(move |event| {
-        let mut view = own.lock();
+        let mut view = captured_view.lock();
         let (key, name) = (event.object().key().to_string(), event.name());
         let before = match &event {
             Event::Added { object, .. } => view.insert(key.clone(), ConfigMap::clone(object)),

@@ -30,11 +30,11 @@ async fn default_scope_shares_informers_of_factory() -> Result<(), TestError> {
         fixture.server.create(&config_map_in(namespace, namespace, "1"))?;
     }
     let factory = fixture.factory.with_default_scope(Scope::namespace("default"));
-    let own = factory.informer::<ConfigMap>(Scope::all())?;
+    let defaulted = factory.informer::<ConfigMap>(Scope::all())?;
     let same = fixture.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
-    assert_eq!(own.cache_id(), same.cache_id());
+    assert_eq!(defaulted.cache_id(), same.cache_id());
     fixture.factory.wait_for_sync(EVENT_TIMEOUT).await?;
-    assert_eq!(names(&own.lister()?.all()), ["default"]);
+    assert_eq!(names(&defaulted.lister()?.all()), ["default"]);
     fixture.factory.shutdown();
     assert!(factory.informer::<ConfigMap>(Scope::all()).is_err(), "both handles share the shutdown");
     Ok(())

@@ -270,12 +270,12 @@ async fn caches_catch_up_with_each_other() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     let informer = fixture.synced().await?;
     let elsewhere = InMemory::default().connection(&fixture.server).await?;
-    let own = steadfast::InformerFactory::new(fixture.factory.connection());
-    let other = own.informer::<ConfigMap>(Scope::all())?;
+    let other_factory = steadfast::InformerFactory::new(fixture.factory.connection());
+    let other = other_factory.informer::<ConfigMap>(Scope::all())?;
     other.wait_for_sync(EVENT_TIMEOUT).await?;
     fixture.server.create(&config_map("a", "1"))?;
     settle().await;
-    own.wait_for_writes(&informer.seen(), EVENT_TIMEOUT).await?;
+    other_factory.wait_for_writes(&informer.seen(), EVENT_TIMEOUT).await?;
     assert!(other.lister()?.get("default", "a")?.is_some());
     // The versions of one connection are meaningless on another, which may lead to another server. So they are not
     // awaited.

@@ -235,7 +235,7 @@ type Texts = Arc<Mutex<Vec<String>>>;
 
 fn record_events(informer: &Informer<ConfigMapInForm>) -> Texts {
     let texts = Texts::default();
-    let own = texts.clone();
+    let captured_texts = texts.clone();
     informer
         .on_event(move |event| {
             let name = event.object().key().name().to_owned();
@@ -243,7 +243,7 @@ fn record_events(informer: &Informer<ConfigMapInForm>) -> Texts {
                 Event::Deleted { certainty, reason, .. } => format!(" {certainty} {reason}"),
                 _ => String::new(),
             };
-            own.lock().push(format!("{} {name}{how}", event.name()));
+            captured_texts.lock().push(format!("{} {name}{how}", event.name()));
         })
         .expect("the informer is not stopped");
     texts
@@ -259,8 +259,8 @@ async fn objects_without_uids_are_polled_by_name() -> Result<(), TestError> {
     fixture.server.create(&config_map("b", "1"))?;
     let informer = fixture.informer(Scope::all())?;
     let notes = Texts::default();
-    let own = notes.clone();
-    informer.on_diagnostic(move |note| own.lock().push(note.to_string()));
+    let captured_notes = notes.clone();
+    informer.on_diagnostic(move |note| captured_notes.lock().push(note.to_string()));
     let texts = record_events(&informer);
     informer.wait_for_sync(REACTION_TIME).await?;
     until(REACTION_TIME, || polling_reason(&informer).is_some()).await?;
@@ -341,8 +341,8 @@ async fn unordered_versions_are_reported_once() -> Result<(), TestError> {
         let factory = InformerFactory::new(&fixture.connection);
         let informer = builder_with_form(&factory, Scope::all()).streamed_lists(streamed).start()?;
         let notes = Texts::default();
-        let own = notes.clone();
-        informer.on_diagnostic(move |note| own.lock().push(note.to_string()));
+        let captured_notes = notes.clone();
+        informer.on_diagnostic(move |note| captured_notes.lock().push(note.to_string()));
         informer.wait_for_sync(REACTION_TIME).await?;
         let mut there = BTreeSet::from([("default".to_owned(), "a".to_owned())]);
         let held = || -> BTreeSet<_> {

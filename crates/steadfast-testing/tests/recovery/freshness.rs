@@ -152,8 +152,8 @@ async fn observe_freshness(informer: &Informer<ConfigMapInForm>, time: Duration)
 /// Returns all diagnostics of `informer`.
 fn notes(informer: &Informer<ConfigMapInForm>) -> Arc<Mutex<Vec<Diagnostic>>> {
     let notes = Arc::new(Mutex::new(Vec::new()));
-    let own = notes.clone();
-    informer.on_diagnostic(move |note| own.lock().push(note.clone()));
+    let captured_notes = notes.clone();
+    informer.on_diagnostic(move |note| captured_notes.lock().push(note.clone()));
     notes
 }
 

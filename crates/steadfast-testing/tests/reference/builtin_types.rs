@@ -26,11 +26,11 @@ async fn builtin_types_match_real_server() -> Result<(), TestError> {
         let (ours, theirs) = (schemas(&ours, path).await?, schemas(&theirs, path).await?);
         for (name, schema) in ours {
             let real = theirs.get(&name).map(|schema| plain(schema.clone()));
-            let own = plain(schema);
-            if real.as_ref() != Some(&own) {
-                return Err(difference(&name, &own, &real.unwrap_or_default()).into());
+            let own_schema = plain(schema);
+            if real.as_ref() != Some(&own_schema) {
+                return Err(difference(&name, &own_schema, &real.unwrap_or_default()).into());
             }
-            compared.insert(name, own);
+            compared.insert(name, own_schema);
         }
     }
     assert!(compared.len() > 300, "only {} types are documented", compared.len());

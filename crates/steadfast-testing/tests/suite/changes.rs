@@ -112,8 +112,8 @@ async fn paged_list_delivers_each_object_once<K: CachedConfigMap>(cluster: &mut 
     let seen = recorder.record(&informer);
     seen.until_synced().await;
     let there = informer.lister()?.all();
-    let own = there.iter().filter(|object| object.key().name().starts_with("c-")).count();
-    assert_eq!(own, 25);
+    let own_objects = there.iter().filter(|object| object.key().name().starts_with("c-")).count();
+    assert_eq!(own_objects, 25);
     let changed = writer.set("c-24", "2").await?;
     recorder.wait_for(&informer, informer.name(), &changed).await?;
 

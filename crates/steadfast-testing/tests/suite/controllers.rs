@@ -37,9 +37,9 @@ async fn keep_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<
     let Ok(lister) = context.children.lister() else { return Ok(Action::retry()) };
     let uid = parent.uid().unwrap_or_default();
     let is_own = |secret: &Secret| secret.owner_references().iter().any(|owner| owner.uid == uid);
-    let own = lister.namespace(&context.namespace).iter().filter(|secret| is_own(secret)).count();
+    let own_secrets = lister.namespace(&context.namespace).iter().filter(|secret| is_own(secret)).count();
     let secrets = Api::<Secret>::namespaced(context.client.clone(), &context.namespace);
-    for _ in own..context.wanted.load(Ordering::SeqCst) {
+    for _ in own_secrets..context.wanted.load(Ordering::SeqCst) {
         let mut child = Secret::default();
         child.metadata.generate_name = Some("child-".to_owned());
         child.metadata.owner_references = parent.controller_owner_ref(&()).map(|owner| vec![owner]);

@@ -122,7 +122,7 @@ struct DiagnosticLog(Arc<Mutex<Vec<String>>>);
 impl DiagnosticLog {
     fn by<K: Cacheable>(informer: &Informer<K>) -> Self {
         let diagnostics = Self::default();
-        let own = diagnostics.clone();
+        let captured_diagnostics = diagnostics.clone();
         informer.on_diagnostic(move |note| {
             let word = match note {
                 Diagnostic::Relisted { .. } => "relisted",
@@ -132,7 +132,7 @@ impl DiagnosticLog {
                 Diagnostic::Suspect { .. } => "suspect",
                 _ => return,
             };
-            own.0.lock().push(word.to_owned());
+            captured_diagnostics.0.lock().push(word.to_owned());
         });
         diagnostics
     }

@@ -47,8 +47,8 @@ async fn run_random_moves(seed: u64) -> Result<(), TestError> {
             let is_own = |child: &PartialObjectMeta<Deployment>| {
                 child.owner_references().iter().any(|reference| reference.name == owner.name_any())
             };
-            let own = lister.all().iter().filter(|child| is_own(child)).count();
-            counts.lock().insert(owner.name_any(), own);
+            let own_children = lister.all().iter().filter(|child| is_own(child)).count();
+            counts.lock().insert(owner.name_any(), own_children);
             Ok::<_, Failure>(Action::await_change())
         }
     };

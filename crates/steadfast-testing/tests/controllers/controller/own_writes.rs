@@ -33,9 +33,9 @@ pub(super) async fn ensure_children(parent: Arc<ConfigMap>, context: Arc<Context
     let lister = context.children.lister().map_err(|error| failed(&error))?;
     let uid = parent.uid().unwrap_or_default();
     let is_own = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == uid);
-    let own = lister.namespace("default").into_iter().filter(|pod| is_own(pod)).count();
+    let own_children = lister.namespace("default").into_iter().filter(|pod| is_own(pod)).count();
     let pods = Api::<Pod>::namespaced(context.client.clone(), "default");
-    for _ in own..CHILDREN {
+    for _ in own_children..CHILDREN {
         let child: Pod = serde_json::from_value(json!({
             "metadata": {
                 "generateName": format!("{}-", parent.name_any()),

@@ -26,10 +26,10 @@ impl Write for LogOutput {
 impl LogOutput {
     /// Captures the log output until the guard is dropped.
     fn capture(&self) -> tracing::subscriber::DefaultGuard {
-        let own = self.clone();
+        let captured_self = self.clone();
         let filter = tracing_subscriber::EnvFilter::new("steadfast_controller=trace");
         let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
-        tracing::subscriber::set_default(subscriber.with_writer(move || own.clone()).finish())
+        tracing::subscriber::set_default(subscriber.with_writer(move || captured_self.clone()).finish())
     }
 
     fn text(&self) -> String {

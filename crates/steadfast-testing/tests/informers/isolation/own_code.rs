@@ -172,9 +172,9 @@ async fn slow_index_fill_does_not_delay_informer() -> Result<(), TestError> {
     let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     informer.wait_for_sync(TIMEOUT).await?;
     GATE.set(true);
-    let own = informer.clone();
+    let captured_informer = informer.clone();
     let filling = std::thread::spawn(move || {
-        own.index(|object: &ConfigMap| {
+        captured_informer.index(|object: &ConfigMap| {
             GATE.pass();
             object.data.as_ref().and_then(|data| data.get("value").cloned())
         })

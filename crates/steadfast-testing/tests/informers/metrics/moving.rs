@@ -141,11 +141,11 @@ async fn stuck_handler_shows_lag_and_queue() -> Result<(), TestError> {
     let fixture = MetricsFixture::new().await?;
     let informer = fixture.synced().await?;
     let stuck = Arc::new(AtomicBool::new(true));
-    let own = stuck.clone();
+    let captured_stuck = stuck.clone();
     let registration = informer.on_event_async(move |_| {
-        let own = own.clone();
+        let captured_stuck = captured_stuck.clone();
         async move {
-            while own.load(Ordering::Relaxed) {
+            while captured_stuck.load(Ordering::Relaxed) {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

@@ -58,8 +58,10 @@ pub fn script(seed: u64) -> Script {
     let mut chance = SeededRng::of(seed ^ 0xA991);
     let kind = chance.pick(KINDS);
     let mut builder = ScriptBuilder { chance, namespace: format!("apply-{seed}"), steps: Vec::new(), kind };
-    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
-    builder.steps.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).label("namespace"));
+    let namespace_object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
+    builder
+        .steps
+        .push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&namespace_object).label("namespace"));
     let length = 14 + builder.chance.below(14);
     for _ in 0..length {
         match builder.chance.below(100) {

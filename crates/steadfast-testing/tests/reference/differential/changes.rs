@@ -301,8 +301,8 @@ impl ScriptBuilder {
         let mut step = match self.chance.below(4) {
             0 => Step::new("get", "GET", format!("{path}/{name}")).label("thing"),
             1 => {
-                let own = format!("/apis/{}/{version}/things", self.group());
-                Step::new("list", "GET", own).label("all namespaces")
+                let resource_path = format!("/apis/{}/{version}/things", self.group());
+                Step::new("list", "GET", resource_path).label("all namespaces")
             }
             _ => Step::new("list", "GET", path).label("things"),
         };
@@ -377,8 +377,9 @@ fn script(seed: u64) -> Script {
         changes: 0,
         watches: false,
     };
-    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
-    builder.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).label("namespace"));
+    let namespace_object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
+    builder
+        .push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&namespace_object).label("namespace"));
     builder.define();
     for _ in 0..3 + builder.chance.below(3) {
         for _ in 0..2 + builder.chance.below(3) {

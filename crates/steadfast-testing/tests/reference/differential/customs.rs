@@ -174,8 +174,8 @@ fn script(seed: u64) -> Script {
     let number = chance.below(POOL_SIZE as usize) as u64;
     let namespace = format!("customs-{seed}");
     let mut builder = ScriptBuilder { chance, namespace, number, steps: Vec::new(), objects: BTreeSet::new() };
-    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
-    builder.steps.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own));
+    let namespace_object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
+    builder.steps.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&namespace_object));
     for _ in 0..4 {
         builder.create();
     }

@@ -81,7 +81,7 @@ fn field_with_rules(number: u64) -> Value {
         "k": {"type": "string", "maxLength": 9, "enum": ["one", "two"]},
         "v": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf", "message": "v grows"}]},
     }}});
-    let own = all_rules().into_iter().enumerate().filter(|(place, _)| *place as u64 % POOL_SIZE == number);
+    let own_rules = all_rules().into_iter().enumerate().filter(|(place, _)| *place as u64 % POOL_SIZE == number);
     json!({
         "type": "object", "properties": {
             "n": {"type": "integer", "x-kubernetes-validations": [
@@ -95,7 +95,7 @@ fn field_with_rules(number: u64) -> Value {
             "namespace": {"type": "string", "maxLength": 9}, "x-y": {"type": "integer"}, "set": set, "map": map,
             "sizes": {"type": "object", "maxProperties": 4, "additionalProperties": {"type": "integer"}},
         },
-        "x-kubernetes-validations": own.map(|(_, rule)| rule).collect::<Vec<_>>(),
+        "x-kubernetes-validations": own_rules.map(|(_, rule)| rule).collect::<Vec<_>>(),
     })
 }
 
@@ -155,8 +155,8 @@ fn columns(number: u64) -> Vec<Value> {
         json!({"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1}),
         json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "the age"}),
     ];
-    let own = COLUMNS.iter().enumerate().filter(|(place, _)| *place as u64 % POOL_SIZE == number);
-    columns.extend(own.map(|(place, (kind, path))| {
+    let own_columns = COLUMNS.iter().enumerate().filter(|(place, _)| *place as u64 % POOL_SIZE == number);
+    columns.extend(own_columns.map(|(place, (kind, path))| {
         json!({"name": format!("P{place}"), "type": kind, "jsonPath": path, "description": "a path"})
     }));
     columns

@@ -60,11 +60,11 @@ impl ScriptBuilder {
         if KINDS[kind].namespaced && step.path.contains("/namespaces/") {
             return step;
         }
-        let own = format!("script%3D{}", self.namespace);
+        let own_objects = format!("script%3D{}", self.namespace);
         if let Some((before, after)) = step.path.split_once("labelSelector=") {
-            return Step { path: format!("{before}labelSelector={own}%2C{after}"), ..step };
+            return Step { path: format!("{before}labelSelector={own_objects}%2C{after}"), ..step };
         }
-        step.query(&format!("labelSelector={own}"))
+        step.query(&format!("labelSelector={own_objects}"))
     }
 
     /// Selects a kind.
@@ -126,8 +126,9 @@ pub fn script(seed: u64) -> Script {
         generated: BTreeSet::new(),
         watched: BTreeSet::new(),
     };
-    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
-    builder.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).label("namespace"));
+    let namespace_object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
+    builder
+        .push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&namespace_object).label("namespace"));
     for _ in 0..3 {
         crate::differential::writes::create(&mut builder);
     }

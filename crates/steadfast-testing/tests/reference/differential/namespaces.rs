@@ -16,8 +16,8 @@ pub fn add_lifecycle(builder: &mut ScriptBuilder) {
     let at = format!("{NAMESPACES}/{name}");
     let step = |method, path: String| Step::new("namespace", method, path);
     let metadata = json!({"name": name, "labels": {"team": "a"}, "annotations": {"note": "n"}});
-    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-    builder.push(step("POST", NAMESPACES.to_owned()).json(&own).label("create"));
+    let namespace_object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+    builder.push(step("POST", NAMESPACES.to_owned()).json(&namespace_object).label("create"));
     let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
                       "metadata": {"name": "held", "finalizers": ["steadfast.dev/held"]}});
     builder.push(step("POST", format!("{at}/configmaps")).json(&held).label("contents"));
@@ -38,7 +38,7 @@ pub fn add_lifecycle(builder: &mut ScriptBuilder) {
                         "metadata": {"generateName": "late-"}});
     let widgets = format!("/apis/differential.steadfast.dev/v1/namespaces/{name}/widgets");
     builder.push(step("POST", widgets).json(&widget).label("creation while terminating"));
-    builder.push(step("POST", NAMESPACES.to_owned()).json(&own).label("creation again"));
+    builder.push(step("POST", NAMESPACES.to_owned()).json(&namespace_object).label("creation again"));
     builder.push(step("DELETE", at.clone()).label("deletion again"));
     let mut patch = step("PATCH", at).label("patch while terminating");
     patch.content_type = "application/merge-patch+json";
