@@ -300,8 +300,8 @@ async fn rejected_credentials_do_not_leak() -> Outcome {
     let _turn = ONE_AT_A_TIME.lock().await;
     let (server, _) = server().await?;
     request_fails(config(&server, json!({"token": STALE}), &json!({})).await?).await?;
-    let wrong = json!({"username": "nobody", "password": LOGIN});
-    request_fails(config(&server, wrong, &json!({})).await?).await?;
+    let wrong_login = json!({"username": "nobody", "password": LOGIN});
+    request_fails(config(&server, wrong_login, &json!({})).await?).await?;
     let not_a_header = json!({"token": format!("{STALE}\nX")});
     request_fails(config(&server, not_a_header, &json!({})).await?).await?;
     assert_no_leak_of(&[&base64(&format!("nobody:{LOGIN}"))]);
@@ -327,8 +327,8 @@ async fn accepted_passwords_and_keys_do_not_leak() -> Outcome {
     // A malformed key.
     let broken = key.replace("BEGIN", "START");
     request_fails(config(&server, keyed(&broken), &json!({})).await?).await?;
-    let whole = base64(&key);
-    assert_no_leak_of(&[&lines[..], &[&whole]].concat());
+    let encoded_key = base64(&key);
+    assert_no_leak_of(&[&lines[..], &[&encoded_key]].concat());
     Ok(())
 }
 

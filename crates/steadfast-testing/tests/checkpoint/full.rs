@@ -87,12 +87,12 @@ fn full_disk_delays_no_delivery() -> Result<(), TestError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         runtime.block_on(run(from, many))
     };
-    let whole = in_virtual_time(u64::MAX, 0)?.ok_or("the checkpoint opens")?;
-    assert!(whole.unwritten == 0 && !whole.was_noted && whole.changes > 100, "{}", whole.changes);
+    let full_run = in_virtual_time(u64::MAX, 0)?.ok_or("the checkpoint opens")?;
+    assert!(full_run.unwritten == 0 && !full_run.was_noted && full_run.changes > 100, "{}", full_run.changes);
     let all = std::env::var("STEADFAST_DISK_FAILURES").is_ok_and(|which| which == "all");
     let step = if all { 1 } else { 29 };
     let (mut runs, mut unwritten, mut noted) = (0, 0, 0);
-    for from in (1..=whole.changes).step_by(step) {
+    for from in (1..=full_run.changes).step_by(step) {
         for many in [1, 4, u64::MAX] {
             let Some(run) = in_virtual_time(from, many)? else { continue };
             assert_eq!(run.unwritten > 0, run.was_noted, "{many} writes from {from}");
@@ -101,7 +101,7 @@ fn full_disk_delays_no_delivery() -> Result<(), TestError> {
     }
     println!(
         "{} writes, {runs} runs, {unwritten} events delivered before they were written, reported in {noted} runs",
-        whole.changes
+        full_run.changes
     );
     assert!(noted > 3 && noted < runs, "{noted} of {runs}");
     Ok(())

@@ -61,10 +61,14 @@ async fn kill(mut server: Server, folder: &Folder, usually: usize) -> Result<(),
     let (mut resumed, mut listed, begun, mut log) = (0, 0, Instant::now(), Vec::new());
     for kill in 0..kills {
         let mut process = KilledProcess::start(&kubeconfig, &file)?;
-        let held = process.next_line().await?;
-        let version = held.split(' ').next().unwrap_or_default().parse()?;
+        let cached = process.next_line().await?;
+        let version = cached.split(' ').next().unwrap_or_default().parse()?;
         let history = server.history_until(version).await?;
-        assert_eq!(held, state_at_version(&history, version), "kill {kill}: the restored state must match the history");
+        assert_eq!(
+            cached,
+            state_at_version(&history, version),
+            "kill {kill}: the restored state must match the history"
+        );
         tokio::time::sleep(random.between(Duration::ZERO, Duration::from_millis(400))).await;
         if let Some(error) = process.unexpected_line() {
             panic!("kill {kill}: {error}");

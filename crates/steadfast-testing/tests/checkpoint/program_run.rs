@@ -68,10 +68,10 @@ impl ProgramRun {
 
     /// Simulates a kill: returns a copy of the current file, and then shuts this run down.
     pub(crate) fn simulate_kill(self, folder: &Folder) -> Result<PathBuf, TestError> {
-        let left = folder.file();
-        std::fs::copy(&self.path, &left)?;
+        let checkpoint_copy = folder.file();
+        std::fs::copy(&self.path, &checkpoint_copy)?;
         self.factory.shutdown();
-        Ok(left)
+        Ok(checkpoint_copy)
     }
 
     /// Returns the cached objects, with their version and value.

@@ -56,11 +56,11 @@ async fn shared_informer_needs_same_checkpoint() -> Result<(), TestError> {
 fn locked_file_names_its_owner() -> Result<(), TestError> {
     let folder = Folder::new("held")?;
     let path = folder.file();
-    let held = Checkpoint::open(&path)?;
+    let open_checkpoint = Checkpoint::open(&path)?;
     let rejected = Checkpoint::open(&path).expect_err("the file is locked");
     assert!(matches!(&rejected, CheckpointError::Held { .. }));
     assert!(rejected.to_string().contains(&format!("process {}", std::process::id())), "{rejected}");
-    drop(held);
+    drop(open_checkpoint);
     Checkpoint::open(&path)?;
     Ok(())
 }

@@ -43,7 +43,7 @@ async fn restart_resumes_without_list() -> Result<(), TestError> {
     let (server, program) = first_run(&folder, 5).await?;
     server.replace(&config_map("a-00000", "1b"))?;
     program.settle(&server).await?;
-    let held = program.cached_objects();
+    let cached = program.cached_objects();
     let path = program.simulate_kill(&folder)?;
     change_unseen(&server)?;
 
@@ -52,7 +52,7 @@ async fn restart_resumes_without_list() -> Result<(), TestError> {
     program.settle(&server).await?;
     assert_eq!(lists(&server), 1, "only the first run lists");
     assert_eq!(program.cached_objects(), server_objects(&server, names()));
-    assert_ne!(program.cached_objects(), held);
+    assert_ne!(program.cached_objects(), cached);
     let events = program.events();
     assert_eq!(
         events[..5],
@@ -89,9 +89,9 @@ async fn restored_cache_is_audited() -> Result<(), TestError> {
     server.replace(&config_map("a-00001", "2"))?;
     tokio::time::sleep(every + Duration::from_secs(5)).await;
     let snapshot = informer.snapshot();
-    let held = snapshot.decodable().find(|object| object.key().name() == "a-00000");
-    let held = held.map(|object| object.version().to_string());
-    assert_eq!(held.as_deref(), changed["metadata"]["resourceVersion"].as_str());
+    let cached = snapshot.decodable().find(|object| object.key().name() == "a-00000");
+    let cached_version = cached.map(|object| object.version().to_string());
+    assert_eq!(cached_version.as_deref(), changed["metadata"]["resourceVersion"].as_str());
     Ok(())
 }
 
@@ -118,14 +118,14 @@ async fn expired_history_costs_one_list() -> Result<(), TestError> {
 async fn restored_cache_is_readable_without_server() -> Result<(), TestError> {
     let folder = Folder::new("away")?;
     let (server, program) = first_run(&folder, 5).await?;
-    let held = program.cached_objects();
+    let cached = program.cached_objects();
     let path = program.simulate_kill(&folder)?;
 
     let network = InMemory { seed: 2, network: NetworkFaults::default(), ..InMemory::default() };
     server.faults().refuse(true);
     let program = ProgramRun::start_over(&server, &network, &path).await?;
     tokio::time::sleep(Duration::from_secs(8)).await;
-    assert_eq!(program.cached_objects(), held);
+    assert_eq!(program.cached_objects(), cached);
     assert!(program.informer.has_synced() && program.informer.lister().is_ok(), "the cache must be readable");
     let state = program.informer.freshness();
     assert!(matches!(state, Freshness::Resuming(_)), "the cache must report doubt: {state}");
@@ -229,14 +229,14 @@ async fn graceful_end_writes_last_state() -> Result<(), TestError> {
     let (server, program) = first_run(&folder, 5).await?;
     server.replace(&config_map("a-00000", "last"))?;
     program.informer.wait_for_version(&server.revision().to_string().as_str().into(), Duration::from_secs(5)).await?;
-    let held = program.cached_objects();
+    let cached = program.cached_objects();
     program.factory.shutdown();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let path = program.simulate_kill(&folder)?;
     server.faults().refuse(true);
     let program = ProgramRun::start(&server, &path, 2).await?;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(program.cached_objects(), held);
+    assert_eq!(program.cached_objects(), cached);
     Ok(())
 }
 

@@ -126,8 +126,8 @@ async fn lease_deadline_ends_running_requests() -> Result<(), TestError> {
     let (_process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
     let leader = leader(&election).await?;
-    let late = RequestRule::any().resource("configmaps").verb(Verb::Patch);
-    server.faults().delay_matching(late, 60 * SECOND);
+    let slow_patch = RequestRule::any().resource("configmaps").verb(Verb::Patch);
+    server.faults().delay_matching(slow_patch, 60 * SECOND);
     server.faults().respond(RequestRule::any().resource("leases"), InjectedResponse::code(500));
     let begun = Instant::now();
     let failed = write(leader.client(), "late").await.expect_err("the term has expired").to_string();

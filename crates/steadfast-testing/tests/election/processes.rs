@@ -73,8 +73,8 @@ async fn run_candidate(kubeconfig: &Path) -> Result<(), TestError> {
         tokio::select! {
             () = leader.lost() => {
                 // Continues to write after the end of the term. The fence must reject these writes.
-                let late = write(leader.client(), holder);
-                drop(tokio::time::timeout(Duration::from_millis(500), late).await);
+                let late_write = write(leader.client(), holder);
+                drop(tokio::time::timeout(Duration::from_millis(500), late_write).await);
             }
             _ = futures::future::join_all(writers) => {}
             _ = &mut parent_end => return Ok(()),

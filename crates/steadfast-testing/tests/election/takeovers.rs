@@ -72,15 +72,17 @@ struct Context {
 /// Creates the children that the cache lacks.
 async fn ensure_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     let key = ObjectKey::namespaced("default", parent.name_any());
-    let held = match &context.permission {
-        ReconcilePermission::Sharding(sharding) => sharding.hold(&key).map(|held| (held.client(), Some(held))),
+    let permission = match &context.permission {
+        ReconcilePermission::Sharding(sharding) => {
+            sharding.hold(&key).map(|permission| (permission.client(), Some(permission)))
+        }
         ReconcilePermission::Leader(leader) => Some((leader.client(), None)),
         ReconcilePermission::LeaderIfElected(leader) => {
             let leader = leader.lock();
             leader.as_ref().filter(|leader| leader.is_leader()).map(|leader| (leader.client(), None))
         }
     };
-    let Some((client, _held)) = held else {
+    let Some((client, _held)) = permission else {
         let is_uncertain = matches!(context.permission, ReconcilePermission::LeaderIfElected(_));
         return Ok(if is_uncertain { Action::requeue(Duration::from_millis(500)) } else { Action::await_change() });
     };
@@ -223,9 +225,12 @@ async fn run_history(seed: u64, scheme: TakeoverScheme) -> Result<HistoryResult,
     let children = Children::of(&history.server, "", "pods");
     let too_many = children.max_at_once.iter().filter(|(_, most)| **most > CHILDREN);
     let mut problems: Vec<_> = too_many.map(|(parent, most)| format!("{parent} had {most} children")).collect();
-    let whole = children.live.values().filter(|live| live.len() == CHILDREN).count();
-    if problems.is_empty() && whole != history.parents {
-        problems.push(format!("{whole} of {} parents have their children: {:?}", history.parents, children.live));
+    let complete_parents = children.live.values().filter(|live| live.len() == CHILDREN).count();
+    if problems.is_empty() && complete_parents != history.parents {
+        problems.push(format!(
+            "{complete_parents} of {} parents have their children: {:?}",
+            history.parents, children.live
+        ));
     }
     Ok(HistoryResult { problems, moves: moves(&history.server), log: history.log.text })
 }

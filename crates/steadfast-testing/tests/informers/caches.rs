@@ -128,14 +128,14 @@ async fn index_is_filled_and_maintained() -> Result<(), TestError> {
     let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     let early = pods.index(node);
     pods.wait_for_sync(EVENT_TIMEOUT).await?;
-    let late = pods.index(node);
-    for index in [&early, &late] {
+    let late_index = pods.index(node);
+    for index in [&early, &late_index] {
         assert_eq!(names(&index.get("n-1")), ["a", "c"]);
     }
     fixture.server.delete_named("pods", "default", "a")?;
     fixture.server.create(&pod("d", "n-1"))?;
     settle().await;
-    for index in [&early, &late] {
+    for index in [&early, &late_index] {
         assert_eq!(names(&index.get("n-1")), ["c", "d"]);
     }
     Ok(())

@@ -292,12 +292,12 @@ async fn removed_handler_is_dropped() -> Result<(), TestError> {
         fixture.server.create(&config_map(name, "1"))?;
     }
     let informer = fixture.synced().await?;
-    let held = Arc::new(());
-    let watched = Arc::downgrade(&held);
+    let captured = Arc::new(());
+    let watched = Arc::downgrade(&captured);
     let called = Arc::new(AtomicBool::new(false));
     let captured_called = called.clone();
     let registration = informer.on_event(move |_| {
-        captured_called.store(Arc::strong_count(&held) > 0, Ordering::Relaxed);
+        captured_called.store(Arc::strong_count(&captured) > 0, Ordering::Relaxed);
     })?;
     assert_eq!(registration.remove(), 2, "the number of undelivered events");
     settle().await;
@@ -314,11 +314,11 @@ async fn handler_added_after_stop_is_error() -> Result<(), TestError> {
     fixture.server.create(&config_map("a", "1"))?;
     let informer = fixture.synced().await?;
     informer.stop();
-    let held = Arc::new(());
+    let shared_value = Arc::new(());
     for _ in 0..2 {
-        let captured_held = held.clone();
+        let captured_held = shared_value.clone();
         let sync = informer.handler().filter(move |_| Arc::strong_count(&captured_held) > 0).on_event(|_| {});
-        let captured_held = held.clone();
+        let captured_held = shared_value.clone();
         let asynchronous = informer.on_event_async(move |_| {
             drop(captured_held.clone());
             std::future::ready(())
@@ -332,7 +332,7 @@ async fn handler_added_after_stop_is_error() -> Result<(), TestError> {
                  request the informer anew, and add the handler to that one"
             );
         }
-        assert_eq!(Arc::strong_count(&held), 1, "the rejected handlers are dropped");
+        assert_eq!(Arc::strong_count(&shared_value), 1, "the rejected handlers are dropped");
         settle().await;
     }
     assert!(matches!(informer.freshness(), Freshness::Stopped(_)));

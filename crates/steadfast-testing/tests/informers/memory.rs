@@ -124,13 +124,13 @@ async fn oversized_watch_ends_and_cache_remains() -> Result<(), TestError> {
         settle().await;
     }
     assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{}", informer.freshness());
-    let held = informer.snapshot().len();
-    assert!((9..=11).contains(&held), "{held} objects of 100 KB each");
+    let cached_count = informer.snapshot().len();
+    assert!((9..=11).contains(&cached_count), "{cached_count} objects of 100 KB each");
     assert!(informer.memory().objects < MEGABYTE + 200_000, "{:?}", informer.memory());
-    assert_eq!(log.all().len(), held, "only cached objects are delivered");
+    assert_eq!(log.all().len(), cached_count, "only cached objects are delivered");
 
     tokio::time::sleep(Duration::from_secs(200)).await;
-    assert_eq!(informer.snapshot().len(), held, "the cache must not change");
+    assert_eq!(informer.snapshot().len(), cached_count, "the cache must not change");
     for number in 0..15 {
         fixture.server.delete_named("configmaps", "default", &format!("large-{number}"))?;
     }

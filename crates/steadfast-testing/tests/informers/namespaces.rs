@@ -303,8 +303,8 @@ async fn one_history(seed: u64) -> Result<(), TestError> {
     let informers = fixture.factory.multi_namespace_informer::<ConfigMap>(scopes)?;
     let view = Arc::new(Mutex::new(BTreeMap::<String, ConfigMap>::new()));
     let captured_view = view.clone();
-    let wrong = EventLog::default();
-    let violations = wrong.clone();
+    let wrong_views = EventLog::default();
+    let violations = wrong_views.clone();
     let _registration = informers.on_event(move |event| {
         let mut view = captured_view.lock();
         let (key, name) = (event.object().key().to_string(), event.name());
@@ -371,6 +371,6 @@ async fn one_history(seed: u64) -> Result<(), TestError> {
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
     assert!(informers.freshness().is_fresh(), "seed {seed}: {}", informers.freshness());
-    assert_eq!(wrong.all(), [""; 0], "seed {seed}");
+    assert_eq!(wrong_views.all(), [""; 0], "seed {seed}");
     Ok(())
 }

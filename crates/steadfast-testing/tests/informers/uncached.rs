@@ -158,8 +158,8 @@ async fn expired_version_ends_stream() -> Result<(), TestError> {
     fixture.server.compact();
     fixture.server.faults().expire_events();
     fixture.server.faults().heal();
-    let mut late = fixture.changes_from(&version(&old));
-    for changes in [&mut late, &mut running] {
+    let mut expired = fixture.changes_from(&version(&old));
+    for changes in [&mut expired, &mut running] {
         let error = timeout(MINUTE, changes.next()).await?.ok_or("it has ended")?.expect_err("the version has expired");
         let StreamError::Expired { version, .. } = &error else { panic!("{error}") };
         let log = error.to_string();

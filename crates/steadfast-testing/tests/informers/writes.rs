@@ -30,12 +30,13 @@ async fn cache_contains_write_at_its_version() -> Result<(), TestError> {
     let writes = recording.writes();
     assert_eq!((writes.len(), format!("{writes:?}")), (1, "[\"configmaps default/a at version 6\"]".into()));
     assert!(!fixture.factory.has_writes(&writes));
-    let late = fixture.factory.wait_for_writes(&writes, EVENT_TIMEOUT).await;
-    let Err(late @ WaitError::Deadline { .. }) = late else { panic!("{late:?}") };
+    let timeout_result = fixture.factory.wait_for_writes(&writes, EVENT_TIMEOUT).await;
+    let Err(timeout_result @ WaitError::Deadline { .. }) = timeout_result else { panic!("{timeout_result:?}") };
     assert!(
-        late.to_string()
+        timeout_result
+            .to_string()
             .starts_with("configmaps in all namespaces did not reach configmaps default/a at version 6 within 2.0 s"),
-        "{late}"
+        "{timeout_result}"
     );
     fixture.server.faults().lag(false);
     fixture.factory.wait_for_writes(&writes, LATER).await?;
@@ -131,8 +132,8 @@ async fn simultaneous_probe_does_not_hide_write() -> Result<(), TestError> {
     assert_eq!(begun.elapsed(), Duration::ZERO);
     // From now on, probes fail. The last server version that the informer has learned is from before the write.
     faults.respond(RequestRule::any().resource("configmaps").verb(Verb::Probe), InjectedResponse::code(503));
-    let late = informer.wait_for_writes(&recording.writes(), LATER).await;
-    assert!(matches!(late, Err(WaitError::Deadline { .. })), "{late:?}");
+    let timeout_result = informer.wait_for_writes(&recording.writes(), LATER).await;
+    assert!(matches!(timeout_result, Err(WaitError::Deadline { .. })), "{timeout_result:?}");
     assert!(!informer.has_writes(&recording.writes()));
     Ok(())
 }
@@ -164,8 +165,8 @@ async fn abandoned_and_pending_writes_are_awaited() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     let (connection, maps) = connected(&fixture);
     let informer = fixture.synced().await?;
-    let late = RequestRule::any().resource("configmaps").times(2);
-    fixture.server.faults().delay_matching(late, Duration::from_secs(5));
+    let slow_requests = RequestRule::any().resource("configmaps").times(2);
+    fixture.server.faults().delay_matching(slow_requests, Duration::from_secs(5));
     let recording = connection.record_writes();
     let created = PostParams::default();
     let map = config_map("a", "1");
@@ -298,8 +299,8 @@ async fn newer_of_two_states_suffices() -> Result<(), TestError> {
         writes.extend(one);
         assert_eq!(writes.len(), 1, "{writes:?}");
     }
-    let held = writes.clone();
-    writes.remove(&held);
+    let captured_writes = writes.clone();
+    writes.remove(&captured_writes);
     assert!(writes.is_empty());
     Ok(())
 }

@@ -176,12 +176,12 @@ async fn r6_closing_server_is_retried_with_backoff() -> Result<(), TestError> {
     tokio::time::sleep(Duration::from_secs(60)).await;
     let dialled = steadfast::unstable::dialled(&connection) - before;
     assert!((5..=100).contains(&dialled), "{dialled} dials in the first minute");
-    let late = steadfast::unstable::dialled(&connection);
+    let dialled = steadfast::unstable::dialled(&connection);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(
-        steadfast::unstable::dialled(&connection) - late <= 60,
+        steadfast::unstable::dialled(&connection) - dialled <= 60,
         "{} dials in the next minute",
-        steadfast::unstable::dialled(&connection) - late
+        steadfast::unstable::dialled(&connection) - dialled
     );
     fixture.server.faults().accept_and_close(false);
     fixture.server.create(&config_map("a", "1"))?;

@@ -344,8 +344,8 @@ async fn unordered_versions_are_reported_once() -> Result<(), TestError> {
         let captured_notes = notes.clone();
         informer.on_diagnostic(move |note| captured_notes.lock().push(note.to_string()));
         informer.wait_for_sync(REACTION_TIME).await?;
-        let mut there = BTreeSet::from([("default".to_owned(), "a".to_owned())]);
-        let held = || -> BTreeSet<_> {
+        let mut expected = BTreeSet::from([("default".to_owned(), "a".to_owned())]);
+        let cached = || -> BTreeSet<_> {
             let snapshot = informer.snapshot();
             let key = |key: &ObjectKey| (key.namespace().unwrap_or_default().to_owned(), key.name().to_owned());
             snapshot.iter().map(|found| key(found.key())).collect()
@@ -354,10 +354,10 @@ async fn unordered_versions_are_reported_once() -> Result<(), TestError> {
             for namespace in NAMESPACES {
                 let (next, last) = (format!("n-{round}"), format!("n-{}", round - 1));
                 fixture.server.create(&config_map_in(namespace, &next, "1"))?;
-                there.insert((namespace.to_owned(), next));
+                expected.insert((namespace.to_owned(), next));
                 if round > 0 {
                     fixture.server.delete_named("configmaps", namespace, &last)?;
-                    there.remove(&(namespace.to_owned(), last));
+                    expected.remove(&(namespace.to_owned(), last));
                 }
             }
             match round % 10 {
@@ -366,14 +366,14 @@ async fn unordered_versions_are_reported_once() -> Result<(), TestError> {
                 7 => fixture.server.faults().reset(),
                 _ => {}
             }
-            until(REACTION_TIME, || held() == there || !informer.freshness().is_fresh())
-                .await
-                .map_err(|_| format!("round {round}, streamed {streamed}: {} and wrong", informer.freshness()))?;
+            until(REACTION_TIME, || cached() == expected || !informer.freshness().is_fresh()).await.map_err(|_| {
+                format!("round {round}, streamed {streamed}: {} with a wrong cache", informer.freshness())
+            })?;
             // A list shows that the versions have no common order. From then on, records apply in the order of the
             // stream.
-            until(2 * REACTION_TIME, || held() == there)
+            until(2 * REACTION_TIME, || cached() == expected)
                 .await
-                .map_err(|_| format!("round {round}, streamed {streamed}: not there, {:#?}", take(&notes)))?;
+                .map_err(|_| format!("round {round}, streamed {streamed}: the cache is wrong, {:#?}", take(&notes)))?;
             tokio::time::sleep(REACTION_TIME).await;
         }
         // Without a version order, only a list proves that no change is missing.

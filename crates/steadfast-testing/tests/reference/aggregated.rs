@@ -78,7 +78,7 @@ pub(crate) async fn api_with_counter_per_namespace(reference: &Reference) -> Res
         }
     });
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
-    let held = || -> BTreeSet<(String, String)> {
+    let cached_keys = || -> BTreeSet<(String, String)> {
         let snapshot = informer.snapshot();
         snapshot
             .iter()
@@ -105,7 +105,7 @@ pub(crate) async fn api_with_counter_per_namespace(reference: &Reference) -> Res
             5 => behind.faults().restart(),
             _ => {}
         }
-        until(&format!("the cache has all of round {round}"), || held() == there).await?;
+        until(&format!("the cache has all of round {round}"), || cached_keys() == there).await?;
     }
     until_fresh(&informer).await?;
     assert_eq!(*disordered.lock(), 1, "the missing version order must be reported once");

@@ -54,7 +54,7 @@ pub(crate) async fn unread_responses(reference: &Reference) -> Result<(), TestEr
     }
 
     let connection = reference.connection().await?;
-    let held = timeout(EVENT_TIMEOUT, unread(&connection)).await??;
+    let unread_response = timeout(EVENT_TIMEOUT, unread(&connection)).await??;
     let recorder = reference.recorder();
     let factory = InformerFactory::new(&connection);
     let scope = || Scope::namespace("kube-public").labels("app=unread");
@@ -96,7 +96,7 @@ pub(crate) async fn unread_responses(reference: &Reference) -> Result<(), TestEr
     for informer in &informers {
         until_fresh(informer).await?;
     }
-    drop(held);
+    drop(unread_response);
     reference.settle(&recorder).await?;
     let newest = writer.write_unrelated().await?;
     check(&reference.history_until(newest, "", "configmaps").await?, &recorder.trace())?;

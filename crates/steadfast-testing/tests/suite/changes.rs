@@ -72,8 +72,8 @@ async fn streamed_and_paged_informers_match_history<K: CachedConfigMap>(
     writer.create_labelled("web", "web").await?;
     for round in 0..3 {
         until_delivered(cluster, &selected, "web", 2 * round + 1).await?;
-        let left = writer.label("web", "db").await?;
-        recorder.wait_for(selected.informer(), "selected", &left).await?;
+        let without_label = writer.label("web", "db").await?;
+        recorder.wait_for(selected.informer(), "selected", &without_label).await?;
         until_delivered(cluster, &selected, "web", 2 * round + 2).await?;
         let entered = writer.label("web", "web").await?;
         recorder.wait_for(selected.informer(), "selected", &entered).await?;
@@ -111,8 +111,8 @@ async fn paged_list_delivers_each_object_once<K: CachedConfigMap>(cluster: &mut 
     let informer = build::<K>(&factory, cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
     let seen = recorder.record(&informer);
     seen.until_synced().await;
-    let there = informer.lister()?.all();
-    let own_objects = there.iter().filter(|object| object.key().name().starts_with("c-")).count();
+    let cached = informer.lister()?.all();
+    let own_objects = cached.iter().filter(|object| object.key().name().starts_with("c-")).count();
     assert_eq!(own_objects, 25);
     let changed = writer.set("c-24", "2").await?;
     recorder.wait_for(&informer, informer.name(), &changed).await?;
@@ -133,13 +133,13 @@ async fn finalizer_delays_deletion<K: CachedConfigMap>(cluster: &mut TestCluster
 
     writer.delete("held").await?;
     until_delivered(cluster, seen, "held", 2).await?;
-    let there = informer.lister()?.get(cluster.namespace(), "held")?.ok_or("the object must still exist")?;
-    let there = there.config_map().ok_or("the object must decode")?;
+    let cached = informer.lister()?.get(cluster.namespace(), "held")?.ok_or("the object must still exist")?;
+    let cached = cached.config_map().ok_or("the object must decode")?;
     // With a finalizer, a deletion is only an update that sets `deletionTimestamp`.
-    assert!(there.metadata.deletion_timestamp.is_some(), "{there:?}");
+    assert!(cached.metadata.deletion_timestamp.is_some(), "{cached:?}");
     writer.patch("held", json!({ "metadata": { "finalizers": null } })).await?;
     until_delivered(cluster, seen, "held", 3).await?;
-    informer.wait_for_deletion(&*there, EVENT_TIMEOUT).await?;
+    informer.wait_for_deletion(&*cached, EVENT_TIMEOUT).await?;
 
     check_contract(cluster, &recorder).await?;
     assert_eq!(seen.descriptions(&cluster.key("held")), ["Added", "Updated", "Deleted Observed Deleted"]);

@@ -38,9 +38,9 @@ async fn blocked_handler_delays_no_other<K: CachedConfigMap>(cluster: &mut TestC
     writer.create("a", "0").await?;
     let Watched { informer, diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
     let stuck = Arc::new(AtomicBool::new(true));
-    let held = stuck.clone();
+    let captured_stuck = stuck.clone();
     let slow = recorder.handle(informer, informer.name(), move |_| {
-        while held.load(Ordering::Relaxed) {
+        while captured_stuck.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(10));
         }
     });
@@ -101,16 +101,16 @@ async fn late_handler_receives_existing_objects<K: CachedConfigMap>(
     writer.delete("gone").await?;
     until_delivered(cluster, first, "a", 2).await?;
     until_delivered(cluster, first, "gone", 2).await?;
-    let late = recorder.record(informer);
-    late.until_synced().await;
+    let late_recording = recorder.record(informer);
+    late_recording.until_synced().await;
     writer.set("a", "3").await?;
 
     check_contract(cluster, &recorder).await?;
     assert_eq!(first.descriptions(&cluster.key("a")), ["Added", "Updated", "Updated"]);
     // A late handler receives the current state as `Added`, and no past changes.
-    assert_eq!(late.descriptions(&cluster.key("a")), ["Added", "Updated"]);
-    assert_eq!(late.descriptions(&cluster.key("gone")), [""; 0]);
-    assert_fresh(&late);
+    assert_eq!(late_recording.descriptions(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(late_recording.descriptions(&cluster.key("gone")), [""; 0]);
+    assert_fresh(&late_recording);
     Ok(())
 }
 
@@ -190,15 +190,15 @@ async fn rejected_credentials_are_reported_until_replaced<K: CachedConfigMap>(
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     let right = cluster.proxied()?;
-    let mut wrong = right.clone();
-    wrong.auth_info = AuthInfo { token: Some("nobody's".to_owned().into()), ..AuthInfo::default() };
+    let mut wrong_config = right.clone();
+    wrong_config.auth_info = AuthInfo { token: Some("nobody's".to_owned().into()), ..AuthInfo::default() };
     let replaced = Arc::new(AtomicBool::new(false));
-    let (requested, rejected) = (replaced.clone(), wrong.clone());
+    let (requested, rejected) = (replaced.clone(), wrong_config.clone());
     let load = move || {
         let config = if requested.load(Ordering::Relaxed) { right.clone() } else { rejected.clone() };
         async move { Ok::<_, ConnectError>(config) }
     };
-    let connection = Connection::builder(wrong).loader(load).build()?;
+    let connection = Connection::builder(wrong_config).loader(load).build()?;
     let factory = InformerFactory::new(&connection);
     let informer = build::<K>(&factory, cluster.scope()).start()?;
     let seen = recorder.record(&informer);

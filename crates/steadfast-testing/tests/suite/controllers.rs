@@ -104,8 +104,8 @@ async fn naive_controller_creates_no_duplicate_behind_lag(cluster: &mut TestClus
         })
         .await?;
     }
-    let left = controller.stop(EVENT_TIMEOUT).await;
-    assert_eq!((left.cancelled, left.stuck), (0, 0));
+    let stop_report = controller.stop(EVENT_TIMEOUT).await;
+    assert_eq!((stop_report.cancelled, stop_report.stuck), (0, 0));
     let history = cluster.history_of(&resource).await?;
     let of_parent =
         |object: &serde_json::Value| object.pointer("/metadata/ownerReferences/0/name") == Some(&json!("parent"));

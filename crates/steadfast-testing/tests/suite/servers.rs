@@ -238,9 +238,9 @@ async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut TestC
     cluster.network().send_to(1);
     cluster.network().reset();
     // A new informer has no reliable state on the lagging server.
-    let late = InformerFactory::new(&cluster.connection().await?);
-    let late = build::<K>(&late, cluster.scope()).streamed_lists(true).start()?;
-    let late = recorder.record_as(&late, "late");
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let informer = build::<K>(&factory, cluster.scope()).streamed_lists(true).start()?;
+    let late_recording = recorder.record_as(&informer, "late");
     sleep(Duration::from_secs(5)).await;
     assert_eq!(
         cluster.network().connections().last().map(|last| last.target),
@@ -250,18 +250,18 @@ async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut TestC
     let delivered = |name: &str| seen.of(&cluster.key(name)).len();
     assert_eq!((delivered("changed"), delivered("recreated")), (2, 3));
     // A consistent list waits for the newest version of etcd, which the lagging cache does not reach.
-    assert!(!late.informer().has_synced(), "{}", late.informer().freshness());
+    assert!(!late_recording.informer().has_synced(), "{}", late_recording.informer().freshness());
 
     cluster.lag(false)?;
     writer.set("changed", "3").await?;
     until_delivered(cluster, seen, "changed", 3).await?;
-    late.informer().wait_for_sync(EVENT_TIMEOUT).await?;
+    late_recording.informer().wait_for_sync(EVENT_TIMEOUT).await?;
     check_contract(cluster, &recorder).await?;
     assert_eq!(seen.descriptions(&cluster.key("changed")), ["Added", "Updated", "Updated"]);
     assert_eq!(seen.descriptions(&cluster.key("recreated")), ["Added", "Deleted Observed Deleted", "Added"]);
     assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed on the second server");
     assert_fresh(seen);
-    assert_fresh(&late);
+    assert_fresh(&late_recording);
     Ok(())
 }
 

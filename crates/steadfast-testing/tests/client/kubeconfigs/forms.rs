@@ -128,11 +128,14 @@ async fn impersonation() -> Outcome {
 async fn contexts() -> Outcome {
     let server = ApiServer::builder().token(SECRET).start().await?;
     let folder = Folder::new();
-    let mut whole = kubeconfig(&server, &json!({}), &json!({"token": "wrong"}));
-    whole["users"].as_array_mut().ok_or("no users")?.push(json!({"name": "right", "user": {"token": SECRET}}));
+    let mut kubeconfig_file = kubeconfig(&server, &json!({}), &json!({"token": "wrong"}));
+    kubeconfig_file["users"]
+        .as_array_mut()
+        .ok_or("no users")?
+        .push(json!({"name": "right", "user": {"token": SECRET}}));
     let other = json!({"name": "other", "context": {"cluster": "c", "user": "right", "namespace": "shop"}});
-    whole["contexts"].as_array_mut().ok_or("no contexts")?.push(other);
-    let file = folder.write("config.yaml", &whole.to_string());
+    kubeconfig_file["contexts"].as_array_mut().ok_or("no contexts")?.push(other);
+    let file = folder.write("config.yaml", &kubeconfig_file.to_string());
     let here = steadfast::Connection::new(config(&file, None).await?)?;
     let other = steadfast::Connection::new(config(&file, Some("other")).await?)?;
     assert_eq!((list_pods(&here).await?, list_pods(&other).await?), (401, 200));

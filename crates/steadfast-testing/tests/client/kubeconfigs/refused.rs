@@ -34,9 +34,9 @@ async fn certificate_rejected_after_handshake_is_reloaded() -> Outcome {
     for over_http1 in [false, true] {
         let (server, other) = (in_memory(ApiServer::builder()).await?, in_memory(ApiServer::builder()).await?);
         let folder = Folder::new();
-        let wrong = other.issue_client_certificate("first")?.ok_or("no TLS")?;
-        let certificate = folder.write("client.crt", &wrong.certificate_pem);
-        let key = folder.write("client.key", &wrong.key_pem);
+        let foreign_certificate = other.issue_client_certificate("first")?.ok_or("no TLS")?;
+        let certificate = folder.write("client.crt", &foreign_certificate.certificate_pem);
+        let key = folder.write("client.key", &foreign_certificate.key_pem);
         let user = json!({"client-certificate": certificate, "client-key": key});
         let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
         let connection =
@@ -77,8 +77,8 @@ async fn plugin_certificate_rejected_after_handshake_is_renewed() -> Outcome {
     let (server, other) = (in_memory(ApiServer::builder()).await?, in_memory(ApiServer::builder()).await?);
     let folder = Folder::new();
     let status = |identity: &ClientIdentity| json!({"clientCertificateData": identity.certificate_pem, "clientKeyData": identity.key_pem});
-    let wrong = other.issue_client_certificate("first")?.ok_or("no TLS")?;
-    let user = plugin(&folder, &status(&wrong));
+    let foreign_certificate = other.issue_client_certificate("first")?.ok_or("no TLS")?;
+    let user = plugin(&folder, &status(&foreign_certificate));
     let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
     let connection = Connection::builder(config(&file, None).await?).environment(environment_of(&server)).build()?;
     let error = list_pods(&connection).await.expect_err("the authority is unknown").to_string();

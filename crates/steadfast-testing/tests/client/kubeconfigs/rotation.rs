@@ -104,8 +104,8 @@ async fn rotated_certificate_is_used_within_minute() -> Outcome {
     drop(watched);
     tokio::time::sleep(Duration::from_secs(70)).await;
     // A draining connection closes after its last stream.
-    let left = connection.connections();
-    assert!(left.iter().all(|report| report.state != ConnectionState::Draining), "{left:?}");
+    let connections = connection.connections();
+    assert!(connections.iter().all(|report| report.state != ConnectionState::Draining), "{connections:?}");
     Ok(())
 }
 

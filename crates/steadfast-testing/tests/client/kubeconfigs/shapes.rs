@@ -231,20 +231,20 @@ async fn every_kubeconfig_of_kubectl_connects() -> Outcome {
     }
     let by_kubectl = by_kubectl.await?;
 
-    let mut wrong = Vec::new();
+    let mut problems = Vec::new();
     for ((shape, kubectl), us) in shapes.iter().zip(&by_kubectl).zip(&library_results) {
         let deviation = DEVIATIONS.iter().find(|(name, _)| shape.name.starts_with(name));
         match (kubectl, us, deviation) {
             (Ok(one), Ok(other), None) if one == other => {}
             // An error of kubectl permits either result: the library may be more tolerant.
             (Ok(_), Err(_), Some(_)) | (Err(_), _, None) => {}
-            _ => wrong.push(format!("{}: kubectl {kubectl:?}, library {us:?}", shape.name)),
+            _ => problems.push(format!("{}: kubectl {kubectl:?}, library {us:?}", shape.name)),
         }
         if let Err(error) = us {
             assert!(!error.contains(SECRET), "{}: {error}", shape.name);
         }
     }
-    assert!(wrong.is_empty(), "{} of {} shapes differ:\n{}", wrong.len(), shapes.len(), wrong.join("\n"));
+    assert!(problems.is_empty(), "{} of {} shapes differ:\n{}", problems.len(), shapes.len(), problems.join("\n"));
     let connected = by_kubectl.iter().filter(|found| found.is_ok()).count();
     assert!(shapes.len() >= MIN_SHAPES, "only {} shapes", shapes.len());
     assert!(connected >= MIN_CONNECTED, "kubectl connects with only {connected} of {}", shapes.len());

@@ -51,23 +51,23 @@ impl Drop for Folder {
 
 /// Returns a kubeconfig for `server` with these fields of the cluster and this user. A `null` removes a field.
 pub(crate) fn kubeconfig(server: &ApiServer, cluster: &Value, user: &Value) -> Value {
-    let mut whole = json!({
+    let mut kubeconfig_file = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "here",
         "clusters": [{"name": "c", "cluster": {"server": server.url(0)}}],
         "users": [{"name": "u", "user": user}],
         "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
     });
     if let Some(pem) = server.ca_pem() {
-        whole["clusters"][0]["cluster"]["certificate-authority-data"] = base64(&pem).into();
+        kubeconfig_file["clusters"][0]["cluster"]["certificate-authority-data"] = base64(&pem).into();
     }
     for (key, value) in cluster.as_object().expect("an object") {
         if value.is_null() {
-            whole["clusters"][0]["cluster"].as_object_mut().expect("an object").remove(key);
+            kubeconfig_file["clusters"][0]["cluster"].as_object_mut().expect("an object").remove(key);
         } else {
-            whole["clusters"][0]["cluster"][key] = value.clone();
+            kubeconfig_file["clusters"][0]["cluster"][key] = value.clone();
         }
     }
-    whole
+    kubeconfig_file
 }
 
 pub(crate) fn base64(text: &str) -> String {

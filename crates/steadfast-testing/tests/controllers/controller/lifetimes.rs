@@ -64,9 +64,9 @@ async fn stop_drains_running_reconciles() -> Result<(), TestError> {
     let controller = slow(&fixture, &log, &running, |controller| controller)?;
     advance(5 * SECOND).await;
     let begun = tokio::time::Instant::now();
-    let left = controller.stop(60 * SECOND).await;
+    let stop_report = controller.stop(60 * SECOND).await;
     assert!(begun.elapsed() < 6 * SECOND, "{:?}", begun.elapsed());
-    assert_eq!((left.queued, left.cancelled, left.stuck), (1, 0, 0));
+    assert_eq!((stop_report.queued, stop_report.cancelled, stop_report.stuck), (1, 0, 0));
     assert_eq!(log.all(), ["begins a", "begins b", "ends a", "ends b"]);
     fixture.write("a", "2")?;
     advance(60 * SECOND).await;
@@ -82,8 +82,8 @@ async fn deadline_cancels_running_reconciles() -> Result<(), TestError> {
     let controller = slow(&fixture, &log, &running, |controller| controller)?;
     advance(5 * SECOND).await;
     assert_eq!(running.load(Ordering::SeqCst), 2);
-    let left = controller.stop(2 * SECOND).await;
-    assert_eq!((left.queued, left.cancelled, left.stuck), (1, 2, 0));
+    let stop_report = controller.stop(2 * SECOND).await;
+    assert_eq!((stop_report.queued, stop_report.cancelled, stop_report.stuck), (1, 2, 0));
     assert_eq!(running.load(Ordering::SeqCst), 0);
     advance(60 * SECOND).await;
     assert_eq!(log.all(), ["begins a", "begins b"]);
@@ -129,8 +129,8 @@ async fn pending_write_wait_ends_with_controller() -> Result<(), TestError> {
     controller.queue().add(key("a"));
     advance(SECOND).await;
     assert_eq!(controller.stats().waiting_for_writes, 1);
-    let left = controller.stop(SECOND).await;
-    assert_eq!((left.cancelled, left.stuck), (0, 0));
+    let stop_report = controller.stop(SECOND).await;
+    assert_eq!((stop_report.cancelled, stop_report.stuck), (0, 0));
     fixture.factory.shutdown();
     drop((fixture.factory, fixture.connection));
     advance(60 * SECOND).await;
@@ -192,8 +192,8 @@ async fn first_reconcile_waits_for_previous_writes() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn reconciles_start_after_all_caches_sync() -> Result<(), TestError> {
     let fixture = world_with_config_maps(&["a"]).await?;
-    let late = RequestRule::any().resource("secrets");
-    fixture.server.faults().delay_matching(late, 5 * SECOND);
+    let slow_secrets = RequestRule::any().resource("secrets");
+    fixture.server.faults().delay_matching(slow_secrets, 5 * SECOND);
     let (log, running) = (EventLog::default(), Arc::default());
     let _controller = slow(&fixture, &log, &running, |controller| controller.owns::<Secret>(Scope::all()))?;
     advance(4 * SECOND).await;
@@ -207,8 +207,8 @@ async fn reconciles_start_after_all_caches_sync() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn slow_read_cache_is_awaited_and_reported() -> Result<(), TestError> {
     let fixture = world_with_config_maps(&["a"]).await?;
-    let late = RequestRule::any().resource("secrets");
-    fixture.server.faults().delay_matching(late, 100 * SECOND);
+    let slow_secrets = RequestRule::any().resource("secrets");
+    fixture.server.faults().delay_matching(slow_secrets, 100 * SECOND);
     let secrets = fixture.factory.informer::<Secret>(Scope::all())?;
     let (log, running) = (EventLog::default(), Arc::default());
     let _controller = slow(&fixture, &log, &running, |controller| controller.reads(&secrets))?;

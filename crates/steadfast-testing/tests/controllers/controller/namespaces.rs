@@ -76,8 +76,8 @@ async fn controller_of_two_namespaces_reconciles_both() -> Result<(), TestError>
     let mut lists = requests.iter().filter(|request| is_list(request.verb) && request.resource.is_some());
     assert!(lists.all(|request| request.path.contains("/namespaces/team-")), "no list covers all namespaces");
 
-    let left = controller.stop(SECOND).await;
-    assert_eq!((left.queued, left.cancelled), (0, 0));
+    let stop_report = controller.stop(SECOND).await;
+    assert_eq!((stop_report.queued, stop_report.cancelled), (0, 0));
     fixture.server.merge_patch("configmaps", "team-a", "x", json!({ "data": { "value": "3" } }))?;
     advance(SECOND).await;
     assert_eq!(log.take(), [""; 0]);

@@ -239,8 +239,8 @@ async fn create_if_unknown(parent: Arc<ConfigMap>, context: Arc<Context>) -> Res
     let mut map = ConfigMap::default();
     map.metadata.generate_name = Some(format!("{prefix}-"));
     let is_missing = async || {
-        let there = context.maps().list(&ListParams::default()).await?;
-        Ok::<_, kube::Error>(!there.items.iter().any(|map| map.name_any().starts_with(&prefix)))
+        let listed = context.maps().list(&ListParams::default()).await?;
+        Ok::<_, kube::Error>(!listed.items.iter().any(|map| map.name_any().starts_with(&prefix)))
     };
     if is_new || is_missing().await? {
         context.maps().create(&PostParams::default(), &map).await?;
@@ -269,8 +269,8 @@ fn start_from_stale_cache_is_found() -> Result<(), TestkitError> {
     async fn process(connection: Connection) -> Result<(), TestError> {
         let informers = InformerFactory::new(&connection);
         let context = Context { client: connection.client(), memory: Mutex::default() };
-        let there = context.maps().list(&ListParams::default().match_any()).await?;
-        let known = there.items.iter().filter_map(|map| map.metadata.generate_name.as_deref()?.strip_suffix('-'));
+        let listed = context.maps().list(&ListParams::default().match_any()).await?;
+        let known = listed.items.iter().filter_map(|map| map.metadata.generate_name.as_deref()?.strip_suffix('-'));
         context.memory.lock().extend(known.map(str::to_owned));
         let controller = Controller::<ConfigMap>::new(&informers, parents());
         let _running = controller.run(create_if_unknown, back_off, Arc::new(context))?;

@@ -92,10 +92,10 @@ impl IsolationFixture {
         for value in ["2", "3"] {
             gate.set(true);
             self.write(value)?;
-            let held = until(TIMEOUT, || gate.has_waiter()).await;
+            let is_blocked = until(TIMEOUT, || gate.has_waiter()).await;
             let others = self.assert_others_continue().await;
             gate.set(false);
-            held.map_err(|error| format!("no caller reached the gate: {error}"))?;
+            is_blocked.map_err(|error| format!("no caller reached the gate: {error}"))?;
             others.map_err(|error| format!("the other informers were delayed: {error}"))?;
             self.write(&format!("{value} at last"))?;
             let written = self.server.revision().to_string();
@@ -185,8 +185,8 @@ async fn slow_index_fill_does_not_delay_informer() -> Result<(), TestError> {
         fixture.write("2")?;
         fixture.server.create(&config_map("b", "2"))?;
         until(TIMEOUT, || informer.snapshot().len() == 2).await?;
-        let late = informer.on_event(|_| {})?;
-        assert!(tokio::time::timeout(TIMEOUT, late.until_synced()).await?);
+        let late_handler = informer.on_event(|_| {})?;
+        assert!(tokio::time::timeout(TIMEOUT, late_handler.until_synced()).await?);
         Ok::<(), TestError>(())
     };
     let gone_on = goes_on.await;
@@ -202,8 +202,8 @@ async fn hanging_diagnostic_callback_delays_no_other_informer() -> Result<(), Te
     static GATE: Gate = Gate::new();
     let fixture = IsolationFixture::new().await?;
     let picky = |object: ConfigMap| {
-        let held = object.data.as_ref().and_then(|data| data.get("value"));
-        assert!(held.is_none_or(|value| value == "1" || value.ends_with("at last")), "injected panic");
+        let value = object.data.as_ref().and_then(|data| data.get("value"));
+        assert!(value.is_none_or(|value| value == "1" || value.ends_with("at last")), "injected panic");
         object
     };
     let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(picky).start()?;

@@ -36,8 +36,8 @@ async fn waits_outside_selector_cause_no_doubt() -> Result<(), TestError> {
     let fixture = FreshnessFixture::new().await?;
     let builder = builder_with_form(&fixture.factory, Scope::all().labels("app=web"));
     let requests = ten_waits(&fixture, builder).await?;
-    let whole = requests.iter().filter(|request| matches!(request.verb, Verb::List | Verb::StreamedList)).count();
-    assert_eq!(whole, 0, "no list is sent");
+    let list_count = requests.iter().filter(|request| matches!(request.verb, Verb::List | Verb::StreamedList)).count();
+    assert_eq!(list_count, 0, "no list is sent");
     // Each wait has a pair of short watches. With the first one, the client verifies that the server responds on the
     // same connection.
     let is_short = |query: &str| ["timeoutSeconds=4&", "timeoutSeconds=1&"].iter().any(|short| query.contains(short));

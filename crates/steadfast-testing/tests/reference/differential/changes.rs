@@ -336,9 +336,9 @@ impl ScriptBuilder {
             self.watch();
         }
         let (at, group) = (self.definition_path(), self.group());
-        let mut wrong = Step::new("undefine", "DELETE", at.clone()).query("uid=another").label("wrong uid");
-        wrong.code_only = true;
-        self.push(wrong);
+        let mut wrong_uid = Step::new("undefine", "DELETE", at.clone()).query("uid=another").label("wrong uid");
+        wrong_uid.code_only = true;
+        self.push(wrong_uid);
         let mut step = Step::new("undefine", "DELETE", at.clone()).label("definition");
         step.code_only = true;
         self.push(step);
@@ -346,8 +346,8 @@ impl ScriptBuilder {
             let mut step = Step::new("get", "GET", format!("{path}/held")).label("terminating");
             step.until = Some(Until::Has("deletionTimestamp".into()));
             self.push(step);
-            let late = self.thing(version, "late");
-            self.push(Step::new("create", "POST", path.clone()).json(&late).label("while terminating"));
+            let late_object = self.thing(version, "late");
+            self.push(Step::new("create", "POST", path.clone()).json(&late_object).label("while terminating"));
             let mut change = Step::new("patch", "PATCH", format!("{path}/held")).label("finalizers");
             change = change.json(&json!({"metadata": {"finalizers": null}}));
             change.content_type = MERGE;
@@ -399,8 +399,8 @@ fn script(seed: u64) -> Script {
         builder.read();
     }
     if builder.chance.percent(60) {
-        let held = builder.chance.percent(25);
-        builder.end(held);
+        let has_finalizer = builder.chance.percent(25);
+        builder.end(has_finalizer);
     } else {
         builder.watch();
         let version = builder.served();

@@ -26,14 +26,14 @@ pub fn add_lifecycle(builder: &mut ScriptBuilder) {
     patch.body = json!({"metadata": {"labels": {"team": "b", "kubernetes.io/metadata.name": null}}}).to_string();
     builder.push(patch);
     builder.push(step("DELETE", at.clone()).query("dryRun=All").label("dry run"));
-    let wrong = options(&json!({"preconditions": {"uid": "another"}}));
-    builder.push(step("DELETE", at.clone()).json(&wrong).label("wrong uid"));
+    let wrong_uid = options(&json!({"preconditions": {"uid": "another"}}));
+    builder.push(step("DELETE", at.clone()).json(&wrong_uid).label("wrong uid"));
     builder.push(step("DELETE", at.clone()).label("delete"));
     builder.push(step("GET", at.clone()).label("get"));
     // The deletion is rejected, so that later scripts still find the namespace.
     builder.push(step("DELETE", format!("{NAMESPACES}/kube-public")).label("of one that never ends"));
-    let late = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}});
-    builder.push(step("POST", format!("{at}/configmaps")).json(&late).label("creation while terminating"));
+    let late_object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}});
+    builder.push(step("POST", format!("{at}/configmaps")).json(&late_object).label("creation while terminating"));
     let widget = json!({"apiVersion": "differential.steadfast.dev/v1", "kind": "Widget",
                         "metadata": {"generateName": "late-"}});
     let widgets = format!("/apis/differential.steadfast.dev/v1/namespaces/{name}/widgets");

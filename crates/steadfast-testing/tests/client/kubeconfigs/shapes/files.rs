@@ -47,9 +47,9 @@ fn lines(value: &Value) -> Vec<String> {
 
 /// Returns the valid kubeconfig after `change`.
 fn changed(fixtures: &ShapeFixtures, change: impl FnOnce(&mut Value)) -> Value {
-    let mut whole = fixtures.good();
-    change(&mut whole);
-    whole
+    let mut kubeconfig_file = fixtures.good();
+    change(&mut kubeconfig_file);
+    kubeconfig_file
 }
 
 fn contexts(fixtures: &ShapeFixtures) -> Vec<Shape> {
@@ -244,14 +244,14 @@ fn lists(fixtures: &ShapeFixtures) -> Vec<Shape> {
         }
         part.to_string()
     };
-    let whole = good.to_string();
+    let complete_text = good.to_string();
     let nothing = json!({"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": [], "current-context": ""});
-    let other = changed(fixtures, |whole| {
-        whole["users"][0]["user"]["token"] = "wrong".into();
-        whole["contexts"][0]["context"]["namespace"] = "shop".into();
+    let other = changed(fixtures, |kubeconfig_file| {
+        kubeconfig_file["users"][0]["user"]["token"] = "wrong".into();
+        kubeconfig_file["contexts"][0]["context"]["namespace"] = "shop".into();
     });
-    let elsewhere = changed(fixtures, |whole| whole["current-context"] = "missing".into());
-    let one = ("one", whole.clone());
+    let elsewhere = changed(fixtures, |kubeconfig_file| kubeconfig_file["current-context"] = "missing".into());
+    let one = ("one", complete_text.clone());
     vec![
         shape("one", std::slice::from_ref(&one), &["one"]),
         shape("a missing file first", std::slice::from_ref(&one), &["missing", "one"]),
