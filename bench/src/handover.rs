@@ -84,7 +84,7 @@ fn measure(records: usize, pause: Duration, passes_on: bool) -> Result<Figures, 
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         Ok::<_, std::io::Error>((listener.local_addr()?, listener))
     })?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let (time_before, switches_before) = (processor_time()?, context_switches()?);
     let writer = std::thread::spawn(move || -> Result<(), std::io::Error> {
         use std::io::Write as _;
@@ -93,14 +93,14 @@ fn measure(records: usize, pause: Duration, passes_on: bool) -> Result<Figures, 
         let mut record = vec![b'x'; RECORD];
         for number in 0..records {
             // A thread that slept for longer than the pause catches up without pauses.
-            let due = begun + pause * u32::try_from(number).unwrap_or(u32::MAX);
+            let due = started + pause * u32::try_from(number).unwrap_or(u32::MAX);
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            record[..8].copy_from_slice(&(begun.elapsed().as_nanos() as u64).to_le_bytes());
+            record[..8].copy_from_slice(&(started.elapsed().as_nanos() as u64).to_le_bytes());
             socket.write_all(&record)?;
         }
         socket.shutdown(std::net::Shutdown::Write)
     });
-    let mut processor = Processor { begun, rest: Vec::new(), delays: Vec::with_capacity(records) };
+    let mut processor = Processor { started, rest: Vec::new(), delays: Vec::with_capacity(records) };
     let processed = if passes_on {
         let (sender, mut chunks) = mpsc::channel::<Vec<u8>>(CAPACITY);
         let processing = std::thread::spawn(move || -> Result<Processor, std::io::Error> {
@@ -143,7 +143,7 @@ async fn read(listener: TcpListener, mut pass: impl AsyncFnMut(&[u8])) -> Result
 
 /// Reader of the records.
 struct Processor {
-    begun: Instant,
+    started: Instant,
     rest: Vec<u8>,
     delays: Vec<Duration>,
 }
@@ -159,7 +159,7 @@ impl Processor {
             }
             std::hint::black_box(sum);
             let sent = record[..8].iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
-            self.delays.push(self.begun.elapsed().saturating_sub(Duration::from_nanos(sent)));
+            self.delays.push(self.started.elapsed().saturating_sub(Duration::from_nanos(sent)));
         }
         self.rest.drain(..complete_bytes);
     }

@@ -95,7 +95,7 @@ async fn measure<C: ControllerUnderTest>(args: Args) -> Result<(), BenchError> {
         work.wait_for_calls(calls).await;
     }
     if args.writes > 0 {
-        work.writing.begin();
+        work.writing.start();
         running.enqueue_all()?;
         work.writing.wait_for_objects(args.keys).await;
     }

@@ -20,7 +20,7 @@ pub(crate) struct Writing {
     /// Number of writes per object.
     writes_per_object: u64,
     maps: OnceLock<Api<ConfigMap>>,
-    has_begun: AtomicBool,
+    has_started: AtomicBool,
     /// Objects that a reconcile has seen with the final value.
     ended: Mutex<HashSet<String>>,
     object_ended: Notify,
@@ -40,13 +40,13 @@ impl Writing {
     }
 
     /// Enables the writes of subsequent reconciles.
-    pub(crate) fn begin(&self) {
-        self.has_begun.store(true, Ordering::Release);
+    pub(crate) fn start(&self) {
+        self.has_started.store(true, Ordering::Release);
     }
 
     /// Runs one reconcile.
     pub(crate) async fn reconcile(&self, map: &ConfigMap) -> kube::Result<()> {
-        let Some(maps) = self.maps.get().filter(|_| self.has_begun.load(Ordering::Acquire)) else { return Ok(()) };
+        let Some(maps) = self.maps.get().filter(|_| self.has_started.load(Ordering::Acquire)) else { return Ok(()) };
         let value = map.data.as_ref().and_then(|data| data.get("value")?.parse().ok()).unwrap_or(FIRST);
         let name = map.metadata.name.as_deref().unwrap_or_default();
         // The patch has no precondition. A reconcile on an outdated cache writes an old value again, and the server

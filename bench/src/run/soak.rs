@@ -90,7 +90,7 @@ pub(crate) async fn run(args: SoakArgs) -> Result<(), BenchError> {
         address,
         library: variant.library,
         client,
-        begun: Instant::now(),
+        started: Instant::now(),
         events: 0,
         batches: 0,
     };
@@ -103,7 +103,7 @@ struct Soak {
     address: String,
     library: Library,
     client: Process,
-    begun: Instant,
+    started: Instant,
     events: usize,
     batches: usize,
 }
@@ -150,10 +150,10 @@ impl Soak {
         let count = CHANGES_PER_STALLED_OBJECT * self.args.objects;
         let version = send_control(&self.address, &format!("churn {count}")).await?;
         // The cache is updated while the handler is blocked.
-        let begun = Instant::now();
+        let started = Instant::now();
         // A blocked handler must not block the cache.
         while self.client.compare_with_server(&self.address).await?.is_some() {
-            if begun.elapsed() > MINUTE {
+            if started.elapsed() > MINUTE {
                 return Err("FAILED. The cache did not catch up with the server while the handler was blocked".into());
             }
             sleep(Duration::from_millis(100)).await;
@@ -186,7 +186,7 @@ impl Soak {
 
     /// Returns the finished part of the run.
     fn part(&self) -> f64 {
-        let time = self.begun.elapsed().as_secs_f64() / (self.args.minutes * 60.0);
+        let time = self.started.elapsed().as_secs_f64() / (self.args.minutes * 60.0);
         time.max(self.events as f64 / self.args.events as f64)
     }
 
@@ -205,7 +205,7 @@ impl Soak {
         // The schedule is absolute from the start, so that no pause follows a late batch.
         let due = Duration::try_from_secs_f64(self.events as f64 / self.args.rate)
             .map_err(|_| format!("--rate {} is not a valid number of events per second", self.args.rate))?;
-        sleep(due.saturating_sub(self.begun.elapsed())).await;
+        sleep(due.saturating_sub(self.started.elapsed())).await;
         Ok(())
     }
 

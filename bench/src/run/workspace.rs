@@ -14,7 +14,7 @@ const MAX_GENERATED: usize = 100_000;
 
 /// Working folder, and start time of the run.
 pub(super) struct Workspace {
-    pub(super) begun: Instant,
+    pub(super) started: Instant,
     pub(super) out: PathBuf,
     pub(super) programs: Programs,
     pub(super) seed: u64,
@@ -27,7 +27,7 @@ impl Workspace {
         std::fs::create_dir_all(out)?;
         let out = out.canonicalize()?;
         let programs = Programs { this: std::env::current_exe()?, go: out.join("bench-go"), earlier };
-        let workspace = Self { begun: Instant::now(), out, programs, seed };
+        let workspace = Self { started: Instant::now(), out, programs, seed };
         workspace.say("building bench/go");
         let mut build = Command::new("go");
         build.args(["build", "-C", "bench/go", "-o"]).arg(&workspace.programs.go).arg(".");
@@ -37,7 +37,7 @@ impl Workspace {
 
     /// Prints the progress.
     pub(super) fn say(&self, message: &str) {
-        let seconds = self.begun.elapsed().as_secs();
+        let seconds = self.started.elapsed().as_secs();
         eprintln!("[{:2}:{:02}] {message}", seconds / 60, seconds % 60);
     }
 

@@ -73,7 +73,7 @@ impl Default for ApiServerBuilder {
                 max_streams: 100,
                 watch_backlog: 1000,
                 protobuf: false,
-                watch_patience: Duration::from_secs(5),
+                slow_watch_timeout: Duration::from_secs(5),
             },
         }
     }
@@ -216,12 +216,12 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Closes a watch if more than `events` are pending and its client has read nothing for `patience`. Defaults to
+    /// Closes a watch if more than `events` are pending and its client has read nothing for `timeout`. Defaults to
     /// 1000 events and 5 s.
     #[must_use]
-    pub fn slow_watch(mut self, events: usize, patience: Duration) -> Self {
+    pub fn slow_watch(mut self, events: usize, timeout: Duration) -> Self {
         self.settings.watch_backlog = events;
-        self.settings.watch_patience = patience;
+        self.settings.slow_watch_timeout = timeout;
         self
     }
 

@@ -40,7 +40,7 @@ pub(crate) struct Settings {
     /// True if responses may be in protobuf.
     pub(crate) protobuf: bool,
     /// Time after which a slow watch is closed, if its client reads nothing in this time.
-    pub(crate) watch_patience: Duration,
+    pub(crate) slow_watch_timeout: Duration,
 }
 
 /// One API server process of the cluster.

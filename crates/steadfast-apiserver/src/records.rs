@@ -192,7 +192,7 @@ impl Drop for Transfer {
 
 impl RequestLog {
     /// Records a request and assigns its number.
-    pub(crate) fn begin(&self, mut record: RequestRecord) -> Arc<RequestEntry> {
+    pub(crate) fn add(&self, mut record: RequestRecord) -> Arc<RequestEntry> {
         let mut entries = self.entries.lock();
         // The id is the index, so ids follow the order of arrival.
         record.id = entries.len() as u64;
@@ -206,7 +206,7 @@ impl RequestLog {
         entry
     }
 
-    pub(crate) fn begin_transfer(&self) -> Transfer {
+    pub(crate) fn start_transfer(&self) -> Transfer {
         let now = self.transfers.now.fetch_add(1, Ordering::Relaxed) + 1;
         // `fetch_max` keeps the peak even if other transfers end concurrently.
         self.transfers.max.fetch_max(now, Ordering::Relaxed);

@@ -93,7 +93,7 @@ pub struct TestCluster {
     definitions: Vec<String>,
     /// Revision of the store when the backup was created.
     backup: Option<u64>,
-    begun: Instant,
+    started: Instant,
 }
 
 impl TestCluster {
@@ -113,7 +113,7 @@ impl TestCluster {
                 return Ok(Err(Unsupported { need: *need, reason }));
             }
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let server = Server::start(kind, needs).await?;
         let config = server.config().await?;
         let client = Connection::new(config.clone())?.client();
@@ -124,7 +124,7 @@ impl TestCluster {
         let (kind, needs) = (kind.clone(), needs.to_vec());
         let (chronicles, definitions, backup) = (Vec::new(), Vec::new(), None);
         let mut cluster =
-            Self { kind, needs, server, proxy, config, namespace, writer, chronicles, definitions, backup, begun };
+            Self { kind, needs, server, proxy, config, namespace, writer, chronicles, definitions, backup, started };
         cluster.follow(&ApiResource::erase::<ConfigMap>(&())).await?;
         Ok(Ok(cluster))
     }
@@ -254,8 +254,8 @@ impl TestCluster {
     pub async fn follow(&mut self, resource: &ApiResource) -> Result<(), TestkitError> {
         // A scenario with needs may break this watch, and a broken watch provides no history.
         if self.needs.is_empty() {
-            let begun = self.begun;
-            self.chronicles.push(EventLog::start(self.writer.client(), &self.namespace, resource, begun).await?);
+            let started = self.started;
+            self.chronicles.push(EventLog::start(self.writer.client(), &self.namespace, resource, started).await?);
         }
         Ok(())
     }

@@ -97,7 +97,7 @@ struct Call {
     /// Version of each cache that the reconcile reads.
     views: Vec<(String, Option<u64>)>,
     /// Revision of the server at the start and at the end of the reconcile.
-    begun: u64,
+    start_revision: u64,
     ended: Option<u64>,
 }
 
@@ -271,12 +271,13 @@ impl ReconcileChecker {
             // as well.
             let during = |change: &&Arc<Change>| {
                 change.request.is_some()
-                    && change.revision > call.begun
+                    && change.revision > call.start_revision
                     && call.ended.is_none_or(|ended| change.revision <= ended)
             };
             // The owner as of the start of the reconcile. Its UID distinguishes the object from an earlier object of
             // the same name.
-            let owner = changes.iter().rfind(|change| self.is_of(change, &call.key) && change.revision <= call.begun);
+            let owner =
+                changes.iter().rfind(|change| self.is_of(change, &call.key) && change.revision <= call.start_revision);
             for change in changes.iter().filter(during) {
                 let is_own = self.is_of(change, &call.key) || owner.is_some_and(|owner| owns(&owner.uid, change));
                 // The next object under this name has another UID. Its reconciles need not see this deletion.
@@ -322,7 +323,7 @@ impl ReconcileChecker {
             let follows = |call: &Call| {
                 // A reconcile by key reads the cache itself, so only its start time matters.
                 let has_seen = call.by_key || call.version.is_none_or(|version| version >= change.revision);
-                call.key == *key && call.begun >= change.revision && has_seen
+                call.key == *key && call.start_revision >= change.revision && has_seen
             };
             if !calls.iter().any(follows) {
                 violations.push(format!("{} was not reconciled after: {}", show(key), describe(change)));
@@ -353,9 +354,15 @@ impl RunningReconcile {
     fn start<S: ReconcileArgument>(inner: &Arc<Inner>, subject: &S) -> Self {
         let views = inner.lock().views.clone();
         let views = views.into_iter().map(|view| (view.plural, (view.version)())).collect();
-        let begun = inner.server.revision();
-        let call =
-            Call { key: subject.key(), by_key: S::BY_KEY, version: subject.version(), views, begun, ended: None };
+        let start_revision = inner.server.revision();
+        let call = Call {
+            key: subject.key(),
+            by_key: S::BY_KEY,
+            version: subject.version(),
+            views,
+            start_revision,
+            ended: None,
+        };
         let mut state = inner.lock();
         if state.stopped.is_some() {
             state.violations.push(format!("{} was reconciled after the controller was stopped", show(&call.key)));

@@ -67,7 +67,7 @@ pub struct Reference {
     /// Histories that restores have undone, the oldest first.
     undone: Vec<Undone>,
     /// Start of all recorded times, as read from both clocks.
-    begun: (SystemTime, Instant),
+    started: (SystemTime, Instant),
 }
 
 #[derive(Debug)]
@@ -117,9 +117,9 @@ impl Reference {
         // The history starts before the API server, so that it contains the first change.
         let historian = Some(start_historian(&program, &folder, &etcd_url).await?);
         // Two clocks: the history has wall-clock times of other processes, while the recorder needs a monotonic clock.
-        let begun = (SystemTime::now(), Instant::now());
+        let started = (SystemTime::now(), Instant::now());
         let (servers, undone) = (Vec::new(), Vec::new());
-        let mut reference = Self { program, servers, historian, etcd, etcd_url, folder, undone, begun };
+        let mut reference = Self { program, servers, historian, etcd, etcd_url, folder, undone, started };
         reference.start_another_with_flags(flags, None).await?;
         Ok(Some(reference))
     }
@@ -200,9 +200,9 @@ impl Reference {
         let (place, at) = (folder.display().to_string(), port.to_string());
         let mut arguments = vec!["-etcd", etcd_url, "-dir", &place, "-certificates", &certificates, "-port", &at, "--"];
         arguments.extend(flags.iter().map(String::as_str));
-        let mut started = Process::start(&self.program, &arguments, log)?;
-        started.ready(START_TIMEOUT).await?;
-        *process = Some(started);
+        let mut api_server = Process::start(&self.program, &arguments, log)?;
+        api_server.ready(START_TIMEOUT).await?;
+        *process = Some(api_server);
         // The first start chooses a free port. Later starts reuse the port, so that clients find the server again.
         if *port == 0 {
             let uri = configuration(&folder.join("kubeconfig")).await?.cluster_url;
@@ -301,8 +301,8 @@ impl Reference {
 
     /// Returns a recorder that uses the clock of this server's history.
     pub fn recorder(&self) -> Recorder {
-        let (_, begun) = self.begun;
-        Recorder::new(move || begun.elapsed())
+        let (_, started) = self.started;
+        Recorder::new(move || started.elapsed())
     }
 
     /// Returns the newest version, by a consistent read through the first API server.
@@ -350,7 +350,7 @@ impl Reference {
 
     /// Combines the undone histories with that of `text`.
     fn combine(&self, text: &str, group: &str, plural: &str) -> Result<History, TestkitError> {
-        let wanted = ChangeSelection { begun: self.begun.0, group, plural };
+        let wanted = ChangeSelection { started: self.started.0, group, plural };
         let (mut history, mut after) = (History::new(), 0);
         for undone in &self.undone {
             wanted.read(&fs::read_to_string(&undone.history)?, after, &mut history)?;
@@ -369,7 +369,7 @@ impl Reference {
     ///
     /// Returns an error if the history does not reach `revision`, or is malformed.
     pub async fn history_until(&self, revision: u64, group: &str, plural: &str) -> Result<History, TestkitError> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let text = fs::read_to_string(self.folder.history())?;
             // The last line may be incomplete.
@@ -377,7 +377,7 @@ impl Reference {
             if history_file::last_revision(text) >= Some(revision) {
                 return self.combine(text, group, plural);
             }
-            if begun.elapsed() > TIMEOUT {
+            if started.elapsed() > TIMEOUT {
                 return Err(format!("the history does not reach revision {revision} within {TIMEOUT:?}").into());
             }
             tokio::time::sleep(POLL_INTERVAL).await;

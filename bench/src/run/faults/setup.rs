@@ -175,10 +175,10 @@ impl Setup {
     }
 
     /// Waits until the client has recovered or the timeout has passed, and records the results.
-    pub(super) async fn evaluate(mut self, verdict: &mut FaultResult, patience: Duration) -> Result<(), BenchError> {
+    pub(super) async fn evaluate(mut self, verdict: &mut FaultResult, recovery_timeout: Duration) -> Result<(), BenchError> {
         let (fault, requests, bytes) = self.fault.ok_or("no fault was injected")?;
-        verdict.recovery_timeout = patience.as_secs();
-        let recovered = self.until_equal(self.healed.unwrap_or(fault), patience).await?;
+        verdict.recovery_timeout = recovery_timeout.as_secs();
+        let recovered = self.until_equal(self.healed.unwrap_or(fault), recovery_timeout).await?;
         verdict.recovered = recovered.map(|time| time.as_secs_f64());
         // The handler may lag behind the cache. The last events must arrive before any count as lost.
         sleep(SETTLE).await;

@@ -17,7 +17,7 @@ pub(in crate::run) struct PartResults {
     measurements: Vec<Measurement>,
     failures: Vec<Failure>,
     #[serde(skip)]
-    begun: Option<Instant>,
+    started: Option<Instant>,
 }
 
 /// One measurement of one client, in all rounds.
@@ -66,12 +66,12 @@ pub(in crate::run) struct Failure {
 impl PartResults {
     /// Creates an empty set.
     pub(in crate::run) fn new(environment: RunEnvironment) -> Self {
-        Self { environment, seconds: 0, measurements: Vec::new(), failures: Vec::new(), begun: Some(Instant::now()) }
+        Self { environment, seconds: 0, measurements: Vec::new(), failures: Vec::new(), started: Some(Instant::now()) }
     }
 
     /// Adds the value of one round.
     pub(in crate::run) fn add(&mut self, of: &ClientVariant, size: usize, metric: &str, unit: &str, value: f64) {
-        self.seconds = self.begun.map_or(self.seconds, |begun| begun.elapsed().as_secs());
+        self.seconds = self.started.map_or(self.seconds, |started| started.elapsed().as_secs());
         let same = |measurement: &&mut Measurement| measurement.client == of.name && measurement.size == size && measurement.metric == metric;
         if let Some(measurement) = self.measurements.iter_mut().find(same) {
             measurement.rounds.push(value);

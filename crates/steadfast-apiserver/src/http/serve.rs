@@ -27,7 +27,7 @@ pub(crate) async fn serve(
     let mut record = context.record(&cluster, &link);
     // Rules are evaluated on arrival, so that they count requests in order of arrival, even if responses are delayed.
     let effect = cluster.rules.apply(&record);
-    let entry = cluster.requests.begin(record.clone());
+    let entry = cluster.requests.add(record.clone());
     record.id = entry.id();
     tracing::trace!(verb = ?record.verb, path = record.path, query = record.query, replica = link.replica, "request");
     // HEAD is served like GET; the body is dropped at the end.

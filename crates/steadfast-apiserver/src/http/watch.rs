@@ -57,7 +57,7 @@ pub(super) async fn watch(
     rendering: Rendering,
 ) -> Result<ApiResponse, Status> {
     // The transfer starts before the first await, so that waiting transfers count as concurrent too.
-    let transfer = exchange.entry_verb.is_full_transfer().then(|| exchange.cluster.requests.begin_transfer());
+    let transfer = exchange.entry_verb.is_full_transfer().then(|| exchange.cluster.requests.start_transfer());
     let cluster = Arc::clone(&exchange.cluster);
     // The timeout counts from the request, including the wait for the initial state.
     let now = Instant::now();
@@ -295,7 +295,7 @@ impl WatchStream {
     /// Returns whether the client reads nothing while events accumulate. The server closes such a watch.
     fn is_too_slow(&self, remaining: usize) -> bool {
         let settings = &self.cluster.settings;
-        remaining > settings.watch_backlog && self.last_read_at.elapsed() > settings.watch_patience
+        remaining > settings.watch_backlog && self.last_read_at.elapsed() > settings.slow_watch_timeout
     }
 
     /// Waits for a change, for the next bookmark, or for the end.

@@ -253,7 +253,7 @@ impl State {
         let live: Vec<_> = self.live(&NAMESPACES, None).map(|(key, change)| (key.clone(), change.clone())).collect();
         for (key, change) in live {
             if change.object.as_deref().is_some_and(metadata::is_terminating) {
-                self.terminating.begin(&key.name, now);
+                self.terminating.start(&key.name, now);
             }
         }
         for cache in &mut self.caches {

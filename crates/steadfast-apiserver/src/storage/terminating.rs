@@ -28,7 +28,7 @@ impl TerminatingNamespaces {
     }
 
     /// Adds `namespace`, whose deletion was requested at `now`. A repeated request has no effect.
-    pub(crate) fn begin(&mut self, namespace: &str, now: Duration) {
+    pub(crate) fn start(&mut self, namespace: &str, now: Duration) {
         self.namespaces.entry(namespace.to_owned()).or_insert(Ending::At(now + self.grace));
     }
 
@@ -77,9 +77,9 @@ mod tests {
     fn contents_are_deleted_once_after_grace() {
         let seconds = Duration::from_secs;
         let mut terminating = TerminatingNamespaces::with_grace(seconds(5));
-        terminating.begin("a", seconds(1));
-        terminating.begin("b", seconds(2));
-        terminating.begin("a", seconds(9));
+        terminating.start("a", seconds(1));
+        terminating.start("b", seconds(2));
+        terminating.start("a", seconds(9));
         assert_eq!(terminating.next(), Some(seconds(6)));
         assert_eq!(terminating.due(seconds(5)), Vec::<String>::new());
         assert_eq!(terminating.due(seconds(6)), ["a"]);

@@ -33,12 +33,12 @@ struct WatchState {
 }
 
 impl EventLog {
-    /// Starts with the existing objects. Times count from `begun`.
+    /// Starts with the existing objects. Times count from `started`.
     pub(super) async fn start(
         client: kube::Client,
         namespace: &str,
         resource: &ApiResource,
-        begun: Instant,
+        started: Instant,
     ) -> Result<Self, TestkitError> {
         let objects: Api<DynamicObject> = Api::namespaced_with(client, namespace, resource);
         let list = objects.list(&ListParams::default()).await?;
@@ -46,7 +46,7 @@ impl EventLog {
         let mut there = list.items.into_iter().map(|object| change(&object, false)).collect::<Result<Vec<_>, _>>()?;
         // A list is in the order of names. Sorted by version, the existing objects look like a sequence of changes.
         there.sort_by_key(|change| change.version);
-        let changes = there.into_iter().map(|change| change.at(begun.elapsed())).collect();
+        let changes = there.into_iter().map(|change| change.at(started.elapsed())).collect();
         let state = Arc::new(Mutex::new(WatchState { changes, broken: None }));
         // The watch never resumes: a resumed watch could skip the changes that this history must prove.
         let mut events = objects.watch(&WatchParams::default(), &from).await?.boxed();
@@ -66,7 +66,7 @@ impl EventLog {
                     WatchEvent::Error(status) => break status.message,
                 };
                 match change {
-                    Ok(change) => written.lock().changes.push(change.at(begun.elapsed())),
+                    Ok(change) => written.lock().changes.push(change.at(started.elapsed())),
                     Err(error) => break error.to_string(),
                 }
             };
@@ -90,7 +90,7 @@ impl EventLog {
             .iter()
             .map(|object| (object.uid().unwrap_or_default(), object.resource_version().unwrap_or_default()))
             .collect();
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             {
                 let state = self.state.lock();
@@ -104,7 +104,7 @@ impl EventLog {
                     return Ok(history);
                 }
             }
-            if begun.elapsed() > CATCH_UP_TIMEOUT {
+            if started.elapsed() > CATCH_UP_TIMEOUT {
                 return Err(format!("the watch of the history still lacks changes after {CATCH_UP_TIMEOUT:?}").into());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -21,7 +21,7 @@ const TOKEN: &str = "of-the-suite";
 pub(super) enum Server {
     Embedded(ApiServer),
     Reference(ReferenceServer),
-    Other { config: Box<kube::Config>, address: SocketAddr, begun: Instant },
+    Other { config: Box<kube::Config>, address: SocketAddr, started: Instant },
 }
 
 /// Shared or exclusive use of the reference, and the processes that this scenario has added.
@@ -80,7 +80,7 @@ impl Server {
                 let config = Box::new(configuration(kubeconfig).await?);
                 let address = address(&config).await?;
                 // The clock of a foreign cluster is unknown. Times count from the first contact instead.
-                Self::Other { config, address, begun: Instant::now() }
+                Self::Other { config, address, started: Instant::now() }
             }
         })
     }
@@ -112,9 +112,9 @@ impl Server {
         match self {
             Self::Embedded(server) => Recorder::of(server),
             Self::Reference(reference_server) => reference_server.guard.recorder(),
-            Self::Other { begun, .. } => {
-                let begun = *begun;
-                Recorder::new(move || begun.elapsed())
+            Self::Other { started, .. } => {
+                let started = *started;
+                Recorder::new(move || started.elapsed())
             }
         }
     }

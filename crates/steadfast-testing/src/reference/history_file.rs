@@ -31,7 +31,7 @@ struct Resource {
 /// Selection of changes in a file of the history.
 pub(super) struct ChangeSelection<'a> {
     /// Start of the recorded times.
-    pub(super) begun: SystemTime,
+    pub(super) started: SystemTime,
     pub(super) group: &'a str,
     pub(super) plural: &'a str,
 }
@@ -39,14 +39,14 @@ pub(super) struct ChangeSelection<'a> {
 impl ChangeSelection<'_> {
     /// Adds the changes of the resource in `text` after the revision `after` to the current epoch of `history`.
     pub(super) fn read(&self, text: &str, after: u64, history: &mut History) -> Result<(), TestkitError> {
-        let begun = self.begun.duration_since(UNIX_EPOCH)?;
+        let started = self.started.duration_since(UNIX_EPOCH)?;
         for (index, line) in text.lines().enumerate() {
             let unreadable = |error| format!("line {} of the history: {error}", index + 1);
             let line: Line = serde_json::from_str(line).map_err(unreadable)?;
             let of_it = line.resource.group == self.group && line.resource.plural == self.plural;
             // Changes up to `after` are part of an earlier epoch and were read from its file.
             if of_it && line.revision > after {
-                history.push(change(line, begun).map_err(unreadable)?.in_epoch(history.epoch()));
+                history.push(change(line, started).map_err(unreadable)?.in_epoch(history.epoch()));
             }
         }
         Ok(())
@@ -62,7 +62,7 @@ pub(super) fn last_revision(text: &str) -> Option<u64> {
     serde_json::from_str::<Revision>(text.lines().next_back()?).ok().map(|line| line.revision)
 }
 
-fn change(line: Line, begun: Duration) -> serde_json::Result<Change> {
+fn change(line: Line, started: Duration) -> serde_json::Result<Change> {
     let namespace = line.namespace.as_deref();
     let change = match line.object {
         Some(object) => {
@@ -72,7 +72,7 @@ fn change(line: Line, begun: Duration) -> serde_json::Result<Change> {
         None => Change::deleted(line.revision, &line.uid, namespace, &line.name),
     };
     // Wall clocks may step back, so the subtraction saturates.
-    Ok(change.at(Duration::from_millis(line.at_ms).saturating_sub(begun)))
+    Ok(change.at(Duration::from_millis(line.at_ms).saturating_sub(started)))
 }
 
 #[cfg(test)]
@@ -85,13 +85,14 @@ mod tests {
 {"revision":9,"at_ms":1000700,"key":"k","deleted":true,"resource":{"group":"","plural":"configmaps"},"namespace":"d","name":"a","uid":"u","object":null,"previous":{"data":{}}}
 "#;
 
-    const SELECTION: ChangeSelection<'static> = ChangeSelection { begun: UNIX_EPOCH, group: "", plural: "configmaps" };
+    const SELECTION: ChangeSelection<'static> =
+        ChangeSelection { started: UNIX_EPOCH, group: "", plural: "configmaps" };
 
     #[test]
     fn changes_of_resource_are_read_with_times() -> Result<(), TestkitError> {
         let mut read = History::new();
-        let begun = UNIX_EPOCH + Duration::from_secs(1000);
-        ChangeSelection { begun, ..SELECTION }.read(FILE.trim(), 0, &mut read)?;
+        let started = UNIX_EPOCH + Duration::from_secs(1000);
+        ChangeSelection { started, ..SELECTION }.read(FILE.trim(), 0, &mut read)?;
         let at = Duration::from_millis;
         assert_eq!(last_revision(FILE.trim()), Some(9));
         let created = Change::new(7, "u", Some("d"), "a", serde_json::json!({ "data": {} })).at(at(500));

@@ -57,7 +57,7 @@ impl Reference {
             self.kill(server);
         }
         // The time is taken when no server can respond any more. The restore starts at this time.
-        let at = self.begun.1.elapsed();
+        let at = self.started.1.elapsed();
         self.end_history().await?;
         self.etcd.kill();
         let history = self.folder.path.join(format!("undone-{}.jsonl", self.undone.len()));

@@ -39,7 +39,7 @@ pub(super) struct ScenarioRun {
     target: ScenarioTarget,
     path: NetworkPath,
     terms: Bounds,
-    begun: Instant,
+    started: Instant,
     /// Request counts of the server when the first fault was injected.
     before: Option<RequestCounts>,
 }
@@ -64,7 +64,7 @@ pub(super) struct Watched<K: CachedConfigMap> {
 impl ScenarioRun {
     /// Creates the setup without an informer.
     pub(super) async fn start(target: &ScenarioTarget, plan: ScenarioSettings) -> Result<Self, TestkitError> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let plan = target.adjusted(plan);
         let builder = plan.server.seed(target.seed).protobuf(target.form.protobuf);
         let builder = if target.in_memory { builder.in_memory() } else { builder.tls(true) };
@@ -81,7 +81,7 @@ impl ScenarioRun {
         let factory = InformerFactory::with_settings(&connection, plan.reflector);
         let recorder = Recorder::of(&server);
         let (target, checks) = (target.clone(), Checks::default());
-        Ok(Self { server, connection, factory, recorder, checks, target, path, terms, begun, before: None })
+        Ok(Self { server, connection, factory, recorder, checks, target, path, terms, started, before: None })
     }
 
     /// Creates the setup with the default settings.
@@ -159,11 +159,11 @@ impl ScenarioRun {
         self.checks.expect(open.is_some(), format_args!("{watches} watches were not opened"));
     }
 
-    /// Expects that `watched` had no doubt since `begun`.
-    pub(super) fn expect_no_doubt<K: CachedConfigMap>(&mut self, watched: &Watched<K>, begun: Instant) {
+    /// Expects that `watched` had no doubt since `started`.
+    pub(super) fn expect_no_doubt<K: CachedConfigMap>(&mut self, watched: &Watched<K>, started: Instant) {
         // In real time, the observer may run late and see the end of a doubt late.
         let late = if self.target.is_real() { Duration::from_millis(100) } else { Duration::ZERO };
-        self.checks.within("the longest doubt", Some(watched.observer.longest_doubt(begun)), late);
+        self.checks.within("the longest doubt", Some(watched.observer.longest_doubt(started)), late);
     }
 
     // Writes bypass the API, so that network faults do not affect them.
@@ -257,7 +257,7 @@ impl ScenarioRun {
         let report = self.terms.report(&history, &self.recorder.trace());
         let cost = Cost::between(&self.before.unwrap_or_default(), &requests);
         let unmet = self.checks.into_unmet();
-        ScenarioFindings { report, unmet, detection, recovery, requests, cost, took: self.begun.elapsed() }
+        ScenarioFindings { report, unmet, detection, recovery, requests, cost, took: self.started.elapsed() }
     }
 }
 
@@ -283,14 +283,14 @@ impl<K: CachedConfigMap> Watched<K> {
 
 /// Waits until `held` is true, and returns the elapsed time, or `None` after `limit`.
 pub(super) async fn until(limit: Duration, mut held: impl FnMut() -> bool) -> Option<Duration> {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !held() {
-        if begun.elapsed() > limit {
+        if started.elapsed() > limit {
             return None;
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    Some(begun.elapsed())
+    Some(started.elapsed())
 }
 
 impl NetworkPath {

@@ -58,7 +58,7 @@ async fn kill(mut server: Server, folder: &Folder, usually: usize) -> Result<(),
     let ended = Arc::new(AtomicBool::new(false));
     let changes = server.change(seed, ended.clone()).await?;
 
-    let (mut resumed, mut listed, begun, mut log) = (0, 0, Instant::now(), Vec::new());
+    let (mut resumed, mut listed, started, mut log) = (0, 0, Instant::now(), Vec::new());
     for kill in 0..kills {
         let mut process = KilledProcess::start(&kubeconfig, &file)?;
         let cached = process.next_line().await?;
@@ -93,7 +93,7 @@ async fn kill(mut server: Server, folder: &Folder, usually: usize) -> Result<(),
     let sum = check_deliveries(&history, &log).map_err(|error| format!("seed {seed}: {error}\n{}", lines(&log)))?;
     println!("{kills} kills: {sum:?}");
     assert!(sum.deletions * 20 > kills, "deletions must occur: {sum:?}");
-    println!("{kills} kills in {:?}: {resumed} resumed without a list, {listed} lists", begun.elapsed());
+    println!("{kills} kills in {:?}: {resumed} resumed without a list, {listed} lists", started.elapsed());
     // If a process is killed before its first state is on disk, the next process must list.
     assert!(resumed * 2 >= kills, "only {resumed} of {kills} resumed without a list");
     Ok(())

@@ -69,19 +69,19 @@ impl ControllerFixture {
 /// Events in order, each with its time.
 #[derive(Clone)]
 struct EventLog {
-    begun: tokio::time::Instant,
+    started: tokio::time::Instant,
     entries: Arc<Mutex<Vec<(Duration, String)>>>,
 }
 
 impl Default for EventLog {
     fn default() -> Self {
-        Self { begun: tokio::time::Instant::now(), entries: Arc::default() }
+        Self { started: tokio::time::Instant::now(), entries: Arc::default() }
     }
 }
 
 impl EventLog {
     fn record(&self, text: impl Into<String>) {
-        self.lock().push((self.begun.elapsed(), text.into()));
+        self.lock().push((self.started.elapsed(), text.into()));
     }
 
     /// Returns a receiver of a controller's diagnostics.

@@ -16,7 +16,7 @@ pub(crate) struct HarmfulDecisions<'a> {
     pub(crate) coordinator: &'a Coordinator,
     pub(crate) programs: &'a [Program],
     /// Identities of ended programs, which the coordinator may mistake for running ones.
-    pub(crate) gone: &'a [String],
+    pub(crate) ended_identities: &'a [String],
     pub(crate) random: &'a mut Random,
     pub(crate) log: &'a mut Log,
 }
@@ -30,7 +30,7 @@ impl HarmfulDecisions<'_> {
         }
         let holder = self.holder()?;
         let other = self.other_than(holder);
-        let lasts = self.random.between(Duration::from_millis(200), Duration::from_secs(40));
+        let duration = self.random.between(Duration::from_millis(200), Duration::from_secs(40));
         match self.random.draw() % 13 {
             0 | 1 => self.give(other)?,
             2 => {
@@ -49,20 +49,20 @@ impl HarmfulDecisions<'_> {
             }
             4 => self.recreate_lease(other).await?,
             5 => {
-                let nobody = "nobody".to_owned();
-                let gone =
-                    self.gone.get(self.random.draw() as usize % self.gone.len().max(1)).unwrap_or(&nobody).clone();
+                let unknown_identity = "nobody".to_owned();
+                let index = self.random.draw() as usize % self.ended_identities.len().max(1);
+                let ended = self.ended_identities.get(index).unwrap_or(&unknown_identity).clone();
                 if self.random.draw().is_multiple_of(2) {
-                    self.log.note(&format!("the lease is given to {gone}, who is gone"));
-                    coordinator.give(&gone)?;
+                    self.log.note(&format!("the lease is given to {ended}, which has ended"));
+                    coordinator.give(&ended)?;
                 } else if coordinator.holder()?.is_some() {
-                    self.log.note(&format!("the coordinator prefers {gone}, who is gone"));
-                    coordinator.prefer(&gone)?;
+                    self.log.note(&format!("the coordinator prefers {ended}, which has ended"));
+                    coordinator.prefer(&ended)?;
                 }
             }
             6 => {
-                self.log.note(&format!("the coordinator is away for {lasts:?}"));
-                coordinator.suspend_for(lasts);
+                self.log.note(&format!("the coordinator is suspended for {duration:?}"));
+                coordinator.suspend_for(duration);
             }
             7 => {
                 let jump = (self.random.draw() % (2 * MAX_WALL_CLOCK_ERROR_SECONDS.unsigned_abs())).cast_signed()
@@ -80,7 +80,7 @@ impl HarmfulDecisions<'_> {
             _ => {
                 // The returning candidate may be the previous leader.
                 let candidate = holder.filter(|_| self.random.draw().is_multiple_of(2)).unwrap_or(other);
-                self.give_to_returning_candidate(candidate, lasts.max(Duration::from_secs(12)));
+                self.give_to_returning_candidate(candidate, duration.max(Duration::from_secs(12)));
             }
         }
         Ok(None)
@@ -135,7 +135,7 @@ impl HarmfulDecisions<'_> {
     /// third candidate. The third must wait for the first holder, and not for `other` alone.
     async fn pass_through(&mut self, holder: Option<usize>, other: usize) -> Result<Option<usize>, TestError> {
         if let Some(holder) = holder {
-            let lasts = self.random.between(Duration::from_secs(5), Duration::from_secs(15));
+            let duration = self.random.between(Duration::from_secs(5), Duration::from_secs(15));
             let direction = if self.random.draw().is_multiple_of(4) { Direction::Both } else { Direction::ToClient };
             self.log.note(&format!("{holder} is cut off {direction:?} for {lasts:?}"));
             cut_off(&self.programs[holder].process.network, direction, lasts);

@@ -129,10 +129,14 @@ async fn lease_deadline_ends_running_requests() -> Result<(), TestError> {
     let slow_patch = RequestRule::any().resource("configmaps").verb(Verb::Patch);
     server.faults().delay_matching(slow_patch, 60 * SECOND);
     server.faults().respond(RequestRule::any().resource("leases"), InjectedResponse::code(500));
-    let begun = Instant::now();
+    let started = Instant::now();
     let failed = write(leader.client(), "late").await.expect_err("the term has expired").to_string();
     assert!(failed.contains("to be asked nothing more") && failed.contains("look first"), "{failed}");
-    assert!(begun.elapsed() <= 10 * SECOND, "the server's timeout of a minute must not apply: {:?}", begun.elapsed());
+    assert!(
+        started.elapsed() <= 10 * SECOND,
+        "the server's timeout of a minute must not apply: {:?}",
+        started.elapsed()
+    );
     sleep(120 * SECOND).await;
     let object = server.get("configmaps", "default", OBJECT)?;
     assert_ne!(object["data"]["holder"], "late", "the server must discard the aborted request");
@@ -365,7 +369,7 @@ async fn fail_over(seed: u64, stop: bool) -> Result<Duration, TestError> {
         others.push((candidate(&connection, "other")?, process));
     }
     sleep(20 * SECOND + Duration::from_millis(seed % 97 * 97)).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     if stop {
         leading.stop().await;
     } else {
@@ -377,7 +381,7 @@ async fn fail_over(seed: u64, stop: bool) -> Result<Duration, TestError> {
         next = leader(other) => next?,
     };
     write(next.client(), "next").await?;
-    Ok(begun.elapsed())
+    Ok(started.elapsed())
 }
 
 /// Log lines at warning level or above, while the value exists.

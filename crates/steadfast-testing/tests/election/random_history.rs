@@ -41,7 +41,7 @@ struct HistoryRun {
     random: Random,
     slots: Vec<Program>,
     /// Identities of ended programs.
-    gone: Vec<String>,
+    ended_identities: Vec<String>,
     log: Log,
 }
 
@@ -58,8 +58,8 @@ pub(crate) async fn run_history(
     server.create(&config_map(OBJECT, ""))?;
     let candidates = 2 + random.draw() as usize % 3;
     let coordinator = scheme.coordinator(&server, &mut random)?;
-    let (slots, gone, log) = (Vec::new(), Vec::new(), Log::new());
-    let mut history = HistoryRun { server, http2, scheme, coordinator, mutant, random, slots, gone, log };
+    let (slots, ended_identities, log) = (Vec::new(), Vec::new(), Log::new());
+    let mut history = HistoryRun { server, http2, scheme, coordinator, mutant, random, slots, ended_identities, log };
     for _ in 0..candidates {
         let program = history.start().await?;
         history.slots.push(program);
@@ -102,8 +102,9 @@ impl HistoryRun {
         if self.random.draw().is_multiple_of(2) {
             return Ok(false);
         }
-        let Self { slots, gone, random, log, .. } = self;
-        let ends = HarmfulDecisions { coordinator, programs: slots, gone, random, log }.run_random().await?;
+        let Self { slots, ended_identities, random, log, .. } = self;
+        let ends =
+            HarmfulDecisions { coordinator, programs: slots, ended_identities, random, log }.run_random().await?;
         if let Some(slot) = ends {
             self.end(slot, Ending::InOrder).await?;
         }
@@ -172,7 +173,7 @@ impl HistoryRun {
             13 => {
                 self.log.note(&format!("{slot} is killed"));
                 self.slots[slot].process.kill();
-                self.gone.push(self.slots[slot].election.identity().to_owned());
+                self.ended_identities.push(self.slots[slot].election.identity().to_owned());
                 self.slots[slot] = self.start().await?;
             }
             _ => {
@@ -189,7 +190,7 @@ impl HistoryRun {
         self.slots[slot].ending.send_replace(ending);
         let next = self.start().await?;
         let before = std::mem::replace(&mut self.slots[slot], next);
-        self.gone.push(before.election.identity().to_owned());
+        self.ended_identities.push(before.election.identity().to_owned());
         tokio::spawn(async move {
             // The program may take as long as it needs, up to the grace period of Kubernetes.
             let mut ended = before.ended.clone();

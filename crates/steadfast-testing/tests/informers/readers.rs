@@ -43,10 +43,10 @@ async fn until_checks_only_after_changes() -> Result<(), TestError> {
     tokio::time::sleep(Duration::from_secs(600)).await;
     fixture.write("a", "2")?;
     settle().await;
-    let (begun, written) = (Instant::now(), fixture.write("a", "3")?);
+    let (started, written) = (Instant::now(), fixture.write("a", "3")?);
     let found = wait.await??;
     assert_eq!(found.resource_version(), written.resource_version());
-    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
     assert!(asked.load(Ordering::Relaxed) < 30, "two changes, and only bookmarks in addition: {asked:?}");
     Ok(())
 }

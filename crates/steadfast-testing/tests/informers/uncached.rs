@@ -198,10 +198,10 @@ async fn silent_watch_is_stale_and_replaced() -> Result<(), TestError> {
     assert_eq!(log(&mut changes).await?, "Modified a");
     fixture.server.faults().stall_streams(true);
     fixture.write("a", "2")?;
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let next = timeout(3 * MINUTE, changes.next()).await?.ok_or("it has ended")??;
     assert!(matches!(next, Change::Modified(_)), "{next:?}");
-    assert!(begun.elapsed() < Duration::from_secs(130), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(130), "{:?}", started.elapsed());
 
     fixture.server.faults().cut();
     assert!(timeout(MINUTE, changes.next()).await.is_err(), "an outage must not end the stream");
@@ -327,10 +327,10 @@ async fn broken_page_is_retried_without_duplicates() -> Result<(), TestError> {
 async fn unavailable_list_times_out_with_cause() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.faults().cut();
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let error = list_names(&mut fixture.list()).await.expect_err("the network is down");
     assert!(matches!(error, StreamError::Interrupted { .. }), "{error}");
-    assert!(begun.elapsed() > Duration::from_secs(30) && begun.elapsed() < MINUTE, "{:?}", begun.elapsed());
+    assert!(started.elapsed() > Duration::from_secs(30) && started.elapsed() < MINUTE, "{:?}", started.elapsed());
     fixture.server.faults().heal();
     assert_eq!(list_names(&mut fixture.list()).await?, Vec::<String>::new());
     Ok(())

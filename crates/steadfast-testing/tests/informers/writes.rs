@@ -123,13 +123,13 @@ async fn simultaneous_probe_does_not_hide_write() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     let (connection, maps) = connected(&fixture);
     let informer = fixture.synced().await?;
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     informer.wait_for_writes(&informer.written_so_far(), EVENT_TIMEOUT).await?;
     let faults = fixture.server.faults();
     faults.lag(true);
     let recording = connection.record_writes();
     recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
-    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(started.elapsed(), Duration::ZERO);
     // From now on, probes fail. The last server version that the informer has learned is from before the write.
     faults.respond(RequestRule::any().resource("configmaps").verb(Verb::Probe), InjectedResponse::code(503));
     let timeout_result = informer.wait_for_writes(&recording.writes(), LATER).await;
@@ -199,9 +199,9 @@ async fn writes_lost_by_restore_are_ignored() -> Result<(), TestError> {
     }
     fixture.server.faults().restore(backup);
     fixture.server.faults().lag(false);
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     informer.wait_for_writes(&recording.writes(), LATER).await?;
-    assert!(begun.elapsed() < LATER / 2, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < LATER / 2, "{:?}", started.elapsed());
     assert!(informer.snapshot().is_empty());
     Ok(())
 }

@@ -148,8 +148,8 @@ async fn list_only_cache_polls_every_minute() -> Result<(), TestError> {
         fixture.request_count(Verb::List),
         fixture.request_count(Verb::Watch) + fixture.request_count(Verb::StreamedList),
     );
-    let begun = tokio::time::Instant::now();
-    while begun.elapsed() < HOUR {
+    let started = tokio::time::Instant::now();
+    while started.elapsed() < HOUR {
         let Freshness::Fresh { age, .. } = informer.freshness() else { panic!("{}", informer.freshness()) };
         assert!(age <= 2 * MINUTE, "{age:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -189,9 +189,9 @@ async fn write_wait_triggers_early_poll() -> Result<(), TestError> {
     informer.wait_for_sync(REACTION_TIME).await?;
     tokio::time::sleep(REACTION_TIME).await;
     let written: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     informer.wait_for(&written).await?;
-    assert!(is_cached(&informer, "b") && begun.elapsed() < 2 * REACTION_TIME, "{:?}", begun.elapsed());
+    assert!(is_cached(&informer, "b") && started.elapsed() < 2 * REACTION_TIME, "{:?}", started.elapsed());
     Ok(())
 }
 
@@ -285,8 +285,8 @@ async fn objects_without_uids_are_polled_by_name() -> Result<(), TestError> {
     fixture.server.delete_named("configmaps", "default", "b")?;
     until(MINUTE + REACTION_TIME, || take(&texts) == ["Deleted b inferred deleted"]).await?;
 
-    let begun = tokio::time::Instant::now();
-    while begun.elapsed() < HOUR {
+    let started = tokio::time::Instant::now();
+    while started.elapsed() < HOUR {
         let Freshness::Fresh { age, polled: Some(_), .. } = informer.freshness() else {
             panic!("{}", informer.freshness())
         };
@@ -309,7 +309,7 @@ async fn unversioned_write_is_awaited_by_list() -> Result<(), TestError> {
     let fixture = metrics().await?;
     let informer = fixture.informer(Scope::all())?;
     informer.wait_for_sync(REACTION_TIME).await?;
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     // The wait must work for the response of the server, and for the sent object without a version.
     let mut written: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
     informer.wait_for(&written).await?;
@@ -325,7 +325,11 @@ async fn unversioned_write_is_awaited_by_list() -> Result<(), TestError> {
     (written.metadata.uid, written.metadata.resource_version) = (None, None);
     fixture.server.delete_named("configmaps", "default", "b")?;
     informer.wait_for_deletion(&written, MINUTE).await?;
-    assert!(begun.elapsed() < MINUTE, "the waits must cause polls before the next regular one: {:?}", begun.elapsed());
+    assert!(
+        started.elapsed() < MINUTE,
+        "the waits must cause polls before the next regular one: {:?}",
+        started.elapsed()
+    );
     let never = informer.wait_for_deletion(&config_map("a", "1"), REACTION_TIME).await;
     assert!(matches!(never, Err(WaitError::Deadline { .. })), "{never:?}");
     Ok(())

@@ -127,10 +127,10 @@ struct FreshnessObservations {
 
 async fn observe_freshness(informer: &Informer<ConfigMapInForm>, time: Duration) -> FreshnessObservations {
     const STEP: Duration = Duration::from_millis(100);
-    let begun = Instant::now();
+    let wait_start = Instant::now();
     let none = Duration::ZERO;
     let mut observed = FreshnessObservations { states: Vec::new(), oldest: none, causes: Vec::new(), fresh_for: none };
-    while begun.elapsed() < time {
+    while wait_start.elapsed() < time {
         let state = informer.freshness();
         if let Freshness::Fresh { age, .. } = &state {
             observed.oldest = observed.oldest.max(*age);

@@ -58,7 +58,7 @@ impl State {
         if is_namespace(&resource) {
             // This call only schedules the deletion of the contents. The grace period may be zero, so all due
             // namespaces are processed next.
-            self.terminating.begin(&key.name, self.clock.elapsed());
+            self.terminating.start(&key.name, self.clock.elapsed());
             self.end_namespaces();
         } else if is_definition(&resource) {
             self.delete_instances(&terminating);

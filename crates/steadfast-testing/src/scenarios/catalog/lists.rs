@@ -80,7 +80,7 @@ async fn without_streamed_lists<K: CachedConfigMap>(
 ) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(target).await?;
     run.create("a", "1")?;
-    let begun = run.fault();
+    let started = run.fault();
     fault(&run.server);
     let config_maps = streamed::<K>(&run, Scope::all())?;
     let fell_back = Arc::new(AtomicBool::new(false));
@@ -88,7 +88,7 @@ async fn without_streamed_lists<K: CachedConfigMap>(
     config_maps.informer.on_diagnostic(move |note| {
         fell_back_to_pages.fetch_or(matches!(note, Diagnostic::FellBackToPages { .. }), Ordering::Relaxed);
     });
-    let recovery = run.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
+    let recovery = run.recovery(&[&config_maps], started, Duration::from_secs(60)).await;
     run.checks
         .expect(fell_back.load(Ordering::Relaxed), format_args!("{name}: no diagnostic reports the use of pages"));
 
@@ -107,12 +107,12 @@ async fn continue_token_expired<K: CachedConfigMap>(target: ScenarioTarget) -> R
     for object in 0..1200 {
         run.create(&format!("object-{object:04}"), "1")?;
     }
-    let begun = run.fault();
+    let started = run.fault();
     run.faults().refuse_streamed_lists(true);
     run.faults().expire_continue_tokens(3);
     let config_maps = run.watch::<K>(Scope::all())?;
     run.delete("object-0000")?;
-    let recovery = run.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
+    let recovery = run.recovery(&[&config_maps], started, Duration::from_secs(60)).await;
     run.checks.same("objects", &config_maps.informer.snapshot().iter().count(), &1199);
     let rejected = run.server.requests().iter().filter(|request| request.code == Some(410)).count();
     run.checks.expect((1..=3).contains(&rejected), format_args!("{rejected} continue tokens were rejected"));

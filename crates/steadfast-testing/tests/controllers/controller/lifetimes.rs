@@ -63,9 +63,9 @@ async fn stop_drains_running_reconciles() -> Result<(), TestError> {
     let (log, running) = (EventLog::default(), Arc::default());
     let controller = slow(&fixture, &log, &running, |controller| controller)?;
     advance(5 * SECOND).await;
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let stop_report = controller.stop(60 * SECOND).await;
-    assert!(begun.elapsed() < 6 * SECOND, "{:?}", begun.elapsed());
+    assert!(started.elapsed() < 6 * SECOND, "{:?}", started.elapsed());
     assert_eq!((stop_report.queued, stop_report.cancelled, stop_report.stuck), (1, 0, 0));
     assert_eq!(log.all(), ["begins a", "begins b", "ends a", "ends b"]);
     fixture.write("a", "2")?;
@@ -338,11 +338,11 @@ async fn quiet_caches_delay_new_leader_one_second() -> Result<(), TestError> {
         advance(60 * SECOND).await;
         fixture.server.faults().no_bookmarks(!has_bookmarks);
         lease("second")?;
-        let begun_at = log.begun.elapsed();
+        let begun_at = log.started.elapsed();
         drop(lead);
         advance(20 * SECOND).await;
         let times = log.times("begins a");
-        let taken = times.first().map(|begun| begun.saturating_sub(begun_at));
+        let taken = times.first().map(|started| started.saturating_sub(begun_at));
         assert!(
             taken.is_some_and(|taken| taken <= SECOND * 3 / 2),
             "{http2} {has_bookmarks}: {taken:?} {:?}",

@@ -249,12 +249,12 @@ async fn rejected_source_delays_no_other() -> Result<(), TestError> {
         .watches::<Node, _>(Scope::all(), |_| [key("a")]);
     let controller = start_logging_controller(controller, &log)?;
     advance(5 * SECOND).await;
-    let begun = log.take();
-    assert_eq!(begun.iter().filter(|text| *text == "a").count(), 1, "{begun:?}");
-    let missing: Vec<_> = begun.iter().filter(|text| text.starts_with("a source is unavailable")).collect();
+    let started = log.take();
+    assert_eq!(started.iter().filter(|text| *text == "a").count(), 1, "{started:?}");
+    let missing: Vec<_> = started.iter().filter(|text| text.starts_with("a source is unavailable")).collect();
     assert!(
         missing.len() == 2 && missing[0].contains("secrets in all") && missing[1].contains("services in all"),
-        "{begun:?}"
+        "{started:?}"
     );
 
     // For an hour, changes of the two other sources lead to reconciles immediately.

@@ -35,13 +35,13 @@ async fn blocked_client_runtime_holds_up_no_watch() -> Result<(), TestError> {
         maps.patch("written", &PatchParams::default(), &patch).await
     };
     let (release, held) = mpsc::channel::<()>();
-    let (begun, blocks) = mpsc::channel();
+    let (started, blocks) = mpsc::channel();
     let writing = runtime.spawn(async move {
         write("1").await?;
         // The second write starts on a thread that blocks before the response can be read.
         let mut second = pin!(write("2"));
         let _ = futures::poll!(second.as_mut());
-        begun.send(()).expect("the test waits");
+        started.send(()).expect("the test waits");
         let _ = held.recv();
         second.await
     });

@@ -26,10 +26,10 @@ impl ConnectionFixture {
 
     /// Starts an unaffected informer, and returns the time until its sync.
     async fn sync(&self, index: usize) -> Result<Duration, TestError> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let informer = self.informer(index)?;
         informer.wait_for_sync(Duration::from_secs(3600)).await?;
-        Ok(begun.elapsed())
+        Ok(started.elapsed())
     }
 }
 
@@ -115,12 +115,12 @@ async fn stalled_list_delays_no_other_list() -> Result<(), TestError> {
 async fn late_response_is_applied() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
     fixture.server.faults().delay_matching(RequestRule::any().verb(Verb::StreamedList), Duration::from_secs(7));
-    let begun = Instant::now();
+    let started = Instant::now();
     let informers = (0..20).map(|index| fixture.informer(index)).collect::<Result<Vec<_>, _>>()?;
     for informer in &informers {
         informer.wait_for_sync(Duration::from_secs(60)).await?;
     }
-    ensure(begun.elapsed() < Duration::from_secs(12), || format!("all synced after {:?}", begun.elapsed()))?;
+    ensure(started.elapsed() < Duration::from_secs(12), || format!("all synced after {:?}", started.elapsed()))?;
     ensure(fixture.lists() == 20, || format!("{} lists for 20 informers", fixture.lists()))
 }
 

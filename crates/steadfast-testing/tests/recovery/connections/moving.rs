@@ -21,11 +21,11 @@ pub(crate) async fn a_drained_connection_is_left_without_a_gap(fault: Option<Inj
     // The delay makes a gap visible.
     fixture.server.faults().delay(Duration::from_millis(20));
     fixture.server.faults().goaway();
-    let begun = Instant::now();
+    let started = Instant::now();
     let before: Vec<u64> = fixture.connection.connections().iter().map(|report| report.id).collect();
     let all_new = || fixture.connection.connections().iter().all(|report| !before.contains(&report.id));
     while !all_new() {
-        ensure(begun.elapsed() < EVENT_TIMEOUT, || "the old connection is still there".to_owned())?;
+        ensure(started.elapsed() < EVENT_TIMEOUT, || "the old connection is still there".to_owned())?;
         let open = fixture.server.open_watches(0);
         ensure(open >= 50, || format!("only {open} of 50 watches are open"))?;
         ensure(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), || "in doubt".to_owned())?;
@@ -82,10 +82,10 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), TestError> {
     tokio::time::sleep(Duration::from_secs(20)).await;
     fixture.memory.network.send_to(1);
     fixture.server.faults().replica(0).black_hole(true);
-    let begun = Instant::now();
+    let started = Instant::now();
     while fixture.server.open_watches(1) < 30 {
         assert!(
-            begun.elapsed() < Duration::from_secs(9),
+            started.elapsed() < Duration::from_secs(9),
             "still on the dead one: {:?}",
             fixture.connection.connections()
         );
@@ -98,7 +98,7 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), TestError> {
     fixture.check_contract().await?;
     assert_eq!(fixture.lists(), lists, "all resumed");
     // R1 bounds the time until the dead connection is closed.
-    tokio::time::sleep_until(begun + Duration::from_secs(15)).await;
+    tokio::time::sleep_until(started + Duration::from_secs(15)).await;
     let ended = fixture.connection.recently_closed();
     assert!(ended.iter().any(|ended| ended.why.contains("no answer to a ping")), "{ended:?}");
     assert_eq!(log.text(), "", "a timely move must not be logged");
@@ -135,8 +135,8 @@ async fn probes_reuse_connection_during_silent_hour() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
     let seen = fixture.start_informers(3).await?;
     fixture.server.faults().no_bookmarks(true);
-    let (begun, dialled) = (Instant::now(), steadfast::unstable::dialled(&fixture.connection));
-    while begun.elapsed() < Duration::from_secs(3600) {
+    let (started, dialled) = (Instant::now(), steadfast::unstable::dialled(&fixture.connection));
+    while started.elapsed() < Duration::from_secs(3600) {
         tokio::time::sleep(Duration::from_secs(1)).await;
         for seen in &seen {
             let freshness = seen.informer().freshness();

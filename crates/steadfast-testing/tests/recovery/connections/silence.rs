@@ -131,8 +131,8 @@ async fn any_response_suffices_and_events_replace_probes() -> Result<(), TestErr
     ensure(fixture.liveness_probes().is_empty(), || "asked, though events came".to_owned())?;
     for code in [401, 403, 404, 500, 503] {
         fixture.server.faults().respond(RequestRule::any().verb(Verb::Other), InjectedResponse::code(code));
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(40) {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(40) {
             sleep(Duration::from_millis(100)).await;
             ensure(informer.freshness().is_fresh(), || format!("{code}: {}", informer.freshness()))?;
         }
@@ -235,8 +235,8 @@ async fn slow_head_of_live_server_is_fresh() -> Result<(), TestError> {
         fixture.server.faults().delay_matching(RequestRule::any().verb(Verb::Watch), Duration::from_secs(25));
         let informer = fixture.paging()?;
         informer.wait_for_sync(Duration::from_secs(10)).await?;
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(40) {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(40) {
             sleep(Duration::from_millis(100)).await;
             ensure(informer.freshness().is_fresh(), || informer.freshness().to_string())?;
         }

@@ -21,9 +21,9 @@ async fn ten_waits(
         }
         let written = fixture.server.create(&config_map(&format!("out-{number}"), "1"))?;
         let written: ConfigMap = serde_json::from_value(written)?;
-        let begun = Instant::now();
+        let wait_start = Instant::now();
         informer.wait_for(&written).await?;
-        assert!(begun.elapsed() < 4 * REACTION_TIME, "wait {number} took {:?}", begun.elapsed());
+        assert!(wait_start.elapsed() < 4 * REACTION_TIME, "wait {number} took {:?}", wait_start.elapsed());
         assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
     }
     assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Suspect { .. })), 0, "{:?}", notes.lock());
@@ -78,10 +78,10 @@ async fn wait_tolerates_server_behind_probe() -> Result<(), TestError> {
         tokio::time::sleep(6 * REACTION_TIME).await;
         fixture.server.faults().lag(false);
     };
-    let begun = Instant::now();
+    let wait_start = Instant::now();
     let (waited, ()) = tokio::join!(informer.wait_for(&written), catching_up);
     waited?;
-    assert!(begun.elapsed() >= 6 * REACTION_TIME, "the wait ended too early, after {:?}", begun.elapsed());
+    assert!(wait_start.elapsed() >= 6 * REACTION_TIME, "the wait ended too early, after {:?}", wait_start.elapsed());
     assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Suspect { .. })), 0, "{:?}", notes.lock());
     Ok(())
 }

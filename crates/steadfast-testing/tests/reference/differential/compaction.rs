@@ -215,7 +215,7 @@ async fn compacted_versions_are_rejected_equally() -> Result<(), TestError> {
     let single = seed_from_env("STEADFAST_COMPACTION_SCRIPT");
     let count = if single.is_some() { 1 } else { seed_from_env("STEADFAST_SCRIPTS").unwrap_or(SCRIPTS) };
     let first = single.or_else(|| seed_from_env("STEADFAST_FIRST_SCRIPT")).unwrap_or(1);
-    let begun = round(&embedded.site, &theirs, pairs(first..first + count), false).await?;
+    let started = round(&embedded.site, &theirs, pairs(first..first + count), false).await?;
 
     reference.compact().await?;
     reference.shut_down(0).await?;
@@ -225,7 +225,7 @@ async fn compacted_versions_are_rejected_equally() -> Result<(), TestError> {
         warm(site).await?;
     }
 
-    let responses = round(&embedded.site, &theirs, begun, true).await?;
+    let responses = round(&embedded.site, &theirs, started, true).await?;
     if single.is_some() {
         let (script, _, ours, theirs) = &responses[0];
         print_and_compare(script, &ours.responses, &theirs.responses);
@@ -248,12 +248,12 @@ async fn compacted_versions_are_rejected_equally() -> Result<(), TestError> {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_compaction_mutant_is_detected() -> Result<(), TestError> {
     let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
-    let begun = round(&one.site, &other.site, pairs(1..=12), false).await?;
+    let started = round(&one.site, &other.site, pairs(1..=12), false).await?;
     for server in [&one, &other] {
         server.forget();
         warm(&server.site).await?;
     }
-    let responses = round(&one.site, &other.site, begun, true).await?;
+    let responses = round(&one.site, &other.site, started, true).await?;
     let responses: Vec<_> =
         responses.into_iter().map(|(script, _, one, other)| (script, one.responses, other.responses)).collect();
     crate::differential::assert_mutants_detected(crate::differential::mutants::FORGETTING, &responses);
