@@ -46,7 +46,7 @@ func client(arguments []string) error {
 	if err != nil {
 		return err
 	}
-	begun, used := time.Now(), processorTime()
+	started, used := time.Now(), processorTime()
 	informer, err := makeInformer(config, *resource, *json)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func client(arguments []string) error {
 	if objects != *expect {
 		return fmt.Errorf("the store has %d objects, not %d", objects, *expect)
 	}
-	printResponse(map[string]any{"phase": "synced", "seconds": time.Since(begun).Seconds(), "cpu": processorTime() - used, "objects": objects})
+	printResponse(map[string]any{"phase": "synced", "seconds": time.Since(started).Seconds(), "cpu": processorTime() - used, "objects": objects})
 	return obey(informer, progress)
 }
 
@@ -169,12 +169,12 @@ func obey(informer cache.SharedIndexInformer, progress *progress) error {
 			}
 			printResponse(reached(words[0], progress, version, armed))
 		case "fields":
-			begun := time.Now()
+			started := time.Now()
 			nodes := map[string]struct{}{}
 			for _, object := range informer.GetStore().List() {
 				nodes[nodeName(object)] = struct{}{}
 			}
-			printResponse(map[string]any{"phase": "fields", "seconds": time.Since(begun).Seconds(), "distinct": len(nodes)})
+			printResponse(map[string]any{"phase": "fields", "seconds": time.Since(started).Seconds(), "distinct": len(nodes)})
 		case "reads":
 			seconds, err := strconv.ParseFloat(words[1], 64)
 			if err != nil {

@@ -91,9 +91,9 @@ func reads(indexer cache.Indexer, limit time.Duration) map[string]any {
 	byKey := func(place int) string { return keys[place] }
 	var gets, found uint64
 	var named, keyed, listed []int64
-	begun := time.Now()
-	for place := 0; time.Since(begun) < limit; {
-		for _, way := range []struct {
+	started := time.Now()
+	for place := 0; time.Since(started) < limit; {
+		for _, lookup := range []struct {
 			key   func(int) string
 			times *[]int64
 		}{{byNames, &named}, {byKey, &keyed}} {
@@ -105,9 +105,9 @@ func reads(indexer cache.Indexer, limit time.Duration) map[string]any {
 				if timed {
 					before = time.Now()
 				}
-				_, exists, err := indexer.GetByKey(way.key(place))
+				_, exists, err := indexer.GetByKey(lookup.key(place))
 				if timed {
-					*way.times = append(*way.times, time.Since(before).Nanoseconds())
+					*lookup.times = append(*lookup.times, time.Since(before).Nanoseconds())
 				}
 				if err == nil && exists {
 					found++
@@ -122,7 +122,7 @@ func reads(indexer cache.Indexer, limit time.Duration) map[string]any {
 		}
 		listed = append(listed, time.Since(before).Nanoseconds())
 	}
-	response := map[string]any{"phase": "reads", "per_second": float64(gets) / time.Since(begun).Seconds(), "found": found == gets}
+	response := map[string]any{"phase": "reads", "per_second": float64(gets) / time.Since(started).Seconds(), "found": found == gets}
 	for method, times := range map[string][]int64{"get": named, "get_by_key": keyed} {
 		slices.Sort(times)
 		response[method+"_p50_ns"], response[method+"_p99_ns"] = times[len(times)/2], times[len(times)*99/100]

@@ -28,8 +28,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// begun is the minimum number of reconciles before the first change, as for the other controllers.
-const begun = 100
+// minReconciles is the minimum number of reconciles before the first change, as for the other controllers.
+const minReconciles = 100
 
 // work contains the state of the reconciles, which count and wait.
 type work struct {
@@ -168,7 +168,7 @@ func reconcile(arguments []string) error {
 		if err != nil {
 			return err
 		}
-		work.reach(begun)
+		work.reach(minReconciles)
 		changed := map[string]time.Time{}
 		for number := range *urgent {
 			value := fmt.Sprintf("urgent-%d", number)
@@ -209,7 +209,7 @@ func reconcile(arguments []string) error {
 		object.Namespace, object.Name = "default", fmt.Sprintf("map-%d", number)
 		objects[number] = event.GenericEvent{Object: object}
 	}
-	begun, used, before := time.Now(), processorTime(), work.calls.Load()
+	started, used, before := time.Now(), processorTime(), work.calls.Load()
 	switched := contextSwitches()
 	for range *rounds {
 		calls := work.calls.Load() + int64(*keys)
@@ -228,7 +228,7 @@ func reconcile(arguments []string) error {
 	calls := work.calls.Load() - before
 	printResponse(map[string]any{
 		"phase": "calls", "calls": calls, "writes": *writes * *keys,
-		"seconds": time.Since(begun).Seconds(), "processor": processorTime() - used,
+		"seconds": time.Since(started).Seconds(), "processor": processorTime() - used,
 		"switches": contextSwitches() - switched,
 	})
 	printResponse(memory())

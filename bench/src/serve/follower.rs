@@ -92,7 +92,7 @@ impl Follower {
                     }
                     continue;
                 }
-                let piece = follower.tell(&changes, &mut version);
+                let piece = follower.events_since(&changes, &mut version);
                 if !piece.is_empty() {
                     return Some((Bytes::from(piece), Some((follower, version, moved, bookmark))));
                 }
@@ -102,7 +102,7 @@ impl Follower {
     }
 
     /// Returns the first of `changes` as events, and advances the version.
-    fn tell(&self, changes: &[Change], version: &mut u64) -> Vec<u8> {
+    fn events_since(&self, changes: &[Change], version: &mut u64) -> Vec<u8> {
         let mut piece = Vec::with_capacity(PIECE);
         for change in changes {
             if self.chosen.contains(&change.index) {

@@ -37,7 +37,7 @@ fn get(path: &str) -> Result<http::Request<Body>, TestError> {
 }
 
 /// Requests one object repeatedly, at a steady rate, with several callers.
-async fn ask(connection: &Connection) -> Result<Vec<Duration>, TestError> {
+async fn measure_requests(connection: &Connection) -> Result<Vec<Duration>, TestError> {
     let callers = (0..CALLERS).map(|_| async {
         let mut times = Vec::with_capacity(REQUESTS);
         for _ in 0..REQUESTS {
@@ -61,11 +61,11 @@ async fn measure(title: &str, rounds: usize, alone: &Connection, crowded: &Conne
     for round in 0..rounds {
         // The order alternates, so that neither connection is always first.
         if round % 2 == 0 {
-            without.0.extend(ask(alone).await?);
-            with.0.extend(ask(crowded).await?);
+            without.0.extend(measure_requests(alone).await?);
+            with.0.extend(measure_requests(crowded).await?);
         } else {
-            with.0.extend(ask(crowded).await?);
-            without.0.extend(ask(alone).await?);
+            with.0.extend(measure_requests(crowded).await?);
+            without.0.extend(measure_requests(alone).await?);
         }
     }
     println!("{title}, {} requests each:", with.0.len());

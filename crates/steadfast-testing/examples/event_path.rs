@@ -25,7 +25,7 @@ async fn main() -> Result<(), WorldError> {
     let config_maps = informers.informer::<ConfigMap>(Scope::all())?;
     config_maps.on_event(move |event| {
         if let Event::Updated { new, .. } = event {
-            // The receiver is gone if the program fails; then nobody needs the event.
+            // The receiver is dropped if the program fails. The event is then not needed.
             let _ = sender.send(new.metadata.resource_version.clone());
         }
     })?;

@@ -133,7 +133,7 @@ impl Reference {
         self.start_another_with_flags(&[], None).await
     }
 
-    /// Starts one more API server with `flags` of kube-apiserver. It connects to the etcd at the address `way`, for
+    /// Starts one more API server with `flags` of kube-apiserver. It connects to the etcd at the address `etcd_proxy`, for
     /// example through a proxy.
     ///
     /// # Errors
@@ -142,11 +142,11 @@ impl Reference {
     pub async fn start_another_with_flags(
         &mut self,
         flags: &[&str],
-        way: Option<SocketAddr>,
+        etcd_proxy: Option<SocketAddr>,
     ) -> Result<usize, TestkitError> {
         let number = self.servers.len();
         let folder = self.folder.path.join(format!("server-{number}"));
-        let etcd_url = way.map_or_else(|| self.etcd_url.clone(), |address| format!("http://{address}"));
+        let etcd_url = etcd_proxy.map_or_else(|| self.etcd_url.clone(), |address| format!("http://{address}"));
         let flags = flags.iter().map(ToString::to_string).collect();
         self.servers.push(ServerProcess { process: None, folder, port: 0, etcd_url, flags });
         self.start_again(number).await?;

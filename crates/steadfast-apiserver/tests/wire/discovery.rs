@@ -96,26 +96,26 @@ async fn both_forms_of_discovery_are_equal() {
     let aggregated = aggregated(&mut client).await;
     assert_eq!(plain.difference(&aggregated).collect::<Vec<_>>(), Vec::<&Entry>::new());
     assert_eq!(aggregated.difference(&plain).collect::<Vec<_>>(), Vec::<&Entry>::new());
-    assert!(plain.iter().any(|(name, said)| name == "/apis/example.com/v1/widgets/status" && said.contains("Widget")));
+    assert!(plain.iter().any(|(name, list)| name == "/apis/example.com/v1/widgets/status" && list.contains("Widget")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn unchanged_discovery_is_not_sent_again() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
-    let mut ask = async |tag: &str| {
+    let mut get_with_etag = async |tag: &str| {
         let headers = [("accept", AGGREGATED), ("if-none-match", tag)];
         let response = client.request(Method::GET, "/apis", &headers, &Value::Null).await.unwrap();
         let header = |name: &str| response.headers().get(name).unwrap().to_str().unwrap().to_owned();
         let (code, tag, kind) = (response.status().as_u16(), header("etag"), header("content-type"));
         (code, tag, kind, response.into_body().collect().await.unwrap().to_bytes().len())
     };
-    let (code, tag, kind, length) = ask("\"none\"").await;
+    let (code, tag, kind, length) = get_with_etag("\"none\"").await;
     assert_eq!((code, kind.as_str(), length > 1000), (200, AGGREGATED, true));
-    let (code, same, _, length) = ask(&tag).await;
+    let (code, same, _, length) = get_with_etag(&tag).await;
     assert_eq!((code, &same, length), (304, &tag, 0));
     server.create(&definition("v1", "a")).unwrap();
-    let (code, other, _, _) = ask(&tag).await;
+    let (code, other, _, _) = get_with_etag(&tag).await;
     assert_eq!((code, other == tag), (200, false));
 }
 

@@ -55,13 +55,13 @@ async fn version_with_limit_is_exact() {
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let old = version_of(&server.create(&config_map("a")).unwrap());
     server.create(&config_map("b")).unwrap();
-    let ask = |rest: &str| format!("{CONFIG_MAPS}?resourceVersion={old}{rest}");
-    assert_eq!(names(&client.get(&ask("&limit=10")).await.1), ["a"]);
-    assert_eq!(names(&client.get(&ask("&resourceVersionMatch=Exact")).await.1), ["a"]);
-    assert_eq!(names(&client.get(&ask("&resourceVersionMatch=NotOlderThan&limit=10")).await.1), ["a", "b"]);
-    assert_eq!(names(&client.get(&ask("")).await.1), ["a", "b"]);
+    let old_version = |rest: &str| format!("{CONFIG_MAPS}?resourceVersion={old}{rest}");
+    assert_eq!(names(&client.get(&old_version("&limit=10")).await.1), ["a"]);
+    assert_eq!(names(&client.get(&old_version("&resourceVersionMatch=Exact")).await.1), ["a"]);
+    assert_eq!(names(&client.get(&old_version("&resourceVersionMatch=NotOlderThan&limit=10")).await.1), ["a", "b"]);
+    assert_eq!(names(&client.get(&old_version("")).await.1), ["a", "b"]);
     server.compact();
-    let (code, status) = client.get(&ask("&limit=10")).await;
+    let (code, status) = client.get(&old_version("&limit=10")).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
 }
 

@@ -137,8 +137,8 @@ impl HarmfulDecisions<'_> {
         if let Some(holder) = holder {
             let duration = self.random.between(Duration::from_secs(5), Duration::from_secs(15));
             let direction = if self.random.draw().is_multiple_of(4) { Direction::Both } else { Direction::ToClient };
-            self.log.note(&format!("{holder} is cut off {direction:?} for {lasts:?}"));
-            cut_off(&self.programs[holder].process.network, direction, lasts);
+            self.log.note(&format!("{holder} is cut off {direction:?} for {duration:?}"));
+            cut_off(&self.programs[holder].process.network, direction, duration);
         }
         self.give(other)?;
         // In most cases, `other` has acquired the lease by then.
@@ -161,19 +161,19 @@ impl HarmfulDecisions<'_> {
 
     /// Cuts a candidate off until its knowledge of the holder is outdated. On its return, gives the candidate the
     /// current or a new lease, and hides this from the holder.
-    fn give_to_returning_candidate(&mut self, candidate: usize, lasts: Duration) {
+    fn give_to_returning_candidate(&mut self, candidate: usize, duration: Duration) {
         let returns = self.programs[candidate].clone();
         let deletes = self.random.draw().is_multiple_of(2) && returns.election.holder().is_some();
         let then = if deletes { "given another" } else { "given the lease" };
-        self.log.note(&format!("{candidate} is cut off for {lasts:?}, and {then} then"));
+        self.log.note(&format!("{candidate} is cut off for {duration:?}, and {then} then"));
         let networks = self.programs.iter().map(|program| (program.election.clone(), program.process.network.clone()));
         let networks: Vec<_> = networks.collect();
         let hears_late = self.random.between(Duration::ZERO, Duration::from_secs(12));
         let soon = self.random.between(Duration::ZERO, Duration::from_secs(1));
         let coordinator = self.coordinator.clone();
-        cut_off(&returns.process.network, Direction::Both, lasts + soon);
+        cut_off(&returns.process.network, Direction::Both, duration + soon);
         tokio::spawn(async move {
-            sleep(lasts).await;
+            sleep(duration).await;
             let Some(holder) = coordinator
                 .holder()
                 .expect("the embedded server returns the lease")

@@ -213,15 +213,20 @@ async fn filter_may_call_informer() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.put("a", "web", "1")?;
     let informer = fixture.synced().await?;
-    let (own, asked) = (informer.clone(), Arc::new(AtomicUsize::new(0)));
-    let count = asked.clone();
+    let (captured_informer, filter_calls) = (informer.clone(), Arc::new(AtomicUsize::new(0)));
+    let count = filter_calls.clone();
     let registration = informer
         .handler()
         .filter(move |_| {
             if count.fetch_add(1, Ordering::Relaxed) < 3 {
-                drop(own.on_event(|_| {}));
-                own.index(|object: &ConfigMap| object.metadata.name.clone());
-                drop((own.handlers(), own.freshness(), own.lister(), own.snapshot()));
+                drop(captured_informer.on_event(|_| {}));
+                captured_informer.index(|object: &ConfigMap| object.metadata.name.clone());
+                drop((
+                    captured_informer.handlers(),
+                    captured_informer.freshness(),
+                    captured_informer.lister(),
+                    captured_informer.snapshot(),
+                ));
             }
             true
         })
@@ -229,10 +234,14 @@ async fn filter_may_call_informer() -> Result<(), TestError> {
     assert!(registration.until_synced().await);
     fixture.put("a", "web", "2")?;
     settle().await;
-    assert!(asked.load(Ordering::Relaxed) >= 2);
+    assert!(filter_calls.load(Ordering::Relaxed) >= 2);
     registration.remove();
     settle().await;
-    assert_eq!(Arc::strong_count(&asked), 1, "the removal must drop the filter, although the registration exists");
+    assert_eq!(
+        Arc::strong_count(&filter_calls),
+        1,
+        "the removal must drop the filter, although the registration exists"
+    );
     Ok(())
 }
 

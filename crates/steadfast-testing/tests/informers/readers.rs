@@ -31,8 +31,8 @@ async fn until_checks_only_after_changes() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     let informer = fixture.synced().await?;
-    let asked = Arc::new(AtomicUsize::new(0));
-    let (counted, waiting) = (asked.clone(), informer.clone());
+    let checks = Arc::new(AtomicUsize::new(0));
+    let (counted, waiting) = (checks.clone(), informer.clone());
     let wait = tokio::spawn(async move {
         let condition = |cache: &Snapshot<ConfigMap>| {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -47,7 +47,7 @@ async fn until_checks_only_after_changes() -> Result<(), TestError> {
     let found = wait.await??;
     assert_eq!(found.resource_version(), written.resource_version());
     assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
-    assert!(asked.load(Ordering::Relaxed) < 30, "two changes, and only bookmarks in addition: {asked:?}");
+    assert!(checks.load(Ordering::Relaxed) < 30, "two changes, and only bookmarks in addition: {checks:?}");
     Ok(())
 }
 
@@ -210,11 +210,11 @@ async fn parsed_selector_matches_server_results() -> Result<(), TestError> {
         "in in (in)",
     ] {
         let selector = parse_selector(text)?;
-        let asked = ListParams::default().labels(text);
+        let label_params = ListParams::default().labels(text);
         let found = |objects: &[Object<ConfigMap>]| names(objects);
         let log = |objects: Vec<ConfigMap>| objects.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
-        assert_eq!(found(&lister.select(&selector)), log(all.list(&asked).await?.items), "{text:?}");
-        assert_eq!(found(&lister.select_in("shop", &selector)), log(shop.list(&asked).await?.items), "{text:?}");
+        assert_eq!(found(&lister.select(&selector)), log(all.list(&label_params).await?.items), "{text:?}");
+        assert_eq!(found(&lister.select_in("shop", &selector)), log(shop.list(&label_params).await?.items), "{text:?}");
         let snapshot = lister.snapshot();
         let borrowed: Vec<_> = snapshot.select(Some("shop"), &selector).map(|object| object.name_any()).collect();
         assert_eq!(borrowed, found(&lister.select_in("shop", &selector)), "{text:?}");

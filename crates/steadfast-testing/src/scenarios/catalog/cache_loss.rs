@@ -309,14 +309,14 @@ async fn move_to_lagging<K: CachedConfigMap>(
 
 /// Reader of one value. It detects a return to an older value.
 struct Cursor {
-    back: Arc<AtomicBool>,
+    went_back: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
 
 impl Cursor {
     fn of<K: CachedConfigMap>(informer: Informer<K>) -> Self {
-        let back = Arc::new(AtomicBool::new(false));
-        let state = back.clone();
+        let went_back = Arc::new(AtomicBool::new(false));
+        let state = went_back.clone();
         let task = tokio::spawn(async move {
             let mut highest = 0;
             loop {
@@ -329,11 +329,11 @@ impl Cursor {
                 sleep(Duration::from_millis(2)).await;
             }
         });
-        Self { back, task }
+        Self { went_back, task }
     }
 
     fn went_back(&self) -> bool {
-        self.back.load(Ordering::Relaxed)
+        self.went_back.load(Ordering::Relaxed)
     }
 }
 

@@ -246,14 +246,14 @@ async fn create_while_cut<K: CachedConfigMap>(
     Ok(run.findings(detection, recovery))
 }
 
-async fn create_fails(run: &mut ScenarioRun, name: &str, deadline: Duration, says: &[&str]) {
+async fn create_fails(run: &mut ScenarioRun, name: &str, deadline: Duration, message_part: &[&str]) {
     let api: Api<ConfigMap> = Api::default_namespaced(run.connection.client());
     let requested = Instant::now();
     let created = api.create(&PostParams::default(), &config_map(name, "1")).await;
     let took = requested.elapsed();
     run.checks.within(&format!("the failure to create {name:?}"), Some(took), deadline + Duration::from_millis(500));
     let message = created.err().map(|error| error.to_string()).unwrap_or_default();
-    run.checks.contains(&format!("the error about {name:?}"), &message, says);
+    run.checks.contains(&format!("the error about {name:?}"), &message, message_part);
 }
 
 async fn recreate_while_cut<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {

@@ -72,8 +72,8 @@ async fn hanging_lists<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Sce
         run.change("a", &format!("round {round}"))?;
         run.faults().expire_events();
         run.faults().heal();
-        let back = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
-        run.checks.within(&format!("the relist of round {round}"), back, Duration::from_secs(3));
+        let recovered_after = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
+        run.checks.within(&format!("the relist of round {round}"), recovered_after, Duration::from_secs(3));
     }
     run.checks.expect(!hanging.iter().any(steadfast::Informer::has_synced), "a hanging informer has synced");
     run.faults().clear_rules();

@@ -174,9 +174,9 @@ async fn connection_killed<K: CachedConfigMap>(target: ScenarioTarget) -> Result
         for object in 0..4 {
             run.change(&format!("large-{object}"), &large(round, object))?;
         }
-        let back = run.recovery(&[&config_maps], fault, Duration::from_secs(10)).await;
-        run.checks.within(&format!("the recovery from reset {round}"), back, Duration::from_secs(3));
-        recovery = recovery.max(back);
+        let recovered_after = run.recovery(&[&config_maps], fault, Duration::from_secs(10)).await;
+        run.checks.within(&format!("the recovery from reset {round}"), recovered_after, Duration::from_secs(3));
+        recovery = recovery.max(recovered_after);
         detection = detection.max(doubt(&[&config_maps], fault, Duration::ZERO).await);
     }
     let failed = run.server.connections().iter().filter(|connection| connection.failed_at.is_some()).count();

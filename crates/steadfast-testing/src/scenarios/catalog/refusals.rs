@@ -97,22 +97,24 @@ async fn server_busy<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scena
     run.ready(&[&config_maps]).await?;
     run.fault();
     let mut slowest = None;
-    for (code, asked) in [(429, 3), (503, 3), (500, 0), (504, 0), (503, 3600)] {
-        let response = match asked {
+    for (code, retry_after) in [(429, 3), (503, 3), (500, 0), (504, 0), (503, 3600)] {
+        let response = match retry_after {
             0 => InjectedResponse::code(code),
             seconds => InjectedResponse::retry_after(code, Duration::from_secs(seconds)),
         };
         run.faults().respond(RequestRule::any().verb(Verb::Watch).times(1), response);
         run.faults().end_watches();
         let ended = Instant::now();
-        run.change("a", &format!("{code} {asked}"))?;
-        let back = run.recovery(&[&config_maps], ended, RECOVERY_TIMEOUT).await;
-        let (least, most) = (asked.min(60), asked.min(60) * 11 / 10 + 1);
-        run.checks.within(&format!("the recovery from {code}"), back, Duration::from_secs(most));
-        let patient = back.is_some_and(|back| back >= Duration::from_secs(least));
-        run.checks
-            .expect(patient, format_args!("after {code} with a Retry-After of {asked} s, recovery took {back:?}"));
-        slowest = slowest.max(back);
+        run.change("a", &format!("{code} {retry_after}"))?;
+        let recovered_after = run.recovery(&[&config_maps], ended, RECOVERY_TIMEOUT).await;
+        let (min_seconds, max_seconds) = (retry_after.min(60), retry_after.min(60) * 11 / 10 + 1);
+        run.checks.within(&format!("the recovery from {code}"), recovered_after, Duration::from_secs(max_seconds));
+        let waited = recovered_after.is_some_and(|recovered_after| recovered_after >= Duration::from_secs(min_seconds));
+        run.checks.expect(
+            waited,
+            format_args!("after {code} with a Retry-After of {retry_after} s, recovery took {recovered_after:?}"),
+        );
+        slowest = slowest.max(recovered_after);
     }
     run.settle(&[&config_maps]).await;
     Ok(run.findings(None, slowest))
@@ -158,8 +160,8 @@ async fn resource_refused<K: CachedConfigMap>(target: ScenarioTarget) -> Result<
         ["secrets in all namespaces: failed", "403 Forbidden", "needs list and watch on secrets", "widgets", "404"];
     run.checks.contains("the error of the wait", &error, &parts);
     run.checks.expect(!error.contains("configmaps"), "the error of the wait names config maps");
-    let asked = run.server.requests().iter().filter(|request| request.code == Some(403)).count();
-    run.checks.at_most("requests for secrets in three seconds", asked, 10);
+    let rejected_requests = run.server.requests().iter().filter(|request| request.code == Some(403)).count();
+    run.checks.at_most("requests for secrets in three seconds", rejected_requests, 10);
 
     define(&run.server, true)?;
     run.server.create(&json!({

@@ -111,9 +111,9 @@ async fn black_hole<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scenar
         network.heal();
         let healed = Instant::now();
         run.create(&format!("{direction:?}").to_lowercase(), "1")?;
-        let back = run.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
+        let recovered_after = run.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
         detection = detection.zip(noticed).map(|(one, two)| one.max(two));
-        recovery = recovery.zip(back).map(|(one, two)| one.max(two));
+        recovery = recovery.zip(recovered_after).map(|(one, two)| one.max(two));
     }
     run.settle(&[&config_maps]).await;
     Ok(run.findings(detection, recovery))

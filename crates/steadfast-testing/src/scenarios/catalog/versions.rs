@@ -97,9 +97,9 @@ async fn version_expired<K: CachedConfigMap>(target: ScenarioTarget) -> Result<S
         }
         let healed = Instant::now();
         run.faults().heal();
-        let back = run.recovery(&[&config_maps], healed, RECOVERY_TIMEOUT).await;
-        run.checks.within(&format!("the recovery from response {round}"), back, RECOVERY_TIMEOUT);
-        slowest = slowest.max(back.unwrap_or(RECOVERY_TIMEOUT));
+        let recovered_after = run.recovery(&[&config_maps], healed, RECOVERY_TIMEOUT).await;
+        run.checks.within(&format!("the recovery from response {round}"), recovered_after, RECOVERY_TIMEOUT);
+        slowest = slowest.max(recovered_after.unwrap_or(RECOVERY_TIMEOUT));
         // The wait is long enough for a loop of lists to become visible.
         sleep(Duration::from_secs(1)).await;
     }
@@ -132,9 +132,9 @@ async fn version_too_large<K: CachedConfigMap>(target: ScenarioTarget) -> Result
             run.faults().end_watches();
             let ended = Instant::now();
             run.change("a", &format!("{round} {in_stream}"))?;
-            let back = run.recovery(&[&config_maps], ended, RECOVERY_TIMEOUT).await;
-            run.checks.within(&format!("the recovery from {spelling:?}"), back, RECOVERY_TIMEOUT);
-            slowest = slowest.max(back.unwrap_or(RECOVERY_TIMEOUT));
+            let recovered_after = run.recovery(&[&config_maps], ended, RECOVERY_TIMEOUT).await;
+            run.checks.within(&format!("the recovery from {spelling:?}"), recovered_after, RECOVERY_TIMEOUT);
+            slowest = slowest.max(recovered_after.unwrap_or(RECOVERY_TIMEOUT));
             run.faults().clear_rules();
         }
     }
@@ -158,8 +158,8 @@ async fn events_repeated<K: CachedConfigMap>(target: ScenarioTarget) -> Result<S
         run.faults().end_watches();
         let ended = Instant::now();
         run.create(&format!("new-{round}"), "1")?;
-        let back = run.recovery(&[&config_maps], ended, RECOVERY_TIMEOUT).await;
-        slowest = slowest.max(back.unwrap_or(RECOVERY_TIMEOUT));
+        let recovered_after = run.recovery(&[&config_maps], ended, RECOVERY_TIMEOUT).await;
+        slowest = slowest.max(recovered_after.unwrap_or(RECOVERY_TIMEOUT));
     }
     run.settle(&[&config_maps]).await;
     Ok(run.findings(None, Some(slowest)))
