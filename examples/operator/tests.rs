@@ -106,7 +106,7 @@ static SWEEP: LazyLock<Result<(Report, BTreeSet<Request>), String>> = LazyLock::
         Ok(())
     };
     // Without a fault, the operator never waits for half a minute.
-    let sweep = Sweep::new(process, scenario).alike(2).quiet(Duration::from_secs(30)).prepare(define);
+    let sweep = Sweep::new(process, scenario).repeats(2).quiet(Duration::from_secs(30)).prepare(define);
     let sweep = sweep.invariant("requests are recorded", note);
     let report = sweep.run().map_err(|error| error.to_string())?;
     Ok((report, std::mem::take(&mut *requested.lock())))

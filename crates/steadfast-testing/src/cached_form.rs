@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Cacheable, InformerBuilder, InformerFactory, Lazy, Scope};
 use steadfast_core::decode::{DecodeError, Decoder, RawObject};
 
-use crate::error::Error;
+use crate::error::TestkitError;
 
 /// Form in which informers request and cache objects.
 ///

@@ -34,7 +34,7 @@ fn truncate_file(path: &std::path::Path, random: &mut Random) -> std::io::Result
 }
 
 async fn run(seed: u64) -> Result<DeliveryCounts, TestError> {
-    let folder = Folder::new(&format!("told-{seed}"))?;
+    let folder = Folder::new(&format!("history-{seed}"))?;
     let mut random = Random::new(seed);
     let server = ApiServer::builder().in_memory().seed(seed).start().await?;
     let log = Log::default();
@@ -46,12 +46,12 @@ async fn run(seed: u64) -> Result<DeliveryCounts, TestError> {
         let program = ProgramRun::start_over(&server, &network, &path).await?;
         // The informer reports a damaged file after its start. A run that ends earlier would not report the damage.
         tokio::time::sleep(Duration::from_millis(1)).await;
-        let log = Log::default();
+        let run_log = Log::default();
         let random_actions = Arc::new(Mutex::new(Random::new(seed * 1000 + number)));
         // The handler is added at the start or later. One in six runs has none.
         if is_last || random.below(6) > 0 {
             tokio::time::sleep(Duration::from_millis(random.below(2) * random.below(3000))).await;
-            mirror(&program, &log, move |_| random_action(&random_actions, is_last))?;
+            mirror(&program, &run_log, move |_| random_action(&random_actions, is_last))?;
         }
         for round in 0..random.below(60) {
             change(&server, &mut random, round);
@@ -72,7 +72,7 @@ async fn run(seed: u64) -> Result<DeliveryCounts, TestError> {
         if is_rejected {
             log.push(HandlerRecord::CheckpointRejected);
         }
-        log.extend(log.lock().iter().cloned());
+        log.extend(run_log.lock().iter().cloned());
         drop(log);
         for round in 0..random.below(20) * u64::from(!is_last) {
             change(&server, &mut random, 1000 + round);

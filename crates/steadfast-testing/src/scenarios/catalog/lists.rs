@@ -56,7 +56,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 
 async fn streamed_list_broken<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     type FaultFn = fn(&ApiServer);
-    let faults: [(&str, CatalogFault); 4] = [
+    let faults: [(&str, FaultFn); 4] = [
         ("no end", |server| server.faults().no_initial_events_end(true)),
         ("no annotation", |server| server.faults().unannotated_initial_events_end(true)),
         ("rejected", |server| server.faults().refuse_streamed_lists(true)),
