@@ -18,10 +18,10 @@ settings and seed 0. The test fails if the table is out of date; `STEADFAST_REWR
 same scenarios over TCP and TLS in real time. `steadfast lab --list F4` explains a scenario with its bounds.
 
 - **Held to**: the clauses of [the contract](contract.md) that the scenario checks.
-- **Noticed**: time from the fault to the first doubt in `freshness()`, with the maximum in brackets. `-` if the scenario does
-  not measure this time.
-- **Recovered**: time from the end of the fault until the cache is complete and fresh, with the maximum in brackets. For a fault
-  that does not end, the time starts with the fault.
+- **Noticed**: time from the fault to the first doubt in `freshness()`, with the permitted maximum in brackets. `-` if the
+  scenario does not measure this time.
+- **Recovered**: time from the end of the fault until the cache is complete and fresh, with the permitted maximum in brackets.
+  For a fault that does not end, the time starts with the fault.
 - **LISTs**, **WATCHes**, **probes**, **bytes**: requests and traffic from the first fault on, for all informers of the scenario
   together. LISTs are full transfers, including streamed lists and failed attempts. Their number is 0 if resuming is possible.
 

@@ -29,8 +29,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[CatalogFault::ServerRestarts],
         source: ScenarioSource::InformerCacheLoss,
         summary: "The server restarts under fifty informers on one HTTP/2 connection. Objects change during the \
-                restart, and the watch window is empty. All informers are fresh again with at most one full transfer \
-                each, at most four at once.",
+                restart, and the server's watch cache is empty afterwards. All informers are fresh again with at most \
+                one full transfer each, at most four at once.",
         clauses: "C2, R4, R5",
         bounds: ScenarioBounds::NONE.detection(2).recovery(8).lists(INFORMERS),
         seconds: 4,

@@ -34,8 +34,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[CatalogFault::GoAway],
         source: ScenarioSource::FaultCatalog,
         summary: "130 watches run against a server that allows 100 streams per connection. All connections receive \
-                GOAWAY three times, while requests continue. No request waits behind a watch, all watches move, and \
-                there is no list.",
+                GOAWAY three times, while requests continue. No request waits behind a watch. All watches move to new \
+                connections, without a list.",
         clauses: "C3, R4",
         bounds: ScenarioBounds::NONE.recovery(3).lists(0),
         seconds: 4,
@@ -91,8 +91,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "selector-churn",
         faults: &[CatalogFault::SelectorChurn],
         source: ScenarioSource::FaultCatalog,
-        summary: "Objects enter and leave a selector repeatedly, while watched and while disconnected. Each stay is \
-                delivered as one, and no exit is reported as a deletion.",
+        summary: "Objects enter and leave a selector repeatedly, while watched and while disconnected. Each stay in \
+                the selector is delivered as one addition and one removal. The reason of a removal is `DeletedOrLeft`, \
+                never a certain deletion.",
         clauses: "C1, C2",
         bounds: ScenarioBounds::NONE.recovery(3).lists(0),
         seconds: 2,

@@ -23,8 +23,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[CatalogFault::StreamedListBroken],
         source: ScenarioSource::FaultCatalog,
         summary: "On four servers the initial events never end, end without their annotation, are rejected, or are \
-                treated as a plain watch. Pages replace them within 30 s of the last progress. The next informer \
-                requests pages immediately.",
+                treated as a plain watch. Paged lists replace the initial events within 30 s of the last progress. The \
+                next informer requests pages immediately.",
         clauses: "C9, R3",
         bounds: ScenarioBounds::NONE.recovery(33).lists(12),
         seconds: 65,

@@ -23,8 +23,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "no-bookmarks",
         faults: &[CatalogFault::NoBookmarks],
         source: ScenarioSource::FaultCatalog,
-        summary: "The server sends no bookmarks, as some aggregated servers do, and nothing changes for two and a \
-                half periods. Probes are proofs instead of bookmarks. No watch is reopened, and the first change \
+        summary: "The server sends no bookmarks, as some aggregated servers do, and nothing changes for two and a half \
+                periods. Probes replace bookmarks as proofs of freshness. No watch is reopened, and the first change \
                 arrives immediately.",
         clauses: "C10, R2",
         bounds: ScenarioBounds::NONE.recovery(2).lists(0),

@@ -93,8 +93,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "undecodable-object",
         faults: &[CatalogFault::UndecodableObject],
         source: ScenarioSource::WatchPitfalls,
-        summary: "One object has a field of the wrong type, in the watch and in a list. Only that object is unknown \
-                and is named, and all others continue. It is known again with its next valid state.",
+        summary: "One object has a field of the wrong type, in the watch and in a list. Reads of that object return an \
+                error that names it, and all others continue. Reads succeed again with its next valid state.",
         clauses: "C3, C11, R8",
         bounds: ScenarioBounds::NONE.recovery(2).lists(1),
         seconds: 1,

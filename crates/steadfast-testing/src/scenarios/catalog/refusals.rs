@@ -44,9 +44,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "credentials-refused",
         faults: &[CatalogFault::CredentialsRotated],
         source: ScenarioSource::FaultCatalog,
-        summary: "After some time the server responds 401 to the only token. The cache is failed, names the cause \
-                without the token, and stays readable. It resumes without a list when the server accepts the token \
-                again.",
+        summary: "After some time the server responds 401 to the only token. The cache fails, and its state names the \
+                cause without the token. The cached objects stay readable. The informer resumes without a list when \
+                the server accepts the token again.",
         clauses: "C2, C10, R4, R6",
         bounds: ScenarioBounds::NONE.detection(2).recovery(9).lists(0),
         seconds: 15,
@@ -57,7 +57,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[CatalogFault::ResourceRefused],
         source: ScenarioSource::FaultCatalog,
         summary: "Secrets are forbidden. Widgets are first undefined, then defined, then removed with all their \
-                objects. Config maps are not affected, the missing resources are named, and widgets follow their \
+                objects. Config maps are not affected, errors name the missing resources, and widgets follow their \
                 definition.",
         clauses: "C2, C9, R6, R7",
         bounds: ScenarioBounds::NONE.recovery(9),
@@ -81,8 +81,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[CatalogFault::PermissionRemoved],
         source: ScenarioSource::FaultCatalog,
         summary: "Permission to read config maps is removed before the objects, and so is the served version of \
-                widgets. 403 and 404 imply no deletion: both caches are failed and stay readable. Deletions in the \
-                meantime are delivered when the resources are served again.",
+                widgets. 403 and 404 imply no deletion: both caches fail, and their objects stay readable. Deletions \
+                in the meantime are delivered when the resources are served again.",
         clauses: "C2, C10, R7",
         bounds: ScenarioBounds::NONE.detection(2).recovery(9).lists(2),
         seconds: 20,
