@@ -87,13 +87,13 @@ impl NetworkFaults {
     /// Resets the open connections after `bytes` more bytes have passed in `direction`, even within an object. With
     /// [`Direction::Both`], either direction counts.
     pub fn reset_after(&self, bytes: u64, direction: Direction) {
-        self.cut_off(Cut { after: bytes, how: ConnectionEnd::Reset }, direction);
+        self.cut_off(Cut { after: bytes, end: ConnectionEnd::Reset }, direction);
         self.once(&format!("reset_after({bytes}, {direction:?})"));
     }
 
     /// Ends the open connections cleanly, as with FIN, after `bytes` more bytes to the client.
     pub fn truncate_after(&self, bytes: u64) {
-        self.cut_off(Cut { after: bytes, how: ConnectionEnd::Truncated }, Direction::ToClient);
+        self.cut_off(Cut { after: bytes, end: ConnectionEnd::Truncated }, Direction::ToClient);
         self.once(&format!("truncate_after({bytes})"));
     }
 

@@ -1,4 +1,4 @@
-//! One direction of a connection: bytes are accepted, held and forwarded.
+//! One direction of a connection: bytes are accepted, delayed and forwarded.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use super::link::{Condition, Link, StreamDirection};
 use super::report::ConnectionEnd;
 
-/// Maximum number of bytes that a lane holds. At this number, the lane stops reading, and the sender's buffers fill.
-const MAX_HELD_BYTES: usize = 256 * 1024;
-/// Maximum number of pieces that a lane holds.
-const MAX_HELD_PIECES: usize = 4096;
+/// Maximum number of bytes that a lane keeps. At this number, the lane stops reading, and the sender's buffers fill.
+const MAX_PENDING_BYTES: usize = 256 * 1024;
+/// Maximum number of pieces that a lane keeps.
+const MAX_PENDING_PIECES: usize = 4096;
 /// Maximum number of bytes per read.
 pub(super) const PIECE_BYTES: usize = 16 * 1024;
 /// Time step of a throttled lane, which forwards the bytes of one step at once.
@@ -26,8 +26,8 @@ const THROTTLE_STEP: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Lane {
     direction: StreamDirection,
-    held: VecDeque<Piece>,
-    held_bytes: usize,
+    pending: VecDeque<Piece>,
+    pending_bytes: usize,
     /// Due time of the last accepted byte. No later byte may be forwarded earlier.
     last_due: Option<Instant>,
     /// Instant from which the throttle admits the next bytes.
@@ -36,7 +36,7 @@ pub(super) struct Lane {
     unflushed: bool,
     source: SourceState,
     /// True after the sink has received the end.
-    shut: bool,
+    is_shut_down: bool,
 }
 
 /// State of the source.
@@ -69,18 +69,18 @@ impl Lane {
     pub(super) fn new(direction: StreamDirection, random: Random) -> Self {
         Self {
             direction,
-            held: VecDeque::new(),
-            held_bytes: 0,
+            pending: VecDeque::new(),
+            pending_bytes: 0,
             last_due: None,
             free_at: None,
             random,
             unflushed: false,
             source: SourceState::Open,
-            shut: false,
+            is_shut_down: false,
         }
     }
 
-    /// Forwards the held bytes, then the end. Later bytes of the source are dropped.
+    /// Forwards the pending bytes, then the end. Later bytes of the source are dropped.
     pub(super) fn half_close(&mut self) {
         if self.source == SourceState::Open {
             // An ended source stays ended, because it has no bytes to drop.
@@ -90,15 +90,15 @@ impl Lane {
 
     /// Returns `true` if no more bytes can pass.
     pub(super) fn is_finished(&self) -> bool {
-        self.shut && self.source == SourceState::Ended
+        self.is_shut_down && self.source == SourceState::Ended
     }
 
     /// Drops all bytes, and sends nothing more to the sink.
     pub(super) fn drop_all(&mut self) {
-        self.held.clear();
-        self.held_bytes = 0;
+        self.pending.clear();
+        self.pending_bytes = 0;
         self.half_close();
-        self.shut = true;
+        self.is_shut_down = true;
     }
 
     /// Moves the bytes that can move now. Returns an error if one of the streams is broken.
@@ -114,7 +114,7 @@ impl Lane {
         let lateness = link.lateness(self.direction);
         // Lateness counts from the arrival at the relay, and not from the delayed due time. The relay simulates the
         // sender's kernel.
-        let expires = |lane: &Self| Some(lane.held.front()?.read_at + lateness?);
+        let expires = |lane: &Self| Some(lane.pending.front()?.read_at + lateness?);
         // `TCP_USER_TIMEOUT` aborts a connection with unacknowledged data even if the path recovers later.
         if expires(self).is_some_and(|expires| expires <= now) {
             return Ok(Turn::Cut(ConnectionEnd::Reset));
@@ -163,32 +163,32 @@ impl Lane {
         context: &mut Context<'_>,
     ) -> io::Result<bool> {
         // A full lane applies backpressure through the pipe or socket. A lane that throws bytes away never fills.
-        let full = self.held_bytes >= MAX_HELD_BYTES || self.held.len() >= MAX_HELD_PIECES;
+        let full = self.pending_bytes >= MAX_PENDING_BYTES || self.pending.len() >= MAX_PENDING_PIECES;
         if self.source == SourceState::Ended || full && self.source == SourceState::Open {
             return Ok(false);
         }
         let discards = self.source == SourceState::Discarded;
-        let mut into = ReadBuf::new(scratch);
-        match Pin::new(source).poll_read(context, &mut into) {
+        let mut read_buffer = ReadBuf::new(scratch);
+        match Pin::new(source).poll_read(context, &mut read_buffer) {
             Poll::Pending => return Ok(false),
             // If the bytes of a source are dropped, its errors affect no receiver. An error then only means that no
             // more bytes follow.
             Poll::Ready(Err(_)) if discards => self.source = SourceState::Ended,
             Poll::Ready(Err(error)) => return Err(error),
-            Poll::Ready(Ok(())) if into.filled().is_empty() => self.source = SourceState::Ended,
+            Poll::Ready(Ok(())) if read_buffer.filled().is_empty() => self.source = SourceState::Ended,
             Poll::Ready(Ok(())) if discards => {}
-            Poll::Ready(Ok(())) => self.hold(into.filled(), condition, now),
+            Poll::Ready(Ok(())) => self.enqueue(read_buffer.filled(), condition, now),
         }
         Ok(true)
     }
 
-    fn hold(&mut self, bytes: &[u8], condition: &Condition, now: Instant) {
+    fn enqueue(&mut self, bytes: &[u8], condition: &Condition, now: Instant) {
         let delay = condition.delay + self.random.between(Duration::ZERO, condition.jitter);
         // The maximum keeps the order of bytes under jitter: a piece with a short delay waits for its predecessor.
         let due = self.last_due.map_or(now + delay, |last| last.max(now + delay));
         self.last_due = Some(due);
-        self.held_bytes += bytes.len();
-        self.held.push_back(Piece { read_at: now, due, bytes: bytes.to_vec(), written: 0 });
+        self.pending_bytes += bytes.len();
+        self.pending.push_back(Piece { read_at: now, due, bytes: bytes.to_vec(), written: 0 });
     }
 
     /// Writes the due bytes to the sink.
@@ -204,9 +204,9 @@ impl Lane {
         let mut cut = link.cut(self.direction);
         // A limit of zero ends the connection before any byte, even if no byte is pending.
         if let Some(cut) = cut.filter(|cut| cut.after == 0) {
-            return Ok(WriteProgress { cut: Some(cut.how), ..progress });
+            return Ok(WriteProgress { cut: Some(cut.end), ..progress });
         }
-        while let Some(piece) = self.held.front_mut() {
+        while let Some(piece) = self.pending.front_mut() {
             let free_at = condition.rate.and(self.free_at).unwrap_or(now);
             let due = piece.due.max(free_at);
             if due > now {
@@ -231,9 +231,9 @@ impl Lane {
             }
             piece.written += written;
             if piece.written == piece.bytes.len() {
-                self.held.pop_front();
+                self.pending.pop_front();
             }
-            self.held_bytes -= written;
+            self.pending_bytes -= written;
             self.unflushed = true;
             progress.moved = true;
             link.count(self.direction, written);
@@ -242,7 +242,7 @@ impl Lane {
             if let Some(cut) = &mut cut {
                 cut.after -= written as u64;
                 if cut.after == 0 {
-                    progress.cut = Some(cut.how);
+                    progress.cut = Some(cut.end);
                     break;
                 }
             }
@@ -256,10 +256,10 @@ impl Lane {
             self.unflushed = false;
         }
         // The end follows the last byte: a FIN must not overtake data in flight.
-        let ended = self.held.is_empty() && self.source != SourceState::Open;
-        if ended && !self.shut && Pin::new(sink).poll_shutdown(context).is_ready() {
+        let ended = self.pending.is_empty() && self.source != SourceState::Open;
+        if ended && !self.is_shut_down && Pin::new(sink).poll_shutdown(context).is_ready() {
             // An error here means that the sink is already closed.
-            self.shut = true;
+            self.is_shut_down = true;
             progress.moved = true;
         }
         Ok(progress)

@@ -43,7 +43,7 @@ impl Condition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) after: u64,
-    pub(super) how: ConnectionEnd,
+    pub(super) end: ConnectionEnd,
 }
 
 /// Actions that are applied to a connection once.
@@ -68,12 +68,12 @@ struct LinkState {
     /// Time of the opening, and number of the target.
     opened: Option<(Duration, usize)>,
     /// Number of forwarded bytes, by direction.
-    carried: [u64; 2],
+    forwarded: [u64; 2],
     ended: Option<(Duration, ConnectionEnd)>,
     /// Maximum time for which the client's kernel keeps unacknowledged data.
     lateness: Option<Duration>,
     /// Waker of the task of this connection. Each connection has one task.
-    waiting: Option<Waker>,
+    waker: Option<Waker>,
 }
 
 impl Link {
@@ -90,8 +90,8 @@ impl Link {
         self.with_state(|state| state.opened.is_some() && state.ended.is_none())
     }
 
-    pub(super) fn end(&self, at: Duration, how: ConnectionEnd) {
-        self.with_state(|state| state.ended = Some((at, how)));
+    pub(super) fn end(&self, at: Duration, end: ConnectionEnd) {
+        self.with_state(|state| state.ended = Some((at, end)));
     }
 
     pub(super) fn condition(&self) -> Condition {
@@ -107,22 +107,22 @@ impl Link {
     }
 
     fn change_both(&self, change: impl FnOnce(&mut Condition, &mut Orders)) {
-        let waiting = self.with_state(|state| {
+        let waker = self.with_state(|state| {
             change(&mut state.condition, &mut state.orders);
-            state.waiting.take()
+            state.waker.take()
         });
         // The waker is called outside the lock, because it may poll the task on this thread at once.
-        if let Some(waiting) = waiting {
-            waiting.wake();
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 
     /// Returns the current conditions. The caller's task is woken when they change.
-    pub(super) fn present(&self, context: &Context<'_>) -> (Condition, Orders) {
+    pub(super) fn current(&self, context: &Context<'_>) -> (Condition, Orders) {
         self.with_state(|state| {
             // The waker is cloned only if the task has changed, since this runs with every poll.
-            if !state.waiting.as_ref().is_some_and(|waiting| waiting.will_wake(context.waker())) {
-                state.waiting = Some(context.waker().clone());
+            if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                state.waker = Some(context.waker().clone());
             }
             (state.condition, state.orders)
         })
@@ -138,7 +138,7 @@ impl Link {
         self.with_state(|state| {
             // Counts and limits change under one lock, so that a limit includes only bytes after the switch of the
             // fault.
-            state.carried[direction as usize] += bytes as u64;
+            state.forwarded[direction as usize] += bytes as u64;
             if let Some(cut) = &mut state.condition.cut[direction as usize] {
                 cut.after = cut.after.saturating_sub(bytes as u64);
             }
@@ -166,10 +166,10 @@ impl Link {
         self.until(|condition, _| condition.lets_open() && !condition.frozen).await;
     }
 
-    async fn until(&self, held: impl Fn(&Condition, &Orders) -> bool) {
+    async fn until(&self, is_met: impl Fn(&Condition, &Orders) -> bool) {
         poll_fn(|context| {
-            let (condition, orders) = self.present(context);
-            if held(&condition, &orders) { Poll::Ready(()) } else { Poll::Pending }
+            let (condition, orders) = self.current(context);
+            if is_met(&condition, &orders) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
@@ -178,7 +178,7 @@ impl Link {
     pub(super) fn report(&self) -> Option<ProxiedConnection> {
         self.with_state(|state| {
             let (opened, target) = state.opened?;
-            let [to_server, to_client] = state.carried;
+            let [to_server, to_client] = state.forwarded;
             Some(ProxiedConnection {
                 connection: self.number,
                 target,
@@ -190,7 +190,7 @@ impl Link {
         })
     }
 
-    fn with_state<T>(&self, look: impl FnOnce(&mut LinkState) -> T) -> T {
-        look(&mut self.state.lock())
+    fn with_state<T>(&self, access: impl FnOnce(&mut LinkState) -> T) -> T {
+        access(&mut self.state.lock())
     }
 }

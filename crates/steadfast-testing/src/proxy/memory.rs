@@ -63,7 +63,7 @@ where
             link.until_passable().await;
             dial(target).await.map(Resettable::new)
         };
-        tokio::spawn(open.carry(near, dial));
+        tokio::spawn(open.forward(near, dial));
         return Ok(socket);
     }
     if !condition.delay.is_zero() {
@@ -72,7 +72,7 @@ where
     }
     match dial(target).await {
         Ok(far) => {
-            tokio::spawn(open.carry(near, async { Ok(Resettable::new(far)) }));
+            tokio::spawn(open.forward(near, async { Ok(Resettable::new(far)) }));
             Ok(socket)
         }
         Err(error) => {

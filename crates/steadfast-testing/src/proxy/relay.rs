@@ -77,7 +77,7 @@ struct Relay<'a> {
 impl Relay<'_> {
     fn poll(&mut self, near: &mut impl End, far: &mut impl End, context: &mut Context<'_>) -> Poll<ConnectionEnd> {
         loop {
-            let (mut condition, orders) = self.link.present(context);
+            let (mut condition, orders) = self.link.current(context);
             if orders.reset
                 && condition.hole[StreamDirection::ToServer as usize]
                 && self.link.lateness(StreamDirection::ToServer).is_some()
@@ -100,12 +100,12 @@ impl Relay<'_> {
                 // The middlebox does not know this flow any more, so later faults of the path no longer apply.
                 condition = Condition::default();
             }
-            let there = self.to_server.turn((near, far), (&condition, self.link), &mut self.scratch, context);
-            let back = self.to_client.turn((far, near), (&condition, self.link), &mut self.scratch, context);
+            let to_server_turn = self.to_server.turn((near, far), (&condition, self.link), &mut self.scratch, context);
+            let to_client_turn = self.to_client.turn((far, near), (&condition, self.link), &mut self.scratch, context);
             let mut until: Option<Instant> = None;
-            for turn in [there, back] {
+            for turn in [to_server_turn, to_client_turn] {
                 match turn {
-                    Ok(Turn::Cut(how)) => return Poll::Ready(how),
+                    Ok(Turn::Cut(end)) => return Poll::Ready(end),
                     Err(_) => return Poll::Ready(ConnectionEnd::Broken),
                     Ok(Turn::Waits { moved, until: wanted }) => {
                         if moved {
@@ -145,7 +145,7 @@ impl Relay<'_> {
 
 impl Open {
     /// Forwards bytes between `near` and the stream that `dial` opens, until the connection ends.
-    pub(super) async fn carry<N: End, F: End>(self, mut near: N, dial: impl Future<Output = std::io::Result<F>>) {
+    pub(super) async fn forward<N: End, F: End>(self, mut near: N, dial: impl Future<Output = std::io::Result<F>>) {
         let dialled = tokio::select! {
             // The reset must win even if the dial completes in the same poll. Otherwise the order would not be
             // deterministic.

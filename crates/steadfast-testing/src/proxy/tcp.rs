@@ -104,7 +104,7 @@ async fn serve(network: Arc<Network>, port: Arc<Port>, targets: Vec<SocketAddr>)
             Some(open) => {
                 let target = targets[open.target % targets.len()];
                 let link = open.link.clone();
-                connections.spawn(open.carry(near, connect(target, link)));
+                connections.spawn(open.forward(near, connect(target, link)));
             }
         }
     }

@@ -47,9 +47,9 @@ impl FinalState {
             // The fields are removed first, because the values of ignored fields need no translation.
             names.translate(&mut object);
             let place = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-            let called = names.chosen.get(&name).unwrap_or(&name);
+            let display_name = names.generated.get(&name).unwrap_or(&name);
             // Objects with generated names have no stable identity, so they are compared as a sorted group.
-            final_state.0.entry(format!("{resource} {place}{called}")).or_default().push(object);
+            final_state.0.entry(format!("{resource} {place}{display_name}")).or_default().push(object);
         }
         for objects in final_state.0.values_mut() {
             objects.sort_by_key(Value::to_string);
@@ -59,19 +59,20 @@ impl FinalState {
 
     /// Describes the differences to `other`. Empty if both are equal.
     pub(super) fn differences(&self, other: &Self) -> Vec<String> {
-        let called: BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
-        let none = Vec::new();
+        let names: BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
+        let no_objects = Vec::new();
         let mut found = Vec::new();
-        for name in called {
-            let (here, there) = (self.0.get(name).unwrap_or(&none), other.0.get(name).unwrap_or(&none));
-            if here.len() != there.len() {
-                found.push(format!("{name}: {} without the fault, {} with it", here.len(), there.len()));
+        for name in names {
+            let (fault_free, with_fault) =
+                (self.0.get(name).unwrap_or(&no_objects), other.0.get(name).unwrap_or(&no_objects));
+            if fault_free.len() != with_fault.len() {
+                found.push(format!("{name}: {} without the fault, {} with it", fault_free.len(), with_fault.len()));
                 continue;
             }
             // Values of secrets must not appear in messages.
-            let shows = !name.starts_with("secrets ");
-            for (fault_free, with_fault) in here.iter().zip(there) {
-                differs(name, "", fault_free, with_fault, shows, &mut found);
+            let shows_values = !name.starts_with("secrets ");
+            for (fault_free, with_fault) in fault_free.iter().zip(with_fault) {
+                differs(name, "", fault_free, with_fault, shows_values, &mut found);
             }
         }
         if found.len() > MAX_REPORTED {
@@ -93,7 +94,7 @@ impl FinalState {
 struct GeneratedNames {
     /// UIDs of existing and deleted objects, with their replacements.
     uids: BTreeMap<String, String>,
-    chosen: BTreeMap<String, String>,
+    generated: BTreeMap<String, String>,
 }
 
 impl GeneratedNames {
@@ -103,14 +104,14 @@ impl GeneratedNames {
         let prefix = text("/metadata/generateName");
         // The server appends a random suffix to `generateName`. Equal runs may create such objects in another order.
         let is_chosen = !prefix.is_empty() && name.starts_with(prefix);
-        let called = if is_chosen { format!("{prefix}*") } else { name.clone() };
+        let display_name = if is_chosen { format!("{prefix}*") } else { name.clone() };
         let place = namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
         let uid = text("/metadata/uid").to_owned();
         if !uid.is_empty() {
-            self.uids.insert(uid, format!("(the UID of {resource} {place}{called})"));
+            self.uids.insert(uid, format!("(the UID of {resource} {place}{display_name})"));
         }
         if is_chosen {
-            self.chosen.insert(name.clone(), called);
+            self.generated.insert(name.clone(), display_name);
         }
     }
 
@@ -118,15 +119,17 @@ impl GeneratedNames {
     fn translate(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
-                if let Some(called) = self.chosen.get(text.as_str()) {
-                    text.clone_from(called);
+                if let Some(display_name) = self.generated.get(text.as_str()) {
+                    text.clone_from(display_name);
                 } else if is_time(text) {
                     "(a time)".clone_into(text);
                 // A UID has 36 characters; shorter text cannot contain one.
                 } else if text.len() >= 36 {
                     // A UID may be part of a name or a label.
-                    for (uid, called) in self.uids.iter().filter(|(uid, _)| text.contains(*uid)).collect::<Vec<_>>() {
-                        *text = text.replace(uid.as_str(), called);
+                    for (uid, display_name) in
+                        self.uids.iter().filter(|(uid, _)| text.contains(*uid)).collect::<Vec<_>>()
+                    {
+                        *text = text.replace(uid.as_str(), display_name);
                     }
                 }
             }
@@ -161,18 +164,27 @@ fn remove(object: &mut Value, pointer: &str) {
     }
 }
 
-fn differs(name: &str, place: &str, here: &Value, there: &Value, shows: bool, found: &mut Vec<String>) {
-    match (here, there) {
+fn differs(
+    name: &str,
+    place: &str,
+    fault_free: &Value,
+    with_fault: &Value,
+    shows_values: bool,
+    found: &mut Vec<String>,
+) {
+    match (fault_free, with_fault) {
         (Value::Object(first), Value::Object(second)) => {
             let fields: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
             for field in fields {
                 // A missing field counts as null, because the API server treats both alike.
                 let of = |fields: &serde_json::Map<String, Value>| fields.get(field).cloned().unwrap_or_default();
-                differs(name, &format!("{place}/{field}"), &of(first), &of(second), shows, found);
+                differs(name, &format!("{place}/{field}"), &of(first), &of(second), shows_values, found);
             }
         }
-        _ if here == there => {}
-        _ if shows => found.push(format!("{name}: {place} is {here} without the fault, {there} with it")),
+        _ if fault_free == with_fault => {}
+        _ if shows_values => {
+            found.push(format!("{name}: {place} is {fault_free} without the fault, {with_fault} with it"))
+        }
         _ => found.push(format!("{name}: {place} differs")),
     }
 }

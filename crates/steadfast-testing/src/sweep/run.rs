@@ -130,7 +130,7 @@ where
         let connection = connect(server, seed, process, &network).await?;
         // The network is registered once the connection exists. Requests of a process without a network count as
         // those of a dead process.
-        runner.begins(process, network.clone());
+        runner.process_started(process, network.clone());
         // The caller's function is called within this future, so that a panic of the call itself is caught too.
         let running = AssertUnwindSafe(async { (setting.controller)(connection).await }).catch_unwind();
         // A kill wins over an end in the same poll, because the fault decides the outcome.
@@ -145,7 +145,7 @@ where
         };
         // Spawned tasks of the process may survive the drop of its future. Without a network they can do nothing.
         network.cut();
-        runner.ended(process);
+        runner.process_ended(process);
         if let Some((how, is_panic)) = how {
             let text = format!("process {process} {how}, {:?} after the start", server.elapsed());
             ended.lock().push(UnexpectedExit { text, is_panic });

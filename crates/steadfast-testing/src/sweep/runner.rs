@@ -52,7 +52,7 @@ struct State {
     /// Number of requests within the current second.
     within: (u64, u32),
     /// Point of each request in flight, by request number.
-    under_way: HashMap<u64, RequestPoint>,
+    in_flight: HashMap<u64, RequestPoint>,
     /// Networks of the running processes.
     networks: HashMap<usize, NetworkFaults>,
     /// Process that cannot renew its lease, and the end of this block.
@@ -87,7 +87,7 @@ impl SweepRunner {
     }
 
     /// Registers the network between a new process and its replica.
-    pub(super) fn begins(&self, process: usize, network: NetworkFaults) {
+    pub(super) fn process_started(&self, process: usize, network: NetworkFaults) {
         self.with_state(|state| state.networks.insert(process, network));
     }
 
@@ -97,7 +97,7 @@ impl SweepRunner {
     }
 
     /// Removes the network of a process that ended or was killed.
-    pub(super) fn ended(&self, process: usize) {
+    pub(super) fn process_ended(&self, process: usize) {
         self.with_state(|state| {
             state.networks.remove(&process);
             // The block of the lease ends with the process, because the next process must be able to renew it.
@@ -157,7 +157,7 @@ impl SweepRunner {
             RequestStage::Arrived => {
                 Some(self.count(RequestPoint::kind_of(sender, request), request, server.elapsed()))
             }
-            RequestStage::Processed => self.with_state(|state| state.under_way.remove(&request.id)),
+            RequestStage::Processed => self.with_state(|state| state.in_flight.remove(&request.id)),
         };
         let Some(point) = point else { return InterceptAction::Continue };
         let leaseless = self.with_state(|state| state.leaseless.filter(|(process, _)| *process == request.replica));
@@ -190,7 +190,7 @@ impl SweepRunner {
             if state.within.1 == MAX_REQUESTS_PER_SECOND {
                 self.overrun.notify_one();
             }
-            state.under_way.insert(request.id, point.clone());
+            state.in_flight.insert(request.id, point.clone());
             point
         })
     }
@@ -299,8 +299,8 @@ impl SweepRunner {
         }
     }
 
-    fn with_state<T>(&self, with_state: impl FnOnce(&mut State) -> T) -> T {
-        with_state(&mut self.state.lock())
+    fn with_state<T>(&self, access: impl FnOnce(&mut State) -> T) -> T {
+        access(&mut self.state.lock())
     }
 }
 
