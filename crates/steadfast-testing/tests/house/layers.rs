@@ -87,7 +87,7 @@ fn planted_module_cycles_are_found() {
         ("low/part.rs", "use crate::high::High; pub struct Part(High);"),
         ("high.rs", "use crate::low::Low; pub struct High(Low);"),
     ];
-    let sources = crate::planted_cycles::in_memory(&files);
+    let sources = crate::sample_modules::in_memory(&files);
     let imports = Imports::read(&sources, Path::new("src/lib.rs"));
     let found = cyclic_imports(&graph(&imports, Path::new("src")));
     // No two of the files import each other.
