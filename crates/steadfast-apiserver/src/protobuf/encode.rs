@@ -139,7 +139,9 @@ fn write_field(number: u64, field: &Field, value: Option<&Value>, into: &mut Vec
         (FieldShape::One(kind), None) if !field.pointer && kind != ValueType::Bytes => write_zero(number, kind, into),
         (_, None) => {}
         (FieldShape::List(kind), Some(Value::Array(items))) => {
-            items.iter().for_each(|item| write(number, kind, item, into))
+            for item in items {
+                write(number, kind, item, into);
+            }
         }
         (FieldShape::Map(kind), Some(Value::Object(entries))) => {
             write_map(number, entries, into, |value, into| write(2, kind, value, into));
@@ -151,7 +153,7 @@ fn write_field(number: u64, field: &Field, value: Option<&Value>, into: &mut Vec
             });
         }
         (FieldShape::List(kind) | FieldShape::Map(kind) | FieldShape::MapOfLists(kind), Some(_)) => {
-            write_mismatch(number, kind, into)
+            write_mismatch(number, kind, into);
         }
     }
 }
@@ -189,7 +191,7 @@ fn write(number: u64, kind: ValueType, value: &Value, into: &mut Vec<u8>) {
         (ValueType::Text, Value::String(text)) => put_bytes(number, text.as_bytes(), into),
         (ValueType::Bool, Value::Bool(flag)) => put_number(number, u64::from(*flag), into),
         (ValueType::Named(name), Value::Object(_)) => {
-            put_message(number, into, |into| write_named(name, Some(value), into))
+            put_message(number, into, |into| write_named(name, Some(value), into));
         }
         (ValueType::Json(name), _) => put_message(number, into, |into| write_json(name, value, into)),
         _ => {
@@ -269,7 +271,7 @@ fn write_json(name: &str, value: &Value, into: &mut Vec<u8>) {
 fn write_mismatch(number: u64, kind: ValueType, into: &mut Vec<u8>) {
     match kind {
         ValueType::Bool | ValueType::Integer32 | ValueType::Integer64 | ValueType::Double => {
-            put_bytes(number, b"misfit", into)
+            put_bytes(number, b"misfit", into);
         }
         _ => put_number(number, 7, into),
     }

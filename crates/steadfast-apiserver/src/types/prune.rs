@@ -43,7 +43,9 @@ fn prune_fields(object: &mut Map<String, Value>, fields: &'static [Field], path:
             }
             FieldShape::One(kind) => normalize_scalar(kind, value),
             FieldShape::Map(kind) => {
-                value.as_object_mut().into_iter().flatten().for_each(|(_, item)| normalize_scalar(kind, item))
+                for (_, item) in value.as_object_mut().into_iter().flatten() {
+                    normalize_scalar(kind, item);
+                }
             }
             _ => {}
         }
