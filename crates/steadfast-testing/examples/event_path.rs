@@ -9,13 +9,13 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Connection, Event, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{WorldError, config_map, kube_config};
+use steadfast_testing::{TestError, config_map, kube_config};
 
 /// Limit of each wait. Callgrind makes the program about a hundred times slower.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::main]
-async fn main() -> Result<(), WorldError> {
+async fn main() -> Result<(), TestError> {
     let events: u64 = std::env::args().nth(1).map_or(Ok(10), |events| events.parse())?;
     let server = ApiServer::builder().start().await?;
     server.create(&config_map("a", "start"))?;
