@@ -50,6 +50,7 @@
 //! | check a client against the server | [`History`], [`Change`], [`GroupResource`], [`RequestRecord`], [`RequestCounts`], [`ConnectionRecord`], [`Verb`] |
 //! | report errors like the Kubernetes API | [`Status`] |
 //! | encode built-in types | [`protobuf`] |
+//! | read fields of an object as kubectl does | `JsonPath` (feature `crd`) |
 //!
 //! This crate shares no code with the library under test.
 //!
@@ -146,6 +147,8 @@ pub use faults::{
     TooLargeVersionForm,
 };
 pub use group_resource::GroupResource;
+#[cfg(feature = "crd")]
+pub use jsonpath::JsonPath;
 pub use net::{ClientIdentity, LinkEnd, Port};
 pub use records::{RequestCounts, RequestRecord, Verb};
 pub use resources::ResourceDeclaration;

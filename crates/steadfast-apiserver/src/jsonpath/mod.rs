@@ -29,13 +29,44 @@ use node::Node;
 pub(crate) use parse::ParseError;
 pub(crate) use value::JsonPathValue;
 
-/// Parsed path.
+/// Parsed JSONPath in the dialect of kubectl and of printer columns.
+///
+/// ```
+/// use serde_json::json;
+/// use steadfast_apiserver::JsonPath;
+///
+/// let template = JsonPath::parse_template("{.metadata.name}: {.spec.tags[*]}").expect("a valid template");
+/// let object = json!({"metadata": {"name": "web"}, "spec": {"tags": ["a", "b"]}});
+/// assert_eq!(template.render(&object).as_deref(), Ok("web: a b"));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct JsonPath {
+pub struct JsonPath {
     nodes: Vec<Node>,
 }
 
 impl JsonPath {
+    /// Parses text with paths in braces, as in `kubectl -o jsonpath=…`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first error, with its byte offset.
+    pub fn parse_template(template: &str) -> Result<Self, String> {
+        let nodes = parse::text_with_actions(template).map_err(|error| error.to_string())?;
+        Ok(Self { nodes })
+    }
+
+    /// Returns the text with the results of all paths. Several results of one path are separated by spaces; a missing
+    /// field has no result.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a path does not fit the object, such as an index of a value that is not a list.
+    pub fn render(&self, object: &Value) -> Result<String, String> {
+        let texts =
+            |values: Vec<JsonPathValue<'_>>| values.iter().map(JsonPathValue::text).collect::<Vec<_>>().join(" ");
+        Ok(self.find(object)?.into_iter().map(texts).collect())
+    }
+
     /// Parses the path of a printer column, which has no braces.
     pub(crate) fn parse(path: &str) -> Result<Self, ParseError> {
         parse::action_list(path).map(|nodes| Self { nodes })

@@ -27,13 +27,22 @@ pub(super) fn action_list(path: &str) -> Result<Vec<Node>, ParseError> {
     template(path, 0, 0)
 }
 
+/// Parses text with actions in braces, as kubectl takes it.
+pub(super) fn text_with_actions(text: &str) -> Result<Vec<Node>, ParseError> {
+    // No brace is added, which the offset of an error would exclude.
+    nodes(text, 1, 0)
+}
+
 /// Parses `{text}`. `offset` is the offset of the text in the whole path.
 fn template(text: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, ParseError> {
+    nodes(&format!("{{{text}}}"), offset, nesting)
+}
+
+fn nodes(braced: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, ParseError> {
     if nesting > MAX_NESTING {
         return Err(ParseError { at: offset, message: format!("more than {MAX_NESTING} actions within each other") });
     }
-    let braced = format!("{{{text}}}");
-    let mut parser = PathParser { text: &braced, position: 0, start: 0, offset, nesting };
+    let mut parser = PathParser { text: braced, position: 0, start: 0, offset, nesting };
     let mut nodes = Vec::new();
     loop {
         // Text between actions, then an action.

@@ -24,6 +24,21 @@ fn texts(path: &str) -> Vec<String> {
 }
 
 #[test]
+fn template_has_text_and_paths() {
+    let rendered = |template: &str| JsonPath::parse_template(template).and_then(|parsed| parsed.render(&object()));
+    for (template, expected) in [
+        ("text", "text"),
+        ("{.text}", "hi"),
+        ("<{.text}> {.tags[0:2]}{\"\\n\"}", "<hi> a b\n"),
+        ("{range .status.conditions[*]}{.type}={.status};{end}", "Ready=True;Lit=False;Off=True;"),
+        ("{.missing}", ""),
+    ] {
+        assert_eq!(rendered(template).as_deref(), Ok(expected), "{template}");
+    }
+    assert_eq!(rendered("ab{.x").expect_err("an open brace"), "unclosed action at byte 5");
+}
+
+#[test]
 fn filters_select_list_items() {
     let conditions = ".status.conditions";
     for (filter, expected) in [
