@@ -9,6 +9,8 @@ use steadfast_testing::CachedForm;
 
 use crate::failure::EXIT_CODES;
 use crate::names::{ResourceArg, not_empty, token};
+use crate::output_format::OutputFormat;
+use crate::until::Until;
 
 /// Returns the version of the package, with the commit of the build if `STEADFAST_COMMIT` was set for the compiler.
 ///
@@ -57,12 +59,12 @@ pub(crate) struct GenerateArgs {
     pub(crate) folder: PathBuf,
 }
 
-/// Output formats.
+/// Output formats of commands that print one result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     /// Text for people.
     Text,
-    /// JSON for programs: `watch` writes one object per line, `lab` one object.
+    /// JSON for programs.
     Json,
 }
 
@@ -81,9 +83,9 @@ pub(crate) struct WatchArgs {
     #[arg(long)]
     pub(crate) wait_for_kind: bool,
 
-    /// The namespace to watch. Defaults to the namespace of the context.
-    #[arg(short = 'n', long, value_name = "NAME", value_parser = not_empty, conflicts_with = "all_namespaces")]
-    pub(crate) namespace: Option<String>,
+    /// The namespaces to watch. Repeat the flag or separate with commas. Defaults to the namespace of the context.
+    #[arg(short = 'n', long = "namespace", value_name = "NAME", value_parser = not_empty, value_delimiter = ',', conflicts_with = "all_namespaces")]
+    pub(crate) namespaces: Vec<String>,
 
     /// Watch all namespaces.
     #[arg(short = 'A', long)]
@@ -105,9 +107,30 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "NAME", value_parser = not_empty)]
     pub(crate) context: Option<String>,
 
-    /// Output format of events.
-    #[arg(short = 'o', long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
+    /// Act as this user. The user of the kubeconfig needs the right to impersonate.
+    #[arg(long = "as", value_name = "USER", value_parser = not_empty)]
+    pub(crate) impersonated_user: Option<String>,
+
+    /// Act as a member of this group. Can be repeated.
+    #[arg(long = "as-group", value_name = "GROUP", value_parser = not_empty, requires = "impersonated_user")]
+    pub(crate) impersonated_groups: Vec<String>,
+
+    /// Output format of events: text, wide (with the current state), json, yaml, name, jsonpath=TEMPLATE or
+    /// custom-columns=HEADING:PATH,…
+    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) output: OutputFormat,
+
+    /// Print each changed value below its line, complete.
+    #[arg(long)]
+    pub(crate) diff: bool,
+
+    /// Labels to print on each line. Repeat the flag or separate with commas.
+    #[arg(short = 'L', long, value_name = "LABEL", value_parser = not_empty, value_delimiter = ',')]
+    pub(crate) label_columns: Vec<String>,
+
+    /// Print all labels on each line.
+    #[arg(long)]
+    pub(crate) show_labels: bool,
 
     /// With `-o json`, write the whole object too, without its `managedFields`.
     #[arg(long)]
@@ -126,9 +149,11 @@ pub(crate) struct WatchArgs {
     #[arg(long)]
     pub(crate) utc: bool,
 
-    /// End after this number of events.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) until: Option<u64>,
+    /// End after this number of events, after this time (`30s`), or when all watched objects satisfy a condition:
+    /// `condition=Ready`, `delete`, or a CEL expression over `object`. If the flag is repeated, the first one ends the
+    /// program; a time limit before a condition has exit code 4.
+    #[arg(long, value_name = "N|TIME|CONDITION")]
+    pub(crate) until: Vec<Until>,
 
     /// Fail if the server cannot be reached within this time at the start. Waits without a limit by default.
     #[arg(long, value_name = "SECONDS")]
@@ -166,6 +191,10 @@ Examples:
   steadfast watch pods
   steadfast watch deploy/web pods -n shop
   steadfast watch deploy,rs,po -n shop -l app=web -o json
+  steadfast watch deploy/web --diff
+  steadfast watch pods -l app=web --until condition=Ready --until 2m
+  steadfast watch deploy/web --until \"object.status.readyReplicas == object.spec.replicas\"
+  steadfast watch pods -o custom-columns=NAME:.metadata.name,PHASE:.status.phase
   steadfast watch widgets.example.com --wait-for-kind
   steadfast watch pods -A --metrics 127.0.0.1:9090
   steadfast watch --embedded --until 20";

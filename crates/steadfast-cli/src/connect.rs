@@ -16,11 +16,42 @@ use crate::failure::Failure;
 ///
 /// The connection reloads its source: rotated credentials or another certificate authority apply without a restart.
 pub(crate) async fn connect(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Connection, Failure> {
+    connect_as(kubeconfig, context, Impersonation::default()).await
+}
+
+/// User that the program acts as.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Impersonation {
+    /// Name of the user; `None` for the user of the kubeconfig, or the user that the kubeconfig impersonates.
+    pub(crate) user: Option<String>,
+    /// Groups of the user.
+    pub(crate) groups: Vec<String>,
+}
+
+impl Impersonation {
+    fn apply(&self, config: &mut Config) {
+        if let Some(user) = &self.user {
+            config.auth_info.impersonate = Some(user.clone());
+            config.auth_info.impersonate_groups = Some(self.groups.clone()).filter(|groups| !groups.is_empty());
+        }
+    }
+}
+
+/// Connects like [`connect`], and acts as another user.
+pub(crate) async fn connect_as(
+    kubeconfig: Option<PathBuf>,
+    context: Option<String>,
+    impersonation: Impersonation,
+) -> Result<Connection, Failure> {
     // Blocking work: files are read, and a credential plugin of the kubeconfig may run.
     let built = tokio::task::spawn_blocking(move || {
-        let (config, context) = configuration(kubeconfig.as_deref(), context)?;
+        let (mut config, context) = configuration(kubeconfig.as_deref(), context)?;
+        impersonation.apply(&mut config);
         let loader = move || {
-            let config = reload(kubeconfig.as_deref(), context.as_deref());
+            let config = reload(kubeconfig.as_deref(), context.as_deref()).map(|mut config| {
+                impersonation.apply(&mut config);
+                config
+            });
             async move { config }
         };
         Connection::builder(config).loader(loader).build().map_err(Failure::config)

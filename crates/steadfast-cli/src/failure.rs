@@ -17,13 +17,17 @@ pub(crate) const USAGE: u8 = 2;
 /// Exit code for an unusable kubeconfig or configuration, and for rejected certificates or credentials.
 pub(crate) const CONFIG: u8 = 3;
 
+/// Exit code if a time limit was reached before the condition.
+pub(crate) const TIME_LIMIT: u8 = 4;
+
 /// Section of the help text with the exit codes.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  success, or stopped by Ctrl-C
   1  an operation failed, or a scenario of the lab failed
   2  invalid command line: unknown command, flag, resource or scenario
-  3  invalid kubeconfig or configuration, or the certificates or credentials were rejected";
+  3  invalid kubeconfig or configuration, or the certificates or credentials were rejected
+  4  watch --until: the time limit was reached before the condition";
 
 impl Failure {
     /// Creates a failure of an operation.

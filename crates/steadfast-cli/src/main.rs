@@ -16,6 +16,8 @@
 //! | `changes` | changes between two states of an object, and their description |
 //! | `fleet` | the simulated fleet of `--embedded` |
 //! | `watch` | prints every change of some resources |
+//! | `output_format` | output formats of `watch` |
+//! | `until` | end of a watch: a number, a duration, or a condition |
 //! | `notify` | acts on changes, as a configuration specifies |
 //! | `lab` | runs fault scenarios and checks the results |
 //! | `serve` | the embedded API server in the foreground |
@@ -37,8 +39,10 @@ mod generate;
 mod lab;
 mod names;
 mod notify;
+mod output_format;
 mod serve;
 mod signals;
+mod until;
 mod watch;
 
 /// musl's allocator serializes all threads. The release links musl statically, so it replaces the allocator.

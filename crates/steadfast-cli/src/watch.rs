@@ -5,6 +5,12 @@
 //! | `watched` | the watched resource, and the decoding of its events |
 //! | `line` | formats an event, or a change of freshness, as one line |
 //! | `text_line`, `json_line` | the two formats |
+//! | `selection` | the watched resources, namespaces and objects |
+//! | `ends` | the values of `--until` |
+//! | `event_printer` | prints the events of one informer |
+//! | `diff_lines` | the full difference below a line |
+//! | `object_format` | formats that print objects |
+//! | `goal` | condition of `--until` |
 //! | `terminal` | width and colours of the terminal |
 //! | `recreated` | recognizes objects that replace one of the same name |
 //! | `tally` | numbers of changes |
@@ -12,12 +18,18 @@
 //! | `doubts` | reports doubts: start, reason and end |
 //! | `readiness` | readiness and metrics for monitoring |
 
+mod diff_lines;
 mod doubts;
+mod ends;
+mod event_printer;
+mod goal;
 mod json_line;
 mod line;
+mod object_format;
 mod printer;
 mod readiness;
 mod recreated;
+mod selection;
 mod tally;
 mod terminal;
 mod text_line;
@@ -28,27 +40,33 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource};
-use steadfast::{Call, Connection, Event, Handler, InformerFactory, Scope};
+use steadfast::unstable::catalog::ServedResource;
+use steadfast::{Connection, InformerFactory};
 use steadfast_notify::Supervisor;
+use tokio::time::sleep;
 
 use crate::changes::describe::Content;
-use crate::cli::{Output, WatchArgs};
+use crate::cli::WatchArgs;
 use crate::clock::Clock;
-use crate::connect::connect;
+use crate::connect::{Impersonation, connect_as};
 use crate::console;
 use crate::discovery;
 use crate::endpoint;
 use crate::failure::Failure;
 use crate::fleet;
 use crate::names::ResourceArg;
+use crate::output_format::OutputFormat;
 use crate::signals::StopSignal;
 use doubts::Followed;
-use line::{Format, Style};
+use ends::Ends;
+use event_printer::EventPrinter;
+use goal::Goal;
+use line::{Extras, Format, Style};
+use object_format::ObjectFormat;
 use printer::{OutputEnd, Printer};
 use readiness::WatchReadiness;
-use recreated::Deletions;
-use tally::{Tallies, Tally};
+use selection::{RequestedResources, scopes};
+use tally::Tallies;
 use terminal::{Width, has_color};
 use watched::{CachedObject, Subject};
 
@@ -57,10 +75,21 @@ const MAX_PENDING_EVENTS: usize = 1024;
 
 /// Watches until requested to stop.
 pub(crate) async fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
+    selection::reject_selectors_of_named_object(&args)?;
+    reject_unused_flags(&args)?;
     let mut stop = StopSignal::listen()?;
-    let (start, tallies, is_text) = (Instant::now(), Tallies::default(), args.output == Output::Text);
+    // Standard error has the summary unless programs read the output.
+    let is_text = args.output != OutputFormat::Json;
+    let (start, tallies, ends) = (Instant::now(), Tallies::default(), Ends::of(&args.until));
+    let time_limit = async {
+        match ends.elapsed {
+            Some(limit) => sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
-        ended = watch(args, tallies.clone()) => ended,
+        ended = watch(args, tallies.clone(), &ends) => ended,
+        () = time_limit => Ok(ends.at_time_limit()),
         () = stop.received() => {
             if is_text {
                 console::report(tallies.summary(start.elapsed()));
@@ -70,12 +99,11 @@ pub(crate) async fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-async fn watch(mut args: WatchArgs, tallies: Tallies) -> Result<ExitCode, Failure> {
+async fn watch(mut args: WatchArgs, tallies: Tallies, ends: &Ends) -> Result<ExitCode, Failure> {
     if args.embedded && args.resources.is_empty() {
         let all = |resource: &str| ResourceArg { resource: resource.to_owned(), object: None };
         args.resources = ["deployments", "pods"].map(all).to_vec();
     }
-    reject_selectors_of_named_object(&args)?;
     let patience = args.wait.map(Duration::from_secs);
     let clock = Clock::choose(args.utc);
     let outage_clock = args.outages.then(|| clock.clone());
@@ -83,7 +111,10 @@ async fn watch(mut args: WatchArgs, tallies: Tallies) -> Result<ExitCode, Failur
     let fleet = if args.embedded { Some(fleet::Fleet::start(outage_clock).await?) } else { None };
     let connection = match &fleet {
         Some(fleet) => fleet.connect().await?,
-        None => connect(args.kubeconfig.clone(), args.context.clone()).await?,
+        None => {
+            let (user, groups) = (args.impersonated_user.clone(), args.impersonated_groups.clone());
+            connect_as(args.kubeconfig.clone(), args.context.clone(), Impersonation { user, groups }).await?
+        }
     };
     let followed = WatchReadiness::new(&connection);
     // Before discovery, which may wait for the server: until then `/readyz` responds 503 with the reason.
@@ -92,16 +123,17 @@ async fn watch(mut args: WatchArgs, tallies: Tallies) -> Result<ExitCode, Failur
         endpoint::serve(address, followed.clone(), &supervisor)?;
     }
     let catalog = discovery::catalog(&connection, patience).await?;
-    let RequestedResources { found, missing } = requested_resources(&args, &catalog)?;
+    ends.connected();
+    let RequestedResources { found, missing } = selection::requested_resources(&args, &catalog)?;
 
-    let format = match args.output {
-        Output::Json => Format::Json { full: args.full },
-        Output::Text => Format::Text { color: has_color(), width: Width::of_stdout(), clock: clock.clone() },
-    };
-    let style = Style { format, content: Content { noise: args.verbose, secrets: args.show_secrets } };
-    let (printer, ended) = Printer::start(args.until);
-    let mut watching =
-        WatchSession { factory: InformerFactory::new(&connection), style, clock, printer, tallies, known: Vec::new() };
+    let style = style(&args, &clock);
+    let (printer, ended) = Printer::start(ends.events);
+    if let Some(heading) = style.heading() {
+        printer.print_aside(heading);
+    }
+    let factory = InformerFactory::new(&connection);
+    let goals = ends.conditions.iter().cloned().map(Goal::new).collect();
+    let mut watching = WatchSession { factory, style, clock, printer, tallies, goals, known: Vec::new() };
     for (wanted, resource) in found {
         watching.begin(&args, &connection, &wanted, resource).await?;
     }
@@ -120,7 +152,51 @@ async fn watch(mut args: WatchArgs, tallies: Tallies) -> Result<ExitCode, Failur
         ended = &mut ended => return exit_code(ended),
         waited = waiting => waited?,
     }
+    // From here on, all resources are known.
+    watching.complete_goals();
     exit_code(ended.await)
+}
+
+/// Rejects flags without effect on the output format.
+fn reject_unused_flags(args: &WatchArgs) -> Result<(), Failure> {
+    if matches!(args.output, OutputFormat::Text | OutputFormat::Wide) {
+        return Ok(());
+    }
+    let flags = [
+        ("--diff", args.diff),
+        ("--show-labels", args.show_labels),
+        ("--label-columns", !args.label_columns.is_empty()),
+    ];
+    match flags.iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => Err(Failure::usage(format!("{flag} needs -o text or -o wide; leave out {flag} or -o"))),
+        None => Ok(()),
+    }
+}
+
+fn style(args: &WatchArgs, clock: &Clock) -> Style {
+    let clock = clock.clone();
+    let text = |state| Format::Text {
+        color: has_color(),
+        width: Width::of_stdout(),
+        clock: clock.clone(),
+        extras: Extras {
+            state,
+            diff: args.diff,
+            label_columns: args.label_columns.clone(),
+            all_labels: args.show_labels,
+        },
+    };
+    let objects = |format| Format::Objects { format, clock: clock.clone() };
+    let format = match &args.output {
+        OutputFormat::Json => Format::Json { full: args.full },
+        OutputFormat::Text => text(false),
+        OutputFormat::Wide => text(true),
+        OutputFormat::Yaml => objects(ObjectFormat::Yaml),
+        OutputFormat::Name => objects(ObjectFormat::Name),
+        OutputFormat::JsonPath(template) => objects(ObjectFormat::JsonPath(template.clone())),
+        OutputFormat::CustomColumns(columns) => objects(ObjectFormat::CustomColumns(columns.clone())),
+    };
+    Style { format, content: Content { noise: args.verbose, secrets: args.show_secrets } }
 }
 
 fn exit_code<E>(ended: Result<OutputEnd, E>) -> Result<ExitCode, Failure> {
@@ -131,66 +207,6 @@ fn exit_code<E>(ended: Result<OutputEnd, E>) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Rejects selectors together with the name of an object, since a name is a field selector itself.
-fn reject_selectors_of_named_object(args: &WatchArgs) -> Result<(), Failure> {
-    let named = args.resources.iter().find_map(|wanted| Some((&wanted.resource, wanted.object.as_ref()?)));
-    match named {
-        Some((resource, object)) if args.labels.is_some() || args.fields.is_some() => Err(Failure::usage(format!(
-            "{resource}/{object} names one object; leave out the selectors, or the name: {resource}"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Requested resources, split by whether the server serves them.
-#[derive(Default)]
-struct RequestedResources {
-    found: Vec<(ResourceArg, ServedResource)>,
-    missing: Vec<ResourceArg>,
-}
-
-fn requested_resources(args: &WatchArgs, catalog: &Catalog) -> Result<RequestedResources, Failure> {
-    let RequestedResources { mut found, mut missing } = RequestedResources::default();
-    for wanted in &args.resources {
-        match catalog.find(&wanted.resource) {
-            Ok(resource) => found.push((wanted.clone(), resource)),
-            Err(NotFound::Unknown(why)) if args.wait_for_kind => {
-                console::report(format_args!("waiting for {}: {why}", wanted.resource));
-                missing.push(wanted.clone());
-            }
-            Err(NotFound::Unknown(why)) => {
-                // `deploy web` is kubectl's syntax for one object, so a probable name gets a hint.
-                let before = found.last().filter(|(before, _)| before.object.is_none() && wanted.object.is_none());
-                let meant = before.map_or(String::new(), |(before, _)| {
-                    format!("; to name an object, use a slash: {}/{}", before.resource, wanted.resource)
-                });
-                return Err(Failure::usage(format!("{why}{meant}; --wait-for-kind waits until it has")));
-            }
-            Err(why @ NotFound::Unwatchable(_)) => return Err(Failure::usage(why)),
-        }
-    }
-    Ok(RequestedResources { found, missing })
-}
-
-/// Returns the scope to watch in `resource`: all objects, the selected ones, or one `object`.
-fn scope(args: &WatchArgs, resource: &ServedResource, object: Option<&str>, connection: &Connection) -> Scope {
-    // The embedded fleet spans several namespaces, so the default there is all of them.
-    let everywhere = args.all_namespaces || (args.embedded && args.namespace.is_none());
-    let mut scope = match (&args.namespace, resource.namespaced && !everywhere) {
-        (_, false) => Scope::all(),
-        (Some(namespace), true) => Scope::namespace(namespace),
-        (None, true) => Scope::namespace(connection.default_namespace()),
-    };
-    if let Some(labels) = &args.labels {
-        scope = scope.labels(labels);
-    }
-    match (object, &args.fields) {
-        (Some(object), _) => scope.fields(format!("metadata.name={object}")),
-        (None, Some(fields)) => scope.fields(fields),
-        (None, None) => scope,
-    }
-}
-
 /// The watched resources and their output.
 struct WatchSession {
     factory: InformerFactory,
@@ -198,6 +214,8 @@ struct WatchSession {
     clock: Clock,
     printer: Printer,
     tallies: Tallies,
+    /// Conditions of `--until`.
+    goals: Vec<Goal>,
     /// Resources that are watched already, so that repeated arguments have no effect.
     known: Vec<(ServedResource, Option<String>)>,
 }
@@ -216,13 +234,23 @@ impl WatchSession {
             return Ok(());
         }
         let (resource, object) = &place;
-        let scope = scope(args, resource, object.as_deref(), connection);
-        discovery::check_selectors(connection, resource, &scope).await?;
-        let (name, api_resource) = (resource.to_string(), resource.api_resource.clone());
         let columns = discovery::printer_columns(connection, resource).await;
-        self.follow(Subject { columns, ..Subject::new(name, api_resource, scope) })?;
+        for scope in scopes(args, resource, object.as_deref(), connection) {
+            discovery::check_selectors(connection, resource, &scope).await?;
+            let (name, api_resource) = (resource.to_string(), resource.api_resource.clone());
+            self.follow(Subject { columns: columns.clone(), ..Subject::new(name, api_resource, scope) })?;
+        }
         self.known.push(place);
         Ok(())
+    }
+
+    /// Completes the goals after the last resource was added, and ends the output if one is reached.
+    fn complete_goals(&self) {
+        if self.goals.iter().any(Goal::synced) {
+            let printer = self.printer.clone();
+            // Blocks while the reader is slow.
+            tokio::task::spawn_blocking(move || printer.end());
+        }
     }
 
     /// Prints every change of `subject`, and every doubt about it.
@@ -237,8 +265,10 @@ impl WatchSession {
             style: style.clone(),
             printer: self.printer.clone(),
             tally: tally.clone(),
+            goals: self.goals.iter().map(|goal| (goal.clone(), goal.add_resource())).collect(),
             deletions: Mutex::default(),
         };
+        let goals = self.goals.clone();
         let registration = informer.handler().deliver_each(MAX_PENDING_EVENTS).add_handler(lines);
         let events = Arc::new(registration.map_err(Failure::run)?);
         let followed = Followed { subject: subject.clone(), informer: informer.clone(), events: events.clone(), tally };
@@ -249,49 +279,16 @@ impl WatchSession {
             let snapshot = shown.snapshot();
             let synced = style.synced(&subject, snapshot.version(), snapshot.len());
             // Printed after the initial objects: the handler calls for all of them have returned.
-            tokio::task::spawn_blocking(move || lines.print(synced));
+            tokio::task::spawn_blocking(move || {
+                if let Some(synced) = synced {
+                    lines.print(synced);
+                }
+                // All of them, even after the first that is reached.
+                if goals.iter().filter(|goal| goal.synced()).count() > 0 {
+                    lines.end();
+                }
+            });
         });
         Ok(())
-    }
-}
-
-/// Handler that prints the events of one informer.
-///
-/// A slow or stopped terminal blocks this handler only; events above the limit are merged and marked.
-struct EventPrinter {
-    subject: Arc<Subject>,
-    style: Style,
-    printer: Printer,
-    tally: Arc<Tally>,
-    deletions: Mutex<Deletions>,
-}
-
-impl EventPrinter {
-    /// Returns the description of a new object that replaces one of the same name.
-    fn replacement(&self, event: &Event<CachedObject>) -> Option<String> {
-        let (key, now) = (event.object().key(), Instant::now());
-        match event {
-            Event::Deleted { reason, .. } => self.deletions.lock().deleted(key, *reason, now),
-            Event::Added { initial: false, .. } => return self.deletions.lock().replacement(key, now),
-            _ => {}
-        }
-        None
-    }
-}
-
-impl Handler<CachedObject> for EventPrinter {
-    fn handle(&self, event: Event<CachedObject>, call: Call) {
-        if let Some(missed) = self.style.missed(&self.subject, call) {
-            console::report(missed);
-        }
-        let replacement = self.replacement(&event);
-        let line = self.style.event(&self.subject, &self.subject.event(&event, call), replacement.as_deref());
-        // The initial objects are no changes.
-        if !matches!(event, Event::Added { initial: true, .. }) {
-            self.tally.count(line.counted);
-        }
-        if let Some(text) = line.text {
-            self.printer.print(text);
-        }
     }
 }

@@ -105,15 +105,17 @@ pub(super) fn event(
         missed: (event.call.missed > 0).then_some(event.call.missed),
         certainty,
         reason,
-        object: full.then(|| printable(subject, &event.object, content)),
+        object: full.then(|| printable(subject, event, content)),
     })
 }
 
-/// Returns `object` for output: without `managedFields`, and without secret values.
-pub(super) fn printable(subject: &Subject, object: &Value, content: Content) -> Value {
-    let mut printed = content
-        .redaction(&subject.kind, &[object])
-        .map_or_else(|| object.clone(), |redaction| redaction.object(object));
+/// Returns the object of `event` for output: without `managedFields`, and without secret values.
+pub(super) fn printable(subject: &Subject, event: &DecodedEvent<'_>, content: Content) -> Value {
+    let object = &event.object;
+    // Annotations may still contain a previous value.
+    let states: Vec<&Value> = event.old.iter().chain([object]).collect();
+    let redaction = content.redaction(&subject.kind, &states);
+    let mut printed = redaction.map_or_else(|| object.clone(), |redaction| redaction.object(object));
     if let Some(metadata) = printed.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }

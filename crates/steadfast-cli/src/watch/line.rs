@@ -3,14 +3,18 @@
 use std::borrow::Borrow;
 
 use jiff::Timestamp;
+use serde_json::Value;
 use steadfast::{Call, ResourceVersion};
 
+use super::diff_lines;
 use super::json_line::{self, Transition};
+use super::object_format::ObjectFormat;
 use super::tally::{Counted, Counts};
 use super::terminal::Width;
 use super::text_line::{GREEN, RED, TextLine, YELLOW};
 use super::watched::{DecodedEvent, Subject};
-use crate::changes::describe::{Content, describe};
+use crate::changes::describe::{Content, describe, visible};
+use crate::changes::diff::Detail;
 use crate::changes::manager;
 use crate::changes::state::state;
 use crate::clock::Clock;
@@ -34,12 +38,34 @@ pub(super) enum Format {
         width: Width,
         /// Time zone of the times.
         clock: Clock,
+        /// Additional parts of a line.
+        extras: Extras,
+    },
+    /// The whole object after each event.
+    Objects {
+        /// Format of the object.
+        format: ObjectFormat,
+        /// Time zone of the times.
+        clock: Clock,
     },
     /// One JSON object per line.
     Json {
         /// Includes the whole object.
         full: bool,
     },
+}
+
+/// Additional parts of a text line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Extras {
+    /// Current state of a changed object.
+    pub(super) state: bool,
+    /// Each changed value below the line.
+    pub(super) diff: bool,
+    /// Labels with these names.
+    pub(super) label_columns: Vec<String>,
+    /// All labels.
+    pub(super) all_labels: bool,
 }
 
 /// Line of one event.
@@ -65,19 +91,41 @@ impl Style {
                 let text = json_line::event(now, subject, event, *full, self.content);
                 EventLine { text: Some(text), counted }
             }
-            Format::Text { color, width, clock } => {
-                match text(&clock.of_day(now), subject, event, replacement, self.content) {
-                    Some(line) => EventLine { text: Some(line.render(*color, width.columns())), counted },
-                    None => EventLine { text: None, counted: Counted::Hidden },
+            Format::Text { color, width, clock, extras } => {
+                let Some(mut line) = text(&clock.of_day(now), subject, event, replacement, self.content) else {
+                    return EventLine { text: None, counted: Counted::Hidden };
+                };
+                add_extras(&mut line, extras, subject, event, self.content);
+                let mut text = line.render(*color, width.columns());
+                if let Some(old) = event.old.as_ref().filter(|_| extras.diff) {
+                    let shown = visible(&subject.kind, old, &event.object, Detail::Subtrees, self.content);
+                    text.push_str(&diff_lines::render(&shown.changes, *color));
                 }
+                EventLine { text: Some(text), counted }
             }
+            Format::Objects { format, clock } => {
+                let Some(comment) = text(&clock.of_day(now), subject, event, replacement, self.content) else {
+                    return EventLine { text: None, counted: Counted::Hidden };
+                };
+                let object = json_line::printable(subject, event, self.content);
+                let text = format.render(&subject.kind, &comment.render(false, None), &object);
+                EventLine { text: Some(text), counted }
+            }
+        }
+    }
+
+    /// Returns the line before all events.
+    pub(super) fn heading(&self) -> Option<String> {
+        match &self.format {
+            Format::Objects { format, .. } => format.heading(),
+            Format::Text { .. } | Format::Json { .. } => None,
         }
     }
 
     /// Returns a warning for standard error if events before this one were merged because output was too slow.
     pub(super) fn missed(&self, subject: &Subject, call: Call) -> Option<String> {
         match &self.format {
-            Format::Text { clock, .. } if call.missed > 0 => {
+            Format::Text { clock, .. } | Format::Objects { clock, .. } if call.missed > 0 => {
                 let (clock, resource, missed) = (clock.of_day(Timestamp::now()), &subject.name, call.missed);
                 Some(format!(
                     "{clock} ! {resource}: {missed} events merged: they came faster than they could be written"
@@ -87,14 +135,21 @@ impl Style {
         }
     }
 
-    /// Formats the line after the initial objects.
-    pub(super) fn synced(&self, subject: &Subject, version: Option<&ResourceVersion>, objects: usize) -> String {
+    /// Formats the line after the initial objects. Formats of objects have no such line.
+    pub(super) fn synced(
+        &self,
+        subject: &Subject,
+        version: Option<&ResourceVersion>,
+        objects: usize,
+    ) -> Option<String> {
         let now = Timestamp::now();
         match &self.format {
-            Format::Json { .. } => json_line::synced(now, subject, version),
+            Format::Objects { .. } => None,
+            Format::Json { .. } => Some(json_line::synced(now, subject, version)),
             Format::Text { clock, .. } => {
                 let at = version.map(|version| format!(" at {version}")).unwrap_or_default();
-                format!("{} = {} synced{at}: {objects} in {}", clock.of_day(now), subject.name, subject.scope)
+                let (time, name, scope) = (clock.of_day(now), &subject.name, &subject.scope);
+                Some(format!("{time} = {name} synced{at}: {objects} in {scope}"))
             }
         }
     }
@@ -103,10 +158,31 @@ impl Style {
     /// start. Returns `None` for text, since people read standard error.
     pub(super) fn freshness(&self, subject: &Subject, became: &Transition, missed: Option<Counts>) -> Option<String> {
         match self.format {
-            Format::Text { .. } => None,
+            Format::Text { .. } | Format::Objects { .. } => None,
             Format::Json { .. } => Some(json_line::freshness(Timestamp::now(), subject, became, missed)),
         }
     }
+}
+
+fn add_extras(line: &mut TextLine, extras: &Extras, subject: &Subject, event: &DecodedEvent<'_>, content: Content) {
+    if extras.state && event.old.is_some() {
+        let state = state(&subject.kind, &subject.columns, &event.object);
+        line.add_dim(&if state.is_empty() { state } else { format!("[{state}]") });
+    }
+    if extras.label_columns.is_empty() && !extras.all_labels {
+        return;
+    }
+    // Labels of a Secret may repeat its values.
+    let object = json_line::printable(subject, event, content);
+    let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+    let value = |name: &str| labels.and_then(|labels| labels.get(name)?.as_str());
+    let columns = extras.label_columns.iter().map(|name| format!("{name}={}", value(name).unwrap_or("<none>")));
+    let mut shown: Vec<String> = columns.collect();
+    if extras.all_labels {
+        let all = labels.into_iter().flatten().filter(|(name, _)| !extras.label_columns.contains(name));
+        shown.extend(all.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default())));
+    }
+    line.add_dim(&shown.join(","));
 }
 
 /// Returns the line of an event, or `None` if only noise changed.
@@ -165,10 +241,11 @@ fn by<M: Borrow<str>>(managers: &[M]) -> String {
 #[cfg(test)]
 mod tests {
     use kube::core::ApiResource;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use steadfast::{Certainty, DeleteReason, Scope};
 
     use super::*;
+    use crate::output_format::OutputFormat;
     use crate::watch::watched::Deletion;
 
     fn subject(kind: &str) -> Subject {
@@ -209,7 +286,12 @@ mod tests {
     }
 
     fn plain() -> Style {
-        let format = Format::Text { color: false, width: Width::Unlimited, clock: Clock::choose(true) };
+        let format = Format::Text {
+            color: false,
+            width: Width::Unlimited,
+            clock: Clock::choose(true),
+            extras: Extras::default(),
+        };
         Style { format, content: Content::default() }
     }
 
@@ -276,6 +358,19 @@ mod tests {
     }
 
     #[test]
+    fn extras_follow_the_description() {
+        let mut style = plain();
+        let Format::Text { extras, .. } = &mut style.format else { panic!("text") };
+        *extras = Extras { state: true, diff: true, label_columns: vec!["app".to_owned()], all_labels: true };
+        let mut event = updated();
+        event.object["metadata"]["labels"] = json!({"tier": "front"});
+        let line = line(&style, &event);
+        let expected = "phase Pending→Running on n, label +tier=front [Running on n] app=<none>,tier=front\n    \
+                        + metadata.labels:\n    +   tier: front\n    - status.phase: Pending\n    + status.phase: Running";
+        assert!(line.ends_with(expected), "{line}");
+    }
+
+    #[test]
     fn noise_has_no_text_line() {
         let object = |version: &str| json!({"metadata": {"name": "web-0", "uid": "u", "resourceVersion": version}});
         let event = update(object("1"), object("2"));
@@ -317,13 +412,32 @@ mod tests {
         let secret = |value: &str| {
             let applied = json!({"data": {"password": value}}).to_string();
             let annotations = json!({"kubectl.kubernetes.io/last-applied-configuration": applied});
-            let metadata = json!({"namespace": "shop", "name": "db", "uid": "u", "annotations": annotations});
+            // The label repeats the value.
+            let labels = json!({"leak": value});
+            let metadata =
+                json!({"namespace": "shop", "name": "db", "uid": "u", "annotations": annotations, "labels": labels});
             json!({"metadata": metadata, "data": {"password": value}})
         };
         let event = update(secret("cGxhbnRlZDE="), secret("cGxhbnRlZDI="));
-        for style in [plain(), json(true), json(false)] {
+        let text = |extras: Extras| Style {
+            format: Format::Text { color: false, width: Width::Unlimited, clock: Clock::choose(true), extras },
+            content: Content::default(),
+        };
+        let label_columns = vec!["leak".to_owned()];
+        let extras = Extras { state: true, diff: true, label_columns, all_labels: true };
+        let objects = |format: &str| {
+            let format = match format.parse() {
+                Ok(OutputFormat::JsonPath(path)) => ObjectFormat::JsonPath(path),
+                Ok(OutputFormat::CustomColumns(columns)) => ObjectFormat::CustomColumns(columns),
+                _ => ObjectFormat::Yaml,
+            };
+            Style { format: Format::Objects { format, clock: Clock::choose(true) }, content: Content::default() }
+        };
+        let (path, columns) = ("jsonpath={.data} {.metadata}", "custom-columns=D:.data,M:.metadata");
+        for style in [plain(), text(extras), json(true), json(false), objects("yaml"), objects(path), objects(columns)]
+        {
             let line = style.event(&subject, &event, None).text.expect("a line");
-            assert!(line.contains("data.password") && !line.contains("cGxhbnRlZD"), "{line}");
+            assert!(line.contains("password") && !line.contains("cGxhbnRlZD"), "{line}");
             let shown = Style { content: Content { secrets: true, ..Content::default() }, ..style };
             let line = shown.event(&subject, &event, None).text.expect("a line");
             assert!(line.contains("cGxhbnRlZDI="), "{line}");

@@ -12,13 +12,15 @@ const MAX_PENDING_LINES: usize = 1024;
 /// Sender of lines. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Printer {
-    lines: SyncSender<Line>,
+    lines: SyncSender<Item>,
 }
 
-/// A line, and whether it counts toward `--until`.
-struct Line {
-    text: String,
-    counts: bool,
+/// Item of the output.
+enum Item {
+    /// A line, and whether it counts toward `--until`.
+    Line { text: String, counts: bool },
+    /// The end of the output.
+    End,
 }
 
 /// Reason why the output ended.
@@ -46,21 +48,26 @@ impl Printer {
     /// Prints a counted line. Blocks while too many lines are pending.
     pub(crate) fn print(&self, text: String) {
         // Fails only after the end of the output.
-        let _ = self.lines.send(Line { text, counts: true });
+        let _ = self.lines.send(Item::Line { text, counts: true });
     }
 
     /// Prints a line that does not count toward `--until`.
     pub(crate) fn print_aside(&self, text: String) {
-        let _ = self.lines.send(Line { text, counts: false });
+        let _ = self.lines.send(Item::Line { text, counts: false });
+    }
+
+    /// Ends the output after the pending lines. Blocks while too many lines are pending.
+    pub(crate) fn end(&self) {
+        let _ = self.lines.send(Item::End);
     }
 }
 
-fn print(waiting: &Receiver<Line>, output: impl Write, until: Option<u64>) -> OutputEnd {
+fn print(waiting: &Receiver<Item>, output: impl Write, until: Option<u64>) -> OutputEnd {
     let mut output = BufWriter::new(output);
     let mut left = until.unwrap_or(u64::MAX);
     while left > 0 {
-        let line = match waiting.try_recv() {
-            Ok(line) => line,
+        let item = match waiting.try_recv() {
+            Ok(item) => item,
             // All senders were dropped: the program ends.
             Err(TryRecvError::Disconnected) => break,
             Err(TryRecvError::Empty) => {
@@ -68,15 +75,16 @@ fn print(waiting: &Receiver<Line>, output: impl Write, until: Option<u64>) -> Ou
                 if let Err(error) = output.flush() {
                     return end(error);
                 }
-                let Ok(line) = waiting.recv() else { break };
-                line
+                let Ok(item) = waiting.recv() else { break };
+                item
             }
         };
+        let Item::Line { text, counts } = item else { break };
         // Buffered: while lines are pending, many of them share one system call.
-        if let Err(error) = writeln!(output, "{}", line.text) {
+        if let Err(error) = writeln!(output, "{text}") {
             return end(error);
         }
-        left -= u64::from(line.counts);
+        left -= u64::from(counts);
     }
     output.flush().map_or_else(end, |()| OutputEnd::LimitReached)
 }
@@ -102,10 +110,13 @@ mod tests {
     }
 
     /// Queues lines; those in brackets do not count.
-    fn lines(texts: &[&str]) -> Receiver<Line> {
+    fn lines(texts: &[&str]) -> Receiver<Item> {
         let (sender, receiver) = sync_channel(texts.len());
         for text in texts {
-            let line = Line { text: (*text).to_owned(), counts: !text.starts_with('[') };
+            let line = match *text {
+                "END" => Item::End,
+                text => Item::Line { text: text.to_owned(), counts: !text.starts_with('[') },
+            };
             assert!(sender.send(line).is_ok(), "there is room");
         }
         receiver
@@ -116,6 +127,13 @@ mod tests {
         let mut written = Vec::new();
         assert!(matches!(print(&lines(&["a", "b", "c"]), &mut written, Some(2)), OutputEnd::LimitReached));
         assert_eq!(written, b"a\nb\n");
+    }
+
+    #[test]
+    fn requested_end_follows_pending_lines() {
+        let mut written = Vec::new();
+        assert!(matches!(print(&lines(&["a", "END", "b"]), &mut written, None), OutputEnd::LimitReached));
+        assert_eq!(written, b"a\n");
     }
 
     #[test]

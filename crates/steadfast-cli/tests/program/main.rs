@@ -61,3 +61,4 @@ mod tree;
 mod watch;
 #[cfg(unix)]
 mod watch_changes;
+mod watch_formats;

@@ -142,6 +142,7 @@ const MAY_IMPORT: [(&str, &[&str], &[&str]); 14] = [
         &[
             "steadfast",
             "steadfast-apiserver",
+            "steadfast-cel",
             "steadfast-contract",
             "steadfast-controller",
             "steadfast-notify",

@@ -1,0 +1,88 @@
+//! Selection of the watched objects from the command line: resources, namespaces and selectors.
+
+use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource};
+use steadfast::{Connection, Scope};
+
+use crate::cli::WatchArgs;
+use crate::console;
+use crate::failure::Failure;
+use crate::names::ResourceArg;
+
+/// Rejects selectors together with the name of an object, since a name is a field selector itself.
+pub(super) fn reject_selectors_of_named_object(args: &WatchArgs) -> Result<(), Failure> {
+    let named = args.resources.iter().find_map(|wanted| Some((&wanted.resource, wanted.object.as_ref()?)));
+    match named {
+        Some((resource, object)) if args.labels.is_some() || args.fields.is_some() => Err(Failure::usage(format!(
+            "{resource}/{object} names one object; leave out the selectors, or the name: {resource}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Requested resources, split by whether the server serves them.
+#[derive(Default)]
+pub(super) struct RequestedResources {
+    pub(super) found: Vec<(ResourceArg, ServedResource)>,
+    pub(super) missing: Vec<ResourceArg>,
+}
+
+/// Looks up the requested resources.
+pub(super) fn requested_resources(args: &WatchArgs, catalog: &Catalog) -> Result<RequestedResources, Failure> {
+    let RequestedResources { mut found, mut missing } = RequestedResources::default();
+    for wanted in &args.resources {
+        match catalog.find(&wanted.resource) {
+            Ok(resource) => found.push((wanted.clone(), resource)),
+            Err(NotFound::Unknown(why)) if args.wait_for_kind => {
+                console::report(format_args!("waiting for {}: {why}", wanted.resource));
+                missing.push(wanted.clone());
+            }
+            Err(NotFound::Unknown(why)) => {
+                // `deploy web` is kubectl's syntax for one object, so a probable name gets a hint.
+                let before = found.last().filter(|(before, _)| before.object.is_none() && wanted.object.is_none());
+                let meant = before.map_or(String::new(), |(before, _)| {
+                    format!("; to name an object, use a slash: {}/{}", before.resource, wanted.resource)
+                });
+                return Err(Failure::usage(format!("{why}{meant}; --wait-for-kind waits until it has")));
+            }
+            Err(why @ NotFound::Unwatchable(_)) => return Err(Failure::usage(why)),
+        }
+    }
+    Ok(RequestedResources { found, missing })
+}
+
+/// Returns the scopes to watch in `resource`, one for each namespace: all objects, the selected ones, or one `object`.
+pub(super) fn scopes(
+    args: &WatchArgs,
+    resource: &ServedResource,
+    object: Option<&str>,
+    connection: &Connection,
+) -> Vec<Scope> {
+    // The embedded fleet spans several namespaces, so the default there is all of them.
+    let everywhere = args.all_namespaces || (args.embedded && args.namespaces.is_empty());
+    let places = if !resource.namespaced || everywhere {
+        vec![Scope::all()]
+    } else if args.namespaces.is_empty() {
+        vec![Scope::namespace(connection.default_namespace())]
+    } else {
+        let mut namespaces: Vec<&String> = Vec::new();
+        for namespace in &args.namespaces {
+            if !namespaces.contains(&namespace) {
+                namespaces.push(namespace);
+            }
+        }
+        namespaces.into_iter().map(Scope::namespace).collect()
+    };
+    places.into_iter().map(|place| selected(place, args, object)).collect()
+}
+
+/// Returns the selected objects of `scope`, or one `object`.
+fn selected(mut scope: Scope, args: &WatchArgs, object: Option<&str>) -> Scope {
+    if let Some(labels) = &args.labels {
+        scope = scope.labels(labels);
+    }
+    match (object, &args.fields) {
+        (Some(object), _) => scope.fields(format!("metadata.name={object}")),
+        (None, Some(fields)) => scope.fields(fields),
+        (None, None) => scope,
+    }
+}

@@ -1,0 +1,90 @@
+//! Output formats and ends of `steadfast watch`.
+
+use serde_json::{Value, json};
+use steadfast_apiserver::ApiServer;
+
+use crate::run::{finish, start, stderr_text, steadfast, temp_file};
+
+fn pod(namespace: &str, name: &str, ready: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "app", "image": "app:1"}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]},
+    })
+}
+
+async fn server() -> ApiServer {
+    let server = ApiServer::builder().tls(true).start().await.expect("a server");
+    server.create(&pod("default", "a", "False")).expect("a pod");
+    server.create(&pod("kube-system", "b", "True")).expect("a pod");
+    server
+}
+
+/// Runs `watch pods` to its end; returns the exit code and the output without times.
+fn watched(server: &ApiServer, name: &str, arguments: &[&str]) -> (i32, String) {
+    let kubeconfig = temp_file(&format!("watch-formats-{name}.kubeconfig"), &server.kubeconfig());
+    let output = steadfast(&[&["watch", "pods", "--utc", "--kubeconfig", &kubeconfig], arguments].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines = text.lines().map(|line| line.split_once("Z ").map_or(line, |(_, rest)| rest).to_owned());
+    let code = output.status.code().unwrap_or_else(|| panic!("{}", stderr_text(&output)));
+    (code, lines.collect::<Vec<_>>().join("\n"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_are_printed_in_kubectl_formats() {
+    let server = server().await;
+    for (format, expected) in [
+        ("name", "pod/a"),
+        ("jsonpath={.metadata.name} {.status.phase}", "a Running"),
+        ("custom-columns=NAME:.metadata.name,IP:.status.podIP", "NAME              IP\na                 <none>"),
+    ] {
+        assert_eq!(watched(&server, "format", &["-o", format, "--until", "1"]), (0, expected.to_owned()));
+    }
+    let (_, yaml) = watched(&server, "yaml", &["-o", "yaml", "--until", "1"]);
+    assert!(yaml.starts_with("---\n") && yaml.contains("\n  name: a\n") && yaml.contains("app:1"), "{yaml}");
+    let (_, text) = watched(&server, "labels", &["-n", "default,kube-system", "-L", "app,tier", "--until", "4"]);
+    for name in ["+ pods default/a Running app=web,tier=<none>", "+ pods kube-system/b Running app=web,tier=<none>"] {
+        assert!(text.contains(name), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn until_condition_has_exit_codes() {
+    let server = server().await;
+    let system = ["-n", "kube-system"];
+    assert_eq!(watched(&server, "met", &[&system[..], &["--until", "condition=Ready"]].concat()).0, 0);
+    assert_eq!(watched(&server, "cel", &[&system[..], &["--until", "object.status.phase == 'Running'"]].concat()).0, 0);
+    assert_eq!(watched(&server, "time", &["--until", "condition=Ready", "--until", "1s"]).0, 4);
+    assert_eq!(watched(&server, "only-time", &["--until", "1s"]).0, 0);
+    assert_eq!(watched(&server, "deleted", &["-l", "app=none", "--until", "delete"]).0, 0);
+
+    let kubeconfig = temp_file("watch-formats-wait.kubeconfig", &server.kubeconfig());
+    let child = start(&["watch", "pods", "-A", "--diff", "--kubeconfig", &kubeconfig, "--until", "condition=Ready"]);
+    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    server.merge_patch("pods", "default", "a", ready).expect("a patch");
+    let output = finish(child);
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("= pods synced"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn diff_shows_each_changed_value() {
+    let server = server().await;
+    let kubeconfig = temp_file("watch-formats-diff.kubeconfig", &server.kubeconfig());
+    let mut child = start(&["watch", "pods", "--diff", "--kubeconfig", &kubeconfig, "--until", "3"]);
+    let mut lines = std::io::BufReader::new(child.stdout.take().expect("a piped stdout"));
+    let mut line = String::new();
+    while !line.contains(" synced ") {
+        line.clear();
+        assert!(std::io::BufRead::read_line(&mut lines, &mut line).expect("a readable line") > 0, "the program exited");
+    }
+    server.merge_patch("pods", "default", "a", json!({"metadata": {"labels": {"app": "api"}}})).expect("a patch");
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut lines, &mut rest).expect("readable output");
+    assert!(rest.contains(" ~ pods default/a label app web→api"), "{rest}");
+    assert!(rest.contains("\n    - metadata.labels.app: web\n    + metadata.labels.app: api\n"), "{rest}");
+    child.stdout = Some(lines.into_inner());
+    assert!(finish(child).status.success());
+}
