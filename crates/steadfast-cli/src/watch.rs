@@ -14,6 +14,7 @@
 //! | `terminal` | width and colours of the terminal |
 //! | `recreated` | recognizes objects that replace one of the same name |
 //! | `tally` | numbers of changes |
+//! | `status_line` | status line at the bottom of a terminal |
 //! | `printer` | thread that writes lines to standard output and counts them |
 //! | `doubts` | reports doubts: start, reason and end |
 //! | `readiness` | readiness and metrics for monitoring |
@@ -30,6 +31,7 @@ mod printer;
 mod readiness;
 mod recreated;
 mod selection;
+mod status_line;
 mod tally;
 mod terminal;
 mod text_line;
@@ -63,11 +65,12 @@ use event_printer::EventPrinter;
 use goal::Goal;
 use line::{Extras, Format, Style};
 use object_format::ObjectFormat;
-use printer::{OutputEnd, Printer};
+use printer::{OutputEnd, Printer, StatusDisplay};
 use readiness::WatchReadiness;
 use selection::{RequestedResources, scopes};
+use status_line::StatusBoard;
 use tally::Tallies;
-use terminal::{Width, has_color};
+use terminal::{Width, has_color, has_cursor_control};
 use watched::{CachedObject, Subject};
 
 /// Maximum number of events of an informer that are pending for output. Above it, events of one object are merged.
@@ -78,6 +81,8 @@ pub(crate) async fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     selection::reject_selectors_of_named_object(&args)?;
     reject_unused_flags(&args)?;
     let mut stop = StopSignal::listen()?;
+    // Dropped after the last line: it erases the status line.
+    let status = has_status(&args).then(console::enable_status);
     // Standard error has the summary unless programs read the output.
     let is_text = args.output != OutputFormat::Json;
     let (start, tallies, ends) = (Instant::now(), Tallies::default(), Ends::of(&args.until));
@@ -91,6 +96,7 @@ pub(crate) async fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
         ended = watch(args, tallies.clone(), &ends) => ended,
         () = time_limit => Ok(ends.at_time_limit()),
         () = stop.received() => {
+            drop(status);
             if is_text {
                 console::report(tallies.summary(start.elapsed()));
             }
@@ -127,13 +133,14 @@ async fn watch(mut args: WatchArgs, tallies: Tallies, ends: &Ends) -> Result<Exi
     let RequestedResources { found, missing } = selection::requested_resources(&args, &catalog)?;
 
     let style = style(&args, &clock);
-    let (printer, ended) = Printer::start(ends.events);
+    let board = StatusBoard::new(clock.clone());
+    let (printer, ended) = Printer::start(ends.events, has_status(&args).then(|| display(board.clone())));
     if let Some(heading) = style.heading() {
         printer.print_aside(heading);
     }
     let factory = InformerFactory::new(&connection);
     let goals = ends.conditions.iter().cloned().map(Goal::new).collect();
-    let mut watching = WatchSession { factory, style, clock, printer, tallies, goals, known: Vec::new() };
+    let mut watching = WatchSession { factory, style, clock, printer, tallies, board, goals, known: Vec::new() };
     for (wanted, resource) in found {
         watching.begin(&args, &connection, &wanted, resource).await?;
     }
@@ -155,6 +162,22 @@ async fn watch(mut args: WatchArgs, tallies: Tallies, ends: &Ends) -> Result<Exi
     // From here on, all resources are known.
     watching.complete_goals();
     exit_code(ended.await)
+}
+
+/// Returns whether a status line is shown below the lines: JSON is for programs.
+fn has_status(args: &WatchArgs) -> bool {
+    has_cursor_control() && args.output != OutputFormat::Json
+}
+
+/// Returns the status line of `board` on the terminal.
+fn display(board: StatusBoard) -> StatusDisplay {
+    let show = move || {
+        // A terminal of unknown width could wrap the line, which the next update would not erase.
+        if let Some(columns) = Width::Terminal.columns() {
+            console::show_status(board.render(has_color(), columns));
+        }
+    };
+    StatusDisplay { show: Box::new(show), hide: Box::new(console::hide_status) }
 }
 
 /// Rejects flags without effect on the output format.
@@ -214,6 +237,7 @@ struct WatchSession {
     clock: Clock,
     printer: Printer,
     tallies: Tallies,
+    board: StatusBoard,
     /// Conditions of `--until`.
     goals: Vec<Goal>,
     /// Resources that are watched already, so that repeated arguments have no effect.
@@ -260,6 +284,7 @@ impl WatchSession {
         let informer = informer.keep_managed_fields().protobuf(false).packed(true);
         let informer = informer.start().map_err(Failure::usage)?;
         let (tally, subject, style) = (self.tallies.add(subject.name.clone()), Arc::new(subject), self.style.clone());
+        self.board.add(subject.name.clone(), &informer, tally.clone());
         let lines = EventPrinter {
             subject: subject.clone(),
             style: style.clone(),

@@ -1,8 +1,9 @@
 //! Standard output: one thread writes lines in order until the limit is reached or the pipe is closed.
 
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -23,6 +24,17 @@ enum Item {
     End,
 }
 
+/// Interval between two updates of the status line while no line is pending.
+const STATUS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Status line below the printed lines.
+pub(crate) struct StatusDisplay {
+    /// Shows the current status. Called when no line is pending.
+    pub(super) show: Box<dyn FnMut() + Send>,
+    /// Erases the status. Called before the next line.
+    pub(super) hide: Box<dyn FnMut() + Send>,
+}
+
 /// Reason why the output ended.
 #[derive(Debug)]
 pub(crate) enum OutputEnd {
@@ -36,11 +48,11 @@ pub(crate) enum OutputEnd {
 
 impl Printer {
     /// Starts the thread, which ends after `until` counted lines if given. The receiver returns the reason of the end.
-    pub(crate) fn start(until: Option<u64>) -> (Self, oneshot::Receiver<OutputEnd>) {
+    pub(crate) fn start(until: Option<u64>, status: Option<StatusDisplay>) -> (Self, oneshot::Receiver<OutputEnd>) {
         let (lines, waiting) = sync_channel(MAX_PENDING_LINES);
         let (ended, end) = oneshot::channel();
         thread::spawn(move || {
-            let _ = ended.send(print(&waiting, io::stdout(), until));
+            let _ = ended.send(print(&waiting, io::stdout(), until, status));
         });
         (Self { lines }, end)
     }
@@ -62,7 +74,12 @@ impl Printer {
     }
 }
 
-fn print(waiting: &Receiver<Item>, output: impl Write, until: Option<u64>) -> OutputEnd {
+fn print(
+    waiting: &Receiver<Item>,
+    output: impl Write,
+    until: Option<u64>,
+    mut status: Option<StatusDisplay>,
+) -> OutputEnd {
     let mut output = BufWriter::new(output);
     let mut left = until.unwrap_or(u64::MAX);
     while left > 0 {
@@ -75,7 +92,7 @@ fn print(waiting: &Receiver<Item>, output: impl Write, until: Option<u64>) -> Ou
                 if let Err(error) = output.flush() {
                     return end(error);
                 }
-                let Ok(item) = waiting.recv() else { break };
+                let Some(item) = next(waiting, status.as_mut()) else { break };
                 item
             }
         };
@@ -89,12 +106,31 @@ fn print(waiting: &Receiver<Item>, output: impl Write, until: Option<u64>) -> Ou
     output.flush().map_or_else(end, |()| OutputEnd::LimitReached)
 }
 
+/// Waits for the next item; in the meantime the status is shown. Returns `None` if all senders were dropped.
+fn next(waiting: &Receiver<Item>, status: Option<&mut StatusDisplay>) -> Option<Item> {
+    let Some(status) = status else { return waiting.recv().ok() };
+    let item = loop {
+        (status.show)();
+        match waiting.recv_timeout(STATUS_INTERVAL) {
+            Ok(item) => break Some(item),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break None,
+        }
+    };
+    (status.hide)();
+    item
+}
+
 fn end(error: io::Error) -> OutputEnd {
     if error.kind() == ErrorKind::BrokenPipe { OutputEnd::PipeClosed } else { OutputEnd::Failed(error) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
     use super::*;
 
     struct Closed(ErrorKind);
@@ -123,29 +159,55 @@ mod tests {
     }
 
     #[test]
+    fn status_is_hidden_while_lines_are_written() {
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let record = |name: &'static str| {
+            let calls = calls.clone();
+            Box::new(move || calls.lock().push(name))
+        };
+        let status = StatusDisplay { show: record("show"), hide: record("hide") };
+        assert!(matches!(print(&lines(&["a", "b"]), Vec::new(), None, Some(status)), OutputEnd::LimitReached));
+        // Both lines were pending, so the status is shown after them.
+        assert_eq!(*calls.lock(), Vec::<&str>::new());
+        let status = StatusDisplay { show: record("show"), hide: record("hide") };
+        let (sender, receiver) = sync_channel(1);
+        let printing = thread::spawn(move || print(&receiver, Vec::new(), Some(1), Some(status)));
+        while calls.lock().is_empty() {
+            thread::yield_now();
+        }
+        assert!(sender.send(Item::Line { text: "a".to_owned(), counts: true }).is_ok(), "there is room");
+        assert!(matches!(printing.join(), Ok(OutputEnd::LimitReached)));
+        let calls = calls.lock();
+        assert_eq!((calls.first(), calls.last()), (Some(&"show"), Some(&"hide")));
+    }
+
+    #[test]
     fn output_ends_at_limit() {
         let mut written = Vec::new();
-        assert!(matches!(print(&lines(&["a", "b", "c"]), &mut written, Some(2)), OutputEnd::LimitReached));
+        assert!(matches!(print(&lines(&["a", "b", "c"]), &mut written, Some(2), None), OutputEnd::LimitReached));
         assert_eq!(written, b"a\nb\n");
     }
 
     #[test]
     fn requested_end_follows_pending_lines() {
         let mut written = Vec::new();
-        assert!(matches!(print(&lines(&["a", "END", "b"]), &mut written, None), OutputEnd::LimitReached));
+        assert!(matches!(print(&lines(&["a", "END", "b"]), &mut written, None, None), OutputEnd::LimitReached));
         assert_eq!(written, b"a\n");
     }
 
     #[test]
     fn uncounted_line_is_printed() {
         let mut written = Vec::new();
-        assert!(matches!(print(&lines(&["a", "[stale]", "b", "c"]), &mut written, Some(2)), OutputEnd::LimitReached));
+        assert!(matches!(
+            print(&lines(&["a", "[stale]", "b", "c"]), &mut written, Some(2), None),
+            OutputEnd::LimitReached
+        ));
         assert_eq!(written, b"a\n[stale]\nb\n");
     }
 
     #[test]
     fn closed_pipe_is_success_full_disk_fails() {
-        assert!(matches!(print(&lines(&["a"]), Closed(ErrorKind::BrokenPipe), None), OutputEnd::PipeClosed));
-        assert!(matches!(print(&lines(&["a"]), Closed(ErrorKind::StorageFull), None), OutputEnd::Failed(_)));
+        assert!(matches!(print(&lines(&["a"]), Closed(ErrorKind::BrokenPipe), None, None), OutputEnd::PipeClosed));
+        assert!(matches!(print(&lines(&["a"]), Closed(ErrorKind::StorageFull), None, None), OutputEnd::Failed(_)));
     }
 }

@@ -66,6 +66,11 @@ pub(super) struct Counts {
 }
 
 impl Counts {
+    /// Returns the number of changes with a line.
+    pub(super) fn total(self) -> u64 {
+        self.added + self.deleted + self.changed
+    }
+
     /// Returns the numbers since `earlier`.
     pub(super) fn since(self, earlier: Self) -> Self {
         Self {

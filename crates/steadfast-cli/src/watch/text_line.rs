@@ -69,11 +69,14 @@ impl TextLine {
         self.spans.push(Span { text: text.to_owned(), color });
     }
 
+    /// Returns the line in at most `columns`, but not less than 40.
+    pub(super) fn render(self, has_color: bool, columns: Option<usize>) -> String {
+        self.render_within(has_color, columns.map_or(usize::MAX, |columns| columns.max(MIN_COLUMNS)))
+    }
+
     /// Returns the line in at most `columns`.
-    pub(super) fn render(mut self, has_color: bool, columns: Option<usize>) -> String {
-        if let Some(columns) = columns {
-            self.fit(columns.max(MIN_COLUMNS));
-        }
+    pub(super) fn render_within(mut self, has_color: bool, columns: usize) -> String {
+        self.fit(columns);
         let mut line = String::new();
         for Span { text, color } in self.spans {
             match color.filter(|_| has_color) {

@@ -62,3 +62,5 @@ mod watch;
 #[cfg(unix)]
 mod watch_changes;
 mod watch_formats;
+#[cfg(target_os = "linux")]
+mod watch_terminal;

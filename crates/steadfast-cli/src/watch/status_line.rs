@@ -1,0 +1,272 @@
+//! Status line at the bottom of a terminal: freshness, age of the last proof, rate of changes, reconnects and repaired
+//! gaps.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use steadfast::{Diagnostic, Freshness, Informer};
+
+use super::tally::Tally;
+use super::text_line::{GREEN, RED, TextLine};
+use super::watched::CachedObject;
+use crate::clock::Clock;
+
+/// Period of the rate of changes.
+const RATE_PERIOD: Duration = Duration::from_secs(60);
+
+/// Minimum width of a terminal with a status line.
+const MIN_COLUMNS: usize = 20;
+
+/// The watched resources, for the status line. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct StatusBoard(Arc<Mutex<Board>>);
+
+struct Board {
+    clock: Clock,
+    watched: Vec<WatchedResource>,
+    fresh_since: Option<Timestamp>,
+    rate: ChangeRate,
+}
+
+struct WatchedResource {
+    name: String,
+    informer: Informer<CachedObject>,
+    tally: Arc<Tally>,
+    repairs: Arc<Repairs>,
+}
+
+/// Numbers of interruptions that an informer repaired.
+#[derive(Debug, Default)]
+struct Repairs {
+    /// Watches that resumed after an interruption.
+    reconnects: AtomicU64,
+    /// Lists that replaced events which no watch could deliver.
+    gaps: AtomicU64,
+}
+
+impl Repairs {
+    fn record(&self, diagnostic: &Diagnostic) {
+        let counter = match diagnostic {
+            Diagnostic::Resumed { .. } | Diagnostic::Moved { .. } => &self.reconnects,
+            Diagnostic::Relisted { .. } => &self.gaps,
+            _ => return,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl StatusBoard {
+    /// Creates the board without resources.
+    pub(super) fn new(clock: Clock) -> Self {
+        let board = Board { clock, watched: Vec::new(), fresh_since: None, rate: ChangeRate::default() };
+        Self(Arc::new(Mutex::new(board)))
+    }
+
+    /// Adds a watched resource.
+    pub(super) fn add(&self, name: String, informer: &Informer<CachedObject>, tally: Arc<Tally>) {
+        let repairs = Arc::new(Repairs::default());
+        let recorded = repairs.clone();
+        informer.on_diagnostic(move |diagnostic| recorded.record(diagnostic));
+        self.0.lock().watched.push(WatchedResource { name, informer: informer.clone(), tally, repairs });
+    }
+
+    /// Returns the current status line for a terminal with this number of columns; empty for a narrow terminal.
+    pub(super) fn render(&self, has_color: bool, columns: usize) -> String {
+        let mut board = self.0.lock();
+        let status = board.status(Instant::now(), Timestamp::now());
+        status.render(&board.clock, has_color, columns)
+    }
+}
+
+impl Board {
+    fn status(&mut self, now: Instant, time: Timestamp) -> Status {
+        let mut doubts = 0;
+        let (mut doubt, mut proof_age) = (None, Some(Duration::ZERO));
+        for watched in &self.watched {
+            let freshness = watched.informer.freshness();
+            let age = match &freshness {
+                Freshness::Fresh { age, .. } => Some(*age),
+                other => {
+                    doubts += 1;
+                    doubt.get_or_insert_with(|| format!("{} {other}", watched.name));
+                    other.doubt().and_then(|doubt| doubt.age)
+                }
+            };
+            // The oldest proof bounds the age of all lines.
+            proof_age = proof_age.zip(age).map(|(one, other)| one.max(other));
+        }
+        let sum = |counter: fn(&Repairs) -> &AtomicU64| {
+            self.watched.iter().map(|watched| counter(&watched.repairs).load(Ordering::Relaxed)).sum()
+        };
+        let (reconnects, gaps) = (sum(|repairs| &repairs.reconnects), sum(|repairs| &repairs.gaps));
+        let total = self.watched.iter().map(|watched| watched.tally.counts().total()).sum();
+        let state = match doubt {
+            Some(text) => {
+                self.fresh_since = None;
+                State::Doubt { text, others: doubts - 1 }
+            }
+            None => State::Fresh { since: *self.fresh_since.get_or_insert(time) },
+        };
+        Status { state, proof_age, changes_a_minute: self.rate.record(now, total), reconnects, gaps }
+    }
+}
+
+/// Number of changes within the last minute.
+#[derive(Debug, Default)]
+struct ChangeRate {
+    /// Total numbers of changes, oldest first. The first one is the latest total before the period.
+    totals: VecDeque<(Instant, u64)>,
+}
+
+impl ChangeRate {
+    /// Records the total number of changes; returns the number within the last minute.
+    fn record(&mut self, now: Instant, total: u64) -> u64 {
+        self.totals.push_back((now, total));
+        while self.totals.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= RATE_PERIOD) {
+            self.totals.pop_front();
+        }
+        let before = self.totals.front().map_or(total, |(_, total)| *total);
+        total - before
+    }
+}
+
+/// Content of the status line.
+#[derive(Debug)]
+struct Status {
+    state: State,
+    /// Age of the oldest proof of all resources; `None` before the first proof of a resource.
+    proof_age: Option<Duration>,
+    changes_a_minute: u64,
+    reconnects: u64,
+    gaps: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Fresh {
+        since: Timestamp,
+    },
+    /// A resource is in doubt, and this number of others.
+    Doubt {
+        text: String,
+        others: usize,
+    },
+}
+
+impl Status {
+    fn render(&self, clock: &Clock, has_color: bool, columns: usize) -> String {
+        if columns < MIN_COLUMNS {
+            return String::new();
+        }
+        let mut line = TextLine::default();
+        let numbers = [
+            self.proof_age.map_or_else(|| "no proof yet".to_owned(), |age| format!("proof {} ago", short(age))),
+            format!("{} changes/min", self.changes_a_minute),
+            counted(self.reconnects, "reconnect"),
+            format!("{} repaired", counted(self.gaps, "gap")),
+        ];
+        let numbers = numbers.join(" │ ");
+        match &self.state {
+            State::Fresh { since } => {
+                // The time of day without fractions.
+                let since = clock.of_day(*since);
+                line.add(Some(GREEN), &format!("fresh since {}", since.get(..8).unwrap_or(&since)));
+                line.add_dim(&format!("│ {numbers}"));
+            }
+            // The reason is the longest part, so it is shortened first.
+            State::Doubt { text, others } => {
+                line.add_dim(&format!("{numbers} │"));
+                let others = if *others > 0 { format!("{others} more in doubt; ") } else { String::new() };
+                line.add(Some(RED), &format!("{others}{text}"));
+            }
+        }
+        // A full last column would move the cursor to the next row.
+        line.render_within(has_color, columns - 1)
+    }
+}
+
+fn counted(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Returns a duration with one unit.
+fn short(duration: Duration) -> String {
+    match duration.as_secs() {
+        0..10 => format!("{:.1} s", duration.as_secs_f64()),
+        seconds @ 10..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::changes::text::width;
+
+    fn status(state: State) -> Status {
+        let proof_age = Some(Duration::from_millis(800));
+        Status { state, proof_age, changes_a_minute: 36, reconnects: 2, gaps: 1 }
+    }
+
+    fn fresh() -> Status {
+        status(State::Fresh { since: "2026-01-02T08:04:05.678Z".parse().expect("a time") })
+    }
+
+    fn rendered(status: &Status, columns: usize) -> String {
+        status.render(&Clock::choose(true), false, columns)
+    }
+
+    #[test]
+    fn status_has_freshness_and_numbers() {
+        let all = "fresh since 08:04:05 │ proof 0.8 s ago │ 36 changes/min │ 2 reconnects │ 1 gap repaired";
+        assert_eq!(rendered(&fresh(), 120), all);
+        let text = "pods stale for 3.2 s: reset".to_owned();
+        let doubt = rendered(&status(State::Doubt { text, others: 1 }), 200);
+        assert!(doubt.ends_with("1 gap repaired │ 1 more in doubt; pods stale for 3.2 s: reset"), "{doubt}");
+        let before = Status { proof_age: None, ..fresh() };
+        assert!(rendered(&before, 120).contains("│ no proof yet │"));
+    }
+
+    #[test]
+    fn status_fits_terminal() {
+        for columns in 0..120 {
+            for has_color in [false, true] {
+                let line = fresh().render(&Clock::choose(true), has_color, columns);
+                let plain = rendered(&fresh(), columns);
+                assert!(width(&plain) < columns.max(1), "{columns}: {plain}");
+                assert_eq!(line.contains('\x1b'), has_color && columns >= MIN_COLUMNS, "{columns}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_reason_is_escaped() {
+        let text = "pods stale: \x1b[2J".to_owned();
+        let line = rendered(&status(State::Doubt { text, others: 0 }), 200);
+        assert!(line.ends_with("pods stale: \\u{1b}[2J"), "{line}");
+    }
+
+    #[test]
+    fn rate_counts_the_last_minute() {
+        let (mut rate, start) = (ChangeRate::default(), Instant::now());
+        let mut record = |seconds: u64, total| rate.record(start + Duration::from_secs(seconds), total);
+        assert_eq!(record(0, 5), 0);
+        assert_eq!(record(10, 9), 4);
+        assert_eq!(record(59, 10), 5);
+        assert_eq!(record(61, 10), 5);
+        assert_eq!(record(75, 12), 3);
+        assert_eq!(record(300, 12), 0);
+        assert!(rate.totals.len() <= 3, "{rate:?}");
+    }
+
+    #[test]
+    fn durations_have_one_unit() {
+        let texts = [800, 42_000, 300_000, 7_200_000].map(|millis| short(Duration::from_millis(millis)));
+        assert_eq!(texts, ["0.8 s", "42 s", "5 min", "2 h"]);
+    }
+}
