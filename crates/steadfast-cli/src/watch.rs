@@ -11,6 +11,7 @@
 //! | `diff_lines` | the full difference below a line |
 //! | `object_format` | formats that print objects |
 //! | `goal` | condition of `--until` |
+//! | `owners` | chains of owners |
 //! | `terminal` | width and colours of the terminal |
 //! | `recreated` | recognizes objects that replace one of the same name |
 //! | `tally` | numbers of changes |
@@ -27,6 +28,7 @@ mod goal;
 mod json_line;
 mod line;
 mod object_format;
+mod owners;
 mod printer;
 mod readiness;
 mod recreated;
@@ -65,6 +67,7 @@ use event_printer::EventPrinter;
 use goal::Goal;
 use line::{Extras, Format, Style};
 use object_format::ObjectFormat;
+use owners::Owners;
 use printer::{OutputEnd, Printer, StatusDisplay};
 use readiness::WatchReadiness;
 use selection::{RequestedResources, scopes};
@@ -138,9 +141,10 @@ async fn watch(mut args: WatchArgs, tallies: Tallies, ends: &Ends) -> Result<Exi
     if let Some(heading) = style.heading() {
         printer.print_aside(heading);
     }
-    let factory = InformerFactory::new(&connection);
+    let (factory, owners) = (InformerFactory::new(&connection), Owners::start(&connection));
     let goals = ends.conditions.iter().cloned().map(Goal::new).collect();
-    let mut watching = WatchSession { factory, style, clock, printer, tallies, board, goals, known: Vec::new() };
+    let mut watching =
+        WatchSession { factory, style, clock, printer, tallies, board, owners, goals, known: Vec::new() };
     for (wanted, resource) in found {
         watching.begin(&args, &connection, &wanted, resource).await?;
     }
@@ -238,6 +242,7 @@ struct WatchSession {
     printer: Printer,
     tallies: Tallies,
     board: StatusBoard,
+    owners: Owners,
     /// Conditions of `--until`.
     goals: Vec<Goal>,
     /// Resources that are watched already, so that repeated arguments have no effect.
@@ -290,6 +295,7 @@ impl WatchSession {
             style: style.clone(),
             printer: self.printer.clone(),
             tally: tally.clone(),
+            owners: self.owners.clone(),
             goals: self.goals.iter().map(|goal| (goal.clone(), goal.add_resource())).collect(),
             deletions: Mutex::default(),
         };

@@ -8,6 +8,7 @@ use steadfast::{Call, Event, Handler};
 
 use super::goal::Goal;
 use super::line::Style;
+use super::owners::Owners;
 use super::printer::Printer;
 use super::recreated::Deletions;
 use super::tally::Tally;
@@ -22,6 +23,7 @@ pub(super) struct EventPrinter {
     pub(super) style: Style,
     pub(super) printer: Printer,
     pub(super) tally: Arc<Tally>,
+    pub(super) owners: Owners,
     /// Conditions of `--until`, each with the number of this resource.
     pub(super) goals: Vec<(Goal, usize)>,
     pub(super) deletions: Mutex<Deletions>,
@@ -46,7 +48,9 @@ impl Handler<CachedObject> for EventPrinter {
             console::report(missed);
         }
         let replacement = self.replacement(&event);
-        let decoded = self.subject.event(&event, call);
+        let mut decoded = self.subject.event(&event, call);
+        self.owners.record(&decoded.object);
+        decoded.owners = self.owners.chain(&decoded.object);
         let line = self.style.event(&self.subject, &decoded, replacement.as_deref());
         // The initial objects are no changes.
         if !matches!(event, Event::Added { initial: true, .. }) {

@@ -92,7 +92,8 @@ impl Style {
                 EventLine { text: Some(text), counted }
             }
             Format::Text { color, width, clock, extras } => {
-                let Some(mut line) = text(&clock.of_day(now), subject, event, replacement, self.content) else {
+                let place = place(event, width.columns());
+                let Some(mut line) = text(&clock.of_day(now), &place, subject, event, replacement, self.content) else {
                     return EventLine { text: None, counted: Counted::Hidden };
                 };
                 add_extras(&mut line, extras, subject, event, self.content);
@@ -104,7 +105,8 @@ impl Style {
                 EventLine { text: Some(text), counted }
             }
             Format::Objects { format, clock } => {
-                let Some(comment) = text(&clock.of_day(now), subject, event, replacement, self.content) else {
+                let place = place(event, None);
+                let Some(comment) = text(&clock.of_day(now), &place, subject, event, replacement, self.content) else {
                     return EventLine { text: None, counted: Counted::Hidden };
                 };
                 let object = json_line::printable(subject, event, self.content);
@@ -185,9 +187,21 @@ fn add_extras(line: &mut TextLine, extras: &Extras, subject: &Subject, event: &D
     line.add_dim(&shown.join(","));
 }
 
+/// Returns namespace, owners and name of the object, for a terminal of this width.
+fn place(event: &DecodedEvent<'_>, columns: Option<usize>) -> String {
+    let name = event.metadata("name").unwrap_or_default();
+    let owners = event.owners.prefix(name, columns);
+    match event.metadata("namespace") {
+        Some(namespace) if owners.is_empty() => format!("{namespace}/{name}"),
+        Some(namespace) => format!("{namespace} {owners}{name}"),
+        None => format!("{owners}{name}"),
+    }
+}
+
 /// Returns the line of an event, or `None` if only noise changed.
 fn text(
     clock: &str,
+    place: &str,
     subject: &Subject,
     event: &DecodedEvent<'_>,
     replacement: Option<&str>,
@@ -197,11 +211,6 @@ fn text(
         "Added" => ('+', GREEN),
         "Deleted" => ('-', RED),
         _ => ('~', YELLOW),
-    };
-    let name = event.metadata("name").unwrap_or_default();
-    let place = match event.metadata("namespace") {
-        Some(namespace) => format!("{namespace}/{name}"),
-        None => name.to_owned(),
     };
     let mut line = TextLine::default();
     line.add(None, clock);
@@ -246,6 +255,7 @@ mod tests {
 
     use super::*;
     use crate::output_format::OutputFormat;
+    use crate::watch::owners::OwnerChain;
     use crate::watch::watched::Deletion;
 
     fn subject(kind: &str) -> Subject {
@@ -265,7 +275,14 @@ mod tests {
     }
 
     fn added() -> DecodedEvent<'static> {
-        DecodedEvent { name: "Added", old: None, object: pod("Running"), deletion: None, call: call(1) }
+        DecodedEvent {
+            name: "Added",
+            old: None,
+            object: pod("Running"),
+            deletion: None,
+            call: call(1),
+            owners: OwnerChain::default(),
+        }
     }
 
     fn deleted(certainty: Certainty, version: Option<&ResourceVersion>) -> DecodedEvent<'_> {

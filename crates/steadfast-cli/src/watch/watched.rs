@@ -4,6 +4,7 @@ use kube::core::{ApiResource, DynamicObject};
 use serde_json::Value;
 use steadfast::{Call, Certainty, DeleteReason, Event, Lazy, Object, ResourceVersion, Scope};
 
+use super::owners::OwnerChain;
 use crate::changes::columns::Column;
 use crate::changes::kind::Kind;
 
@@ -42,7 +43,14 @@ impl Subject {
             }
             _ => None,
         };
-        DecodedEvent { name: event.name(), old, object: self.decode(event.object()), deletion, call }
+        DecodedEvent {
+            name: event.name(),
+            old,
+            object: self.decode(event.object()),
+            deletion,
+            call,
+            owners: OwnerChain::default(),
+        }
     }
 
     /// Decodes `object`, with its type: items of a list lack the type, which would look like a change.
@@ -76,6 +84,8 @@ pub(super) struct DecodedEvent<'a> {
     pub(super) object: Value,
     pub(super) deletion: Option<Deletion<'a>>,
     pub(super) call: Call,
+    /// Known owners of the object.
+    pub(super) owners: OwnerChain,
 }
 
 impl DecodedEvent<'_> {

@@ -174,3 +174,31 @@ async fn secrets_show_changed_keys_only() {
     assert!(line.contains("data.password") && !line.contains("cGxhbnRlZD"), "{line}");
     assert!(shown.event().contains("data.password cGxhbnRlZDE=→cGxhbnRlZDI="));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_precede_the_name() {
+    let server = ApiServer::builder().tls(true).start().await.expect("a server");
+    let deployment = server.create(&deployment(1, "shop/app:1")).expect("a deployment");
+    let owned = |api_version: &str, kind: &str, name: &str, owner: &Value| {
+        let owner = json!({
+            "apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": true,
+            "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
+        });
+        let metadata = json!({"name": name, "namespace": "default", "ownerReferences": [owner]});
+        json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": {}})
+    };
+    let replica_set = server.create(&owned("apps/v1", "ReplicaSet", "web-7d9f", &deployment)).expect("a replica set");
+    server.create(&owned("v1", "Pod", "web-7d9f-x2x4z", &replica_set)).expect("a pod");
+    let mut watching = Watching::start(&server, "owners", &["pods"]);
+    let mut number = 0;
+    let mut line = String::new();
+    // The owner of the replica set is requested with the first line, and may arrive after some others.
+    while !line.contains("deploy/web › ") {
+        number += 1;
+        let labels = json!({"metadata": {"labels": {"number": number.to_string()}}});
+        server.merge_patch("pods", "default", "web-7d9f-x2x4z", labels).expect("a patch");
+        line = watching.event();
+        let short = line.starts_with("~ pods default rs/web-7d9f › web-7d9f-x2x4z label ");
+        assert!(short || line.starts_with("~ pods default deploy/web › web-7d9f › web-7d9f-x2x4z label "), "{line}");
+    }
+}
