@@ -103,9 +103,10 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// The context within the kubeconfig. Defaults to the current context.
-    #[arg(long, value_name = "NAME", value_parser = not_empty)]
-    pub(crate) context: Option<String>,
+    /// The contexts within the kubeconfig. Repeat the flag or separate with commas to watch several clusters. Defaults to
+    /// the current context.
+    #[arg(long = "context", value_name = "NAME", value_parser = not_empty, value_delimiter = ',')]
+    pub(crate) contexts: Vec<String>,
 
     /// Act as this user. The user of the kubeconfig needs the right to impersonate.
     #[arg(long = "as", value_name = "USER", value_parser = not_empty)]
@@ -165,7 +166,7 @@ pub(crate) struct WatchArgs {
 
     /// Watch an embedded server with a small simulated fleet, as a demonstration. Watches deployments and pods in all
     /// namespaces by default.
-    #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
+    #[arg(long, conflicts_with_all = ["kubeconfig", "contexts"])]
     pub(crate) embedded: bool,
 
     /// Disconnect the embedded server for two seconds at regular intervals, to show doubts and missed changes.
@@ -196,6 +197,7 @@ Examples:
   steadfast watch deploy/web --until \"object.status.readyReplicas == object.spec.replicas\"
   steadfast watch pods -o custom-columns=NAME:.metadata.name,PHASE:.status.phase
   steadfast watch widgets.example.com --wait-for-kind
+  steadfast watch deploy -A --context east,west
   steadfast watch pods -A --metrics 127.0.0.1:9090
   steadfast watch --embedded --until 20";
 

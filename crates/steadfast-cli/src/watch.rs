@@ -43,6 +43,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::try_join_all;
 use parking_lot::Mutex;
 use steadfast::unstable::catalog::ServedResource;
 use steadfast::{Connection, InformerFactory};
@@ -113,59 +114,70 @@ async fn watch(mut args: WatchArgs, tallies: Tallies, ends: &Ends) -> Result<Exi
         let all = |resource: &str| ResourceArg { resource: resource.to_owned(), object: None };
         args.resources = ["deployments", "pods"].map(all).to_vec();
     }
-    let patience = args.wait.map(Duration::from_secs);
     let clock = Clock::choose(args.utc);
     let outage_clock = args.outages.then(|| clock.clone());
     // Held until the end: dropping the fleet stops its server.
     let fleet = if args.embedded { Some(fleet::Fleet::start(outage_clock).await?) } else { None };
-    let connection = match &fleet {
-        Some(fleet) => fleet.connect().await?,
-        None => {
-            let (user, groups) = (args.impersonated_user.clone(), args.impersonated_groups.clone());
-            connect_as(args.kubeconfig.clone(), args.context.clone(), Impersonation { user, groups }).await?
-        }
-    };
-    let followed = WatchReadiness::new(&connection);
+    let clusters = connect(&args, fleet.as_ref()).await?;
+    let followed = WatchReadiness::new(clusters.iter().map(|cluster| cluster.connection.clone()).collect());
     // Before discovery, which may wait for the server: until then `/readyz` responds 503 with the reason.
     if let Some(address) = args.metrics {
         let supervisor = Supervisor::new(Arc::new(console::report));
         endpoint::serve(address, followed.clone(), &supervisor)?;
     }
-    let catalog = discovery::catalog(&connection, patience).await?;
-    ends.connected();
-    let RequestedResources { found, missing } = selection::requested_resources(&args, &catalog)?;
-
-    let style = style(&args, &clock);
     let board = StatusBoard::new(clock.clone());
     let (printer, ended) = Printer::start(ends.events, has_status(&args).then(|| display(board.clone())));
+    let style = style(&args, &clock);
     if let Some(heading) = style.heading() {
         printer.print_aside(heading);
     }
-    let (factory, owners) = (InformerFactory::new(&connection), Owners::start(&connection));
     let goals = ends.conditions.iter().cloned().map(Goal::new).collect();
-    let mut watching =
-        WatchSession { factory, style, clock, printer, tallies, board, owners, goals, known: Vec::new() };
-    for (wanted, resource) in found {
-        watching.begin(&args, &connection, &wanted, resource).await?;
-    }
-    followed.begin(watching.factory.clone(), missing.iter().map(|wanted| wanted.resource.clone()).collect());
-    let waiting = async {
-        let arrived = async |wanted: ResourceArg, resource: ServedResource| {
-            watching.begin(&args, &connection, &wanted, resource).await?;
-            followed.arrived(&wanted.resource);
-            Ok(())
-        };
-        discovery::await_kinds(&connection, missing, patience, arrived).await
-    };
+    let output = WatchOutput { style, clock, printer, tallies, board, goals };
+    let started = clusters.into_iter().enumerate().map(|(number, cluster)| {
+        let session = WatchSession::new(cluster, output.clone());
+        session.begin_all(&args, number, &followed, ends)
+    });
     tokio::pin!(ended);
-    tokio::select! {
+    // Kept until the end: dropping a session stops its informers.
+    let _sessions = tokio::select! {
         // The output may end while kinds are still missing: `--until` was reached, or the reader has closed the pipe.
         ended = &mut ended => return exit_code(ended),
-        waited = waiting => waited?,
-    }
+        started = try_join_all(started) => started?,
+    };
     // From here on, all resources are known.
-    watching.complete_goals();
+    output.complete_goals();
     exit_code(ended.await)
+}
+
+/// A watched cluster.
+struct Cluster {
+    /// Name of the context, if several are watched.
+    context: Option<String>,
+    connection: Connection,
+}
+
+/// Connects to the embedded server, or to all requested contexts.
+async fn connect(args: &WatchArgs, fleet: Option<&fleet::Fleet>) -> Result<Vec<Cluster>, Failure> {
+    if let Some(fleet) = fleet {
+        return Ok(vec![Cluster { context: None, connection: fleet.connect().await? }]);
+    }
+    let mut contexts: Vec<Option<String>> = Vec::new();
+    for context in &args.contexts {
+        if !contexts.contains(&Some(context.clone())) {
+            contexts.push(Some(context.clone()));
+        }
+    }
+    if contexts.is_empty() {
+        contexts.push(None);
+    }
+    let has_several = contexts.len() > 1;
+    let mut clusters = Vec::new();
+    for context in contexts {
+        let (user, groups) = (args.impersonated_user.clone(), args.impersonated_groups.clone());
+        let connection = connect_as(args.kubeconfig.clone(), context.clone(), Impersonation { user, groups }).await?;
+        clusters.push(Cluster { context: context.filter(|_| has_several), connection });
+    }
+    Ok(clusters)
 }
 
 /// Returns whether a status line is shown below the lines: JSON is for programs.
@@ -234,45 +246,19 @@ fn exit_code<E>(ended: Result<OutputEnd, E>) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The watched resources and their output.
-struct WatchSession {
-    factory: InformerFactory,
+/// Output of all watched resources. Cheap to clone.
+#[derive(Clone)]
+struct WatchOutput {
     style: Style,
     clock: Clock,
     printer: Printer,
     tallies: Tallies,
     board: StatusBoard,
-    owners: Owners,
     /// Conditions of `--until`.
     goals: Vec<Goal>,
-    /// Resources that are watched already, so that repeated arguments have no effect.
-    known: Vec<(ServedResource, Option<String>)>,
 }
 
-impl WatchSession {
-    /// Starts to watch the `wanted` objects of `resource`, unless they are watched already.
-    async fn begin(
-        &mut self,
-        args: &WatchArgs,
-        connection: &Connection,
-        wanted: &ResourceArg,
-        resource: ServedResource,
-    ) -> Result<(), Failure> {
-        let place = (resource, wanted.object.clone());
-        if self.known.contains(&place) {
-            return Ok(());
-        }
-        let (resource, object) = &place;
-        let columns = discovery::printer_columns(connection, resource).await;
-        for scope in scopes(args, resource, object.as_deref(), connection) {
-            discovery::check_selectors(connection, resource, &scope).await?;
-            let (name, api_resource) = (resource.to_string(), resource.api_resource.clone());
-            self.follow(Subject { columns: columns.clone(), ..Subject::new(name, api_resource, scope) })?;
-        }
-        self.known.push(place);
-        Ok(())
-    }
-
+impl WatchOutput {
     /// Completes the goals after the last resource was added, and ends the output if one is reached.
     fn complete_goals(&self) {
         if self.goals.iter().any(Goal::synced) {
@@ -281,30 +267,95 @@ impl WatchSession {
             tokio::task::spawn_blocking(move || printer.end());
         }
     }
+}
+
+/// The watched resources of a cluster.
+struct WatchSession {
+    factory: InformerFactory,
+    cluster: Cluster,
+    owners: Owners,
+    output: WatchOutput,
+    /// Resources that are watched already, so that repeated arguments have no effect.
+    known: Vec<(ServedResource, Option<String>)>,
+}
+
+impl WatchSession {
+    fn new(cluster: Cluster, output: WatchOutput) -> Self {
+        let (factory, owners) = (InformerFactory::new(&cluster.connection), Owners::start(&cluster.connection));
+        Self { factory, cluster, owners, output, known: Vec::new() }
+    }
+
+    /// Starts to watch all requested resources of the cluster with this `number`, also those that the server serves
+    /// later.
+    async fn begin_all(
+        mut self,
+        args: &WatchArgs,
+        number: usize,
+        followed: &WatchReadiness,
+        ends: &Ends,
+    ) -> Result<Self, Failure> {
+        let (connection, patience) = (self.cluster.connection.clone(), args.wait.map(Duration::from_secs));
+        let catalog = discovery::catalog(&connection, patience).await?;
+        ends.connected();
+        let RequestedResources { found, missing } = selection::requested_resources(args, &catalog)?;
+        for (wanted, resource) in found {
+            self.begin(args, &wanted, resource).await?;
+        }
+        let awaited = missing.iter().map(|wanted| wanted.resource.clone()).collect();
+        followed.begin(number, self.factory.clone(), awaited);
+        let arrived = async |wanted: ResourceArg, resource: ServedResource| {
+            self.begin(args, &wanted, resource).await?;
+            followed.arrived(number, &wanted.resource);
+            Ok(())
+        };
+        discovery::await_kinds(&connection, missing, patience, arrived).await?;
+        Ok(self)
+    }
+
+    /// Starts to watch the `wanted` objects of `resource`, unless they are watched already.
+    async fn begin(&mut self, args: &WatchArgs, wanted: &ResourceArg, resource: ServedResource) -> Result<(), Failure> {
+        let place = (resource, wanted.object.clone());
+        if self.known.contains(&place) {
+            return Ok(());
+        }
+        let (resource, object) = &place;
+        let Cluster { context, connection } = &self.cluster;
+        let columns = discovery::printer_columns(connection, resource).await;
+        for scope in scopes(args, resource, object.as_deref(), connection) {
+            discovery::check_selectors(connection, resource, &scope).await?;
+            let (name, api_resource) = (resource.to_string(), resource.api_resource.clone());
+            let subject = Subject::new(name, api_resource, scope);
+            self.follow(Subject { columns: columns.clone(), context: context.clone(), ..subject })?;
+        }
+        self.known.push(place);
+        Ok(())
+    }
 
     /// Prints every change of `subject`, and every doubt about it.
     fn follow(&self, subject: Subject) -> Result<(), Failure> {
+        let output = &self.output;
         let informer = self.factory.builder_with::<CachedObject>(&subject.api_resource, subject.scope.clone());
         // The managers of a change are known from these fields alone. Packed, they cost little.
         let informer = informer.keep_managed_fields().protobuf(false).packed(true);
         let informer = informer.start().map_err(Failure::usage)?;
-        let (tally, subject, style) = (self.tallies.add(subject.name.clone()), Arc::new(subject), self.style.clone());
-        self.board.add(subject.name.clone(), &informer, tally.clone());
+        let (tally, subject, style) =
+            (output.tallies.add(subject.scoped_title()), Arc::new(subject), output.style.clone());
+        output.board.add(subject.title(), &informer, tally.clone());
         let lines = EventPrinter {
             subject: subject.clone(),
             style: style.clone(),
-            printer: self.printer.clone(),
+            printer: output.printer.clone(),
             tally: tally.clone(),
             owners: self.owners.clone(),
-            goals: self.goals.iter().map(|goal| (goal.clone(), goal.add_resource())).collect(),
+            goals: output.goals.iter().map(|goal| (goal.clone(), goal.add_resource())).collect(),
             deletions: Mutex::default(),
         };
-        let goals = self.goals.clone();
+        let goals = output.goals.clone();
         let registration = informer.handler().deliver_each(MAX_PENDING_EVENTS).add_handler(lines);
         let events = Arc::new(registration.map_err(Failure::run)?);
         let followed = Followed { subject: subject.clone(), informer: informer.clone(), events: events.clone(), tally };
-        doubts::follow(followed, style.clone(), self.clock.clone(), self.printer.clone());
-        let (lines, shown) = (self.printer.clone(), informer.clone());
+        doubts::follow(followed, style.clone(), output.clock.clone(), output.printer.clone());
+        let (lines, shown) = (output.printer.clone(), informer.clone());
         tokio::spawn(async move {
             events.until_synced().await;
             let snapshot = shown.snapshot();

@@ -95,7 +95,7 @@ impl DoubtOutput {
                 before.get_or_insert_with(|| self.tally.counts());
             }
             let during = missed.map_or(String::new(), |missed| format!("; while disconnected: {missed}"));
-            let (clock, resource) = (self.clock.of_day(Timestamp::now()), &self.subject.name);
+            let (clock, resource) = (self.clock.of_day(Timestamp::now()), self.subject.title());
             console::report(format_args!("{clock} ! {resource}: {line}{during}"));
             let Some(line) = self.style.freshness(&self.subject, &transition, missed) else { continue };
             let printer = self.printer.clone();

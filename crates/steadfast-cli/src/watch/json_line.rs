@@ -19,6 +19,8 @@ struct EventLine<'a> {
     time: String,
     #[serde(rename = "type")]
     kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context: Option<&'a str>,
     resource: &'a str,
     namespace: Option<&'a str>,
     name: Option<&'a str>,
@@ -48,6 +50,8 @@ struct FreshnessLine<'a> {
     time: String,
     #[serde(rename = "type")]
     kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context: Option<&'a str>,
     resource: &'a str,
     namespace: Option<&'a str>,
     state: &'a str,
@@ -93,6 +97,7 @@ pub(super) fn event(
     encoded(&EventLine {
         time: precise(now),
         kind: event.name,
+        context: subject.context.as_deref(),
         resource: &subject.name,
         namespace: event.metadata("namespace"),
         name: event.metadata("name"),
@@ -127,6 +132,7 @@ pub(super) fn synced(now: Timestamp, subject: &Subject, version: Option<&Resourc
     encoded(&EventLine {
         time: precise(now),
         kind: "Synced",
+        context: subject.context.as_deref(),
         resource: &subject.name,
         namespace: subject.scope.in_namespace(),
         name: None,
@@ -148,6 +154,7 @@ pub(super) fn freshness(now: Timestamp, subject: &Subject, became: &Transition, 
     encoded(&FreshnessLine {
         time: precise(now),
         kind: "Freshness",
+        context: subject.context.as_deref(),
         resource: &subject.name,
         namespace: subject.scope.in_namespace(),
         state: became.state,

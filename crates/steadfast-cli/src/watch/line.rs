@@ -128,7 +128,7 @@ impl Style {
     pub(super) fn missed(&self, subject: &Subject, call: Call) -> Option<String> {
         match &self.format {
             Format::Text { clock, .. } | Format::Objects { clock, .. } if call.missed > 0 => {
-                let (clock, resource, missed) = (clock.of_day(Timestamp::now()), &subject.name, call.missed);
+                let (clock, resource, missed) = (clock.of_day(Timestamp::now()), subject.title(), call.missed);
                 Some(format!(
                     "{clock} ! {resource}: {missed} events merged: they came faster than they could be written"
                 ))
@@ -150,7 +150,7 @@ impl Style {
             Format::Json { .. } => Some(json_line::synced(now, subject, version)),
             Format::Text { clock, .. } => {
                 let at = version.map(|version| format!(" at {version}")).unwrap_or_default();
-                let (time, name, scope) = (clock.of_day(now), &subject.name, &subject.scope);
+                let (time, name, scope) = (clock.of_day(now), subject.title(), &subject.scope);
                 Some(format!("{time} = {name} synced{at}: {objects} in {scope}"))
             }
         }
@@ -214,7 +214,7 @@ fn text(
     };
     let mut line = TextLine::default();
     line.add(None, clock);
-    line.add(Some(color), &format!("{symbol} {} {place}", subject.name));
+    line.add(Some(color), &format!("{symbol} {} {place}", subject.title()));
     // Merged changes are marked, so that the reader does not take them for one change.
     let merged = (event.call.changes > 1).then(|| format!("{} changes", event.call.changes));
     if let Some(old) = &event.old {

@@ -16,11 +16,12 @@ const STARTING: &str = "starting: the resources of the server are not known yet\
 /// The watched resources, for the endpoints.
 #[derive(Clone)]
 pub(crate) struct WatchReadiness {
-    connection: Connection,
-    known: Arc<Mutex<Known>>,
+    connections: Arc<[Connection]>,
+    /// State of each cluster.
+    known: Arc<Mutex<Vec<Known>>>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Known {
     /// Informers of the found resources; absent before discovery.
     factory: Option<InformerFactory>,
@@ -29,48 +30,52 @@ struct Known {
 }
 
 impl WatchReadiness {
-    /// Creates the state before discovery.
-    pub(crate) fn new(connection: &Connection) -> Self {
-        Self { connection: connection.clone(), known: Arc::default() }
+    /// Creates the state of the clusters before discovery.
+    pub(crate) fn new(connections: Vec<Connection>) -> Self {
+        let known = vec![Known::default(); connections.len()];
+        Self { connections: connections.into(), known: Arc::new(Mutex::new(known)) }
     }
 
-    /// Records the result of discovery: the informers of `factory`, and the kinds that are still missing.
-    pub(crate) fn begin(&self, factory: InformerFactory, awaited: Vec<String>) {
-        *self.known() = Known { factory: Some(factory), awaited };
+    /// Records the result of discovery in a cluster: the informers of `factory`, and the kinds that are still missing.
+    pub(crate) fn begin(&self, cluster: usize, factory: InformerFactory, awaited: Vec<String>) {
+        self.known.lock()[cluster] = Known { factory: Some(factory), awaited };
     }
 
-    /// Records that the missing kind `awaited` is watched now.
-    pub(crate) fn arrived(&self, awaited: &str) {
-        self.known().awaited.retain(|name| name != awaited);
-    }
-
-    fn known(&self) -> parking_lot::MutexGuard<'_, Known> {
-        // No code panics under this lock.
-        self.known.lock()
+    /// Records that the missing kind `awaited` is watched now in a cluster.
+    pub(crate) fn arrived(&self, cluster: usize, awaited: &str) {
+        self.known.lock()[cluster].awaited.retain(|name| name != awaited);
     }
 }
 
 impl StatusSource for WatchReadiness {
     fn readiness(&self) -> (StatusCode, String) {
-        let known = self.known();
-        let Some(freshness) = known.factory.as_ref().map(InformerFactory::freshness) else {
+        let clusters: Vec<_> = self.known.lock().iter().map(Known::readiness).collect();
+        let unready = clusters.iter().find(|(status, _)| *status != StatusCode::OK);
+        let status = unready.map_or(StatusCode::OK, |(status, _)| *status);
+        (status, clusters.into_iter().map(|(_, text)| text).collect())
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(Metrics::new(self.connections.iter())));
+    }
+}
+
+impl Known {
+    fn readiness(&self) -> (StatusCode, String) {
+        let Some(freshness) = self.factory.as_ref().map(InformerFactory::freshness) else {
             return (StatusCode::SERVICE_UNAVAILABLE, STARTING.to_owned());
         };
         // A missing kind has no informer yet, so the freshness of the informers alone would report success.
-        if known.awaited.is_empty() {
+        if self.awaited.is_empty() {
             return (freshness.status(), freshness.to_string());
         }
         let mut text = String::new();
-        for kind in &known.awaited {
+        for kind in &self.awaited {
             let _ = writeln!(text, "{kind}: the server does not have this kind yet");
         }
         for (name, state) in freshness.informers().filter(|(_, state)| !state.is_fresh()) {
             let _ = writeln!(text, "{name}: {state}");
         }
         (StatusCode::SERVICE_UNAVAILABLE, text)
-    }
-
-    fn register(&self, registry: &mut Registry) {
-        registry.register_collector(Box::new(Metrics::new([&self.connection])));
     }
 }

@@ -77,6 +77,9 @@ impl StatusBoard {
     /// Returns the current status line for a terminal with this number of columns; empty for a narrow terminal.
     pub(super) fn render(&self, has_color: bool, columns: usize) -> String {
         let mut board = self.0.lock();
+        if board.watched.is_empty() {
+            return String::new();
+        }
         let status = board.status(Instant::now(), Timestamp::now());
         status.render(&board.clock, has_color, columns)
     }

@@ -22,13 +22,28 @@ pub(super) struct Subject {
     pub(super) kind: Kind,
     /// Printer columns of a custom resource.
     pub(super) columns: Vec<Column>,
+    /// Name of the cluster's context, if several contexts are watched.
+    pub(super) context: Option<String>,
 }
 
 impl Subject {
     /// Creates the subject.
     pub(super) fn new(name: String, api_resource: ApiResource, scope: Scope) -> Self {
         let kind = Kind::new(&api_resource.group, &api_resource.kind);
-        Self { name, api_resource, scope, kind, columns: Vec::new() }
+        Self { name, api_resource, scope, kind, columns: Vec::new(), context: None }
+    }
+
+    /// Returns the context, if several are watched, and the resource: `east pods`.
+    pub(super) fn title(&self) -> String {
+        self.context.iter().chain([&self.name]).map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Returns the title with the namespace, if the scope has one.
+    pub(super) fn scoped_title(&self) -> String {
+        match self.scope.in_namespace() {
+            Some(namespace) => format!("{} in {namespace}", self.title()),
+            None => self.title(),
+        }
     }
 
     /// Decodes the objects of `event`, which `call` delivered.

@@ -113,7 +113,7 @@ async fn noise_has_no_line_and_is_counted() {
     let mut rest = String::new();
     let mut stderr = watching.child.0.stderr.take().expect("a piped stderr");
     stderr.read_to_string(&mut rest).expect("readable output");
-    let expected = "# leases.coordination.k8s.io: 0 added, 0 deleted, 1 changed (1 more without a line";
+    let expected = "# leases.coordination.k8s.io in default: 0 added, 0 deleted, 1 changed (1 more without a line";
     assert!(rest.contains("# watched for ") && rest.contains(expected), "{rest}");
 }
 

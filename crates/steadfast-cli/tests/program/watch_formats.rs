@@ -88,3 +88,38 @@ async fn diff_shows_each_changed_value() {
     child.stdout = Some(lines.into_inner());
     assert!(finish(child).status.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_contexts_are_marked() {
+    let (east, west) = (server().await, server().await);
+    let entries = |list: &str| {
+        let named = [("east", &east), ("west", &west)].map(|(name, server)| {
+            let own: Value = serde_saphyr::from_str(&server.kubeconfig()).expect("a kubeconfig");
+            let mut entry = own[list][0].clone();
+            entry["name"] = json!(name);
+            if list == "contexts" {
+                entry["context"] = json!({"cluster": name, "user": name});
+            }
+            entry
+        });
+        json!(named)
+    };
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "clusters": entries("clusters"), "users": entries("users"),
+        "contexts": entries("contexts"),
+    });
+    let kubeconfig = temp_file("watch-formats-contexts.kubeconfig", &kubeconfig.to_string());
+    let arguments = ["watch", "pods", "--kubeconfig", &kubeconfig, "--context", "east,west", "--until", "4"];
+    let output = steadfast(&arguments);
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for line in [" + east pods default/a Running", " + west pods default/a Running", " = west pods synced"] {
+        assert!(text.contains(line), "{text}");
+    }
+    let output = steadfast(&[&arguments[..], &["-o", "json"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let contexts: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let mut contexts: Vec<&str> = contexts.iter().filter_map(|line| line["context"].as_str()).collect();
+    contexts.sort_unstable();
+    assert_eq!(contexts, ["east", "east", "west", "west"], "{text}");
+}

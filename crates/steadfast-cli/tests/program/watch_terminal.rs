@@ -87,7 +87,7 @@ async fn status_line_is_below_lines_and_erased() {
     let rest = terminal.interrupt();
     let rows = rows(&rest);
     assert!(rows.iter().any(|row| row.starts_with("# watched for ")), "{rest:?}");
-    assert!(rows.iter().any(|row| row == "# configmaps: 0 added, 0 deleted, 1 changed"), "{rest:?}");
+    assert!(rows.iter().any(|row| row == "# configmaps in default: 0 added, 0 deleted, 1 changed"), "{rest:?}");
     assert!(!rows.iter().any(|row| row.contains("fresh since")), "{rest:?}");
 }
 
