@@ -1,7 +1,5 @@
 //! Leader election, and the fenced client of a leader.
 
-use std::time::Duration;
-
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -107,8 +105,7 @@ impl Term {
     /// Remaining seconds of the term without a further renewal.
     #[getter]
     fn remaining(&self) -> f64 {
-        // A lease without an end does not exist, but a duration may exceed a float's exact range.
-        self.leader.remaining().min(Duration::from_secs(u64::from(u32::MAX))).as_secs_f64()
+        self.leader.remaining().as_secs_f64()
     }
 
     #[getter]

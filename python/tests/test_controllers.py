@@ -1,6 +1,9 @@
 """Controllers."""
 
 import asyncio
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -10,6 +13,7 @@ import pytest
 
 import steadfast_kube as steadfast
 from conftest import PATIENCE, pod, run
+from steadfast_kube import blocking
 from steadfast_kube.testing import Server
 
 
@@ -446,3 +450,33 @@ def test_reconciler_can_be_called_directly(server: Server) -> None:
         return len(obj["metadata"]["name"])
 
     assert asyncio.run(name(pod("web-0"), None)) == 5  # type: ignore[arg-type]
+
+
+PROGRAM = """
+import sys
+import steadfast_kube as steadfast
+
+@steadfast.reconcile("configmaps", namespace="shop")
+async def label(config, context):
+    await context.client.patch("configmaps", context.key, {"metadata": {"labels": {"seen": "yes"}}})
+
+steadfast.run(label, url=sys.argv[1], lease=sys.argv[2], lease_namespace="shop")
+print("stopped")
+"""
+
+
+def test_program_runs_until_signal(server: Server) -> None:
+    server.create(config_map("a"))
+    command = [sys.executable, "-I", "-c", PROGRAM, server.url, "labels"]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        with blocking.Informers(url=server.url) as informers:
+            maps = informers.watch("configmaps", labels={"seen": "yes"})
+            maps.until(lambda maps: "shop/a" in maps, PATIENCE)
+        program.send_signal(signal.SIGTERM)
+        output, _ = program.communicate(timeout=PATIENCE)
+    finally:
+        program.kill()
+    assert (program.returncode, output) == (0, "stopped\n")
+    # Another replica can lead at once.
+    assert not server.get("leases.coordination.k8s.io", "shop", "labels")["spec"].get("holderIdentity")
