@@ -1,6 +1,7 @@
 //! Interfaces of one operating system are used only below a `cfg` condition, so that all crates compile on macOS and
 //! Windows. No continuous integration machine of this project can compile for them.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::modules::{Sources, is_test, next_item, without_attributes};
@@ -131,7 +132,7 @@ fn platform_interfaces_are_guarded() {
                 } else {
                     let file =
                         Path::new(&file).strip_prefix(&folder).map_or(file.clone(), |file| file.display().to_string());
-                    found.push_str(&format!("{package}: {name} in {file}\n"));
+                    writeln!(found, "{package}: {name} in {file}").expect("a write to a string succeeds");
                 }
             }
         }
