@@ -32,7 +32,7 @@ fuzz_target!(|input: &[u8]| {
         comparing: false,
         version: None,
     };
-    run.reflector.set_list_hints(ListHints { held: 2000, ..ListHints::default() });
+    run.reflector.set_list_hints(ListHints { cached_objects: 2000, ..ListHints::default() });
     run.step(Input::Start);
     for step in script.chunks_exact(2) {
         run.respond(step[0], step[1]);
