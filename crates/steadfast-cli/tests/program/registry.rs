@@ -92,7 +92,7 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     let output = steadfast(&["notify", "check", "--online", "-c", &configuration]);
     let printed = stderr_text(&output);
     assert!(
-        printed.contains("it needs credentials: set them in a header") && !printed.contains("hunter2"),
+        printed.contains("the registry needs credentials: set a header") && !printed.contains("hunter2"),
         "{printed}"
     );
     drop(runtime);

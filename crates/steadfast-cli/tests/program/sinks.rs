@@ -115,7 +115,7 @@ fn unknown_zone_and_key_are_reported() {
     assert_eq!(code, Some(3), "{error_output}");
     assert!(
         error_output.contains("notify.toml:4:7: ")
-            && error_output.contains("example.net.: NOTAUTH; it is not authoritative for the zone"),
+            && error_output.contains("example.net.: NOTAUTH; the server is not authoritative for the zone"),
         "{error_output}"
     );
 

@@ -271,7 +271,11 @@ fn registry_errors_have_remedies_without_secrets() {
     for (registry, what, remedy) in [
         (good.replace("\"m\"", "\"\""), "needs a mark", "set the owner of the items"),
         (good.replace("/{key}", ""), "has no `{key}` in its path", "correct the URL"),
-        (good.replace("https://tree.example.test/services?", "https://other.example.test/?"), "of another server", ""),
+        (
+            good.replace("https://tree.example.test/services?", "https://other.example.test/?"),
+            "has another server than",
+            "correct the URL",
+        ),
         (format!("{good}, secret_headers = {{authorization = {{file = \"none\"}}}}"), "none", "store the secret there"),
         (format!("{good}, ca_file = \"none.pem\""), "none.pem", "correct the setting"),
         (good.replace("mark", "owner"), "unknown field `owner`", "correct the field"),

@@ -238,7 +238,7 @@ async fn server_errors_include_remedy() -> Result {
     let Some(program) = program()? else { return Ok(()) };
     let running = RunningHaproxy::start(program, "wrong").await?;
     let error = Haproxy::new(&running.socket(), "nowhere", "sf-")?.read().await.expect_err("no such backend");
-    assert!(error.to_string().ends_with("; name a backend of its configuration"), "{error}");
+    assert!(error.to_string().ends_with("; use the name of a backend in HAProxy's configuration"), "{error}");
     let error = Haproxy::new(Path::new("/nowhere/admin.sock"), "web", "sf-")?.read().await.expect_err("no socket");
     assert!(error.to_string().contains("`stats socket /nowhere/admin.sock level admin`"), "{error}");
     Ok(())

@@ -294,7 +294,7 @@ async fn approval_request_survives_restart() {
     assert_eq!(mode & 0o777, 0o600);
     std::fs::write(&path, "no memory").expect("written");
     let error = MirrorMemory::open(&path).expect_err("a malformed file");
-    assert!(error.to_string().contains("remove it, and approve pending removals again"), "{error}");
+    assert!(error.to_string().contains("remove the file, and approve pending removals again"), "{error}");
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 

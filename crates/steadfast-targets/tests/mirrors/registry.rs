@@ -127,7 +127,7 @@ async fn failing_registry_is_not_considered_empty() -> Result {
     want(&mirror, DesiredState::certain(entries(&all))).await?;
     let request = |tree: &Tree| tree.now().requests.iter().filter(|request| !request.starts_with("GET")).count();
     let before = request(&tree);
-    for (status, remedy) in [(503, "503"), (401, "set them in a header"), (302, "redirects are not followed")] {
+    for (status, remedy) in [(503, "503"), (401, "set a header"), (302, "redirects are not followed")] {
         tree.now().status_override = Some(status);
         let mut status = mirror.status();
         let failing = status.wait_for(|status| status.failing.as_ref().is_some_and(|reason| reason.contains(remedy)));
