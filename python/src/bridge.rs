@@ -129,12 +129,12 @@ impl Bridge {
         let task = self.inner.handle.spawn(async move { drop(finished.send(work.await)) });
         loop {
             // A receiver cannot be shared between threads, so that the closure takes it and returns it.
-            let (receiver, received) = py.detach(move || {
-                let received = result.recv_timeout(SIGNAL_CHECK_INTERVAL);
-                (result, received)
+            let (receiver, outcome) = py.detach(move || {
+                let outcome = result.recv_timeout(SIGNAL_CHECK_INTERVAL);
+                (result, outcome)
             });
             result = receiver;
-            match received {
+            match outcome {
                 Ok(value) => return convert(py, value),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {

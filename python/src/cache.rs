@@ -254,7 +254,9 @@ impl Cache {
                         return;
                     }
                     match &mut informer {
-                        Some(informer) => drop(select(pin!(moved.changed()), pin!(informer.changed())).await),
+                        Some(informer) => {
+                            let _ = select(pin!(moved.changed()), pin!(informer.changed())).await;
+                        }
                         None => drop(moved.changed().await),
                     }
                 }

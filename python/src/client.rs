@@ -46,8 +46,8 @@ impl ApiRequest {
         match client.request_text(request).await {
             Ok(text) => Ok(text.into_bytes()),
             Err(kube::Error::Api(status)) => Err(RequestError::Status(status)),
-            Err(error) if is_fenced(&error) => Err(RequestError::NotLeader(root_cause(&error).to_string())),
-            Err(error) => Err(failed(root_cause(&error).to_string())),
+            Err(error) if is_fenced(&error) => Err(RequestError::NotLeader(root_cause(&error))),
+            Err(error) => Err(failed(root_cause(&error))),
         }
     }
 }

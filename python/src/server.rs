@@ -160,6 +160,7 @@ impl Server {
     /// Switches a fault of all replicas, or of one.
     #[pyo3(signature = (name, on=true, replica=None, namespace=None, object=None, number=None))]
     #[allow(clippy::too_many_arguments, reason = "the Python part has one method for each fault")]
+    #[allow(clippy::cast_sign_loss, reason = "a revision is not negative")]
     fn fault(
         &self,
         py: Python<'_>,

@@ -123,7 +123,9 @@ impl EventStream {
         };
         let work = async move {
             let closed = async { drop(closed.wait_for(|closed| *closed).await) };
-            let stopped = async { drop(select(pin!(closed), pin!(ended.until_ended())).await) };
+            let stopped = async {
+                let _ = select(pin!(closed), pin!(ended.until_ended())).await;
+            };
             let found = async {
                 match select(pin!(found), pin!(stopped)).await {
                     Either::Left((found, _)) => found,
