@@ -1,7 +1,7 @@
-//! Cost of a thread between a socket and the reader of its events: the alternative to the library's executor, where
+//! Cost of a thread between a socket and the reader of its events. The library avoids this cost: in its executor,
 //! sockets and informers share a thread.
 //!
-//! A writer sends records of the size of an event over TCP. One variant processes them on the socket's thread. The other
+//! A writer sends event-sized records over TCP. One variant processes them on the socket's thread. The other
 //! passes each chunk through a bounded channel to another thread.
 
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ fn runtime() -> Result<Runtime, BenchError> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-/// Sends and processes all records. With `passes_on`, another thread than the socket's processes them.
+/// Sends and processes all records. With `passes_on`, the socket's thread passes the records to another thread.
 fn measure(records: usize, pause: Duration, passes_on: bool) -> Result<Figures, BenchError> {
     let reader = runtime()?;
     let (address, listener) = reader.block_on(async {

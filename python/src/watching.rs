@@ -1,4 +1,4 @@
-//! An informer from its request on: first the discovery of its resource, then the library's informer.
+//! Life cycle of an informer: first the discovery of its resource, then the library's informer, then its last snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -80,7 +80,7 @@ pub(crate) struct Watching {
     phase: Mutex<Phase>,
     discovery: Mutex<Discovery>,
     streams: Mutex<Vec<Weak<Mutex<StreamState>>>>,
-    /// Counter of attempts, and of the start and the end.
+    /// Counter that increases at each failed attempt, at the start and at the end of the informer.
     moved: watch::Sender<u64>,
 }
 

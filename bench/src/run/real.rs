@@ -1,4 +1,4 @@
-//! The rounds with the real API server, whose own processing is part of the delay that a user sees.
+//! Rounds with the real API server. The measured delays include the server's own processing, as in a real cluster.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -134,7 +134,7 @@ impl Real<'_> {
     }
 }
 
-/// Returns the program of the reference: that of `STEADFAST_REFERENCE`, or the output of
+/// Returns the path of the program that runs the real API server: the value of `STEADFAST_REFERENCE`, or the output of
 /// `conformance/reference/build`, which is run if necessary.
 async fn program(workspace: &Workspace) -> Result<PathBuf, BenchError> {
     if let Some(program) = steadfast_testing::reference::program("STEADFAST_REFERENCE", "reference")? {

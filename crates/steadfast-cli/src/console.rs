@@ -12,7 +12,8 @@ use crate::failure::Failure;
 /// Moves the cursor to the start of the row, and erases the row.
 const ERASE_ROW: &str = "\r\x1b[K";
 
-/// Status line in the last row of the terminal. The lock orders its changes and lines on standard error.
+/// Status line in the last row of the terminal. The lock keeps changes of the status line and lines on standard error
+/// from interleaving.
 static STATUS: Mutex<Status> = Mutex::new(Status::Disabled);
 
 enum Status {
@@ -74,7 +75,7 @@ pub(crate) fn hide_status() {
 
 fn write_status(text: &str) {
     let mut output = io::stdout().lock();
-    // The next line of the output reports an error.
+    // An error is ignored here: the next line of the output reports it.
     let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
 }
 

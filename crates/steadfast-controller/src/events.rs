@@ -152,7 +152,8 @@ impl EventRecorder {
     ///
     /// # Errors
     ///
-    /// Returns an error if the API rejects the name. Valid names are a word, optionally after a domain and a slash.
+    /// Returns an error if the API rejects the name. A valid name is one word, such as `web-controller`, optionally
+    /// after a domain and a slash.
     pub fn new(connection: &Connection, controller: impl Into<String>) -> Result<Self, InvalidReporter> {
         Self::builder(connection, controller).start()
     }

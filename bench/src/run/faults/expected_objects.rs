@@ -74,10 +74,10 @@ impl ExpectedObjects {
     /// Makes one write. Of ten calls, seven change an object, one creates, one deletes, and one recreates an object.
     pub(super) fn write(&mut self, server: &ApiServer) -> Result<(), BenchError> {
         let names: Vec<&String> = self.objects.keys().collect();
-        // A prime factor spreads the writes over the objects, independently of the kinds.
+        // A prime factor spreads the writes over the objects, independently of the kinds of writes.
         let name = names.get(self.written * 31 % names.len().max(1)).map(|name| (*name).clone());
         let Some(name) = name else { return self.create_another(server) };
-        // The kinds follow from the number of writes, so that each library sees the same sequence.
+        // The number of writes determines the kind of the next write, so that each library sees the same sequence.
         match self.written % 10 {
             3 => self.create_another(server),
             6 => {

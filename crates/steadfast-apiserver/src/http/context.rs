@@ -30,7 +30,7 @@ pub(super) struct RequestContext {
     pub(super) authority: Option<String>,
     /// Media types that the client accepts and the server supports.
     accept: String,
-    /// Encoding of a status.
+    /// Encoding of a `Status` response, such as an error.
     pub(super) encoding: Encoding,
     /// User of the certificate or the password.
     pub(super) user: Option<String>,

@@ -44,7 +44,8 @@ pub(crate) enum Detail {
 
 /// Returns all changes from `old` to `new`.
 ///
-/// Removed elements of a list precede its added elements, which are appended. The change of a list's order follows.
+/// For each list, the changes are in this order: changed and removed elements, added elements, and the order. Added
+/// elements count as appended.
 pub(crate) fn diff<'a>(old: &'a Value, new: &'a Value, detail: Detail) -> Vec<Change<'a>> {
     let mut walk = Walk { path: Path::default(), changes: Vec::new(), detail };
     walk.compare(Some(old), Some(new));

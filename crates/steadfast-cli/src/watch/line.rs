@@ -23,7 +23,7 @@ use crate::clock::Clock;
 #[derive(Clone, Debug)]
 pub(super) struct Style {
     pub(super) format: Format,
-    /// Includes noise, or the values of Secrets.
+    /// Selects whether noise and the values of Secrets are included.
     pub(super) content: Content,
 }
 
@@ -156,8 +156,8 @@ impl Style {
         }
     }
 
-    /// Formats a change of freshness as a line among the events; at its end with the numbers of changes since its
-    /// start. Returns `None` for text, since people read standard error.
+    /// Formats a change of freshness as a JSON line among the events. At the end of a doubt, `missed` is the numbers of
+    /// changes since its start. Returns `None` for other formats: standard error reports these changes to people.
     pub(super) fn freshness(&self, subject: &Subject, became: &Transition, missed: Option<Counts>) -> Option<String> {
         match self.format {
             Format::Text { .. } | Format::Objects { .. } => None,

@@ -33,7 +33,7 @@ pub(crate) fn start_with_input(arguments: &[&str], input: &str) -> Child {
     child
 }
 
-/// A program that is killed when dropped, also by a failing test.
+/// Running program, which is killed when dropped, even if the test fails.
 #[cfg(unix)]
 pub(crate) struct KillOnDrop(pub(crate) Child);
 

@@ -79,7 +79,7 @@ pub(super) struct ElectionMachine {
     previous_holder: Option<PreviousHolder>,
     /// Maximum duration of the lease ever seen, including our own.
     max_duration: Duration,
-    /// State that assigned the lease to us while we were not watching. The states between the last read and this state
+    /// State that assigned the lease to us between two of our reads. The states between the last read and this state
     /// must be read first.
     unverified_assignment: Option<Box<Lease>>,
     known: LeaseKnowledge,
@@ -202,7 +202,7 @@ impl ElectionMachine {
         match result {
             StepResult::Lease(lease) if self.needs_history(&lease) => {
                 self.is_version_unconfirmed = false;
-                // The lease was reassigned in the meantime, so an own term has ended.
+                // The lease was reassigned in the meantime, so our term, if any, has ended.
                 self.term = None;
                 self.unverified_assignment = Some(lease);
                 self.next = now;
@@ -259,7 +259,7 @@ impl ElectionMachine {
         self.next = now;
     }
 
-    /// Processes the result of a [`Step::Create`] or a [`Step::Update`]. `sent` precedes the transmission.
+    /// Processes the result of a [`Step::Create`] or a [`Step::Update`]. `sent` is an instant before the transmission.
     pub(super) fn record_write(&mut self, result: StepResult, sent: Instant, now: Instant, chance: f64) {
         self.expire(now);
         match result {
@@ -267,7 +267,7 @@ impl ElectionMachine {
                 let (uid, token) = (record::uid(&lease).to_owned(), record::token(&lease));
                 self.observe(lease, now, true);
                 self.retried_immediately = false;
-                // The period counts from sending: a slow response must not delay the next renewal.
+                // The retry period counts from sending: a slow response must not delay the next renewal.
                 self.next = now.max(sent + self.timing.retry);
                 match self.previous_holder.as_ref().and_then(|previous_holder| previous_holder.may_act_until(now)) {
                     // We hold the lease, but an earlier holder may still act.

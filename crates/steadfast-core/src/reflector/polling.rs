@@ -37,7 +37,7 @@ const NO_VERSION: &str = "the server returns no version from which a watch can s
 pub(super) struct Polling {
     /// Number of consecutive watches that received a response and delivered nothing.
     failures: u32,
-    /// Time of the first of these failures; `None` if other evidence decides.
+    /// Time of the first of these failures. `None` after a rejected streamed list: then no minimum duration applies.
     since: Option<Instant>,
     /// Set while lists replace watches.
     on: bool,
@@ -47,7 +47,7 @@ pub(super) struct Polling {
     tried: Option<Instant>,
     /// Time of the next poll.
     poll_at: Instant,
-    /// Time of the next watch; never, if no version exists to watch from.
+    /// Time of the next watch; `None` if no version exists from which a watch can start.
     watch_at: Option<Instant>,
     /// Backoff of a watch that fails and is not rejected. Lists do not reset it.
     backoff: Backoff,
@@ -56,7 +56,7 @@ pub(super) struct Polling {
 }
 
 impl Polling {
-    /// Creates the machine without failures.
+    /// Creates the state without failures.
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
         Self {
             failures: 0,
@@ -90,7 +90,7 @@ impl Polling {
         self.poll_at = requested_at + requester.between(every * 9 / 10, every);
     }
 
-    /// Records a rejected watch that was part of a list request. A plain watch would be rejected too.
+    /// Records a rejected streamed list, which is a watch. The server probably rejects plain watches too.
     pub(super) fn expect_rejection(&mut self) {
         // One more failure reaches the limit: a plain watch must confirm the rejection.
         (self.failures, self.since) = (self.failures.max(MAX_WATCH_FAILURES - 1), None);
@@ -118,8 +118,8 @@ impl Polling {
         }
     }
 
-    /// Handles a failed watch: retries it, or replaces it by a list. `is_evidence` is set if the failure
-    /// is evidence about watches.
+    /// Handles a failed watch: retries it, or replaces it by a list. `is_evidence` is set if the failure indicates that
+    /// watches do not work, although the server may be reachable.
     pub(super) fn watch_failed(
         &mut self,
         now: Instant,

@@ -3,15 +3,15 @@
 use super::settings::ReflectorSettings;
 use crate::backoff::{Backoff, BackoffSettings};
 
-/// Backoffs between attempts, each with its own sign of health.
+/// Backoffs between attempts. Different evidence resets each of them.
 #[derive(Debug)]
 pub(super) struct Retry {
     /// Backoff for failures. Any proof resets it.
     pub(super) failures: Backoff,
-    /// Backoff for lists after a watch that could not resume. Only a stream that stays open resets it. A list whose
-    /// watch ends in another `410` is no sign of health, although the list is a proof (R5).
+    /// Backoff for lists after a watch that could not resume. Only a stream that stays open resets it. A list is a
+    /// proof, but does not reset this backoff: its watch may end in another `410` (R5).
     pub(super) relists: Backoff,
-    /// Backoff for watches that end immediately, independent of their records.
+    /// Backoff for watches that end immediately, whether or not they delivered records.
     pub(super) short_watches: Backoff,
 }
 
@@ -28,7 +28,7 @@ impl Retry {
         }
     }
 
-    /// Returns the number of attempts since the last sign of health.
+    /// Returns the number of attempts since the backoffs were last reset.
     pub(super) fn attempts(&self) -> u32 {
         self.failures.failures().saturating_add(self.relists.failures())
     }

@@ -1,7 +1,7 @@
 //! Views of clusters for a mirror, added and changed while the mirror runs.
 //!
-//! A mirror starts before any cluster has responded. Each cluster adds views when available. Until then the feed lists
-//! the cluster as missing, so that entries of the cluster are not removed.
+//! A mirror starts before any cluster has responded. The views of a cluster are set when the cluster is available.
+//! Until then the feed lists the cluster as missing, so that entries of the cluster are not removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -140,7 +140,7 @@ const MISTAKES: [(&str, &str, &str, &str, &str); 48] = [
         "the memory limit is 0 bytes",
         "set at least one byte",
     ),
-    // For errors in expressions, the position is that of the character.
+    // For an error in an expression, the position is that of the wrong character within the expression.
     ("when = \"changed('spec')\"", "when = \"changed('spec'\"", "6:", "rules[0].when", "correct the expression"),
     (
         "when = \"changed('spec')\"",

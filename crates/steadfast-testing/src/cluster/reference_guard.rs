@@ -1,5 +1,5 @@
-//! Guards of one reference that all scenarios of a process share. A reference takes seconds to start, so scenarios use
-//! separate namespaces.
+//! Guards of one reference server that all scenarios of a process share. The server takes seconds to start, so
+//! scenarios share it and use separate namespaces.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,12 +10,12 @@ use tokio::sync::{Mutex, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use crate::TestkitError;
 use crate::reference::Reference;
 
-/// The running reference, while at least one guard of it exists.
+/// The running reference server, while at least one guard of it exists.
 static SHARED: Mutex<Weak<Shared>> = Mutex::const_new(Weak::new());
 
 struct Shared {
     reference: Arc<RwLock<Reference>>,
-    /// True if a scenario left the reference in an unknown state.
+    /// True if a scenario left the server in an unknown state.
     is_damaged: AtomicBool,
 }
 
@@ -27,9 +27,9 @@ impl Shared {
     }
 }
 
-/// Guard of the shared reference, shared or exclusive.
+/// Guard of a reference server, shared or exclusive.
 pub(super) struct ReferenceGuard {
-    // Declared before `shared`, which the lock protects: dropping the last guard ends the reference.
+    // Declared before `shared`, so that the lock is released first. Dropping the last `shared` ends the server.
     lock: ReferenceLock,
     shared: Arc<Shared>,
     is_intact: bool,
@@ -41,11 +41,11 @@ enum ReferenceLock {
 }
 
 impl ReferenceGuard {
-    /// Creates a guard of the running reference, or of a new one if none is running. A scenario that injects faults
+    /// Creates a guard of the running server, or of a new one if none is running. A scenario that injects faults
     /// needs an exclusive guard (`exclusive`).
     pub(super) async fn acquire(exclusive: bool) -> Result<Self, TestkitError> {
-        // Between the lookup and the lock, an exclusive guard may have damaged the reference. The loop then starts
-        // another one.
+        // Between the lookup and the lock, the holder of an exclusive guard may have damaged the server. The loop then
+        // starts another one.
         loop {
             let shared = running().await?;
             let reference = shared.reference.clone();
@@ -61,9 +61,9 @@ impl ReferenceGuard {
         }
     }
 
-    /// Starts a reference that is not shared, now or later.
+    /// Starts a reference server that no other guard can share, now or later.
     pub(super) async fn own() -> Result<Self, TestkitError> {
-        // Not stored in `SHARED`, so no other scenario can find this reference.
+        // Not stored in `SHARED`, so no other scenario can find this server.
         let shared = Arc::new(Shared::start().await?);
         let lock = ReferenceLock::Exclusive(shared.reference.clone().write_owned().await);
         Ok(Self { lock, shared, is_intact: false })
@@ -77,7 +77,7 @@ impl ReferenceGuard {
         }
     }
 
-    /// Marks the reference as intact, so that other scenarios may use it.
+    /// Marks the server as intact, so that other scenarios may use it.
     pub(super) fn mark_intact(mut self) {
         self.is_intact = true;
     }
@@ -96,7 +96,7 @@ impl Deref for ReferenceGuard {
 
 impl Drop for ReferenceGuard {
     fn drop(&mut self) {
-        // A panic or an early return skips `mark_intact`. Shared leases cannot break the reference.
+        // A panic or an early return skips `mark_intact`. The holder of a shared guard cannot break the server.
         if !self.is_intact && matches!(self.lock, ReferenceLock::Exclusive(_)) {
             self.shared.is_damaged.store(true, Ordering::Release);
         }
@@ -104,14 +104,13 @@ impl Drop for ReferenceGuard {
 }
 
 async fn running() -> Result<Arc<Shared>, TestkitError> {
-    // The lock is held during the start, so that concurrent scenarios do not start a reference each.
+    // The lock is held during the start, so that concurrent scenarios do not start a server each.
     let mut current = SHARED.lock().await;
     if let Some(shared) = current.upgrade().filter(|shared| !shared.is_damaged.load(Ordering::Acquire)) {
         return Ok(shared);
     }
     let shared = Arc::new(Shared::start().await?);
-    // Only a weak reference is stored: the last guard must be able to end the processes. A static would never be
-    // dropped.
+    // Only a `Weak` is stored: the last guard must be able to end the processes. A static `Arc` would never be dropped.
     *current = Arc::downgrade(&shared);
     Ok(shared)
 }

@@ -22,7 +22,8 @@ super::scenarios! {
 
 /// State of a program that keeps the required number of children of a parent.
 struct Context {
-    /// Client of another server than that of the caches, because a lagging real server does not process writes either.
+    /// Client of the first server. The caches read from the second one: while a real server lags, it completes no
+    /// writes.
     client: kube::Client,
     /// Connection of the caches, which records the writes.
     connection: Connection,

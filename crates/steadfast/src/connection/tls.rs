@@ -8,7 +8,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use super::error;
 
-/// Error without a provider of cryptography.
+/// Error message if no provider of cryptography is available.
 const NO_PROVIDER: &str = "no provider of cryptography for TLS: build `steadfast` with its feature `ring` or `aws-lc-rs`, or \
                            install one with `rustls::crypto::CryptoProvider::install_default` before connecting";
 
@@ -32,7 +32,8 @@ pub(super) fn client_config(
     if nothing && config.root_cert_file.is_none() && !config.accept_invalid_certs {
         return Err("its certificate-authority holds no certificate".to_owned());
     }
-    // Without credentials: `kube` would run a plugin here, and rejects certificates that a server may accept.
+    // The configuration is built without credentials. With them, `kube` would run a credential plugin here, and would
+    // reject certificates that a server may accept.
     let mut anonymous = config.clone();
     anonymous.auth_info = kube::config::AuthInfo::default();
     let mut tls = anonymous.rustls_client_config().map_err(|problem| error::describe(&problem))?;

@@ -62,7 +62,7 @@ impl ResponseBody {
         Self { source, connection, peer, stall_timer: StallTimer::default(), environment }
     }
 
-    /// Creates a body that reads `incoming` during `slot`.
+    /// Creates a body that reads from `incoming`, and holds `slot` until the end of the response.
     pub(super) fn http1(incoming: Incoming, slot: Http1Slot, environment: SharedEnvironment) -> Self {
         let (connection, peer) =
             slot.lease.as_ref().map_or_else(Default::default, |lease| (lease.connection.id, lease.connection.peer()));
@@ -171,14 +171,14 @@ impl Body for ResponseBody {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 let waited = ready!(this.stall_timer.poll(context, &this.environment));
-                // Dropping the source cancels the response, so that a stalled stream holds no place.
+                // Dropping the source cancels the response, so that a stalled response does not occupy a stream.
                 this.source = Source::Over;
                 let stalled = TransportError::BodyStalled { peer: this.peer.clone(), waited };
                 return Poll::Ready(Some(Err(stalled)));
             }
         };
         this.stall_timer.progress();
-        // Counts only data that the caller reads. The heartbeat counts received bytes instead.
+        // Counts only data that the caller reads. The connection's heartbeat counts all received bytes instead.
         if let Some(connection) = this.source.connection() {
             connection.record_response_data();
         }
@@ -248,7 +248,7 @@ impl StallTimer {
         self.since = None;
     }
 
-    /// Completes with the waiting time after the timeout.
+    /// Completes when the current read reaches the timeout. Returns the waiting time.
     fn poll(&mut self, context: &mut Context<'_>, environment: &SharedEnvironment) -> Poll<Duration> {
         let Some(limit) = self.limit else { return Poll::Pending };
         loop {

@@ -75,7 +75,7 @@ impl Pool {
         let settings = &self.inner.settings;
         let kind = Kind::of(request.uri());
         let is_read = is_safe(request.method()) && !upgrade::is_upgrade(&request);
-        // Behind an open fence, reads need no record: only a write can take effect after the leadership has ended.
+        // While the fence is open, reads are not tracked: only a write can take effect after the end of the leadership.
         let under_way = match &self.inner.fence {
             Some(fence) if fence.is_open() && is_read => None,
             Some(fence) => Some(fence.depart().ok_or_else(|| self.inner.over())?),
@@ -132,7 +132,7 @@ impl Pool {
     ) -> Result<Response<ResponseBody>, TransportError> {
         let environment = &self.inner.environment;
         let begun = environment.now();
-        // One deadline for all attempts, including the wait for a place.
+        // One deadline for all attempts, including the wait for a connection with a free stream.
         let mut deadline = environment.sleep_until(begun + limit);
         let safe = is_safe(request.method());
         let carrier = request.extensions().get::<Carrier>().copied();
