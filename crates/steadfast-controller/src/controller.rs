@@ -2,7 +2,7 @@
 
 mod action;
 mod cache_handle;
-mod changes;
+mod change_filter;
 mod declared;
 mod diagnostic;
 mod diagnostics;
@@ -16,11 +16,11 @@ mod running;
 mod source;
 mod source_cache;
 mod source_error;
+mod stale_policy;
 mod staleness_gate;
 mod stall_detector;
 mod start;
 mod stats;
-mod when_stale;
 mod worker_pool;
 mod write_tracker;
 
@@ -42,24 +42,24 @@ use steadfast::{Cacheable, DynamicType, Informer, InformerFactory, Lookup, Objec
 
 pub use action::{Action, back_off};
 use cache_handle::CacheHandle;
-pub use changes::Changes;
+pub use change_filter::ChangeFilter;
 use declared::{DeclaredCache, Role};
 pub use diagnostic::ControllerDiagnostic;
 use diagnostics::DiagnosticCallback;
 #[cfg(feature = "metrics")]
 pub use metrics::ControllerMetrics;
-pub use running::{RunningController, Stopped};
+pub use running::{RunningController, StopReport};
 pub use source::Source;
 use source::{Attachment, SourceContext};
 use source_cache::{SourceCache, name_of};
 pub use source_error::SourceError;
+pub use stale_policy::StalePolicy;
 pub use stats::ControllerStats;
-pub use when_stale::WhenStale;
 use worker_pool::{Failed, Prepared};
 
 use crate::election::Sharding;
 use crate::panics;
-use crate::workqueue::{RateLimit, RetrySettings};
+use crate::workqueue::{FairnessKeyFn, RateLimit, RetrySettings};
 
 /// Default maximum number of concurrent reconciles.
 const DEFAULT_CONCURRENCY: usize = 10;
@@ -73,7 +73,7 @@ const DEFAULT_RECONCILE_TIMEOUT: Duration = Duration::from_secs(300);
 ///
 /// - **Each reconcile sees the writes of the previous reconcile** of the same key, if they went through
 ///   [`Connection::client`](steadfast::Connection::client).
-/// - No reconcile runs while a cache has been in doubt for too long ([`WhenStale`]).
+/// - No reconcile runs while a cache has been in doubt for too long ([`StalePolicy`]).
 /// - Each key backs off separately. A failing source delays no other source.
 /// - A panic or a timeout fails one reconcile and affects no other key.
 ///
@@ -120,7 +120,7 @@ pub struct Controller<K: Cacheable> {
     queue: QueueSettings,
     concurrency: usize,
     timeout: Option<Duration>,
-    when_stale: WhenStale,
+    stale_policy: StalePolicy,
     name: Option<Arc<str>>,
     on_diagnostic: Option<DiagnosticCallback>,
     start_after: Option<BoxFuture<'static, ()>>,
@@ -131,10 +131,8 @@ pub struct Controller<K: Cacheable> {
 struct QueueSettings {
     retries: RetrySettings,
     limit: Option<RateLimit>,
-    group: Option<Group>,
+    group: Option<FairnessKeyFn<ObjectKey>>,
 }
-
-type Group = Box<dyn Fn(&ObjectKey) -> u64 + Send + Sync>;
 
 /// An additional source, attached when the controller starts.
 type PendingSource = Box<dyn FnOnce(&SourceContext) -> Result<AttachedSource, SourceError> + Send>;
@@ -184,7 +182,7 @@ impl<K: Cacheable> Controller<K> {
             queue: QueueSettings { retries: RetrySettings::default(), limit: Some(RateLimit::default()), group: None },
             concurrency: DEFAULT_CONCURRENCY,
             timeout: Some(DEFAULT_RECONCILE_TIMEOUT),
-            when_stale: WhenStale::default(),
+            stale_policy: StalePolicy::default(),
             name: None,
             on_diagnostic: None,
             start_after: None,
@@ -195,7 +193,7 @@ impl<K: Cacheable> Controller<K> {
     /// Reconciles the owners of the objects in `source` when these objects change. The cache keeps only their metadata.
     ///
     /// The owners are taken from the `ownerReferences` with this controller's group and kind, in any version.
-    /// Reconciles pause while this cache is in doubt for too long ([`WhenStale`]).
+    /// Reconciles pause while this cache is in doubt for too long ([`StalePolicy`]).
     ///
     /// An owner is in the namespace of its child, or cluster-scoped. The type of this controller's objects determines
     /// which of the two applies; for a `DynamicObject`, the first object in the cache does. Until then
@@ -263,7 +261,7 @@ impl<K: Cacheable> Controller<K> {
         self
     }
 
-    /// Declares that reconciles read this cache: they pause while the cache is in doubt for too long ([`WhenStale`]).
+    /// Declares that reconciles read this cache: they pause while the cache is in doubt for too long ([`StalePolicy`]).
     pub fn reads<W: Cacheable>(mut self, informer: &Informer<W>) -> Self {
         self.reads.push(Arc::new(SourceCache::new(informer.clone(), &self.factory)));
         self
@@ -314,9 +312,9 @@ impl<K: Cacheable> Controller<K> {
     }
 
     /// Behaviour while a cache that reconciles read is in doubt. Reconciles read the caches of the objects and of owned
-    /// objects, and the [declared](Self::reads) caches. Defaults to [`WhenStale::wait`] with 30 s.
-    pub fn when_stale(mut self, when_stale: WhenStale) -> Self {
-        self.when_stale = when_stale;
+    /// objects, and the [declared](Self::reads) caches. Defaults to [`StalePolicy::wait`] with 30 s.
+    pub fn stale_policy(mut self, stale_policy: StalePolicy) -> Self {
+        self.stale_policy = stale_policy;
         self
     }
 
@@ -449,7 +447,7 @@ impl<K: Cacheable> fmt::Debug for Controller<K> {
             .field("others", &self.others.len())
             .field("concurrency", &self.concurrency)
             .field("timeout", &self.timeout)
-            .field("when_stale", &self.when_stale)
+            .field("stale_policy", &self.stale_policy)
             .finish_non_exhaustive()
     }
 }

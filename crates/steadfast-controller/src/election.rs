@@ -1,6 +1,6 @@
 //! Leader election by a lease.
 
-mod candidate;
+mod candidate_versions;
 mod fault_injection;
 mod leases;
 mod machine;
@@ -28,12 +28,13 @@ use steadfast::kube;
 use registration::Registration;
 use state::{ElectionState, ElectionStatus, Term};
 use task::ElectionTask;
-use timing::{Timing, WallClock};
+use timing::Timing;
 
 use crate::events::EventRecorder;
 use crate::panics;
+use crate::wall_clock::WallClock;
 
-pub use candidate::Candidate;
+pub use candidate_versions::CandidateVersions;
 #[cfg(feature = "fault-injection")]
 pub use fault_injection::{InjectedElectionFault, InjectedShardingFault};
 pub use sharding::{KeyGuard, Sharding, ShardingBuilder};
@@ -64,15 +65,15 @@ pub use trouble::ElectionTrouble;
 /// ```
 #[derive(Clone)]
 pub struct LeaderElection {
-    handle: Arc<Handle>,
+    handle: Arc<ElectionHandle>,
 }
 
 /// Stops the election task on drop.
-struct Handle {
+struct ElectionHandle {
     state: Arc<ElectionState>,
 }
 
-impl Drop for Handle {
+impl Drop for ElectionHandle {
     fn drop(&mut self) {
         self.state.stopping.send_replace(true);
     }
@@ -85,7 +86,7 @@ pub struct LeaderElectionBuilder {
     name: String,
     identity: Option<String>,
     timing: Timing,
-    wall: WallClock,
+    wall_clock: WallClock,
     events: Option<EventRecorder>,
 }
 
@@ -138,7 +139,7 @@ impl LeaderElectionBuilder {
     /// These times inform readers only. The election never depends on them.
     #[must_use]
     pub fn wall_clock(mut self, wall_clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
-        self.wall = Arc::new(move || {
+        self.wall_clock = Arc::new(move || {
             // A panic of the clock must not end the candidacy.
             let now = catch_unwind(AssertUnwindSafe(&wall_clock)).unwrap_or_else(|panic| {
                 drop(panics::message(panic));
@@ -161,26 +162,26 @@ impl LeaderElectionBuilder {
     /// Lets a coordinator at the server choose the leader (KEP-4355): the candidate with the oldest emulation version.
     /// Without this setting, the first candidate leads.
     #[must_use]
-    pub fn coordinated(self, candidate: Candidate) -> CoordinatedElectionBuilder {
-        CoordinatedElectionBuilder { settings: self, candidate }
+    pub fn coordinated(self, versions: CandidateVersions) -> CoordinatedElectionBuilder {
+        CoordinatedElectionBuilder { settings: self, versions }
     }
 
-    fn start_candidate(self, candidate: Option<Candidate>) -> Result<LeaderElection, ElectionError> {
+    fn start_candidate(self, versions: Option<CandidateVersions>) -> Result<LeaderElection, ElectionError> {
         self.check()?;
         let identity = self.identity_or_host()?;
-        let Self { connection, namespace, name, timing, wall, events, .. } = self;
+        let Self { connection, namespace, name, timing, wall_clock, events, .. } = self;
         let environment = connection.environment().clone();
         // The identity of a coordinated candidate is the name of an object.
-        let joint = if candidate.is_some() { '-' } else { '_' };
+        let separator = if versions.is_some() { '-' } else { '_' };
         // Random, so that a restarted process never mistakes its predecessor's lease for its own.
-        let identity = format!("{identity}{joint}{:016x}", environment.random());
+        let identity = format!("{identity}{separator}{:016x}", environment.random());
         let state = Arc::new(ElectionState::new(environment.clone(), namespace, name, identity));
         let registration =
-            candidate.map(|candidate| Registration::new(connection.clone(), state.clone(), candidate, &timing));
-        let task = ElectionTask::new(connection, state.clone(), timing, (wall, events), registration);
+            versions.map(|versions| Registration::new(connection.clone(), state.clone(), versions, &timing));
+        let task = ElectionTask::new(connection, state.clone(), timing, (wall_clock, events), registration);
         // The task must outlive its handle, to release the lease first.
         drop(environment.spawn(Box::pin(task.run())));
-        Ok(LeaderElection { handle: Arc::new(Handle { state }) })
+        Ok(LeaderElection { handle: Arc::new(ElectionHandle { state }) })
     }
 
     /// Checks the durations and the names.
@@ -224,18 +225,18 @@ impl fmt::Debug for LeaderElectionBuilder {
 ///
 /// ```no_run
 /// # use steadfast::Connection;
-/// # use steadfast_controller::{Candidate, LeaderElection};
+/// # use steadfast_controller::{CandidateVersions, LeaderElection};
 /// # async fn example(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
-/// let candidate = Candidate::new("1.31.0").emulation_version("1.30.0");
+/// let versions = CandidateVersions::new("1.31.0").emulation_version("1.30.0");
 /// let election =
-///     LeaderElection::builder(&connection, "default", "my-controller").coordinated(candidate).start().await?;
+///     LeaderElection::builder(&connection, "default", "my-controller").coordinated(versions).start().await?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
 pub struct CoordinatedElectionBuilder {
     settings: LeaderElectionBuilder,
-    candidate: Candidate,
+    versions: CandidateVersions,
 }
 
 impl CoordinatedElectionBuilder {
@@ -260,18 +261,18 @@ impl CoordinatedElectionBuilder {
     /// Returns an error if durations or versions are inconsistent, a name is invalid, or the server has no
     /// `LeaseCandidates`.
     pub async fn start(self) -> Result<LeaderElection, ElectionError> {
-        let Self { settings, candidate } = self;
+        let Self { settings, versions } = self;
         settings.check()?;
-        candidate.check()?;
-        let who = settings.identity_or_host()?;
+        versions.check()?;
+        let identity = settings.identity_or_host()?;
         // The suffix counts toward the length limit of object names.
-        if !candidate::is_valid_name(&format!("{who}-0123456789abcdef")) {
-            return Err(ElectionError::CandidateName(who));
+        if !candidate_versions::is_valid_name(&format!("{identity}-0123456789abcdef")) {
+            return Err(ElectionError::CandidateName(identity));
         }
         match registration::is_served(&settings.connection, &settings.timing).await {
-            // `None`: the server did not respond. The candidacy starts anyway and retries.
+            // `None`: the server did not respond. The candidate starts anyway and retries.
             Some(false) => Err(ElectionError::NotCoordinated),
-            Some(true) | None => settings.start_candidate(Some(candidate)),
+            Some(true) | None => settings.start_candidate(Some(versions)),
         }
     }
 }
@@ -291,7 +292,7 @@ impl LeaderElection {
             name: name.into(),
             identity: None,
             timing: Timing::default(),
-            wall: Arc::new(Timestamp::now),
+            wall_clock: Arc::new(Timestamp::now),
             events: None,
         }
     }
@@ -391,7 +392,7 @@ impl fmt::Debug for LeaderElection {
 #[derive(Clone)]
 pub struct Leader {
     term: Arc<Term>,
-    handle: Arc<Handle>,
+    handle: Arc<ElectionHandle>,
 }
 
 impl Leader {

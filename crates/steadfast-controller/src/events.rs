@@ -36,8 +36,10 @@ use steadfast::Connection;
 use correlate::Correlator;
 use reporter::Reporter;
 use sender::send_all;
-use shared::{Shared, WallClock};
+use shared::Shared;
 use subject::Subject;
+
+use crate::wall_clock::WallClock;
 
 pub use draft::{EventDraft, EventType};
 pub use reporter::InvalidReporter;
@@ -96,7 +98,7 @@ pub struct EventRecorderBuilder {
     controller: String,
     instance: Option<String>,
     settings: EventSettings,
-    wall: WallClock,
+    wall_clock: WallClock,
 }
 
 impl EventRecorderBuilder {
@@ -119,7 +121,7 @@ impl EventRecorderBuilder {
     /// Clock for the times in events, for tests in virtual time. Defaults to the system clock.
     #[must_use]
     pub fn wall_clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        self.wall = Box::new(clock);
+        self.wall_clock = Arc::new(clock);
         self
     }
 
@@ -131,7 +133,7 @@ impl EventRecorderBuilder {
     pub fn start(self) -> Result<EventRecorder, InvalidReporter> {
         // Invalid names fail here. Later, the server would reject every event.
         let correlator = Correlator::new(Reporter::new(self.controller, self.instance)?, self.settings);
-        let shared = Arc::new(Shared::new(self.connection, self.wall, correlator));
+        let shared = Arc::new(Shared::new(self.connection, self.wall_clock, correlator));
         shared.environment().spawn(Box::pin(send_all(shared.clone())));
         Ok(EventRecorder { handle: Arc::new(RecorderHandle { shared }) })
     }
@@ -165,7 +167,7 @@ impl EventRecorder {
             controller: controller.into(),
             instance: None,
             settings: EventSettings::default(),
-            wall: Box::new(Timestamp::now),
+            wall_clock: Arc::new(Timestamp::now),
         }
     }
 

@@ -32,14 +32,14 @@
 //!
 //! | task | types |
 //! |---|---|
-//! | reconcile objects | [`Controller`], [`Action`], [`back_off`], [`RunningController`], [`Stopped`] |
-//! | select the changes that trigger reconciles | [`Source`], [`Changes`] |
-//! | decide about stale caches | [`WhenStale`] |
+//! | reconcile objects | [`Controller`], [`Action`], [`back_off`], [`RunningController`], [`StopReport`] |
+//! | select the changes that trigger reconciles | [`Source`], [`ChangeFilter`] |
+//! | decide about stale caches | [`StalePolicy`] |
 //! | observe controllers, queues and recorders | [`ControllerDiagnostic`], [`ControllerStats`], [`WorkqueueStats`], [`EventStats`], [`Durations`] |
 //! | clean up before a deletion | [`finalizer()`], [`Finalizing`] |
 //! | repeat an update after a conflict | [`retry_on_conflict`] |
 //! | process keys without a controller | [`Workqueue`], [`Work`], [`Priority`], [`RetrySettings`], [`RateLimit`] |
-//! | elect one leader | [`LeaderElection`], [`Leader`], [`Candidate`], [`ElectionTrouble`] |
+//! | elect one leader | [`LeaderElection`], [`Leader`], [`CandidateVersions`], [`ElectionTrouble`] |
 //! | distribute keys among replicas | [`Sharding`], [`KeyGuard`] |
 //! | record events about objects | [`EventRecorder`], [`EventDraft`], [`EventSettings`], [`subject`] |
 //! | handle errors | [`RunError`], [`SourceError`], [`FinalizerError`], [`ElectionError`], [`NotDrained`], [`NotSent`], [`InvalidReporter`] |
@@ -78,19 +78,20 @@ mod election;
 mod events;
 mod finalizer;
 mod panics;
+mod wall_clock;
 mod workqueue;
 
 pub use conflict::retry_on_conflict;
 #[cfg(feature = "metrics")]
 pub use controller::ControllerMetrics;
 pub use controller::{
-    Action, Changes, Controller, ControllerDiagnostic, ControllerStats, RunError, RunningController, Source,
-    SourceError, Stopped, WhenStale, back_off,
+    Action, ChangeFilter, Controller, ControllerDiagnostic, ControllerStats, RunError, RunningController, Source,
+    SourceError, StalePolicy, StopReport, back_off,
 };
 #[cfg(feature = "metrics")]
 pub use election::ElectionMetrics;
 pub use election::{
-    Candidate, CoordinatedElectionBuilder, ElectionError, ElectionTrouble, KeyGuard, Leader, LeaderElection,
+    CandidateVersions, CoordinatedElectionBuilder, ElectionError, ElectionTrouble, KeyGuard, Leader, LeaderElection,
     LeaderElectionBuilder, Sharding, ShardingBuilder,
 };
 #[cfg(feature = "fault-injection")]

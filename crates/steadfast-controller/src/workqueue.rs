@@ -19,7 +19,7 @@ use steadfast::environment::{Instant, SharedEnvironment};
 use tokio::sync::Notify;
 
 use retries::TokenBucket;
-use schedule::{HashedKey, Next, Number, Schedule};
+use schedule::{HashedKey, NextKey, Number, Schedule};
 use sync::{Mutex, MutexGuard};
 
 pub use order::Priority;
@@ -60,7 +60,7 @@ pub struct Workqueue<T> {
 struct Shared<T> {
     environment: SharedEnvironment,
     hasher: RandomState,
-    group: Option<Group<T>>,
+    group: Option<FairnessKeyFn<T>>,
     state: Mutex<State<T>>,
     /// Wakes one task that waits for a key.
     ready: Notify,
@@ -70,7 +70,8 @@ struct Shared<T> {
     emptied: Notify,
 }
 
-type Group<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
+/// Function that returns the fairness key of a key.
+pub(crate) type FairnessKeyFn<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
 
 struct State<T> {
     schedule: Schedule<T>,
@@ -83,7 +84,7 @@ pub struct WorkqueueBuilder<T> {
     environment: SharedEnvironment,
     retries: RetrySettings,
     limit: Option<RateLimit>,
-    group: Option<Group<T>>,
+    group: Option<FairnessKeyFn<T>>,
 }
 
 impl<T: Clone + Eq + Hash> WorkqueueBuilder<T> {
@@ -219,22 +220,22 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
     /// Returns the next key if one is ready.
     pub(crate) fn next_ready(&self) -> Option<Work<T>> {
         self.with(|state, now| match state.schedule.next(now) {
-            Next::Key(number, key, priority) => Some(Work::new(self.clone(), number, key, priority)),
-            Next::Closed | Next::Later(_) => None,
+            NextKey::Key(number, key, priority) => Some(Work::new(self.clone(), number, key, priority)),
+            NextKey::Closed | NextKey::Later(_) => None,
         })
     }
 
     /// Takes the next key. `has_timer` states if the calling worker has the timer; the call may change this.
     fn take(&self, has_timer: &mut bool) -> TakeResult<T> {
         self.with(|state, now| match state.schedule.next(now) {
-            Next::Key(number, key, priority) => TakeResult::Key(Work::new(self.clone(), number, key, priority)),
-            Next::Closed => TakeResult::Closed,
-            Next::Later(Some(due)) if *has_timer || !state.has_timer_worker => {
+            NextKey::Key(number, key, priority) => TakeResult::Key(Work::new(self.clone(), number, key, priority)),
+            NextKey::Closed => TakeResult::Closed,
+            NextKey::Later(Some(due)) if *has_timer || !state.has_timer_worker => {
                 state.has_timer_worker = true;
                 *has_timer = true;
                 TakeResult::WaitUntil(due)
             }
-            Next::Later(_) => {
+            NextKey::Later(_) => {
                 // No delay exists, or another worker has the timer. If this worker had the timer, it releases the
                 // timer.
                 state.has_timer_worker &= !*has_timer;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use steadfast::connection::ConnectionBuilder;
 use steadfast::environment::local::Local;
-use steadfast::environment::{Helpers, SharedEnvironment};
+use steadfast::environment::{HelperThreads, SharedEnvironment};
 use steadfast::transport::Settings;
 use steadfast::{Connection, InformerFactory};
 use steadfast_apiserver::ApiServer;
@@ -75,7 +75,7 @@ pub struct InMemory {
     /// Timeouts and limits of the connections.
     pub settings: Settings,
     /// Helper tasks that decode for the informers, in an order that the seed selects. Defaults to none.
-    pub helpers: Helpers,
+    pub helpers: HelperThreads,
 }
 
 impl InMemory {

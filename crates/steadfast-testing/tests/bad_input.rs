@@ -199,7 +199,7 @@ async fn server_without_tls_is_distinguished() -> Result<(), TestError> {
     let mut config = kube_config(&with_tls).await?;
     config.cluster_url = plain.url(0).replace("http:", "https:").parse()?;
     let (informer, notes) = informer::<Secret>(&Connection::new(config)?, &(), true)?;
-    assert_reports_fault(&informer, &notes, &["does not speak TLS there: check port and scheme"]).await;
+    assert_reports_fault(&informer, &notes, &["does not use TLS at this address: check port and scheme"]).await;
     assert_no_secret_in_output();
     Ok(())
 }

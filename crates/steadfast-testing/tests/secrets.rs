@@ -379,7 +379,7 @@ async fn failed_plugin_output_does_not_leak() -> Outcome {
         std::fs::remove_dir_all(&folder)?;
     }
     let text = String::from_utf8_lossy(&output()).into_owned();
-    for reason in ["the credential plugin \"sh\" failed", "is no ExecCredential", "that no header can hold"] {
+    for reason in ["the credential plugin \"sh\" failed", "is not an ExecCredential", "that a header cannot contain"] {
         assert!(text.contains(reason), "{reason}: {text}");
     }
     assert_no_leak();

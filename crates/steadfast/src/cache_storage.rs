@@ -38,12 +38,12 @@ pub(crate) enum RequestedStorage<K> {
     #[default]
     None,
     /// Requested; the partition of the file is claimed at the start of the informer.
-    Requested(Claim<K>),
+    Requested(ClaimStorage<K>),
     Claimed(Box<dyn CacheStorage<K>>),
 }
 
 /// Claims an informer's partition of the checkpoint file.
-pub(crate) type Claim<K> = Box<
+pub(crate) type ClaimStorage<K> = Box<
     dyn FnOnce(&Connection, &Collection, &Scope, bool) -> Result<Box<dyn CacheStorage<K>>, CheckpointUnsupported>
         + Send,
 >;

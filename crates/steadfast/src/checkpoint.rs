@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `lock` | lock of the file, with the identity of its holder |
 //! | `disk` | storage of the bytes: a file, or a failing disk in tests |
-//! | `head` | header of an informer's partition: server, cluster, format and row count |
+//! | `partition_header` | header of an informer's partition: server, cluster, format and row count |
 //! | `database` | the file as partitions with checksummed rows, written in one transaction at a time |
 //! | `generations` | stored state of a partition, also after a transaction with an uncertain result |
 //! | `counts` | statistics of writes |
@@ -18,9 +18,9 @@ mod counts;
 mod database;
 mod disk;
 mod generations;
-mod head;
 mod lock;
 mod partition;
+mod partition_header;
 #[cfg(test)]
 mod torn;
 mod write_queue;
@@ -42,10 +42,10 @@ use crate::error::CheckpointUnsupported;
 use crate::resource::Collection;
 use crate::scope::Scope;
 use database::CheckpointDatabase;
-use disk::{Disk, Failing, File};
-use head::Terms;
+use disk::{Disk, Failing, LockedFile};
 use lock::Lock;
 use partition::PartitionStorage;
+use partition_header::Terms;
 use write_queue::WriteQueue;
 
 pub use counts::CheckpointStats;
@@ -89,13 +89,13 @@ impl Checkpoint {
         Self::open_on(path, |file| Box::new(Failing { file, fails: Arc::new(fails) }))
     }
 
-    fn open_on(path: &Path, disk: impl FnOnce(File) -> Box<dyn Disk>) -> Result<Self, CheckpointError> {
+    fn open_on(path: &Path, disk: impl FnOnce(LockedFile) -> Box<dyn Disk>) -> Result<Self, CheckpointError> {
         let failed = |source| CheckpointError::Io { path: path.to_owned(), source };
         let lock = match Lock::take(path).map_err(failed)? {
             Ok(lock) => lock,
             Err(holder) => return Err(CheckpointError::Held { path: path.to_owned(), holder }),
         };
-        let database = CheckpointDatabase::open(disk(File::at(path, lock))).map_err(failed)?;
+        let database = CheckpointDatabase::open(disk(LockedFile::at(path, lock))).map_err(failed)?;
         Ok(Self { queue: WriteQueue::new(path.display().to_string(), database) })
     }
 
@@ -150,7 +150,7 @@ impl fmt::Debug for Checkpoint {
 #[non_exhaustive]
 pub enum CheckpointError {
     /// Another process, or this one, already holds the file.
-    #[error("the checkpoint {} is held by {holder}: end that, or name another file; one file does for all informers of a program", .path.display())]
+    #[error("the checkpoint {} is in use by {holder}; end that process, or choose another file; one file is enough for all informers of a program", .path.display())]
     Held {
         /// Path of the file.
         path: PathBuf,
@@ -158,7 +158,7 @@ pub enum CheckpointError {
         holder: String,
     },
     /// The operating system returned an error.
-    #[error("the checkpoint {} cannot be opened: {source}; name a file in a folder that this program may write to", .path.display())]
+    #[error("the checkpoint {} cannot be opened: {source}; choose a file in a folder that this program can write to", .path.display())]
     Io {
         /// Path of the file.
         path: PathBuf,

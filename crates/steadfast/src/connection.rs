@@ -204,8 +204,8 @@ impl Connection {
     }
 
     /// Returns the number of dials since the start.
-    pub(crate) fn dialled(&self) -> u64 {
-        self.inner.pool.dialled()
+    pub(crate) fn dial_count(&self) -> u64 {
+        self.inner.pool.dial_count()
     }
 
     /// Returns a counter that grows when the server responds after a failure, at most every 2 s.

@@ -121,7 +121,7 @@ impl<K: Send + Sync + 'static> Drop for EndGuard<K> {
     }
 }
 
-enum Wake {
+enum Wakeup {
     Command(Option<Command>),
     Arrival(RequestId, Arrival),
     Granted(TransferSlot),
@@ -213,25 +213,25 @@ impl<K: Cacheable> Driver<K> {
         let (mut arrivals, mut took) = (0, Duration::ZERO);
         loop {
             match self.next().await {
-                Wake::Command(command) => {
+                Wakeup::Command(command) => {
                     if let Some(handlers) = self.execute(command) {
                         return handlers;
                     }
                 }
-                Wake::Granted(place) => {
+                Wakeup::Granted(place) => {
                     self.transfer = Transfer::Held(place);
                     // The wait may have been long: the cache and the knowledge about the server may have changed.
                     self.reflector.set_list_hints(self.list_hints());
                     self.step(Input::TransferGranted);
                 }
-                Wake::Reachable => self.step(Input::Reachable),
-                Wake::Timer => self.timer_fired(),
-                Wake::Quiet => {
+                Wakeup::Reachable => self.step(Input::Reachable),
+                Wakeup::Timer => self.timer_fired(),
+                Wakeup::Quiet => {
                     let begun = self.shared.environment.now();
                     self.flush();
                     took += self.shared.environment.now().since(begun);
                 }
-                Wake::Arrival(id, arrival) => {
+                Wakeup::Arrival(id, arrival) => {
                     let begun = self.shared.environment.now();
                     self.arrived(id, arrival);
                     arrivals += 1;
@@ -262,7 +262,7 @@ impl<K: Cacheable> Driver<K> {
 
     /// Marks the informer as broken: it ended without being stopped.
     fn mark_broken(&mut self) {
-        let why = "the informer broke: dropping an object panicked";
+        let why = "the informer failed: dropping an object panicked";
         tracing::error!(informer = %self.shared.name, "{why}");
         self.shared.broken.store(true, Ordering::Release);
         let mut evidence = self.reflector.evidence().clone();
@@ -270,7 +270,7 @@ impl<K: Cacheable> Driver<K> {
         self.shared.publish_state(&evidence);
     }
 
-    async fn next(&mut self) -> Wake {
+    async fn next(&mut self) -> Wakeup {
         // The next deadline.
         self.timer.set([self.reflector.wake_at(), self.resyncs.next()].into_iter().flatten().min());
         let Self { commands, responses, transfer, reachable, timer, unpublished, .. } = self;
@@ -285,12 +285,12 @@ impl<K: Cacheable> Driver<K> {
         // reports that no other input is ready.
         tokio::select! {
             biased;
-            command = commands.recv() => Wake::Command(command),
-            place = granted => Wake::Granted(place),
-            Ok(()) = reachable.changed() => Wake::Reachable,
-            () = timer.fired() => Wake::Timer,
-            (id, arrival) = poll_fn(|context| responses.poll_next(context)) => Wake::Arrival(id, arrival),
-            () = std::future::ready(()), if unpublished.is_some() => Wake::Quiet,
+            command = commands.recv() => Wakeup::Command(command),
+            place = granted => Wakeup::Granted(place),
+            Ok(()) = reachable.changed() => Wakeup::Reachable,
+            () = timer.fired() => Wakeup::Timer,
+            (id, arrival) = poll_fn(|context| responses.poll_next(context)) => Wakeup::Arrival(id, arrival),
+            () = std::future::ready(()), if unpublished.is_some() => Wakeup::Quiet,
         }
     }
 

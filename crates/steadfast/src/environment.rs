@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+mod abort_on_drop;
 mod blocking_pool;
 mod helpers;
 mod io_executor;
@@ -22,8 +23,9 @@ mod random;
 mod tcp;
 pub mod threads;
 
+pub(crate) use abort_on_drop::AbortOnDrop;
 pub use blocking_pool::BlockingThreads;
-pub use helpers::{Help, Helpers};
+pub use helpers::{HelperThreads, HelperWork};
 pub(crate) use on_runtime::OnRuntime;
 pub use steadfast_core::Instant;
 
@@ -56,16 +58,16 @@ pub trait Environment: Send + Sync + 'static {
     /// Runs `job` on a thread where blocking delays no other task.
     fn run_blocking(&self, job: Box<dyn FnOnce() + Send>);
 
-    /// Returns the number of helper threads for CPU-bound work. Defaults to none.
-    fn helpers(&self) -> Helpers {
-        Helpers::default()
+    /// Returns the limits of helper threads for CPU-bound work. Defaults to none.
+    fn helper_threads(&self) -> HelperThreads {
+        HelperThreads::default()
     }
 
-    /// Calls `help` repeatedly on a helper thread until it returns false. Drops `help` if no helper is free.
+    /// Calls `work` repeatedly on a helper thread until it returns false. Drops `work` if no helper is free.
     ///
     /// There is no guarantee when the helper starts. The caller must process remaining work itself.
-    fn help(&self, help: Help) {
-        drop(help);
+    fn offer_work(&self, work: HelperWork) {
+        drop(work);
     }
 
     /// Returns a random number, uniform over `u64`.

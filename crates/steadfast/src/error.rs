@@ -12,7 +12,7 @@ pub enum InformerError {
     /// Another informer of the resource and scope runs with other settings.
     #[error(
         "{resource} in {scope} is already watched with other settings: {}; \
-         set them alike, or request it from a factory of its own", listed(.differences)
+         use the same settings, or request it from another factory", listed(.differences)
     )]
     Conflict {
         /// Resource.
@@ -55,7 +55,7 @@ pub enum InformerError {
         why: CheckpointUnsupported,
     },
     /// The factory was shut down.
-    #[error("the informer factory was shut down; make a new one")]
+    #[error("the informer factory was shut down; create a new one")]
     ShutDown,
 }
 
@@ -64,17 +64,15 @@ pub enum InformerError {
 #[non_exhaustive]
 pub enum CheckpointUnsupported {
     /// The objects are Secrets, and storing them on disk was not allowed.
-    #[error(
-        "Secrets are written to disk only on request; leave the checkpoint out, or request it with `including_secrets`"
-    )]
+    #[error("Secrets are written to disk only on request; omit the checkpoint, or request it with `including_secrets`")]
     Secrets,
     /// A transform changes the objects. The transform of the program's next release may return other results.
     #[error(
-        "a transform may leave other parts of the objects in the program's next release; leave the transform or the checkpoint out"
+        "the transform of the program's next release may keep other parts of the objects; omit the transform or the checkpoint"
     )]
     Transformed,
     /// Another informer uses this partition.
-    #[error("an informer of these objects is kept in it already; stop that one, or give one of them another file")]
+    #[error("another informer of these objects uses it; stop the other informer, or give one of them another file")]
     InUse,
 }
 
@@ -105,7 +103,7 @@ fn listed(differences: &[SettingMismatch]) -> String {
 #[non_exhaustive]
 pub enum HandlerError {
     /// An async handler was added outside an async runtime.
-    #[error("no async runtime is current: register async handlers from within a tokio runtime, or use a sync handler")]
+    #[error("no async runtime is current; register async handlers within a tokio runtime, or use a sync handler")]
     NoRuntime,
     /// The name of a durable handler is not valid. The name identifies its rows in the checkpoint file.
     #[error(
@@ -117,14 +115,14 @@ pub enum HandlerError {
     },
     /// A durable handler was added to an informer without a checkpoint.
     #[error(
-        "{resource} has no checkpoint, in which the pending events of a durable handler must be saved; build the informer with one"
+        "{resource} has no checkpoint for the pending events of a durable handler; build the informer with a checkpoint"
     )]
     CheckpointUnsupported {
         /// Resource and scope.
         resource: String,
     },
     /// A durable handler of this name exists.
-    #[error("{resource} has a durable handler {name:?}; remove that one, or give the other a name of its own")]
+    #[error("{resource} already has a durable handler {name:?}; remove it, or choose another name")]
     Taken {
         /// Resource and scope.
         resource: String,
@@ -133,8 +131,8 @@ pub enum HandlerError {
     },
     /// The informer was stopped.
     #[error(
-        "the informer of {resource} was stopped, so no handler of it will be called; \
-         request the informer anew, and add the handler to that one"
+        "the informer of {resource} was stopped, so none of its handlers will be called; \
+         request the informer again, and add the handler to the new informer"
     )]
     Stopped {
         /// Resource and scope.
@@ -207,7 +205,7 @@ pub enum WaitError {
         state: Freshness,
     },
     /// The version cannot be compared with others.
-    #[error("version {version:?} is opaque and cannot be waited for; wait for the change itself instead")]
+    #[error("version {version:?} is opaque, so no wait for it is possible; wait for the change itself instead")]
     Opaque {
         /// Version.
         version: String,
@@ -216,7 +214,7 @@ pub enum WaitError {
     #[error("the object has no resourceVersion; wait for the object that the server returned")]
     NoVersion,
     /// The informer was stopped.
-    #[error("the informer of {resource} was stopped while {target} was waited for")]
+    #[error("the informer of {resource} was stopped during the wait for {target}")]
     Stopped {
         /// Resource and scope.
         resource: String,
@@ -227,7 +225,7 @@ pub enum WaitError {
 
 /// Error of a read of an object whose newest state could not be decoded.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the state of {key} at version {version} could not be decoded; the next one that can be will be here")]
+#[error("the state of {key} at version {version} could not be decoded; the next decodable state replaces it")]
 #[non_exhaustive]
 pub struct Unknown {
     /// Object.

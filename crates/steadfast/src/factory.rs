@@ -593,7 +593,7 @@ impl fmt::Debug for InformerFactory {
 }
 
 /// Builder of an informer and its settings.
-#[must_use = "an informer is there once it is started"]
+#[must_use = "an informer exists after its start"]
 pub struct InformerBuilder<'a, K> {
     factory: &'a InformerFactory,
     name: Option<Arc<str>>,

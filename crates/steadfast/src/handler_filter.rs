@@ -39,7 +39,7 @@ impl<K> HandlerFilter<K> {
             filter.pass(change, |object| {
                 let accepted = std::panic::catch_unwind(AssertUnwindSafe(|| accepts(object)));
                 accepted.unwrap_or_else(|_| {
-                    tracing::error!(key = %change.key(), "a handler's filter panicked; the object counts as not passing it");
+                    tracing::error!(key = %change.key(), "a handler's filter panicked; the handler does not receive the object");
                     false
                 })
             })

@@ -348,7 +348,7 @@ impl<K: Cacheable> Informer<K> {
             (reached || is_listed_since(shared, requested_at)) && !held(&snapshot)
         };
         let identity = uid.as_ref().map_or("without a UID", Uid::as_str);
-        self.wait_aided(deadline, format!("the end of {name} ({identity})"), None, is_deleted).await
+        self.wait_aided(deadline, format!("the deletion of {name} ({identity})"), None, is_deleted).await
     }
 
     /// Waits until `reached` returns true, and requests a proof of freshness if the wait is long. `reached` is not
@@ -481,7 +481,7 @@ fn is_listed_since<K: Cacheable>(shared: &Shared<K>, then: Instant) -> bool {
 fn contained<T>(informer: &str, extract: impl FnOnce() -> T) -> Option<T> {
     let found = std::panic::catch_unwind(AssertUnwindSafe(extract));
     if found.is_err() {
-        tracing::error!(%informer, "an index function panicked; the object has no more values in that index");
+        tracing::error!(%informer, "an index function panicked; the object has no further values in this index");
     }
     found.ok()
 }

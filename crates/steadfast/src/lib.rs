@@ -35,7 +35,7 @@
 //! | read a cache | [`Informer`], [`Lister`], [`Index`], [`Snapshot`], [`Object`], [`ObjectKey`], [`parse_selector`] |
 //! | receive changes | [`Event`], [`HandlerBuilder`], [`Handler`], [`AsyncHandler`], [`Registration`]; as a stream [`watch`] and [`Watch`] |
 //! | check freshness | [`Freshness`], [`Doubt`], [`FactoryFreshness`], [`Diagnostic`] |
-//! | wait for own writes | [`Recording`], [`Writes`], [`Informer::wait_for`], [`InformerFactory::wait_for_writes`] |
+//! | wait for own writes | [`WriteRecording`], [`Writes`], [`Informer::wait_for`], [`InformerFactory::wait_for_writes`] |
 //! | reduce memory | [`Lazy`], [`FieldPath`], [`Memory`] |
 //! | list and watch without a cache | [`list`], [`List`], [`watch_from`], [`Changes`], [`Change`], [`StreamError`] |
 //! | keep caches across restarts | `Checkpoint`, and for handlers that acknowledge `DurableBuilder`, `DurableEvent` (feature `checkpoint`) |
@@ -82,7 +82,7 @@ macro_rules! debug_as_message {
     )+};
 }
 
-#[cfg_attr(not(feature = "checkpoint"), path = "cache_storage/absent.rs")]
+#[cfg_attr(not(feature = "checkpoint"), path = "cache_storage/disabled.rs")]
 mod cache_storage;
 mod catalog;
 mod catching_up;
@@ -91,7 +91,7 @@ mod checkpoint;
 mod choices;
 pub mod connection;
 mod driver;
-#[cfg_attr(not(feature = "checkpoint"), path = "durable/absent.rs")]
+#[cfg_attr(not(feature = "checkpoint"), path = "durable/disabled.rs")]
 mod durable;
 pub mod environment;
 mod error;
@@ -166,9 +166,9 @@ pub use steadfast_core::{
     ResourceVersion, Uid,
 };
 pub use stream::Watch;
-pub use uncached::{Change, Changes, List, StreamError, list, list_with, watch_from, watch_from_with};
+pub use uncached::{Changes, List, StreamError, WatchEvent, list, list_with, watch_from, watch_from_with};
 pub use writes::Writes;
-pub use writes::recording::Recording;
+pub use writes::recording::WriteRecording;
 
 /// Returns a stream of the events of `K` in `scope`, from a watch of its own.
 ///

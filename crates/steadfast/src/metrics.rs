@@ -22,16 +22,16 @@
 //! | module | content |
 //! |---|---|
 //! | `call_durations` | histogram of the durations of a handler's calls |
-//! | `counted` | counters of one informer |
+//! | `informer_counters` | counters of one informer |
 //! | `request_metrics` | results of an informer's requests, reported to its counters |
-//! | `traffic` | counters of one connection pool |
+//! | `pool_counters` | counters of one connection pool |
 //! | `register` | items by label, with ordinals for equal labels |
 //! | `observed` | weak references to the running informers, and their current states; `unobserved` without the feature |
 //! | `collector`, `families`, `samples` | encoding as Prometheus metric families |
 
-pub(crate) mod counted;
+pub(crate) mod informer_counters;
+pub(crate) mod pool_counters;
 pub(crate) mod request_metrics;
-pub(crate) mod traffic;
 
 #[cfg(feature = "metrics")]
 pub(crate) mod call_durations;

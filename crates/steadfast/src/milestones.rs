@@ -13,11 +13,11 @@ use steadfast_core::ResourceVersion;
 /// Waiters by target version.
 #[derive(Default)]
 pub(crate) struct Milestones {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Waiters>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct Waiters {
     next: u64,
     /// Epoch of the cache. In another epoch a target may never be reached.
     epoch: u64,
@@ -34,7 +34,7 @@ struct VersionWait {
 
 impl Ord for VersionWait {
     fn cmp(&self, other: &Self) -> Ordering {
-        let versions = self.version.order(&other.version).expect("none that cannot be ordered has a place");
+        let versions = self.version.order(&other.version).expect("only ordered versions are stored");
         versions.then(self.number.cmp(&other.number))
     }
 }
@@ -85,7 +85,7 @@ impl Milestones {
         wake(passed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, Waiters> {
         // Wakers are called and dropped without the lock.
         self.waiting.lock()
     }

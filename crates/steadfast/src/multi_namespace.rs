@@ -78,7 +78,7 @@ impl<K: Cacheable> MultiNamespaceInformer<K> {
         };
         // Two informers with common objects would deliver each change twice.
         if let Some(all) = informers.iter().find(|informer| informer.scope().in_namespace().is_none()) {
-            return unusable(all, "it is not limited to one namespace");
+            return unusable(all, "its scope is not limited to one namespace");
         }
         if let Some(other) = informers.iter().find(|informer| !informer.origin().has_same_resource(first.origin())) {
             return unusable(other, "the others have another resource or server");

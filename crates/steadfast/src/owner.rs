@@ -11,7 +11,7 @@ use crate::driver::Command;
 use crate::resource::Collection;
 use crate::scope::Scope;
 use crate::shared::Shared;
-use crate::writes::{Labels, Outcome, Server, Target, Write};
+use crate::writes::{ObjectLabels, Outcome, ServerIdentity, Write, WriteTarget};
 
 /// The part of an informer that keeps its watch running: the watch ends when the last reference is dropped.
 pub(crate) struct Owner<K> {
@@ -81,7 +81,7 @@ impl<K> Deref for InformerReference<K> {
 
 /// Source of an informer's objects.
 pub(crate) struct Origin {
-    pub(crate) server: Server,
+    pub(crate) server: ServerIdentity,
     pub(crate) collection: Collection,
     pub(crate) scope: Scope,
     /// Label selector, if objects can be matched locally.
@@ -109,7 +109,7 @@ impl Origin {
 
     /// Returns a write to this resource with `outcome`.
     pub(crate) fn write(&self, namespace: Option<&str>, name: Option<&str>, outcome: Outcome) -> Write {
-        let target = Target {
+        let target = WriteTarget {
             group: self.collection.group().to_owned(),
             plural: self.collection.plural().to_owned(),
             namespace: namespace.map(str::to_owned),
@@ -125,7 +125,7 @@ impl Origin {
 
     /// Returns true if an object with this name and these labels may match the scope. Selectors that cannot be
     /// evaluated locally count as matching.
-    pub(crate) fn may_hold(&self, key: &ObjectKey, labels: Option<&Labels>) -> bool {
+    pub(crate) fn may_hold(&self, key: &ObjectKey, labels: Option<&ObjectLabels>) -> bool {
         let selected = self.selector.as_ref().zip(labels).is_none_or(|(selector, labels)| selector.matches(labels));
         self.scope.may_match_name(key.name()) && selected
     }

@@ -32,7 +32,7 @@ impl FactoryFreshness {
     /// Creates the freshness of these informers, by name.
     pub(crate) fn new(mut informers: Vec<(String, Freshness)>, shut_down: bool) -> Self {
         // The sort is stable, so informers of equal state stay ordered by name.
-        informers.sort_by_key(|(_, state)| std::cmp::Reverse(badness(state)));
+        informers.sort_by_key(|(_, state)| std::cmp::Reverse(severity_rank(state)));
         Self { informers, shut_down }
     }
 
@@ -90,7 +90,7 @@ pub(crate) fn worst(states: impl Iterator<Item = Freshness>) -> Freshness {
             tainted: tainted.iter().chain(other_tainted.iter()).cloned().collect(),
             polled: polled.or(other_polled),
         },
-        (one, other) if badness(&one) >= badness(&other) => one,
+        (one, other) if severity_rank(&one) >= severity_rank(&other) => one,
         (_, other) => other,
     });
     combined.unwrap_or_else(|| unreachable!("a group of informers is never empty"))
@@ -104,7 +104,7 @@ fn lower(one: Option<ResourceVersion>, other: Option<ResourceVersion>) -> Option
 
 /// Returns the rank of a state, and the duration of the doubt. For a fresh state, returns the time since the last
 /// proof.
-fn badness(state: &Freshness) -> (u8, std::time::Duration) {
+fn severity_rank(state: &Freshness) -> (u8, std::time::Duration) {
     let rank = match state {
         Freshness::Fresh { age, .. } => return (0, *age),
         Freshness::Resuming(_) => 1,

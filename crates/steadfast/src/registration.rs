@@ -34,7 +34,7 @@ use crate::subscription::Subscription;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a handler is there once it is added"]
+#[must_use = "a handler exists after it was added"]
 pub struct HandlerBuilder<'a, K> {
     owner: &'a InformerReference<K>,
     /// Further informers whose events the handler receives.

@@ -86,8 +86,8 @@ impl Collection {
     }
 
     /// Returns the metric labels of an informer of this collection in `scope` with this `name`.
-    pub(crate) fn labels(&self, scope: &Scope, name: Option<Arc<str>>) -> crate::metrics::observed::Labels {
-        crate::metrics::observed::Labels::new(&self.group, &self.version, &self.plural, scope, name)
+    pub(crate) fn labels(&self, scope: &Scope, name: Option<Arc<str>>) -> crate::metrics::observed::InformerLabels {
+        crate::metrics::observed::InformerLabels::new(&self.group, &self.version, &self.plural, scope, name)
     }
 
     /// Returns the API group, empty for the core group.

@@ -19,7 +19,7 @@ use steadfast_core::reflector::{Failure, Request, RequestId};
 use crate::probes::Probed;
 use crate::transport::{Awaited, ConnectionEvent, ResponseBody};
 use gunzip::Gunzip;
-use head::Head;
+use head::ResponseHead;
 
 pub(crate) use request_builder::RequestBuilder;
 
@@ -51,7 +51,7 @@ pub(crate) struct InflightResponses {
 enum Inflight {
     /// The request is sent. The response head is pending.
     AwaitingHead {
-        head: BoxFuture<'static, Result<Head, Failure>>,
+        head: BoxFuture<'static, Result<ResponseHead, Failure>>,
         events: BoxStream<'static, ConnectionEvent>,
         /// True unless the last event reported that the server does not respond on the connection.
         is_responsive: bool,
@@ -119,7 +119,7 @@ impl InflightResponses {
 
 impl Inflight {
     /// Creates a pending response without connection events before its head.
-    fn without_events(head: BoxFuture<'static, Result<Head, Failure>>) -> Self {
+    fn without_events(head: BoxFuture<'static, Result<ResponseHead, Failure>>) -> Self {
         Self::AwaitingHead { head, events: stream::pending().boxed(), is_responsive: true }
     }
 
@@ -127,7 +127,7 @@ impl Inflight {
         loop {
             match self {
                 Self::AwaitingHead { head, events, is_responsive } => match head.as_mut().poll(context) {
-                    Poll::Ready(Ok(Head { encoding, body, gzip })) => {
+                    Poll::Ready(Ok(ResponseHead { encoding, body, gzip })) => {
                         let gunzip = gzip.then(Box::<Gunzip>::default);
                         *self = Self::Reading { events: body.notices(*is_responsive), body: Box::pin(body), gunzip };
                         return Poll::Ready(Arrival::Opened(encoding));

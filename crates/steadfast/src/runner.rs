@@ -438,7 +438,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         if again {
             tracing::warn!(
                 %informer, %handler, %key, retry,
-                "a handler panicked; it is called again with the same event"
+                "a handler panicked; it is retried with the same event"
             );
         } else {
             self.skipped.fetch_add(1, Ordering::Relaxed);
@@ -607,7 +607,7 @@ impl<K: Send + Sync + 'static> Drop for Worker<K> {
             let (informer, handler) = (&self.runner.informer, self.runner.label());
             tracing::error!(
                 %informer, %handler,
-                "the async runtime of a handler has ended; the handler is given nothing more"
+                "the async runtime of a handler has ended; the handler receives no further events"
             );
             self.runner.close();
         }

@@ -25,7 +25,7 @@ use crate::handler_filter::HandlerFilter;
 use crate::handler_registry::HandlerRegistry;
 use crate::handler_stats::HandlerStats;
 use crate::memory::Memory;
-use crate::metrics::counted::Counted;
+use crate::metrics::informer_counters::InformerCounters;
 use crate::metrics::observed::Observation;
 use crate::milestones::{Milestone, Milestones};
 use crate::runner::drop_contained;
@@ -71,7 +71,7 @@ pub(crate) struct Shared<K> {
     /// Durable handlers.
     pub(crate) durables: Durables<K>,
     diagnostic_callbacks: Mutex<Vec<DiagnosticCallback>>,
-    pub(crate) counted: Arc<Counted>,
+    pub(crate) counted: Arc<InformerCounters>,
 }
 
 pub(crate) type DiagnosticCallback = Arc<dyn Fn(&Diagnostic) + Send + Sync>;
@@ -385,8 +385,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
         if handlers > 0 {
             tracing::warn!(
                 informer = %self.name, handlers,
-                "nobody holds this informer or its factory any more, so it ends, and its handlers are called no more; \
-                 keep one of them for as long as the handlers are wanted, or stop it to say that they are not"
+                "this informer and its factory were dropped, so the informer ends, and its handlers receive no further calls; \
+                 keep the informer or its factory as long as the handlers are needed, or stop the informer first"
             );
         }
     }

@@ -19,7 +19,7 @@ use crate::subscription::Subscription;
 /// The stream resumes automatically after errors. It ends only when the informer is stopped. Errors are reported
 /// through [`Watch::informer`] and never end the stream. A slow reader loses no state: unread events of an object are
 /// merged, as in a handler's queue.
-#[must_use = "the watch ends with its stream"]
+#[must_use = "the watch ends when this stream is dropped"]
 pub struct Watch<K: Cacheable> {
     informer: Informer<K>,
     runner: Arc<Runner<K>>,

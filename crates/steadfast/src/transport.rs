@@ -3,7 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | `pool` | selection, opening and removal of connections; notification of waiting requests |
-//! | `lease` | place of a request on a connection, and the connections' interface to the pool |
+//! | `stream_slot` | place of a request on a connection, and the connections' interface to the pool |
 //! | `connection` | one connection: its state, its streams, its report |
 //! | `state` | state machine of a connection as a table; a dead connection stays dead |
 //! | `connection_task` | task of one connection, from dial to end |
@@ -19,7 +19,7 @@
 //! | `http1_slot`, `upload`, `windows` | use of an HTTP/1.1 connection by one request; request bodies; flow control |
 //! | `fence` | time limit for sending, checked at each write to a socket |
 //! | `purpose`, `placement_request`, `end`, `failure` | purpose of a connection, requirements of a request, ends and failures |
-//! | `home`, `waiting` | runtime that drives a connection; requests that wait for a connection, by runtime |
+//! | `connection_runtime`, `waiting` | runtime that drives a connection; requests that wait for a connection, by runtime |
 //! | `settings`, `report`, `error`, `cause`, `socket` | limits, reports, errors and their texts, byte counts |
 //! | `nanos` | instants as integers, for atomics |
 //!
@@ -29,6 +29,7 @@ mod body;
 mod cause;
 mod connection;
 mod connection_event;
+mod connection_runtime;
 mod connection_task;
 mod connector;
 mod dead_peer_probe;
@@ -38,11 +39,9 @@ mod error;
 mod failure;
 mod fence;
 mod heartbeat;
-mod home;
 mod http1;
 mod http1_slot;
 mod http2;
-mod lease;
 mod liveness_probes;
 mod nanos;
 mod placement_request;
@@ -52,6 +51,7 @@ mod report;
 mod settings;
 mod socket;
 mod state;
+mod stream_slot;
 mod upgrade;
 mod upload;
 mod waiting;
@@ -59,11 +59,11 @@ mod windows;
 
 pub use body::ResponseBody;
 pub(crate) use connection_event::{Awaited, ConnectionEvent};
-pub(crate) use connector::{Connector, Login, Proxy, Route, Target};
+pub(crate) use connection_runtime::ConnectionRuntime;
+pub(crate) use connector::{Connector, HostPort, Login, Proxy, Route};
 pub(crate) use dispatch::{copy_request, is_long_lived};
 pub use error::TransportError;
 pub use fence::Fence;
-pub(crate) use home::Home;
 pub(crate) use pool::Pool;
 pub use report::{ClosedConnection, ConnectionReport, Protocol};
 pub(crate) use settings::{Carrier, Reader};

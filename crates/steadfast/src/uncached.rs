@@ -14,7 +14,7 @@ use crate::resource::DynamicType;
 use crate::scope::Scope;
 use source::Source;
 
-pub use changes::{Change, Changes};
+pub use changes::{Changes, WatchEvent};
 pub use list::List;
 pub use source::StreamError;
 
@@ -29,7 +29,7 @@ where
 
 /// Lists the objects of the resource that `kind` describes in `scope` once, as a stream: see [`List`].
 pub fn list_with<K: Cacheable>(connection: &Connection, kind: &DynamicType<K>, scope: Scope) -> List<K> {
-    List::new(Source::new::<K>(connection, kind, scope))
+    List::new(StreamRequests::new::<K>(connection, kind, scope))
 }
 
 /// Watches the changes of `K` in `scope` after `version`: see [`Changes`].
@@ -48,5 +48,5 @@ pub fn watch_from_with<K: Cacheable>(
     scope: Scope,
     version: &ResourceVersion,
 ) -> Changes<K> {
-    Changes::new(Source::new::<K>(connection, kind, scope), version)
+    Changes::new(StreamRequests::new::<K>(connection, kind, scope), version)
 }

@@ -16,8 +16,8 @@ pub mod catalog {
 }
 
 /// Returns the number of connections ever dialled.
-pub fn dialled(connection: &Connection) -> u64 {
-    connection.dialled()
+pub fn dial_count(connection: &Connection) -> u64 {
+    connection.dial_count()
 }
 
 /// Returns a counter of recoveries: responses of the server after a failure, at most one every 2 s.

@@ -116,7 +116,8 @@ impl<K: Cacheable> Informer<K> {
                 resource,
                 target,
                 waited: self.shared().environment.now().since(begun),
-                seen: last_snapshot.map_or_else(|| "nothing, for it is not synced".to_owned(), |last| seen(&last)),
+                seen: last_snapshot
+                    .map_or_else(|| "nothing, because the cache is not synced".to_owned(), |last| seen(&last)),
                 state: self.freshness(),
             },
         })

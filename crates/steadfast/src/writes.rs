@@ -25,7 +25,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// Writes that were made, or may have been made.
 ///
-/// A [`Recording`](crate::Recording) collects them. The caller can also [add](Self::add) writes of another client.
+/// A [`WriteRecording`](crate::WriteRecording) collects them. The caller can also [add](Self::add) writes of another client.
 /// [`Informer::wait_for_writes`](crate::Informer::wait_for_writes) and
 /// [`InformerFactory::wait_for_writes`](crate::InformerFactory::wait_for_writes) wait until caches contain them.
 #[derive(Clone, Default)]
@@ -36,8 +36,8 @@ pub struct Writes {
 /// A request that may have written, and its outcome.
 pub(crate) struct Write {
     /// Server of the write; `None` if the caller did not specify it.
-    server: Option<Server>,
-    target: Target,
+    server: Option<ServerIdentity>,
+    target: WriteTarget,
     outcome: Mutex<Outcome>,
     /// Wakes the waiters for the outcome. Each write that a cache lacks has one of these; a channel would be ten times
     /// as large.
@@ -48,9 +48,9 @@ pub(crate) struct Write {
 
 /// Identity of a server: equal for a connection and its clones.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Server(Arc<()>);
+pub(crate) struct ServerIdentity(Arc<()>);
 
-impl PartialEq for Server {
+impl PartialEq for ServerIdentity {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -58,7 +58,7 @@ impl PartialEq for Server {
 
 /// Target of a write request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct WriteTarget {
     /// API group, empty for the core group.
     pub(crate) group: String,
     /// Plural resource name, as in request paths.
@@ -70,7 +70,7 @@ pub(crate) struct Target {
 }
 
 /// Labels of an object.
-pub(crate) type Labels = BTreeMap<String, String>;
+pub(crate) type ObjectLabels = BTreeMap<String, String>;
 
 /// Outcome of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub(crate) enum Outcome {
     /// No effect.
     Nothing,
     /// The object exists, or existed, in this version, with these labels if known.
-    Stored { key: ObjectKey, version: ResourceVersion, labels: Option<Labels> },
+    Stored { key: ObjectKey, version: ResourceVersion, labels: Option<ObjectLabels> },
     /// The object was deleted, in this version if the server returned one.
     Deleted { key: ObjectKey, uid: Option<Uid>, version: Option<ResourceVersion> },
     /// The write may have been made. The response had no version, or was lost at this time.
@@ -141,7 +141,7 @@ impl Writes {
         K::DynamicType: Default,
     {
         let kind = K::DynamicType::default();
-        let target = Target {
+        let target = WriteTarget {
             group: K::group(&kind).into_owned(),
             plural: K::plural(&kind).into_owned(),
             namespace: key.namespace().map(str::to_owned),
@@ -187,12 +187,12 @@ pub(crate) fn key_in(namespace: Option<&str>, name: &str) -> ObjectKey {
 }
 
 impl Write {
-    pub(crate) fn new(server: Option<Server>, target: Target, outcome: Outcome) -> Self {
+    pub(crate) fn new(server: Option<ServerIdentity>, target: WriteTarget, outcome: Outcome) -> Self {
         Self { server, target, outcome: Mutex::new(outcome), ended: Notify::new(), reached: OnceLock::new() }
     }
 
     /// Returns true if the write may have been made on `server`.
-    pub(crate) fn is_on(&self, server: &Server) -> bool {
+    pub(crate) fn is_on(&self, server: &ServerIdentity) -> bool {
         self.server.as_ref().is_none_or(|own| own == server)
     }
 
@@ -215,7 +215,7 @@ impl Write {
         }
     }
 
-    pub(crate) fn target(&self) -> &Target {
+    pub(crate) fn target(&self) -> &WriteTarget {
         &self.target
     }
 
@@ -272,16 +272,16 @@ impl Write {
 
 impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Target { group, plural, namespace, name } = &self.target;
+        let WriteTarget { group, plural, namespace, name } = &self.target;
         let dot = if group.is_empty() { "" } else { "." };
         match self.outcome() {
             Outcome::Stored { key, version, .. } => write!(f, "{plural}{dot}{group} {key} at version {version}"),
-            Outcome::Deleted { key, .. } => write!(f, "the end of {plural}{dot}{group} {key}"),
+            Outcome::Deleted { key, .. } => write!(f, "the deletion of {plural}{dot}{group} {key}"),
             outcome => {
                 let what = match outcome {
                     Outcome::Awaited => "a write in flight",
                     Outcome::Nothing => "a rejected write",
-                    Outcome::Unknown(None) => "what may have been written",
+                    Outcome::Unknown(None) => "an unconfirmed write",
                     _ => "a write whose response was lost",
                 };
                 write!(f, "{what}, {plural}{dot}{group}")?;
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn write_without_version_is_unversioned() {
         let key = || key_in(Some("default"), "a");
-        let target = || Target {
+        let target = || WriteTarget {
             group: String::new(),
             plural: "configmaps".to_owned(),
             namespace: Some("default".to_owned()),

@@ -35,7 +35,7 @@ fn missing_or_invalid_kubeconfig_is_reported() {
         &["cannot be read", "there-is-none", "--kubeconfig"],
     );
     let broken = temp_file("broken.kubeconfig", "users: [{name: u, user: {token: hunter2}}\nclusters: 7\n");
-    assert_fails(&steadfast(&["watch", "pods", "--kubeconfig", &broken]), 3, &["no kubeconfig", "line 2"]);
+    assert_fails(&steadfast(&["watch", "pods", "--kubeconfig", &broken]), 3, &["not a kubeconfig", "line 2"]);
     assert_fails(&steadfast(&["watch", "pods"]), 3, &["kubeconfig"]);
 }
 
@@ -43,7 +43,7 @@ fn missing_or_invalid_kubeconfig_is_reported() {
 fn missing_context_is_reported() {
     let good = kubeconfig("context.kubeconfig", "https://127.0.0.1:1", "");
     let output = steadfast(&["watch", "pods", "--kubeconfig", &good, "--context", "elsewhere"]);
-    assert_fails(&output, 3, &["no context \"elsewhere\"", "it has here"]);
+    assert_fails(&output, 3, &["the context \"elsewhere\" does not exist", "it has here"]);
 }
 
 #[test]

@@ -7,10 +7,10 @@ use std::time::Duration;
 ///
 /// A change of the object, or of a source that maps to its key, always triggers another reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Action(Next);
+pub struct Action(NextReconcile);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextReconcile {
     Await,
     After(Duration),
     Retry,
@@ -22,23 +22,23 @@ impl Action {
     /// If a key requests an immediate requeue more than 10 times in a row, the requeue is delayed by up to 1 s.
     #[must_use]
     pub const fn requeue(delay: Duration) -> Self {
-        Self(Next::After(delay))
+        Self(NextReconcile::After(delay))
     }
 
     /// Reconciles again only after a change.
     #[must_use]
     pub const fn await_change() -> Self {
-        Self(Next::Await)
+        Self(NextReconcile::Await)
     }
 
     /// Reconciles again with backoff, as after an error. The delay doubles with each retry in a row, by the
     /// [`RetrySettings`](crate::RetrySettings) of the queue.
     #[must_use]
     pub const fn retry() -> Self {
-        Self(Next::Retry)
+        Self(NextReconcile::Retry)
     }
 
-    pub(super) fn next(self) -> Next {
+    pub(super) fn next(self) -> NextReconcile {
         self.0
     }
 }

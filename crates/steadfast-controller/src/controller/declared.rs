@@ -8,7 +8,7 @@ use steadfast::{Cacheable, Freshness, WaitError, Writes};
 
 use super::cache_handle::CacheHandle;
 use super::source_cache::SourceCache;
-use super::when_stale::WhenStale;
+use super::stale_policy::StalePolicy;
 
 /// Duration of a watched cache's doubt after which the start no longer waits for the cache.
 const WATCHED_CACHE_LIMIT: Duration = Duration::from_secs(30);
@@ -70,15 +70,15 @@ pub(super) enum StartupLimit {
 
 impl StartupLimit {
     /// Returns the limit for `cache` with this setting.
-    pub(super) fn of(cache: &DeclaredCache, when_stale: &WhenStale) -> Self {
+    pub(super) fn of(cache: &DeclaredCache, stale_policy: &StalePolicy) -> Self {
         if cache.is_isolated {
-            return if when_stale.acts() { Self::FreshOnly } else { Self::Isolated(when_stale.bound) };
+            return if stale_policy.acts() { Self::FreshOnly } else { Self::Isolated(stale_policy.bound) };
         }
         match cache.role {
             Role::Objects => Self::Unlimited,
-            _ if when_stale.acts() => Self::FreshOnly,
+            _ if stale_policy.acts() => Self::FreshOnly,
             Role::Watched => Self::Doubt(WATCHED_CACHE_LIMIT),
-            Role::Owned | Role::Read => when_stale.safe_bound().map_or(Self::Unlimited, Self::Doubt),
+            Role::Owned | Role::Read => stale_policy.safe_bound().map_or(Self::Unlimited, Self::Doubt),
         }
     }
 

@@ -27,11 +27,11 @@ use crate::workqueue::Durations;
 /// The collector does not keep a controller alive. The next scrape omits a dropped controller.
 #[derive(Default)]
 pub struct ControllerMetrics {
-    controllers: Vec<(String, Reader)>,
+    controllers: Vec<(String, ControllerReader)>,
 }
 
 /// Reads the values of a controller. Returns none after its end.
-type Reader = Box<dyn Fn() -> Option<Reading> + Send + Sync>;
+type ControllerReader = Box<dyn Fn() -> Option<Reading> + Send + Sync>;
 
 /// Values of a controller at one scrape.
 struct Reading {
@@ -60,7 +60,7 @@ impl ControllerMetrics {
 }
 
 /// Values of all controllers at one scrape.
-type Readings<'a> = [(&'a str, ControllerStats, usize)];
+type ControllerReadings<'a> = [(&'a str, ControllerStats, usize)];
 
 impl Collector for ControllerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -163,7 +163,7 @@ fn durations(encoder: &mut DescriptorEncoder<'_>, all: &[(&str, Reading)]) -> fm
 }
 
 /// Encodes the reconciles by outcome.
-fn results(encoder: &mut DescriptorEncoder<'_>, all: &Readings<'_>) -> fmt::Result {
+fn results(encoder: &mut DescriptorEncoder<'_>, all: &ControllerReadings<'_>) -> fmt::Result {
     let counters = ConstCounter::new(0.0);
     let help = "Reconciles by outcome";
     let mut encoder = encoder.encode_descriptor("controller_runtime_reconcile", help, None, counters.metric_type())?;
@@ -181,7 +181,7 @@ fn results(encoder: &mut DescriptorEncoder<'_>, all: &Readings<'_>) -> fmt::Resu
 fn family<M: EncodeMetric>(
     encoder: &mut DescriptorEncoder<'_>,
     (name, unit, help): (&str, Option<Unit>, &str),
-    all: &Readings<'_>,
+    all: &ControllerReadings<'_>,
     sample: impl Fn(&ControllerStats, usize) -> M,
 ) -> fmt::Result {
     let Some((_, first, max_concurrency)) = all.first() else { return Ok(()) };

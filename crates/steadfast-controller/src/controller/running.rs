@@ -26,7 +26,7 @@ pub struct RunningController {
 /// Remaining work after the stop of a controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Stopped {
+pub struct StopReport {
     /// Keys still queued, including deferred keys and keys that waited for a cache.
     pub queued: usize,
     /// Cancelled reconciles.
@@ -66,7 +66,7 @@ impl RunningController {
     ///
     /// The informers keep running, because other users of the factory may share them. Their factory stops them
     /// ([`InformerFactory::shutdown`](steadfast::InformerFactory::shutdown)).
-    pub async fn stop(self, timeout: Duration) -> Stopped {
+    pub async fn stop(self, timeout: Duration) -> StopReport {
         let pool = self.pool.clone();
         let environment = pool.connection.environment().clone();
         // The sources stop before the workers, so that no new key arrives while the workers finish.
@@ -101,7 +101,7 @@ impl RunningController {
         let queued = pool.queue.len() + pool.gate.deferred_count() + pool.write_tracker.waiting();
         pool.queue.shut_down();
         let stats = pool.stats();
-        Stopped { queued, cancelled: stats.cancelled - cancelled_before, stuck: stats.running }
+        StopReport { queued, cancelled: stats.cancelled - cancelled_before, stuck: stats.running }
     }
 }
 

@@ -12,7 +12,7 @@ use steadfast::{
     MultiNamespaceInformer, Object, ObjectKey, Registration, Scope, Writes,
 };
 
-use super::changes::Changes;
+use super::change_filter::ChangeFilter;
 use super::diagnostic::ControllerDiagnostic;
 use super::diagnostics::Diagnostics;
 use super::lifecycle::Lifecycle;
@@ -34,15 +34,15 @@ use crate::workqueue::{Priority, Workqueue};
 /// # use std::time::Duration;
 /// # use k8s_openapi::api::apps::v1::Deployment;
 /// # use steadfast::Scope;
-/// # use steadfast_controller::{Changes, Source};
+/// # use steadfast_controller::{ChangeFilter, Source};
 /// let deployments = Source::<Deployment>::from(Scope::namespace("shop"))
-///     .filter_changes(Changes::of_generation())
+///     .filter_changes(ChangeFilter::of_generation())
 ///     .resync(Duration::from_secs(600));
 /// ```
 #[must_use = "a source does nothing until a controller uses it"]
 pub struct Source<K: Cacheable> {
     open: Open<K>,
-    changes: Changes<K::Resource>,
+    filter: ChangeFilter<K::Resource>,
     resync: Option<Duration>,
 }
 
@@ -67,11 +67,11 @@ impl<K: Cacheable> Source<K> {
         Scope::all().in_each(namespaces).into()
     }
 
-    /// Follows only changes that `changes` matches. Defaults to all changes.
+    /// Follows only changes that `filter` matches. Defaults to all changes.
     ///
     /// A change that maps the object to other keys always counts, for example a child with a new owner.
-    pub fn filter_changes(mut self, changes: Changes<K::Resource>) -> Self {
-        self.changes = changes;
+    pub fn filter_changes(mut self, filter: ChangeFilter<K::Resource>) -> Self {
+        self.filter = filter;
         self
     }
 
@@ -88,14 +88,14 @@ impl<K: Cacheable> Source<K> {
             return Err(SourceError::Empty);
         }
         let caches: Vec<_> = informers.into_iter().map(|informer| SourceCache::new(informer, factory)).collect();
-        Ok((Opened { caches: caches.clone(), changes: self.changes, resync: self.resync }, caches))
+        Ok((Opened { caches: caches.clone(), filter: self.filter, resync: self.resync }, caches))
     }
 }
 
 /// A source with its caches.
 pub(super) struct Opened<K: Cacheable> {
     caches: Vec<SourceCache<K>>,
-    changes: Changes<K::Resource>,
+    filter: ChangeFilter<K::Resource>,
     resync: Option<Duration>,
 }
 
@@ -114,7 +114,7 @@ impl<K: Cacheable> Opened<K> {
         let keys: Keys<K> = Arc::new(move |object, add| keys(object).into_iter().for_each(add));
         let template = HandlerTemplate {
             factory: links.factory.clone(),
-            changes: self.changes,
+            filter: self.filter,
             resync: self.resync,
             keys,
             scope_filter: scope_filter.map(Arc::new),
@@ -153,7 +153,7 @@ pub(super) trait Attachment: Send + Sync {
 /// Parts of the handlers that are equal for each informer of a source.
 struct HandlerTemplate<K: Cacheable> {
     factory: InformerFactory,
-    changes: Changes<K::Resource>,
+    filter: ChangeFilter<K::Resource>,
     resync: Option<Duration>,
     keys: Keys<K>,
     scope_filter: Option<Arc<ScopeFilter>>,
@@ -170,7 +170,7 @@ impl<K: Cacheable> HandlerTemplate<K> {
         SourceHandler {
             informer: informer.clone(),
             factory: self.factory.clone(),
-            changes: self.changes.clone(),
+            filter: self.filter.clone(),
             keys: self.keys.clone(),
             scope_filter: self.scope_filter.clone(),
             queue: self.queue.clone(),
@@ -300,7 +300,7 @@ const MAX_UNMERGED_CHANGES: usize = 4096;
 struct SourceHandler<K: Cacheable> {
     informer: Informer<K>,
     factory: InformerFactory,
-    changes: Changes<K::Resource>,
+    filter: ChangeFilter<K::Resource>,
     keys: Keys<K>,
     scope_filter: Option<Arc<ScopeFilter>>,
     queue: Workqueue<ObjectKey>,
@@ -387,7 +387,7 @@ impl<K: Cacheable> SourceHandler<K> {
             let before = self.map(old);
             // The filter must not hide a change of the mapped keys: this event is the only notice for an owner that lost or
             // gained a child.
-            if before.is_same(&mapped) && !self.changes.is_relevant::<K>(old, new) {
+            if before.is_same(&mapped) && !self.filter.is_relevant::<K>(old, new) {
                 return;
             }
             mapped.keys.extend(before.keys);
@@ -421,7 +421,7 @@ where
     /// Follows all changes of the objects in `scopes`, with one informer of the controller's factory each.
     fn from(scopes: Vec<Scope>) -> Self {
         let open: Open<K> = Box::new(|factory| scopes.into_iter().map(|scope| factory.informer(scope)).collect());
-        Self { open, changes: Changes::all(), resync: None }
+        Self { open, filter: ChangeFilter::all(), resync: None }
     }
 }
 
@@ -443,12 +443,12 @@ impl<K: Cacheable> From<Vec<Informer<K>>> for Source<K> {
     /// Follows all changes of each of `informers`.
     fn from(informers: Vec<Informer<K>>) -> Self {
         let open: Open<K> = Box::new(move |_| Ok(informers));
-        Self { open, changes: Changes::all(), resync: None }
+        Self { open, filter: ChangeFilter::all(), resync: None }
     }
 }
 
 impl<K: Cacheable> fmt::Debug for Source<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source").field("changes", &self.changes).field("resync", &self.resync).finish_non_exhaustive()
+        f.debug_struct("Source").field("filter", &self.filter).field("resync", &self.resync).finish_non_exhaustive()
     }
 }

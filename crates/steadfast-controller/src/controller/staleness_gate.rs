@@ -9,13 +9,13 @@ use steadfast::{Freshness, ObjectKey};
 use tokio::sync::watch;
 
 use super::declared::{DeclaredCache, Role};
-use super::when_stale::{StalePolicy, WhenStale};
+use super::stale_policy::{StaleBehaviour, StalePolicy};
 use crate::workqueue::Priority;
 
 /// Gate over the caches that a controller reads.
 pub(super) struct StalenessGate {
     caches: Vec<DeclaredCache>,
-    when_stale: WhenStale,
+    stale_policy: StalePolicy,
     state: Mutex<State>,
     /// Keys that the gate blocks.
     blocked: watch::Sender<Blocked>,
@@ -72,14 +72,14 @@ pub(super) enum GateChange {
 }
 
 impl StalenessGate {
-    pub(super) fn new(caches: Vec<DeclaredCache>, when_stale: WhenStale) -> Self {
-        Self { caches, when_stale, state: Mutex::default(), blocked: watch::Sender::default() }
+    pub(super) fn new(caches: Vec<DeclaredCache>, stale_policy: StalePolicy) -> Self {
+        Self { caches, stale_policy, state: Mutex::default(), blocked: watch::Sender::default() }
     }
 
     /// Checks the caches, and closes or opens the gate.
     pub(super) fn update(&self, now: Instant) -> GateChange {
         let (mut blocked, mut first) = (Blocked::None, None);
-        if !self.when_stale.acts() {
+        if !self.stale_policy.acts() {
             for cache in &self.caches {
                 let Some(reason) = self.doubt(cache) else { continue };
                 blocked.add(cache);
@@ -123,13 +123,13 @@ impl StalenessGate {
         let is_rejected = matches!(freshness, Freshness::Failed(_)) && role.may_be_rejected();
         // A synced cache serves old but complete data. Doubt up to the bound is accepted.
         let is_doubted = if cache.is_synced() {
-            lasting > self.when_stale.bound
+            lasting > self.stale_policy.bound
         } else if *is_isolated {
             // The start did not wait for this cache, so the keys of its namespace wait instead.
             !is_rejected
         } else {
             // Reconciles may run before the cache is synced, but only until its doubt reaches the bound.
-            !self.when_stale.waits() && !is_rejected && lasting >= self.when_stale.bound
+            !self.stale_policy.waits() && !is_rejected && lasting >= self.stale_policy.bound
         };
         is_doubted.then(|| format!("{}: {freshness}", cache.name()))
     }
@@ -141,17 +141,17 @@ impl StalenessGate {
 
     /// Returns true if `key` may be reconciled now. Other keys must be deferred or requeued.
     pub(super) fn admits(&self, key: &ObjectKey) -> bool {
-        match &self.when_stale.policy {
+        match &self.stale_policy.behaviour {
             _ if !self.blocked.borrow().contains(key) => true,
-            StalePolicy::Act => true,
-            StalePolicy::Wait => false,
-            StalePolicy::Only(safe) => safe(key),
+            StaleBehaviour::Act => true,
+            StaleBehaviour::Wait => false,
+            StaleBehaviour::Only(safe) => safe(key),
         }
     }
 
     /// Returns true if the gate blocks all keys, so that workers take no key.
     pub(super) fn blocks_all(&self) -> bool {
-        self.when_stale.waits() && *self.blocked.borrow() == Blocked::All
+        self.stale_policy.waits() && *self.blocked.borrow() == Blocked::All
     }
 
     /// Defers `key` until the gate no longer blocks it. Returns false without an effect if the gate does not block the
@@ -175,7 +175,7 @@ impl StalenessGate {
 
     /// Waits until keys may be taken.
     pub(super) async fn opened(&self) {
-        if self.when_stale.waits() {
+        if self.stale_policy.waits() {
             // `self` holds the sender, so the wait cannot fail.
             drop(self.blocked.subscribe().wait_for(|blocked| *blocked != Blocked::All).await);
         }

@@ -113,11 +113,11 @@ impl<K: Cacheable> Controller<K> {
         DeclaredCache::isolate_namespaces(&mut caches);
         let reads = self.reads.into_iter();
         caches.extend(reads.map(|view| DeclaredCache { cache: view, role: Role::Read, is_isolated: false }));
-        write_tracker.declare(&caches, &self.when_stale);
-        let first = caches.iter().map(|cache| (cache.clone(), StartupLimit::of(cache, &self.when_stale))).collect();
+        write_tracker.declare(&caches, &self.stale_policy);
+        let first = caches.iter().map(|cache| (cache.clone(), StartupLimit::of(cache, &self.stale_policy))).collect();
         // Caches of watched sources are not read by reconciles, so their doubt pauses nothing.
         caches.retain(|cache| cache.role.is_read());
-        let gate = StalenessGate::new(caches, self.when_stale);
+        let gate = StalenessGate::new(caches, self.stale_policy);
 
         let mut triggers = self.triggers;
         let mut detach_extra: Vec<Detach> = Vec::new();

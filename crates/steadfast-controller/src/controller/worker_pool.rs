@@ -9,12 +9,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use steadfast::environment::{Instant, SharedEnvironment};
-use steadfast::{Connection, ObjectKey, Recording};
+use steadfast::{Connection, ObjectKey, WriteRecording};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::coop::consume_budget;
 
-use super::action::{Action, Next};
+use super::action::{Action, NextReconcile};
 use super::diagnostic::ControllerDiagnostic;
 use super::diagnostics::Diagnostics;
 use super::hot_loop::HotLoopLimiter;
@@ -233,7 +233,7 @@ impl Worker {
         if !pool.write_tracker.has_required_writes(&work, work.priority()) {
             return;
         }
-        // The key stays in the queue, so that `Stopped::queued` counts the key.
+        // The key stays in the queue, so that `StopReport::queued` counts the key.
         if lifecycle.is_stopping() {
             pool.queue.add_with_priority(work.key().clone(), work.priority());
             return;
@@ -316,8 +316,8 @@ impl WorkerPool {
         match outcome {
             Outcome::Succeeded(action) => {
                 match action.next() {
-                    Next::Await => Counters::increment(&self.counters.succeeded),
-                    Next::After(_) | Next::Retry => Counters::increment(&self.counters.requeued),
+                    NextReconcile::Await => Counters::increment(&self.counters.succeeded),
+                    NextReconcile::After(_) | NextReconcile::Retry => Counters::increment(&self.counters.requeued),
                 }
                 self.apply_action(work, action);
             }
@@ -348,12 +348,12 @@ impl WorkerPool {
     /// Ends `work` by `action`. Returns the maximum delay until the next reconcile.
     fn apply_action(&self, work: Work<ObjectKey>, action: Action) -> Option<Duration> {
         match action.next() {
-            Next::Await => {
+            NextReconcile::Await => {
                 self.hot_loops.reset(&work);
                 work.finish();
                 None
             }
-            Next::After(wait) => {
+            NextReconcile::After(wait) => {
                 let slowed = self.hot_loops.limit(&work, wait);
                 if let Some(requeues) = slowed.reported_requeues {
                     self.diagnostics.report(&ControllerDiagnostic::HotLoop { key: work.key().clone(), requeues });
@@ -361,7 +361,7 @@ impl WorkerPool {
                 work.requeue_after(slowed.delay);
                 Some(slowed.delay)
             }
-            Next::Retry => {
+            NextReconcile::Retry => {
                 self.hot_loops.reset(&work);
                 Some(work.retry())
             }
@@ -373,7 +373,7 @@ impl WorkerPool {
 struct Running<'a> {
     pool: &'a WorkerPool,
     key: &'a ObjectKey,
-    recording: Recording,
+    recording: WriteRecording,
     started: Instant,
 }
 

@@ -25,8 +25,8 @@ use super::declared::{DeclaredCache, Role, StartupLimit};
 use super::diagnostic::ControllerDiagnostic;
 use super::diagnostics::Diagnostics;
 use super::lifecycle::Lifecycle;
+use super::stale_policy::StalePolicy;
 use super::stats::Counters;
-use super::when_stale::WhenStale;
 use crate::workqueue::{Priority, Workqueue};
 
 /// Interval between warnings that a cache still lacks a write.
@@ -111,14 +111,14 @@ impl WriteTracker {
     }
 
     /// Sets the caches that the controller declares.
-    pub(super) fn declare(&self, caches: &[DeclaredCache], when_stale: &WhenStale) {
+    pub(super) fn declare(&self, caches: &[DeclaredCache], stale_policy: &StalePolicy) {
         // A controller that acts despite doubt waits for none of these caches.
-        let read = caches.iter().filter(|cache| when_stale.waits() && cache.role.is_read());
+        let read = caches.iter().filter(|cache| stale_policy.waits() && cache.role.is_read());
         *self.0.read.lock() = read.map(|cache| cache.cache.clone()).collect();
-        let declared = caches.iter().map(|cache| match (cache.role, when_stale.acts()) {
+        let declared = caches.iter().map(|cache| match (cache.role, stale_policy.acts()) {
             // The start waits for the sync of this cache. Afterwards its doubt counts like the doubt of the other caches.
             (Role::Objects, true) => (cache.clone(), StartupLimit::FreshOnly),
-            _ => (cache.clone(), StartupLimit::of(cache, when_stale)),
+            _ => (cache.clone(), StartupLimit::of(cache, stale_policy)),
         });
         *self.0.declared.lock() = declared.collect();
     }

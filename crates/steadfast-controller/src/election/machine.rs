@@ -56,7 +56,7 @@ pub(super) enum StepResult {
 
 /// One term of holding the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Term {
+pub(super) struct LeaseTerm {
     /// Number of the term, counted by this candidate.
     pub(super) number: u64,
     /// End of the term without a further renewal.
@@ -87,7 +87,7 @@ pub(super) struct ElectionMachine {
     is_version_unconfirmed: bool,
     /// True if the last attempt immediately followed a conflict.
     retried_immediately: bool,
-    term: Option<Term>,
+    term: Option<LeaseTerm>,
     terms: u64,
     next: Instant,
 }
@@ -149,7 +149,7 @@ impl ElectionMachine {
     }
 
     /// Returns the current term at `now`.
-    pub(super) fn term(&self, now: Instant) -> Option<&Term> {
+    pub(super) fn term(&self, now: Instant) -> Option<&LeaseTerm> {
         self.term.as_ref().filter(|term| now < term.until)
     }
 
@@ -161,8 +161,8 @@ impl ElectionMachine {
         }
     }
 
-    /// Returns the next action at `now`. `wall` is the wall clock for lease fields.
-    pub(super) fn step(&mut self, now: Instant, wall: Timestamp) -> Step {
+    /// Returns the next action at `now`. `wall_time` is the time for lease fields.
+    pub(super) fn step(&mut self, now: Instant, wall_time: Timestamp) -> Step {
         self.expire(now);
         if now < self.next {
             // The end of the term must be announced in time, even if no request is due.
@@ -178,19 +178,25 @@ impl ElectionMachine {
             LeaseKnowledge::Lease(observed) if !self.is_version_unconfirmed && self.may_hold(observed, now) => {
                 Step::Update(Box::new(match &mut self.previous_holder {
                     Some(previous_holder) if previous_holder.ownership(&observed.lease) == Ownership::Assigned => {
-                        let lease = record::accepted(&observed.lease, &self.timing, wall);
+                        let lease = record::accepted(&observed.lease, &self.timing, wall_time);
                         previous_holder.accept(&lease);
                         lease
                     }
                     // Renewal and takeover are one step: `held` distinguishes them by the holder.
-                    _ => record::held(&observed.lease, &self.identity, &self.timing, wall),
+                    _ => record::held(&observed.lease, &self.identity, &self.timing, wall_time),
                 }))
             }
             // A coordinated candidate never creates the lease. Only the coordinator assigns it.
             LeaseKnowledge::Missing { free_at }
                 if !self.is_version_unconfirmed && *free_at <= now && self.previous_holder.is_none() =>
             {
-                Step::Create(Box::new(record::created(&self.namespace, &self.name, &self.identity, &self.timing, wall)))
+                Step::Create(Box::new(record::created(
+                    &self.namespace,
+                    &self.name,
+                    &self.identity,
+                    &self.timing,
+                    wall_time,
+                )))
             }
             _ => Step::Get,
         }
@@ -299,7 +305,7 @@ impl ElectionMachine {
 
     /// Returns the write that releases the lease, or a read if the version is unknown. None if we do not hold the lease.
     /// The caller must first stop all actions in our name.
-    pub(super) fn release(&mut self, now: Instant, wall: Timestamp) -> Option<Step> {
+    pub(super) fn release(&mut self, now: Instant, wall_time: Timestamp) -> Option<Step> {
         let releases_unheld = self.releases_unheld_lease();
         let term = self.term(now);
         // After an unconfirmed write, a conditional release needs the current version first.
@@ -309,7 +315,7 @@ impl ElectionMachine {
         let LeaseKnowledge::Lease(observed) = &self.known else { return None };
         let ours = term.map_or(releases_unheld, |term| record::uid(&observed.lease) == term.uid)
             && record::holder(&observed.lease) == Some(&self.identity);
-        ours.then(|| Step::Update(Box::new(record::released(&observed.lease, wall))))
+        ours.then(|| Step::Update(Box::new(record::released(&observed.lease, wall_time))))
     }
 
     /// Returns true if a candidate that does not lead releases the lease (injected fault).
@@ -347,7 +353,7 @@ impl ElectionMachine {
             Some(term) if term.uid == uid => term.until = term.until.max(until),
             other => {
                 self.terms += 1;
-                *other = Some(Term { number: self.terms, until, token, uid });
+                *other = Some(LeaseTerm { number: self.terms, until, token, uid });
             }
         }
     }

@@ -68,10 +68,10 @@ pub(super) fn acquired(lease: &Lease) -> Option<&MicroTime> {
 }
 
 /// Builds a new lease held by `identity`.
-pub(super) fn created(namespace: &str, name: &str, identity: &str, timing: &Timing, wall: Timestamp) -> Lease {
+pub(super) fn created(namespace: &str, name: &str, identity: &str, timing: &Timing, wall_time: Timestamp) -> Lease {
     let metadata =
         ObjectMeta { namespace: Some(namespace.to_owned()), name: Some(name.to_owned()), ..ObjectMeta::default() };
-    let now = Some(MicroTime(in_micros(wall)));
+    let now = Some(MicroTime(in_micros(wall_time)));
     let spec = LeaseSpec {
         holder_identity: Some(identity.to_owned()),
         lease_duration_seconds: Some(timing.seconds()),
@@ -84,11 +84,11 @@ pub(super) fn created(namespace: &str, name: &str, identity: &str, timing: &Timi
 }
 
 /// Builds an update of `lease` that renews or acquires it for `identity`. All other fields stay.
-pub(super) fn held(lease: &Lease, identity: &str, timing: &Timing, wall: Timestamp) -> Lease {
+pub(super) fn held(lease: &Lease, identity: &str, timing: &Timing, wall_time: Timestamp) -> Lease {
     let same = holder(lease) == Some(identity);
     let mut lease = lease.clone();
     let spec = lease.spec.get_or_insert_default();
-    let now = later(wall, spec.renew_time.as_ref());
+    let now = later(wall_time, spec.renew_time.as_ref());
     if !same {
         spec.holder_identity = Some(identity.to_owned());
         spec.acquire_time = Some(now.clone());
@@ -104,10 +104,10 @@ pub(super) fn held(lease: &Lease, identity: &str, timing: &Timing, wall: Timesta
 }
 
 /// Builds an update that accepts a lease assigned by a coordinator.
-pub(super) fn accepted(lease: &Lease, timing: &Timing, wall: Timestamp) -> Lease {
+pub(super) fn accepted(lease: &Lease, timing: &Timing, wall_time: Timestamp) -> Lease {
     let mut lease = lease.clone();
     let spec = lease.spec.get_or_insert_default();
-    let now = later(wall, spec.renew_time.as_ref());
+    let now = later(wall_time, spec.renew_time.as_ref());
     spec.lease_transitions = Some(spec.lease_transitions.map_or(0, |before| before.saturating_add(1)));
     spec.lease_duration_seconds = Some(timing.seconds());
     spec.acquire_time = Some(now.clone());
@@ -116,10 +116,10 @@ pub(super) fn accepted(lease: &Lease, timing: &Timing, wall: Timestamp) -> Lease
 }
 
 /// Builds an update that releases the lease.
-pub(super) fn released(lease: &Lease, wall: Timestamp) -> Lease {
+pub(super) fn released(lease: &Lease, wall_time: Timestamp) -> Lease {
     let mut lease = lease.clone();
     let spec = lease.spec.get_or_insert_default();
-    let now = later(wall, spec.renew_time.as_ref());
+    let now = later(wall_time, spec.renew_time.as_ref());
     // The holder is empty, as in client-go, because the coordinator of Kubernetes panics on a missing field.
     spec.holder_identity = Some(String::new());
     spec.preferred_holder = None;
@@ -132,8 +132,8 @@ pub(super) fn released(lease: &Lease, wall: Timestamp) -> Lease {
 
 /// Returns the wall clock, plus one microsecond if the lease already has this time. An unchanged record would be no renewal
 /// for other candidates, and no write for the server.
-fn later(wall: Timestamp, before: Option<&MicroTime>) -> MicroTime {
-    let now = in_micros(wall);
+fn later(wall_time: Timestamp, before: Option<&MicroTime>) -> MicroTime {
+    let now = in_micros(wall_time);
     // The server does not store an update without a change. Other candidates would see no renewal.
     let same = before.is_some_and(|before| before.0 == now);
     let next = now.checked_add(Duration::from_micros(1)).unwrap_or(Timestamp::UNIX_EPOCH);
@@ -141,7 +141,7 @@ fn later(wall: Timestamp, before: Option<&MicroTime>) -> MicroTime {
 }
 
 /// Rounds to the precision of the API.
-fn in_micros(wall: Timestamp) -> Timestamp {
+fn in_micros(wall_time: Timestamp) -> Timestamp {
     // MicroTime has microseconds. Unrounded times would differ from the stored value.
-    wall.round(TimestampRound::new().smallest(Unit::Microsecond)).unwrap_or(wall)
+    wall_time.round(TimestampRound::new().smallest(Unit::Microsecond)).unwrap_or(wall_time)
 }

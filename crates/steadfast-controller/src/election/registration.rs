@@ -14,11 +14,12 @@ use steadfast::kube;
 use steadfast::kube::api::{DeleteParams, GetParams, PostParams};
 use steadfast::kube::core::{Request, Resource as _, request};
 
-use super::candidate::Candidate;
+use super::candidate_versions::CandidateVersions;
 use super::requests::Requests;
 use super::state::ElectionState;
-use super::timing::{Timing, WallClock};
+use super::timing::Timing;
 use super::trouble::{ElectionTrouble, RequestInfo};
+use crate::wall_clock::WallClock;
 
 /// Maximum lead of a confirmation over the server's clock. With a larger lead, the coordinator would consider a dead
 /// candidate alive for too long.
@@ -40,10 +41,11 @@ impl ServerClock {
         }
     }
 
-    /// Returns the server's time at `now`. Returns the local `wall` clock if no server time is known.
-    fn time(self, now: Instant, wall: Timestamp) -> Timestamp {
+    /// Returns the server's time at `now`. Returns the local `wall_time` if no server time is known.
+    fn time(self, now: Instant, wall_time: Timestamp) -> Timestamp {
         // The server's last known time plus the local elapsed time. The local wall clock may be wrong.
-        let time = self.0.map_or(wall, |(reported, since)| reported.checked_add(now.since(since)).unwrap_or(reported));
+        let time =
+            self.0.map_or(wall_time, |(reported, since)| reported.checked_add(now.since(since)).unwrap_or(reported));
         time.round(TimestampRound::new().smallest(Unit::Microsecond)).unwrap_or(time)
     }
 }
@@ -55,7 +57,7 @@ const RESOURCE: &str = "leasecandidates";
 pub(super) struct Registration {
     requests: Requests,
     request: Request,
-    candidate: Candidate,
+    versions: CandidateVersions,
     state: Arc<ElectionState>,
     period: Duration,
     clock: ServerClock,
@@ -66,11 +68,11 @@ pub(super) struct Registration {
 }
 
 impl Registration {
-    /// Builds the registration of `candidate`. Writes nothing yet.
+    /// Builds the registration of a candidate with `versions`. Writes nothing yet.
     pub(super) fn new(
         connection: Connection,
         state: Arc<ElectionState>,
-        candidate: Candidate,
+        versions: CandidateVersions,
         timing: &Timing,
     ) -> Self {
         Self {
@@ -78,7 +80,7 @@ impl Registration {
             // This request must not delay the renewal of the lease.
             requests: Requests::new(connection, timing.request_timeout() / 2),
             request: Request::new(LeaseCandidate::url_path(&(), Some(&state.namespace))),
-            candidate,
+            versions,
             state,
             period: timing.retry,
             clock: ServerClock::default(),
@@ -92,15 +94,15 @@ impl Registration {
         self.due
     }
 
-    /// Returns the server's clock if known, otherwise `wall`.
-    pub(super) fn wall(&self, wall: Timestamp) -> Timestamp {
-        self.clock.time(self.now(), wall)
+    /// Returns the server's time if known, otherwise `wall_time`.
+    pub(super) fn server_time(&self, wall_time: Timestamp) -> Timestamp {
+        self.clock.time(self.now(), wall_time)
     }
 
     /// Creates the object if missing, and responds to pings of the coordinator.
-    pub(super) async fn maintain(&mut self, wall: &WallClock) {
+    pub(super) async fn maintain(&mut self, wall_clock: &WallClock) {
         self.due = self.now() + self.period;
-        let result = self.update(wall).await;
+        let result = self.update(wall_clock).await;
         // After a lost response the next request uses another connection.
         self.last_unanswered = result.is_err();
         let ElectionState { namespace, name, identity, .. } = &*self.state;
@@ -121,7 +123,7 @@ impl Registration {
     }
 
     /// Sends one read, and at most one write.
-    async fn update(&mut self, wall: &WallClock) -> Result<(), ElectionTrouble> {
+    async fn update(&mut self, wall_clock: &WallClock) -> Result<(), ElectionTrouble> {
         let state = self.state.clone();
         let info =
             |verb| RequestInfo { verb, resource: RESOURCE, namespace: &state.namespace, name: Some(&state.identity) };
@@ -135,7 +137,7 @@ impl Registration {
                 }
                 state.troubles.end("get", RESOURCE);
                 state.troubles.end("create", RESOURCE);
-                match confirmation(entry, self.clock.time(now, wall())) {
+                match confirmation(entry, self.clock.time(now, wall_clock())) {
                     Some(entry) => {
                         let body = encode(&entry)
                             .and_then(|body| self.request.replace(&state.identity, &PostParams::default(), body));
@@ -147,7 +149,7 @@ impl Registration {
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 state.troubles.end("get", RESOURCE);
                 let ElectionState { namespace, name, identity, .. } = &*state;
-                let entry = self.candidate.entry(namespace, identity, name, self.wall(wall()));
+                let entry = self.versions.entry(namespace, identity, name, self.server_time(wall_clock()));
                 ("create", encode(&entry).and_then(|body| self.request.create(&PostParams::default(), body)))
             }
             Err(error) => return Err(info("get").error_response(&error)),
@@ -231,7 +233,7 @@ mod tests {
     }
 
     fn candidate_with_times(pinged: Option<i64>, confirmed: i64) -> LeaseCandidate {
-        let mut entry = Candidate::new("1.0.0").entry("default", "me", "it", at(confirmed));
+        let mut entry = CandidateVersions::new("1.0.0").entry("default", "me", "it", at(confirmed));
         entry.spec.ping_time = pinged.map(|pinged| MicroTime(at(pinged)));
         entry
     }

@@ -67,15 +67,15 @@ use super::{ElectionError, ElectionTrouble, LeaderElection, LeaderElectionBuilde
 /// ```
 #[derive(Clone)]
 pub struct Sharding {
-    handle: Arc<Handle>,
+    handle: Arc<ShardingHandle>,
 }
 
 /// Stops the member task on drop.
-struct Handle {
+struct ShardingHandle {
     state: Arc<MemberState>,
 }
 
-impl Drop for Handle {
+impl Drop for ShardingHandle {
     fn drop(&mut self) {
         self.state.stopping.send_replace(true);
     }
@@ -138,7 +138,7 @@ impl ShardingBuilder {
             return Err(ElectionError::Group(self.0.name));
         }
         let identity = self.0.identity_or_host()?;
-        let LeaderElectionBuilder { connection, namespace, name: group, timing, wall, .. } = self.0;
+        let LeaderElectionBuilder { connection, namespace, name: group, timing, wall_clock, .. } = self.0;
         let environment = connection.environment().clone();
         // A restarted process is another member, because requests of its predecessor may still be in flight.
         let ending = format!("{:016x}", environment.random());
@@ -153,12 +153,12 @@ impl ShardingBuilder {
             troubles: Troubles::default(),
             readers: Mutex::default(),
         });
-        let member = Member::new(connection, state.clone(), timing, wall);
+        let member = Member::new(connection, state.clone(), timing, wall_clock);
         // The task must outlive its handle, to release the lease first.
         drop(environment.spawn(Box::pin(member.run())));
         let publisher = state.clone();
         drop(environment.spawn(Box::pin(async move { publisher.publish_gains().await })));
-        Ok(Sharding { handle: Arc::new(Handle { state }) })
+        Ok(Sharding { handle: Arc::new(ShardingHandle { state }) })
     }
 }
 

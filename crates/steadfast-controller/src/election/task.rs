@@ -13,8 +13,9 @@ use super::leases::{Leases, RequestResult, end_troubles};
 use super::machine::{ElectionMachine, Step, StepResult};
 use super::registration::Registration;
 use super::state::{ElectionState, Term, UnansweredRequests};
-use super::timing::{Timing, WallClock};
+use super::timing::Timing;
 use crate::events::{EventDraft, EventRecorder};
+use crate::wall_clock::WallClock;
 
 /// Background task of a candidate.
 pub(super) struct ElectionTask {
@@ -22,7 +23,7 @@ pub(super) struct ElectionTask {
     leases: Leases,
     state: Arc<ElectionState>,
     timing: Timing,
-    wall: WallClock,
+    wall_clock: WallClock,
     /// Records the start and the end of each term.
     events: Option<EventRecorder>,
     /// UID of the lease of the last term.
@@ -43,7 +44,7 @@ impl ElectionTask {
         connection: Connection,
         state: Arc<ElectionState>,
         timing: Timing,
-        (wall, events): (WallClock, Option<EventRecorder>),
+        (wall_clock, events): (WallClock, Option<EventRecorder>),
         registration: Option<Registration>,
     ) -> Self {
         let now = connection.environment().boot_time();
@@ -59,7 +60,7 @@ impl ElectionTask {
             leases,
             state,
             timing,
-            wall,
+            wall_clock,
             events,
             uid: None,
             machine,
@@ -77,7 +78,7 @@ impl ElectionTask {
             if self.machine.must_yield(self.now()) {
                 self.yield_lease().await;
             }
-            let step = self.machine.step(self.now(), self.wall());
+            let step = self.machine.step(self.now(), self.wall_time());
             self.publish_term();
             let is_running = match step {
                 Step::Wait(until) => self.wait_until(until, &mut stopping).await,
@@ -109,7 +110,7 @@ impl ElectionTask {
                 return tokio::select! {
                     biased;
                     () = stopped(stopping) => false,
-                    () = registration.maintain(&self.wall) => true,
+                    () = registration.maintain(&self.wall_clock) => true,
                 };
             }
             Some(registration) => until.min(registration.due()),
@@ -276,7 +277,7 @@ impl ElectionTask {
     async fn release_lease(&mut self) -> bool {
         // Makes at most two reads and two writes. After that the lease expires on its own.
         for _ in 0..4 {
-            let Some(step) = self.machine.release(self.now(), self.wall()) else { return false };
+            let Some(step) = self.machine.release(self.now(), self.wall_time()) else { return false };
             let sent = self.now();
             let result = self.leases.send(&step, self.last_unanswered).await;
             if step != Step::Get && matches!(result.result, StepResult::Lease(_)) {
@@ -295,11 +296,11 @@ impl ElectionTask {
         self.state.environment.boot_time()
     }
 
-    /// Returns the wall clock for lease fields. A coordinated election uses the server's clock, because the coordinator
+    /// Returns the time for lease fields. A coordinated election uses the server's clock, because the coordinator
     /// compares these fields.
-    fn wall(&self) -> Timestamp {
-        let wall = (self.wall)();
-        self.registration.as_ref().map_or(wall, |registration| registration.wall(wall))
+    fn wall_time(&self) -> Timestamp {
+        let wall_time = (self.wall_clock)();
+        self.registration.as_ref().map_or(wall_time, |registration| registration.server_time(wall_time))
     }
 
     async fn pause(&self, wait: Duration) {

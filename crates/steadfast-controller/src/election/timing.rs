@@ -1,14 +1,8 @@
 //! Durations of an election.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast::k8s_openapi::jiff::Timestamp;
-
 use super::fault_injection::ElectionFaults;
-
-/// Function that returns the wall clock time.
-pub(super) type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Jitter factor of client-go: a candidate waits between 1 and 2.2 retry periods. Prevents synchronized requests.
 pub(super) const JITTER: f64 = 1.2;

@@ -37,9 +37,9 @@ pub(super) enum Recorded {
     Invalid(&'static str),
 }
 
-/// Next action of the sender.
+/// SenderAction action of the sender.
 #[derive(Debug, PartialEq)]
-pub(super) enum Next {
+pub(super) enum SenderAction {
     /// Send this request, and pass its outcome with this number to [`Correlator::on_outcome`].
     Send(u64, EventRequest),
     /// Wait for a recording, a response, or this instant.
@@ -197,7 +197,7 @@ impl Correlator {
         {
             self.close(longest_ago);
         }
-        let nanoseconds = u64::try_from(at.wall.as_nanosecond()).unwrap_or_default();
+        let nanoseconds = u64::try_from(at.wall_time.as_nanosecond()).unwrap_or_default();
         let name = self.next_name(&key, nanoseconds);
         let note = note.map(|mut note| {
             note.truncate(truncated(&note, MAX_NOTE).len());
@@ -260,11 +260,11 @@ impl Correlator {
     }
 
     /// Returns the next action.
-    pub(super) fn next(&mut self, now: Instant) -> Next {
+    pub(super) fn next(&mut self, now: Instant) -> SenderAction {
         self.close_expired(now);
         if self.is_closed && (self.undelivered() == 0 || self.deadline.is_some_and(|until| until <= now)) {
             self.abandon();
-            return Next::Done;
+            return SenderAction::Done;
         }
         let has_room = self.sending < self.pace.max_concurrent(&self.settings);
         let is_paused = now < self.pace.until();
@@ -275,11 +275,11 @@ impl Correlator {
         {
             self.sending += 1;
             // The count is read when the request is built: recordings during the wait need no second request.
-            return Next::Send(number, series.next_request(&self.reporter, self.stats.recorded + 1));
+            return SenderAction::Send(number, series.next_request(&self.reporter, self.stats.recorded + 1));
         }
         let paused = (has_room && !self.waiting.is_empty()).then(|| self.pace.until());
         let end = self.first_end().map(|(end, _)| end);
-        Next::Wait([paused, end, self.deadline].into_iter().flatten().min())
+        SenderAction::Wait([paused, end, self.deadline].into_iter().flatten().min())
     }
 
     /// Processes the outcome of a request. `random` chooses the length of a pause.

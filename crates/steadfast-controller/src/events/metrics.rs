@@ -8,16 +8,16 @@ use prometheus_client::metrics::MetricType;
 use super::stats::EventStats;
 
 /// Reads the values of a recorder. Returns none after its end.
-type Reader = Box<dyn Fn() -> Option<EventStats> + Send + Sync>;
+type RecorderReader = Box<dyn Fn() -> Option<EventStats> + Send + Sync>;
 
 /// Registered recorders, by name.
 #[derive(Default)]
 pub(super) struct Recorders {
-    recorders: Vec<(String, Reader)>,
+    recorders: Vec<(String, RecorderReader)>,
 }
 
 impl Recorders {
-    pub(super) fn add(&mut self, name: String, reader: Reader) {
+    pub(super) fn add(&mut self, name: String, reader: RecorderReader) {
         self.recorders.push((name, reader));
     }
 

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use steadfast::environment::Instant;
 
-use super::correlate::Next;
+use super::correlate::SenderAction;
 use super::request::send;
 use super::shared::Shared;
 
@@ -17,9 +17,9 @@ pub(super) async fn send_all(shared: Arc<Shared>) {
     loop {
         let until = loop {
             match shared.next() {
-                Next::Send(number, order) => in_flight.push(send(shared.connection.clone(), number, order)),
-                Next::Wait(until) => break until,
-                Next::Done => return,
+                SenderAction::Send(number, order) => in_flight.push(send(shared.connection.clone(), number, order)),
+                SenderAction::Wait(until) => break until,
+                SenderAction::Done => return,
             }
         };
         tokio::select! {

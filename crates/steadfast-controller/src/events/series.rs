@@ -15,7 +15,7 @@ use super::settings::EventSettings;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordTime {
     pub(super) now: Instant,
-    pub(super) wall: Timestamp,
+    pub(super) wall_time: Timestamp,
 }
 
 /// State of a series.
@@ -93,8 +93,8 @@ impl Series {
             key,
             combined,
             name,
-            first: at.wall,
-            last: at.wall,
+            first: at.wall_time,
+            last: at.wall_time,
             last_at: at.now,
             count: 1,
             acknowledged: 0,
@@ -117,7 +117,7 @@ impl Series {
             self.first_undelivered = number;
         }
         self.count += 1;
-        self.last = self.last.max(at.wall);
+        self.last = self.last.max(at.wall_time);
         self.last_at = at.now;
     }
 

@@ -3,26 +3,22 @@
 use std::fmt;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast::Connection;
 use steadfast::environment::{Instant, SharedEnvironment};
 use tokio::sync::Notify;
 
-use super::correlate::{Abandoned, Correlator, Next, Recorded};
+use super::correlate::{Abandoned, Correlator, Recorded, SenderAction};
 use super::draft::EventDraft;
 use super::log_throttle::LogThrottle;
 use super::outcome::RequestOutcome;
 use super::series::RecordTime;
 use super::stats::EventStats;
 
-/// Wall clock for the times in events.
-pub(super) type WallClock = Box<dyn Fn() -> Timestamp + Send + Sync>;
-
 /// State shared by recorders and the sender task.
 pub(super) struct Shared {
     pub(super) connection: Connection,
-    wall: WallClock,
+    wall_clock: WallClock,
     state: Mutex<State>,
     /// Wakes the sender task.
     pub(super) work: Notify,
@@ -39,10 +35,10 @@ struct State {
 }
 
 impl Shared {
-    pub(super) fn new(connection: Connection, wall: WallClock, correlator: Correlator) -> Self {
+    pub(super) fn new(connection: Connection, wall_clock: WallClock, correlator: Correlator) -> Self {
         let state =
             State { correlator, dropped: LogThrottle::default(), failed: LogThrottle::default(), is_over: false };
-        Self { connection, wall, state: Mutex::new(state), work: Notify::new(), progress: Notify::new() }
+        Self { connection, wall_clock, state: Mutex::new(state), work: Notify::new(), progress: Notify::new() }
     }
 
     pub(super) fn environment(&self) -> &SharedEnvironment {
@@ -65,11 +61,11 @@ impl Shared {
 
     pub(super) fn record(&self, regarding: ObjectReference, draft: EventDraft) {
         // The clock is user code and runs before the lock; logging happens after the lock.
-        let wall = (self.wall)();
+        let wall_time = (self.wall_clock)();
         let mut state = self.lock();
         let now = self.now();
         let reason = draft.reason.clone();
-        let recorded = state.correlator.record(regarding, draft, RecordTime { now, wall });
+        let recorded = state.correlator.record(regarding, draft, RecordTime { now, wall_time });
         let count = match recorded {
             Recorded::Dropped => state.dropped.of(1, now),
             Recorded::Invalid(_) => state.failed.of(1, now),
@@ -92,10 +88,10 @@ impl Shared {
         }
     }
 
-    pub(super) fn next(&self) -> Next {
+    pub(super) fn next(&self) -> SenderAction {
         let mut state = self.lock();
         let next = state.correlator.next(self.now());
-        if next == Next::Done {
+        if next == SenderAction::Done {
             state.is_over = true;
             self.progress.notify_waiters();
         }

@@ -13,7 +13,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use steadfast::environment::Instant;
 
-use super::correlate::{Abandoned, Correlator, Next, Recorded};
+use super::correlate::{Abandoned, Correlator, Recorded, SenderAction};
 use super::draft::EventDraft;
 use super::outcome::{Rejection, RequestOutcome};
 use super::reporter::Reporter;
@@ -46,8 +46,8 @@ impl Script {
     }
 
     fn time(&self) -> RecordTime {
-        let wall = Timestamp::new(1_800_000_000 + self.seconds.cast_signed(), 0).expect("a valid time");
-        RecordTime { now: self.now(), wall }
+        let wall_time = Timestamp::new(1_800_000_000 + self.seconds.cast_signed(), 0).expect("a valid time");
+        RecordTime { now: self.now(), wall_time }
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -66,7 +66,7 @@ impl Script {
     /// Returns the requests to send now.
     fn sent(&mut self) -> Vec<String> {
         let mut sent = Vec::new();
-        while let Next::Send(number, order) = self.correlator.next(self.now()) {
+        while let SenderAction::Send(number, order) = self.correlator.next(self.now()) {
             sent.push(describe(&order));
             self.in_flight.push((number, order));
         }
@@ -96,7 +96,7 @@ impl Script {
     /// Advances the time until nothing is pending, and accepts all requests.
     fn rest(&mut self) -> Vec<String> {
         let mut all = self.all();
-        while let Next::Wait(Some(until)) = self.correlator.next(self.now()) {
+        while let SenderAction::Wait(Some(until)) = self.correlator.next(self.now()) {
             self.seconds = until.since_zero().as_secs();
             all.extend(self.all());
         }
@@ -105,7 +105,7 @@ impl Script {
 
     /// Returns the event created now, and accepts it.
     fn created(&mut self) -> Event {
-        let Next::Send(number, EventRequest::Create(event)) = self.correlator.next(self.now()) else {
+        let SenderAction::Send(number, EventRequest::Create(event)) = self.correlator.next(self.now()) else {
             panic!("no create request")
         };
         self.correlator.on_outcome(number, RequestOutcome::Accepted, self.now(), 0);
@@ -114,7 +114,7 @@ impl Script {
 
     /// Returns the seconds until the next request.
     fn pause(&mut self) -> u64 {
-        let Next::Wait(Some(until)) = self.correlator.next(self.now()) else { panic!("no request is pending") };
+        let SenderAction::Wait(Some(until)) = self.correlator.next(self.now()) else { panic!("no request is pending") };
         until.since(self.now()).as_secs()
     }
 }

@@ -9,19 +9,19 @@ use prometheus_client::registry::Unit;
 use super::stats::{Durations, WorkqueueStats};
 
 /// Reads the values of a queue. Returns none after its end.
-type Reader = Box<dyn Fn() -> Option<WorkqueueStats> + Send + Sync>;
+type QueueReader = Box<dyn Fn() -> Option<WorkqueueStats> + Send + Sync>;
 
 /// Registered queues, by name.
 #[derive(Default)]
 pub(super) struct Queues {
-    queues: Vec<(String, Reader)>,
+    queues: Vec<(String, QueueReader)>,
 }
 
 /// Values of all queues at one scrape.
-type Readings<'a> = [(&'a str, WorkqueueStats)];
+type QueueReadings<'a> = [(&'a str, WorkqueueStats)];
 
 impl Queues {
-    pub(super) fn add(&mut self, name: String, reader: Reader) {
+    pub(super) fn add(&mut self, name: String, reader: QueueReader) {
         self.queues.push((name, reader));
     }
 
@@ -76,7 +76,7 @@ enum Value<'a> {
 }
 
 /// Encodes one sample per queue.
-fn samples(mut encoder: MetricEncoder<'_>, all: &Readings<'_>, sample: Sample) -> fmt::Result {
+fn samples(mut encoder: MetricEncoder<'_>, all: &QueueReadings<'_>, sample: Sample) -> fmt::Result {
     for (name, stats) in all {
         let labels = [("name", *name)];
         let mut encoder = encoder.encode_family(&labels)?;

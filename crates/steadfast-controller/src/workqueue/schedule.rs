@@ -88,7 +88,7 @@ struct Delay {
 }
 
 /// Result of a request for the next key.
-pub(super) enum Next<T> {
+pub(super) enum NextKey<T> {
     /// Key to process.
     Key(Number, T, Priority),
     /// No key is ready before this instant. `None` if no key is delayed.
@@ -293,9 +293,9 @@ impl<T: Clone + Eq> Schedule<T> {
     }
 
     /// Takes the next key.
-    pub(super) fn next(&mut self, now: Instant) -> Next<T> {
+    pub(super) fn next(&mut self, now: Instant) -> NextKey<T> {
         let Some((position, number)) = self.ready.next() else {
-            return if self.is_finished() { Next::Closed } else { Next::Later(self.next_due()) };
+            return if self.is_finished() { NextKey::Closed } else { NextKey::Later(self.next_due()) };
         };
         let item = self.items[number as usize].as_mut().expect(TRACKED);
         let KeyState::Ready { since, .. } = item.stage else { unreachable!("an ordered key is ready") };
@@ -305,7 +305,7 @@ impl<T: Clone + Eq> Schedule<T> {
         self.ready.take(position);
         self.running.insert((now, number));
         self.queued.add(now.since(since));
-        Next::Key(number, key, position.priority())
+        NextKey::Key(number, key, position.priority())
     }
 
     /// Ends the processing of a key.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use steadfast::environment::Helpers;
+use steadfast::environment::HelperThreads;
 use steadfast::transport::Settings;
 use steadfast::{Connection, Informer, InformerBuilder, InformerFactory, ResourceVersion, Scope};
 use steadfast_apiserver::{ApiServer, Faults, RequestCounts, Status};
@@ -47,7 +47,7 @@ pub(super) struct ScenarioRun {
 /// Path of clients to a replica.
 pub(super) enum NetworkPath {
     /// Pipes through the faulty network.
-    InMemory(NetworkFaults, Helpers),
+    InMemory(NetworkFaults, HelperThreads),
     /// TCP to the first replica.
     Direct,
     /// TCP through the faulty network.

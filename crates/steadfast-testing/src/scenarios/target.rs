@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "fault-injection")]
 use steadfast::InjectedFault;
-use steadfast::environment::Helpers;
+use steadfast::environment::HelperThreads;
 use steadfast_apiserver::ApiServer;
 
 use super::settings::ScenarioSettings;
@@ -47,7 +47,7 @@ impl ScenarioTarget {
             form: CachedForm::default(),
             #[cfg(feature = "fault-injection")]
             fault: None,
-            helpers: Helpers::default(),
+            helpers: HelperThreads::default(),
             adjust: Arc::new(|_| {}),
             server_fault: Arc::new(|_| {}),
         }
@@ -63,7 +63,7 @@ impl ScenarioTarget {
     /// Adds helper tasks in memory that decode received data. The seed selects their order.
     #[must_use]
     pub fn with_helpers(mut self) -> Self {
-        self.helpers = Helpers { threads: 3, min_bytes: 1 };
+        self.helpers = HelperThreads { threads: 3, min_bytes: 1 };
         self
     }
 

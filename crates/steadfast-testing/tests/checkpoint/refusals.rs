@@ -17,7 +17,7 @@ async fn secrets_need_explicit_permission() -> Result<(), TestError> {
     let rejected = factory.builder::<Lazy<Secret>>(Scope::all()).checkpoint(&checkpoint).start().expect_err("a Secret");
     assert_eq!(
         rejected.to_string(),
-        "secrets cannot be kept in a checkpoint: Secrets are written to disk only on request; leave the checkpoint out, or \
+        "secrets cannot be kept in a checkpoint: Secrets are written to disk only on request; omit the checkpoint, or \
          request it with `including_secrets`"
     );
     // Metadata of secrets are rejected too, because annotations may contain all data of a secret.

@@ -160,7 +160,7 @@ async fn other_cluster_at_address_is_detected() -> Result<(), TestError> {
     assert!(events.iter().all(|events| events.starts_with("= n-")), "{events:?}");
     assert_eq!(program.cached_objects().len(), 40);
     let why = program.noted(|note| matches!(note, Diagnostic::NotRestored { .. }));
-    assert_eq!(why, ["the checkpoint is of another cluster than the server is of now; listing all objects"]);
+    assert_eq!(why, ["the checkpoint belongs to another cluster than the server; listing all objects"]);
 
     // From here on, the checkpoint belongs to the new cluster.
     let path = program.simulate_kill(&folder)?;

@@ -14,7 +14,7 @@ use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Connection, InformerFactory, Scope};
-use steadfast_controller::{Action, Changes, Controller, Source, back_off};
+use steadfast_controller::{Action, ChangeFilter, Controller, Source, back_off};
 use steadfast_testing::sweep::Fixture;
 use steadfast_testing::{TestError, labelled_config_map};
 
@@ -83,7 +83,7 @@ fn is_gone(error: &kube::Error) -> bool {
 
 /// Source of the parents. Changes of `value`, of the finalizers and the deletion trigger reconciles.
 fn parents() -> Source<ConfigMap> {
-    Source::from(Scope::all().labels(PARENTS)).filter_changes(Changes::of(|map: &ConfigMap| value(map, "value")))
+    Source::from(Scope::all().labels(PARENTS)).filter_changes(ChangeFilter::of(|map: &ConfigMap| value(map, "value")))
 }
 
 /// One process: a controller of parents that runs `reconcile` until it is killed.

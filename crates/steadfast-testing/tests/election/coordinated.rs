@@ -20,7 +20,7 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(90);
 
 async fn start_candidate(connection: &Connection, version: &str) -> Result<LeaderElection, ElectionError> {
     let builder = LeaderElection::builder(connection, "default", "it").identity(version);
-    builder.coordinated(Candidate::new(version)).start().await
+    builder.coordinated(CandidateVersions::new(version)).start().await
 }
 
 async fn wait_until_leader(election: &LeaderElection) -> Result<(), TestError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use steadfast_apiserver::ApiServer;
-use steadfast_controller::{Candidate, InjectedElectionFault, LeaderElection, LeaderElectionBuilder};
+use steadfast_controller::{CandidateVersions, InjectedElectionFault, LeaderElection, LeaderElectionBuilder};
 use steadfast_core::random::Random;
 use steadfast_testing::TestError;
 
@@ -41,7 +41,7 @@ impl ElectionScheme {
         // Versions differ, and some candidates emulate the previous version.
         let binary = 5 + seeds.draw() % 4;
         let emulated = binary - seeds.draw() % 2;
-        let candidate = Candidate::new(format!("1.{binary}.0")).emulation_version(format!("1.{emulated}.0"));
+        let candidate = CandidateVersions::new(format!("1.{binary}.0")).emulation_version(format!("1.{emulated}.0"));
         let coordinated = builder.coordinated(candidate);
         let coordinated = match fault {
             Some(fault) => coordinated.inject_fault(fault),

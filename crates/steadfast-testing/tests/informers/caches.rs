@@ -60,7 +60,7 @@ async fn joined_informer_reports_differing_settings() -> Result<(), TestError> {
         let Err(error @ InformerError::Conflict { .. }) = wish.start() else { panic!("dropped: {difference}") };
         let text = format!(
             "configmaps in all namespaces is already watched with other settings: {difference}; \
-             set them alike, or request it from a factory of its own"
+             use the same settings, or request it from another factory"
         );
         assert_eq!(error.to_string(), text);
     }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use steadfast::environment::Helpers;
+use steadfast::environment::HelperThreads;
 use steadfast::{Event, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{InMemory, TestError, config_map};
@@ -66,9 +66,9 @@ async fn run_with_helpers(seed: usize, helpers: Helpers) -> Result<[Vec<String>;
 #[tokio::test(start_paused = true)]
 async fn helpers_do_not_change_results() -> Result<(), TestError> {
     for seed in 0..12 {
-        let alone = run_with_helpers(seed, Helpers::default()).await?;
+        let alone = run_with_helpers(seed, HelperThreads::default()).await?;
         assert!(alone.iter().all(|events| events.len() > 20), "seed {seed}");
-        let helpers = Helpers { threads: 1 + seed % 3, min_bytes: [1, 2_000][seed % 2] };
+        let helpers = HelperThreads { threads: 1 + seed % 3, min_bytes: [1, 2_000][seed % 2] };
         assert_eq!(run_with_helpers(seed, helpers).await?, alone, "seed {seed}");
     }
     Ok(())

@@ -328,8 +328,8 @@ async fn handler_added_after_stop_is_error() -> Result<(), TestError> {
             assert!(matches!(error, HandlerError::Stopped { .. }));
             assert_eq!(
                 error.to_string(),
-                "the informer of configmaps in all namespaces was stopped, so no handler of it will be called; \
-                 request the informer anew, and add the handler to that one"
+                "the informer of configmaps in all namespaces was stopped, so none of its handlers will be called; \
+                 request the informer again, and add the handler to the new informer"
             );
         }
         assert_eq!(Arc::strong_count(&shared_value), 1, "the rejected handlers are dropped");

@@ -91,7 +91,7 @@ async fn lost_watch_error_omits_write_warning() -> Result<(), TestError> {
     tokio::time::sleep(EVENT_TIMEOUT).await;
     let messages = messages.lock().clone();
     assert!(messages.iter().any(|line| line.contains("was lost")), "{messages:#?}");
-    let wrong: Vec<_> = messages.iter().filter(|line| line.contains("acted") || line.contains("if it was a")).collect();
+    let wrong: Vec<_> = messages.iter().filter(|line| line.contains("execute") || line.contains("a write")).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
     Ok(())
 }

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use serde_json::json;
-use steadfast::{Change, Changes, List, ResourceVersion, Scope, StreamError, list, watch_from};
+use steadfast::{Changes, List, ResourceVersion, Scope, StreamError, WatchEvent, list, watch_from};
 use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{TestError, config_map, config_map_in, until};
 use tokio::time::timeout;
@@ -42,10 +42,10 @@ async fn log(changes: &mut Changes<ConfigMap>) -> Result<String, TestError> {
     loop {
         let change = timeout(EVENT_TIMEOUT, changes.next()).await?.ok_or("the stream has ended")??;
         let (name, object) = match change {
-            Change::Added(object) => ("Added", object),
-            Change::Modified(object) => ("Modified", object),
-            Change::Deleted(object) => ("Deleted", object),
-            Change::Bookmark(_) => continue,
+            WatchEvent::Added(object) => ("Added", object),
+            WatchEvent::Modified(object) => ("Modified", object),
+            WatchEvent::Deleted(object) => ("Deleted", object),
+            WatchEvent::Bookmark(_) => continue,
         };
         return Ok(format!("{name} {}", object.name_any()));
     }
@@ -96,8 +96,8 @@ async fn watch_from_version_resumes_after_cuts() -> Result<(), TestError> {
         fixture.server.faults().heal();
         loop {
             match timeout(MINUTE, changes.next()).await?.ok_or("the stream has ended")?? {
-                Change::Modified(object) => break seen.extend(object.data.unwrap_or_default().into_values()),
-                Change::Bookmark(_) => {}
+                WatchEvent::Modified(object) => break seen.extend(object.data.unwrap_or_default().into_values()),
+                WatchEvent::Bookmark(_) => {}
                 other => return Err(format!("{other:?}").into()),
             }
         }
@@ -163,7 +163,10 @@ async fn expired_version_ends_stream() -> Result<(), TestError> {
         let error = timeout(MINUTE, changes.next()).await?.ok_or("it has ended")?.expect_err("the version has expired");
         let StreamError::Expired { version, .. } = &error else { panic!("{error}") };
         let log = error.to_string();
-        assert!(log.contains(&format!("after version {version} cannot be had")) && log.contains("list, and"), "{log}");
+        assert!(
+            log.contains(&format!("after version {version} are not available")) && log.contains("list again, and"),
+            "{log}"
+        );
         assert!(changes.next().await.is_none());
         assert_eq!(changes.freshness().name(), "stopped");
     }

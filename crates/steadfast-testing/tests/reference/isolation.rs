@@ -121,9 +121,9 @@ async fn replaced_etcd(reference: &mut Reference) -> Result<(), TestError> {
     until_fresh(&informer).await?;
 
     reference.replace_etcd().await?;
-    let opened = steadfast::unstable::dialled(&connection);
+    let opened = steadfast::unstable::dial_count(&connection);
     let reached = tokio::spawn(async move {
-        while steadfast::unstable::dialled(&connection) == opened {
+        while steadfast::unstable::dial_count(&connection) == opened {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Instant::now()

@@ -54,7 +54,7 @@ async fn many_requests_during_goaways(reference: &Reference, recorder: &Recorder
         seen.push(recorder.record(&informer));
     }
     factory.wait_for_sync(EVENT_TIMEOUT).await?;
-    let opened = steadfast::unstable::dialled(&connection);
+    let opened = steadfast::unstable::dial_count(&connection);
     for number in 0..10 {
         let label = format!("g{number}");
         writer.create_labelled(&label, &label).await?;
@@ -66,7 +66,7 @@ async fn many_requests_during_goaways(reference: &Reference, recorder: &Recorder
         }))
         .await?;
     }
-    let opened = steadfast::unstable::dialled(&connection) - opened;
+    let opened = steadfast::unstable::dial_count(&connection) - opened;
     // With a chance of 2 %, 600 requests receive about 12 GOAWAYs.
     assert!(opened >= 2, "{opened} new connections for {REQUESTS} requests: no GOAWAY was received");
     println!("goaway: {REQUESTS} requests, {opened} new connections");

@@ -134,10 +134,10 @@ async fn shutdown_while_cut_is_prompt<K: CachedConfigMap>(cluster: &mut TestClus
     }
     println!("stopped after {:.1?}", started.elapsed());
     assert_eq!(undelivered.events, 0);
-    let attempts = steadfast::unstable::dialled(&connection);
+    let attempts = steadfast::unstable::dial_count(&connection);
     network.heal();
     sleep(Duration::from_secs(2)).await;
-    assert_eq!(steadfast::unstable::dialled(&connection), attempts, "attempts after the shutdown");
+    assert_eq!(steadfast::unstable::dial_count(&connection), attempts, "attempts after the shutdown");
 
     // Code that used the informers' client before the shutdown can continue to use it.
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());

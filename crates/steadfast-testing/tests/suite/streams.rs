@@ -29,10 +29,10 @@ fn value(object: &ConfigMap) -> &str {
 async fn next_change(changes: &mut Changes<ConfigMap>) -> Result<String, TestError> {
     loop {
         let (name, object) = match timeout(EVENT_TIMEOUT, changes.next()).await?.ok_or("the stream has ended")?? {
-            Change::Added(object) => ("Added", object),
-            Change::Modified(object) => ("Modified", object),
-            Change::Deleted(object) => ("Deleted", object),
-            Change::Bookmark(_) => continue,
+            WatchEvent::Added(object) => ("Added", object),
+            WatchEvent::Modified(object) => ("Modified", object),
+            WatchEvent::Deleted(object) => ("Deleted", object),
+            WatchEvent::Bookmark(_) => continue,
         };
         return Ok(format!("{name} {}={}", object.name_any(), value(&object)));
     }

@@ -33,11 +33,11 @@ pub(super) async fn request_identity(connection: Connection, retries: bool) -> C
         let identity = tokio::select! {
             biased;
             identity = request_once(&connection) => identity,
-            () = environment.sleep_until(environment.now() + DEADLINE) => Err("no answer in 5 s".to_owned()),
+            () = environment.sleep_until(environment.now() + DEADLINE) => Err("no response within 5 s".to_owned()),
         };
         match identity {
             Ok(identity) => return identity,
-            Err(why) if retries => tracing::debug!(%why, "the identity of the cluster is not known yet"),
+            Err(why) if retries => tracing::debug!(%why, "the identity of the cluster is not yet known"),
             Err(why) => return unknown(&why),
         }
         environment.sleep_until(environment.now() + backoff.fail(&mut random)).await;
@@ -51,7 +51,7 @@ async fn request_once(connection: &Connection) -> Result<ClusterIdentity, String
         Ok(namespace) => match namespace["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
             // A rebuilt cluster may keep its URL and its certificates, but gets a new UID.
             Some(uid) => Ok(ClusterIdentity::Cluster(uid.to_owned())),
-            None => Ok(unknown("it has no UID")),
+            None => Ok(unknown("the namespace has no UID")),
         },
         // Final responses of the server. Other errors can be transient.
         Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => {
@@ -63,8 +63,8 @@ async fn request_once(connection: &Connection) -> Result<ClusterIdentity, String
 
 fn unknown(why: &str) -> ClusterIdentity {
     let why = format!(
-        "of which cluster the server is cannot be read from the namespace kube-system ({why}); a program with a checkpoint needs \
-         `get` on it to go on without a list"
+        "cannot read the identity of the cluster from the namespace kube-system ({why}); a program with a checkpoint needs \
+         `get` on this namespace to resume without a list"
     );
     ClusterIdentity::Unknown(Arc::from(why))
 }

@@ -13,7 +13,7 @@ use redb::{
 };
 
 use super::disk::Disk;
-use super::head::{Head, Sum, Terms, Unreadable};
+use super::partition_header::{HeaderError, PartitionHeader, Sum, Terms};
 use crate::runner::drop_contained;
 
 const HEADS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("heads");
@@ -39,13 +39,13 @@ pub(super) struct PartitionChange<'a> {
     /// True if the stored rows must be discarded.
     pub(super) discard_rows: bool,
     /// New header; `None` removes the partition.
-    pub(super) head: Option<Head>,
+    pub(super) head: Option<PartitionHeader>,
     /// Function that writes the changed rows. It receives the mark of the stored state, or `None` if that state is
     /// unusable.
-    pub(super) edit: Edit<'a>,
+    pub(super) edit: RowWriter<'a>,
 }
 
-pub(super) type Edit<'a> = Box<dyn FnOnce(Option<u64>, &mut dyn Rows) -> Result<(), Fault> + 'a>;
+pub(super) type RowWriter<'a> = Box<dyn FnOnce(Option<u64>, &mut dyn Rows) -> Result<(), Fault> + 'a>;
 
 /// Rows of a partition, to be changed.
 pub(super) trait Rows {
@@ -83,7 +83,7 @@ impl CheckpointDatabase {
                 // Renamed, not deleted, so that the file can be examined.
                 disk.set_aside()?;
                 let database = database(&*disk).map_err(io::Error::from)?;
-                tracing::warn!(%why, "a checkpoint cannot be read; it is set aside, and a new one is begun");
+                tracing::warn!(%why, "cannot read the checkpoint; it is moved aside, and a new one is created");
                 (database, Some(why))
             }
         };
@@ -116,7 +116,7 @@ impl CheckpointDatabase {
         name: &str,
         terms: &Terms,
         mut take: impl FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<Head, Option<Arc<str>>> {
+    ) -> Result<PartitionHeader, Option<Arc<str>>> {
         let read = self.database().and_then(|database| catch_panic(|| read(&database, name, terms, &mut take)));
         match read {
             Ok(Ok(head)) => Ok(head),
@@ -157,7 +157,7 @@ enum OpenError {
     /// The operating system returned an error, which may be transient.
     Io(io::Error),
     /// The contents are corrupt.
-    Unreadable(Fault),
+    HeaderError(Fault),
 }
 
 impl From<OpenError> for io::Error {
@@ -189,7 +189,7 @@ fn database(disk: &dyn Disk) -> Result<Database, OpenError> {
     }
 }
 
-type ReadPart = Result<Head, Option<Arc<str>>>;
+type ReadPart = Result<PartitionHeader, Option<Arc<str>>>;
 
 fn read(
     database: &Database,
@@ -206,18 +206,20 @@ fn read(
     };
     // Without a header the partition was never written, or was erased.
     let Some(bytes) = heads.get(name)? else { return Ok(Err(None)) };
-    let (head, sum) = match Head::read(bytes.value()) {
+    let (head, sum) = match PartitionHeader::read(bytes.value()) {
         Ok(read) => read,
-        Err(Unreadable::Damaged) => return Ok(damaged()),
-        Err(Unreadable::Format(format)) => {
-            return Ok(Err(Some(format!("the checkpoint has format {format}, of another release").into())));
+        Err(HeaderError::Damaged) => return Ok(damaged()),
+        Err(HeaderError::Format(format)) => {
+            return Ok(Err(Some(format!("the checkpoint has format {format} of another release").into())));
         }
     };
     if head.terms.server != terms.server {
-        return Ok(Err(Some(format!("the checkpoint is of another server, {}", head.terms.server).into())));
+        return Ok(Err(Some(format!("the checkpoint belongs to another server, {}", head.terms.server).into())));
     }
     if head.terms != *terms {
-        return Ok(Err(Some("the checkpoint contains other parts of the objects than are requested now".into())));
+        return Ok(Err(Some(
+            "the checkpoint contains other parts of the objects than the program now requests".into(),
+        )));
     }
     let mut found = Sum::default();
     let rows = transaction.open_table(TableDefinition::<&[u8], &[u8]>::new(&rows_of(name)))?;
@@ -250,7 +252,7 @@ fn write(database: &Database, steps: Vec<PartitionChange<'_>>) -> Result<Written
                 continue;
             };
             let before = if discard_rows { None } else { heads.get(name)? };
-            let before = before.and_then(|bytes| Head::read(bytes.value()).ok());
+            let before = before.and_then(|bytes| PartitionHeader::read(bytes.value()).ok());
             let (mark, sum) = before.map_or_else(Default::default, |(head, sum)| (Some(head.mark), sum));
             let mut rows = Part { table: transaction.open_table(definition)?, sum, written };
             edit(mark, &mut rows)?;
@@ -327,6 +329,6 @@ fn checked<'a>(key: &[u8], value: &'a [u8]) -> Option<(&'a [u8], u32)> {
 fn catch_panic<T>(action: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     std::panic::catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
         drop_contained(panic);
-        Err(Fault("the database panicked while it read the file".into()))
+        Err(Fault("the database panicked while reading the file".into()))
     })
 }

@@ -20,18 +20,18 @@ pub(super) trait Disk: Send + Sync {
 }
 
 /// A locked file.
-pub(super) struct File {
+pub(super) struct LockedFile {
     path: PathBuf,
     _lock: Lock,
 }
 
-impl File {
+impl LockedFile {
     pub(super) fn at(path: &Path, lock: Lock) -> Self {
         Self { path: path.to_owned(), _lock: lock }
     }
 }
 
-impl Disk for File {
+impl Disk for LockedFile {
     fn open(&self) -> io::Result<Medium> {
         let file = private().read(true).write(true).create(true).truncate(false).open(&self.path)?;
         // An existing file may have been created with other permissions. Objects may hold confidential data.
@@ -48,7 +48,7 @@ impl Disk for File {
 
 /// A file whose changes fail if `fails` returns true, for fault tests.
 pub(super) struct Failing {
-    pub(super) file: File,
+    pub(super) file: LockedFile,
     pub(super) fails: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 

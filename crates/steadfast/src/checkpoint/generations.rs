@@ -91,7 +91,7 @@ impl<S: Clone> Generations<S> {
         }
         match known {
             Some((_, state)) => Ok(Some(state)),
-            None => Err(Fault("the checkpoint has another state than was written".into())),
+            None => Err(Fault("the checkpoint contains another state than the last written one".into())),
         }
     }
 

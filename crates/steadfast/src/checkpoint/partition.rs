@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::cluster;
 use super::database::{Fault, PartitionChange, Rows};
 use super::generations::Generations;
-use super::head::{Head, Terms};
+use super::partition_header::{PartitionHeader, Terms};
 use super::write_queue::{Claim, PartitionWriter, WriteQueue};
 use super::writer;
 use crate::cache_storage::{CacheStorage, ClusterIdentity, Restored};
@@ -147,7 +147,7 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
         // silently. The file keeps the last complete state; after a restart the server sends the later changes again.
         if evidence.unidentified {
             drop(state);
-            self.go_without("an object could not be identified, and no list has resolved it yet", true);
+            self.go_without("an object could not be identified, and no list has resolved this yet", true);
             return None;
         }
         let name = self.claim.name.as_str();
@@ -159,7 +159,7 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
                 state.is_going = true;
             }
             drop(state);
-            self.go_without("the server gives no version from which a watch could go on", false);
+            self.go_without("the server returns no version that a watch could resume from", false);
             return (!is_erased).then(|| PartitionChange {
                 name,
                 discard_rows: true,
@@ -179,7 +179,7 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
         }
         state.is_going = true;
         let mark = state.generations.start_write((new_head, now.clone()));
-        let head = Head { terms: self.terms.clone(), cluster, version: version.clone(), mark };
+        let head = PartitionHeader { terms: self.terms.clone(), cluster, version: version.clone(), mark };
         let edit = move |found, rows: &mut dyn Rows| {
             let written = self.state.lock().generations.begin(found)?;
             self.write(written.as_ref().map(|(_, held)| &**held), &now, rows)?;
@@ -203,7 +203,7 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
         if written {
             self.is_notified.store(false, Ordering::Relaxed);
         } else if failures >= ATTEMPTS {
-            self.go_without("the disk does not take it", false);
+            self.go_without("the disk rejects writes", false);
         }
     }
 
@@ -308,7 +308,7 @@ impl<T: Send + Sync + 'static> Partition<T> {
 
     fn cannot_name(&self, key: &ObjectKey) -> Fault {
         self.is_unnameable.store(true, Ordering::Relaxed);
-        Fault(format!("{key} came as a message that is not one of its kind").into())
+        Fault(format!("{key} was received as a message of another kind").into())
     }
 
     fn put(

@@ -12,7 +12,7 @@ use steadfast_core::random::Random;
 use super::database::{CheckpointDatabase, PartitionChange, Rows};
 use super::disk::{Disk, Medium};
 use super::generations::Generations;
-use super::head::{Head, Terms};
+use super::partition_header::{PartitionHeader, Terms};
 
 /// In-memory disk that separates durable bytes from bytes cached by the system.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ struct Bytes {
     seen: Vec<u8>,
     /// Contents at the last sync, and the changes since.
     synced: Vec<u8>,
-    since: Vec<Change>,
+    since: Vec<UnsyncedWrite>,
     /// Number of changes, first failing change, and number of failing changes.
     changes: u64,
     fails_at: Option<u64>,
@@ -33,12 +33,12 @@ struct Bytes {
 }
 
 #[derive(Clone, Debug)]
-enum Change {
+enum UnsyncedWrite {
     Length(u64),
     Write(u64, Vec<u8>),
 }
 
-impl Change {
+impl UnsyncedWrite {
     fn carry_out(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Length(length) => bytes.resize(*length as usize, 0),
@@ -52,7 +52,7 @@ impl Change {
 }
 
 impl Fake {
-    fn change(&self, change: Option<Change>) -> io::Result<()> {
+    fn change(&self, change: Option<UnsyncedWrite>) -> io::Result<()> {
         let mut bytes = self.0.lock();
         bytes.changes += 1;
         let failing =
@@ -78,9 +78,9 @@ impl Fake {
         for change in &bytes.since {
             match (random.below(3), change) {
                 (0, _) => {}
-                (1, Change::Write(offset, data)) => {
+                (1, UnsyncedWrite::Write(offset, data)) => {
                     let torn = random.below(data.len() as u64 + 1) as usize;
-                    Change::Write(*offset, data[..torn].to_vec()).carry_out(&mut left);
+                    UnsyncedWrite::Write(*offset, data[..torn].to_vec()).carry_out(&mut left);
                 }
                 _ => change.carry_out(&mut left),
             }
@@ -114,7 +114,7 @@ impl StorageBackend for Fake {
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
-        self.change(Some(Change::Length(length)))
+        self.change(Some(UnsyncedWrite::Length(length)))
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -122,7 +122,7 @@ impl StorageBackend for Fake {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.change(Some(Change::Write(offset, data.to_vec())))
+        self.change(Some(UnsyncedWrite::Write(offset, data.to_vec())))
     }
 }
 
@@ -146,8 +146,13 @@ fn terms() -> Terms {
     Terms { server: "https://here".to_owned(), form: "as it is".to_owned() }
 }
 
-fn head(version: usize, mark: u64) -> Head {
-    Head { terms: terms(), cluster: Some("c".to_owned()), version: version.to_string().as_str().into(), mark }
+fn head(version: usize, mark: u64) -> PartitionHeader {
+    PartitionHeader {
+        terms: terms(),
+        cluster: Some("c".to_owned()),
+        version: version.to_string().as_str().into(),
+        mark,
+    }
 }
 
 /// Returns the states of one run, after each change, starting empty.
@@ -342,8 +347,8 @@ fn foreign_partition_is_rejected_with_reason() {
     let read =
         |terms: &Terms| database.read(NAME, terms, |_, _| true).map(|_| ()).unwrap_err().expect("a reason").to_string();
     let stored = Terms { server: "https://there".to_owned(), ..terms() };
-    assert_eq!(read(&stored), "the checkpoint is of another server, https://here");
+    assert_eq!(read(&stored), "the checkpoint belongs to another server, https://here");
     let other = Terms { form: "as it was".to_owned(), ..terms() };
-    assert_eq!(read(&other), "the checkpoint contains other parts of the objects than are requested now");
+    assert_eq!(read(&other), "the checkpoint contains other parts of the objects than the program now requests");
     assert_eq!(database.read("/api/v1/pods?", &terms(), |_, _| true).map(|_| ()), Err(None), "there never was one");
 }

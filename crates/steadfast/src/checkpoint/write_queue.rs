@@ -16,7 +16,7 @@ pub(super) struct WriteQueue {
     /// Path of the file, for display.
     display_path: String,
     pub(super) database: CheckpointDatabase,
-    claims: Mutex<BTreeMap<String, Weak<Holder>>>,
+    claims: Mutex<BTreeMap<String, Weak<ClaimState>>>,
     state: Mutex<State>,
     /// Notified when an informer attaches.
     pub(super) called: Notify,
@@ -50,11 +50,11 @@ pub(super) trait PartitionWriter: Send + Sync {
 /// Exclusive claim of a partition.
 pub(super) struct Claim {
     pub(super) name: String,
-    holder: Arc<Holder>,
+    holder: Arc<ClaimState>,
 }
 
 #[derive(Default)]
-struct Holder {
+struct ClaimState {
     /// True after another informer has taken over the partition.
     is_retired: AtomicBool,
     is_over: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
@@ -101,7 +101,7 @@ impl WriteQueue {
             earlier.is_retired.store(true, Ordering::Release);
         }
         claims.retain(|_, holder| holder.strong_count() > 0);
-        let holder = Arc::new(Holder::default());
+        let holder = Arc::new(ClaimState::default());
         claims.insert(name.to_owned(), Arc::downgrade(&holder));
         Some(Claim { name: name.to_owned(), holder })
     }

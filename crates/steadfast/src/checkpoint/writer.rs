@@ -106,5 +106,5 @@ async fn write(
         }
         drop(done.send(written));
     }));
-    is_done.await.unwrap_or_else(|_| Err(Fault("the thread that wrote has ended".into())))
+    is_done.await.unwrap_or_else(|_| Err(Fault("the writer thread has ended".into())))
 }

@@ -37,9 +37,9 @@ const TOKEN_FILE_READ_INTERVAL: Duration = Duration::from_secs(60);
 const MIN_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Error of an attempt after its task was dropped.
-const ABANDONED: &str = "the attempt was abandoned";
+const ABANDONED: &str = "the attempt was cancelled";
 
-type Source = BoxCloneService<Request<Body>, HeaderResponse, BoxError>;
+type HeaderService = BoxCloneService<Request<Body>, HeaderResponse, BoxError>;
 
 /// Value of `Authorization`, as a response: `kube`'s layers wrap a service, and so need a response type.
 type HeaderResponse = Response<Option<HeaderValue>>;
@@ -52,12 +52,12 @@ pub(super) struct Authorizer {
     timeout: Duration,
     /// Maximum run time of a credential plugin.
     plugin_timeout: Duration,
-    current: Mutex<Current>,
+    current: Mutex<CurrentCredentials>,
     renewals: Attempts<Result<(), String>>,
     warned_at: Mutex<Option<Instant>>,
 }
 
-struct Current {
+struct CurrentCredentials {
     config: Arc<kube::Config>,
     credentials: Credentials,
     generation: u64,
@@ -76,7 +76,7 @@ enum Credentials {
 
 /// Source of credentials. Concurrent requests share one query.
 struct CredentialSource {
-    source: Mutex<Source>,
+    source: Mutex<HeaderService>,
     queries: Attempts<Result<Option<HeaderValue>, SourceError>>,
 }
 
@@ -110,13 +110,13 @@ impl Authorizer {
             environment,
             timeout,
             plugin_timeout,
-            current: Mutex::new(Current { config, credentials, generation: 0 }),
+            current: Mutex::new(CurrentCredentials { config, credentials, generation: 0 }),
             renewals: Attempts::new(),
             warned_at: Mutex::new(None),
         })
     }
 
-    fn current(&self) -> MutexGuard<'_, Current> {
+    fn current(&self) -> MutexGuard<'_, CurrentCredentials> {
         self.current.lock()
     }
 
@@ -151,7 +151,7 @@ impl Authorizer {
     pub(super) async fn adopt(&self, config: Arc<kube::Config>) -> Result<(), SendError> {
         let credentials = self.load(config.clone()).await.map_err(|detail| self.failed(detail))?;
         let mut current = self.current();
-        *current = Current { config, credentials, generation: current.generation + 1 };
+        *current = CurrentCredentials { config, credentials, generation: current.generation + 1 };
         Ok(())
     }
 
@@ -166,12 +166,12 @@ impl Authorizer {
         *warned_at = Some(now);
         let server = &self.server;
         if renewable(&self.current().config.auth_info) {
-            tracing::warn!(%server, "the server rejects the credentials (401), also new ones from their source");
+            tracing::warn!(%server, "the server rejects the credentials (401), including renewed ones");
         } else {
             tracing::warn!(
                 %server,
-                "the server rejects the credentials (401), and the configuration has no source of others; \
-                 give it new ones, or a tokenFile or an exec plugin that does"
+                "the server rejects the credentials (401), and the configuration cannot renew them; \
+                 configure new credentials, a tokenFile, or an exec plugin"
             );
         }
     }
@@ -223,7 +223,7 @@ impl Authorizer {
         &self,
         plugin: &Arc<Plugin>,
         rejected: Option<u64>,
-    ) -> Result<Arc<plugin::Credentials>, String> {
+    ) -> Result<Arc<plugin::PluginCredentials>, String> {
         tokio::select! {
             biased;
             result = plugin.request(&self.environment, rejected) => result,
@@ -285,7 +285,7 @@ impl Authorizer {
     async fn renew_now(&self) -> Result<(), String> {
         let config = self.current().config.clone();
         let plugin = self.plugin();
-        tracing::info!(server = %self.server, "the credentials were rejected, or are of another kind now; requesting new ones");
+        tracing::info!(server = %self.server, "the credentials were rejected or changed their type; requesting new credentials");
         if let Some(plugin) = plugin {
             // The plugin counts its runs, and the generation here includes that count.
             return self.run_plugin(&plugin, Some(plugin.generation())).await.map(drop);
@@ -329,7 +329,7 @@ impl Authorizer {
         self.environment.run_blocking(Box::new(move || drop(done.send(read_token(&path)))));
         let found = self.within_timeout(found).await.and_then(|found| found);
         let token = found.unwrap_or_else(|error| {
-            tracing::warn!(server = %self.server, error, "the token cannot be read again; the last one is used");
+            tracing::warn!(server = %self.server, error, "cannot reload the token; the last token is used");
             last
         });
         file.read.lock().0 = token.clone();
@@ -345,7 +345,7 @@ impl Authorizer {
     }
 
     fn too_long(&self) -> String {
-        format!("their source gave none within {:.1} s; check the plugin", self.timeout.as_secs_f64())
+        format!("their source returned no credentials within {:.1} s; check the plugin", self.timeout.as_secs_f64())
     }
 
     fn failed(&self, detail: String) -> SendError {
@@ -353,7 +353,7 @@ impl Authorizer {
     }
 }
 
-impl Current {
+impl CurrentCredentials {
     fn generation(&self) -> u64 {
         let runs = match &self.credentials {
             Credentials::Plugin(plugin) => plugin.generation(),
@@ -395,7 +395,7 @@ impl Credentials {
     ///
     /// The order is that of client-go: a name and a password, a token file, a token, a plugin, and finally the URL.
     fn load(config: &kube::Config, now: Instant, plugin_timeout: Duration) -> Result<Self, String> {
-        const UNSENDABLE: &str = "has a character that no header can hold, such as the end of a line";
+        const UNSENDABLE: &str = "has a character that a header cannot contain, such as a line break";
 
         let info = &config.auth_info;
         if let Some(provider) = &info.auth_provider {
@@ -450,8 +450,9 @@ impl Credentials {
         // `kube` must not run a plugin here: an auth provider takes precedence over `exec`.
         config.auth_info.exec = None;
         // `kube` panics on a token that is not a valid header value.
-        let layer = catch_unwind(AssertUnwindSafe(|| config.auth_layer()))
-            .map_err(|_| format!("the token of the auth provider {name:?} has a character that no header can hold"))?;
+        let layer = catch_unwind(AssertUnwindSafe(|| config.auth_layer())).map_err(|_| {
+            format!("the token of the auth provider {name:?} has a character that a header cannot contain")
+        })?;
         let Some(layer) = layer.map_err(|error| describe(&error))? else { return Ok(Self::None) };
         Ok(match layer.layer(ReturnAddedHeader) {
             Either::Left(mut fixed) => match fixed.call(Request::new(Body::empty())).into_inner() {

@@ -51,7 +51,7 @@ impl Connection {
         if context.is_empty() {
             // An empty name is often an unset variable. The current context does not replace it, because it may belong
             // to another cluster.
-            return Err(ConnectError::Kubeconfig { detail: "the requested context has an empty name".to_owned() });
+            return Err(ConnectError::Kubeconfig { detail: "the name of the requested context is empty".to_owned() });
         }
         Self::infer_in(Some(context)).await
     }
@@ -91,7 +91,7 @@ impl Connection {
         let (done, built) = oneshot::channel();
         let builder = builder.environment(environment.clone());
         environment.run_blocking(Box::new(move || drop(done.send(builder.build()))));
-        built.await.unwrap_or_else(|_| Err(ConnectError::Credentials { detail: "the attempt was abandoned".into() }))
+        built.await.unwrap_or_else(|_| Err(ConnectError::Credentials { detail: "the attempt was cancelled".into() }))
     }
 
     /// Connects to the server of `config`, in a separate environment with default settings.
@@ -273,8 +273,9 @@ impl ConnectionBuilder {
             None => Arc::new(Threads::new().map_err(ConnectError::Threads)?),
         };
         let agent = agent.unwrap_or_else(|| concat!("steadfast/", env!("CARGO_PKG_VERSION")).to_owned());
-        let agent = HeaderValue::from_str(&agent)
-            .map_err(|_| ConnectError::Headers { detail: format!("the user agent {agent:?} is no header") })?;
+        let agent = HeaderValue::from_str(&agent).map_err(|_| ConnectError::Headers {
+            detail: format!("the user agent {agent:?} is not a valid header value"),
+        })?;
         let settings = client_defaults::within(settings, &config);
         let server = route::server(&config);
         let target = route::target(&config)?;

@@ -52,7 +52,7 @@ pub(super) async fn send(
             // Up to 10 % jitter: the server sends equal `Retry-After` to many clients, which must not return at once.
             random.between(least, least + least / 10)
         });
-        tracing::debug!(status = %response.status(), ?delay, path = copy.uri().path(), "the server is busy; again");
+        tracing::debug!(status = %response.status(), ?delay, path = copy.uri().path(), "the server is busy; the request is retried");
         // Frees the stream and its flow-control window during the delay.
         drop(response);
         environment.sleep_until(environment.now() + delay).await;

@@ -14,9 +14,9 @@ use tower::{BoxError, Service};
 
 use super::secret_filter::{Checked, Sensitive};
 use super::{Connection, SendError, busy_retry};
-use crate::transport::{Home, KeptValues, ResponseBody, is_upgrade};
+use crate::transport::{ConnectionRuntime, KeptValues, ResponseBody, is_upgrade};
 use crate::writes::Writes;
-use crate::writes::recording::Recording;
+use crate::writes::recording::WriteRecording;
 use crate::writes::request;
 use crate::writes::response::WriteObserver;
 
@@ -31,8 +31,10 @@ impl Connection {
         // `kube::Client::new` spawns a task on the current runtime. The caller's runtime may end before the client does,
         // so the task belongs to the environment.
         self.environment().enter(&mut || {
-            client =
-                Some(kube::Client::new(Transport { connection: self.clone(), home: Home::Environment }, namespace));
+            client = Some(kube::Client::new(
+                Transport { connection: self.clone(), runtime: ConnectionRuntime::Environment },
+                namespace,
+            ));
         });
         let Some(client) = client else { unreachable!("an environment runs the action it is given") };
         client
@@ -60,7 +62,7 @@ impl Connection {
     /// # }
     /// ```
     pub fn client_on(&self, runtime: &Handle) -> kube::Client {
-        let transport = Transport { connection: self.clone(), home: Home::Runtime(runtime.clone()) };
+        let transport = Transport { connection: self.clone(), runtime: ConnectionRuntime::Runtime(runtime.clone()) };
         // The task of `kube::Client::new` belongs to the runtime, so that a request does not cross threads to reach it.
         let _current = runtime.enter();
         kube::Client::new(transport, self.default_namespace())
@@ -68,7 +70,7 @@ impl Connection {
 
     /// Starts to record the writes of this connection's clients, so that a caller can wait until caches contain them.
     ///
-    /// Records the writes of futures passed to [`Recording::scope`], and the writes outside of all such futures.
+    /// Records the writes of futures passed to [`WriteRecording::scope`], and the writes outside of all such futures.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -84,7 +86,7 @@ impl Connection {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn record_writes(&self) -> Recording {
+    pub fn record_writes(&self) -> WriteRecording {
         self.inner.recordings.begin()
     }
 
@@ -98,7 +100,7 @@ impl Connection {
 struct Transport {
     connection: Connection,
     /// Runtime of the requests.
-    home: Home,
+    runtime: ConnectionRuntime,
 }
 
 impl Service<Request<Body>> for Transport {
@@ -118,8 +120,8 @@ impl Service<Request<Body>> for Transport {
         }
         let sensitive = Sensitive::of(&request);
         connection.inner.client_defaults.deadlines(&mut request);
-        if self.home != Home::Environment {
-            request.extensions_mut().insert(self.home.clone());
+        if self.runtime != ConnectionRuntime::Environment {
+            request.extensions_mut().insert(self.runtime.clone());
         }
         Box::pin(async move {
             // Called inside the future, because the task that polls the future identifies the recording of the write.

@@ -20,7 +20,7 @@ use super::plugin::{self, Plugin};
 use super::request_decorator::RequestDecorator;
 use super::{ConnectError, route};
 use crate::environment::{SharedEnvironment, Task};
-use crate::transport::{Pool, Route, Settings, Target};
+use crate::transport::{HostPort, Pool, Route, Settings};
 
 /// Interval between checks of the files, as for a CA or a token in `kube`.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ pub(super) type Loader = Arc<dyn Fn() -> BoxFuture<'static, Result<kube::Config,
 /// Applies changes of the configuration to a connection.
 pub(super) struct ConfigReloader {
     environment: SharedEnvironment,
-    target: Target,
+    target: HostPort,
     prior_knowledge: bool,
     /// Timeout of a load.
     timeout: Duration,
@@ -58,7 +58,7 @@ pub(super) struct ConfigState {
     config: Arc<kube::Config>,
     files: Contents,
     /// Credentials of the plugin, if any.
-    given: Option<Arc<plugin::Credentials>>,
+    given: Option<Arc<plugin::PluginCredentials>>,
     /// Number of changes.
     generation: u64,
     rounds: Option<Task>,
@@ -68,10 +68,10 @@ pub(super) struct ConfigState {
 type Contents = BTreeMap<PathBuf, u64>;
 
 /// Changed configuration, ready for use.
-struct Change {
+struct ConfigChange {
     config: Arc<kube::Config>,
     files: Contents,
-    given: Option<Arc<plugin::Credentials>>,
+    given: Option<Arc<plugin::PluginCredentials>>,
     route: Route,
     /// Keeps the plugin's credentials until the requests use them.
     _plugin: Option<Arc<Plugin>>,
@@ -80,8 +80,8 @@ struct Change {
 /// Current state of a connection, with which a change is compared.
 struct CurrentState {
     files: Contents,
-    given: Option<Arc<plugin::Credentials>>,
-    target: Target,
+    given: Option<Arc<plugin::PluginCredentials>>,
+    target: HostPort,
     prior_knowledge: bool,
     plugin_timeout: Duration,
 }
@@ -93,7 +93,7 @@ impl ConfigState {
     }
 
     /// Adds the credentials of the plugin.
-    pub(super) fn with_given(self, given: Option<Arc<plugin::Credentials>>) -> Self {
+    pub(super) fn with_given(self, given: Option<Arc<plugin::PluginCredentials>>) -> Self {
         Self { given, ..self }
     }
 }
@@ -103,7 +103,7 @@ impl ConfigReloader {
     pub(super) fn new(
         state: ConfigState,
         loader: Option<Loader>,
-        target: Target,
+        target: HostPort,
         settings: &Settings,
         pool: Pool,
         decorator: Arc<RequestDecorator>,
@@ -181,13 +181,13 @@ impl ConfigReloader {
             Some(loader) => match self.load(loader).await.map(normalize) {
                 Ok(config) if config.cluster_url != current.cluster_url => {
                     let named = route::server(&config);
-                    tracing::warn!(%server, %named, "the configuration names another server now, which is not followed; restart for it");
+                    tracing::warn!(%server, %named, "the configuration now has another server; restart the program to use that server");
                     current.clone()
                 }
                 Ok(config) if are_equivalent(&config, &current) => current.clone(),
                 Ok(config) => Arc::new(config),
                 Err(error) => {
-                    tracing::warn!(%server, %error, "the configuration cannot be loaded again; the last one is used");
+                    tracing::warn!(%server, %error, "cannot reload the configuration; the last configuration is used");
                     current.clone()
                 }
             },
@@ -206,18 +206,18 @@ impl ConfigReloader {
             Ok(Ok(Some(change))) => change,
             Ok(Ok(None)) => return false,
             Ok(Err(error)) => {
-                tracing::warn!(%server, %error, "the changed configuration cannot be used; the last one is");
+                tracing::warn!(%server, %error, "the changed configuration cannot be used; the last configuration is used");
                 return false;
             }
             Err(detail) => {
-                tracing::warn!(%server, detail, "cannot read the configuration's files; their last content is used");
+                tracing::warn!(%server, detail, "cannot read the configuration's files; the last content is used");
                 return false;
             }
         };
         // Headers and credentials come first. If the change of the credentials fails, the route must stay unchanged
         // too.
         if other && let Err(error) = self.decorator.adopt(change.config.clone()).await {
-            tracing::warn!(%server, error, "the changed configuration cannot be used; the last one is");
+            tracing::warn!(%server, error, "the changed configuration cannot be used; the last configuration is used");
             return false;
         }
         {
@@ -230,7 +230,7 @@ impl ConfigReloader {
         // The pool changes after the generation, so that a request that fails on a drained connection sees the change
         // and retries.
         self.pool.renew(change.route);
-        tracing::info!(%server, "the configuration has changed; new connections use it, those there are drain");
+        tracing::info!(%server, "the configuration has changed; new connections use it, and existing connections drain");
         true
     }
 
@@ -247,9 +247,9 @@ impl ConfigReloader {
     async fn in_time<T>(&self, result: oneshot::Receiver<T>) -> Result<T, String> {
         tokio::select! {
             biased;
-            result = result => result.map_err(|_| "the attempt was abandoned".to_owned()),
+            result = result => result.map_err(|_| "the attempt was cancelled".to_owned()),
             () = self.environment.sleep_until(self.environment.now() + self.timeout) => {
-                Err(format!("nothing came within {:.1} s", self.timeout.as_secs_f64()))
+                Err(format!("no result within {:.1} s", self.timeout.as_secs_f64()))
             }
         }
     }
@@ -286,7 +286,7 @@ fn change(
     before: &CurrentState,
     other: bool,
     renew: bool,
-) -> Result<Option<Change>, ConnectError> {
+) -> Result<Option<ConfigChange>, ConnectError> {
     let files = contents(&config);
     let plugin = config.auth_info.exec.as_ref().filter(|_| uses_plugin(&config.auth_info));
     let plugin = plugin.map(|exec| Plugin::of(exec, before.plugin_timeout));
@@ -309,10 +309,10 @@ fn change(
         return Ok(None);
     }
     let route = route::route(&config, &before.target, before.prior_knowledge, given.as_deref())?;
-    Ok(Some(Change { config, files, given, route, _plugin: plugin }))
+    Ok(Some(ConfigChange { config, files, given, route, _plugin: plugin }))
 }
 
-fn certificate(given: Option<&plugin::Credentials>) -> Option<&Arc<CertifiedKey>> {
+fn certificate(given: Option<&plugin::PluginCredentials>) -> Option<&Arc<CertifiedKey>> {
     given?.certificate.as_ref()
 }
 

@@ -72,7 +72,7 @@ impl From<InferConfigError> for ConnectError {
     fn from(error: InferConfigError) -> Self {
         let detail = match error.source().and_then(|source| source.downcast_ref()) {
             Some(error) => unusable(error),
-            None => "neither a kubeconfig nor a service account is there".to_owned(),
+            None => "neither a kubeconfig nor a service account exists".to_owned(),
         };
         Self::Infer { detail }
     }
@@ -88,24 +88,24 @@ impl From<KubeconfigError> for ConnectError {
 fn unusable(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(error, path) => format!("{} cannot be read: {error}", path.display()),
-        KubeconfigError::FindPath => "there is no home directory to look for one in".to_owned(),
+        KubeconfigError::FindPath => "no home directory is known, so no kubeconfig was found".to_owned(),
         KubeconfigError::Parse(error) => match error.location() {
-            Some(at) => format!("it is no kubeconfig, from line {}, column {} on", at.line(), at.column()),
-            None => "it is no kubeconfig".to_owned(),
+            Some(at) => format!("it is not a kubeconfig: syntax error at line {}, column {}", at.line(), at.column()),
+            None => "it is not a kubeconfig".to_owned(),
         },
         KubeconfigError::KindMismatch | KubeconfigError::ApiVersionMismatch => {
-            "the files that it is made of differ in kind or apiVersion".to_owned()
+            "its files differ in kind or apiVersion".to_owned()
         }
-        KubeconfigError::CurrentContextNotSet => "no context is current".to_owned(),
-        KubeconfigError::LoadContext(name) => format!("there is no context {name:?}"),
-        KubeconfigError::LoadClusterOfContext(name) => format!("the context's cluster {name:?} is not there"),
+        KubeconfigError::CurrentContextNotSet => "no current context is set".to_owned(),
+        KubeconfigError::LoadContext(name) => format!("the context {name:?} does not exist"),
+        KubeconfigError::LoadClusterOfContext(name) => format!("the context's cluster {name:?} does not exist"),
         KubeconfigError::MissingClusterUrl => "the cluster has no server".to_owned(),
-        KubeconfigError::ParseClusterUrl(error) => format!("the cluster's server is no URL: {error}"),
-        KubeconfigError::ParseProxyUrl(error) => format!("proxy-url, or https_proxy, is no URL: {error}"),
+        KubeconfigError::ParseClusterUrl(error) => format!("the cluster's server is not a URL: {error}"),
+        KubeconfigError::ParseProxyUrl(error) => format!("proxy-url, or https_proxy, is not a URL: {error}"),
         KubeconfigError::LoadCertificateAuthority(error) => unusable_data("certificate-authority", error),
         KubeconfigError::LoadClientCertificate(error) => unusable_data("client-certificate", error),
         KubeconfigError::LoadClientKey(error) => unusable_data("client-key", error),
-        KubeconfigError::ParseCertificates(_) => "its certificate-authority is no PEM".to_owned(),
+        KubeconfigError::ParseCertificates(_) => "its certificate-authority is not PEM".to_owned(),
         // Further variants exist only with features of `kube` that other crates of the program may enable.
         #[allow(unreachable_patterns)]
         other => other.to_string(),
@@ -114,11 +114,11 @@ fn unusable(error: &KubeconfigError) -> String {
 
 fn unusable_data(field: &str, error: &LoadDataError) -> String {
     match error {
-        LoadDataError::DecodeBase64(_) => format!("{field}-data is no base64"),
+        LoadDataError::DecodeBase64(_) => format!("{field}-data is not base64"),
         LoadDataError::ReadFile(error, path) => {
             format!("the file of {field}, {}, cannot be read: {error}", path.display())
         }
-        LoadDataError::NoBase64DataOrFile => format!("{field} is not there"),
+        LoadDataError::NoBase64DataOrFile => format!("{field} is missing"),
     }
 }
 
@@ -144,13 +144,15 @@ fn describe_auth(error: &AuthError) -> String {
     match error {
         // The plugin's arguments, environment and output may hold secrets.
         AuthError::AuthExecRun { out, .. } => {
-            format!("the credential plugin failed ({}); run it by hand to see why", out.status)
+            format!("the credential plugin failed ({}); run the plugin by hand to see the reason", out.status)
         }
         AuthError::AuthExecParse(_) => {
-            "what the credential plugin printed is no ExecCredential; run it by hand to see it".to_owned()
+            "the output of the credential plugin is not an ExecCredential; run the plugin by hand to see its output"
+                .to_owned()
         }
         AuthError::ParseTokenKey(_) | AuthError::AuthExecSerialize(_) => {
-            "the credential plugin's input or output is not the JSON it should be; run it by hand to see it".to_owned()
+            "the credential plugin's input or output is not the expected JSON; run the plugin by hand to see its output"
+                .to_owned()
         }
         AuthError::AuthExec(_) => "the configured auth provider cannot be used; use an exec plugin instead".to_owned(),
         AuthError::InvalidBasicAuth(_)

@@ -54,7 +54,7 @@ pub(super) fn of_user(info: &AuthInfo, provider: &CryptoProvider) -> Result<Opti
 
 fn read(field: &str, data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, String> {
     match (data, file) {
-        (Some(data), _) => decode_base64(data).map(Some).ok_or_else(|| format!("{field}-data is no base64")),
+        (Some(data), _) => decode_base64(data).map(Some).ok_or_else(|| format!("{field}-data is not base64")),
         (None, Some(file)) => std::fs::read(file)
             .map(Some)
             .map_err(|error| format!("the file of {field}, {file}, cannot be read: {error}")),

@@ -11,7 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::error::ConnectError;
-use entry::Entries;
+use entry::KubeconfigEntries;
 
 /// The variable with the list of files.
 const KUBECONFIG: &str = "KUBECONFIG";
@@ -53,7 +53,7 @@ impl KubeconfigFiles {
         }
         let home = env::home_dir().filter(|home| !home.as_os_str().is_empty());
         let home = home.ok_or_else(|| ConnectError::Kubeconfig {
-            detail: "there is no home directory to look for one in".to_owned(),
+            detail: "no home directory is known, so no kubeconfig was found".to_owned(),
         })?;
         Ok(Self { paths: vec![home.join(".kube").join("config")], optional: false, source: "~/.kube/config" })
     }
@@ -88,7 +88,7 @@ impl KubeconfigFiles {
         for path in &self.paths {
             match file::read(path) {
                 Ok(file) => merged.add(file),
-                Err(file::Unreadable::Missing(_)) if self.optional => missing.push(path.clone().into()),
+                Err(file::FileError::Missing(_)) if self.optional => missing.push(path.clone().into()),
                 Err(error) => return Err(ConnectError::Kubeconfig { detail: error.describe(path) }),
             }
         }
@@ -96,8 +96,8 @@ impl KubeconfigFiles {
         if missing.len() == self.paths.len() && self.optional {
             let missing: Vec<_> = missing.iter().map(|path| Path::new(path).display().to_string()).collect();
             let detail = match missing.as_slice() {
-                [] => format!("{} names no file", self.source),
-                all => format!("{} names only files that do not exist: {}", self.source, all.join(", ")),
+                [] => format!("{} contains no file name", self.source),
+                all => format!("{} contains only files that do not exist: {}", self.source, all.join(", ")),
             };
             return Err(ConnectError::Kubeconfig { detail });
         }
@@ -111,9 +111,9 @@ impl KubeconfigFiles {
 /// The merged content of kubeconfig files.
 #[derive(Clone, Default)]
 pub struct MergedKubeconfig {
-    clusters: Entries,
-    users: Entries,
-    contexts: Entries,
+    clusters: KubeconfigEntries,
+    users: KubeconfigEntries,
+    contexts: KubeconfigEntries,
     current: Option<String>,
 }
 
@@ -154,10 +154,10 @@ impl MergedKubeconfig {
 
     fn resolve(&self, context: Option<&str>) -> Result<kube::Config, String> {
         let name = context.filter(|name| !name.is_empty()).or(self.current_context());
-        let name = name.ok_or_else(|| format!("no context is current; {}", self.known()))?;
+        let name = name.ok_or_else(|| format!("no current context is set; {}", self.known()))?;
         let context =
-            self.contexts.get(name).ok_or_else(|| format!("there is no context {name:?}; {}", self.known()))?;
-        let cluster_name = context.text("cluster")?.ok_or_else(|| format!("the context {name:?} names no cluster"))?;
+            self.contexts.get(name).ok_or_else(|| format!("the context {name:?} does not exist; {}", self.known()))?;
+        let cluster_name = context.text("cluster")?.ok_or_else(|| format!("the context {name:?} has no cluster"))?;
         let cluster = self
             .clusters
             .get(&cluster_name)
@@ -177,7 +177,7 @@ impl MergedKubeconfig {
     }
 
     /// Adds the entries of `file`, except those with names from an earlier file.
-    fn add(&mut self, file: file::File) {
+    fn add(&mut self, file: file::KubeconfigFile) {
         self.clusters.add(file.clusters);
         self.users.add(file.users);
         self.contexts.add(file.contexts);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use super::{Connection, Inner};
-use crate::metrics::traffic::Totals;
+use crate::metrics::pool_counters::Totals;
 use crate::transport::ConnectionReport;
 
 /// Weak reference to a connection.

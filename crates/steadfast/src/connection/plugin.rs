@@ -62,7 +62,7 @@ struct Core {
 
 #[derive(Default)]
 struct Latest {
-    credentials: Option<Arc<Credentials>>,
+    credentials: Option<Arc<PluginCredentials>>,
 }
 
 impl Latest {
@@ -73,7 +73,7 @@ impl Latest {
 }
 
 /// Credentials that a plugin returned.
-pub(super) struct Credentials {
+pub(super) struct PluginCredentials {
     /// The value of `Authorization`.
     pub(super) token: Option<HeaderValue>,
     /// The client certificate.
@@ -83,7 +83,7 @@ pub(super) struct Credentials {
     renew_at: Option<Timestamp>,
 }
 
-impl Credentials {
+impl PluginCredentials {
     fn are_current(&self) -> bool {
         // The plugin states a wall-clock time, so the wall clock decides. If the clock jumps, the plugin runs once too
         // often, or the server returns 401 and the plugin runs then.
@@ -115,17 +115,17 @@ impl Plugin {
     }
 
     /// Returns the credentials of the last successful run, expired or not.
-    pub(super) fn latest(&self) -> Option<Arc<Credentials>> {
+    pub(super) fn latest(&self) -> Option<Arc<PluginCredentials>> {
         self.core.latest().credentials.clone()
     }
 
     /// Returns the unexpired credentials newer than the generation `refused`, if any.
-    pub(super) fn usable(&self, refused: Option<u64>) -> Option<Arc<Credentials>> {
+    pub(super) fn usable(&self, refused: Option<u64>) -> Option<Arc<PluginCredentials>> {
         self.core.usable(refused)
     }
 
     /// Returns usable credentials. Runs the plugin if no credentials are usable, and blocks in the meantime.
-    pub(super) fn obtain(self: &Arc<Self>, refused: Option<u64>) -> Result<Arc<Credentials>, String> {
+    pub(super) fn obtain(self: &Arc<Self>, refused: Option<u64>) -> Result<Arc<PluginCredentials>, String> {
         let weak = Arc::downgrade(self);
         self.core.obtain(refused, &move || weak.strong_count() == 0)
     }
@@ -138,7 +138,7 @@ impl Plugin {
         self: &Arc<Self>,
         environment: &SharedEnvironment,
         refused: Option<u64>,
-    ) -> Result<Arc<Credentials>, String> {
+    ) -> Result<Arc<PluginCredentials>, String> {
         if let Some(usable) = self.usable(refused) {
             return Ok(usable);
         }
@@ -159,20 +159,20 @@ impl Plugin {
 }
 
 /// Error of an attempt without an outcome, after its task was dropped.
-const ABANDONED: &str = "the credential plugin was abandoned";
+const ABANDONED: &str = "the credential plugin was cancelled";
 
 impl Core {
     fn latest(&self) -> MutexGuard<'_, Latest> {
         self.latest.lock()
     }
 
-    fn usable(&self, refused: Option<u64>) -> Option<Arc<Credentials>> {
+    fn usable(&self, refused: Option<u64>) -> Option<Arc<PluginCredentials>> {
         let latest = self.latest();
         let newer = refused.is_none_or(|refused| latest.generation() > refused);
         latest.credentials.clone().filter(|credentials| newer && credentials.are_current())
     }
 
-    fn obtain(&self, refused: Option<u64>, abandoned: &dyn Fn() -> bool) -> Result<Arc<Credentials>, String> {
+    fn obtain(&self, refused: Option<u64>, abandoned: &dyn Fn() -> bool) -> Result<Arc<PluginCredentials>, String> {
         let _running = self.running.lock();
         // Another caller may have run the plugin while this caller waited for the lock.
         if let Some(usable) = self.usable(refused) {
@@ -204,7 +204,9 @@ impl Core {
         let interactive = match self.exec.interactive_mode {
             Some(ExecInteractiveMode::Never) => false,
             Some(ExecInteractiveMode::Always) if !terminal => {
-                return Err(format!("{name} needs a terminal (interactiveMode: Always), and standard input is none"));
+                return Err(format!(
+                    "{name} needs a terminal (interactiveMode: Always), and standard input is not a terminal"
+                ));
             }
             _ => terminal,
         };
@@ -229,7 +231,7 @@ impl Core {
             let secrets: Vec<&str> = run.variables.iter().map(|(_, value)| *value).collect();
             match redact::excerpt(&output.errors, &output.printed, &secrets) {
                 printed if printed.is_empty() => {
-                    "it printed nothing on standard error; run it by hand to see why".to_owned()
+                    "it printed nothing on standard error; run the plugin by hand to see the reason".to_owned()
                 }
                 printed => format!("it printed: {printed}"),
             }
@@ -273,7 +275,7 @@ impl Core {
     }
 
     /// Parses the plugin's output: JSON, or YAML, which client-go accepts as well.
-    fn read(&self, output: &[u8]) -> Result<Credentials, String> {
+    fn read(&self, output: &[u8]) -> Result<PluginCredentials, String> {
         #[derive(Deserialize)]
         struct ExecCredential {
             status: Option<Status>,
@@ -291,9 +293,13 @@ impl Core {
         // The parse error is dropped, since it would quote the token.
         let read = serde_json::from_slice::<ExecCredential>(output)
             .or_else(|_| serde_saphyr::from_slice::<ExecCredential>(output).map_err(drop));
-        let read = read.map_err(|()| format!("what {name} printed is no ExecCredential; run it by hand to see it"))?;
+        let read = read.map_err(|()| {
+            format!("the output of {name} is not an ExecCredential; run the plugin by hand to see its output")
+        })?;
         let Some(status) = read.status else {
-            return Err(format!("{name} returned an ExecCredential without a status; run it by hand to see it"));
+            return Err(format!(
+                "{name} returned an ExecCredential without a status; run the plugin by hand to see its output"
+            ));
         };
         let present = |text: Option<String>| text.filter(|text| !text.is_empty());
         let token = present(status.token);
@@ -308,17 +314,19 @@ impl Core {
         };
         let token = token.map(|token| {
             bearer(&token).ok_or_else(|| {
-                format!("the token of {name} has a character that no header can hold; run it by hand to see it")
+                format!("the token of {name} has a character that a header cannot contain; run the plugin by hand to see its output")
             })
         });
         let token = token.transpose()?;
         if token.is_none() && certificate.is_none() {
-            return Err(format!("{name} returned neither a token nor a client certificate; run it by hand to see why"));
+            return Err(format!(
+                "{name} returned neither a token nor a client certificate; run the plugin by hand to see its output"
+            ));
         }
         let expiry = present(status.expiration_timestamp).map(|text| text.parse::<Timestamp>());
         let expiry =
-            expiry.transpose().map_err(|_| format!("the expirationTimestamp of {name} is no RFC 3339 time"))?;
-        Ok(Credentials { token, certificate, generation: 0, renew_at: expiry.map(renew_at) })
+            expiry.transpose().map_err(|_| format!("the expirationTimestamp of {name} is not an RFC 3339 time"))?;
+        Ok(PluginCredentials { token, certificate, generation: 0, renew_at: expiry.map(renew_at) })
     }
 }
 

@@ -7,10 +7,10 @@ use http::uri::Scheme;
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
 
-use super::plugin::Credentials;
+use super::plugin::PluginCredentials;
 use super::proxies::ProxyEnvironment;
 use super::{ConnectError, identity, tls};
-use crate::transport::{Proxy, Route, Target};
+use crate::transport::{HostPort, Proxy, Route};
 
 /// Returns the URL of the server, for messages, without credentials.
 pub(super) fn server(config: &kube::Config) -> String {
@@ -27,24 +27,24 @@ fn without_credentials(authority: &str) -> &str {
 }
 
 /// Returns the host and port of the server of `config`.
-pub(super) fn target(config: &kube::Config) -> Result<Target, ConnectError> {
+pub(super) fn target(config: &kube::Config) -> Result<HostPort, ConnectError> {
     let url = &config.cluster_url;
     let invalid = |detail: &str| ConnectError::Url { url: server(config), detail: detail.to_owned() };
-    let host = url.host().ok_or_else(|| invalid("it names no host"))?;
+    let host = url.host().ok_or_else(|| invalid("it has no host"))?;
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let port = match url.scheme() {
         Some(scheme) if *scheme == Scheme::HTTPS => 443,
         Some(scheme) if *scheme == Scheme::HTTP => 80,
-        _ => return Err(invalid("it begins with neither https:// nor http://")),
+        _ => return Err(invalid("it does not start with https:// or http://")),
     };
-    Ok(Target { host, port: url.port_u16().unwrap_or(port) })
+    Ok(HostPort { host, port: url.port_u16().unwrap_or(port) })
 }
 
 /// Returns true if requests accept gzip.
 ///
 /// Compression saves nine tenths of the bytes, but can double the server's time for an object. On loopback, bytes cost
 /// less than that time. The configuration can disable compression.
-pub(super) fn takes_gzip(config: &kube::Config, target: &Target) -> bool {
+pub(super) fn takes_gzip(config: &kube::Config, target: &HostPort) -> bool {
     let is_here = target.host == "localhost" || target.host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback());
     !config.disable_compression && (!is_here || config.proxy_url.is_some())
 }
@@ -54,9 +54,9 @@ pub(super) fn takes_gzip(config: &kube::Config, target: &Target) -> bool {
 /// The client certificate is the user's own, or else that of `plugin`.
 pub(super) fn route(
     config: &kube::Config,
-    target: &Target,
+    target: &HostPort,
     prior_knowledge: bool,
-    plugin: Option<&Credentials>,
+    plugin: Option<&PluginCredentials>,
 ) -> Result<Route, ConnectError> {
     let proxy =
         ProxyEnvironment::of_process().choose(config.proxy_url.as_ref(), &target.host, target.port).map(|url| {
@@ -75,11 +75,11 @@ pub(super) fn route(
     let tls = tls.map_err(broken)?;
     let name = config.tls_server_name.clone().unwrap_or_else(|| target.host.clone());
     let name = ServerName::try_from(name.clone())
-        .map_err(|_| broken(format!("{name:?} is no name that a certificate can have")))?;
+        .map_err(|_| broken(format!("{name:?} is not a valid name in a certificate")))?;
     Ok(Route::secure(tls, name).through(proxy))
 }
 
-fn certificate(config: &kube::Config, plugin: Option<&Credentials>) -> Result<Option<Arc<CertifiedKey>>, String> {
+fn certificate(config: &kube::Config, plugin: Option<&PluginCredentials>) -> Result<Option<Arc<CertifiedKey>>, String> {
     let own = identity::of_user(&config.auth_info, &*tls::provider()?)?;
     // As in client-go, a certificate of the kubeconfig takes precedence over that of the plugin.
     Ok(own.or_else(|| plugin?.certificate.clone()))

@@ -30,8 +30,8 @@ const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 /// Error for a response with secrets that cannot be decoded and is withheld, since `kube` would log it.
 #[derive(Clone, thiserror::Error)]
 #[error(
-    "{server} answered {path} with what is no {kind} ({detail}); it is withheld, since its text may hold secrets: \
-     look at it with kubectl get -o json"
+    "the response of {server} for {path} is not a {kind} ({detail}); it is withheld, because its text may contain secrets: \
+     inspect it with kubectl get -o json"
 )]
 #[non_exhaustive]
 pub struct WithheldResponse {
@@ -47,7 +47,7 @@ pub struct WithheldResponse {
 
 /// Kind of secret content in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum SecretKind {
     Secret,
     Secrets,
     Token,
@@ -57,7 +57,7 @@ enum Kind {
 /// Expected form of a response with secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sensitive {
-    kind: Kind,
+    kind: SecretKind,
     path: String,
     /// True if the request is for metadata only.
     metadata: bool,
@@ -78,10 +78,12 @@ impl Sensitive {
         let posted = *request.method() == Method::POST;
         // A POST to a collection returns the created object, a GET of the same path a list.
         let kind = match rest {
-            [Some("namespaces"), Some(_), Some("secrets"), None, _] if posted => Kind::Secret,
-            [Some("secrets"), None, ..] | [Some("namespaces"), Some(_), Some("secrets"), None, _] => Kind::Secrets,
-            [Some("namespaces"), Some(_), Some("secrets"), Some(_), None] => Kind::Secret,
-            [Some("namespaces"), Some(_), Some("serviceaccounts"), Some(_), Some("token")] => Kind::Token,
+            [Some("namespaces"), Some(_), Some("secrets"), None, _] if posted => SecretKind::Secret,
+            [Some("secrets"), None, ..] | [Some("namespaces"), Some(_), Some("secrets"), None, _] => {
+                SecretKind::Secrets
+            }
+            [Some("namespaces"), Some(_), Some("secrets"), Some(_), None] => SecretKind::Secret,
+            [Some("namespaces"), Some(_), Some("serviceaccounts"), Some(_), Some("token")] => SecretKind::Token,
             _ => return None,
         };
         let query = request.uri().query().unwrap_or_default();
@@ -92,7 +94,7 @@ impl Sensitive {
             return None;
         }
         Some(Self {
-            kind: if watched { Kind::Events } else { kind },
+            kind: if watched { SecretKind::Events } else { kind },
             path: path.to_owned(),
             metadata: accept.contains("as=PartialObjectMetadata"),
             status: *request.method() == Method::DELETE,
@@ -101,10 +103,10 @@ impl Sensitive {
 
     fn withheld(&self, server: &str, detail: String) -> WithheldResponse {
         let kind = match self.kind {
-            Kind::Secret => "Secret",
-            Kind::Secrets => "SecretList",
-            Kind::Token => "TokenRequest",
-            Kind::Events => "event of a Secret",
+            SecretKind::Secret => "Secret",
+            SecretKind::Secrets => "SecretList",
+            SecretKind::Token => "TokenRequest",
+            SecretKind::Events => "event of a Secret",
         };
         WithheldResponse { server: server.to_owned(), path: self.path.clone(), kind, detail }
     }
@@ -117,19 +119,19 @@ impl Sensitive {
         }
         // `kube` reads a body as UTF-8 text. Its error for other bytes would contain all of them.
         if let Err(error) = std::str::from_utf8(text) {
-            return Err(format!("it is no text, byte {}", error.valid_up_to()));
+            return Err(format!("it is not UTF-8 text, at byte {}", error.valid_up_to()));
         }
         if self.status && decode::<Head>(text)?.kind.as_deref() == Some("Status") {
             return decode::<Status>(text).map(drop);
         }
         match (self.kind, self.metadata) {
-            (Kind::Secret, false) => decode::<Secret>(text).map(drop),
-            (Kind::Secret, true) => decode::<PartialObjectMeta<Secret>>(text).map(drop),
-            (Kind::Secrets, false) => decode::<ObjectList<Secret>>(text).map(drop),
-            (Kind::Secrets, true) => decode::<ObjectList<PartialObjectMeta<Secret>>>(text).map(drop),
-            (Kind::Events, false) => decode::<WatchEvent<Secret>>(text).map(drop),
-            (Kind::Events, true) => decode::<WatchEvent<PartialObjectMeta<Secret>>>(text).map(drop),
-            (Kind::Token, _) => decode::<TokenRequest>(text).map(drop),
+            (SecretKind::Secret, false) => decode::<Secret>(text).map(drop),
+            (SecretKind::Secret, true) => decode::<PartialObjectMeta<Secret>>(text).map(drop),
+            (SecretKind::Secrets, false) => decode::<ObjectList<Secret>>(text).map(drop),
+            (SecretKind::Secrets, true) => decode::<ObjectList<PartialObjectMeta<Secret>>>(text).map(drop),
+            (SecretKind::Events, false) => decode::<WatchEvent<Secret>>(text).map(drop),
+            (SecretKind::Events, true) => decode::<WatchEvent<PartialObjectMeta<Secret>>>(text).map(drop),
+            (SecretKind::Token, _) => decode::<TokenRequest>(text).map(drop),
         }
     }
 }
@@ -140,7 +142,7 @@ fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
         let what = match error.classify() {
             Category::Data => "a field is missing or of another type",
             Category::Eof => "it ends too early",
-            Category::Syntax | Category::Io => "it is no JSON",
+            Category::Syntax | Category::Io => "it is not JSON",
         };
         format!("{what}, line {}, column {}", error.line(), error.column())
     })
@@ -199,7 +201,7 @@ impl http_body::Body for Checked {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        let watched = this.sensitive.kind == Kind::Events;
+        let watched = this.sensitive.kind == SecretKind::Events;
         let limit = if watched { MAX_LINE_BYTES } else { MAX_BUFFERED_BYTES };
         loop {
             // Complete lines first: the limit applies to one line, and not to all lines of a chunk.
@@ -210,7 +212,7 @@ impl http_body::Body for Checked {
             if this.held.len() > limit {
                 this.over = true;
                 this.held = BytesMut::new();
-                let detail = format!("it is longer than {} MiB: ask for less at once", limit >> 20);
+                let detail = format!("it is longer than {} MiB: request fewer objects at once", limit >> 20);
                 return Poll::Ready(Some(Err(this.sensitive.withheld(&this.server, detail).into())));
             }
             if this.over {
@@ -252,7 +254,7 @@ mod tests {
         Sensitive::of(&request.expect("a request"))
     }
 
-    fn kind(method: &str, path: &str) -> Option<Kind> {
+    fn kind(method: &str, path: &str) -> Option<SecretKind> {
         of(method, path, "application/json").map(|sensitive| sensitive.kind)
     }
 
@@ -266,12 +268,12 @@ mod tests {
 
     #[test]
     fn secret_and_token_paths_are_detected() {
-        assert_eq!(kind("GET", ALL), Some(Kind::Secrets));
-        assert_eq!(kind("GET", WATCH), Some(Kind::Events));
-        assert_eq!(kind("GET", "/api/v1/namespaces/a/secrets"), Some(Kind::Secrets));
-        assert_eq!(kind("POST", "/api/v1/namespaces/a/secrets"), Some(Kind::Secret));
-        assert_eq!(kind("PATCH", ONE), Some(Kind::Secret));
-        assert_eq!(kind("POST", "/api/v1/namespaces/a/serviceaccounts/b/token"), Some(Kind::Token));
+        assert_eq!(kind("GET", ALL), Some(SecretKind::Secrets));
+        assert_eq!(kind("GET", WATCH), Some(SecretKind::Events));
+        assert_eq!(kind("GET", "/api/v1/namespaces/a/secrets"), Some(SecretKind::Secrets));
+        assert_eq!(kind("POST", "/api/v1/namespaces/a/secrets"), Some(SecretKind::Secret));
+        assert_eq!(kind("PATCH", ONE), Some(SecretKind::Secret));
+        assert_eq!(kind("POST", "/api/v1/namespaces/a/serviceaccounts/b/token"), Some(SecretKind::Token));
         assert_eq!(kind("GET", "/api/v1/namespaces/secrets/pods/secrets"), None);
         assert_eq!(kind("GET", "/apis/apps/v1/namespaces/a/secrets"), None);
         assert_eq!(of("GET", ONE, "application/vnd.kubernetes.protobuf"), None);

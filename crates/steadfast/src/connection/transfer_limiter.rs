@@ -50,27 +50,27 @@ struct Shared {
 struct State {
     numbers: u64,
     /// Transfers that count, by number.
-    counting: BTreeMap<u64, Holder>,
+    counting: BTreeMap<u64, SlotHolder>,
     /// Transfers that do not count until their next bytes arrive.
-    silent: BTreeMap<u64, Holder>,
+    silent: BTreeMap<u64, SlotHolder>,
     /// Collections that were silent in their last transfer.
     suspects: BTreeSet<Arc<str>>,
     /// Waiting transfers in the order of their requests, without suspects.
-    waiting: VecDeque<Waiter>,
+    waiting: VecDeque<WaitingTransfer>,
     /// Waiting suspects in the order of their requests.
-    waiting_suspects: VecDeque<Waiter>,
+    waiting_suspects: VecDeque<WaitingTransfer>,
     /// Next wake-up of the granter, if it runs.
     granter: Option<Instant>,
 }
 
-struct Holder {
+struct SlotHolder {
     collection: Arc<str>,
     suspect: bool,
     begun: Instant,
     heard: Instant,
 }
 
-struct Waiter {
+struct WaitingTransfer {
     collection: Arc<str>,
     requested_at: Instant,
     slot: oneshot::Sender<TransferSlot>,
@@ -97,7 +97,11 @@ impl TransferLimiter {
         let mut state = self.shared.lock();
         let suspect = state.suspects.get(collection).cloned();
         let queue = if suspect.is_some() { &mut state.waiting_suspects } else { &mut state.waiting };
-        queue.push_back(Waiter { collection: suspect.unwrap_or_else(|| collection.into()), requested_at: now, slot });
+        queue.push_back(WaitingTransfer {
+            collection: suspect.unwrap_or_else(|| collection.into()),
+            requested_at: now,
+            slot,
+        });
         self.shared.serve(state);
         Box::pin(async move {
             match granted.await {
@@ -130,7 +134,7 @@ impl Shared {
 
     fn occupy(self: &Arc<Self>, state: &mut State, now: Instant, collection: Arc<str>, suspect: bool) -> TransferSlot {
         state.numbers += 1;
-        state.counting.insert(state.numbers, Holder { collection, suspect, begun: now, heard: now });
+        state.counting.insert(state.numbers, SlotHolder { collection, suspect, begun: now, heard: now });
         TransferSlot { shared: self.clone(), number: state.numbers, heard: now }
     }
 
@@ -157,7 +161,7 @@ impl Shared {
         }
     }
 
-    fn grant(self: &Arc<Self>, state: &mut State, now: Instant) -> Vec<(Waiter, TransferSlot)> {
+    fn grant(self: &Arc<Self>, state: &mut State, now: Instant) -> Vec<(WaitingTransfer, TransferSlot)> {
         let mut granted = Vec::new();
         state.settle(now, self.limit);
         state.drop_cancelled_waiters();
@@ -213,7 +217,7 @@ impl State {
         // One at a time, since each silent transfer shortens the timeout of the next.
         while let Some(due) = self.next(limit).filter(|due| *due <= now) {
             let timeout = self.silence_timeout(limit);
-            let over = |holder: &Holder| (holder.heard + timeout).min(holder.begun + MAX_COUNTED_TIME) == due;
+            let over = |holder: &SlotHolder| (holder.heard + timeout).min(holder.begun + MAX_COUNTED_TIME) == due;
             let Some(number) = self.counting.iter().find(|(_, holder)| over(holder)).map(|(number, _)| *number) else {
                 return;
             };
@@ -242,7 +246,7 @@ impl State {
 
     /// Removes and returns the next waiter, with true if the waiter is a suspect. Suspects leave one of several slots
     /// to others.
-    fn take_next(&mut self, limit: usize) -> Option<(Waiter, bool)> {
+    fn take_next(&mut self, limit: usize) -> Option<(WaitingTransfer, bool)> {
         let suspects = self.counting.values().filter(|holder| holder.suspect).count();
         let is_free = suspects < limit.saturating_sub(1).max(1);
         let suspect = match (self.waiting.front(), self.waiting_suspects.front().filter(|_| is_free)) {

@@ -76,7 +76,7 @@ impl<K: Cacheable> Driver<K> {
                 comparison.slot = self.request_builder.connection.spare_transfer(&self.request_builder.path);
             }
             if comparison.slot.is_none() {
-                let why = "lists that are needed more have taken the places of a list of versions".into();
+                let why = "more urgent lists use the slot of a version list".into();
                 let retry_after = Some(LATENESS);
                 self.responses.refuse(id, Failure { kind: FailureKind::Busy, why, retry_after, code: 0, reason: None });
                 return;
@@ -109,7 +109,7 @@ impl<K: Cacheable> Driver<K> {
         }
         let (bytes, limit) = (bytes as f64 / 1e6, limit as f64 / 1e6);
         Err(Failure::full(format!(
-            "{what} comes to {bytes:.1} MB, more than the {limit:.1} MB that memory_limit grants: narrow its scope, keep less \
+            "{what} reaches {bytes:.1} MB, above the memory_limit of {limit:.1} MB: narrow the scope, keep less \
              of each object, or raise the limit"
         )))
     }

@@ -17,7 +17,7 @@ use steadfast_core::decode::{Cacheable, RawObject};
 use steadfast_core::record::Identity;
 
 use super::object_decoder::ObjectDecoder;
-use crate::environment::{Helpers, SharedEnvironment};
+use crate::environment::{HelperThreads, SharedEnvironment};
 use crate::runner::drop_contained;
 
 /// Maximum number of bytes in decoding. Input stays in memory until it is decoded, so reading pauses at this limit
@@ -32,7 +32,7 @@ pub(super) type Decoded<K> = Result<WithSize<K>, Box<(Identity, String)>>;
 
 /// Purpose of an object, and the number of diagnostics before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum DecodePurpose {
     /// A place in the list in progress.
     Listed { place: usize, diagnostic_index: usize },
     /// A pending edit.
@@ -43,9 +43,9 @@ pub(super) enum Purpose {
 pub(super) struct Decoding<K> {
     object_decoder: ObjectDecoder<K>,
     environment: SharedEnvironment,
-    helpers: Helpers,
+    helpers: HelperThreads,
     /// All objects in submission order; `first` is the number of the first.
-    in_flight: VecDeque<InFlight<K>>,
+    in_flight: VecDeque<PendingObject<K>>,
     first: u64,
     /// Number of objects not decoded yet.
     undone: usize,
@@ -54,19 +54,19 @@ pub(super) struct Decoding<K> {
     /// Memory use of the objects in bytes.
     held: usize,
     /// The most recent objects, not yet visible to helpers.
-    own: Vec<Waiting>,
+    own: Vec<QueuedObject>,
     own_bytes: usize,
     queue: Arc<DecodeQueue<K>>,
 }
 
-struct InFlight<K> {
+struct PendingObject<K> {
     /// `None` after the object became obsolete.
-    purpose: Option<Purpose>,
+    purpose: Option<DecodePurpose>,
     held: usize,
     decoded: Option<Decoded<K>>,
 }
 
-struct Waiting {
+struct QueuedObject {
     number: u64,
     object: RawObject,
 }
@@ -79,21 +79,21 @@ struct DecodeQueue<K> {
 }
 
 struct State<K> {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedObject>,
     /// Number of queued bytes.
     bytes: usize,
     done: Vec<(u64, Decoded<K>)>,
     /// Number of helpers that are decoding.
     busy: usize,
     /// Number of helpers.
-    helping: usize,
+    helper_count: usize,
 }
 
 impl<K: Cacheable> Decoding<K> {
     /// Creates an empty queue. `object_decoder` decodes the objects.
     pub(super) fn new(object_decoder: ObjectDecoder<K>, environment: SharedEnvironment) -> Self {
-        let helpers = if K::is_costly() { environment.helpers() } else { Helpers::default() };
-        let state = State { waiting: VecDeque::new(), bytes: 0, done: Vec::new(), busy: 0, helping: 0 };
+        let helpers = if K::is_costly() { environment.helper_threads() } else { HelperThreads::default() };
+        let state = State { waiting: VecDeque::new(), bytes: 0, done: Vec::new(), busy: 0, helper_count: 0 };
         Self {
             object_decoder,
             environment,
@@ -122,15 +122,15 @@ impl<K: Cacheable> Decoding<K> {
 
     /// Submits an object for decoding. The object keeps `further_bytes` in memory in
     /// addition to its own.
-    pub(super) fn submit(&mut self, purpose: Purpose, object: RawObject, further_bytes: usize) {
+    pub(super) fn submit(&mut self, purpose: DecodePurpose, object: RawObject, further_bytes: usize) {
         let number = self.first + self.in_flight.len() as u64;
         let held = object.bytes.len() + further_bytes;
         self.held += held;
         self.undone += 1;
-        self.edits += usize::from(matches!(purpose, Purpose::Edited { .. }));
+        self.edits += usize::from(matches!(purpose, DecodePurpose::Edited { .. }));
         self.own_bytes += object.bytes.len();
-        self.in_flight.push_back(InFlight { purpose: Some(purpose), held, decoded: None });
-        self.own.push(Waiting { number, object });
+        self.in_flight.push_back(PendingObject { purpose: Some(purpose), held, decoded: None });
+        self.own.push(QueuedObject { number, object });
         if self.own_bytes >= self.helpers.min_bytes {
             self.share();
         }
@@ -154,9 +154,9 @@ impl<K: Cacheable> Decoding<K> {
     }
 
     /// Returns the next result in submission order, if it is decoded. Obsolete objects are skipped.
-    pub(super) fn settled(&mut self) -> Option<(Purpose, Decoded<K>)> {
+    pub(super) fn settled(&mut self) -> Option<(DecodePurpose, Decoded<K>)> {
         loop {
-            let InFlight { decoded, .. } = self.in_flight.front_mut()?;
+            let PendingObject { decoded, .. } = self.in_flight.front_mut()?;
             let Some(decoded) = decoded.take() else {
                 // Checks for results of helpers once, not for each missing object.
                 if !self.collect() {
@@ -164,10 +164,10 @@ impl<K: Cacheable> Decoding<K> {
                 }
                 continue;
             };
-            let InFlight { purpose, .. } = self.in_flight.pop_front()?;
+            let PendingObject { purpose, .. } = self.in_flight.pop_front()?;
             self.first += 1;
             if let Some(purpose) = purpose {
-                self.edits -= usize::from(matches!(purpose, Purpose::Edited { .. }));
+                self.edits -= usize::from(matches!(purpose, DecodePurpose::Edited { .. }));
                 return Some((purpose, decoded));
             }
         }
@@ -175,14 +175,14 @@ impl<K: Cacheable> Decoding<K> {
 
     /// Discards the objects of an obsolete list.
     pub(super) fn forget_listed(&mut self) {
-        let wanted = |in_flight: &InFlight<K>| !matches!(in_flight.purpose, Some(Purpose::Listed { .. }));
+        let wanted = |in_flight: &PendingObject<K>| !matches!(in_flight.purpose, Some(DecodePurpose::Listed { .. }));
         if self.in_flight.iter().all(wanted) {
             return;
         }
         let unwanted = {
             // Edits of the watch stay queued: they are valid without the list.
             let (first, in_flight) = (self.first, &self.in_flight);
-            let is_wanted = |waiting: &Waiting| wanted(&in_flight[(waiting.number - first) as usize]);
+            let is_wanted = |waiting: &QueuedObject| wanted(&in_flight[(waiting.number - first) as usize]);
             let mut state = self.queue.lock();
             let (kept, mut unwanted): (VecDeque<_>, VecDeque<_>) = state.waiting.drain(..).partition(is_wanted);
             state.waiting = kept;
@@ -198,7 +198,7 @@ impl<K: Cacheable> Decoding<K> {
         }
         // Every number must get a result, because `settled` stops at the first missing one. Without a purpose, the
         // result is discarded there.
-        for Waiting { number, object } in unwanted {
+        for QueuedObject { number, object } in unwanted {
             self.put(number, Err(Box::new((object.identity, String::new()))));
         }
     }
@@ -211,13 +211,13 @@ impl<K: Cacheable> Decoding<K> {
             state.waiting.extend(self.own.drain(..));
             // One helper at a time, and only if the queue exceeds the work of the current helpers.
             let needs_helper =
-                state.helping < self.helpers.threads && state.bytes > state.helping * self.helpers.min_bytes;
-            state.helping += usize::from(needs_helper);
+                state.helper_count < self.helpers.threads && state.bytes > state.helper_count * self.helpers.min_bytes;
+            state.helper_count += usize::from(needs_helper);
             needs_helper
         };
         if needs_helper {
             let mut helper = Helper { object_decoder: self.object_decoder.for_helper(), queue: self.queue.clone() };
-            self.environment.help(Box::new(move || helper.decode_some()));
+            self.environment.offer_work(Box::new(move || helper.decode_some()));
         }
     }
 
@@ -229,7 +229,7 @@ impl<K: Cacheable> Decoding<K> {
         let mut state = self.queue.lock();
         let taken = state.take();
         if taken.is_empty() {
-            // Helpers that are only scheduled do not count as busy. The driver waits for no thread that may never run.
+            // HelperThreads that are only scheduled do not count as busy. The driver waits for no thread that may never run.
             if state.busy > 0 {
                 let unfinished = |state: &mut State<K>| state.done.is_empty() && state.busy > 0;
                 self.queue.done.wait_while(&mut state, unfinished);
@@ -250,8 +250,8 @@ impl<K: Cacheable> Decoding<K> {
         self.own = own;
     }
 
-    fn decode_all(&mut self, waiting: impl IntoIterator<Item = Waiting>) {
-        for Waiting { number, object } in waiting {
+    fn decode_all(&mut self, waiting: impl IntoIterator<Item = QueuedObject>) {
+        for QueuedObject { number, object } in waiting {
             let decoded = decode(&mut self.object_decoder, object);
             self.put(number, decoded);
         }
@@ -300,7 +300,7 @@ impl<K> DecodeQueue<K> {
 
 impl<K> State<K> {
     /// Takes the oldest objects for decoding.
-    fn take(&mut self) -> Vec<Waiting> {
+    fn take(&mut self) -> Vec<QueuedObject> {
         let (mut taken, mut bytes) = (Vec::new(), 0);
         while bytes < CHUNK_BYTES
             && let Some(waiting) = self.waiting.pop_front()
@@ -333,7 +333,7 @@ impl<K: Cacheable> Helper<K> {
         }
         let decoded: Vec<_> = taken
             .into_iter()
-            .map(|Waiting { number, object }| (number, decode(&mut self.object_decoder, object)))
+            .map(|QueuedObject { number, object }| (number, decode(&mut self.object_decoder, object)))
             .collect();
         // `busy` decreases under the lock that delivers the results, so that the driver sees either a busy helper or
         // its results.
@@ -348,7 +348,7 @@ impl<K: Cacheable> Helper<K> {
 
 impl<K> Drop for Helper<K> {
     fn drop(&mut self) {
-        self.queue.lock().helping -= 1;
+        self.queue.lock().helper_count -= 1;
     }
 }
 
@@ -370,17 +370,17 @@ mod tests {
 
     use super::*;
     use crate::environment::local::Local;
-    use crate::environment::{Environment, Help, Socket, Task};
+    use crate::environment::{Environment, HelperWork, Socket, Task};
 
     /// Environment whose helpers are real threads.
     struct Racing {
         local: Local,
-        helpers: Helpers,
+        helpers: HelperThreads,
         threads: Mutex<Vec<JoinHandle<()>>>,
     }
 
     impl Racing {
-        fn new(helpers: Helpers) -> Arc<Self> {
+        fn new(helpers: HelperThreads) -> Arc<Self> {
             let local = Local::new(1, |_, _| Box::pin(async { Err(io::Error::other("no peer exists")) }));
             Arc::new(Self { local, helpers, threads: Mutex::default() })
         }
@@ -418,12 +418,12 @@ mod tests {
             self.local.run_blocking(job);
         }
 
-        fn helpers(&self) -> Helpers {
+        fn helper_threads(&self) -> HelperThreads {
             self.helpers
         }
 
-        fn help(&self, mut help: Help) {
-            let thread = thread::spawn(move || while help() {});
+        fn offer_work(&self, mut work: HelperWork) {
+            let thread = thread::spawn(move || while work() {});
             self.threads.lock().push(thread);
         }
 
@@ -514,7 +514,7 @@ mod tests {
     fn play(seed: u64, mut decoding: Decoding<Slow>) {
         let mut alone = object_decoder();
         let mut expected = VecDeque::new();
-        let check = |decoding: &mut Decoding<Slow>, expected: &mut VecDeque<(Purpose, Result<u64, String>)>| {
+        let check = |decoding: &mut Decoding<Slow>, expected: &mut VecDeque<(DecodePurpose, Result<u64, String>)>| {
             while let Some((purpose, decoded)) = decoding.settled() {
                 assert_eq!(expected.pop_front(), Some((purpose, described(&decoded))), "seed {seed}");
             }
@@ -523,9 +523,9 @@ mod tests {
             let object = random_object(seed, number);
             let place = number as usize;
             let purpose = if number % 3 == 0 {
-                Purpose::Edited { edit: place, diagnostic_index: 0 }
+                DecodePurpose::Edited { edit: place, diagnostic_index: 0 }
             } else {
-                Purpose::Listed { place, diagnostic_index: 0 }
+                DecodePurpose::Listed { place, diagnostic_index: 0 }
             };
             expected.push_back((purpose, described(&decode(&mut alone, object.clone()))));
             decoding.submit(purpose, object, place % 7 * 20_000);
@@ -539,7 +539,7 @@ mod tests {
                 }
                 32 => {
                     decoding.forget_listed();
-                    expected.retain(|(purpose, _)| matches!(purpose, Purpose::Edited { .. }));
+                    expected.retain(|(purpose, _)| matches!(purpose, DecodePurpose::Edited { .. }));
                 }
                 _ => {}
             }
@@ -554,7 +554,7 @@ mod tests {
     async fn helpers_preserve_results_and_order() {
         for seed in 0..12 {
             let helpers =
-                Helpers { threads: 1 + seed as usize % 4, min_bytes: [1, 5_000, 64 * 1024][seed as usize % 3] };
+                HelperThreads { threads: 1 + seed as usize % 4, min_bytes: [1, 5_000, 64 * 1024][seed as usize % 3] };
             let racing = Racing::new(helpers);
             play(seed, Decoding::new(object_decoder(), racing.clone()));
             racing.join();
@@ -601,12 +601,12 @@ mod tests {
     async fn obsolete_objects_are_not_decoded() {
         let (open, gate) = mpsc::channel();
         *GATE.lock() = Some(gate);
-        let racing = Racing::new(Helpers { threads: 1, min_bytes: 1 });
+        let racing = Racing::new(HelperThreads { threads: 1, min_bytes: 1 });
         let object_decoder = ObjectDecoder::<Gated>::new(Decoder::new(DecodeOptions::default()), None);
         let mut decoding = Decoding::new(object_decoder, racing.clone());
         for number in 0..20 {
             decoding.submit(
-                Purpose::Listed { place: 0, diagnostic_index: 0 },
+                DecodePurpose::Listed { place: 0, diagnostic_index: 0 },
                 object(number, &" ".repeat(CHUNK_BYTES)),
                 0,
             );

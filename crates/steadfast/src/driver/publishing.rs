@@ -33,7 +33,7 @@ impl<K: Cacheable> Driver<K> {
         }
         if let Some(more) = self.log_throttle.sum(self.shared.environment.now()) {
             let informer = &self.shared.name;
-            tracing::warn!(%informer, "{more} more objects that cannot be decoded; each is named at debug, and by diagnostics");
+            tracing::warn!(%informer, "{more} more objects cannot be decoded; the debug log and the diagnostics name each of them");
         }
         let edited = !self.edits.is_empty();
         let disordered = edited && self.edit();

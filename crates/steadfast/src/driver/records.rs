@@ -230,7 +230,7 @@ impl<K: Cacheable> Driver<K> {
             RecordKind::Deleted => "was deleted",
         };
         let why = format!(
-            "{} {change} at version {}, below the cached version {held}, and is new",
+            "{} {change} at version {}, below the cached version {held}, but the cache lacks this state",
             record.key, record.version
         );
         let outputs = self.reflector.step(now, Input::Contradicted(id, why.into()));
@@ -261,7 +261,7 @@ fn check_metadata(kind: Option<&str>) -> Result<(), Failure> {
     if kind == Some("PartialObjectMetadataList") {
         return Ok(());
     }
-    let why = "the server lists whole objects where their metadata were requested".into();
+    let why = "the server lists full objects although metadata was requested".into();
     Err(Failure { kind: FailureKind::Invalid, why, retry_after: None, code: 0, reason: None })
 }
 

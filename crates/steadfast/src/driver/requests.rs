@@ -26,7 +26,7 @@ impl Parser {
 }
 
 /// Progress of a response.
-enum Progress {
+enum ResponseProgress {
     /// No response yet.
     Awaited { is_stream: bool },
     /// Response body in progress.
@@ -38,46 +38,46 @@ enum Progress {
 /// Requests in flight.
 #[derive(Default)]
 pub(super) struct Requests {
-    by_id: BTreeMap<RequestId, Progress>,
+    by_id: BTreeMap<RequestId, ResponseProgress>,
 }
 
 impl Requests {
     /// Records a sent request.
     pub(super) fn sent(&mut self, id: RequestId, is_stream: bool) {
-        self.by_id.insert(id, Progress::Awaited { is_stream });
+        self.by_id.insert(id, ResponseProgress::Awaited { is_stream });
     }
 
     /// Records a response head with `encoding`. Objects above `limit` bytes are skipped.
     pub(super) fn opened(&mut self, id: RequestId, encoding: Encoding, limit: usize) {
         let parser = match self.by_id.get(&id) {
-            Some(Progress::Awaited { is_stream: true }) => Parser::Stream(StreamFramer::new(encoding, limit)),
+            Some(ResponseProgress::Awaited { is_stream: true }) => Parser::Stream(StreamFramer::new(encoding, limit)),
             _ => Parser::List(ItemFramer::new(encoding, limit), None),
         };
-        self.by_id.insert(id, Progress::Coming(parser));
+        self.by_id.insert(id, ResponseProgress::Coming(parser));
     }
 
     /// Takes the parser for a chunk of the body. Returns `None` for a cancelled request.
     pub(super) fn take(&mut self, id: RequestId) -> Option<Parser> {
-        let progress = self.by_id.get_mut(&id).filter(|progress| matches!(progress, Progress::Coming(_)))?;
+        let progress = self.by_id.get_mut(&id).filter(|progress| matches!(progress, ResponseProgress::Coming(_)))?;
         // The parser leaves the map during the chunk, because a record in the chunk may cancel its own request.
-        match std::mem::replace(progress, Progress::Read) {
-            Progress::Coming(parser) => Some(parser),
-            Progress::Awaited { .. } | Progress::Read => None,
+        match std::mem::replace(progress, ResponseProgress::Read) {
+            ResponseProgress::Coming(parser) => Some(parser),
+            ResponseProgress::Awaited { .. } | ResponseProgress::Read => None,
         }
     }
 
     /// Returns the parser after the chunk, unless the request has ended in the meantime.
     pub(super) fn give_back(&mut self, id: RequestId, parser: Parser) {
         if let Some(progress) = self.by_id.get_mut(&id) {
-            *progress = Progress::Coming(parser);
+            *progress = ResponseProgress::Coming(parser);
         }
     }
 
     /// Removes a finished request. Returns its parser, if the response had started.
     pub(super) fn over(&mut self, id: RequestId) -> Option<Parser> {
         match self.by_id.remove(&id)? {
-            Progress::Coming(parser) => Some(parser),
-            Progress::Awaited { .. } | Progress::Read => None,
+            ResponseProgress::Coming(parser) => Some(parser),
+            ResponseProgress::Awaited { .. } | ResponseProgress::Read => None,
         }
     }
 }

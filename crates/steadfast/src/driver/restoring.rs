@@ -114,7 +114,7 @@ impl<K: Cacheable> Driver<K> {
         // The limit may be lower than in the run that wrote the file.
         let beyond = self.limits.memory.is_some_and(|limit| staging.held_bytes() > limit);
         let restored = match kept {
-            Ok(_) if beyond => Err(Some(Arc::from("the checkpoint has more than memory_limit grants"))),
+            Ok(_) if beyond => Err(Some(Arc::from("the checkpoint is larger than memory_limit"))),
             kept => kept,
         };
         let mut restored = match restored {
@@ -153,11 +153,10 @@ fn judged(restored: Option<&Restored>, current_identity: ClusterIdentity) -> (Cl
         (_, ClusterIdentity::Unknown(why)) => (ClusterMatch::Unsure(why), None),
         (Some(before), ClusterIdentity::Cluster(now)) if before == now => (ClusterMatch::Same, Some(now)),
         (Some(_), ClusterIdentity::Cluster(now)) => {
-            (ClusterMatch::Other("the checkpoint is of another cluster than the server is of now".into()), Some(now))
+            (ClusterMatch::Other("the checkpoint belongs to another cluster than the server".into()), Some(now))
         }
         (None, ClusterIdentity::Cluster(now)) => {
-            let why =
-                "the checkpoint does not say which cluster it is of, since that could not be read when it was written";
+            let why = "the checkpoint does not contain the identity of its cluster, which could not be read when the checkpoint was written";
             (ClusterMatch::Unsure(why.into()), Some(now))
         }
     }

@@ -10,7 +10,7 @@ use steadfast_core::store::{OfferResult, Tainted};
 use steadfast_core::{Instant, ResourceVersion, WithSize};
 
 use super::Driver;
-use super::decoding::Purpose;
+use super::decoding::DecodePurpose;
 use super::edits::Edit;
 
 /// Maximum number of read failures processed together.
@@ -28,7 +28,7 @@ impl<K: Cacheable> Driver<K> {
             // The edit keeps its place in the order of arrival, and counts as tainted until the object is decoded.
             self.edits.push(Edit::Apply(kind, object.identity.clone(), Err(Tainted)));
             let diagnostic_index = self.diagnostics.len() - self.late_diagnostics;
-            self.submit(Purpose::Edited { edit: self.edits.len() - 1, diagnostic_index }, object);
+            self.submit(DecodePurpose::Edited { edit: self.edits.len() - 1, diagnostic_index }, object);
         } else {
             let kept = self.decoding.decode(&object).map_err(|why| {
                 self.diagnostics.extend(self.undecodable(&object.identity, &why));
@@ -49,7 +49,7 @@ impl<K: Cacheable> Driver<K> {
         if self.decoding.is_shared() {
             let place = staging.put_unfilled(object.identity.clone());
             let diagnostic_index = self.log_throttle.diagnostic_index();
-            self.submit(Purpose::Listed { place, diagnostic_index }, object);
+            self.submit(DecodePurpose::Listed { place, diagnostic_index }, object);
             return;
         }
         match self.decoding.decode(&object) {
@@ -85,7 +85,7 @@ impl<K: Cacheable> Driver<K> {
     }
 
     /// Submits an object for decoding.
-    fn submit(&mut self, purpose: Purpose, object: RawObject) {
+    fn submit(&mut self, purpose: DecodePurpose, object: RawObject) {
         // The first object of each chunk keeps the whole chunk in memory, also for the others.
         let further_bytes = std::mem::take(&mut self.chunk_len);
         self.decoding.submit(purpose, object, further_bytes);
@@ -95,25 +95,25 @@ impl<K: Cacheable> Driver<K> {
     pub(super) fn settle(&mut self) {
         while let Some((purpose, decoded)) = self.decoding.settled() {
             match (purpose, decoded) {
-                (Purpose::Listed { place, .. }, Ok(kept)) => {
+                (DecodePurpose::Listed { place, .. }, Ok(kept)) => {
                     if let Some(staging) = &mut self.staging {
                         staging.fill(place, kept);
                     }
                 }
-                (Purpose::Edited { edit, .. }, Ok(kept)) => {
+                (DecodePurpose::Edited { edit, .. }, Ok(kept)) => {
                     // The index is valid: `flush` settles all edits before it drains them.
                     if let Some(Edit::Apply(_, _, held)) = self.edits.get_mut(edit) {
                         *held = Ok(kept);
                     }
                 }
                 // The cached objects are tainted already. The diagnostics keep the order of arrival.
-                (Purpose::Listed { diagnostic_index, .. }, Err(error)) => {
+                (DecodePurpose::Listed { diagnostic_index, .. }, Err(error)) => {
                     let (identity, why) = *error;
                     if let Some(diagnostic) = self.undecodable(&identity, &why) {
                         self.log_throttle.stage_late(diagnostic_index, diagnostic);
                     }
                 }
-                (Purpose::Edited { diagnostic_index, .. }, Err(error)) => {
+                (DecodePurpose::Edited { diagnostic_index, .. }, Err(error)) => {
                     let (identity, why) = *error;
                     if let Some(diagnostic) = self.undecodable(&identity, &why) {
                         self.diagnostics.insert(diagnostic_index + self.late_diagnostics, diagnostic);

@@ -21,7 +21,7 @@ use crate::runner::drop_contained;
 
 /// Call settings of a handler.
 pub(crate) struct Calls<K> {
-    pub(crate) handle: Handler<K>,
+    pub(crate) handle: DurableHandlerFn<K>,
     /// Runtime of the calls.
     pub(crate) runtime: Handle,
     /// Maximum number of concurrent calls, each for another object.
@@ -38,17 +38,17 @@ pub(crate) struct Calls<K> {
 }
 
 /// The user's function.
-type Handler<K> = Arc<dyn Fn(DurableEvent<K>) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+type DurableHandlerFn<K> = Arc<dyn Fn(DurableEvent<K>) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// Callback that is called if there are rows to write.
-pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
+pub(super) type WakeFn = Arc<dyn Fn() + Send + Sync>;
 
 /// One handler of an informer, registered or not.
 pub(crate) struct Durable<K> {
     informer: String,
     name: Arc<str>,
     environment: SharedEnvironment,
-    wake: Wake,
+    wake: WakeFn,
     state: Mutex<State<K>>,
 }
 
@@ -91,7 +91,7 @@ enum RecordPresence {
 }
 
 impl<K: Send + Sync + 'static> Durable<K> {
-    pub(super) fn new(informer: &str, name: Arc<str>, environment: SharedEnvironment, wake: Wake) -> Arc<Self> {
+    pub(super) fn new(informer: &str, name: Arc<str>, environment: SharedEnvironment, wake: WakeFn) -> Arc<Self> {
         let state = State {
             outbox: Outbox::default(),
             calls: None,
@@ -233,7 +233,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         }
     }
 
-    fn next(self: &Arc<Self>) -> Option<(Call<K>, DurableEvent<K>)> {
+    fn next(self: &Arc<Self>) -> Option<(DurableCall<K>, DurableEvent<K>)> {
         let mut state = self.lock();
         let calls = state.calls.clone().filter(|_| state.deliverable != Deliverable::Nothing && !state.is_closed)?;
         while state.busy.len() < calls.concurrency {
@@ -248,7 +248,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             }
             let event = DurableEvent { id: due.id(), event, failures };
             state.busy.insert(key.clone());
-            return Some((Call { durable: self.clone(), calls, of: Some((key, due)) }, event));
+            return Some((DurableCall { durable: self.clone(), calls, of: Some((key, due)) }, event));
         }
         None
     }
@@ -437,14 +437,14 @@ impl NamespaceShares {
 }
 
 /// One call.
-struct Call<K: Send + Sync + 'static> {
+struct DurableCall<K: Send + Sync + 'static> {
     durable: Arc<Durable<K>>,
     calls: Arc<Calls<K>>,
     /// Object and delivery of the call, until it has ended.
     of: Option<(ObjectKey, DueEvent<Object<K>>)>,
 }
 
-impl<K: Send + Sync + 'static> Call<K> {
+impl<K: Send + Sync + 'static> DurableCall<K> {
     async fn run(mut self, event: DurableEvent<K>) {
         let (environment, deadline) = (self.durable.environment.clone(), self.calls.deadline);
         let handle = self.calls.handle.clone();
@@ -457,7 +457,7 @@ impl<K: Send + Sync + 'static> Call<K> {
             }),
             // The future is dropped at the timeout, so its work ends at the next await point.
             () = environment.sleep_until(environment.now() + deadline) => {
-                Err(format!("no answer in {deadline:?}"))
+                Err(format!("no response within {deadline:?}"))
             }
         };
         if let Some((key, due)) = self.of.take() {
@@ -466,7 +466,7 @@ impl<K: Send + Sync + 'static> Call<K> {
     }
 }
 
-impl<K: Send + Sync + 'static> Drop for Call<K> {
+impl<K: Send + Sync + 'static> Drop for DurableCall<K> {
     fn drop(&mut self) {
         // Dropped before its end: the runtime of the calls was shut down, and would drop further calls as well.
         let Some((key, _)) = self.of.take() else { return };
@@ -474,7 +474,7 @@ impl<K: Send + Sync + 'static> Drop for Call<K> {
         if !self.durable.lock().is_closed {
             tracing::error!(
                 informer = %self.durable.informer, handler = %self.durable.name,
-                "the async runtime of a durable handler has ended; no event is delivered any more, and pending events are kept"
+                "the async runtime of a durable handler has ended; no further event is delivered, and pending events are kept"
             );
             self.durable.close();
         }

@@ -102,7 +102,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
 }
 
 /// Builder of a durable handler and its options.
-#[must_use = "a handler is there once it is added"]
+#[must_use = "a handler exists after it was added"]
 pub struct DurableBuilder<'a, T: Send + Sync + 'static> {
     informer: &'a Informer<Lazy<T>>,
     name: String,

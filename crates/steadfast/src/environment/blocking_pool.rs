@@ -51,7 +51,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     /// Jobs that already have a called thread, and jobs for which no thread could be created.
-    jobs: VecDeque<Call>,
+    jobs: VecDeque<QueuedJob>,
     /// Threads by their numbers.
     threads: BTreeMap<u64, Thread>,
     /// Idle threads without an affinity, most recently used last. The most recent thread is used first. If one thread
@@ -65,7 +65,7 @@ struct State {
     closed: bool,
 }
 
-struct Call {
+struct QueuedJob {
     job: Job,
     affinity: Option<u64>,
 }
@@ -96,7 +96,7 @@ impl State {
             return None;
         }
         thread.affinity = None;
-        let Call { job, affinity } = self.jobs.pop_front()?;
+        let QueuedJob { job, affinity } = self.jobs.pop_front()?;
         self.unserved = self.unserved.saturating_sub(1);
         thread.affinity = affinity;
         Some(job)
@@ -131,7 +131,7 @@ impl BlockingPool {
 
     /// Runs `job` on an idle thread, or on a new one.
     pub(super) fn run(&self, job: Job) {
-        self.call(self.shared.lock(), Call { job, affinity: None });
+        self.call(self.shared.lock(), QueuedJob { job, affinity: None });
     }
 
     /// Creates an affinity without a thread.
@@ -139,7 +139,7 @@ impl BlockingPool {
         ThreadAffinity { pool: self.clone(), number: self.shared.lock().number() }
     }
 
-    fn call(&self, mut state: MutexGuard<'_, State>, call: Call) {
+    fn call(&self, mut state: MutexGuard<'_, State>, call: QueuedJob) {
         state.jobs.push_back(call);
         let idle = state.idle.pop();
         if let Some(thread) = idle.and_then(|number| state.threads.get(&number)) {
@@ -154,7 +154,7 @@ impl BlockingPool {
             Err(error) => {
                 state.unserved += 1;
                 let threads = state.threads.len();
-                tracing::error!(%error, threads, "no thread for a blocking task; the task waits until another one ends");
+                tracing::error!(%error, threads, "cannot start a thread for a blocking task; the task waits for a free thread");
             }
         }
     }
@@ -216,7 +216,7 @@ impl ThreadAffinity {
             thread.jobs.push_back(job);
             thread.called.notify_one();
         } else {
-            self.pool.call(state, Call { job, affinity });
+            self.pool.call(state, QueuedJob { job, affinity });
         }
     }
 }

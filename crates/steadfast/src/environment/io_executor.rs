@@ -137,7 +137,7 @@ impl IoExecutor {
 
     /// Spawns a task that may block its thread.
     pub(super) fn spawn(&self, future: BoxFuture<'static, ()>) -> Task {
-        let step = Mutex::new(Progress { task_state: TaskState::Ready, held_up: None, apart: None });
+        let step = Mutex::new(UserTaskState { task_state: TaskState::Ready, held_up: None, apart: None });
         let future = Mutex::new(Some(future));
         let task =
             Arc::new(UserTask { executor: self.inner.clone(), affinity: self.inner.pool.affinity(), step, future });
@@ -312,7 +312,7 @@ impl Inner {
                 Ok(()) => {}
                 Err(error) => {
                     if !std::mem::replace(&mut is_reported, true) {
-                        tracing::error!(%error, "cannot start a thread; an informer blocks the current one, and all others wait for it");
+                        tracing::error!(%error, "cannot start a thread; an informer blocks the current thread, and all other tasks wait");
                     }
                     state = self.lock();
                     continue;
@@ -353,12 +353,12 @@ struct UserTask {
     executor: Arc<Inner>,
     /// Selects the thread for the task's steps after it has moved to a thread of its own.
     affinity: ThreadAffinity,
-    step: Mutex<Progress>,
+    step: Mutex<UserTaskState>,
     /// `None` after the end. Locked during a step, and only then.
     future: Mutex<Option<BoxFuture<'static, ()>>>,
 }
 
-struct Progress {
+struct UserTaskState {
     task_state: TaskState,
     /// Number of blocking steps in close succession, and the time of the last.
     held_up: Option<(u32, Instant)>,
@@ -381,7 +381,7 @@ enum TaskState {
 }
 
 impl UserTask {
-    fn lock(&self) -> MutexGuard<'_, Progress> {
+    fn lock(&self) -> MutexGuard<'_, UserTaskState> {
         self.step.lock()
     }
 
@@ -472,7 +472,7 @@ impl UserTask {
             return false;
         }
         if made.is_err() {
-            tracing::error!("a task panicked; it is over");
+            tracing::error!("a task panicked and has ended");
         }
         let ended = future.take();
         drop(catch_unwind(AssertUnwindSafe(|| drop(ended))));

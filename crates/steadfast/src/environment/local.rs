@@ -13,7 +13,7 @@ use steadfast_core::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 
-use super::helpers::{Help, Helpers};
+use super::helpers::{HelperThreads, HelperWork};
 use super::random::Random;
 use super::{Environment, Socket, Task, tcp};
 
@@ -29,7 +29,7 @@ pub struct Local {
     handle: Handle,
     origin: tokio::time::Instant,
     random: Random,
-    helpers: Helpers,
+    helpers: HelperThreads,
     resolver: Arc<Resolver>,
     dialer: Arc<Dialer>,
 }
@@ -51,7 +51,7 @@ impl Local {
             handle: Handle::current(),
             origin: tokio::time::Instant::now(),
             random: Random::seeded(seed),
-            helpers: Helpers::default(),
+            helpers: HelperThreads::default(),
             resolver: Arc::new(|host, port| Box::pin(async move { Ok(vec![alone(&host, port)]) })),
             dialer: Arc::new(dial),
         }
@@ -76,7 +76,7 @@ impl Local {
 
     /// Enables helpers, scheduled by the seed. Disabled by default.
     #[must_use]
-    pub fn with_helpers(self, helpers: Helpers) -> Self {
+    pub fn with_helpers(self, helpers: HelperThreads) -> Self {
         Self { helpers, ..self }
     }
 
@@ -129,11 +129,11 @@ impl Environment for Local {
         self.handle.spawn(async move { job() });
     }
 
-    fn helpers(&self) -> Helpers {
+    fn helper_threads(&self) -> HelperThreads {
         self.helpers
     }
 
-    fn help(&self, mut help: Help) {
+    fn offer_work(&self, mut work: HelperWork) {
         // Some work runs immediately, before the caller continues, and the rest later, as on other threads.
         for _ in 0..self.random.next() % 4 {
             if !help() {

@@ -25,7 +25,7 @@ impl Socket for TcpStream {
     fn allow_slow_peer(&self, allowed: bool) {
         let limit = (!allowed).then_some(USER_TIMEOUT);
         if let Err(error) = limit_unacknowledged(self, limit) {
-            tracing::debug!(%error, "the kernel does not let a peer be slow");
+            tracing::debug!(%error, "cannot change the send timeout of the socket");
         }
     }
 

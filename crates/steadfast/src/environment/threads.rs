@@ -8,8 +8,9 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use steadfast_core::Instant;
 
+use super::abort_on_drop::AbortOnDrop;
 use super::blocking_pool::{BlockingPool, BlockingThreads};
-use super::helpers::{Help, Helpers, HelpingThreads};
+use super::helpers::{HelperPool, HelperThreads, HelperWork};
 use super::io_executor::IoExecutor;
 use super::random::Random;
 use super::{Environment, Socket, Task, tcp};
@@ -23,7 +24,7 @@ pub struct Threads {
     origin: std::time::Instant,
     random: Random,
     pool: BlockingPool,
-    helping: HelpingThreads,
+    helper_pool: HelperPool,
 }
 
 impl Threads {
@@ -39,18 +40,18 @@ impl Threads {
             origin: std::time::Instant::now(),
             random: Random::from_entropy(),
             pool,
-            helping: HelpingThreads::new(0),
+            helper_pool: HelperPool::new(0),
         })
     }
 
     /// Allows up to `threads` helper threads to decode large inputs, such as lists of typed objects. Defaults to 0.
     ///
-    /// The first sync is fastest with one helper for each additional processor. Helpers cost memory, because allocators
+    /// The first sync is fastest with one helper for each additional processor. HelperThreads cost memory, because allocators
     /// keep memory for each thread: memory freed by one thread is not reused by another. With glibc, 45 KB for a pod
     /// became 56 to 74 KB after each pod was replaced twice.
     #[must_use]
     pub fn with_helpers(mut self, threads: usize) -> Self {
-        self.helping = HelpingThreads::new(threads);
+        self.helper_pool = HelperPool::new(threads);
         self
     }
 
@@ -70,8 +71,8 @@ impl Threads {
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> BoxFuture<'static, io::Result<T>> {
         // On this runtime: the caller may run on another one, or outside of any, and the socket must belong to this one.
-        let mut running = AbortOnDrop(self.executor.handle().spawn(work));
-        Box::pin(async move { (&mut running.0).await.map_err(io::Error::other)? })
+        let running = AbortOnDrop(self.executor.handle().spawn(work));
+        Box::pin(async move { running.await.map_err(io::Error::other)? })
     }
 }
 
@@ -127,12 +128,12 @@ impl Environment for Threads {
         self.pool.run(job);
     }
 
-    fn helpers(&self) -> Helpers {
-        self.helping.offered()
+    fn helper_threads(&self) -> HelperThreads {
+        self.helper_pool.threads()
     }
 
-    fn help(&self, help: Help) {
-        self.helping.call(help);
+    fn offer_work(&self, work: HelperWork) {
+        self.helper_pool.run(work);
     }
 
     fn random(&self) -> u64 {
@@ -162,14 +163,6 @@ impl Drop for Threads {
 impl fmt::Debug for Threads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Threads").field("blocking", &self.blocking_threads()).finish_non_exhaustive()
-    }
-}
-
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::counted::Counter;
+use super::informer_counters::Counter;
 
 /// Upper bounds of the buckets in seconds: from a change of a map in memory to a slow request.
 pub(crate) const CALL_BOUNDS: [f64; 12] = [0.0001, 0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];

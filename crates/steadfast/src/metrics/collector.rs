@@ -6,11 +6,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType::{Counter, Gauge, Histogram};
 
-use super::counted::{self, CAUSES, Counted, NOTES, OUTCOMES, SOURCES, UNREAD};
 use super::families as family;
-use super::observed::{Labels, Reading};
+use super::informer_counters::{self, CAUSES, InformerCounters, NOTES, OUTCOMES, SOURCES, UNREAD};
+use super::observed::{InformerLabels, InformerReading};
+use super::pool_counters::{Code, Totals};
 use super::samples::{Family, LabelSet};
-use super::traffic::{Code, Totals};
 use crate::connection::{Connection, WeakConnection};
 use crate::handler_stats::HandlerReading;
 use crate::memory::Memory;
@@ -41,7 +41,7 @@ impl fmt::Debug for Metrics {
 }
 
 /// Connection pool at a scrape.
-struct Server {
+struct ServerReading {
     labels: LabelSet,
     connections: Vec<ConnectionReport>,
     dials: u64,
@@ -50,8 +50,8 @@ struct Server {
 
 /// All states at a scrape.
 struct Scrape {
-    servers: Vec<Server>,
-    informers: Vec<(LabelSet, Reading)>,
+    servers: Vec<ServerReading>,
+    informers: Vec<(LabelSet, InformerReading)>,
 }
 
 impl Collector for Metrics {
@@ -82,14 +82,14 @@ impl Metrics {
                 scrape.informers.push((informer_labels(&labels, informer), reading));
             }
             let (connections, dials, totals) = connection.traffic();
-            scrape.servers.push(Server { labels, connections, dials, totals });
+            scrape.servers.push(ServerReading { labels, connections, dials, totals });
         }
         scrape
     }
 }
 
-fn informer_labels(server: &LabelSet, informer: Labels) -> LabelSet {
-    let Labels { group, version, resource, namespace, selector, name, ordinal } = informer;
+fn informer_labels(server: &LabelSet, informer: InformerLabels) -> LabelSet {
+    let InformerLabels { group, version, resource, namespace, selector, name, ordinal } = informer;
     let own = [
         ("group", group),
         ("version", version),
@@ -216,13 +216,13 @@ impl Scrape {
     }
 
     fn counts(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let purposes = ("request", &counted::REQUESTS[..]);
+        let purposes = ("request", &informer_counters::REQUESTS[..]);
         self.counters(encoder, &family::SENT_REQUESTS, purposes, |counted| &counted.sent)?;
         self.counters(encoder, &family::OPENED_REQUESTS, purposes, |counted| &counted.opened)?;
         let outcome = ("outcome", &OUTCOMES[..]);
         self.tables(encoder, &family::ENDED_REQUESTS, purposes, outcome, |counted, row| &counted.over[row])?;
         self.counters(encoder, &family::TRANSFERS, ("cause", &CAUSES), |counted| &counted.transfers)?;
-        let (kind, source) = (("type", &counted::EVENTS[..]), ("source", &SOURCES[..]));
+        let (kind, source) = (("type", &informer_counters::EVENTS[..]), ("source", &SOURCES[..]));
         self.tables(encoder, &family::EVENTS, kind, source, |counted, row| &counted.events[row])?;
         self.counters(encoder, &family::UNREAD, ("record", &UNREAD), |counted| &counted.unread)?;
         self.counters(encoder, &family::NOTES, ("note", &NOTES), |counted| &counted.diagnostics)
@@ -256,7 +256,7 @@ impl Scrape {
         &self,
         encoder: &mut DescriptorEncoder<'_>,
         family: &Family,
-        value: impl Fn(&Server) -> u64,
+        value: impl Fn(&ServerReading) -> u64,
     ) -> fmt::Result {
         family.write(encoder, Counter, |samples| {
             self.servers.iter().try_for_each(|server| samples.counter(&server.labels, value(server)))
@@ -284,7 +284,7 @@ impl Scrape {
         &self,
         encoder: &mut DescriptorEncoder<'_>,
         family: &Family,
-        value: impl Fn(&Reading) -> Option<f64>,
+        value: impl Fn(&InformerReading) -> Option<f64>,
     ) -> fmt::Result {
         family.write(encoder, Gauge, |samples| {
             for (labels, informer) in &self.informers {
@@ -302,7 +302,7 @@ impl Scrape {
         encoder: &mut DescriptorEncoder<'_>,
         family: &Family,
         (label, values): (&'static str, &[&str]),
-        counters: impl Fn(&Counted) -> &[counted::Counter],
+        counters: impl Fn(&InformerCounters) -> &[informer_counters::Counter],
     ) -> fmt::Result {
         family.write(encoder, Counter, |samples| {
             for (labels, informer) in &self.informers {
@@ -321,7 +321,7 @@ impl Scrape {
         family: &Family,
         (row, rows): (&'static str, &[&str]),
         (column, columns): (&'static str, &[&str]),
-        counters: impl Fn(&Counted, usize) -> &[counted::Counter],
+        counters: impl Fn(&InformerCounters, usize) -> &[informer_counters::Counter],
     ) -> fmt::Result {
         family.write(encoder, Counter, |samples| {
             for (labels, informer) in &self.informers {
@@ -358,7 +358,7 @@ impl Scrape {
     }
 }
 
-impl Server {
+impl ServerReading {
     /// Returns the number of connections by role, protocol and state.
     fn counted(&self) -> Vec<(LabelSet, usize)> {
         let mut counts: Vec<(LabelSet, usize)> = Vec::new();

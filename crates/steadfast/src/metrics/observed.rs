@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::Freshness;
 use steadfast_core::hash::Fnv1a;
 
-use super::counted::Counted;
+use super::informer_counters::InformerCounters;
 use super::register::Register;
 use crate::handler_stats::HandlerReading;
 use crate::memory::Memory;
@@ -17,18 +17,18 @@ use crate::scope::Scope;
 /// The informers of one connection, by weak references. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Observed {
-    informers: Arc<Mutex<Register<Labels, Weak<dyn Observe>>>>,
+    informers: Arc<Mutex<Register<InformerLabels, Weak<dyn Observe>>>>,
 }
 
 /// Registration of an informer for scrapes, until it is dropped.
 pub(crate) struct Observation {
     observed: Observed,
-    labels: Labels,
+    labels: InformerLabels,
 }
 
 /// Labels of an informer. They are bounded in number and contain no name or content of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Labels {
+pub(crate) struct InformerLabels {
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) resource: String,
@@ -43,8 +43,8 @@ pub(crate) struct Labels {
 }
 
 /// State of an informer at a scrape.
-pub(crate) struct Reading {
-    pub(crate) counted: Arc<Counted>,
+pub(crate) struct InformerReading {
+    pub(crate) counted: Arc<InformerCounters>,
     pub(crate) freshness: Freshness,
     /// Time since the last proof, independent of the freshness.
     pub(crate) age: Option<Duration>,
@@ -61,10 +61,10 @@ pub(crate) struct Reading {
 /// Source of readings at a scrape. The scraping thread reads the clock.
 pub(crate) trait Observe: Send + Sync {
     /// Returns the current state.
-    fn read(&self) -> Reading;
+    fn read(&self) -> InformerReading;
 }
 
-impl Labels {
+impl InformerLabels {
     /// Returns the labels of an informer, without an ordinal.
     pub(crate) fn new(group: &str, version: &str, resource: &str, scope: &Scope, name: Option<Arc<str>>) -> Self {
         let mut selector = String::new();
@@ -96,17 +96,17 @@ fn hash(parts: &[&str]) -> u64 {
 
 impl Observed {
     /// Registers an informer until the observation is dropped. The cost is independent of the number of informers.
-    pub(crate) fn add(&self, labels: Labels, informer: Weak<dyn Observe>) -> Observation {
-        let ordinal = self.lock().add(Labels { ordinal: 0, ..labels.clone() }, informer);
-        Observation { observed: self.clone(), labels: Labels { ordinal, ..labels } }
+    pub(crate) fn add(&self, labels: InformerLabels, informer: Weak<dyn Observe>) -> Observation {
+        let ordinal = self.lock().add(InformerLabels { ordinal: 0, ..labels.clone() }, informer);
+        Observation { observed: self.clone(), labels: InformerLabels { ordinal, ..labels } }
     }
 
     /// Returns the current state of each informer.
-    pub(crate) fn read(&self) -> Vec<(Labels, Reading)> {
+    pub(crate) fn read(&self) -> Vec<(InformerLabels, InformerReading)> {
         let living: Vec<_> = {
             let informers = self.lock();
-            let living = |(labels, ordinal, informer): (&Labels, usize, &Weak<dyn Observe>)| {
-                Some((Labels { ordinal, ..labels.clone() }, informer.upgrade()?))
+            let living = |(labels, ordinal, informer): (&InformerLabels, usize, &Weak<dyn Observe>)| {
+                Some((InformerLabels { ordinal, ..labels.clone() }, informer.upgrade()?))
             };
             informers.iter().filter_map(living).collect()
         };
@@ -114,15 +114,15 @@ impl Observed {
         living.into_iter().map(|(labels, informer)| (labels, informer.read())).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Register<Labels, Weak<dyn Observe>>> {
+    fn lock(&self) -> MutexGuard<'_, Register<InformerLabels, Weak<dyn Observe>>> {
         self.informers.lock()
     }
 }
 
 impl Drop for Observation {
     fn drop(&mut self) {
-        let Labels { ordinal, .. } = self.labels;
-        let alike = Labels { ordinal: 0, ..self.labels.clone() };
+        let InformerLabels { ordinal, .. } = self.labels;
+        let alike = InformerLabels { ordinal: 0, ..self.labels.clone() };
         self.observed.lock().remove(&alike, ordinal);
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use steadfast_core::reflector::{Diagnostic, FailureKind, Request, RequestId};
 
-use super::counted::Counted;
+use super::informer_counters::InformerCounters;
 
-/// Requests in flight, by index in [`REQUESTS`](super::counted::REQUESTS).
+/// Requests in flight, by index in [`REQUESTS`](super::informer_counters::REQUESTS).
 pub(crate) struct RequestMetrics {
-    counted: Arc<Counted>,
+    counted: Arc<InformerCounters>,
     running: BTreeMap<RequestId, usize>,
-    /// Cause of the next full transfer, as an index in [`CAUSES`](super::counted::CAUSES).
+    /// Cause of the next full transfer, as an index in [`CAUSES`](super::informer_counters::CAUSES).
     cause: usize,
 }
 
@@ -27,7 +27,7 @@ const LOST: usize = 11;
 const CANCELLED: usize = 9;
 
 impl RequestMetrics {
-    pub(crate) fn new(counted: Arc<Counted>) -> Self {
+    pub(crate) fn new(counted: Arc<InformerCounters>) -> Self {
         Self { counted, running: BTreeMap::new(), cause: FIRST }
     }
 

@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::call_durations::{CALL_BOUNDS, CallHistogram};
-use super::traffic::{LATENCIES, Latencies};
+use super::pool_counters::{LATENCIES, Latencies};
 
 /// Label names and values.
 pub(super) type LabelSet = Vec<(&'static str, String)>;

@@ -14,14 +14,14 @@ pub(crate) struct Observed;
 pub(crate) struct Observation;
 
 /// Labels of an informer.
-pub(crate) struct Labels;
+pub(crate) struct InformerLabels;
 
 /// Source of readings.
 pub(crate) trait Observe: Send + Sync {}
 
 impl<T: Send + Sync> Observe for T {}
 
-impl Labels {
+impl InformerLabels {
     /// Returns no labels.
     pub(crate) fn new(_group: &str, _version: &str, _resource: &str, _scope: &Scope, _name: Option<Arc<str>>) -> Self {
         Self
@@ -30,7 +30,7 @@ impl Labels {
 
 impl Observed {
     /// Registers nothing.
-    pub(crate) fn add(&self, _labels: Labels, _informer: Weak<dyn Observe>) -> Observation {
+    pub(crate) fn add(&self, _labels: InformerLabels, _informer: Weak<dyn Observe>) -> Observation {
         Observation
     }
 }

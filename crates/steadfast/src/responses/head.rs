@@ -35,7 +35,7 @@ impl From<ErrorResponse> for Failure {
 }
 
 /// Successful response head with an unread body.
-pub(super) struct Head {
+pub(super) struct ResponseHead {
     pub(super) encoding: Encoding,
     pub(super) body: ResponseBody,
     /// True if the body is compressed.
@@ -58,7 +58,7 @@ pub(super) struct Expected {
 pub(super) async fn read_head(
     response: http::Response<ResponseBody>,
     expected: &Expected,
-) -> Result<Head, ErrorResponse> {
+) -> Result<ResponseHead, ErrorResponse> {
     let (head, body) = response.into_parts();
     // `identity` means no encoding. Some proxies send it, although RFC 9110 discourages it.
     let coding = head.headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity");
@@ -106,7 +106,7 @@ pub(super) async fn read_head(
             let content_type = content_type.chars().take(128).collect();
             Err(Failure::unreadable(UnsupportedContentType { content_type }.to_string()).into())
         }
-        Ok(encoding) => Ok(Head { encoding, body, gzip }),
+        Ok(encoding) => Ok(ResponseHead { encoding, body, gzip }),
         Err(error) => Err(Failure::unreadable(error.to_string()).into()),
     }
 }

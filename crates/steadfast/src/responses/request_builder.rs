@@ -15,7 +15,7 @@ use steadfast_core::reflector::{Failure, FailureKind, ProbeMethod, Request};
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
 use super::accepted;
-use super::head::{ErrorResponse, Expected, Head, read_head};
+use super::head::{ErrorResponse, Expected, ResponseHead, read_head};
 use crate::connection::{Connection, SendError};
 use crate::probes::Probed;
 use crate::resource::Collection;
@@ -87,7 +87,7 @@ impl RequestBuilder {
             request
         });
         Box::pin(async move {
-            let Head { encoding, body, .. } = read_head(send(&connection, request?).await?, &expected).await?;
+            let ResponseHead { encoding, body, .. } = read_head(send(&connection, request?).await?, &expected).await?;
             Ok((encoding, body))
         })
     }
@@ -145,7 +145,7 @@ impl RequestBuilder {
 
     /// Sends `request`. If the stream of the informer is `doubted`, probes and short watches use a connection that was
     /// opened recently.
-    pub(super) fn send(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<Head, Failure>> {
+    pub(super) fn send(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<ResponseHead, Failure>> {
         self.send_with_events(request, doubted, None)
     }
 
@@ -155,7 +155,7 @@ impl RequestBuilder {
         request: &Request,
         doubted: bool,
         awaited: Option<Awaited>,
-    ) -> BoxFuture<'static, Result<Head, Failure>> {
+    ) -> BoxFuture<'static, Result<ResponseHead, Failure>> {
         // Short responses are not compressed, because this saves neither the client nor the server any work. A streamed
         // list is compressed. If a proxy then delays its later events, a proof is missed, and the next watch is
         // uncompressed.
@@ -247,7 +247,7 @@ impl RequestBuilder {
         target: &ResourceVersion,
         method: ProbeMethod,
         doubted: bool,
-    ) -> BoxFuture<'static, Result<Head, Failure>> {
+    ) -> BoxFuture<'static, Result<ResponseHead, Failure>> {
         let Some(query) = short.reach_query() else { return self.send(short, doubted) };
         let uri = format!("{}?{query}{}", self.path, self.selectors_of_nothing);
         let streamed = method == ProbeMethod::Streamed;
@@ -273,9 +273,9 @@ impl RequestBuilder {
             if streamed && response.version() != Version::HTTP_2 {
                 return Err(Failure::unreadable("an abandoned stream ends its HTTP/1.1 connection"));
             }
-            let Head { encoding, body, .. } = read_head(response, &expected).await?;
+            let ResponseHead { encoding, body, .. } = read_head(response, &expected).await?;
             let reached = if streamed {
-                read_end_of_nothing(encoding, body).await?
+                read_initial_events_end(encoding, body).await?
             } else {
                 read_version(encoding, body).await?
             };
@@ -345,7 +345,7 @@ impl RequestBuilder {
         let (connection, resource) = (self.connection.clone(), self.everywhere.clone());
         Box::pin(async move {
             let probe = async {
-                let Head { encoding, body, .. } = head.await?;
+                let ResponseHead { encoding, body, .. } = head.await?;
                 read_version(encoding, body).await
             };
             connection.probes().request(&resource, since, connection.environment(), probe).await
@@ -369,7 +369,10 @@ async fn send(connection: &Connection, request: http::Request<Body>) -> Result<h
 }
 
 /// Reads the version at the end of empty initial events.
-async fn read_end_of_nothing(encoding: Encoding, mut body: ResponseBody) -> Result<Option<ResourceVersion>, Failure> {
+async fn read_initial_events_end(
+    encoding: Encoding,
+    mut body: ResponseBody,
+) -> Result<Option<ResourceVersion>, Failure> {
     let mut framer = StreamFramer::new(encoding, MAX_METADATA_BYTES);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Failure::unreachable(error.cause()))?;
@@ -377,7 +380,7 @@ async fn read_end_of_nothing(encoding: Encoding, mut body: ResponseBody) -> Resu
         framer.feed(chunk);
         if let Some(record) = framer.next() {
             let StreamRecord::Complete(record) = record else {
-                return Err(Failure::unreadable("initial events of nothing are long"));
+                return Err(Failure::unreadable("the initial events of an empty selection are too long"));
             };
             match decode::watch_record(encoding, &record, None) {
                 Ok(WatchRecord::Bookmark(bookmark)) if bookmark.initial_events_end => {
@@ -386,13 +389,13 @@ async fn read_end_of_nothing(encoding: Encoding, mut body: ResponseBody) -> Resu
                 Ok(WatchRecord::Error(status)) => return Err(Failure::from_status(&status, None)),
                 _ => {
                     return Err(Failure::unreadable(
-                        "initial events of nothing have come to something else than their end",
+                        "the initial events of an empty selection contain another record than the end marker",
                     ));
                 }
             }
         }
     }
-    Err(Failure::unreadable("initial events of nothing have come to no end"))
+    Err(Failure::unreadable("the initial events of an empty selection have no end marker"))
 }
 
 /// Reads the version of a list and skips its items.

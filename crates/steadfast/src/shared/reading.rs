@@ -3,15 +3,15 @@
 #![cfg(feature = "metrics")]
 
 use super::Shared;
-use crate::metrics::observed::{Observe, Reading};
+use crate::metrics::observed::{InformerReading, Observe};
 
 impl<K: Send + Sync + 'static> Observe for Shared<K> {
-    fn read(&self) -> Reading {
+    fn read(&self) -> InformerReading {
         let now = self.environment.now();
         let (evidence, snapshot) = (self.evidence(), self.snapshot());
         let version = snapshot.version().filter(|version| version.is_ordered());
         let handlers = self.handlers();
-        Reading {
+        InformerReading {
             counted: self.counted.clone(),
             freshness: evidence.at(now),
             age: evidence.proven.map(|proven| now.since(proven)),

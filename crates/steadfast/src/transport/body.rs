@@ -19,7 +19,7 @@ use super::connection_event::{ConnectionEvent, changes};
 use super::end::End;
 use super::error::TransportError;
 use super::http1_slot::Http1Slot;
-use super::lease::Lease;
+use super::stream_slot::StreamSlot;
 use super::upload::Upload;
 use crate::environment::SharedEnvironment;
 
@@ -27,20 +27,20 @@ use crate::environment::SharedEnvironment;
 ///
 /// Dropping the body before its end cancels the response: an HTTP/2 stream is reset, an HTTP/1.1 connection is closed.
 pub struct ResponseBody {
-    source: Source,
+    source: BodySource,
     connection: u64,
     peer: String,
     stall_timer: StallTimer,
     environment: SharedEnvironment,
 }
 
-enum Source {
+enum BodySource {
     Http2 {
         stream: RecvStream,
         /// True if the data is complete and trailers may follow.
         data_ended: bool,
         upload: Option<Upload>,
-        lease: Lease,
+        stream_slot: StreamSlot,
     },
     Http1 {
         incoming: Incoming,
@@ -54,19 +54,21 @@ impl ResponseBody {
     pub(super) fn http2(
         stream: RecvStream,
         upload: Option<Upload>,
-        lease: Lease,
+        stream_slot: StreamSlot,
         environment: SharedEnvironment,
     ) -> Self {
-        let (connection, peer) = (lease.connection.id, lease.connection.peer());
-        let source = Source::Http2 { stream, data_ended: false, upload, lease };
+        let (connection, peer) = (stream_slot.connection.id, stream_slot.connection.peer());
+        let source = BodySource::Http2 { stream, data_ended: false, upload, stream_slot };
         Self { source, connection, peer, stall_timer: StallTimer::default(), environment }
     }
 
     /// Creates a body that reads from `incoming`, and holds `slot` until the end of the response.
     pub(super) fn http1(incoming: Incoming, slot: Http1Slot, environment: SharedEnvironment) -> Self {
-        let (connection, peer) =
-            slot.lease.as_ref().map_or_else(Default::default, |lease| (lease.connection.id, lease.connection.peer()));
-        let source = Source::Http1 { incoming, slot: Some(slot) };
+        let (connection, peer) = slot
+            .stream_slot
+            .as_ref()
+            .map_or_else(Default::default, |stream_slot| (stream_slot.connection.id, stream_slot.connection.peer()));
+        let source = BodySource::Http1 { incoming, slot: Some(slot) };
         Self { source, connection, peer, stall_timer: StallTimer::default(), environment }
     }
 
@@ -76,11 +78,11 @@ impl ResponseBody {
     }
 
     /// Detaches the connection, for use with another protocol. The body then ends.
-    pub(super) fn give_up(&mut self) -> Option<Lease> {
+    pub(super) fn give_up(&mut self) -> Option<StreamSlot> {
         // An HTTP/2 connection carries other streams as well, so only an HTTP/1.1 connection can be detached.
-        match std::mem::replace(&mut self.source, Source::Over) {
-            Source::Http1 { slot, .. } => slot?.lease.take(),
-            Source::Http2 { .. } | Source::Over => None,
+        match std::mem::replace(&mut self.source, BodySource::Over) {
+            BodySource::Http1 { slot, .. } => slot?.stream_slot.take(),
+            BodySource::Http2 { .. } | BodySource::Over => None,
         }
     }
 
@@ -104,23 +106,23 @@ impl ResponseBody {
     }
 }
 
-impl Source {
+impl BodySource {
     /// Returns the body's connection.
-    fn connection(&self) -> Option<&Connection> {
-        let lease = match self {
-            Self::Http2 { lease, .. } => Some(lease),
-            Self::Http1 { slot, .. } => slot.as_ref().and_then(|slot| slot.lease.as_ref()),
+    fn connection(&self) -> Option<&TransportConnection> {
+        let stream_slot = match self {
+            Self::Http2 { stream_slot, .. } => Some(stream_slot),
+            Self::Http1 { slot, .. } => slot.as_ref().and_then(|slot| slot.stream_slot.as_ref()),
             Self::Over => None,
         };
-        lease.map(|lease| &*lease.connection)
+        stream_slot.map(|stream_slot| &*stream_slot.connection)
     }
 
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         match self {
-            Self::Http2 { stream, data_ended, upload, lease } => {
+            Self::Http2 { stream, data_ended, upload, stream_slot } => {
                 let cut = |error: h2::Error| {
-                    let failed = upload.as_ref().and_then(|upload| upload.failed(&lease.connection.peer()));
-                    Some(Err(failed.unwrap_or_else(|| cause::cut(&lease.connection, &error, true))))
+                    let failed = upload.as_ref().and_then(|upload| upload.failed(&stream_slot.connection.peer()));
+                    Some(Err(failed.unwrap_or_else(|| cause::cut(&stream_slot.connection, &error, true))))
                 };
                 if !*data_ended {
                     match ready!(stream.poll_data(context)) {
@@ -143,12 +145,12 @@ impl Source {
                 Poll::Ready(ready!(Pin::new(incoming).poll_frame(context)).map(|frame| {
                     frame.map_err(|error| {
                         let how = cause::http1(&error);
-                        let Some(lease) = slot.as_ref().and_then(|slot| slot.lease.as_ref()) else {
+                        let Some(stream_slot) = slot.as_ref().and_then(|slot| slot.stream_slot.as_ref()) else {
                             unreachable!("an HTTP/1.1 slot lasts until the end of its response")
                         };
                         // The rest of the response is lost, and with it the boundary to the next one.
-                        let lost = lease.connection.lost(how.clone(), true);
-                        lease.connection.end(End::Failed(how));
+                        let lost = stream_slot.connection.lost(how.clone(), true);
+                        stream_slot.connection.end(End::Failed(how));
                         lost
                     })
                 }))
@@ -184,14 +186,14 @@ impl Body for ResponseBody {
         }
         match &frame {
             Some(Ok(_)) => {}
-            Some(Err(_)) => this.source = Source::Over,
+            Some(Err(_)) => this.source = BodySource::Over,
             None => {
-                if let Source::Http1 { slot, .. } = &mut this.source
+                if let BodySource::Http1 { slot, .. } = &mut this.source
                     && let Some(slot) = slot.take()
                 {
                     slot.finish(&this.environment);
                 }
-                this.source = Source::Over;
+                this.source = BodySource::Over;
             }
         }
         Poll::Ready(frame)
@@ -199,17 +201,17 @@ impl Body for ResponseBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            Source::Http2 { stream, .. } => stream.is_end_stream(),
-            Source::Http1 { incoming, .. } => incoming.is_end_stream(),
-            Source::Over => true,
+            BodySource::Http2 { stream, .. } => stream.is_end_stream(),
+            BodySource::Http1 { incoming, .. } => incoming.is_end_stream(),
+            BodySource::Over => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Http1 { incoming, .. } => incoming.size_hint(),
-            Source::Http2 { .. } => SizeHint::default(),
-            Source::Over => SizeHint::with_exact(0),
+            BodySource::Http1 { incoming, .. } => incoming.size_hint(),
+            BodySource::Http2 { .. } => SizeHint::default(),
+            BodySource::Over => SizeHint::with_exact(0),
         }
     }
 }
@@ -217,7 +219,7 @@ impl Body for ResponseBody {
 impl Drop for ResponseBody {
     fn drop(&mut self) {
         // Only a complete response leaves the connection reusable. Otherwise the start of the next response is unknown.
-        if let Source::Http1 { incoming, slot } = &mut self.source
+        if let BodySource::Http1 { incoming, slot } = &mut self.source
             && incoming.is_end_stream()
             && let Some(slot) = slot.take()
         {

@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::error::TransportError;
 
 /// Converts an error on a stream of `connection` to the error of its request.
-pub(super) fn cut(connection: &Connection, error: &h2::Error, maybe_sent: bool) -> TransportError {
+pub(super) fn cut(connection: &TransportConnection, error: &h2::Error, maybe_sent: bool) -> TransportError {
     if error.is_reset() {
         TransportError::Reset { peer: connection.peer(), reason: http2(error), maybe_sent }
     } else {

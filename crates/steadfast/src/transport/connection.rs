@@ -12,20 +12,20 @@ use steadfast_core::Instant;
 use steadfast_core::fault_injection::{FaultInjection, inject};
 use tokio::sync::{Notify, watch};
 
+use super::connection_runtime::ConnectionRuntime;
 use super::end::End;
 use super::error::TransportError;
 use super::fence::Fence;
-use super::home::Home;
 use super::nanos::nanos;
 use super::purpose::{Purpose, Role};
 use super::report::{ConnectionReport, Protocol};
 use super::socket::Traffic;
 use super::state::{ConnectionState, Signal};
 use crate::environment::{SharedEnvironment, Task};
-use crate::metrics::traffic::Traffic as Counts;
+use crate::metrics::pool_counters::PoolCounters;
 
 /// Protocol-specific sender of requests.
-pub(super) enum Sender {
+pub(super) enum RequestSender {
     Http2(h2::client::SendRequest<Bytes>),
     Http1(hyper::client::conn::http1::SendRequest<Body>),
 }
@@ -41,11 +41,11 @@ pub(super) enum ProbePath {
 }
 
 /// One connection to a server.
-pub(super) struct Connection {
+pub(super) struct TransportConnection {
     pub(super) id: u64,
     pub(super) purpose: Purpose,
     /// Runtime of the driver.
-    pub(super) home: Home,
+    pub(super) runtime: ConnectionRuntime,
     /// Time of the dial.
     pub(super) opened: Instant,
     pub(super) traffic: Arc<Traffic>,
@@ -71,7 +71,7 @@ struct Shared {
     peer: String,
     protocol: Option<Protocol>,
     /// Empty during the single request of an HTTP/1.1 connection, and permanently once no request may be sent.
-    sender: Option<Sender>,
+    sender: Option<RequestSender>,
     streams: usize,
     requests: u64,
     /// Purpose of the last request; on HTTP/1.1 the single one in flight.
@@ -86,23 +86,23 @@ struct Shared {
     driver: Option<Task>,
 }
 
-impl Connection {
-    /// Creates a connection before its dial, on the runtime `home`. The connection writes only while `fence` is open.
+impl TransportConnection {
+    /// Creates a connection before its dial, on `runtime`. The connection writes only while `fence` is open.
     pub(super) fn new(
         id: u64,
         purpose: Purpose,
-        home: Home,
+        runtime: ConnectionRuntime,
         server: String,
         environment: &SharedEnvironment,
         faults: FaultInjection,
         fence: Option<Fence>,
     ) -> Self {
         let opened = environment.now();
-        let environment = home.environment(environment);
+        let environment = runtime.environment(environment);
         Self {
             id,
             purpose,
-            home,
+            runtime,
             opened,
             traffic: Arc::new(Traffic::new(opened, fence)),
             unused: Notify::new(),
@@ -155,7 +155,7 @@ impl Connection {
     }
 
     /// Marks the connection as established.
-    pub(super) fn establish(&self, peer: String, protocol: Protocol, sender: Sender) {
+    pub(super) fn establish(&self, peer: String, protocol: Protocol, sender: RequestSender) {
         let now = self.environment.now();
         let mut shared = self.lock();
         // A connection that was drained during its dial stays draining, and must not get a sender.
@@ -168,7 +168,7 @@ impl Connection {
         }
     }
 
-    /// Reserves the connection for its only request, until the [`Lease`](super::lease::Lease) ends.
+    /// Reserves the connection for its only request, until the [`StreamSlot`](super::stream_slot::StreamSlot) ends.
     pub(super) fn occupy(&self) {
         let mut shared = self.lock();
         shared.streams = 1;
@@ -252,7 +252,7 @@ impl Connection {
     /// new requests, and its watches are notified.
     pub(super) fn set_responsive(&self, responsive: bool) {
         if self.responsive.send_if_modified(|before| std::mem::replace(before, responsive) != responsive) {
-            tracing::debug!(connection = self.id, peer = %self.peer(), responsive, "asked after a silence");
+            tracing::debug!(connection = self.id, peer = %self.peer(), responsive, "probed after a silence");
         }
     }
 
@@ -275,7 +275,7 @@ impl Connection {
     pub(super) fn probe_path(&self) -> ProbePath {
         let shared = self.lock();
         match (&shared.protocol, &shared.sender) {
-            (Some(Protocol::Http2), Some(Sender::Http2(sender))) => {
+            (Some(Protocol::Http2), Some(RequestSender::Http2(sender))) => {
                 // A probe that waits for a free stream would prove nothing.
                 if shared.streams < sender.current_max_send_streams() {
                     ProbePath::SameConnection(sender.clone())
@@ -324,7 +324,7 @@ impl Connection {
     }
 
     /// Returns a sender for one more request for `purpose`, if at most `limit` are then in flight.
-    pub(super) fn admit(&self, limit: usize, purpose: Purpose) -> Option<Sender> {
+    pub(super) fn admit(&self, limit: usize, purpose: Purpose) -> Option<RequestSender> {
         let now = self.environment.now();
         let mut shared = self.lock();
         if !shared.state.accepts() || !*self.responsive.borrow() {
@@ -332,20 +332,20 @@ impl Connection {
         }
         // An HTTP/1.1 sender stays taken until the end of its response; an HTTP/2 sender is cloned and put back.
         let sender = match shared.sender.take()? {
-            Sender::Http2(sender) => {
+            RequestSender::Http2(sender) => {
                 let most = sender.current_max_send_streams();
                 // One stream is reserved for the liveness probe.
                 let kept = usize::from(self.purpose == Purpose::INFORMERS_WATCHES && most > 1);
                 let limit = limit.min(most - kept);
-                shared.sender = Some(Sender::Http2(sender.clone()));
+                shared.sender = Some(RequestSender::Http2(sender.clone()));
                 if shared.streams >= limit {
                     return None;
                 }
-                Sender::Http2(sender)
+                RequestSender::Http2(sender)
             }
             // The server closed the idle connection, and its driver has not reported it yet.
-            Sender::Http1(sender) if sender.is_closed() => return None,
-            sender @ Sender::Http1(_) => sender,
+            RequestSender::Http1(sender) if sender.is_closed() => return None,
+            sender @ RequestSender::Http1(_) => sender,
         };
         shared.streams += 1;
         shared.requests += 1;
@@ -360,14 +360,14 @@ impl Connection {
     pub(super) fn allows_no_streams(&self) -> bool {
         let shared = self.lock();
         let allowed = match &shared.sender {
-            Some(Sender::Http2(sender)) => sender.current_max_send_streams(),
-            Some(Sender::Http1(_)) | None => return false,
+            Some(RequestSender::Http2(sender)) => sender.current_max_send_streams(),
+            Some(RequestSender::Http1(_)) | None => return false,
         };
         shared.state.accepts() && allowed == 0
     }
 
     /// Records that a request has left.
-    pub(super) fn leave(&self) {
+    pub(super) fn release(&self) {
         let now = self.environment.now();
         let mut shared = self.lock();
         // The idle timeout starts at the end of the last request.
@@ -383,7 +383,7 @@ impl Connection {
     pub(super) fn give_back(&self, sender: hyper::client::conn::http1::SendRequest<Body>) {
         let mut shared = self.lock();
         if shared.state.accepts() && self.purpose.role != Role::Upgrade {
-            shared.sender = Some(Sender::Http1(sender));
+            shared.sender = Some(RequestSender::Http1(sender));
         }
     }
 
@@ -441,7 +441,7 @@ impl Connection {
     }
 
     /// Counts the end of the connection and its traffic. `error` is set if the dial failed.
-    pub(super) fn count_end(&self, counts: &Counts, error: Option<&TransportError>) {
+    pub(super) fn count_end(&self, counts: &PoolCounters, error: Option<&TransportError>) {
         let why = match self.ended() {
             Some(End::Failed(_)) | None => "failed",
             Some(End::Drained) => "drained",

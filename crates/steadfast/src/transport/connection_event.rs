@@ -40,7 +40,7 @@ impl Awaited {
     }
 
     /// Forwards the events of `connection`, which carries the request, until the future is dropped.
-    pub(super) async fn follow(&self, connection: &Connection) -> Infallible {
+    pub(super) async fn follow(&self, connection: &TransportConnection) -> Infallible {
         let mut receiver = connection.responsiveness();
         loop {
             let responsive = *receiver.borrow_and_update();

@@ -7,26 +7,25 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::{Ping, PingPong};
 use steadfast_core::cause::root_cause;
-use tokio::task::JoinHandle;
 
-use super::connection::{Connection, Sender};
+use super::connection::{RequestSender, TransportConnection};
+use super::connection_runtime::ConnectionRuntime;
 use super::connector::{Connector, Stage, Wire};
 use super::end::End;
 use super::error::TransportError;
-use super::home::Home;
-use super::lease::PoolHandle;
 use super::liveness_probes::{self, LivenessProbes};
 use super::report::Protocol;
 use super::settings::Settings;
+use super::stream_slot::PoolHandle;
 use super::{cause, heartbeat, http1, http2};
-use crate::environment::SharedEnvironment;
+use crate::environment::{AbortOnDrop, SharedEnvironment};
 
 /// Maximum time for the orderly close of an unused connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens `connection` and drives it on its runtime until it ends. The caller must spawn this in the environment.
 pub(super) async fn run(
-    connection: Arc<Connection>,
+    connection: Arc<TransportConnection>,
     pool_handle: Weak<dyn PoolHandle>,
     liveness_probes: Arc<LivenessProbes>,
     connector: Arc<Connector>,
@@ -34,30 +33,22 @@ pub(super) async fn run(
 ) {
     // The record exists before the driver: a runtime that has ended drops the driver without a poll.
     let record = Record::new(connection.clone(), pool_handle.clone());
-    let home = connection.home.clone();
+    let runtime = connection.runtime.clone();
     let driver = open_and_drive(connection, record, pool_handle, liveness_probes, connector, settings);
-    match home {
-        Home::Environment => driver.await,
+    match runtime {
+        ConnectionRuntime::Environment => driver.await,
         // Spawned here and not by the pool, because the pool holds its lock while it dials. If the runtime has ended,
         // the driver is dropped immediately, and the driver's record then locks the pool.
-        Home::Runtime(runtime) => {
-            let mut driving = AbortOnDrop(runtime.spawn(driver));
+        ConnectionRuntime::Runtime(runtime) => {
+            let driving = AbortOnDrop(runtime.spawn(driver));
             // A panic or the end of the runtime has dropped the record, which reports the end of the connection.
-            drop((&mut driving.0).await);
+            drop(driving.await);
         }
     }
 }
 
-struct AbortOnDrop(JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 async fn open_and_drive(
-    connection: Arc<Connection>,
+    connection: Arc<TransportConnection>,
     mut record: Record,
     pool_handle: Weak<dyn PoolHandle>,
     liveness_probes: Arc<LivenessProbes>,
@@ -90,18 +81,18 @@ async fn open_and_drive(
 }
 
 /// Connection whose peer responded in the negotiated protocol.
-enum Opened {
-    Http2 { peer: String, sender: SendRequest<Bytes>, driver: Box<http2::Driver>, pings: PingPong },
-    Http1 { peer: String, sender: http1::Sender, driver: Box<http1::Driver> },
+enum OpenedConnection {
+    Http2 { peer: String, sender: SendRequest<Bytes>, driver: Box<http2::Http2Driver>, pings: PingPong },
+    Http1 { peer: String, sender: http1::Http1Sender, driver: Box<http1::Http1Driver> },
 }
 
 async fn open(
-    connection: &Arc<Connection>,
+    connection: &Arc<TransportConnection>,
     pool_handle: &Weak<dyn PoolHandle>,
     connector: &Connector,
     streams: usize,
     stage: &Stage,
-) -> Result<Opened, TransportError> {
+) -> Result<OpenedConnection, TransportError> {
     let Wire { stream, protocol, peer, reached } =
         connector.open(&connection.environment, connection.traffic.clone(), stage).await?;
     let broken = |protocol: &'static str, detail: String| TransportError::Protocol {
@@ -115,9 +106,9 @@ async fn open(
         let (sender, driver) = shaken.map_err(|error| broken("HTTP/1.1", root_cause(&error)))?;
         // HTTP/1.1 has no handshake: nothing more can be proven before the first request.
         reached.prove();
-        return Ok(Opened::Http1 { peer, sender, driver: Box::new(driver) });
+        return Ok(OpenedConnection::Http1 { peer, sender, driver: Box::new(driver) });
     }
-    stage.enter("the first answer of HTTP/2");
+    stage.enter("the first HTTP/2 response");
     let shaken = http2::handshake(stream, streams, connection.clone(), pool_handle.clone()).await;
     let (sender, mut driver, mut pings) = shaken.map_err(|error| broken("HTTP/2", cause::http2(&error)))?;
     // The ping response follows the server's settings, so the stream limit is known from here on.
@@ -125,18 +116,18 @@ async fn open(
         biased;
         end = &mut driver => Err(match end {
             End::Failed(how) => how,
-            _ => "it said goodbye at once".to_owned(),
+            _ => "it sent GOAWAY immediately".to_owned(),
         }),
         pong = pings.ping(Ping::opaque()) => pong.map(drop).map_err(|error| cause::http2(&error)),
     };
     greeting.map_err(|detail| broken("HTTP/2", detail))?;
     reached.prove();
-    Ok(Opened::Http2 { peer, sender, driver: Box::new(driver), pings })
+    Ok(OpenedConnection::Http2 { peer, sender, driver: Box::new(driver), pings })
 }
 
 async fn drive(
-    opened: Opened,
-    connection: &Arc<Connection>,
+    opened: OpenedConnection,
+    connection: &Arc<TransportConnection>,
     pool_handle: &Weak<dyn PoolHandle>,
     liveness_probes: &LivenessProbes,
     environment: &SharedEnvironment,
@@ -150,8 +141,8 @@ async fn drive(
     };
     let ended = || connection.ended().unwrap_or(End::Closed);
     match opened {
-        Opened::Http2 { peer, sender, mut driver, pings } => {
-            announce(peer, Protocol::Http2, Sender::Http2(sender));
+        OpenedConnection::Http2 { peer, sender, mut driver, pings } => {
+            announce(peer, Protocol::Http2, RequestSender::Http2(sender));
             let end = tokio::select! {
                 biased;
                 end = &mut driver => end,
@@ -173,8 +164,8 @@ async fn drive(
             connection.end(end.clone());
             end
         }
-        Opened::Http1 { peer, sender, mut driver } => {
-            announce(peer, Protocol::Http1, Sender::Http1(sender));
+        OpenedConnection::Http1 { peer, sender, mut driver } => {
+            announce(peer, Protocol::Http1, RequestSender::Http1(sender));
             let end = tokio::select! {
                 biased;
                 ended = &mut driver => match ended {
@@ -193,7 +184,7 @@ async fn drive(
 
 /// Completes after the connection was unused for `limit`, or immediately if it is draining. The connection then accepts
 /// no further request.
-async fn fall_idle(connection: &Connection, environment: &SharedEnvironment, limit: Duration) {
+async fn fall_idle(connection: &TransportConnection, environment: &SharedEnvironment, limit: Duration) {
     loop {
         match connection.unused_since() {
             None => connection.unused.notified().await,
@@ -213,7 +204,7 @@ async fn fall_idle(connection: &Connection, environment: &SharedEnvironment, lim
 
 /// Reports the end of the connection to its pool, also if the task was aborted or panicked.
 pub(super) struct Record {
-    connection: Arc<Connection>,
+    connection: Arc<TransportConnection>,
     pool_handle: Weak<dyn PoolHandle>,
     /// Error of a failed dial.
     pub(super) error: Option<TransportError>,
@@ -221,7 +212,7 @@ pub(super) struct Record {
 
 impl Record {
     /// Creates the guard of a connection before its dial.
-    pub(super) fn new(connection: Arc<Connection>, pool_handle: Weak<dyn PoolHandle>) -> Self {
+    pub(super) fn new(connection: Arc<TransportConnection>, pool_handle: Weak<dyn PoolHandle>) -> Self {
         Self { connection, pool_handle, error: None }
     }
 }

@@ -1,12 +1,12 @@
 //! Connector from a server's address to a byte stream with a negotiated protocol.
 
 mod connect;
+mod host_port;
 mod login;
 mod proxy;
 mod race;
 mod rejection;
 mod socks;
-mod target;
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use tokio_rustls::TlsConnector;
 
 use super::error::TransportError;
 use super::report::Protocol;
-use super::socket::{Counted, Stream, Traffic};
+use super::socket::{CountingSocket, Stream, Traffic};
 use crate::environment::SharedEnvironment;
+pub(crate) use host_port::HostPort;
 pub(crate) use login::Login;
 pub(crate) use proxy::Proxy;
 use race::{Addresses, UnprovenAddress};
 use rejection::RejectionRecorder;
-pub(crate) use target::Target;
 
 /// Route of new connections, which can change, for example with new certificates.
 pub(crate) struct Route {
@@ -57,7 +57,7 @@ impl Route {
 /// Opens byte streams to one server.
 pub(crate) struct Connector {
     environment: SharedEnvironment,
-    target: Target,
+    target: HostPort,
     route: ArcSwap<Route>,
     addresses: Arc<Addresses>,
 }
@@ -79,7 +79,7 @@ pub(super) struct Stage(Mutex<&'static str>);
 impl Stage {
     /// Creates a tracker at the first step.
     pub(super) fn new() -> Self {
-        Self(Mutex::new("finding its address"))
+        Self(Mutex::new("name resolution"))
     }
 
     /// Returns the current step.
@@ -95,7 +95,7 @@ impl Stage {
 
 impl Connector {
     /// Creates a connector to `target` over `route`.
-    pub(crate) fn new(environment: SharedEnvironment, target: Target, route: Route) -> Self {
+    pub(crate) fn new(environment: SharedEnvironment, target: HostPort, route: Route) -> Self {
         let addresses = Arc::new(Addresses::new(environment.clone()));
         Self { environment, target, route: ArcSwap::from_pointee(route), addresses }
     }
@@ -150,7 +150,7 @@ impl Connector {
             socket.limit_lateness(fence.lateness());
         }
         let peer = socket.peer();
-        let mut stream: Box<dyn Stream> = Box::new(Counted::new(socket, traffic.clone(), environment.clone()));
+        let mut stream: Box<dyn Stream> = Box::new(CountingSocket::new(socket, traffic.clone(), environment.clone()));
         if let Some(proxy) = &route.proxy {
             stage.enter("the proxy");
             let passed = proxy.pass(stream, &self.target).await;

@@ -51,7 +51,7 @@ pub(super) async fn wait_until_peer_is_dead(
         let now = environment.now();
         if !responds {
             let silent = now.since(silent_since).as_secs();
-            return format!("nothing was heard for {silent} s, and nobody is at {address} any more: {last_error}");
+            return format!("no data for {silent} s, and {address} does not respond: {last_error}");
         }
         earliest = now + MIN_PROBE_INTERVAL;
     }
@@ -64,7 +64,7 @@ async fn attempt(address: SocketAddr, environment: &SharedEnvironment) -> io::Re
         biased;
         dialled = environment.dial(address) => dialled.map(drop),
         () = environment.sleep_until(begun + ATTEMPT_TIMEOUT) => {
-            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs())))
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no response within {} s", ATTEMPT_TIMEOUT.as_secs())))
         }
     };
     match dialled {

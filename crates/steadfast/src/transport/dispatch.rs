@@ -11,9 +11,9 @@ use kube::client::Body;
 use super::body::ResponseBody;
 use super::connection::Sender;
 use super::connection_event::Awaited;
+use super::connection_runtime::ConnectionRuntime;
 use super::error::TransportError;
 use super::failure::{Failure, RetrySafety};
-use super::home::Home;
 use super::liveness_probes::MakeProbeRequest;
 use super::placement_request::PlacementRequest;
 use super::pool::Pool;
@@ -21,14 +21,14 @@ use super::purpose::{Purpose, Role};
 use super::settings::{Carrier, Deadlines, Placement, Reader};
 use super::state::ConnectionState;
 use super::{http1, http2, upgrade};
-use crate::metrics::traffic::verb;
+use crate::metrics::pool_counters::verb;
 
 /// Maximum number of attempts on different connections for a request that no server has processed.
 const ATTEMPTS: u32 = 4;
 
 /// Properties of a response derived from the request's path and query.
 #[derive(Clone, Copy)]
-struct Kind {
+struct ResponseKind {
     /// Endless stream of events.
     watch: bool,
     /// The response body can be silent for long.
@@ -38,7 +38,7 @@ struct Kind {
     late: bool,
 }
 
-impl Kind {
+impl ResponseKind {
     fn of(uri: &Uri) -> Self {
         // API servers treat every value of such a parameter as true, except `0` and `false`.
         let set = |name: &str| {
@@ -59,7 +59,7 @@ impl Kind {
 
 /// Returns true if the response for `uri` can be silent for long.
 pub(crate) fn is_long_lived(uri: &Uri) -> bool {
-    Kind::of(uri).long
+    ResponseKind::of(uri).long
 }
 
 impl Pool {
@@ -73,7 +73,7 @@ impl Pool {
     /// request is retried only if the server has certainly not executed it.
     pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, TransportError> {
         let settings = &self.inner.settings;
-        let kind = Kind::of(request.uri());
+        let kind = ResponseKind::of(request.uri());
         let is_read = is_safe(request.method()) && !upgrade::is_upgrade(&request);
         // While the fence is open, reads are not tracked: only a write can take effect after the end of the leadership.
         let under_way = match &self.inner.fence {
@@ -137,7 +137,7 @@ impl Pool {
         let safe = is_safe(request.method());
         let carrier = request.extensions().get::<Carrier>().copied();
         let awaited = request.extensions().get::<Awaited>().cloned();
-        let home = request.extensions().get::<Home>().cloned().unwrap_or_default();
+        let runtime = request.extensions().get::<ConnectionRuntime>().cloned().unwrap_or_default();
         let mut next = Some(request);
         let mut attempt = 0;
         let mut avoid = Vec::new();
@@ -147,20 +147,20 @@ impl Pool {
             // Copied before the attempt, which consumes the request. A streamed body cannot be copied, so such a
             // request is not retried.
             let spare = copy_request(&request);
-            let (lease, sender) = tokio::select! {
+            let (stream_slot, sender) = tokio::select! {
                 biased;
                 place = async {
                     match carrier {
                         Some(carrier) => self.place_on(carrier, placement_request.purpose()),
-                        None => self.place(placement_request, &home, &avoid).await,
+                        None => self.place(placement_request, &runtime, &avoid).await,
                     }
                 } => place?,
                 () = &mut deadline => return Err(self.no_place(limit)),
             };
-            let connection = lease.connection.clone();
+            let connection = stream_slot.connection.clone();
             // If the byte count is still at the mark after a failure, the server has not seen the request.
             let mark = connection.traffic.sent();
-            let alone = matches!(sender, Sender::Http1(_));
+            let alone = matches!(sender, RequestSender::Http1(_));
             let forwarding = async {
                 match &awaited {
                     Some(awaited) => awaited.follow(&connection).await,
@@ -171,8 +171,8 @@ impl Pool {
                 // Tasks of the request belong to the connection's runtime.
                 let environment = &connection.environment;
                 match sender {
-                    Sender::Http2(sender) => http2::send(sender, lease, environment, request).await,
-                    Sender::Http1(sender) => http1::send(sender, lease, environment, request).await,
+                    RequestSender::Http2(sender) => http2::send(sender, stream_slot, environment, request).await,
+                    RequestSender::Http1(sender) => http1::send(sender, stream_slot, environment, request).await,
                 }
             };
             let Failure { error, again } = tokio::select! {
@@ -209,7 +209,7 @@ impl Pool {
             if next.is_none() {
                 return Err(error);
             }
-            tracing::debug!(connection = connection.id, attempt, %error, "put on another connection");
+            tracing::debug!(connection = connection.id, attempt, %error, "moved to another connection");
             // A connection that is shutting down may reject again before the pool learns of it.
             avoid.push(connection.id);
         }
@@ -223,7 +223,7 @@ impl Pool {
             (0, 0) => format!("{} connections carry {busy} requests", connections.len()),
             (0, without_streams) => {
                 format!(
-                    "on {without_streams} of {} connections the server takes no requests for now",
+                    "on {without_streams} of {} connections the server currently accepts no requests",
                     connections.len()
                 )
             }

@@ -32,7 +32,7 @@ pub enum TransportError {
         detail: String,
     },
     /// The connection was not established before the timeout.
-    #[error("cannot connect to {peer}: {stage} took longer than {:.1} s; the network or the server is stuck", .waited.as_secs_f64())]
+    #[error("cannot connect to {peer}: {stage} took longer than {:.1} s; the network or the server does not respond", .waited.as_secs_f64())]
     ConnectTimeout {
         /// Server.
         peer: String,
@@ -52,7 +52,7 @@ pub enum TransportError {
         advice: &'static str,
     },
     /// The peer violated the protocol.
-    #[error("{peer} does not speak {protocol}: {detail}; check the URL of the server, and what is in front of it ({})", next(*.maybe_sent))]
+    #[error("{peer} violated {protocol}: {detail}; check the URL of the server and the proxies in front of it ({})", next(*.maybe_sent))]
     Protocol {
         /// Server.
         peer: String,
@@ -85,7 +85,7 @@ pub enum TransportError {
     },
     /// The server accepts connections but repeatedly rejects new requests.
     #[error(
-        "{peer} refused the request {attempts} times without processing it ({reason}); the server is overloaded or shutting down, retry later"
+        "{peer} rejected the request {attempts} times without processing it ({reason}); the server is overloaded or shutting down, retry later"
     )]
     Refused {
         /// Server.
@@ -96,7 +96,7 @@ pub enum TransportError {
         attempts: u32,
     },
     /// No connection had capacity for the request.
-    #[error("no connection to {peer} had room within {:.1} s: {detail}; {}", .waited.as_secs_f64(), next(false))]
+    #[error("no connection to {peer} had capacity within {:.1} s: {detail}; {}", .waited.as_secs_f64(), next(false))]
     Busy {
         /// Server.
         peer: String,
@@ -107,7 +107,7 @@ pub enum TransportError {
     },
     /// The response head did not arrive before the timeout.
     #[error(
-        "{peer} sent no answer within {:.1} s; it is stuck or overloaded, or the deadline too short; {}",
+        "{peer} sent no response within {:.1} s; it is stuck or overloaded, or the deadline is too short; {}",
         .waited.as_secs_f64(), next(*.maybe_sent)
     )]
     HeadersTimeout {
@@ -120,7 +120,7 @@ pub enum TransportError {
         maybe_sent: bool,
     },
     /// The response body made no progress before the timeout.
-    #[error("{peer} sent no more of its response for {:.1} s; {}", .waited.as_secs_f64(), next(true))]
+    #[error("{peer} sent no further response data for {:.1} s; {}", .waited.as_secs_f64(), next(true))]
     BodyStalled {
         /// Server.
         peer: String,
@@ -128,7 +128,7 @@ pub enum TransportError {
         waited: Duration,
     },
     /// The request body could not be read, after the head and possibly a part of the body was sent.
-    #[error("the request to {peer} was cancelled: its own body failed ({detail}); {}", next(true))]
+    #[error("the request to {peer} was cancelled: its body failed ({detail}); {}", next(true))]
     Upload {
         /// Server.
         peer: String,
@@ -144,7 +144,7 @@ pub enum TransportError {
         detail: String,
     },
     /// This process closed the connection.
-    #[error("the connection to {peer} was closed by this program; make a new one ({})", next(*.maybe_sent))]
+    #[error("the connection to {peer} was closed by this program; create a new connection ({})", next(*.maybe_sent))]
     Closed {
         /// Server.
         peer: String,
@@ -153,8 +153,8 @@ pub enum TransportError {
     },
     /// The client's permission to send has expired: its [`Fence`](super::Fence) is closed.
     #[error(
-        "{peer} is to be asked nothing more by this client: the time for which it may act is over, as when a leader's lease may \
-         have lapsed; use the client of the next term ({})", next(*.maybe_sent)
+        "this client may send no further requests to {peer}: its permission has expired, for example because a leader's lease \
+         may have expired; use the client of the next term ({})", next(*.maybe_sent)
     )]
     Fenced {
         /// Server.
@@ -168,9 +168,9 @@ pub enum TransportError {
 /// Returns advice for a request that the server may have executed, or certainly did not.
 fn next(maybe_sent: bool) -> &'static str {
     if maybe_sent {
-        "ask again if it was a read; if it was a write, the server may have acted: look first"
+        "a read can be retried; after a write, check the object first, because the server may have executed the request"
     } else {
-        "the server has not acted: asking again is safe"
+        "the server did not execute the request; a retry is safe"
     }
 }
 
@@ -233,7 +233,7 @@ impl TransportError {
     pub(super) fn refused(self, peer: String, attempts: u32) -> Self {
         let reason = match self {
             Self::Reset { reason, .. } => reason,
-            Self::ConnectionLost { how, .. } => format!("the connection to it was lost: {how}"),
+            Self::ConnectionLost { how, .. } => format!("the connection was lost: {how}"),
             other => other.to_string(),
         };
         Self::Refused { peer, reason, attempts }
@@ -249,7 +249,7 @@ impl TransportError {
                      check certificate-authority in the kubeconfig"
                 }
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                    "the server's certificate is for another name: use that one as server or as tls-server-name"
+                    "the server's certificate is for another name: use the name of the certificate as server or as tls-server-name"
                 }
                 CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                     "the server's certificate has expired: renew it, or check this machine's clock"
@@ -257,10 +257,12 @@ impl TransportError {
                 _ => "the server's certificate is not valid: renew it",
             },
             Some(rustls::Error::AlertReceived(_)) => {
-                "the server broke it off: check the client certificate in the kubeconfig"
+                "the server rejected the handshake: check the client certificate in the kubeconfig"
             }
-            Some(rustls::Error::InvalidMessage(_)) => "the server does not speak TLS there: check port and scheme",
-            _ => "the connection ended before TLS was agreed: check what is in front of the server",
+            Some(rustls::Error::InvalidMessage(_)) => {
+                "the server does not use TLS at this address: check port and scheme"
+            }
+            _ => "the connection ended during the TLS handshake: check the proxies in front of the server",
         };
         Self::Tls { peer, source: Arc::new(source), advice }
     }

@@ -54,7 +54,7 @@ struct Sent {
 }
 
 /// A request in flight behind a fence. A request that is dropped before its response counts as unanswered.
-pub(super) struct InFlight {
+pub(super) struct FencedRequest {
     fence: Fence,
     is_settled: bool,
 }
@@ -143,13 +143,13 @@ impl Fence {
     }
 
     /// Registers a request in flight, if the fence is open.
-    pub(super) fn depart(&self) -> Option<InFlight> {
+    pub(super) fn depart(&self) -> Option<FencedRequest> {
         let mut sent = self.lock();
         // Checked under the lock: a caller may close the fence and then check the requests in flight. The caller must
         // then find this request, or the request must find the fence closed.
         self.is_open().then(|| {
             sent.under_way += 1;
-            InFlight { fence: self.clone(), is_settled: false }
+            FencedRequest { fence: self.clone(), is_settled: false }
         })
     }
 
@@ -158,14 +158,14 @@ impl Fence {
     }
 }
 
-impl InFlight {
+impl FencedRequest {
     /// Records that the request received a response, or was never sent.
     pub(super) fn settle(mut self) {
         self.is_settled = true;
     }
 }
 
-impl Drop for InFlight {
+impl Drop for FencedRequest {
     fn drop(&mut self) {
         let now = self.fence.shared.environment.boot_time();
         let mut sent = self.fence.lock();

@@ -7,9 +7,9 @@ use h2::{Ping, PingPong};
 use steadfast_core::fault_injection::inject;
 
 use super::connection::Connection;
-use super::lease::PoolHandle;
 use super::settings::Settings;
 use super::state::Signal;
+use super::stream_slot::PoolHandle;
 use crate::environment::SharedEnvironment;
 
 /// Ping interval of a busy connection, to verify that it also carries data to the server.
@@ -24,7 +24,7 @@ const BUSY_TIMEOUT_FACTOR: u32 = 4;
 /// Pings the peer after each silence. Completes with the reason after the connection is dead.
 pub(super) async fn beat(
     mut pings: PingPong,
-    connection: &Connection,
+    connection: &TransportConnection,
     pool_handle: &Weak<dyn PoolHandle>,
     environment: &SharedEnvironment,
     settings: &Settings,
@@ -51,7 +51,7 @@ pub(super) async fn beat(
 /// Sends one ping and waits for its response. After half of `timeout` without data the connection is suspect.
 async fn ping(
     pings: &mut PingPong,
-    connection: &Connection,
+    connection: &TransportConnection,
     pool_handle: &Weak<dyn PoolHandle>,
     environment: &SharedEnvironment,
     timeout: Duration,
@@ -60,7 +60,7 @@ async fn ping(
         if connection.signal(signal)
             && let Some(pool_handle) = pool_handle.upgrade()
         {
-            pool_handle.unsettled();
+            pool_handle.state_changed();
         }
     };
     let begun = environment.now();
@@ -95,14 +95,14 @@ async fn ping(
         let heard = connection.traffic.heard();
         if now >= given_up {
             return Err(format!(
-                "a ping was not answered within {} s, though bytes arrive",
+                "no response to a ping within {} s, although data arrives",
                 (timeout * BUSY_TIMEOUT_FACTOR).as_secs()
             ));
         }
         let silence = now.since(heard.max(sent));
         if silence >= timeout {
             let silence = now.since(heard);
-            return Err(format!("silent for {:.1} s, and no answer to a ping", silence.as_secs_f64()));
+            return Err(format!("silent for {:.1} s, and no response to a ping", silence.as_secs_f64()));
         }
         let late = silence >= timeout / 2;
         if late != suspected {

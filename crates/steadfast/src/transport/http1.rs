@@ -16,49 +16,49 @@ use super::end::End;
 use super::error::TransportError;
 use super::failure::Failure;
 use super::http1_slot::Http1Slot;
-use super::lease::Lease;
 use super::purpose::Role;
 use super::socket::Stream;
+use super::stream_slot::StreamSlot;
 use crate::environment::SharedEnvironment;
 
 /// Read-ahead buffer in bytes.
 const BUFFER: usize = 1 << 20;
 
 /// Sender of requests on a connection.
-pub(super) type Sender = http1::SendRequest<Body>;
+pub(super) type Http1Sender = http1::SendRequest<Body>;
 
 /// Driver of a connection. Completes when the connection has ended.
-pub(super) type Driver = http1::Connection<TokioIo<Box<dyn Stream>>, Body>;
+pub(super) type Http1Driver = http1::Connection<TokioIo<Box<dyn Stream>>, Body>;
 
 /// Prepares the connection; nothing is sent before the first request.
-pub(super) async fn handshake(stream: Box<dyn Stream>) -> hyper::Result<(Sender, Driver)> {
+pub(super) async fn handshake(stream: Box<dyn Stream>) -> hyper::Result<(Http1Sender, Http1Driver)> {
     http1::Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(stream)).await
 }
 
 /// Sends `request` and waits for the response head.
 pub(super) async fn send(
-    sender: Sender,
-    lease: Lease,
+    sender: Http1Sender,
+    stream_slot: StreamSlot,
     environment: &SharedEnvironment,
     mut request: Request<Body>,
 ) -> Result<Response<ResponseBody>, Failure> {
-    let mut slot = Http1Slot { lease: Some(lease), sender: Some(sender) };
+    let mut slot = Http1Slot { stream_slot: Some(stream_slot), sender: Some(sender) };
     shape(&mut request);
-    let Http1Slot { lease: Some(lease), sender: Some(sender) } = &mut slot else {
-        unreachable!("a turn has both until its end")
+    let Http1Slot { stream_slot: Some(stream_slot), sender: Some(sender) } = &mut slot else {
+        unreachable!("the slot has both until its end")
     };
-    if lease.connection.purpose.role != Role::Upgrade {
+    if stream_slot.connection.purpose.role != Role::Upgrade {
         // The consumer of a request body may be slow. A request without a body is written immediately or never.
-        lease.connection.traffic.allow_slow_peer(!request.body().is_end_stream());
+        stream_slot.connection.traffic.allow_slow_peer(!request.body().is_end_stream());
     }
-    let mark = lease.connection.traffic.sent();
+    let mark = stream_slot.connection.traffic.sent();
     match sender.try_send_request(request).await {
         Ok(response) => Ok(response.map(|incoming| ResponseBody::http1(incoming, slot, environment.clone()))),
         Err(mut failed) => {
             // hyper returns the request if the connection was closed before any byte of the request was written.
             let given_back = failed.take_message().is_some();
             let error = failed.error();
-            let peer = lease.connection.peer();
+            let peer = stream_slot.connection.peer();
             if error.is_user() {
                 let detail = root_cause(error);
                 // Among the caller's errors, only a body error has a source.
@@ -71,15 +71,15 @@ pub(super) async fn send(
             }
             if error.is_parse() || error.is_parse_too_large() {
                 let detail = root_cause(error);
-                lease.connection.end(End::Failed(format!("the answer is not HTTP/1.1: {detail}")));
+                stream_slot.connection.end(End::Failed(format!("the response is not HTTP/1.1: {detail}")));
                 let protocol = "HTTP/1.1";
                 return Err(Failure::of(TransportError::Protocol { peer, protocol, detail, maybe_sent: true }));
             }
             // The seal comes before the verdict: the driver could still write the request afterwards.
-            let unsent = given_back || lease.connection.traffic.seal_at(mark);
+            let unsent = given_back || stream_slot.connection.traffic.seal_at(mark);
             let how = cause::http1(error);
-            let lost = lease.connection.lost(how.clone(), !unsent);
-            lease.connection.end(End::Failed(how));
+            let lost = stream_slot.connection.lost(how.clone(), !unsent);
+            stream_slot.connection.end(End::Failed(how));
             Err(if unsent { Failure::unsent(lost) } else { Failure::before_head(lost) })
         }
     }

@@ -6,7 +6,7 @@ use hyper::client::conn::http1::SendRequest;
 use kube::client::Body;
 
 use super::end::End;
-use super::lease::Lease;
+use super::stream_slot::StreamSlot;
 use crate::environment::SharedEnvironment;
 
 /// Maximum time for a connection to become ready after a response.
@@ -14,16 +14,16 @@ const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Exclusive use of a connection by one request.
 pub(super) struct Http1Slot {
-    pub(super) lease: Option<Lease>,
+    pub(super) stream_slot: Option<StreamSlot>,
     pub(super) sender: Option<SendRequest<Body>>,
 }
 
 impl Http1Slot {
     /// Ends the use after a complete response. Other requests can use the connection once its driver is ready.
     pub(super) fn finish(mut self, environment: &SharedEnvironment) {
-        let (Some(lease), Some(mut sender)) = (self.lease.take(), self.sender.take()) else { return };
+        let (Some(stream_slot), Some(mut sender)) = (self.stream_slot.take(), self.sender.take()) else { return };
         if sender.is_ready() {
-            lease.connection.give_back(sender);
+            stream_slot.connection.give_back(sender);
             return;
         }
         // The driver may still have to process the end of the response, or a `Connection: close`.
@@ -35,9 +35,9 @@ impl Http1Slot {
                 () = given_up => false,
             };
             if ready {
-                lease.connection.give_back(sender);
+                stream_slot.connection.give_back(sender);
             } else {
-                lease.connection.end(End::Drained);
+                stream_slot.connection.end(End::Drained);
             }
         }));
     }
@@ -45,9 +45,9 @@ impl Http1Slot {
 
 impl Drop for Http1Slot {
     fn drop(&mut self) {
-        if let Some(lease) = &self.lease {
+        if let Some(stream_slot) = &self.stream_slot {
             // The rest of the response would block any other request.
-            lease.connection.end(End::Abandoned);
+            stream_slot.connection.end(End::Abandoned);
         }
     }
 }

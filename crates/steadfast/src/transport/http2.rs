@@ -19,9 +19,9 @@ use super::connection::Connection;
 use super::end::End;
 use super::error::TransportError;
 use super::failure::Failure;
-use super::lease::{Lease, PoolHandle};
 use super::socket::Stream;
 use super::state::Signal;
+use super::stream_slot::{PoolHandle, StreamSlot};
 use super::upload::{self, Upload};
 use super::windows::windows;
 use crate::environment::SharedEnvironment;
@@ -43,9 +43,9 @@ const DROPPED_STREAMS: usize = 1024;
 pub(super) async fn handshake(
     stream: Box<dyn Stream>,
     streams: usize,
-    connection: Arc<Connection>,
+    connection: Arc<TransportConnection>,
     pool_handle: Weak<dyn PoolHandle>,
-) -> Result<(SendRequest<Bytes>, Driver, PingPong), h2::Error> {
+) -> Result<(SendRequest<Bytes>, Http2Driver, PingPong), h2::Error> {
     let (window, together) = windows(streams);
     let (sender, mut h2) = h2::client::Builder::new()
         .initial_window_size(window)
@@ -60,12 +60,12 @@ pub(super) async fn handshake(
         .await?;
     let Some(pings) = h2.ping_pong() else { unreachable!("the pings of a new connection are not taken yet") };
     let driver =
-        Driver { h2, probe: Some(sender.clone()), allowed: 0, received_goaway: false, connection, pool_handle };
+        Http2Driver { h2, probe: Some(sender.clone()), allowed: 0, received_goaway: false, connection, pool_handle };
     Ok((sender, driver, pings))
 }
 
 /// Driver of a connection. Completes when the connection has ended.
-pub(super) struct Driver {
+pub(super) struct Http2Driver {
     h2: h2::client::Connection<Box<dyn Stream>, Bytes>,
     /// Detects a GOAWAY frame, which h2 reports only to a sender.
     probe: Option<SendRequest<Bytes>>,
@@ -73,18 +73,18 @@ pub(super) struct Driver {
     allowed: usize,
     /// True if the server announced an orderly close.
     received_goaway: bool,
-    connection: Arc<Connection>,
+    connection: Arc<TransportConnection>,
     pool_handle: Weak<dyn PoolHandle>,
 }
 
-impl Driver {
+impl Http2Driver {
     /// Lets the connection close after its last stream.
     pub(super) fn start_close(&mut self) {
         self.probe = None;
     }
 }
 
-impl Future for Driver {
+impl Future for Http2Driver {
     type Output = End;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<End> {
@@ -110,7 +110,7 @@ impl Future for Driver {
             if self.connection.signal(Signal::Retired) {
                 tracing::debug!(connection = self.connection.id, %error, "the server accepts no more requests on this connection");
                 if let Some(pool_handle) = self.pool_handle.upgrade() {
-                    pool_handle.unsettled();
+                    pool_handle.state_changed();
                 }
             }
             // h2 was polled before the probe, a sender, was dropped. Another poll lets h2 close without senders.
@@ -123,11 +123,11 @@ impl Future for Driver {
 /// Sends `request` and waits for the response head.
 pub(super) async fn send(
     mut sender: SendRequest<Bytes>,
-    lease: Lease,
+    stream_slot: StreamSlot,
     environment: &SharedEnvironment,
     request: Request<Body>,
 ) -> Result<Response<ResponseBody>, Failure> {
-    let peer = lease.connection.peer();
+    let peer = stream_slot.connection.peer();
     let (head, body) = request.into_parts();
     let mut bare = Request::from_parts(head, ());
     *bare.version_mut() = Version::HTTP_2;
@@ -141,11 +141,11 @@ pub(super) async fn send(
         headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
     }
     let empty = body.is_end_stream();
-    let mark = lease.connection.traffic.sent();
+    let mark = stream_slot.connection.traffic.sent();
     let (response, mut stream) = match sender.send_request(bare, empty) {
         Ok(sent) => sent,
         Err(error) if error.is_go_away() || error.is_io() || error.reason().is_some() => {
-            return Err(Failure::unsent(lease.connection.lost(cause::http2(&error), false)));
+            return Err(Failure::unsent(stream_slot.connection.lost(cause::http2(&error), false)));
         }
         Err(error) => return Err(Failure::of(TransportError::Invalid { peer, detail: error.to_string() })),
     };
@@ -160,17 +160,19 @@ pub(super) async fn send(
         Err(body) => Some(Upload::begin(body, stream, environment)),
     };
     match response.await {
-        Ok(response) => Ok(response.map(|stream| ResponseBody::http2(stream, upload, lease, environment.clone()))),
+        Ok(response) => {
+            Ok(response.map(|stream| ResponseBody::http2(stream, upload, stream_slot, environment.clone())))
+        }
         // A failed upload resets the stream. The source's error explains the reset.
         Err(error) => match upload.as_ref().and_then(|upload| upload.failed(&peer)) {
             Some(failed) => Err(Failure::of(failed)),
-            None => Err(failure(&lease.connection, &error, mark)),
+            None => Err(failure(&stream_slot.connection, &error, mark)),
         },
     }
 }
 
 /// Returns the failure of a request submitted at `mark`, for an error before the response head.
-fn failure(connection: &Connection, error: &h2::Error, mark: u64) -> Failure {
+fn failure(connection: &TransportConnection, error: &h2::Error, mark: u64) -> Failure {
     // RFC 9113, section 8.7: REFUSED_STREAM guarantees that the request was not processed. So does a GOAWAY for a stream
     // above its last stream ID; h2 completes lower streams normally.
     let refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);

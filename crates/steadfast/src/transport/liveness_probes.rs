@@ -19,13 +19,13 @@ use steadfast_core::Instant;
 use steadfast_core::fault_injection::inject;
 
 use super::body::ResponseBody;
-use super::connection::{Connection, ProbePath};
+use super::connection::{ProbePath, TransportConnection};
 use super::error::TransportError;
 use super::purpose::Purpose;
 use super::report::Protocol;
 use super::settings::{Reader, Settings};
 use crate::environment::SharedEnvironment;
-use crate::metrics::traffic::{Code, Traffic};
+use crate::metrics::pool_counters::{Code, PoolCounters};
 
 /// Creates the probe request for the connection's owner, or `None` after the owner was dropped.
 ///
@@ -42,13 +42,13 @@ type ProbeResult = Result<Response<ResponseBody>, TransportError>;
 /// Probe settings of a pool, and the result of the last probe on another connection.
 pub(super) struct LivenessProbes {
     means: OnceLock<(MakeProbeRequest, SendElsewhere)>,
-    traffic: Arc<Traffic>,
+    traffic: Arc<PoolCounters>,
     other_connection: tokio::sync::Mutex<Option<(Instant, bool)>>,
 }
 
 impl LivenessProbes {
     /// Creates the state without a probe request; nothing is probed yet.
-    pub(super) fn new(traffic: Arc<Traffic>) -> Self {
+    pub(super) fn new(traffic: Arc<PoolCounters>) -> Self {
         Self { means: OnceLock::new(), traffic, other_connection: tokio::sync::Mutex::default() }
     }
 
@@ -69,7 +69,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Probes after each silence, and notifies the watches of `connection` if the server stops or resumes responding.
 pub(super) async fn probe_while_silent(
-    connection: &Connection,
+    connection: &TransportConnection,
     liveness_probes: &LivenessProbes,
     environment: &SharedEnvironment,
     settings: &Settings,
@@ -106,7 +106,7 @@ pub(super) async fn probe_while_silent(
 /// Probes on the connection itself. From `deadline` the connection is in doubt, until a response or watch data arrives.
 /// A second probe in that time would prove nothing.
 async fn probe_here(
-    connection: &Connection,
+    connection: &TransportConnection,
     mut sender: SendRequest<Bytes>,
     liveness_probes: &LivenessProbes,
     environment: &SharedEnvironment,

@@ -24,7 +24,7 @@ impl PlacementRequest {
     /// Returns the index in [`PlacementRequest::all`].
     pub(super) fn index(self) -> usize {
         let Some(index) = Self::all().position(|placement_request| placement_request == self) else {
-            unreachable!("an upgrade has its connection made for it, and waits for no place")
+            unreachable!("an upgrade uses a dedicated connection and never waits for a slot")
         };
         index
     }

@@ -10,23 +10,23 @@ use steadfast_core::fault_injection::inject;
 use tokio::sync::{oneshot, watch};
 
 use super::connection::Connection;
+use super::connection_runtime::ConnectionRuntime;
 use super::connection_task;
 use super::connector::{Connector, Route};
 use super::end::End;
 use super::error::TransportError;
 use super::fence::Fence;
-use super::home::Home;
-use super::lease::{Lease, PoolHandle};
 use super::liveness_probes::LivenessProbes;
 use super::placement_request::PlacementRequest;
 use super::purpose::{Purpose, Role};
 use super::report::{ClosedConnection, ConnectionReport, Protocol};
 use super::settings::{Carrier, Placement, Reader, Settings};
 use super::state::ConnectionState;
-use super::waiting::{Assignment, Waiter, Waiting};
+use super::stream_slot::{PoolHandle, StreamSlot};
+use super::waiting::{Assignment, WaitingRequest, WaitingRequests};
 use super::windows::MAX_STREAMS;
 use crate::environment::{SharedEnvironment, Task};
-use crate::metrics::traffic::Traffic;
+use crate::metrics::pool_counters::PoolCounters;
 
 /// Maximum number of concurrent dials for one role.
 const DIALS: usize = 8;
@@ -57,7 +57,7 @@ pub(super) struct Inner {
     state: Mutex<State>,
     reachable: watch::Sender<u64>,
     pub(super) liveness_probes: Arc<LivenessProbes>,
-    pub(super) traffic: Arc<Traffic>,
+    pub(super) traffic: Arc<PoolCounters>,
     /// Time limit for sending.
     pub(super) fence: Option<Fence>,
     /// Task that waits for the fence to close.
@@ -68,8 +68,8 @@ pub(super) struct Inner {
 
 struct State {
     /// All connections except dead ones, oldest first.
-    connections: Vec<Arc<Connection>>,
-    waiting: Waiting,
+    connections: Vec<Arc<TransportConnection>>,
+    waiting: WaitingRequests,
     /// Number of requests that the next connection is expected to serve.
     expected: usize,
     opened: u64,
@@ -88,14 +88,20 @@ struct State {
 const DEDICATED: Purpose = Purpose { role: Role::Upgrade, reader: Reader::Caller };
 
 impl State {
-    /// Returns the connections for `purpose` on the runtime `home`.
-    fn connections_for(&self, home: &Home, purpose: Purpose) -> impl Iterator<Item = &Arc<Connection>> {
-        self.connections.iter().filter(move |connection| connection.purpose == purpose && connection.home == *home)
+    /// Returns the connections for `purpose` on `runtime`.
+    fn connections_for(
+        &self,
+        runtime: &ConnectionRuntime,
+        purpose: Purpose,
+    ) -> impl Iterator<Item = &Arc<TransportConnection>> {
+        self.connections
+            .iter()
+            .filter(move |connection| connection.purpose == purpose && connection.runtime == *runtime)
     }
 
-    /// Returns true if a connection for `purpose` is being dialled on the runtime `home`.
-    fn is_connecting(&self, home: &Home, purpose: Purpose) -> bool {
-        self.connections_for(home, purpose).any(|connection| connection.state() == ConnectionState::Connecting)
+    /// Returns true if a connection for `purpose` is being dialled on `runtime`.
+    fn is_connecting(&self, runtime: &ConnectionRuntime, purpose: Purpose) -> bool {
+        self.connections_for(runtime, purpose).any(|connection| connection.state() == ConnectionState::Connecting)
     }
 }
 
@@ -129,7 +135,7 @@ impl Pool {
     fn of(connector: Arc<Connector>, settings: Settings, fence: Option<Fence>) -> Self {
         let state = State {
             connections: Vec::new(),
-            waiting: Waiting::new(),
+            waiting: WaitingRequests::new(),
             expected: settings.max_streams,
             opened: 0,
             closed: false,
@@ -138,7 +144,7 @@ impl Pool {
             notified_at: None,
             ended: VecDeque::new(),
         };
-        let traffic = Arc::new(Traffic::default());
+        let traffic = Arc::new(PoolCounters::default());
         let inner = Inner {
             environment: connector.environment().clone(),
             settings,
@@ -183,7 +189,7 @@ impl Pool {
         }
         // All connections drain before the first replacement is dialled, so that no watch moves to a connection about to
         // drain.
-        self.inner.clone().unsettled();
+        self.inner.clone().state_changed();
         let fenced = self.inner.fenced.lock().clone();
         for inner in fenced.iter().filter_map(Weak::upgrade) {
             Self { inner }.drain();
@@ -191,13 +197,13 @@ impl Pool {
     }
 
     /// Returns the number of connections ever dialled.
-    pub(crate) fn dialled(&self) -> u64 {
+    pub(crate) fn dial_count(&self) -> u64 {
         self.inner.lock().opened
     }
 
     /// Returns the open connections, the number of dials and the counters, consistently.
     #[cfg(feature = "metrics")]
-    pub(crate) fn traffic(&self) -> (Vec<ConnectionReport>, u64, crate::metrics::traffic::Totals) {
+    pub(crate) fn traffic(&self) -> (Vec<ConnectionReport>, u64, crate::metrics::pool_counters::Totals) {
         let state = self.inner.lock();
         let reports = state.connections.iter().map(|connection| connection.report()).collect();
         // Read under the lock that also covers the move of a closed connection from the reports to the counters.
@@ -226,12 +232,12 @@ impl Pool {
         self.drain();
     }
 
-    /// Waits for a place for one request on a connection of the runtime `home`. Dials a new connection if all but those
+    /// Waits for a place for one request on a connection of `runtime`. Dials a new connection if all but those
     /// in `avoid` are full.
     pub(super) async fn place(
         &self,
         placement_request: PlacementRequest,
-        home: &Home,
+        runtime: &ConnectionRuntime,
         avoid: &[u64],
     ) -> Result<Assignment, TransportError> {
         let place = {
@@ -240,8 +246,9 @@ impl Pool {
                 return Err(self.inner.over());
             }
             // A request that avoids connections does not block other requests.
-            let first = state.waiting.at(home).queue(placement_request).iter().all(|waiter| !waiter.avoid.is_empty());
-            if let Some(place) = first.then(|| self.inner.choose(&state, placement_request, home, avoid)).flatten() {
+            let first =
+                state.waiting.at(runtime).queue(placement_request).iter().all(|waiter| !waiter.avoid.is_empty());
+            if let Some(place) = first.then(|| self.inner.choose(&state, placement_request, runtime, avoid)).flatten() {
                 return Ok(place);
             }
             // The limit counts per reader: callers that flood the pool must not cause the rejection of informers'
@@ -249,12 +256,16 @@ impl Pool {
             let reader = placement_request.purpose().reader;
             let waiting = state.waiting.count(|purpose| purpose.reader == reader);
             if waiting >= self.inner.settings.max_waiting {
-                let detail = format!("{waiting} requests wait already; make fewer at once");
+                let detail = format!("{waiting} requests are already waiting; send fewer at once");
                 return Err(TransportError::Busy { peer: self.server(), detail, waited: Duration::ZERO });
             }
             let (sender, place) = oneshot::channel();
-            state.waiting.at(home).queue(placement_request).push_back(Waiter { avoid: avoid.to_vec(), place: sender });
-            self.inner.dial(&mut state, home, placement_request.purpose());
+            state
+                .waiting
+                .at(runtime)
+                .queue(placement_request)
+                .push_back(WaitingRequest { avoid: avoid.to_vec(), place: sender });
+            self.inner.dial(&mut state, runtime, placement_request.purpose());
             place
         };
         place.await.unwrap_or_else(|_| Err(self.inner.over()))
@@ -266,7 +277,7 @@ impl Pool {
         let carrying = state.connections.iter().find(|connection| connection.id == carrier.0);
         let place = carrying.and_then(|connection| {
             let sender = connection.admit(self.inner.settings.max_streams, purpose)?;
-            Some((Lease::new(connection.clone(), self.inner.pool_handle()), sender))
+            Some((StreamSlot::new(connection.clone(), self.inner.pool_handle()), sender))
         });
         place.ok_or_else(|| {
             let detail = "the connection that must also carry this request accepts no more requests".to_owned();
@@ -280,8 +291,16 @@ impl Inner {
         self.state.lock()
     }
 
-    fn connection(&self, id: u64, purpose: Purpose, home: Home, server: String) -> Connection {
-        Connection::new(id, purpose, home, server, &self.environment, self.settings.faults, self.fence.clone())
+    fn connection(&self, id: u64, purpose: Purpose, runtime: ConnectionRuntime, server: String) -> TransportConnection {
+        TransportConnection::new(
+            id,
+            purpose,
+            runtime,
+            server,
+            &self.environment,
+            self.settings.faults,
+            self.fence.clone(),
+        )
     }
 
     /// Returns the error for an unsent request after the end of the pool.
@@ -314,13 +333,13 @@ impl Inner {
         pool
     }
 
-    /// Returns a place on an existing connection of the runtime `home`. Prefers the oldest connection with capacity, so
+    /// Returns a place on an existing connection of `runtime`. Prefers the oldest connection with capacity, so
     /// that others become idle.
     fn choose(
         self: &Arc<Self>,
         state: &State,
         placement_request: PlacementRequest,
-        home: &Home,
+        runtime: &ConnectionRuntime,
         avoid: &[u64],
     ) -> Option<Assignment> {
         let now = self.environment.now();
@@ -331,7 +350,7 @@ impl Inner {
             state.connections.iter().find_map(|connection| {
                 let Purpose { role, reader } = connection.purpose;
                 let fits = reader == placement_request.purpose().reader
-                    && connection.home == *home
+                    && connection.runtime == *runtime
                     && (any_role
                         || behind
                         || role == placement_request.purpose().role
@@ -341,20 +360,21 @@ impl Inner {
                 let other = other && !avoid.contains(&connection.id);
                 let admitted = || connection.admit(self.settings.max_streams, placement_request.purpose());
                 let sender = (fits && other).then(admitted).flatten()?;
-                Some((Lease::new(connection.clone(), self.pool_handle()), sender))
+                Some((StreamSlot::new(connection.clone(), self.pool_handle()), sender))
             })
         };
         find(false).or_else(|| (placement_request.placement() == Placement::AnyRole).then(|| find(true)).flatten())
     }
 
-    /// Dials as many connections for `purpose` on the runtime `home` as the waiting requests are expected to need.
-    fn dial(self: &Arc<Self>, state: &mut State, home: &Home, purpose: Purpose) {
-        let wanted = state.waiting.at(home).count(|other| other == purpose);
-        if wanted == 0 || self.is_held_off(state, home, purpose) {
+    /// Dials as many connections for `purpose` on `runtime` as the waiting requests are expected to need.
+    fn dial(self: &Arc<Self>, state: &mut State, runtime: &ConnectionRuntime, purpose: Purpose) {
+        let wanted = state.waiting.at(runtime).count(|other| other == purpose);
+        if wanted == 0 || self.is_held_off(state, runtime, purpose) {
             return;
         }
-        let same =
-            |connection: &Arc<Connection>| connection.purpose.reader == purpose.reader && connection.home == *home;
+        let same = |connection: &Arc<TransportConnection>| {
+            connection.purpose.reader == purpose.reader && connection.runtime == *runtime
+        };
         if inject!(self.settings.faults, QueuedBehindWatches)
             && purpose.role == Role::Requests
             && state.connections.iter().any(same)
@@ -363,25 +383,25 @@ impl Inner {
         }
         // Each dial in flight counts for the requests that its connection is expected to serve. A burst of requests
         // therefore opens few connections.
-        let connecting = |connection: &&Arc<Connection>| connection.state() == ConnectionState::Connecting;
-        let mut dialling = state.connections_for(home, purpose).filter(connecting).count();
+        let connecting = |connection: &&Arc<TransportConnection>| connection.state() == ConnectionState::Connecting;
+        let mut dialling = state.connections_for(runtime, purpose).filter(connecting).count();
         while dialling < DIALS
             && dialling.saturating_mul(state.expected) < wanted
             && self.may_open(state, purpose.reader)
         {
             dialling += 1;
-            self.dial_one(state, purpose, home.clone());
+            self.dial_one(state, purpose, runtime.clone());
         }
     }
 
     /// Returns true if a recent connection allows no streams: a new connection would not allow any either. A re-check
     /// is scheduled.
-    fn is_held_off(self: &Arc<Self>, state: &mut State, home: &Home, purpose: Purpose) -> bool {
+    fn is_held_off(self: &Arc<Self>, state: &mut State, runtime: &ConnectionRuntime, purpose: Purpose) -> bool {
         let now = self.environment.now();
-        let without_streams = |connection: &Arc<Connection>| {
+        let without_streams = |connection: &Arc<TransportConnection>| {
             now.since(connection.opened) < REDIAL_DELAY && connection.allows_no_streams()
         };
-        let is_held_off = state.connections_for(home, purpose).any(without_streams);
+        let is_held_off = state.connections_for(runtime, purpose).any(without_streams);
         if is_held_off && !std::mem::replace(&mut state.recheck_scheduled, true) {
             let (later, pool) = (self.environment.sleep_until(now + REDIAL_DELAY), Arc::downgrade(self));
             self.environment.spawn(Box::pin(async move {
@@ -406,10 +426,10 @@ impl Inner {
         state.connections.len() < self.settings.max_connections && same < self.settings.connections_for(reader)
     }
 
-    fn dial_one(self: &Arc<Self>, state: &mut State, purpose: Purpose, home: Home) {
+    fn dial_one(self: &Arc<Self>, state: &mut State, purpose: Purpose, runtime: ConnectionRuntime) {
         state.opened += 1;
         let server = self.connector.name();
-        let connection = Arc::new(self.connection(state.opened, purpose, home, server));
+        let connection = Arc::new(self.connection(state.opened, purpose, runtime, server));
         state.connections.push(connection.clone());
         let (liveness_probes, connector) = (self.liveness_probes.clone(), self.connector.clone());
         let task = connection_task::run(
@@ -425,8 +445,8 @@ impl Inner {
     /// Dials a dedicated connection, driven by the task that `task` creates.
     pub(super) fn dial_alone<L>(
         self: &Arc<Self>,
-        task: impl FnOnce(Arc<Connection>, Arc<Connector>, Weak<dyn PoolHandle>) -> L,
-    ) -> Result<Lease, TransportError>
+        task: impl FnOnce(Arc<TransportConnection>, Arc<Connector>, Weak<dyn PoolHandle>) -> L,
+    ) -> Result<StreamSlot, TransportError>
     where
         L: Future<Output = ()> + Send + 'static,
     {
@@ -440,29 +460,29 @@ impl Inner {
             return Err(TransportError::Busy { peer: server, detail, waited: Duration::ZERO });
         }
         state.opened += 1;
-        let connection = Arc::new(self.connection(state.opened, DEDICATED, Home::Environment, server));
+        let connection = Arc::new(self.connection(state.opened, DEDICATED, ConnectionRuntime::Environment, server));
         connection.occupy();
         state.connections.push(connection.clone());
         let task = task(connection.clone(), self.connector.clone(), self.pool_handle());
         connection.driven_by(self.environment.spawn(Box::pin(task)));
-        Ok(Lease::new(connection, self.pool_handle()))
+        Ok(StreamSlot::new(connection, self.pool_handle()))
     }
 
-    /// Assigns places on the runtime `home` to the waiting requests of `placement_request`, in their order.
+    /// Assigns places on `runtime` to the waiting requests of `placement_request`, in their order.
     fn give(
         self: &Arc<Self>,
         state: &mut State,
-        home: &Home,
+        runtime: &ConnectionRuntime,
         placement_request: PlacementRequest,
-        given: &mut Vec<(Waiter, Assignment)>,
+        given: &mut Vec<(WaitingRequest, Assignment)>,
     ) {
-        let mut queue = std::mem::take(state.waiting.at(home).queue(placement_request));
+        let mut queue = std::mem::take(state.waiting.at(runtime).queue(placement_request));
         let mut index = 0;
         while let Some(waiter) = queue.get(index) {
             // A closed receiver belongs to a cancelled request.
             if waiter.place.is_closed() {
                 queue.remove(index);
-            } else if let Some(place) = self.choose(state, placement_request, home, &waiter.avoid) {
+            } else if let Some(place) = self.choose(state, placement_request, runtime, &waiter.avoid) {
                 given.extend(queue.remove(index).map(|waiter| (waiter, place)));
             } else if waiter.avoid.is_empty() {
                 // No place for this request means none for later ones, which have the same requirements.
@@ -471,7 +491,7 @@ impl Inner {
                 index += 1;
             }
         }
-        *state.waiting.at(home).queue(placement_request) = queue;
+        *state.waiting.at(runtime).queue(placement_request) = queue;
     }
 
     /// Records a response of the server.
@@ -494,26 +514,26 @@ impl PoolHandle for Inner {
         let mut given = Vec::new();
         {
             let mut state = self.lock();
-            for home in &state.waiting.homes() {
+            for runtime in &state.waiting.runtimes() {
                 for placement_request in PlacementRequest::all() {
-                    self.give(&mut state, home, placement_request, &mut given);
+                    self.give(&mut state, runtime, placement_request, &mut given);
                 }
                 for purpose in Purpose::SHARED {
-                    self.dial(&mut state, home, purpose);
+                    self.dial(&mut state, runtime, purpose);
                 }
                 for placement_request in PlacementRequest::all() {
                     // If no further connection can be opened, an avoided connection is better than none.
-                    let avoids = |waiter: &Waiter| !waiter.avoid.is_empty();
-                    if state.waiting.at(home).queue(placement_request).iter().any(avoids)
-                        && !state.is_connecting(home, placement_request.purpose())
+                    let avoids = |waiter: &WaitingRequest| !waiter.avoid.is_empty();
+                    if state.waiting.at(runtime).queue(placement_request).iter().any(avoids)
+                        && !state.is_connecting(runtime, placement_request.purpose())
                     {
                         state
                             .waiting
-                            .at(home)
+                            .at(runtime)
                             .queue(placement_request)
                             .iter_mut()
                             .for_each(|waiter| waiter.avoid.clear());
-                        self.give(&mut state, home, placement_request, &mut given);
+                        self.give(&mut state, runtime, placement_request, &mut given);
                     }
                 }
             }
@@ -526,21 +546,22 @@ impl PoolHandle for Inner {
 
     /// Processes a change to or from suspect or draining. If the connection's watches have no other connection, one is
     /// dialled immediately.
-    fn unsettled(self: Arc<Self>) {
+    fn state_changed(self: Arc<Self>) {
         let mut state = self.lock();
-        let watches =
-            |connection: &&Arc<Connection>| connection.purpose.role == Role::Watches && connection.is_unsettled();
+        let watches = |connection: &&Arc<TransportConnection>| {
+            connection.purpose.role == Role::Watches && connection.is_unsettled()
+        };
         let unsettled: Vec<_> = state.connections.iter().filter(watches).cloned().collect();
         for connection in unsettled {
-            let (home, purpose) = (&connection.home, connection.purpose);
-            let other = |connection: &Arc<Connection>| {
+            let (runtime, purpose) = (&connection.runtime, connection.purpose);
+            let other = |connection: &Arc<TransportConnection>| {
                 matches!(connection.state(), ConnectionState::Ready | ConnectionState::Connecting)
             };
             if !state.closed
-                && !state.connections_for(home, purpose).any(other)
+                && !state.connections_for(runtime, purpose).any(other)
                 && self.may_open(&state, purpose.reader)
             {
-                self.dial_one(&mut state, purpose, home.clone());
+                self.dial_one(&mut state, purpose, runtime.clone());
             }
         }
         clear_suspects(&state);
@@ -549,7 +570,7 @@ impl PoolHandle for Inner {
     }
 
     /// Processes an established connection.
-    fn established(self: Arc<Self>, connection: &Connection) {
+    fn established(self: Arc<Self>, connection: &TransportConnection) {
         let peer = connection.peer();
         tracing::debug!(connection = connection.id, %peer, protocol = ?connection.protocol(), "connected");
         {
@@ -565,7 +586,7 @@ impl PoolHandle for Inner {
     }
 
     /// Removes a closed connection. `error` is set after a failed dial.
-    fn forget(self: Arc<Self>, closed: &Connection, error: Option<TransportError>) {
+    fn forget(self: Arc<Self>, closed: &TransportConnection, error: Option<TransportError>) {
         tracing::debug!(connection = closed.id, peer = %closed.peer(), end = ?closed.ended(), "connection closed");
         let mut failed = Vec::new();
         {
@@ -582,8 +603,8 @@ impl PoolHandle for Inner {
             let lost = matches!(closed.ended(), Some(End::Failed(_)));
             // Orderly ends, for example of idle connections, prove nothing about the server's health.
             state.failing |= lost || error.is_some();
-            let others = state.is_connecting(&closed.home, closed.purpose);
-            let well = state.connections_for(&closed.home, closed.purpose).any(|other| other.state().accepts());
+            let others = state.is_connecting(&closed.runtime, closed.purpose);
+            let well = state.connections_for(&closed.runtime, closed.purpose).any(|other| other.state().accepts());
             if error.is_some() && !closed.was_superseded() {
                 // The requests that this connection would have served fail with it; without other dials in flight all
                 // waiting requests fail. An immediate redial would be a hot loop.
@@ -591,7 +612,7 @@ impl PoolHandle for Inner {
                 for placement_request in
                     PlacementRequest::all().filter(|placement_request| placement_request.purpose() == closed.purpose)
                 {
-                    let queue = state.waiting.at(&closed.home).queue(placement_request);
+                    let queue = state.waiting.at(&closed.runtime).queue(placement_request);
                     let taken = queue.len().min(share);
                     share -= taken;
                     for mut waiter in queue.drain(..taken).rev().collect::<Vec<_>>() {

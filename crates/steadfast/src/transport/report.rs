@@ -129,11 +129,11 @@ mod tests {
         assert_eq!(line.find("10.0.0.1"), ConnectionReport::HEAD.find("PEER"));
         assert_eq!(line.find("connecting"), ConnectionReport::HEAD.find("STATE"));
         assert_eq!(line.find("2.3 s").map(|at| at + 5), ConnectionReport::HEAD.find("LAST BYTE").map(|at| at + 9));
-        let why = "silent for 7.5 s, and no answer to a ping".to_owned();
+        let why = "silent for 7.5 s, and no response to a ping".to_owned();
         let closed = ClosedConnection { connection, ago: Duration::from_secs(3), why };
         assert_eq!(
             closed.to_string(),
-            "connection 17 to 10.0.0.1:6443 ended 3.0 s ago, 86400.0 s old: silent for 7.5 s, and no answer to a ping"
+            "connection 17 to 10.0.0.1:6443 ended 3.0 s ago, 86400.0 s old: silent for 7.5 s, and no response to a ping"
         );
     }
 }

@@ -110,11 +110,17 @@ impl Traffic {
     /// Runs one `write`, unless writes are sealed.
     fn count(&self, write: impl FnOnce() -> Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if self.sent.fetch_or(WRITING, Ordering::SeqCst) & SEALED != 0 {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, "its requests were cancelled")));
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::BrokenPipe,
+                "the requests on the connection were cancelled",
+            )));
         }
         // The last check before the system call.
         let written = if self.is_fenced() {
-            Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, "the time for requests is over")))
+            Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "the permission to send requests has expired",
+            )))
         } else {
             write()
         };
@@ -136,7 +142,7 @@ impl Traffic {
 }
 
 /// Socket that counts its traffic.
-pub(super) struct Counted {
+pub(super) struct CountingSocket {
     socket: Box<dyn Socket>,
     traffic: Arc<Traffic>,
     environment: SharedEnvironment,
@@ -144,7 +150,7 @@ pub(super) struct Counted {
     slow: bool,
 }
 
-impl Counted {
+impl CountingSocket {
     /// Wraps `socket` and counts its traffic in `traffic`.
     pub(super) fn new(socket: Box<dyn Socket>, traffic: Arc<Traffic>, environment: SharedEnvironment) -> Self {
         Self { socket, traffic, environment, slow: false }
@@ -159,7 +165,7 @@ impl Counted {
     }
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for CountingSocket {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let read = Pin::new(&mut self.socket).poll_read(context, into);
@@ -174,7 +180,7 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl AsyncWrite for CountingSocket {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.apply_slow_setting();
         let Self { socket, traffic, .. } = &mut *self;

@@ -27,9 +27,9 @@ use super::dead_peer_probe::wait_until_peer_is_dead;
 use super::end::End;
 use super::error::TransportError;
 use super::failure::Failure;
-use super::lease::{Lease, PoolHandle};
 use super::pool::Pool;
 use super::socket::Stream;
+use super::stream_slot::{PoolHandle, StreamSlot};
 use super::{cause, http1};
 
 /// Values that live as long as the upgraded stream, set as a request extension.
@@ -52,7 +52,7 @@ pub(crate) fn is_upgrade(request: &Request<Body>) -> bool {
 
 /// Values owned by an upgraded stream.
 struct StreamResources {
-    _lease: Lease,
+    _stream_slot: StreamSlot,
     _keep: Option<KeptValues>,
 }
 
@@ -69,10 +69,10 @@ impl Pool {
         let held = Arc::new(OnceLock::new());
         let (opened, opening) = oneshot::channel();
         let (connect, slot) = (self.inner.settings.connect_timeout, held.clone());
-        let lease = self.inner.dial_alone(|connection, connector, pool_handle| {
+        let stream_slot = self.inner.dial_alone(|connection, connector, pool_handle| {
             UpgradeTask { connection, connector, pool_handle, connect }.run(slot, opened)
         })?;
-        let connection = lease.connection.clone();
+        let connection = stream_slot.connection.clone();
         let sender = tokio::select! {
             biased;
             opened = opening => opened.unwrap_or_else(|_| {
@@ -86,17 +86,17 @@ impl Pool {
         let mark = connection.traffic.sent();
         let mut response = tokio::select! {
             biased;
-            response = http1::send(sender, lease, environment, request) => response.map_err(Failure::into_error)?,
+            response = http1::send(sender, stream_slot, environment, request) => response.map_err(Failure::into_error)?,
             () = &mut deadline => {
                 let maybe_sent = !connection.traffic.seal_at(mark);
                 return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit, maybe_sent });
             }
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS
-            && let Some(lease) = response.body_mut().give_up()
+            && let Some(stream_slot) = response.body_mut().give_up()
         {
-            // If the stream was already dropped, the lease ends here.
-            drop(held.set(StreamResources { _lease: lease, _keep: keep }));
+            // If the stream was already dropped, the slot ends here.
+            drop(held.set(StreamResources { _stream_slot: stream_slot, _keep: keep }));
         }
         Ok(response)
     }
@@ -104,16 +104,16 @@ impl Pool {
 
 /// Task of a dedicated connection, from its dial to the end of the stream.
 struct UpgradeTask {
-    connection: Arc<Connection>,
+    connection: Arc<TransportConnection>,
     connector: Arc<Connector>,
     pool_handle: Weak<dyn PoolHandle>,
     connect: Duration,
 }
 
-type Opened = oneshot::Sender<Result<http1::Sender, TransportError>>;
+type SenderReply = oneshot::Sender<Result<http1::Http1Sender, TransportError>>;
 
 impl UpgradeTask {
-    async fn run(self, held: Arc<OnceLock<StreamResources>>, opened: Opened) {
+    async fn run(self, held: Arc<OnceLock<StreamResources>>, opened: SenderReply) {
         let connection = &self.connection;
         let mut record = Record::new(connection.clone(), self.pool_handle.clone());
         // Dropping this sender, at the latest with the task, cuts the stream.
@@ -138,7 +138,7 @@ impl UpgradeTask {
         };
         let served = async {
             match driver.with_upgrades().await {
-                // The driver has finished. The upgraded stream or a response body remains until the request's lease
+                // The driver has finished. The upgraded stream or a response body remains until the request's slot
                 // ends.
                 Ok(()) => {
                     left(connection).await;
@@ -160,7 +160,7 @@ impl UpgradeTask {
         &self,
         held: Arc<OnceLock<StreamResources>>,
         cut: oneshot::Receiver<()>,
-    ) -> Result<(http1::Sender, http1::Driver, SocketAddr), TransportError> {
+    ) -> Result<(http1::Http1Sender, http1::Http1Driver, SocketAddr), TransportError> {
         let connection = &self.connection;
         let environment = self.connector.environment();
         let stage = Stage::new();
@@ -192,7 +192,7 @@ impl UpgradeTask {
 }
 
 /// Completes after the only request has left. A draining connection also notifies while the request is running.
-async fn left(connection: &Connection) {
+async fn left(connection: &TransportConnection) {
     while connection.unused_since().is_none() {
         connection.unused.notified().await;
     }
@@ -203,7 +203,7 @@ struct Owned {
     stream: Box<dyn Stream>,
     /// Completes when the connection is ended by the pool; `None` afterwards.
     cut: Option<oneshot::Receiver<()>>,
-    connection: Arc<Connection>,
+    connection: Arc<TransportConnection>,
     _held: Arc<OnceLock<StreamResources>>,
 }
 

@@ -19,7 +19,7 @@ use steadfast_core::record::RecordKind;
 use steadfast_core::reflector::{Failure, FailureKind, Request};
 use steadfast_core::{Freshness, KeySet, ResourceVersion};
 
-use super::source::{Source, StreamError};
+use super::source::{StreamError, StreamRequests};
 use crate::environment::SharedEnvironment;
 use crate::responses::OBJECT_LIMIT;
 use crate::transport::{ConnectionEvent, ResponseBody};
@@ -38,7 +38,7 @@ const HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
 /// One change of an object, as reported by the server.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Change<K> {
+pub enum WatchEvent<K> {
     /// The object was created, or started to match the scope.
     Added(K),
     /// The object changed within the scope.
@@ -51,7 +51,7 @@ pub enum Change<K> {
 }
 
 // The object is left out: it may be a Secret.
-impl<K> fmt::Debug for Change<K> {
+impl<K> fmt::Debug for WatchEvent<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Added(_) => f.write_str("Added"),
@@ -75,22 +75,22 @@ impl<K> fmt::Debug for Change<K> {
 /// # use futures::StreamExt;
 /// # use k8s_openapi::api::core::v1::Pod;
 /// # use kube::ResourceExt;
-/// # use steadfast::{Change, Connection, ResourceVersion, Scope, StreamError, watch_from};
+/// # use steadfast::{Connection, ResourceVersion, Scope, StreamError, WatchEvent, watch_from};
 /// # async fn example(connection: &Connection, kept: &str) -> Result<(), StreamError> {
 /// let mut changes = watch_from::<Pod>(connection, Scope::all(), &ResourceVersion::from(kept));
 /// while let Some(change) = changes.next().await {
 ///     match change? {
-///         Change::Added(pod) | Change::Modified(pod) => println!("{} is there", pod.name_any()),
-///         Change::Deleted(pod) => println!("{} is gone", pod.name_any()),
-///         Change::Bookmark(_) => {}
+///         WatchEvent::Added(pod) | WatchEvent::Modified(pod) => println!("{} exists", pod.name_any()),
+///         WatchEvent::Deleted(pod) => println!("{} was deleted", pod.name_any()),
+///         WatchEvent::Bookmark(_) => {}
 ///     }
-///     println!("go on from {}", changes.version());
+///     println!("resume at {}", changes.version());
 /// }
 /// # Ok(())
 /// # }
 /// ```
 pub struct Changes<K> {
-    items: BoxStream<'static, Result<Change<K>, StreamError>>,
+    items: BoxStream<'static, Result<WatchEvent<K>, StreamError>>,
     evidence: Arc<ArcSwap<Evidence>>,
     environment: SharedEnvironment,
     resource: String,
@@ -98,7 +98,7 @@ pub struct Changes<K> {
 }
 
 impl<K: Cacheable> Changes<K> {
-    pub(super) fn new(source: Source, version: &ResourceVersion) -> Self {
+    pub(super) fn new(source: StreamRequests, version: &ResourceVersion) -> Self {
         let environment = source.environment.clone();
         let evidence = Arc::new(ArcSwap::from_pointee(Evidence {
             condition: Condition::Starting,
@@ -116,7 +116,7 @@ impl<K: Cacheable> Changes<K> {
             faults: FaultInjection::NONE,
         }));
         let resource = source.name();
-        let reading = Reading {
+        let reading = WatchReader {
             source,
             evidence: evidence.clone(),
             at: version.clone(),
@@ -141,7 +141,7 @@ impl<K: Cacheable> Changes<K> {
 }
 
 impl<K> Stream for Changes<K> {
-    type Item = Result<Change<K>, StreamError>;
+    type Item = Result<WatchEvent<K>, StreamError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.items.poll_next_unpin(context)
@@ -155,12 +155,12 @@ impl<K> fmt::Debug for Changes<K> {
 }
 
 /// A sequence of watches, each of which resumes at the end of the previous one.
-struct Reading {
-    source: Source,
+struct WatchReader {
+    source: StreamRequests,
     evidence: Arc<ArcSwap<Evidence>>,
     /// Version up to which all changes were returned.
     at: ResourceVersion,
-    open: Option<Open>,
+    open: Option<OpenWatch>,
     /// True if the next watch must use a new connection.
     needs_new_connection: bool,
     /// True until a response proves that the server has reached this version. The server may be another or a restored
@@ -170,7 +170,7 @@ struct Reading {
 }
 
 /// A watch with its response body in progress.
-struct Open {
+struct OpenWatch {
     body: Pin<Box<ResponseBody>>,
     notices: BoxStream<'static, ConnectionEvent>,
     framer: StreamFramer,
@@ -187,7 +187,7 @@ enum Next {
     Failed(Failure),
 }
 
-impl Open {
+impl OpenWatch {
     async fn next(&mut self, environment: &SharedEnvironment) -> Next {
         loop {
             if let Some(line) = self.framer.next() {
@@ -208,18 +208,18 @@ impl Open {
                     }
                 },
                 Some(notice) = self.notices.next() => match notice {
-                    ConnectionEvent::Leave(true) => return Next::Leave("its connection ends, or does not respond"),
-                    ConnectionEvent::Responsive(false) => return Next::Leave("the server does not respond on its connection"),
+                    ConnectionEvent::Leave(true) => return Next::Leave("the connection ends, or does not respond"),
+                    ConnectionEvent::Responsive(false) => return Next::Leave("the server does not respond on the connection of the watch"),
                     ConnectionEvent::Leave(false) | ConnectionEvent::Responsive(true) => {}
                 },
-                () = silent => return Next::Leave("neither a change nor a bookmark for two minutes"),
+                () = silent => return Next::Leave("no change and no bookmark for two minutes"),
             }
         }
     }
 }
 
-impl Reading {
-    async fn next<K: Cacheable>(&mut self) -> Option<Result<Change<K>, StreamError>> {
+impl WatchReader {
+    async fn next<K: Cacheable>(&mut self) -> Option<Result<WatchEvent<K>, StreamError>> {
         while !self.ended {
             let Some(open) = &mut self.open else {
                 if let Err(error) = self.open().await {
@@ -265,8 +265,10 @@ impl Reading {
     /// Opens a watch at the current version, or returns the error that ends the stream.
     async fn open(&mut self) -> Result<(), StreamError> {
         if matches!(self.at.as_str(), "" | "0") {
-            let why =
-                format!("{:?} is no version to go on from; take that of a list or of an object", self.at.as_str());
+            let why = format!(
+                "{:?} is not a version that a watch can start from; use the version of a list or of an object",
+                self.at.as_str()
+            );
             return Err(StreamError::Rejected { resource: self.source.name(), why: why.into() });
         }
         if self.unchecked {
@@ -275,7 +277,7 @@ impl Reading {
             let now = self.source.request_builder.connection.environment().now();
             match self.source.request_builder.newest(now).await {
                 Ok(Some(newest)) if newest.is_older_than(&self.at) => {
-                    let why = format!("the server is at {newest}: its history is another one");
+                    let why = format!("the server is at {newest}: its history is a different one");
                     return Err(self.expired(why.into()));
                 }
                 Ok(_) => self.unchecked = false,
@@ -294,10 +296,10 @@ impl Reading {
             Ok((encoding, body)) => {
                 let framer = StreamFramer::new(encoding, OBJECT_LIMIT);
                 let notices = body.notices(true);
-                self.open = Some(Open { body: Box::pin(body), notices, framer, opened: now, heard: now });
+                self.open = Some(OpenWatch { body: Box::pin(body), notices, framer, opened: now, heard: now });
                 // A watch that follows a regular end leaves the stream fresh.
                 if self.evidence.load().condition != Condition::Streaming {
-                    self.set_condition(Condition::Suspect, "a watch is open, and nothing was heard on it yet".into());
+                    self.set_condition(Condition::Suspect, "a watch is open, but has received no data yet".into());
                 }
                 Ok(())
             }
@@ -328,7 +330,7 @@ impl Reading {
         &mut self,
         encoding: Encoding,
         line: &StreamRecord,
-    ) -> Option<Result<Change<K>, StreamError>> {
+    ) -> Option<Result<WatchEvent<K>, StreamError>> {
         let wanted = Some(&self.source.request_builder.wanted);
         let record = match line {
             StreamRecord::Complete(record) => decode::watch_record(encoding, record, wanted),
@@ -340,15 +342,15 @@ impl Reading {
                 self.reach(&object.identity.version);
                 let kept = self.source.keep(&object);
                 Some(kept.map(|object| match kind {
-                    RecordKind::Added => Change::Added(object),
-                    RecordKind::Modified => Change::Modified(object),
-                    RecordKind::Deleted => Change::Deleted(object),
+                    RecordKind::Added => WatchEvent::Added(object),
+                    RecordKind::Modified => WatchEvent::Modified(object),
+                    RecordKind::Deleted => WatchEvent::Deleted(object),
                 }))
             }
             Ok(WatchRecord::Bookmark(bookmark)) if bookmark.version.is_older_than(&self.at) => None,
             Ok(WatchRecord::Bookmark(bookmark)) => {
                 self.reach(&bookmark.version);
-                Some(Ok(Change::Bookmark(bookmark.version)))
+                Some(Ok(WatchEvent::Bookmark(bookmark.version)))
             }
             Ok(WatchRecord::Error(status)) => {
                 self.open = None;
@@ -385,7 +387,7 @@ impl Reading {
         self.source.backoff.reset();
         let mut evidence = Evidence::clone(&self.evidence.load());
         let now = self.source.environment.now();
-        evidence.set_condition(now, Condition::Streaming, "a proof is overdue");
+        evidence.set_condition(now, Condition::Streaming, "a proof of freshness is overdue");
         evidence.version = Some(self.at.clone());
         evidence.proven = Some(now);
         evidence.attempts = 0;

@@ -15,7 +15,7 @@ use steadfast_core::frame::{ItemFramer, ListPart};
 use steadfast_core::reflector::{Failure, FailureKind, ListFrom, Request};
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
-use super::source::{Source, StreamError};
+use super::source::{StreamError, StreamRequests};
 use crate::responses::OBJECT_LIMIT;
 use crate::transport::ResponseBody;
 
@@ -56,9 +56,9 @@ pub struct List<K> {
 }
 
 impl<K: Cacheable> List<K> {
-    pub(super) fn new(source: Source) -> Self {
+    pub(super) fn new(source: StreamRequests) -> Self {
         let (resource, version) = (source.name(), Arc::default());
-        let reading = Reading {
+        let reading = ListReader {
             source,
             version: Arc::clone(&version),
             continue_token: None,
@@ -94,8 +94,8 @@ impl<K> fmt::Debug for List<K> {
 }
 
 /// State of the paged list.
-struct Reading {
-    source: Source,
+struct ListReader {
+    source: StreamRequests,
     version: Arc<OnceLock<ResourceVersion>>,
     /// Continue token of the current page, or of the next request.
     continue_token: Option<String>,
@@ -136,7 +136,7 @@ impl Page {
     }
 }
 
-impl Reading {
+impl ListReader {
     async fn next<K: Cacheable>(&mut self) -> Option<Result<K, StreamError>> {
         while !self.ended {
             match self.step().await {

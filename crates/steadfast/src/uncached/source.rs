@@ -23,7 +23,7 @@ use crate::transport::Reader;
 pub enum StreamError {
     /// The server does not have, or no longer has, all changes after a version.
     #[error(
-        "{resource}: what came after version {version} cannot be had: {why}; list, and go on from the list's version"
+        "{resource}: the changes after version {version} are not available: {why}; list again, and continue from the version of the new list"
     )]
     Expired {
         /// Resource and scope.
@@ -42,7 +42,7 @@ pub enum StreamError {
         why: Arc<str>,
     },
     /// A list could not be completed and cannot be continued.
-    #[error("{resource}: the list broke off: {why}; begin again")]
+    #[error("{resource}: the list was interrupted: {why}; list again")]
     Interrupted {
         /// Resource and scope.
         resource: String,
@@ -60,7 +60,7 @@ pub enum StreamError {
 }
 
 /// Request state shared by both kinds of streams.
-pub(super) struct Source {
+pub(super) struct StreamRequests {
     pub(super) request_builder: RequestBuilder,
     scope: Scope,
     decoder: Decoder,
@@ -69,7 +69,7 @@ pub(super) struct Source {
     pub(super) backoff: Backoff,
 }
 
-impl Source {
+impl StreamRequests {
     pub(super) fn new<K: Cacheable>(connection: &Connection, kind: &DynamicType<K>, scope: Scope) -> Self {
         let collection = Collection::of::<K>(kind, &scope);
         // The caller decides when the response is read. It must not block the connections of the informers.

@@ -10,56 +10,56 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{Outcome, Server, Target, Write, Writes};
+use super::{Outcome, ServerIdentity, Write, WriteTarget, Writes};
 
 thread_local! {
     /// Recordings whose future is being polled on this thread, innermost last.
-    static CURRENT: RefCell<Vec<Arc<Open>>> = const { RefCell::new(Vec::new()) };
+    static CURRENT: RefCell<Vec<Arc<OpenRecording>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Recordings of one server.
 #[derive(Default)]
 pub(crate) struct Recordings {
-    server: Server,
-    open: Mutex<BTreeMap<u64, Arc<Open>>>,
+    server: ServerIdentity,
+    open: Mutex<BTreeMap<u64, Arc<OpenRecording>>>,
     /// Number of open recordings. With zero, requests skip all further checks.
     count: AtomicUsize,
 }
 
 /// An open recording.
-struct Open {
+struct OpenRecording {
     recordings: Arc<Recordings>,
     writes: Mutex<Writes>,
 }
 
 /// Recorder of a future's writes through the clients of a connection: see
 /// [`Connection::record_writes`](crate::Connection::record_writes). The recording ends when this value is dropped.
-pub struct Recording {
+pub struct WriteRecording {
     number: u64,
-    open: Arc<Open>,
+    open: Arc<OpenRecording>,
 }
 
 impl Recordings {
     /// Returns the server of the recordings.
-    pub(crate) fn server(&self) -> &Server {
+    pub(crate) fn server(&self) -> &ServerIdentity {
         &self.server
     }
 
     /// Starts a recording.
-    pub(crate) fn begin(self: &Arc<Self>) -> Recording {
-        let open = Arc::new(Open { recordings: self.clone(), writes: Mutex::default() });
+    pub(crate) fn begin(self: &Arc<Self>) -> WriteRecording {
+        let open = Arc::new(OpenRecording { recordings: self.clone(), writes: Mutex::default() });
         let mut all = self.open.lock();
         // A number is reused only after its recording has ended and was removed from the map.
         let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
         all.insert(number, open.clone());
         self.count.store(all.len(), Ordering::Release);
-        Recording { number, open }
+        WriteRecording { number, open }
     }
 
     /// Records a write to `target` before it is sent, in the recording of the current future.
     ///
     /// Outside any recorded future, all open recordings record it. Returns `None` if no recording is open.
-    pub(crate) fn write(&self, target: impl FnOnce() -> Option<Target>) -> Option<Arc<Write>> {
+    pub(crate) fn write(&self, target: impl FnOnce() -> Option<WriteTarget>) -> Option<Arc<Write>> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -83,7 +83,7 @@ impl Recordings {
     }
 }
 
-impl Recording {
+impl WriteRecording {
     /// Wraps `work` and records its writes.
     ///
     /// Tasks that `work` spawns are not included. Writes outside any recorded future are added to all open recordings.
@@ -94,7 +94,7 @@ impl Recording {
             let polled = poll_fn(|context| {
                 // Set for each poll, not for the whole future: between polls, other futures run on this thread.
                 CURRENT.with_borrow_mut(|current| current.push(open.clone()));
-                let _current = Current;
+                let _current = PollGuard;
                 work.as_mut().poll(context)
             });
             polled.await
@@ -107,7 +107,7 @@ impl Recording {
     }
 }
 
-impl Drop for Recording {
+impl Drop for WriteRecording {
     fn drop(&mut self) {
         let recordings = &self.open.recordings;
         let mut all = recordings.open.lock();
@@ -116,16 +116,16 @@ impl Drop for Recording {
     }
 }
 
-impl fmt::Debug for Recording {
+impl fmt::Debug for WriteRecording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Recording").field(&self.writes()).finish()
+        f.debug_tuple("WriteRecording").field(&self.writes()).finish()
     }
 }
 
 /// Scope guard of a poll, which also ends on a panic.
-struct Current;
+struct PollGuard;
 
-impl Drop for Current {
+impl Drop for PollGuard {
     fn drop(&mut self) {
         CURRENT.with_borrow_mut(|current| drop(current.pop()));
     }

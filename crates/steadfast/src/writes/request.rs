@@ -2,13 +2,13 @@
 
 use http::{Method, Request};
 
-use super::Target;
+use super::WriteTarget;
 
 /// Subresources that change no cached object.
 const WRITES_NOTHING: [&str; 6] = ["attach", "exec", "log", "portforward", "proxy", "token"];
 
 /// Returns the target of `request`, or `None` for a read or a dry run.
-pub(crate) fn target<B>(request: &Request<B>) -> Option<Target> {
+pub(crate) fn target<B>(request: &Request<B>) -> Option<WriteTarget> {
     if !matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
         return None;
     }
@@ -44,7 +44,7 @@ pub(crate) fn target<B>(request: &Request<B>) -> Option<Target> {
     if subresource.is_some_and(|subresource| WRITES_NOTHING.contains(&subresource)) {
         return None;
     }
-    Some(Target {
+    Some(WriteTarget {
         group: group.to_owned(),
         plural: plural.to_owned(),
         namespace: namespace.map(str::to_owned),
@@ -59,7 +59,7 @@ mod tests {
     fn of(method: &str, uri: &str) -> Option<String> {
         let request = Request::builder().method(method).uri(uri).body(()).expect("a request");
         target(&request).map(|target| {
-            let Target { group, plural, namespace, name } = target;
+            let WriteTarget { group, plural, namespace, name } = target;
             format!("{group}/{plural} {} {}", namespace.as_deref().unwrap_or("-"), name.as_deref().unwrap_or("-"))
         })
     }

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use serde::Deserialize;
 use steadfast_core::{ResourceVersion, Uid};
 
-use super::{Labels, Outcome, Write, key_in};
+use super::{ObjectLabels, Outcome, Write, key_in};
 use crate::environment::SharedEnvironment;
 
 /// Maximum number of response bytes that are parsed. etcd stores objects of up to 1.5 MiB.
@@ -43,7 +43,7 @@ struct Metadata {
     deletion_grace_period_seconds: Option<i64>,
     #[serde(default)]
     finalizers: Vec<String>,
-    labels: Option<Labels>,
+    labels: Option<ObjectLabels>,
 }
 
 /// Object that a `Status` refers to.
@@ -145,10 +145,10 @@ mod tests {
 
     use super::*;
     use crate::environment::local::Local;
-    use crate::writes::Target;
+    use crate::writes::WriteTarget;
 
     fn after(method: &Method, name: Option<&str>, see: impl FnOnce(WriteObserver)) -> Outcome {
-        let target = Target {
+        let target = WriteTarget {
             group: String::new(),
             plural: "pods".into(),
             namespace: Some("shop".into()),
@@ -171,8 +171,12 @@ mod tests {
 
     #[test]
     fn terminating_namespace_exists_until_finalized() {
-        let target =
-            Target { group: String::new(), plural: "namespaces".into(), namespace: None, name: Some("web".into()) };
+        let target = WriteTarget {
+            group: String::new(),
+            plural: "namespaces".into(),
+            namespace: None,
+            name: Some("web".into()),
+        };
         let write = Arc::new(Write::new(None, target, Outcome::Awaited));
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let _current = runtime.enter();

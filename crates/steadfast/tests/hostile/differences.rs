@@ -104,8 +104,8 @@ async fn is_abandoned_with(
 #[tokio::test(start_paused = true)]
 async fn invalid_metadata_list_is_not_compared() {
     let of_kind = |kind: &str| Attack { only: METADATA, ..list(&metadata_of(kind, "12", "")) };
-    let whole = "whole objects where their metadata were requested";
-    is_abandoned("whole objects", [of_kind("ConfigMapList")], whole, false).await;
+    let whole = "full objects although metadata was requested";
+    is_abandoned("full objects", [of_kind("ConfigMapList")], whole, false).await;
     is_abandoned("another list", [of_kind("NodeList")], "\"NodeList\"", false).await;
     let nothing = Attack { only: METADATA, ..list(r#"{"kind":"PartialObjectMetadataList","metadata":{}}"#) };
     is_abandoned("no items", [nothing], "the response is not a list", false).await;

@@ -9,14 +9,14 @@ use steadfast::Connection;
 use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use tokio::time::Instant;
 
-use crate::world::{Sockets, config, dialled, http2, in_memory};
+use crate::world::{Sockets, config, connection_with_dialer, http2, in_memory};
 
 /// Returns an in-memory connection to `server` with a changed configuration.
 async fn connection(server: &ApiServer, change: impl FnOnce(&mut kube::Config)) -> Connection {
     let mut config = config(server).await;
     change(&mut config);
     let (dialer, sockets) = (server.dialer(), Sockets::default());
-    dialled(config, http2(), move || {
+    connection_with_dialer(config, http2(), move || {
         let (dialer, sockets) = (dialer.clone(), sockets.clone());
         async move { Ok(sockets.watch(dialer.connect(0).await?)) }
     })
@@ -57,8 +57,8 @@ async fn retry_after_is_capped_at_a_minute() {
     let server = in_memory().await;
     let connection = connection(&server, |_| {}).await;
     for (requested, least, most) in [(7, 7, 8), (3600, 60, 67)] {
-        let answer = InjectedResponse::retry_after(429, Duration::from_secs(requested));
-        server.faults().respond(RequestRule::any().verb(Verb::List).times(1), answer);
+        let response = InjectedResponse::retry_after(429, Duration::from_secs(requested));
+        server.faults().respond(RequestRule::any().verb(Verb::List).times(1), response);
         let begun = Instant::now();
         config_maps(&connection).list(&ListParams::default()).await.expect("a list after the retries");
         let took = begun.elapsed().as_secs();
@@ -133,7 +133,7 @@ async fn configured_connect_timeout_is_applied() {
     let server = in_memory().await;
     let mut config = config(&server).await;
     config.connect_timeout = Some(Duration::from_secs(3));
-    let connection = dialled(config, http2(), std::future::pending);
+    let connection = connection_with_dialer(config, http2(), std::future::pending);
     let begun = Instant::now();
     config_maps(&connection).list(&ListParams::default()).await.expect_err("the dial times out");
     assert_eq!(begun.elapsed().as_secs(), 3);

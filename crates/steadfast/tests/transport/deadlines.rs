@@ -6,7 +6,9 @@ use std::time::Duration;
 use steadfast::transport::{Deadlines, Settings, TransportError};
 use tokio::time::Instant;
 
-use crate::world::{PODS, Sockets, WATCH, config, dialled, get, http2, in_memory, over_pipes, piece, text, watch};
+use crate::world::{
+    PODS, Sockets, WATCH, config, connection_with_dialer, get, http2, in_memory, over_pipes, piece, text, watch,
+};
 
 #[tokio::test(start_paused = true)]
 async fn response_head_times_out() {
@@ -19,7 +21,7 @@ async fn response_head_times_out() {
         let error = connection.send(get(PODS)).await.expect_err("frozen");
         assert_eq!(begun.elapsed().as_secs(), 30);
         assert!(error.maybe_sent());
-        assert!(error.to_string().starts_with("localhost:6443 (memory) sent no answer within 30.0 s"), "{error}");
+        assert!(error.to_string().starts_with("localhost:6443 (memory) sent no response within 30.0 s"), "{error}");
 
         let mut request = get(WATCH);
         request.extensions_mut().insert(Deadlines { headers: Some(Duration::from_secs(5)), progress: None });
@@ -60,21 +62,21 @@ async fn opening_a_connection_has_a_deadline() {
     let error = text(&connection, get(PODS)).await.expect_err("no response of the server");
     assert_eq!(begun.elapsed().as_secs(), 5);
     assert!(!error.maybe_sent());
-    let stuck = "cannot connect to localhost:6443: 127.0.0.1:6443: no answer within 5 s";
+    let stuck = "cannot connect to localhost:6443: 127.0.0.1:6443: no response within 5 s";
     assert!(error.to_string().starts_with(stuck), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn silent_server_fails_connect() {
     let config = config(&in_memory().await).await;
-    let connection = dialled(config, http2(), || async {
-        let (near, far) = tokio::io::duplex(1 << 16);
+    let connection = connection_with_dialer(config, http2(), || async {
+        let (client_end, server_end) = tokio::io::duplex(1 << 16);
         tokio::spawn(async move {
-            let _far = far;
+            let _far = server_end;
             pending::<()>().await;
         });
-        Ok(Sockets::default().watch(near))
+        Ok(Sockets::default().watch(client_end))
     });
     let error = text(&connection, get(PODS)).await.expect_err("no response of the server");
-    assert!(error.to_string().contains("the first answer of HTTP/2 took longer than 10.0 s"), "{error}");
+    assert!(error.to_string().contains("the first HTTP/2 response took longer than 10.0 s"), "{error}");
 }

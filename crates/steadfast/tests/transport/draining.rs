@@ -10,10 +10,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::sleep;
 
 use crate::hostile::{ACK, GOAWAY, HEADERS, PING, SETTINGS, frame};
-use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, text, watch};
+use crate::world::{PODS, Sockets, config, connection_with_dialer, get, http2, in_memory, text, watch};
 
 /// Runs a peer that sends endless responses, and a GOAWAY after `delay`. The peer closes after the client.
-async fn ending(mut pipe: DuplexStream, delay: Duration) -> io::Result<()> {
+async fn serve_goaway_peer(mut pipe: DuplexStream, delay: Duration) -> io::Result<()> {
     let goaway = sleep(delay);
     tokio::pin!(goaway);
     pipe.read_exact(&mut [0; 24]).await?;
@@ -45,13 +45,16 @@ async fn ending(mut pipe: DuplexStream, delay: Duration) -> io::Result<()> {
 async fn closing_server_causes_no_dial_loop() {
     let dials = Arc::new(AtomicUsize::new(0));
     let counted = dials.clone();
-    let connection = dialled(config(&in_memory().await).await, http2(), move || {
+    let connection = connection_with_dialer(config(&in_memory().await).await, http2(), move || {
         let first = counted.fetch_add(1, Ordering::SeqCst) == 0;
         async move {
             sleep(Duration::from_millis(5)).await;
-            let (near, far) = tokio::io::duplex(64 << 10);
-            tokio::spawn(ending(far, if first { Duration::from_secs(1) } else { Duration::from_millis(20) }));
-            Ok(Sockets::default().watch(near))
+            let (client_end, server_end) = tokio::io::duplex(64 << 10);
+            tokio::spawn(serve_goaway_peer(
+                server_end,
+                if first { Duration::from_secs(1) } else { Duration::from_millis(20) },
+            ));
+            Ok(Sockets::default().watch(client_end))
         }
     });
     let _watch = watch(&connection).await;
@@ -67,7 +70,7 @@ async fn closing_server_causes_no_dial_loop() {
 async fn abandoned_dial_failure_fails_no_request() {
     let server = in_memory().await;
     let (dialer, dials) = (server.dialer(), AtomicUsize::new(0));
-    let connection: Connection = dialled(config(&server).await, http2(), move || {
+    let connection: Connection = connection_with_dialer(config(&server).await, http2(), move || {
         let (first, dialer) = (dials.fetch_add(1, Ordering::SeqCst) == 0, dialer.clone());
         async move {
             sleep(Duration::from_secs(if first { 2 } else { 3 })).await;
@@ -78,9 +81,9 @@ async fn abandoned_dial_failure_fails_no_request() {
             }
         }
     });
-    let (answer, ()) = tokio::join!(text(&connection, get(PODS)), async {
+    let (response, ()) = tokio::join!(text(&connection, get(PODS)), async {
         sleep(Duration::from_secs(1)).await;
         connection.drain();
     });
-    answer.expect("a response on the replacement");
+    response.expect("a response on the replacement");
 }

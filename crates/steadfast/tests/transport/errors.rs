@@ -116,10 +116,10 @@ async fn failing_plugin_token_is_never_printed() {
 async fn no_token_in_any_message() {
     let server = ApiServer::builder().in_memory().token(TOKEN).start().await.expect("a server");
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
-    let answer = watch(&connection).await;
-    let calm = format!("{connection:?} {answer:?} {:?}", connection.connections());
+    let response = watch(&connection).await;
+    let calm = format!("{connection:?} {response:?} {:?}", connection.connections());
     server.faults().stop();
-    let mut body = answer.into_body();
+    let mut body = response.into_body();
     let cut = piece(&mut body).await.expect("an error instead of a clean end").expect_err("no data");
     let refused = text(&connection, get(PODS)).await.expect_err("stopped");
     let message = format!("{calm} {cut} {cut:?} {refused} {refused:?}");
@@ -154,11 +154,11 @@ async fn write_across_cut_reports_possible_execution() {
     let path = "/api/v1/namespaces/default/configmaps";
     text(&connection, get(PODS)).await.expect("a response");
     server.faults().freeze(true);
-    let (answer, ()) = tokio::join!(text(&connection, post(path, map)), async {
+    let (response, ()) = tokio::join!(text(&connection, post(path, map)), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         server.faults().reset();
     });
-    let error = answer.expect_err("cut");
+    let error = response.expect_err("cut");
     assert!(error.maybe_sent(), "{error}");
     server.faults().freeze(false);
     server.faults().cut();

@@ -21,7 +21,7 @@ async fn black_hole_is_detected_within_15_s() {
     let error = piece(&mut body).await.expect("an error instead of a clean end").expect_err("no data");
     assert!(begun.elapsed() <= Duration::from_secs(15), "{:?}", begun.elapsed());
     assert!(matches!(error, TransportError::ConnectionLost { .. }), "{error:?}");
-    assert!(error.to_string().contains("no answer to a ping"), "{error}");
+    assert!(error.to_string().contains("no response to a ping"), "{error}");
     until("the connection is removed", || connection.connections().is_empty()).await;
     server.faults().black_hole(false);
     text(&connection, get(PODS)).await.expect("a response on a new connection");
@@ -44,14 +44,14 @@ async fn suspect_connection_takes_no_request_and_recovers() {
     let _watch = watch(&connection).await;
     server.faults().black_hole(true);
     until("the connection is suspect", || connection.connections()[0].state == ConnectionState::Suspect).await;
-    let (answer, ()) = tokio::join!(watch(&connection), async {
+    let (response, ()) = tokio::join!(watch(&connection), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let reports = connection.connections();
         assert_eq!((reports[0].state, reports[0].requests), (ConnectionState::Suspect, 1));
         assert_eq!(reports[1].state, ConnectionState::Connecting, "a replacement must be in progress");
         server.faults().black_hole(false);
     });
-    assert_eq!(answer.status(), 200);
+    assert_eq!(response.status(), 200);
     until("the connection is ready again", || connection.connections()[0].state == ConnectionState::Ready).await;
     // The replacement must not displace the recovered connection.
     assert_eq!(watch(&connection).await.body().connection(), 1);
@@ -145,8 +145,8 @@ async fn dead_connection_is_never_reused() {
                 failed += 1;
             }
             assert_eq!(failed, 5);
-            let answer = connection.send(get(PODS)).await.expect("a response on a new connection, without an error");
-            assert!(!before.contains(&answer.body().connection()));
+            let response = connection.send(get(PODS)).await.expect("a response on a new connection, without an error");
+            assert!(!before.contains(&response.body().connection()));
         }
         assert_eq!(sockets.written_after_failure(), 0);
         // Each failed connection must also be closed.

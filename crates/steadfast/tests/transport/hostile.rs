@@ -9,7 +9,7 @@ use steadfast::transport::TransportError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep};
 
-use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, post, text};
+use crate::world::{PODS, Sockets, config, connection_with_dialer, get, http2, in_memory, post, text};
 
 /// Capacity of a pipe in bytes.
 const PIPE: usize = 64 << 10;
@@ -49,14 +49,14 @@ async fn hostile(behaviour: PeerBehaviour) -> Hostile {
     let config = config(&in_memory().await).await;
     let taken = Arc::new(AtomicUsize::new(0));
     let counted = taken.clone();
-    let connection = dialled(config, http2(), move || {
-        let (near, far) = tokio::io::duplex(PIPE);
+    let connection = connection_with_dialer(config, http2(), move || {
+        let (client_end, server_end) = tokio::io::duplex(PIPE);
         let (behaviour, taken) = (behaviour.clone(), counted.clone());
         tokio::spawn(async move {
             // Ends when the client closes the pipe.
-            let _ = serve(far, behaviour, &taken).await;
+            let _ = serve(server_end, behaviour, &taken).await;
         });
-        async move { Ok(Sockets::default().watch(near)) }
+        async move { Ok(Sockets::default().watch(client_end)) }
     });
     Hostile { connection, taken }
 }
@@ -127,11 +127,11 @@ async fn peer_without_ping_responses_is_dead() {
     let behaviour = PeerBehaviour { once: Vec::new(), again: flood(PING, 0, b"12345678"), reads: true };
     let peer = hostile(behaviour).await;
     let error = text(&peer.connection, get(PODS)).await.expect_err("an error instead of a response");
-    assert!(error.to_string().contains("sent no answer within 30.0 s"), "{error}");
+    assert!(error.to_string().contains("sent no response within 30.0 s"), "{error}");
     // Pings are sent twice a minute, and time out after four times the usual duration while data arrives.
     sleep(Duration::from_secs(25)).await;
     let why: Vec<String> = peer.connection.recently_closed().into_iter().map(|ended| ended.why).collect();
-    assert_eq!(why, ["a ping was not answered within 20 s, though bytes arrive"]);
+    assert_eq!(why, ["no response to a ping within 20 s, although data arrives"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,20 +169,20 @@ async fn stream_resets_end_only_their_requests() {
 /// A healthy peer that does not read a body receives at most one window of it.
 #[tokio::test(start_paused = true)]
 async fn unread_upload_has_response_deadline() {
-    let connection = dialled(config(&in_memory().await).await, http2(), || async {
-        let (near, far) = tokio::io::duplex(PIPE);
+    let connection = connection_with_dialer(config(&in_memory().await).await, http2(), || async {
+        let (client_end, server_end) = tokio::io::duplex(PIPE);
         tokio::spawn(async move {
-            let mut connection = h2::server::handshake(far).await.expect("HTTP/2");
+            let mut connection = h2::server::handshake(server_end).await.expect("HTTP/2");
             let mut received = Vec::new();
             while let Some(Ok(request)) = connection.accept().await {
                 received.push(request);
             }
         });
-        Ok(Sockets::default().watch(near))
+        Ok(Sockets::default().watch(client_end))
     });
     let begun = Instant::now();
     let error = text(&connection, post(PODS, &"x".repeat(1 << 20))).await.expect_err("an error instead of a response");
-    assert!(error.to_string().contains("sent no answer within 30.0 s"), "{error}");
+    assert!(error.to_string().contains("sent no response within 30.0 s"), "{error}");
     assert_eq!(begun.elapsed().as_secs(), 30);
     let report = &connection.connections()[0];
     assert!(report.sent < 128 << 10, "sent more than the window of the peer: {report:?}");

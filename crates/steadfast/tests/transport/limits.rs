@@ -25,7 +25,7 @@ async fn more_watches_than_streams_open_more_connections() {
     let idle = || connection.connections().iter().all(|report| report.streams == 0);
     until("the streams of dropped watches are released", idle).await;
     join_all((0..250).map(|_| watch(&connection))).await;
-    assert_eq!(steadfast::unstable::dialled(&connection), 4, "open connections must be reused");
+    assert_eq!(steadfast::unstable::dial_count(&connection), 4, "open connections must be reused");
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,7 +54,7 @@ async fn http1_watches_use_separate_connections() {
         text(&connection, get(PODS)).await.expect("a response");
     }
     // 30 dials for the watches, and one for the requests.
-    assert_eq!(steadfast::unstable::dialled(&connection), 31, "sequential requests must share one connection");
+    assert_eq!(steadfast::unstable::dial_count(&connection), 31, "sequential requests must share one connection");
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,15 +66,15 @@ async fn connection_limit_reserves_share_for_informers() {
     let error = connection.send(get(PODS)).await.expect_err("the last connection is reserved for informers");
     assert_eq!(
         error.to_string(),
-        "no connection to localhost:6443 had room within 30.0 s: 3 connections carry 3 requests; \
-         the server has not acted: asking again is safe"
+        "no connection to localhost:6443 had capacity within 30.0 s: 3 connections carry 3 requests; \
+         the server did not execute the request; a retry is safe"
     );
     assert!(!error.maybe_sent());
-    let (answer, ()) = tokio::join!(text(&connection, get(PODS)), async {
+    let (response, ()) = tokio::join!(text(&connection, get(PODS)), async {
         tokio::time::sleep(std::time::Duration::from_secs(3)).await;
         watches.pop();
     });
-    answer.expect("a response after a watch has ended");
+    response.expect("a response after a watch has ended");
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,7 +103,7 @@ async fn elsewhere_uses_new_connection() {
 async fn many_at_once_over_tcp_and_tls() {
     let server = ApiServer::builder().tls(true).start().await.expect("a server");
     let connection = over_tcp(&server, Settings::default()).await;
-    let answers = join_all((0..300).map(|_| text(&connection, get(PODS)))).await;
-    assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|answer| answer.contains("PodList"))));
-    assert!(steadfast::unstable::dialled(&connection) <= 3, "{}", steadfast::unstable::dialled(&connection));
+    let responses = join_all((0..300).map(|_| text(&connection, get(PODS)))).await;
+    assert!(responses.iter().all(|response| response.as_ref().is_ok_and(|response| response.contains("PodList"))));
+    assert!(steadfast::unstable::dial_count(&connection) <= 3, "{}", steadfast::unstable::dial_count(&connection));
 }

@@ -206,7 +206,7 @@ async fn error_names_every_failed_address() {
     assert_eq!(begun.elapsed().as_secs(), 5);
     let message = error.to_string();
     assert!(message.contains("cannot connect to api.example:6443: 10.0.0.1:6443: connection refused"), "{message}");
-    assert!(message.contains("[fd00::1]:6443: no answer within 5 s"), "{message}");
+    assert!(message.contains("[fd00::1]:6443: no response within 5 s"), "{message}");
 
     let mut other = config(&server).await;
     other.cluster_url = "http://nowhere.example:6443".parse().expect("a URL");

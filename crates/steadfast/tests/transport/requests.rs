@@ -13,8 +13,8 @@ use crate::world::{PODS, get, http2, over_tcp, text};
 
 async fn serves_request(server: ApiServer, settings: Settings, protocol: Protocol) {
     let connection = over_tcp(&server, settings).await;
-    let answer = text(&connection, get(PODS)).await.expect("a response");
-    assert!(answer.contains("\"PodList\""), "{answer}");
+    let response = text(&connection, get(PODS)).await.expect("a response");
+    assert!(response.contains("\"PodList\""), "{response}");
     let report = connection.connections().remove(0);
     assert_eq!(report.protocol, Some(protocol));
     assert_eq!(report.requests, 1);
@@ -31,7 +31,7 @@ async fn serves_request(server: ApiServer, settings: Settings, protocol: Protoco
     assert_eq!(listed.items[0].data.as_ref().expect("data")["text"], text);
     maps.get("absent").await.expect_err("no object has this name");
     assert!(
-        steadfast::unstable::dialled(&connection) <= 2,
+        steadfast::unstable::dial_count(&connection) <= 2,
         "requests share connections: {:?}",
         connection.connections()
     );
@@ -86,8 +86,8 @@ async fn rejected_token_is_read_again() {
     assert_eq!(codes, [200, 401, 200]);
 
     server.faults().replace_tokens(&["unknown"]);
-    let answer = connection.send(get(PODS)).await.expect("a response");
-    assert_eq!(answer.status(), 401, "the caller must receive the 401 if renewal does not help");
+    let response = connection.send(get(PODS)).await.expect("a response");
+    assert_eq!(response.status(), 401, "the caller must receive the 401 if renewal does not help");
     assert!(server.requests().len() <= 5, "the token must be renewed at most once");
     std::fs::remove_file(&file).expect("removed");
 }
@@ -98,9 +98,9 @@ async fn client_and_stream_outlive_connection_handle() {
     let connection = over_tcp(&server, http2()).await;
     let client = connection.client();
     drop(connection);
-    let answer = client.send(get(crate::world::WATCH)).await.expect("a watch");
+    let response = client.send(get(crate::world::WATCH)).await.expect("a watch");
     drop(client);
-    let mut body = answer.into_body();
+    let mut body = response.into_body();
     let map = serde_json::json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "namespace": "default"},
         "spec": {"containers": [{"name": "main", "image": "none"}]},

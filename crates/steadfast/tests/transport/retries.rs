@@ -9,40 +9,40 @@ use steadfast::Connection;
 use steadfast::transport::Settings;
 use tokio::io::DuplexStream;
 
-use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, post, text};
+use crate::world::{PODS, Sockets, config, connection_with_dialer, get, http2, in_memory, post, text};
 
 /// Behaviour of the server's n-th connection.
 #[derive(Clone, Copy, Debug)]
 enum PeerBehaviour {
-    Answer,
+    Respond,
     Refuse,
     /// Sends a GOAWAY that excludes all requests, and closes.
     GoAwayBefore,
     Reset,
     /// Reads a request and closes.
-    HangUp,
+    CloseAfterRequest,
 }
 
-struct Scripted {
+struct ScriptedServer {
     connection: Connection,
     requests: Arc<AtomicUsize>,
     sockets: Sockets,
 }
 
 /// Returns a server whose connections behave like `behaviours`, in order; the last one repeats.
-async fn scripted(behaviours: &'static [PeerBehaviour]) -> Scripted {
+async fn scripted_server(behaviours: &'static [PeerBehaviour]) -> ScriptedServer {
     let config = config(&in_memory().await).await;
     let requests = Arc::new(AtomicUsize::new(0));
     let sockets = Sockets::default();
     let (seen, counted, connections) = (requests.clone(), sockets.clone(), AtomicUsize::new(0));
-    let connection = dialled(config, http2(), move || {
+    let connection = connection_with_dialer(config, http2(), move || {
         let index = connections.fetch_add(1, Ordering::SeqCst).min(behaviours.len() - 1);
-        let (near, far) = tokio::io::duplex(1 << 16);
-        tokio::spawn(serve(far, behaviours[index], seen.clone()));
-        let socket = counted.watch(near);
+        let (client_end, server_end) = tokio::io::duplex(1 << 16);
+        tokio::spawn(serve(server_end, behaviours[index], seen.clone()));
+        let socket = counted.watch(client_end);
         async move { Ok(socket) }
     });
-    Scripted { connection, requests, sockets }
+    ScriptedServer { connection, requests, sockets }
 }
 
 async fn serve(stream: DuplexStream, behaviour: PeerBehaviour, requests: Arc<AtomicUsize>) {
@@ -50,7 +50,7 @@ async fn serve(stream: DuplexStream, behaviour: PeerBehaviour, requests: Arc<Ato
     while let Some(Ok((_request, mut respond))) = connection.accept().await {
         requests.fetch_add(1, Ordering::SeqCst);
         match behaviour {
-            PeerBehaviour::Answer => {
+            PeerBehaviour::Respond => {
                 let mut body = respond.send_response(http::Response::new(()), false).expect("a head");
                 body.send_data(Bytes::from_static(b"well"), true).expect("a body");
             }
@@ -60,14 +60,14 @@ async fn serve(stream: DuplexStream, behaviour: PeerBehaviour, requests: Arc<Ato
                 drop(respond);
                 connection.graceful_shutdown();
             }
-            PeerBehaviour::HangUp => return,
+            PeerBehaviour::CloseAfterRequest => return,
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn rejected_stream_is_retried_for_any_method() {
-    let server = scripted(&[PeerBehaviour::Refuse, PeerBehaviour::Refuse, PeerBehaviour::Answer]).await;
+    let server = scripted_server(&[PeerBehaviour::Refuse, PeerBehaviour::Refuse, PeerBehaviour::Respond]).await;
     assert_eq!(text(&server.connection, post(PODS, "{}")).await.expect("a response"), "well");
     assert_eq!(server.requests.load(Ordering::SeqCst), 3);
     assert_eq!(server.sockets.dialled(), 3, "each attempt must use another connection");
@@ -75,16 +75,16 @@ async fn rejected_stream_is_retried_for_any_method() {
 
 #[tokio::test(start_paused = true)]
 async fn permanent_rejection_ends_in_error() {
-    let server = scripted(&[PeerBehaviour::Refuse]).await;
+    let server = scripted_server(&[PeerBehaviour::Refuse]).await;
     let error = text(&server.connection, get(PODS)).await.expect_err("refused");
-    assert!(error.to_string().contains("refused the request 4 times"), "{error}");
+    assert!(error.to_string().contains("rejected the request 4 times"), "{error}");
     assert!(!error.maybe_sent());
     assert_eq!(server.requests.load(Ordering::SeqCst), 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn reset_stream_is_not_retried() {
-    let server = scripted(&[PeerBehaviour::Reset, PeerBehaviour::Answer]).await;
+    let server = scripted_server(&[PeerBehaviour::Reset, PeerBehaviour::Respond]).await;
     let error = text(&server.connection, post(PODS, "{}")).await.expect_err("reset");
     assert!(error.maybe_sent());
     assert!(error.to_string().contains("reset the stream"), "{error}");
@@ -93,7 +93,7 @@ async fn reset_stream_is_not_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn request_on_ended_connection_is_not_retried() {
-    let server = scripted(&[PeerBehaviour::HangUp, PeerBehaviour::Answer]).await;
+    let server = scripted_server(&[PeerBehaviour::CloseAfterRequest, PeerBehaviour::Respond]).await;
     let error = text(&server.connection, get(PODS)).await.expect_err("the server closes the connection");
     assert!(error.to_string().contains("the server closed it"), "{error}");
     assert_eq!(server.requests.load(Ordering::SeqCst), 1);
@@ -103,7 +103,7 @@ async fn request_on_ended_connection_is_not_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn goaway_during_request_ends_in_response_or_error() {
-    let server = scripted(&[PeerBehaviour::GoAwayBefore, PeerBehaviour::Answer]).await;
+    let server = scripted_server(&[PeerBehaviour::GoAwayBefore, PeerBehaviour::Respond]).await;
     if let Err(error) = text(&server.connection, get(PODS)).await {
         assert!(error.maybe_sent(), "{error}");
     }
@@ -113,9 +113,9 @@ async fn goaway_during_request_ends_in_response_or_error() {
 /// The error must be the same whether the connection ends just before or just after the first sent byte.
 #[tokio::test(start_paused = true)]
 async fn immediately_closed_connection_is_reported_lost() {
-    let connection = dialled(config(&in_memory().await).await, Settings::default(), || async {
-        let (near, _closed) = tokio::io::duplex(64 << 10);
-        Ok(Sockets::default().watch(near))
+    let connection = connection_with_dialer(config(&in_memory().await).await, Settings::default(), || async {
+        let (client_end, _closed) = tokio::io::duplex(64 << 10);
+        Ok(Sockets::default().watch(client_end))
     });
     let error = text(&connection, get(PODS)).await.expect_err("closed");
     let message = error.to_string();

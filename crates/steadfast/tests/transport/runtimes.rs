@@ -138,18 +138,18 @@ async fn ended_runtime_affects_only_its_client() {
     for settings in [http2(), Settings::default()] {
         let connection = over_tcp(&server, settings).await;
         let shared = connection.client();
-        let ending = runtime();
-        let client = connection.client_on(ending.handle());
-        list_on(ending.handle(), &shared).await.expect("a list");
-        list_on(ending.handle(), &client).await.expect("a list");
-        // The runtime `ending` has a connection. A task of another runtime sends a request over it.
+        let ending_runtime = runtime();
+        let client = connection.client_on(ending_runtime.handle());
+        list_on(ending_runtime.handle(), &shared).await.expect("a list");
+        list_on(ending_runtime.handle(), &client).await.expect("a list");
+        // The runtime `ending_runtime` has a connection. A task of another runtime sends a request over it.
         server.faults().freeze(true);
         let waiting = tokio::spawn({
             let client = client.clone();
             async move { list(&client).await }
         });
         until("the request is in flight", || connection.connections().iter().any(|report| report.streams > 0)).await;
-        ending.shutdown_background();
+        ending_runtime.shutdown_background();
         waiting.await.expect("no panic").expect_err("the connection has ended");
         server.faults().freeze(false);
         list(&client).await.expect_err("the client has ended with its runtime");
@@ -166,14 +166,14 @@ async fn runtime_may_end_during_dial() {
     let server = ApiServer::start().await.expect("a server");
     let connection = over_tcp(&server, http2()).await;
     server.faults().black_hole(true);
-    let ending = runtime();
-    let client = connection.client_on(ending.handle());
+    let ending_runtime = runtime();
+    let client = connection.client_on(ending_runtime.handle());
     let waiting = tokio::spawn(async move { list(&client).await });
     let dials = |connection: &Connection| {
         connection.connections().iter().any(|report| report.state == ConnectionState::Connecting)
     };
     until("the connection is being opened", || dials(&connection)).await;
-    ending.shutdown_background();
+    ending_runtime.shutdown_background();
     waiting.await.expect("no panic").expect_err("the dial has ended");
     until("the dial is removed", || connection.connections().is_empty()).await;
     server.faults().black_hole(false);

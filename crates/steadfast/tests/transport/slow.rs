@@ -15,32 +15,34 @@ use steadfast::transport::{ResponseBody, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::world::{PODS, Sockets, config, dialled, get, in_memory, over_pipes, piece, post, text, until};
+use crate::world::{
+    PODS, Sockets, config, connection_with_dialer, get, in_memory, over_pipes, piece, post, text, until,
+};
 
 const LOG: &str = "/api/v1/namespaces/default/pods/a/log?follow=true";
 const HOUR: Duration = Duration::from_secs(3600);
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n";
 
 /// Returns an HTTP/1.1 connection to a peer with this behaviour after a request head.
-async fn answering<F>(
+async fn connection_to_http1_peer<F>(
     sockets: &Sockets,
-    answer: impl Fn(DuplexStream) -> F + Copy + Send + Sync + 'static,
+    respond: impl Fn(DuplexStream) -> F + Copy + Send + Sync + 'static,
 ) -> Connection
 where
     F: Future<Output = io::Result<()>> + Send + 'static,
 {
     let sockets = sockets.clone();
-    dialled(config(&in_memory().await).await, Settings::default(), move || {
-        let (near, mut far) = tokio::io::duplex(1 << 16);
+    connection_with_dialer(config(&in_memory().await).await, Settings::default(), move || {
+        let (client_end, mut server_end) = tokio::io::duplex(1 << 16);
         let sockets = sockets.clone();
         tokio::spawn(async move {
             let mut head = Vec::new();
             while !head.ends_with(b"\r\n\r\n") {
-                head.push(far.read_u8().await?);
+                head.push(server_end.read_u8().await?);
             }
-            answer(far).await
+            respond(server_end).await
         });
-        async move { Ok(sockets.watch(near)) }
+        async move { Ok(sockets.watch(client_end)) }
     })
 }
 
@@ -51,18 +53,18 @@ async fn switched(connection: &Connection) -> Response<ResponseBody> {
         .header("upgrade", "SPDY/3.1")
         .body(Body::empty())
         .expect("a request");
-    let answer = connection.send(request).await.expect("a response");
-    assert_eq!(answer.status(), 101);
-    answer
+    let response = connection.send(request).await.expect("a response");
+    assert_eq!(response.status(), 101);
+    response
 }
 
 #[tokio::test(start_paused = true)]
 async fn slow_reader_in_pod_keeps_stream() {
     let sockets = Sockets::default();
-    let connection = answering(&sockets, |mut far| async move {
-        far.write_all(SWITCHED.as_bytes()).await?;
+    let connection = connection_to_http1_peer(&sockets, |mut server_end| async move {
+        server_end.write_all(SWITCHED.as_bytes()).await?;
         sleep(HOUR).await;
-        drop(far);
+        drop(server_end);
         Ok(())
     })
     .await;
@@ -82,29 +84,29 @@ where
     let watched = sockets.clone();
     let dials = AtomicU64::new(0);
     let next = Arc::new(next);
-    let connection = dialled(config(&in_memory().await).await, Settings::default(), move || {
+    let connection = connection_with_dialer(config(&in_memory().await).await, Settings::default(), move || {
         let (number, sockets, next) = (dials.fetch_add(1, Ordering::SeqCst), watched.clone(), next.clone());
         async move {
-            let (near, mut far) = tokio::io::duplex(1 << 16);
+            let (client_end, mut server_end) = tokio::io::duplex(1 << 16);
             if number > 0 {
                 next(number).await?;
             } else {
                 tokio::spawn(async move {
                     let mut head = Vec::new();
                     while !head.ends_with(b"\r\n\r\n") {
-                        head.push(far.read_u8().await?);
+                        head.push(server_end.read_u8().await?);
                     }
-                    far.write_all(SWITCHED.as_bytes()).await?;
+                    server_end.write_all(SWITCHED.as_bytes()).await?;
                     sleep(48 * HOUR).await;
-                    drop(far);
+                    drop(server_end);
                     io::Result::Ok(())
                 });
             }
-            Ok(sockets.watch(near))
+            Ok(sockets.watch(client_end))
         }
     });
-    let answer = switched(&connection).await;
-    let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.expect("an upgraded stream"));
+    let response = switched(&connection).await;
+    let mut stream = TokioIo::new(hyper::upgrade::on(response).await.expect("an upgraded stream"));
     stream.write_all(b"something").await.expect("the stream accepts the bytes");
     (connection, stream)
 }
@@ -116,7 +118,7 @@ async fn vanished_peer_with_unacknowledged_data_is_detected() {
     let begun = Instant::now();
     let error = timeout(HOUR, stream.read_u8()).await.expect("the stream ends").expect_err("an error instead of data");
     let noticed = begun.elapsed();
-    assert!(error.to_string().contains("nobody is at"), "{error}");
+    assert!(error.to_string().contains("does not respond"), "{error}");
     assert!((Duration::from_secs(10)..Duration::from_secs(35)).contains(&noticed), "{noticed:?}");
     until("the connection is removed", || connection.connections().is_empty()).await;
 }
@@ -170,18 +172,18 @@ async fn only_body_readers_are_allowed_slow() {
 /// API servers and kubelets send this response head together with the first byte.
 #[tokio::test(start_paused = true)]
 async fn followed_log_can_be_silent_for_hours() {
-    let connection = answering(&Sockets::default(), |mut far| async move {
+    let connection = connection_to_http1_peer(&Sockets::default(), |mut server_end| async move {
         sleep(HOUR).await;
-        far.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\na\n\r\n").await?;
+        server_end.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\na\n\r\n").await?;
         sleep(HOUR).await;
-        far.write_all(b"2\r\nb\n\r\n0\r\n\r\n").await
+        server_end.write_all(b"2\r\nb\n\r\n0\r\n\r\n").await
     })
     .await;
     let both = join(text(&connection, get(LOG)), text(&connection, get("/api/v1/nodes/a/proxy/configz"))).await;
     assert_eq!(both.0.expect("a log"), "a\nb\n");
     assert_eq!(both.1.expect("the response of the node"), "a\nb\n");
     let error = connection.send(get("/api/v1/namespaces/default/pods/a/log")).await.expect_err("a timeout");
-    assert!(error.to_string().contains("sent no answer within 30.0 s"), "{error}");
+    assert!(error.to_string().contains("sent no response within 30.0 s"), "{error}");
 }
 
 /// All values that API servers treat as true.

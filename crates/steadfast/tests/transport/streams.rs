@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep};
 
 use crate::hostile::{ACK, HEADERS, PING, RST_STREAM, SETTINGS, frame};
-use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, text};
+use crate::world::{PODS, Sockets, config, connection_with_dialer, get, http2, in_memory, text};
 
 const DATA: u8 = 0;
 const END: u8 = 1;
@@ -23,7 +23,7 @@ fn streams(allowed: u8) -> [u8; 6] {
 }
 
 /// Responds `ok`, after the rejection of this number of requests.
-async fn speak(pipe: &mut DuplexStream, mut refused: usize) -> io::Result<()> {
+async fn serve_http2_peer(pipe: &mut DuplexStream, mut refused: usize) -> io::Result<()> {
     loop {
         let mut head = [0; 9];
         pipe.read_exact(&mut head).await?;
@@ -54,12 +54,12 @@ async fn begin(pipe: &mut DuplexStream, settings: &[u8]) -> io::Result<()> {
     pipe.write_all(&frame(SETTINGS, 0, 0, settings)).await
 }
 
-struct World {
+struct StreamPeers {
     connection: Connection,
     dials: Arc<AtomicUsize>,
 }
 
-impl World {
+impl StreamPeers {
     /// Creates a network in which `serve` handles each dial by number, from 0. A dial without a handler never ends.
     async fn new<F>(serve: impl Fn(usize, DuplexStream) -> Option<F> + Send + Sync + 'static) -> Self
     where
@@ -67,13 +67,13 @@ impl World {
     {
         let dials = Arc::new(AtomicUsize::new(0));
         let counted = dials.clone();
-        let connection = dialled(config(&in_memory().await).await, http2(), move || {
-            let (near, far) = tokio::io::duplex(1 << 16);
-            let served = serve(counted.fetch_add(1, Ordering::SeqCst), far);
+        let connection = connection_with_dialer(config(&in_memory().await).await, http2(), move || {
+            let (client_end, server_end) = tokio::io::duplex(1 << 16);
+            let served = serve(counted.fetch_add(1, Ordering::SeqCst), server_end);
             async move {
                 let Some(served) = served else { return std::future::pending().await };
                 tokio::spawn(served);
-                Ok(Sockets::default().watch(near))
+                Ok(Sockets::default().watch(client_end))
             }
         });
         Self { connection, dials }
@@ -92,10 +92,10 @@ impl World {
 /// RFC 9113, section 6.5.2: an overloaded server can send such a value.
 #[tokio::test(start_paused = true)]
 async fn zero_stream_limit_causes_no_dial_loop() {
-    let world = World::new(|_, mut pipe| {
+    let world = StreamPeers::new(|_, mut pipe| {
         Some(async move {
             begin(&mut pipe, &streams(0)).await?;
-            speak(&mut pipe, 0).await
+            serve_http2_peer(&mut pipe, 0).await
         })
     })
     .await;
@@ -104,14 +104,14 @@ async fn zero_stream_limit_causes_no_dial_loop() {
     assert!((2..=3).contains(&world.dials()), "{} dials in 12 s", world.dials());
     for requests in requests {
         let error = requests.await.expect("no panic").expect_err("the stream limit is 0");
-        assert!(error.contains("the server takes no requests for now"), "{error}");
+        assert!(error.contains("the server currently accepts no requests"), "{error}");
     }
     assert!(world.dials() <= 7, "{} dials in 30 s", world.dials());
 }
 
 #[tokio::test(start_paused = true)]
 async fn raised_stream_limit_serves_waiting_requests() {
-    let world = World::new(|_, mut pipe| {
+    let world = StreamPeers::new(|_, mut pipe| {
         Some(async move {
             begin(&mut pipe, &streams(0)).await?;
             let raised = async {
@@ -125,7 +125,7 @@ async fn raised_stream_limit_serves_waiting_requests() {
                 tokio::select! {
                     frame = &mut raised => {
                         pipe.write_all(&frame?).await?;
-                        return speak(&mut pipe, 0).await;
+                        return serve_http2_peer(&mut pipe, 0).await;
                     }
                     read = pipe.read_exact(&mut head) => drop(read?),
                 }
@@ -146,11 +146,11 @@ async fn raised_stream_limit_serves_waiting_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_request_does_not_block_others() {
-    let world = World::new(|number, mut pipe| {
+    let world = StreamPeers::new(|number, mut pipe| {
         // Only the first dial succeeds, so the retry must fall back to the connection that rejected the stream.
         (number == 0).then_some(async move {
             begin(&mut pipe, &[]).await?;
-            speak(&mut pipe, 1).await
+            serve_http2_peer(&mut pipe, 1).await
         })
     })
     .await;
@@ -171,10 +171,10 @@ async fn rejected_request_does_not_block_others() {
 
 #[tokio::test(start_paused = true)]
 async fn rejecting_server_ends_retries() {
-    let world = World::new(|_, mut pipe| {
+    let world = StreamPeers::new(|_, mut pipe| {
         Some(async move {
             begin(&mut pipe, &[]).await?;
-            speak(&mut pipe, usize::MAX).await
+            serve_http2_peer(&mut pipe, usize::MAX).await
         })
     })
     .await;

@@ -65,8 +65,8 @@ fn connection_works_without_tokio_runtime() {
     let server = tokio::runtime::Runtime::new().expect("a runtime");
     let running = server.block_on(ApiServer::start()).expect("a server");
     let connection = server.block_on(over_tcp(&running, http2()));
-    let answer = block_on(text(&connection, get(PODS))).expect("a response");
-    assert!(answer.contains("PodList"));
+    let response = block_on(text(&connection, get(PODS))).expect("a response");
+    assert!(response.contains("PodList"));
 }
 
 /// Polls `future` on this thread, like any executor.

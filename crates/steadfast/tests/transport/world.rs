@@ -46,14 +46,14 @@ pub(crate) async fn in_memory() -> ApiServer {
 /// Returns a connection over in-memory pipes, on this runtime and its clock.
 pub(crate) async fn over_pipes(server: &ApiServer, settings: Settings, sockets: &Sockets) -> Connection {
     let (dialer, sockets) = (server.dialer(), sockets.clone());
-    dialled(config(server).await, settings, move || {
+    connection_with_dialer(config(server).await, settings, move || {
         let (dialer, sockets) = (dialer.clone(), sockets.clone());
         async move { Ok(sockets.watch(dialer.connect(0).await?)) }
     })
 }
 
 /// Returns a connection over the pipes of `dial`, on this runtime and its clock.
-pub(crate) fn dialled<F>(
+pub(crate) fn connection_with_dialer<F>(
     config: kube::Config,
     settings: Settings,
     dial: impl Fn() -> F + Send + Sync + 'static,
@@ -75,16 +75,16 @@ pub(crate) fn post(path: &str, body: &str) -> Request<Body> {
 }
 
 pub(crate) async fn text(connection: &Connection, request: Request<Body>) -> Result<String, SendError> {
-    let answer = connection.send(request).await?;
-    let body = answer.into_body().collect().await?.to_bytes();
+    let response = connection.send(request).await?;
+    let body = response.into_body().collect().await?.to_bytes();
     Ok(String::from_utf8(body.to_vec()).expect("text"))
 }
 
 /// Opens a watch and returns after its response head.
 pub(crate) async fn watch(connection: &Connection) -> Response<ResponseBody> {
-    let answer = connection.send(get(WATCH)).await.expect("a watch");
-    assert_eq!(answer.status(), 200);
-    answer
+    let response = connection.send(get(WATCH)).await.expect("a watch");
+    assert_eq!(response.status(), 200);
+    response
 }
 
 /// Returns the next chunk of a body, or its end.

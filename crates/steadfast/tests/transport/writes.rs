@@ -22,11 +22,12 @@ use steadfast_apiserver::ApiServer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::time::Instant;
 
-use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, post, text};
+use crate::world::{PODS, Sockets, config, connection_with_dialer, get, http2, in_memory, post, text};
 
 const DEADLINE: Duration = Duration::from_secs(4);
-const MAYBE: &str = "ask again if it was a read; if it was a write, the server may have acted: look first";
-const SURELY_NOT: &str = "the server has not acted: asking again is safe";
+const MAYBE: &str =
+    "a read can be retried; after a write, check the object first, because the server may have executed the request";
+const SURELY_NOT: &str = "the server did not execute the request; a retry is safe";
 
 const HEADERS: u8 = 1;
 /// Error code of a stream that the server has not processed (RFC 9113, section 8.7).
@@ -36,7 +37,7 @@ const INTERNAL_ERROR: [u8; 4] = [0, 0, 0, 2];
 /// Behaviour of a server for each request.
 #[derive(Clone, Copy, Debug)]
 enum PeerBehaviour {
-    Answer,
+    Respond,
     /// Reads and does not respond.
     Swallow,
     /// Reads and closes.
@@ -69,19 +70,19 @@ async fn server(settings: Settings, behaviours: &'static [PeerBehaviour]) -> Ser
     let multiplexed = settings.prior_knowledge;
     let (requests, stuck) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let (seen, hold, dials) = (requests.clone(), stuck.clone(), AtomicUsize::new(0));
-    let connection = dialled(config(&in_memory().await).await, settings, move || {
-        let (near, far) = tokio::io::duplex(1 << 16);
+    let connection = connection_with_dialer(config(&in_memory().await).await, settings, move || {
+        let (client_end, server_end) = tokio::io::duplex(1 << 16);
         let seen = seen.clone();
         tokio::spawn(async move {
             // Ends when the client closes the pipe.
             let _ = if multiplexed {
-                http2_peer(far, behaviours, &seen).await
+                http2_peer(server_end, behaviours, &seen).await
             } else {
-                http1_peer(far, behaviours, &seen).await
+                http1_peer(server_end, behaviours, &seen).await
             };
         });
         let hold = (dials.fetch_add(1, Ordering::SeqCst) == 0).then(|| hold.clone());
-        let socket = Sockets::default().watch(Sticky { socket: near, hold });
+        let socket = Sockets::default().watch(Sticky { socket: client_end, hold });
         async move { Ok(socket) }
     });
     Server { connection, requests, stuck }
@@ -113,7 +114,7 @@ async fn http2_peer(mut pipe: DuplexStream, behaviours: &[PeerBehaviour], seen: 
             (6, 0) => pipe.write_all(&frame(6, 1, 0, &payload)).await?,
             (4, 0) => pipe.write_all(&frame(4, 1, 0, &[])).await?,
             (HEADERS, _) => match next(behaviours, seen) {
-                PeerBehaviour::Answer => {
+                PeerBehaviour::Respond => {
                     // 0x88 is `:status: 200`.
                     pipe.write_all(&frame(HEADERS, 4, stream, &[0x88])).await?;
                     pipe.write_all(&frame(0, 1, stream, b"well")).await?;
@@ -144,7 +145,7 @@ async fn http2_peer(mut pipe: DuplexStream, behaviours: &[PeerBehaviour], seen: 
 async fn http1_peer(mut pipe: DuplexStream, behaviours: &[PeerBehaviour], seen: &AtomicUsize) -> io::Result<()> {
     while pipe.read(&mut [0; 4096]).await? > 0 {
         match next(behaviours, seen) {
-            PeerBehaviour::Answer => pipe.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nwell").await?,
+            PeerBehaviour::Respond => pipe.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nwell").await?,
             PeerBehaviour::Swallow => pending().await,
             PeerBehaviour::CloseInResponse => {
                 return pipe.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nwe").await;
@@ -194,7 +195,7 @@ fn write(method: &Method) -> Request<Body> {
 /// Returns a write with a streamed body of `pieces`, which cannot be cloned.
 async fn streamed(pieces: Vec<io::Result<&'static [u8]>>) -> Request<Body> {
     // Only a response body can be created from a stream.
-    let answers = tower::service_fn(move |_: Request<Body>| {
+    let responses = tower::service_fn(move |_: Request<Body>| {
         let frames = pieces.iter().map(|piece| match piece {
             Ok(bytes) => Ok(Frame::data(Bytes::from_static(bytes))),
             Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
@@ -202,7 +203,7 @@ async fn streamed(pieces: Vec<io::Result<&'static [u8]>>) -> Request<Body> {
         let body = StreamBody::new(futures::stream::iter(frames.collect::<Vec<_>>()));
         std::future::ready(Ok::<_, io::Error>(Response::new(body)))
     });
-    let body = kube::Client::new(answers, "default").send(get(PODS)).await.expect("a response").into_body();
+    let body = kube::Client::new(responses, "default").send(get(PODS)).await.expect("a response").into_body();
     write(&Method::POST).map(|_| body)
 }
 
@@ -231,21 +232,21 @@ fn judge(error: &SendError, maybe_sent: bool) {
 #[tokio::test(start_paused = true)]
 async fn possibly_executed_write_is_sent_once() {
     for behaviours in [
-        &[PeerBehaviour::Swallow, PeerBehaviour::Answer],
-        &[PeerBehaviour::CloseAfterRead, PeerBehaviour::Answer],
-        &[PeerBehaviour::CloseInResponse, PeerBehaviour::Answer],
+        &[PeerBehaviour::Swallow, PeerBehaviour::Respond],
+        &[PeerBehaviour::CloseAfterRead, PeerBehaviour::Respond],
+        &[PeerBehaviour::CloseInResponse, PeerBehaviour::Respond],
     ] {
         fails(http2, behaviours, true, 1).await;
         fails(Settings::default, behaviours, true, 1).await;
     }
-    fails(http2, &[PeerBehaviour::Reset, PeerBehaviour::Answer], true, 1).await;
-    fails(http2, &[PeerBehaviour::GoAwayAbove, PeerBehaviour::Answer], true, 1).await;
+    fails(http2, &[PeerBehaviour::Reset, PeerBehaviour::Respond], true, 1).await;
+    fails(http2, &[PeerBehaviour::GoAwayAbove, PeerBehaviour::Respond], true, 1).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn unprocessed_write_is_retried_elsewhere() {
     for behaviours in
-        [&[PeerBehaviour::Refuse, PeerBehaviour::Answer], &[PeerBehaviour::GoAwayBelow, PeerBehaviour::Answer]]
+        [&[PeerBehaviour::Refuse, PeerBehaviour::Respond], &[PeerBehaviour::GoAwayBelow, PeerBehaviour::Respond]]
     {
         for method in WRITES {
             let server = server(http2(), behaviours).await;
@@ -258,7 +259,7 @@ async fn unprocessed_write_is_retried_elsewhere() {
 
 #[tokio::test(start_paused = true)]
 async fn streamed_body_is_sent_once() {
-    let server = server(http2(), &[PeerBehaviour::Refuse, PeerBehaviour::Answer]).await;
+    let server = server(http2(), &[PeerBehaviour::Refuse, PeerBehaviour::Respond]).await;
     let error = text(&server.connection, streamed(vec![Ok(b"{}")]).await).await.expect_err("refused");
     judge(&error, false);
     assert!(error.to_string().contains(SURELY_NOT), "{error}");
@@ -273,7 +274,7 @@ async fn failing_body_is_reported_as_upload_error() {
         let error = text(&server.connection, request).await.expect_err("the body failed");
         judge(&error, true);
         assert!(matches!(error, SendError::Transport(TransportError::Upload { .. })), "{error:?}");
-        assert!(error.to_string().contains("its own body failed (the disk is gone)"), "{error}");
+        assert!(error.to_string().contains("its body failed (the disk is gone)"), "{error}");
         assert!(server.requests() <= 1);
     }
 }
@@ -281,7 +282,7 @@ async fn failing_body_is_reported_as_upload_error() {
 #[tokio::test(start_paused = true)]
 async fn unreachable_server_received_nothing() {
     for swallowed in [true, false] {
-        let connection = dialled(config(&in_memory().await).await, http2(), move || async move {
+        let connection = connection_with_dialer(config(&in_memory().await).await, http2(), move || async move {
             if swallowed {
                 pending::<()>().await;
             }
@@ -298,15 +299,16 @@ async fn unreachable_server_received_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn closed_idle_connection_retries_only_reads() {
-    const MANNERS: &[PeerBehaviour] = &[PeerBehaviour::Answer, PeerBehaviour::CloseAfterRead, PeerBehaviour::Answer];
+    const PEER_BEHAVIOURS: &[PeerBehaviour] =
+        &[PeerBehaviour::Respond, PeerBehaviour::CloseAfterRead, PeerBehaviour::Respond];
     for method in WRITES {
-        let server = server(Settings::default(), MANNERS).await;
+        let server = server(Settings::default(), PEER_BEHAVIOURS).await;
         text(&server.connection, get(PODS)).await.expect("a response");
         // The server may have executed the write before it closed the idle connection (RFC 9110, section 9.2.2).
         judge(&text(&server.connection, write(&method)).await.expect_err("closed"), true);
         assert_eq!(server.requests(), 2, "{method}");
     }
-    let server = server(Settings::default(), MANNERS).await;
+    let server = server(Settings::default(), PEER_BEHAVIOURS).await;
     text(&server.connection, get(PODS)).await.expect("a response");
     text(&server.connection, get(PODS)).await.expect("a response at the second attempt");
     assert_eq!(server.requests(), 3);
@@ -314,7 +316,7 @@ async fn closed_idle_connection_retries_only_reads() {
 
 #[tokio::test(start_paused = true)]
 async fn unsent_write_is_reported_and_never_sent() {
-    let server = server(Settings::default(), &[PeerBehaviour::Answer]).await;
+    let server = server(Settings::default(), &[PeerBehaviour::Respond]).await;
     text(&server.connection, get(PODS)).await.expect("a response");
     server.stuck.store(true, Ordering::SeqCst);
     let begun = Instant::now();
@@ -330,13 +332,13 @@ async fn unsent_write_is_reported_and_never_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn queued_request_moves_to_another_connection() {
-    let server = server(http2(), &[PeerBehaviour::Answer]).await;
+    let server = server(http2(), &[PeerBehaviour::Respond]).await;
     text(&server.connection, get(PODS)).await.expect("a response");
     server.stuck.store(true, Ordering::SeqCst);
     judge(&text(&server.connection, write(&Method::POST)).await.expect_err("stuck"), true);
     let begun = Instant::now();
-    let answer = text(&server.connection, post(PODS, "{}")).await.expect("a response");
-    assert_eq!(answer, "well");
+    let response = text(&server.connection, post(PODS, "{}")).await.expect("a response");
+    assert_eq!(response, "well");
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert_eq!(server.requests(), 2);
 }

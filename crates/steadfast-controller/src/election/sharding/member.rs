@@ -12,10 +12,11 @@ use super::super::leases::{Leases, RESOURCE, RequestResult, end_troubles};
 use super::super::machine::{ElectionMachine, Step, StepResult};
 use super::super::state::{Term, UnansweredRequests};
 use super::super::task::stopped;
-use super::super::timing::{Timing, WallClock};
+use super::super::timing::Timing;
 use super::group::GroupLeases;
 use super::membership::Membership;
 use super::state::MemberState;
+use crate::wall_clock::WallClock;
 
 /// Interval between checks for the end of guards during a hand-over.
 const GUARD_CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -36,7 +37,7 @@ pub(super) struct Member {
     group: GroupLeases,
     state: Arc<MemberState>,
     timing: Timing,
-    wall: WallClock,
+    wall_clock: WallClock,
     machine: ElectionMachine,
     membership: Membership,
     /// The published term, with the term number of the machine. One machine term may have several published terms.
@@ -51,7 +52,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(connection: Connection, state: Arc<MemberState>, timing: Timing, wall: WallClock) -> Self {
+    pub(super) fn new(connection: Connection, state: Arc<MemberState>, timing: Timing, wall_clock: WallClock) -> Self {
         let now = connection.environment().boot_time();
         let MemberState { namespace, group, name, identity, .. } = &*state;
         Self {
@@ -63,7 +64,7 @@ impl Member {
             connection,
             state,
             timing,
-            wall,
+            wall_clock,
             term: None,
             terms: 0,
             hand_over: HandOver::None,
@@ -77,7 +78,7 @@ impl Member {
     pub(super) async fn run(mut self) {
         let mut stopping = self.state.stopping.subscribe();
         loop {
-            let step = self.machine.step(self.now(), (self.wall)());
+            let step = self.machine.step(self.now(), (self.wall_clock)());
             self.publish();
             let is_running = match (step, self.unanswered_requests.until(self.now())) {
                 (Step::Wait(until), _) => self.wait_until(until, &mut stopping).await,
@@ -326,7 +327,7 @@ impl Member {
         self.membership.renounce();
         // Makes at most two reads and two writes. After that the lease expires on its own.
         for _ in 0..4 {
-            let Some(mut step) = self.machine.release(self.now(), (self.wall)()) else { return false };
+            let Some(mut step) = self.machine.release(self.now(), (self.wall_clock)()) else { return false };
             if let Step::Update(lease) = &mut step {
                 self.membership.sign(lease);
             }

@@ -12,7 +12,7 @@ fn deleted_event_is_recreated_with_count() {
     script.answer(RequestOutcome::Missing);
     assert_eq!(script.sent(), ["create web-0: a ×2"], "at once");
     let EventRequest::Create(event) = &script.in_flight[0].1 else { panic!("no create request") };
-    assert_eq!(event.series.as_ref().map(|series| series.last_observed_time.0), Some(script.time().wall));
+    assert_eq!(event.series.as_ref().map(|series| series.last_observed_time.0), Some(script.time().wall_time));
     script.answer(RequestOutcome::Accepted);
     let stats = script.correlator.stats();
     assert_eq!((stats.delivered, stats.retries, stats.waiting), (2, 1, 0));

@@ -63,7 +63,7 @@ fn stop_sends_queue_and_drops_new() {
     script.correlator.close_by(script.now() + Duration::from_secs(5));
     assert_eq!(script.note("c"), Recorded::Dropped);
     assert_eq!(script.all(), ["create web-0: b ×1", "patch web-0 ×3"]);
-    assert_eq!(script.correlator.next(script.now()), Next::Done);
+    assert_eq!(script.correlator.next(script.now()), SenderAction::Done);
     let stats = script.correlator.stats();
     assert_eq!((stats.delivered, stats.dropped, stats.waiting), (4, 1, 0));
     assert_eq!(script.correlator.abandoned(), 0);
@@ -79,7 +79,7 @@ fn stop_abandons_rest_at_deadline() {
     script.correlator.close_by(script.now() + Duration::from_secs(5));
     assert_eq!(script.pause(), 5);
     script.pass(5);
-    assert_eq!(script.correlator.next(script.now()), Next::Done);
+    assert_eq!(script.correlator.next(script.now()), SenderAction::Done);
     let stats = script.correlator.stats();
     assert_eq!((stats.delivered, stats.dropped, stats.waiting), (1, 1, 0));
     assert_eq!(script.correlator.abandoned(), 1);

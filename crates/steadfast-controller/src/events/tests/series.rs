@@ -19,7 +19,7 @@ fn event_has_all_api_fields() {
     assert_eq!(event.related, Some(node));
     assert_eq!(event.reporting_controller.as_deref(), Some("web"));
     assert_eq!(event.reporting_instance.as_deref(), Some("web-1"));
-    assert_eq!(event.event_time.map(|time| time.0), Some(script.time().wall));
+    assert_eq!(event.event_time.map(|time| time.0), Some(script.time().wall_time));
     assert_eq!(event.series, None);
 }
 
@@ -158,11 +158,11 @@ fn last_time_never_goes_back() {
     let mut script = Script::new();
     let mut observed = Vec::new();
     for seconds in [10, 30, 20, 40] {
-        let wall = Timestamp::constant(1_800_000_000 + seconds, 0);
-        let at = RecordTime { now: script.now(), wall };
+        let wall_time = Timestamp::constant(1_800_000_000 + seconds, 0);
+        let at = RecordTime { now: script.now(), wall_time };
         script.correlator.record(pod("web-0"), EventDraft::normal("Started", "Starting"), at);
         script.correlator.flush();
-        while let Next::Send(number, order) = script.correlator.next(script.now()) {
+        while let SenderAction::Send(number, order) = script.correlator.next(script.now()) {
             if let EventRequest::Patch { series, .. } = order {
                 observed.push(series.last_observed_time.0.as_second() - 1_800_000_000);
             }

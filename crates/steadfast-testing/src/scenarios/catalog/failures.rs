@@ -182,11 +182,11 @@ async fn shutdown_while_cut<K: CachedConfigMap>(target: ScenarioTarget) -> Resul
     sleep(Duration::from_millis(700)).await;
     let factory = run.factory.clone();
     shut_down::<K>(&mut run, &factory, &config_maps.informer, "with rejected connections").await;
-    let attempts = steadfast::unstable::dialled(&run.connection);
+    let attempts = steadfast::unstable::dial_count(&run.connection);
     sleep(Duration::from_secs(1)).await;
     run.checks.same(
         "attempts, including those after the shutdown",
-        &steadfast::unstable::dialled(&run.connection),
+        &steadfast::unstable::dial_count(&run.connection),
         &attempts,
     );
     Ok(run.findings(detection, None))
@@ -231,7 +231,7 @@ async fn create_while_cut<K: CachedConfigMap>(
     Api::<Namespace>::all(run.connection.client()).get("default").await?;
 
     run.faults().black_hole(true);
-    create_fails(&mut run, "swallowed", deadline, &[&address, "no answer"]).await;
+    create_fails(&mut run, "swallowed", deadline, &[&address, "no response"]).await;
     run.faults().heal();
     let healed = Instant::now();
     // The held packet of the request arrives now. The network causes this, and it happens at most once.

@@ -173,7 +173,7 @@ async fn refusing_proxy_is_named_without_credentials() -> Outcome {
     let server = ApiServer::start().await?;
     for (kind, proxy, why) in [
         (Kind::Connect, "http", ["407 Proxy Authentication Required", "502 Bad Gateway"]),
-        (Kind::Socks5, "socks5", ["does not accept the user and password", "answered 4, host unreachable"]),
+        (Kind::Socks5, "socks5", ["does not accept the user and password", "responded with 4, host unreachable"]),
     ] {
         for (login, why) in [(Some("another:one"), why[0]), (None, why[1])] {
             let tunnel = Tunnel::open(kind, "127.0.0.1:0", &[], login).await?;

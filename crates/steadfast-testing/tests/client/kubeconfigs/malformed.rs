@@ -19,32 +19,36 @@ async fn unusable_parts_are_named() -> Outcome {
     };
     for (cluster, user, why) in [
         (json!({"server": null}), none.clone(), "the cluster has no server"),
-        (json!({"server": "https://[::1"}), none.clone(), "server is no URL"),
-        (json!({"server": "ftp://example"}), none.clone(), "neither https:// nor http://"),
+        (json!({"server": "https://[::1"}), none.clone(), "server is not a URL"),
+        (json!({"server": "ftp://example"}), none.clone(), "does not start with https:// or http://"),
         (json!({"certificate-authority-data": base64("no PEM at all")}), none.clone(), "holds no certificate"),
-        (json!({"certificate-authority-data": "!!"}), none.clone(), "certificate-authority-data is no base64"),
+        (json!({"certificate-authority-data": "!!"}), none.clone(), "certificate-authority-data is not base64"),
         (
             json!({"certificate-authority-data": null, "certificate-authority": "absent.crt"}),
             none.clone(),
             "absent.crt",
         ),
-        (json!({"proxy-url": format!("ftp://u:{SECRET}@proxy")}), none.clone(), "none of http://"),
-        (json!({"tls-server-name": "no name"}), none.clone(), "no name that a certificate can have"),
+        (json!({"proxy-url": format!("ftp://u:{SECRET}@proxy")}), none.clone(), "does not start with http://"),
+        (json!({"tls-server-name": "no name"}), none.clone(), "not a valid name in a certificate"),
         (none.clone(), json!({"tokenFile": "absent"}), "absent cannot be read"),
         (none.clone(), json!({"tokenFile": "empty"}), "empty is empty"),
         (
             none.clone(),
             json!({"client-certificate-data": base64("x"), "client-key-data": SECRET}),
-            "client-key-data is no base64",
+            "client-key-data is not base64",
         ),
         (none.clone(), json!({"client-certificate": "absent.crt", "client-key": "absent.key"}), "absent"),
-        (none.clone(), json!({"token": format!("{SECRET}\n")}), "the token has a character that no header can hold"),
+        (
+            none.clone(),
+            json!({"token": format!("{SECRET}\n")}),
+            "the token has a character that a header cannot contain",
+        ),
         (
             none.clone(),
             plugin(&format!(
                 r#"printf %s '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"{SECRET}\n"}}}}'"#
             )),
-            "the token of the credential plugin \"sh\" has a character that no header can hold",
+            "the token of the credential plugin \"sh\" has a character that a header cannot contain",
         ),
         (none.clone(), plugin(&format!("echo {SECRET}; exit 3")), "exit status: 3"),
         (
@@ -74,8 +78,8 @@ async fn unusable_files_are_named() -> Outcome {
     clusterless["clusters"] = json!([]);
     for (text, context, why) in [
         (format!("users:\n- name: u\n  user: {{token: {SECRET}, token: [}}\n"), None, "line 3"),
-        (contextless.to_string(), None, "no context is current"),
-        (good.to_string(), Some("absent"), "there is no context \"absent\""),
+        (contextless.to_string(), None, "no current context is set"),
+        (good.to_string(), Some("absent"), "the context \"absent\" does not exist"),
         (clusterless.to_string(), None, "the cluster \"c\" of the context \"here\" does not exist"),
     ] {
         let file = folder.write("config.yaml", &text);

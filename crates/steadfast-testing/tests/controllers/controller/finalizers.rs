@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use steadfast::Scope;
 use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_controller::{
-    Action, Changes, Controller, FinalizerError, Finalizing, RunningController, Source, back_off, finalizer,
+    Action, ChangeFilter, Controller, FinalizerError, Finalizing, RunningController, Source, back_off, finalizer,
 };
 use steadfast_testing::{TestError, config_map};
 

@@ -300,7 +300,7 @@ async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), TestError> {
     let fixture = world_with_config_maps(&["safe", "unsafe"]).await?;
     fixture.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
-    let only = WhenStale::only(10 * SECOND, |key| key.name() == "safe");
+    let only = StalePolicy::only(10 * SECOND, |key| key.name() == "safe");
     let controller =
         slow(&fixture, &log, &running, |controller| controller.owns::<Service>(Scope::all()).when_stale(only))?;
     advance(60 * SECOND).await;

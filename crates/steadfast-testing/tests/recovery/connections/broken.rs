@@ -76,5 +76,5 @@ caught!(
     requests_that_wait_behind_watches_are_caught,
     QueuedBehindWatches,
     crowd::requests_beside_a_thousand_watches,
-    "had room"
+    "had capacity"
 );

@@ -77,7 +77,7 @@ async fn late_timer_reads_stream_before_closing() -> Result<(), TestError> {
     let factory = InformerFactory::new(&connection);
     let informer = started(builder_with_form(&factory, Scope::all()), None).await?;
     let notes = notes(&informer);
-    let (opened, watches) = (steadfast::unstable::dialled(&connection), server.request_counts().watches);
+    let (opened, watches) = (steadfast::unstable::dial_count(&connection), server.request_counts().watches);
     for sleep in [10, 70, 600, 100_000] {
         // State at the wake-up, before any task runs: events in flight, and overdue timers.
         server.create(&config_map(&format!("after-{sleep}"), "1"))?;
@@ -90,7 +90,7 @@ async fn late_timer_reads_stream_before_closing() -> Result<(), TestError> {
         matches!(note, Diagnostic::Suspect { .. } | Diagnostic::Failed { .. } | Diagnostic::Relisting { .. })
     });
     assert_eq!(doubts, 0, "{:?}", notes.lock());
-    assert_eq!(steadfast::unstable::dialled(&connection), opened, "no connection was closed");
+    assert_eq!(steadfast::unstable::dial_count(&connection), opened, "no connection was closed");
     assert_eq!(server.request_counts().watches, watches, "no watch was reopened");
     Ok(())
 }

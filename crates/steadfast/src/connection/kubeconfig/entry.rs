@@ -23,10 +23,10 @@ const PATH_FIELDS: [&str; 4] = ["certificate-authority", "client-certificate", "
 
 /// Named entries, in their order; the first of a name counts.
 #[derive(Clone, Default)]
-pub(super) struct Entries(Vec<(String, Entry)>);
+pub(super) struct KubeconfigEntries(Vec<(String, KubeconfigEntry)>);
 
-impl Entries {
-    pub(super) fn insert(&mut self, name: String, entry: Entry) {
+impl KubeconfigEntries {
+    pub(super) fn insert(&mut self, name: String, entry: KubeconfigEntry) {
         if self.get(&name).is_none() {
             self.0.push((name, entry));
         }
@@ -38,7 +38,7 @@ impl Entries {
         }
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<Entry> {
+    pub(super) fn get(&self, name: &str) -> Option<KubeconfigEntry> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, entry)| entry.clone())
     }
 
@@ -49,13 +49,13 @@ impl Entries {
 
 /// The fields of a cluster, a user or a context, without empty ones.
 #[derive(Clone)]
-pub(super) struct Entry {
+pub(super) struct KubeconfigEntry {
     /// Description for messages: `user "admin"`.
     described: String,
     fields: Map<String, Value>,
 }
 
-impl Entry {
+impl KubeconfigEntry {
     /// The entry with these fields, whose relative paths refer to `folder`.
     pub(super) fn new(described: String, mut fields: Map<String, Value>, folder: Option<&Path>) -> Self {
         drop_absent(&mut fields);
@@ -79,7 +79,7 @@ impl Entry {
         match self.fields.get(field) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(_) => Err(format!("{field} of the {} is no text; put it in quotes", self.described)),
+            Some(_) => Err(format!("{field} of the {} is not text; put it in quotes", self.described)),
         }
     }
 
@@ -110,7 +110,7 @@ fn make_absolute(path: Option<&mut Value>, folder: Option<&Path>) {
 }
 
 /// The configuration to reach `cluster` as `user`.
-pub(super) fn config(cluster: &Entry, user: Option<&Entry>) -> Result<kube::Config, String> {
+pub(super) fn config(cluster: &KubeconfigEntry, user: Option<&KubeconfigEntry>) -> Result<kube::Config, String> {
     let server = cluster.text("server")?.ok_or("the cluster has no server")?;
     let insecure = cluster.flag("insecure-skip-tls-verify")?;
     let authority = authority(cluster)?;
@@ -128,7 +128,7 @@ pub(super) fn config(cluster: &Entry, user: Option<&Entry>) -> Result<kube::Conf
     let proxy = cluster.text("proxy-url")?;
     let proxy = proxy.or_else(|| ["HTTPS_PROXY", "https_proxy"].iter().find_map(|name| variable(name)));
     config.proxy_url = proxy
-        .map(|proxy| proxy.parse().map_err(|error| format!("proxy-url, or https_proxy, is no URL: {error}")))
+        .map(|proxy| proxy.parse().map_err(|error| format!("proxy-url, or https_proxy, is not a URL: {error}")))
         .transpose()?;
     if let Some(exec) = auth_info.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
         let extensions = cluster.fields.get("extensions").and_then(Value::as_array);
@@ -151,9 +151,9 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// The certificate authority in PEM, from the data or else from the file.
-fn authority(cluster: &Entry) -> Result<Option<Vec<u8>>, String> {
+fn authority(cluster: &KubeconfigEntry) -> Result<Option<Vec<u8>>, String> {
     if let Some(data) = cluster.text("certificate-authority-data")? {
-        return decode_base64(&data).map(Some).ok_or_else(|| "certificate-authority-data is no base64".to_owned());
+        return decode_base64(&data).map(Some).ok_or_else(|| "certificate-authority-data is not base64".to_owned());
     }
     let Some(file) = cluster.text("certificate-authority")? else { return Ok(None) };
     let read = std::fs::read(&file);
@@ -176,22 +176,22 @@ fn url(server: &str) -> Result<(Uri, bool), String> {
     let whole = match scheme {
         Some((scheme, rest)) => format!("{}://{rest}", scheme.to_ascii_lowercase()),
         None if server.trim_end_matches('/').contains('/') => {
-            return Err("the cluster's server has a path, and neither https:// nor http:// before it".to_owned());
+            return Err("the cluster's server has a path, but does not start with https:// or http://".to_owned());
         }
         None => format!("http://{server}"),
     };
-    let url = whole.parse().map_err(|error| format!("the cluster's server is no URL: {error}"))?;
+    let url = whole.parse().map_err(|error| format!("the cluster's server is not a URL: {error}"))?;
     Ok((url, scheme.is_some()))
 }
 
 /// Converts the user's credentials to the type of `kube`.
-fn auth_info(user: &Entry) -> Result<AuthInfo, String> {
+fn auth_info(user: &KubeconfigEntry) -> Result<AuthInfo, String> {
     let mut fields = user.fields.clone();
     fields.remove("extensions");
     for field in BASE64_FIELDS {
         if let Some(data) = user.text(field)? {
             // `kube` accepts only base64 on one line, so the decoded data is encoded again.
-            let decoded = decode_base64(&data).ok_or_else(|| format!("{field} is no base64"))?;
+            let decoded = decode_base64(&data).ok_or_else(|| format!("{field} is not base64"))?;
             fields.insert(field.to_owned(), STANDARD.encode(decoded).into());
         }
     }

@@ -6,25 +6,25 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use serde_saphyr::{DuplicateKeyPolicy, options};
 
-use super::entry::{Entries, Entry};
+use super::entry::{KubeconfigEntries, KubeconfigEntry};
 
 /// Content of a file.
 #[derive(Default)]
-pub(super) struct File {
-    pub(super) clusters: Entries,
-    pub(super) users: Entries,
-    pub(super) contexts: Entries,
+pub(super) struct KubeconfigFile {
+    pub(super) clusters: KubeconfigEntries,
+    pub(super) users: KubeconfigEntries,
+    pub(super) contexts: KubeconfigEntries,
     pub(super) current: Option<String>,
 }
 
 /// Reason for not using a file.
-pub(super) enum Unreadable {
+pub(super) enum FileError {
     Missing(io::Error),
     Failed(io::Error),
     Malformed(String),
 }
 
-impl Unreadable {
+impl FileError {
     /// Returns the error, with the file's path and without the file's text.
     pub(super) fn describe(&self, path: &Path) -> String {
         let path = path.display();
@@ -36,41 +36,43 @@ impl Unreadable {
 }
 
 /// Reads the file at `path`.
-pub(super) fn read(path: &Path) -> Result<File, Unreadable> {
+pub(super) fn read(path: &Path) -> Result<KubeconfigFile, FileError> {
     let bytes = std::fs::read(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Unreadable::Missing(error),
-        _ => Unreadable::Failed(error),
+        io::ErrorKind::NotFound => FileError::Missing(error),
+        _ => FileError::Failed(error),
     })?;
-    parse(&bytes, path.parent()).map_err(Unreadable::Malformed)
+    parse(&bytes, path.parent()).map_err(FileError::Malformed)
 }
 
 /// Parses a file's content, in YAML or JSON. Relative paths in the file refer to `folder`.
-pub(super) fn parse(bytes: &[u8], folder: Option<&Path>) -> Result<File, String> {
-    let text = decode(bytes).ok_or("it is no kubeconfig, since it is no text in UTF-8 or UTF-16")?;
+pub(super) fn parse(bytes: &[u8], folder: Option<&Path>) -> Result<KubeconfigFile, String> {
+    let text = decode(bytes).ok_or("it is not a kubeconfig: it is neither UTF-8 nor UTF-16 text")?;
     // kubectl lets the last of duplicate keys win.
     let documents: Vec<Value> =
         serde_saphyr::from_multiple_with_options(&text, options! { duplicate_keys: DuplicateKeyPolicy::LastWins })
             // The parse error is replaced, since it quotes the line, which may hold a token.
             .map_err(|error| match error.location() {
-                Some(at) => format!("it is no kubeconfig, from line {}, column {} on", at.line(), at.column()),
-                None => "it is no kubeconfig".to_owned(),
+                Some(at) => {
+                    format!("it is not a kubeconfig: syntax error at line {}, column {}", at.line(), at.column())
+                }
+                None => "it is not a kubeconfig".to_owned(),
             })?;
-    let mut file = File::default();
+    let mut file = KubeconfigFile::default();
     for document in documents {
         match document {
             Value::Null => {}
             Value::Object(document) => file.add(&document, folder)?,
-            _ => return Err("it is no kubeconfig: its content is no map of fields".to_owned()),
+            _ => return Err("it is not a kubeconfig: its content is not a map of fields".to_owned()),
         }
     }
     Ok(file)
 }
 
-impl File {
+impl KubeconfigFile {
     fn add(&mut self, document: &Map<String, Value>, folder: Option<&Path>) -> Result<(), String> {
         if let Some(kind) = document.get("kind").and_then(Value::as_str).filter(|kind| !matches!(*kind, "" | "Config"))
         {
-            return Err(format!("it is no kubeconfig, but of the kind {kind:?}"));
+            return Err(format!("it is not a kubeconfig: its kind is {kind:?}"));
         }
         for (field, content, entries) in [
             ("clusters", "cluster", &mut self.clusters),
@@ -80,7 +82,7 @@ impl File {
             let listed = match document.get(field) {
                 None | Some(Value::Null) => continue,
                 Some(Value::Array(listed)) => listed,
-                Some(_) => return Err(format!("its {field} are no list")),
+                Some(_) => return Err(format!("its {field} are not a list")),
             };
             for named in listed {
                 let name = match named.get("name") {
@@ -94,9 +96,9 @@ impl File {
                 let fields = match named.get(content) {
                     Some(Value::Object(fields)) => fields.clone(),
                     None | Some(Value::Null) => Map::new(),
-                    Some(_) => return Err(format!("its {described} is no map of fields")),
+                    Some(_) => return Err(format!("its {described} is not a map of fields")),
                 };
-                entries.insert(name, Entry::new(described, fields, folder));
+                entries.insert(name, KubeconfigEntry::new(described, fields, folder));
             }
         }
         if self.current.is_none() {

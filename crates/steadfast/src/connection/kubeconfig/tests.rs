@@ -95,9 +95,9 @@ fn duplicate_keys_and_unused_halves_are_accepted() {
     assert_eq!(token(&config(&text).expect("a usable configuration")), Some("new"));
     let merged = MergedKubeconfig::parse(WHOLE).expect("a readable kubeconfig");
     let error = merged.config(Some("half")).expect_err("no cluster").to_string();
-    assert!(error.contains("the context \"half\" names no cluster"), "{error}");
+    assert!(error.contains("the context \"half\" has no cluster"), "{error}");
     let error = merged.config(Some("other")).expect_err("no such context").to_string();
-    assert!(error.contains("there is no context \"other\"; it has c, half"), "{error}");
+    assert!(error.contains("the context \"other\" does not exist; it has c, half"), "{error}");
 }
 
 #[test]
@@ -135,10 +135,10 @@ fn errors_name_field_without_secret() {
         (
             "{token: hunter2}",
             "{client-certificate-data: hunter2-, client-key-data: aGk=}",
-            "client-certificate-data is no base64",
+            "client-certificate-data is not base64",
         ),
         ("current-context: c", "x: [hunter2", "line"),
-        ("current-context: c", "current-context:", "no context is current; it has c, half"),
+        ("current-context: c", "current-context:", "no current context is set; it has c, half"),
         ("server: 'https://one.example:6443'", "certificate-authority: a", "no server"),
         ("cluster: k, user: u", "cluster: x, user: u", "the cluster \"x\" of the context \"c\" does not exist"),
     ] {
@@ -160,5 +160,5 @@ fn text_may_be_utf16_or_json() {
     let json = r#"{"clusters":[{"name":"k","cluster":{"server":"https://one.example"}}],
         "contexts":[{"name":"c","context":{"cluster":"k","user":"absent"}}],"current-context":"c"}"#;
     assert_eq!(token(&config(json).expect("JSON is YAML")), None);
-    assert!(config("").is_err_and(|error| error.to_string().contains("no context is current; it has no contexts")));
+    assert!(config("").is_err_and(|error| error.to_string().contains("no current context is set; it has no contexts")));
 }

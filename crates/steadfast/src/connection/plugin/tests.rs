@@ -143,7 +143,7 @@ fn incomplete_credentials_are_named() {
         (json!({"clientKeyData": "x"}), "returned a client key without its certificate"),
         (json!({"clientKeyData": "x", "clientCertificateData": "x"}), "holds no certificate in PEM"),
         (json!({"token": "a", "expirationTimestamp": "soon"}), "no RFC 3339 time"),
-        (json!({"token": ["a"]}), "is no ExecCredential"),
+        (json!({"token": ["a"]}), "is not an ExecCredential"),
     ] {
         let message = error(&returning(&status));
         assert!(message.contains(expected) && message.contains("\"sh\""), "{status}: {message}");

@@ -4,8 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::host_port::HostPort;
 use super::login::Login;
-use super::target::Target;
 use crate::transport::socket::Stream;
 
 /// Maximum size of the proxy's response head in bytes.
@@ -21,7 +21,7 @@ const REASON: usize = 80;
 /// Returns the reason of the proxy's rejection.
 pub(super) async fn request_tunnel(
     stream: &mut dyn Stream,
-    target: &Target,
+    target: &HostPort,
     login: Option<&Login>,
 ) -> Result<(), String> {
     let authority = target.name();
@@ -29,7 +29,7 @@ pub(super) async fn request_tunnel(
         format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(format!("{user}:{password}")))
     });
     let request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{who}\r\n");
-    let lost = |error: std::io::Error| format!("the connection to it failed: {error}");
+    let lost = |error: std::io::Error| format!("the connection to the proxy failed: {error}");
     stream.write_all(request.as_bytes()).await.map_err(lost)?;
     stream.flush().await.map_err(lost)?;
     let mut head = Vec::with_capacity(256);
@@ -56,7 +56,7 @@ fn judge(head: &[u8], known: bool) -> Result<(), String> {
     let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split_once(' ')).map(|(_, status)| status.trim());
     let code = status.and_then(|status| status.get(..3)).and_then(|code| code.parse::<u16>().ok());
     let (Some(status), Some(code)) = (status, code) else {
-        return Err("it does not answer as an HTTP proxy does; check the scheme and port of proxy-url".to_owned());
+        return Err("its response is not that of an HTTP proxy; check the scheme and port of proxy-url".to_owned());
     };
     let status: String = status.chars().filter(|letter| !letter.is_control()).take(REASON).collect();
     let advice = match code {
@@ -67,7 +67,7 @@ fn judge(head: &[u8], known: bool) -> Result<(), String> {
         502..=504 => "it cannot reach the server itself",
         _ => "ask its operator",
     };
-    Err(format!("it answered {status}: {advice}"))
+    Err(format!("it responded with {status}: {advice}"))
 }
 
 #[cfg(test)]
@@ -76,8 +76,8 @@ mod tests {
 
     use super::*;
 
-    fn server() -> Target {
-        Target { host: "api.example".to_owned(), port: 6443 }
+    fn server() -> HostPort {
+        HostPort { host: "api.example".to_owned(), port: 6443 }
     }
 
     async fn tunnel_with_response(response: Vec<u8>, login: Option<&Login>) -> (Result<(), String>, String, Vec<u8>) {
@@ -109,7 +109,7 @@ mod tests {
         for (response, why) in [
             (head("407 Proxy Authentication Required"), "407 Proxy Authentication Required: put a user"),
             (head("502 Bad Gateway"), "it cannot reach the server itself"),
-            (b"SSH-2.0-OpenSSH\r\n\r\n".to_vec(), "does not answer as an HTTP proxy"),
+            (b"SSH-2.0-OpenSSH\r\n\r\n".to_vec(), "is not that of an HTTP proxy"),
             (vec![b'x'; 3 * HEAD], "more than 8192 bytes"),
             (format!("HTTP/1.1 500 {}\r\n\r\n", "y".repeat(4000)).into_bytes(), "500 yyy"),
         ] {

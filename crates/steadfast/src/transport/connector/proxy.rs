@@ -7,14 +7,14 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
+use super::host_port::HostPort;
 use super::login::Login;
-use super::target::Target;
 use super::{connect, socks};
 use crate::transport::socket::Stream;
 
 /// Proxy of a server.
 pub(crate) struct Proxy {
-    pub(super) target: Target,
+    pub(super) target: HostPort,
     scheme: &'static str,
     protocol: ProxyProtocol,
     login: Option<Login>,
@@ -33,7 +33,7 @@ impl Proxy {
     ///
     /// Returns the error in the URL, without its credentials.
     pub(crate) fn new(url: &Uri, tls: impl FnOnce() -> Result<ClientConfig, String>) -> Result<Self, String> {
-        let host = url.host().filter(|host| !host.is_empty()).ok_or("it names no host")?;
+        let host = url.host().filter(|host| !host.is_empty()).ok_or("it has no host")?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let (scheme, protocol, port) = match url.scheme_str() {
             // kubectl also treats a proxy without a scheme as HTTP.
@@ -42,19 +42,19 @@ impl Proxy {
                 let mut config = tls()?;
                 config.alpn_protocols = vec![b"http/1.1".to_vec()];
                 let name = ServerName::try_from(host.clone())
-                    .map_err(|_| format!("{host:?} is no name that a certificate can have"))?;
+                    .map_err(|_| format!("{host:?} is not a valid name in a certificate"))?;
                 ("https", ProxyProtocol::ConnectOverTls(TlsConnector::from(Arc::new(config)), name), 443)
             }
             // Both schemes let the proxy resolve the name, as in kubectl: the name may be known only behind the proxy.
             Some("socks5" | "socks5h") => ("socks5", ProxyProtocol::Socks5, 1080),
-            Some(_) => return Err("it begins with none of http://, https://, socks5:// and socks5h://".to_owned()),
+            Some(_) => return Err("it does not start with http://, https://, socks5:// or socks5h://".to_owned()),
         };
         let login = Login::of(url);
         let too_long = |login: &Login| login.user.len() > 255 || login.password.len() > 255;
         if matches!(protocol, ProxyProtocol::Socks5) && login.as_ref().is_some_and(too_long) {
             return Err("its user or password is longer than the 255 bytes that SOCKS5 allows".to_owned());
         }
-        Ok(Self { target: Target { host, port: url.port_u16().unwrap_or(port) }, scheme, protocol, login })
+        Ok(Self { target: HostPort { host, port: url.port_u16().unwrap_or(port) }, scheme, protocol, login })
     }
 
     /// Returns the proxy's name for messages, without credentials.
@@ -67,12 +67,12 @@ impl Proxy {
     /// # Errors
     ///
     /// Returns the proxy's reason, or the error of the request.
-    pub(super) async fn pass(&self, mut stream: Box<dyn Stream>, target: &Target) -> Result<Box<dyn Stream>, String> {
+    pub(super) async fn pass(&self, mut stream: Box<dyn Stream>, target: &HostPort) -> Result<Box<dyn Stream>, String> {
         match &self.protocol {
             ProxyProtocol::Connect => connect::request_tunnel(&mut stream, target, self.login.as_ref()).await?,
             ProxyProtocol::ConnectOverTls(connector, name) => {
                 let secured = connector.connect(name.clone(), stream).await;
-                stream = Box::new(secured.map_err(|error| format!("no TLS with it: {error}"))?);
+                stream = Box::new(secured.map_err(|error| format!("TLS with the proxy failed: {error}"))?);
                 connect::request_tunnel(&mut stream, target, self.login.as_ref()).await?;
             }
             ProxyProtocol::Socks5 => socks::request_tunnel(&mut stream, target, self.login.as_ref()).await?,

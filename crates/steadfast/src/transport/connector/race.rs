@@ -177,7 +177,7 @@ async fn attempt(environment: &SharedEnvironment, address: SocketAddr) -> (Socke
         biased;
         outcome = environment.dial(address) => outcome,
         () = environment.sleep_until(environment.now() + ADDRESS_TIMEOUT) => {
-            let silence = format!("no answer within {} s", ADDRESS_TIMEOUT.as_secs());
+            let silence = format!("no response within {} s", ADDRESS_TIMEOUT.as_secs());
             Err(io::Error::new(io::ErrorKind::TimedOut, silence))
         }
     };

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::host_port::HostPort;
 use super::login::Login;
-use super::target::Target;
 use crate::transport::socket::Stream;
 
 const VERSION: u8 = 5;
@@ -25,7 +25,7 @@ const IPV6: u8 = 4;
 /// Returns the reason of the proxy's rejection, in the terms of the RFC.
 pub(super) async fn request_tunnel(
     stream: &mut dyn Stream,
-    target: &Target,
+    target: &HostPort,
     login: Option<&Login>,
 ) -> Result<(), String> {
     greet(stream, login).await?;
@@ -91,7 +91,7 @@ async fn greet(stream: &mut dyn Stream, login: Option<&Login>) -> Result<(), Str
             let [_, status] = read(stream).await?;
             if status == 0 { Ok(()) } else { Err("it does not accept the user and password of proxy-url".to_owned()) }
         }
-        (NOTHING_ACCEPTABLE, None) => Err("it wants a login: put a user and password into proxy-url".to_owned()),
+        (NOTHING_ACCEPTABLE, None) => Err("it requires a login: put a user and password into proxy-url".to_owned()),
         (NOTHING_ACCEPTABLE, Some(_)) => Err("it accepts no login by user and password".to_owned()),
         _ => Err(not_socks()),
     }
@@ -108,14 +108,14 @@ fn expect_version(version: u8) -> Result<(), String> {
 }
 
 fn not_socks() -> String {
-    "it does not answer as a SOCKS5 proxy does; check the scheme and port of proxy-url".to_owned()
+    "its response is not that of a SOCKS5 proxy; check the scheme and port of proxy-url".to_owned()
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "it is what an error is mapped by")]
+#[allow(clippy::needless_pass_by_value, reason = "the conversion of errors into messages")]
 fn lost(error: io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => "it closed the connection in the midst of the greeting".to_owned(),
-        _ => format!("the connection to it failed: {error}"),
+        io::ErrorKind::UnexpectedEof => "it closed the connection during the handshake".to_owned(),
+        _ => format!("the connection to the proxy failed: {error}"),
     }
 }
 
@@ -130,9 +130,9 @@ fn refusal(reply: u8) -> String {
         6 => "time to live expired",
         7 => "command not supported",
         8 => "address type not supported",
-        _ => "a reply of no known meaning",
+        _ => "an unknown reply code",
     };
-    format!("it answered {reply}, {what}")
+    format!("it responded with {reply}, {what}")
 }
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
         let (mut near, mut far) = tokio::io::duplex(1 << 16);
         far.write_all(responses).await.expect("written");
         far.shutdown().await.expect("an end");
-        let target = Target { host: host.to_owned(), port: 0x1234 };
+        let target = HostPort { host: host.to_owned(), port: 0x1234 };
         let outcome = request_tunnel(&mut near, &target, login).await;
         drop(near);
         let mut sent = Vec::new();
@@ -178,10 +178,10 @@ mod tests {
         for (login, responses, why) in [
             (None, &[5, 255][..], "put a user and password"),
             (Some(&login), &[5, 2, 1, 1], "does not accept the user"),
-            (None, &[5, 0, 5, 5, 0, 1, 0, 0, 0, 0, 0, 0], "answered 5, connection refused"),
-            (None, b"HTTP/1.1 400 Bad Request\r\n", "does not answer as a SOCKS5 proxy"),
+            (None, &[5, 0, 5, 5, 0, 1, 0, 0, 0, 0, 0, 0], "responded with 5, connection refused"),
+            (None, b"HTTP/1.1 400 Bad Request\r\n", "is not that of a SOCKS5 proxy"),
             (None, &[5], "closed the connection"),
-            (None, &[5, 2], "does not answer as a SOCKS5 proxy"),
+            (None, &[5, 2], "is not that of a SOCKS5 proxy"),
         ] {
             let (outcome, _) = exchange("api", login, responses).await;
             let error = outcome.expect_err("no tunnel");

@@ -57,7 +57,7 @@ pub(super) fn forms(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value)> {
         ),
         ("authority next to a key", with_data(&format!("{}{authority}", fixtures.carol.key_pem))),
         ("authority of another server", with_data(other)),
-        ("authority that is no PEM", with_data("nothing")),
+        ("authority that is not PEM", with_data("nothing")),
         ("no authority", without.clone()),
         ("insecure", and(json!({"insecure-skip-tls-verify": true}))),
         ("insecure, with an authority", json!({"insecure-skip-tls-verify": true})),
@@ -87,7 +87,7 @@ pub(super) fn forms(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value)> {
         ("server with a path", server(format!("{url}/nowhere"))),
         ("server with a path and no scheme", server(format!("{host}/nowhere"))),
         ("server is empty", server(String::new())),
-        ("server is no URL", server("https://[::1".to_owned())),
+        ("server is not a URL", server("https://[::1".to_owned())),
         ("server with blanks", server(format!(" {url} "))),
         ("server without port", server("https://127.0.0.1".to_owned())),
     ]

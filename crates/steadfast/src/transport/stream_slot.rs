@@ -12,32 +12,32 @@ pub(super) trait PoolHandle: Send + Sync {
     fn serve(self: Arc<Self>);
 
     /// Processes that a connection became suspect or draining, or no longer is.
-    fn unsettled(self: Arc<Self>);
+    fn state_changed(self: Arc<Self>);
 
     /// Processes the established `connection`.
-    fn established(self: Arc<Self>, connection: &Connection);
+    fn established(self: Arc<Self>, connection: &TransportConnection);
 
     /// Removes the closed `connection`. `error` is set after a failed dial.
-    fn forget(self: Arc<Self>, connection: &Connection, error: Option<TransportError>);
+    fn forget(self: Arc<Self>, connection: &TransportConnection, error: Option<TransportError>);
 }
 
 /// Place of one request on a connection, until the response has ended or was dropped.
-pub(super) struct Lease {
-    pub(super) connection: Arc<Connection>,
+pub(super) struct StreamSlot {
+    pub(super) connection: Arc<TransportConnection>,
     pool_handle: Weak<dyn PoolHandle>,
 }
 
-impl Lease {
-    /// Wraps a place returned by [`Connection::admit`].
-    pub(super) fn new(connection: Arc<Connection>, pool_handle: Weak<dyn PoolHandle>) -> Self {
+impl StreamSlot {
+    /// Wraps a place returned by [`TransportConnection::admit`].
+    pub(super) fn new(connection: Arc<TransportConnection>, pool_handle: Weak<dyn PoolHandle>) -> Self {
         Self { connection, pool_handle }
     }
 }
 
-impl Drop for Lease {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         // The place is released before the pool is notified, because `serve` must find the place free.
-        self.connection.leave();
+        self.connection.release();
         if let Some(pool_handle) = self.pool_handle.upgrade() {
             pool_handle.serve();
         }

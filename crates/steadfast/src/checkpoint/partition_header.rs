@@ -13,7 +13,7 @@ pub(super) struct Terms {
 
 /// Header of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct PartitionHeader {
     pub(super) terms: Terms,
     /// Cluster of the server, if known.
     pub(super) cluster: Option<String>,
@@ -47,13 +47,13 @@ const FORMAT: u32 = 2;
 
 /// Reason that a header cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unreadable {
+pub(super) enum HeaderError {
     /// The format version belongs to another release of this library.
     Format(u32),
     Damaged,
 }
 
-impl Head {
+impl PartitionHeader {
     pub(super) fn write(&self, sum: Sum) -> Vec<u8> {
         let Self { terms: Terms { server, form }, cluster, version, mark } = self;
         let mut out = FORMAT.to_le_bytes().to_vec();
@@ -69,25 +69,25 @@ impl Head {
         out
     }
 
-    pub(super) fn read(bytes: &[u8]) -> Result<(Self, Sum), Unreadable> {
-        let (body, checksum) = bytes.split_last_chunk::<4>().ok_or(Unreadable::Damaged)?;
+    pub(super) fn read(bytes: &[u8]) -> Result<(Self, Sum), HeaderError> {
+        let (body, checksum) = bytes.split_last_chunk::<4>().ok_or(HeaderError::Damaged)?;
         // The checksum comes before the format: a damaged header must not pass for one of another release.
         if crc32fast::hash(body) != u32::from_le_bytes(*checksum) {
-            return Err(Unreadable::Damaged);
+            return Err(HeaderError::Damaged);
         }
-        let (format, mut rest) = body.split_first_chunk::<4>().ok_or(Unreadable::Damaged)?;
+        let (format, mut rest) = body.split_first_chunk::<4>().ok_or(HeaderError::Damaged)?;
         match u32::from_le_bytes(*format) {
             FORMAT => {}
-            other => return Err(Unreadable::Format(other)),
+            other => return Err(HeaderError::Format(other)),
         }
-        let mut text = || text(&mut rest).ok_or(Unreadable::Damaged);
+        let mut text = || text(&mut rest).ok_or(HeaderError::Damaged);
         let terms = Terms { server: text()?, form: text()? };
         let cluster = Some(text()?).filter(|cluster| !cluster.is_empty());
         let version = ResourceVersion::from(text()?.as_str());
-        let mut number = || number(&mut rest).ok_or(Unreadable::Damaged);
+        let mut number = || number(&mut rest).ok_or(HeaderError::Damaged);
         let mark = number()?;
         let sum = Sum { rows: number()?, checksums: number()? };
-        if rest.is_empty() { Ok((Self { terms, cluster, version, mark }, sum)) } else { Err(Unreadable::Damaged) }
+        if rest.is_empty() { Ok((Self { terms, cluster, version, mark }, sum)) } else { Err(HeaderError::Damaged) }
     }
 }
 

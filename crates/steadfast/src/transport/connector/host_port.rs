@@ -2,14 +2,14 @@
 
 /// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct HostPort {
     /// Name or address, without brackets.
     pub(crate) host: String,
     /// Port.
     pub(crate) port: u16,
 }
 
-impl Target {
+impl HostPort {
     /// Returns the name for messages.
     pub(crate) fn name(&self) -> String {
         if self.host.contains(':') {

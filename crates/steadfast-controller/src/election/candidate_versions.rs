@@ -18,13 +18,13 @@ const MAX_NAME_LENGTH: usize = 253;
 /// Versions of a candidate in a coordinated election. The candidate with the oldest emulation version leads. The oldest
 /// binary version, and then the oldest candidate, decides a tie.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct CandidateVersions {
     binary: String,
     emulation: Option<String>,
 }
 
-impl Candidate {
-    /// Builds a candidate with this binary version, usually `env!("CARGO_PKG_VERSION")`: a semantic version without a
+impl CandidateVersions {
+    /// Versions of a candidate with this binary version, usually `env!("CARGO_PKG_VERSION")`: a semantic version without a
     /// leading `v`.
     pub fn new(binary_version: impl Into<String>) -> Self {
         Self { binary: binary_version.into(), emulation: None }
@@ -89,22 +89,26 @@ pub(super) fn is_valid_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn rejection(candidate: &Candidate) -> String {
-        candidate.check().expect_err("rejected").to_string()
+    fn rejection(versions: &CandidateVersions) -> String {
+        versions.check().expect_err("rejected").to_string()
     }
 
     #[test]
     fn invalid_versions_are_rejected_locally() {
         for fine in ["1.2.3", "0.1.0", "1.30.0-alpha.1+build.7"] {
-            assert_eq!(Candidate::new(fine).check(), Ok(()), "{fine}");
+            assert_eq!(CandidateVersions::new(fine).check(), Ok(()), "{fine}");
         }
-        assert_eq!(Candidate::new("1.31.0").emulation_version("1.30.9").check(), Ok(()));
-        assert_eq!(Candidate::new("1.31.0+a").emulation_version("1.31.0+b").check(), Ok(()), "builds are not compared");
+        assert_eq!(CandidateVersions::new("1.31.0").emulation_version("1.30.9").check(), Ok(()));
+        assert_eq!(
+            CandidateVersions::new("1.31.0+a").emulation_version("1.31.0+b").check(),
+            Ok(()),
+            "builds are not compared"
+        );
         for not in ["", "v1.2.3", "1.2", "1.02.3", "1.2.3.4"] {
-            assert!(rejection(&Candidate::new(not)).contains("such as 1.2.0"), "{not}");
+            assert!(rejection(&CandidateVersions::new(not)).contains("such as 1.2.0"), "{not}");
         }
-        assert!(rejection(&Candidate::new("0.0.0")).contains("rejects version 0.0.0"));
-        let message = rejection(&Candidate::new("1.30.0").emulation_version("1.31.0"));
+        assert!(rejection(&CandidateVersions::new("0.0.0")).contains("rejects version 0.0.0"));
+        let message = rejection(&CandidateVersions::new("1.30.0").emulation_version("1.31.0"));
         assert!(
             message.contains("1.31.0") && message.contains("later than") && message.contains("1.30.0"),
             "{message}"
@@ -113,7 +117,8 @@ mod tests {
 
     #[test]
     fn entry_contains_all_fields() {
-        let entry = Candidate::new("1.31.0").emulation_version("1.30.0").entry("ns", "me", "it", Timestamp::UNIX_EPOCH);
+        let entry =
+            CandidateVersions::new("1.31.0").emulation_version("1.30.0").entry("ns", "me", "it", Timestamp::UNIX_EPOCH);
         assert_eq!((entry.metadata.namespace.as_deref(), entry.metadata.name.as_deref()), (Some("ns"), Some("me")));
         let spec = entry.spec;
         assert_eq!((spec.lease_name.as_str(), spec.strategy.as_str()), ("it", "OldestEmulationVersion"));

@@ -15,13 +15,13 @@ use steadfast::ObjectKey;
 /// controller's own objects. It does not wait for a cache whose list the server rejects, unless reconciles are declared
 /// to [read](crate::Controller::reads) that cache.
 #[derive(Clone)]
-pub struct WhenStale {
+pub struct StalePolicy {
     pub(super) bound: Duration,
-    pub(super) policy: StalePolicy,
+    pub(super) behaviour: StaleBehaviour,
 }
 
 #[derive(Clone)]
-pub(super) enum StalePolicy {
+pub(super) enum StaleBehaviour {
     Act,
     Wait,
     Only(Safe),
@@ -29,55 +29,55 @@ pub(super) enum StalePolicy {
 
 pub(super) type Safe = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
 
-impl WhenStale {
+impl StalePolicy {
     /// Pauses all reconciles while a cache has been in doubt for longer than `bound`. The start waits until each cache that
     /// reconciles read is synced.
     pub fn wait(bound: Duration) -> Self {
-        Self { bound, policy: StalePolicy::Wait }
+        Self { bound, behaviour: StaleBehaviour::Wait }
     }
 
     /// Never pauses: for controllers that read nothing from caches. The start waits for the cache of the controller's
     /// objects, and at most 1 s for the other caches if no attempt has failed.
     pub fn act() -> Self {
-        Self { bound: Duration::MAX, policy: StalePolicy::Act }
+        Self { bound: Duration::MAX, behaviour: StaleBehaviour::Act }
     }
 
     /// Returns true if all reconciles pause while a cache is in doubt.
     pub(super) fn waits(&self) -> bool {
-        matches!(self.policy, StalePolicy::Wait)
+        matches!(self.behaviour, StaleBehaviour::Wait)
     }
 
     /// Returns true if reconciles never pause.
     pub(super) fn acts(&self) -> bool {
-        matches!(self.policy, StalePolicy::Act)
+        matches!(self.behaviour, StaleBehaviour::Act)
     }
 
     /// Returns the bound for unsafe keys, if safe keys run anyway.
     pub(super) fn safe_bound(&self) -> Option<Duration> {
-        matches!(self.policy, StalePolicy::Only(_)).then_some(self.bound)
+        matches!(self.behaviour, StaleBehaviour::Only(_)).then_some(self.bound)
     }
 
     /// Reconciles only `safe` keys while a cache has been in doubt for longer than `bound`. Use this for idempotent
     /// actions. All other keys are deferred until the doubt ends. At the start, a cache that is not synced within `bound`
     /// counts as in doubt.
     pub fn only(bound: Duration, safe: impl Fn(&ObjectKey) -> bool + Send + Sync + 'static) -> Self {
-        Self { bound, policy: StalePolicy::Only(Arc::new(safe)) }
+        Self { bound, behaviour: StaleBehaviour::Only(Arc::new(safe)) }
     }
 }
 
-impl Default for WhenStale {
+impl Default for StalePolicy {
     /// Pauses after 30 s of doubt. This exceeds the time for detecting a dead server (R1) and resuming.
     fn default() -> Self {
         Self::wait(Duration::from_secs(30))
     }
 }
 
-impl fmt::Debug for WhenStale {
+impl fmt::Debug for StalePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.policy {
-            StalePolicy::Act => f.write_str("act"),
-            StalePolicy::Wait => write!(f, "wait after {:?}", self.bound),
-            StalePolicy::Only(_) => write!(f, "only safe keys after {:?}", self.bound),
+        match self.behaviour {
+            StaleBehaviour::Act => f.write_str("act"),
+            StaleBehaviour::Wait => write!(f, "wait after {:?}", self.bound),
+            StaleBehaviour::Only(_) => write!(f, "only safe keys after {:?}", self.bound),
         }
     }
 }

@@ -83,7 +83,7 @@ pub(crate) const UNREAD: [&str; 2] = ["object", "unidentified"];
 
 /// Counters of one informer since its start.
 #[derive(Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct InformerCounters {
     /// By [`REQUESTS`].
     pub(super) sent: [Counter; REQUESTS.len()],
     /// Successful response heads, by [`REQUESTS`].
@@ -100,7 +100,7 @@ pub(crate) struct Counted {
     pub(super) unread: [Counter; UNREAD.len()],
 }
 
-impl Counted {
+impl InformerCounters {
     /// Counts changes of the store from a list or a watch.
     pub(crate) fn changes<K>(&self, changes: &[Change<K>], listed: bool) {
         let mut sums = [0; EVENTS.len()];

@@ -13,7 +13,7 @@ use crate::environment::{OnRuntime, SharedEnvironment};
 /// A request never uses a connection of another runtime than requested. A blocked runtime then delays only its own
 /// requests.
 #[derive(Clone, Default)]
-pub(crate) enum Home {
+pub(crate) enum ConnectionRuntime {
     /// The runtime of the environment.
     #[default]
     Environment,
@@ -21,8 +21,8 @@ pub(crate) enum Home {
     Runtime(Handle),
 }
 
-impl Home {
-    /// Returns the environment of a connection with this home.
+impl ConnectionRuntime {
+    /// Returns the environment of a connection with this runtime.
     pub(super) fn environment(&self, base: &SharedEnvironment) -> SharedEnvironment {
         match self {
             Self::Environment => base.clone(),
@@ -31,7 +31,7 @@ impl Home {
     }
 }
 
-impl PartialEq for Home {
+impl PartialEq for ConnectionRuntime {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Environment, Self::Environment) => true,
@@ -41,9 +41,9 @@ impl PartialEq for Home {
     }
 }
 
-impl Eq for Home {}
+impl Eq for ConnectionRuntime {}
 
-impl fmt::Debug for Home {
+impl fmt::Debug for ConnectionRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Environment => f.write_str("Environment"),

@@ -15,21 +15,21 @@ use steadfast::Cacheable;
 ///
 /// ```
 /// use k8s_openapi::api::apps::v1::Deployment;
-/// use steadfast_controller::Changes;
+/// use steadfast_controller::ChangeFilter;
 ///
 /// // Changes of the spec or of the labels, not of the status.
-/// let changes = Changes::<Deployment>::of_generation().or(Changes::of_labels());
+/// let filter = ChangeFilter::<Deployment>::of_generation().or(ChangeFilter::of_labels());
 /// // Changes of one field.
-/// let replicas = Changes::of(|deployment: &Deployment| deployment.spec.replicas);
+/// let filter = ChangeFilter::of(|deployment: &Deployment| deployment.spec.replicas);
 /// ```
-pub struct Changes<R> {
+pub struct ChangeFilter<R> {
     /// Returns true if the change from the first to the second state is relevant. None matches all changes.
     predicate: Option<RelevancePredicate<R>>,
 }
 
 type RelevancePredicate<R> = Arc<dyn Fn(&R, &R) -> bool + Send + Sync>;
 
-impl<R: Resource + 'static> Changes<R> {
+impl<R: Resource + 'static> ChangeFilter<R> {
     /// Matches all changes.
     #[must_use]
     pub fn all() -> Self {
@@ -94,15 +94,15 @@ impl<R: Resource + 'static> Changes<R> {
     }
 }
 
-impl<R> Clone for Changes<R> {
+impl<R> Clone for ChangeFilter<R> {
     fn clone(&self) -> Self {
         Self { predicate: self.predicate.clone() }
     }
 }
 
-impl<R> fmt::Debug for Changes<R> {
+impl<R> fmt::Debug for ChangeFilter<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.predicate.is_some() { "Changes(some)" } else { "Changes(all)" })
+        f.write_str(if self.predicate.is_some() { "ChangeFilter(some)" } else { "ChangeFilter(all)" })
     }
 }
 
@@ -122,45 +122,45 @@ mod tests {
         pod
     }
 
-    fn is_relevant(changes: &Changes<Pod>, change: impl FnOnce(&mut Pod)) -> bool {
-        changes.is_relevant(&pod(|_| {}), &pod(change))
+    fn is_relevant(filter: &ChangeFilter<Pod>, change: impl FnOnce(&mut Pod)) -> bool {
+        filter.is_relevant(&pod(|_| {}), &pod(change))
     }
 
-    fn choices() -> Vec<Changes<Pod>> {
-        let node = || Changes::of(|pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
+    fn filters() -> Vec<ChangeFilter<Pod>> {
+        let node = || ChangeFilter::of(|pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
         vec![
-            Changes::of_generation(),
-            Changes::of_labels(),
-            Changes::of_annotations(),
+            ChangeFilter::of_generation(),
+            ChangeFilter::of_labels(),
+            ChangeFilter::of_annotations(),
             node(),
-            node().or(Changes::of_labels()),
+            node().or(ChangeFilter::of_labels()),
         ]
     }
 
     #[test]
     fn unselected_changes_are_ignored() {
-        for changes in choices() {
-            assert!(!is_relevant(&changes, |pod| pod.metadata.resource_version = Some("2".into())));
+        for filter in filters() {
+            assert!(!is_relevant(&filter, |pod| pod.metadata.resource_version = Some("2".into())));
         }
-        assert!(is_relevant(&Changes::all(), |pod| pod.metadata.resource_version = Some("2".into())));
+        assert!(is_relevant(&ChangeFilter::all(), |pod| pod.metadata.resource_version = Some("2".into())));
     }
 
     #[test]
     fn selected_changes_match() {
-        assert!(is_relevant(&Changes::of_generation(), |pod| pod.metadata.generation = Some(2)));
-        assert!(is_relevant(&Changes::of_generation(), |pod| pod.metadata.generation = None));
-        let either = Changes::of_generation().or(Changes::of_labels());
+        assert!(is_relevant(&ChangeFilter::of_generation(), |pod| pod.metadata.generation = Some(2)));
+        assert!(is_relevant(&ChangeFilter::of_generation(), |pod| pod.metadata.generation = None));
+        let either = ChangeFilter::of_generation().or(ChangeFilter::of_labels());
         assert!(is_relevant(&either, |pod| pod.metadata.generation = Some(2)));
         assert!(is_relevant(&either, |pod| pod.metadata.labels = Some([("a".into(), "b".into())].into())));
         assert!(!is_relevant(&either, |pod| pod.metadata.annotations = Some([("a".into(), "b".into())].into())));
-        assert!(is_relevant(&Changes::all().or(Changes::of_labels()), |_| {}));
+        assert!(is_relevant(&ChangeFilter::all().or(ChangeFilter::of_labels()), |_| {}));
     }
 
     #[test]
     fn deletion_and_replacement_always_match() {
-        for changes in choices() {
-            assert!(is_relevant(&changes, |pod| pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH))));
-            assert!(is_relevant(&changes, |pod| pod.metadata.uid = Some("v".into())));
+        for filter in filters() {
+            assert!(is_relevant(&filter, |pod| pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH))));
+            assert!(is_relevant(&filter, |pod| pod.metadata.uid = Some("v".into())));
         }
     }
 }

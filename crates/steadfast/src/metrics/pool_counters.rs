@@ -15,11 +15,11 @@ pub(crate) const LATENCIES: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0,
 ///
 /// A lock is cheap enough here: it is taken once for a request or for the end of a connection, never for an event.
 #[derive(Debug, Default)]
-pub(crate) struct Traffic {
+pub(crate) struct PoolCounters {
     totals: Mutex<Totals>,
 }
 
-/// Contents of [`Traffic`].
+/// Contents of [`PoolCounters`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
     /// By verb, and by status or error.
@@ -54,7 +54,7 @@ pub(crate) struct Latencies {
     pub(crate) sum: f64,
 }
 
-impl Traffic {
+impl PoolCounters {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Totals> {
         self.totals.lock()
     }
