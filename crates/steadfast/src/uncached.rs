@@ -12,7 +12,7 @@ use steadfast_core::decode::Cacheable;
 use crate::connection::Connection;
 use crate::resource::DynamicType;
 use crate::scope::Scope;
-use source::Source;
+use source::StreamRequests;
 
 pub use changes::{Changes, WatchEvent};
 pub use list::List;

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use steadfast_core::Instant;
 
 use super::cause;
-use super::connection::Connection;
+use super::connection::TransportConnection;
 use super::connection_event::{ConnectionEvent, changes};
 use super::end::End;
 use super::error::TransportError;

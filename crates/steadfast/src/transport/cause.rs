@@ -4,7 +4,7 @@ use std::io;
 
 use steadfast_core::cause::root_cause;
 
-use super::connection::Connection;
+use super::connection::TransportConnection;
 use super::error::TransportError;
 
 /// Converts an error on a stream of `connection` to the error of its request.

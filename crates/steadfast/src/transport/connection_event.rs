@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use futures::stream::{self, Stream, StreamExt};
 use tokio::sync::watch;
 
-use super::connection::Connection;
+use super::connection::TransportConnection;
 
 /// Event of a response's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use http::{Method, Request, Response, Uri};
 use kube::client::Body;
 
 use super::body::ResponseBody;
-use super::connection::Sender;
+use super::connection::RequestSender;
 use super::connection_event::Awaited;
 use super::connection_runtime::ConnectionRuntime;
 use super::error::TransportError;

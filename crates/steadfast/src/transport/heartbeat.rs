@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2::{Ping, PingPong};
 use steadfast_core::fault_injection::inject;
 
-use super::connection::Connection;
+use super::connection::TransportConnection;
 use super::settings::Settings;
 use super::state::Signal;
 use super::stream_slot::PoolHandle;

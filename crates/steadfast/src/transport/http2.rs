@@ -15,7 +15,7 @@ use kube::client::Body;
 
 use super::body::ResponseBody;
 use super::cause::{self, cut};
-use super::connection::Connection;
+use super::connection::TransportConnection;
 use super::end::End;
 use super::error::TransportError;
 use super::failure::Failure;

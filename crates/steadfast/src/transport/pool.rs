@@ -9,7 +9,7 @@ use steadfast_core::Instant;
 use steadfast_core::fault_injection::inject;
 use tokio::sync::{oneshot, watch};
 
-use super::connection::Connection;
+use super::connection::TransportConnection;
 use super::connection_runtime::ConnectionRuntime;
 use super::connection_task;
 use super::connector::{Connector, Route};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::connection::Connection;
+use super::connection::TransportConnection;
 use super::error::TransportError;
 
 /// Interface of a pool for its connections and requests. They hold weak references, because the pool may be dropped

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
 use super::body::ResponseBody;
-use super::connection::Connection;
+use super::connection::TransportConnection;
 use super::connection_task::Record;
 use super::connector::{Connector, Stage, Wire};
 use super::dead_peer_probe::wait_until_peer_is_dead;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
 
-use super::connection::Sender;
+use super::connection::RequestSender;
 use super::connection_runtime::ConnectionRuntime;
 use super::error::TransportError;
 use super::placement_request::PlacementRequest;
