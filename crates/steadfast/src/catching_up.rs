@@ -36,7 +36,7 @@ const PROOF_DELAY_WITHOUT_EVENTS: Duration = Duration::from_millis(100);
 /// Deadline of a wait.
 #[derive(Clone, Copy)]
 struct Limit {
-    begun: Instant,
+    started_at: Instant,
     end: Instant,
 }
 
@@ -59,8 +59,8 @@ impl<K: Cacheable> Informer<K> {
     ///
     /// Returns an error if `deadline` passes first, if the informer is stopped, or if a version cannot be compared.
     pub async fn wait_for_writes(&self, writes: &Writes, deadline: Duration) -> Result<(), WaitError> {
-        let begun = self.shared().environment.now();
-        let limit = Limit { begun, end: begun + deadline };
+        let started_at = self.shared().environment.now();
+        let limit = Limit { started_at, end: started_at + deadline };
         for write in writes.iter() {
             if !self.has(write) {
                 self.wait_for_write(write, limit).await?;
@@ -148,9 +148,9 @@ impl<K: Cacheable> Informer<K> {
             |snapshot: &Snapshot<K>| deleted.as_ref().is_some_and(|(key, uid)| holds(snapshot, key, uid.as_ref()));
         // The removal of a cached object proves its deletion. An object that was never cached may be deleted, or not
         // yet listed. After a new epoch the write is void, or included in the list that started the epoch.
-        let begun = self.snapshot();
-        let (was_held, epoch) = (holds(&begun), begun.epoch());
-        drop(begun);
+        let initial = self.snapshot();
+        let (was_held, epoch) = (holds(&initial), initial.epoch());
+        drop(initial);
         let unaided = if version.is_none() && !was_held { PROOF_DELAY_WITHOUT_EVENTS } else { PROOF_DELAY };
         let wanted = match version {
             Some(version) => Some(version),
@@ -246,7 +246,7 @@ impl<K: Cacheable> Informer<K> {
         if self.shared().is_stopped() {
             return WaitError::Stopped { resource, target };
         }
-        WaitError::Deadline { resource, target, waited: self.shared().environment.now().since(limit.begun), state }
+        WaitError::Deadline { resource, target, waited: self.shared().environment.now().since(limit.started_at), state }
     }
 }
 

@@ -323,13 +323,13 @@ impl<K: Cacheable> Driver<K> {
                 self.step(Input::Responsive(id, responsive));
             }
             Arrival::Probed(Probed { version, sent }) => {
-                self.requests.over(id);
+                self.requests.finish(id);
                 self.request_metrics.ended(id);
                 self.step(Input::Probed(id, version, sent));
             }
             Arrival::Ended => {
                 self.request_metrics.ended(id);
-                match self.requests.over(id) {
+                match self.requests.finish(id) {
                     Some(Parser::Stream(framer)) => {
                         let encoding = framer.encoding();
                         match framer.finish() {
@@ -362,7 +362,7 @@ impl<K: Cacheable> Driver<K> {
                 }
             }
             Arrival::Failed(failure) => {
-                self.requests.over(id);
+                self.requests.finish(id);
                 // `406` or `415`: a server or proxy rejects this kind of request. A rejection of a metadata request
                 // does not affect requests for full objects, which follow.
                 if matches!(failure.code, 406 | 415) && self.skimmed != Some(id) {

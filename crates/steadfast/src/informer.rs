@@ -276,8 +276,8 @@ impl<K: Cacheable> Informer<K> {
 
     /// Waits for a list that was requested after this call, so that it contains all earlier writes.
     pub(crate) async fn wait_for_list(&self, deadline: Duration) -> Result<(), WaitError> {
-        let begun = self.shared().environment.now();
-        self.wait_aided(deadline, "a new list".to_owned(), None, |shared| is_listed_since(shared, begun)).await
+        let started_at = self.shared().environment.now();
+        self.wait_aided(deadline, "a new list".to_owned(), None, |shared| is_listed_since(shared, started_at)).await
     }
 
     /// Waits until the cache is at or past `version`, a version of the informer's resource.
@@ -295,9 +295,9 @@ impl<K: Cacheable> Informer<K> {
         if inject!(self.shared().faults(), EarlyWaitEnd) {
             return Ok(());
         }
-        let begun = self.shared().environment.now();
+        let started_at = self.shared().environment.now();
         let reached = |shared: &Shared<K>| {
-            shared.snapshot().version().is_some_and(|at| is_at(at, version)) || is_listed_since(shared, begun)
+            shared.snapshot().version().is_some_and(|at| is_at(at, version)) || is_listed_since(shared, started_at)
         };
         // The server's versions may turn out to be incomparable during the wait. The wait then ends at its deadline and
         // reports the state.
@@ -326,8 +326,8 @@ impl<K: Cacheable> Informer<K> {
             entry.is_some_and(|entry| uid.as_ref().is_none_or(|uid| entry.uid().is_same(uid)))
         };
         let requested_at = self.shared().environment.now();
-        let begun = self.snapshot();
-        let was_held = held(&begun);
+        let initial = self.snapshot();
+        let was_held = held(&initial);
         if !was_held && !is_unversioned(self.shared()) {
             match &version {
                 None => return Err(WaitError::NoVersion),
@@ -337,8 +337,8 @@ impl<K: Cacheable> Informer<K> {
                 Some(_) => {}
             }
         }
-        let epoch = begun.epoch();
-        drop(begun);
+        let epoch = initial.epoch();
+        drop(initial);
         let is_deleted = |shared: &Shared<K>| {
             let snapshot = shared.snapshot();
             // A cache that has not reached the object's own version does not contain the object yet. Versions of
@@ -372,10 +372,10 @@ impl<K: Cacheable> Informer<K> {
         version: Option<&ResourceVersion>,
         reached: impl Fn(&Shared<K>) -> bool,
     ) -> Result<(), WaitError> {
-        let begun = self.shared().environment.now();
+        let started_at = self.shared().environment.now();
         let mut unaided = unaided;
         loop {
-            let passed = self.shared().environment.now().since(begun);
+            let passed = self.shared().environment.now().since(started_at);
             let step = unaided.min(deadline.saturating_sub(passed));
             match self.wait_beyond(version, step, |shared| reached(shared).then_some(())).await {
                 Ok(()) => return Ok(()),
@@ -384,7 +384,7 @@ impl<K: Cacheable> Informer<K> {
                 }
                 Err(WaitFailure::Expired) => {}
             }
-            let waited = self.shared().environment.now().since(begun);
+            let waited = self.shared().environment.now().since(started_at);
             if waited >= deadline {
                 let (resource, state) = (self.name().to_owned(), self.freshness());
                 return Err(WaitError::Deadline { resource, target, waited, state });

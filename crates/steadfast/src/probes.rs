@@ -102,11 +102,11 @@ mod tests {
     async fn request(
         board: &ProbeBoard,
         environment: &SharedEnvironment,
-        made: &AtomicUsize,
+        probe_count: &AtomicUsize,
         time: Option<Result<Duration, Failure>>,
     ) -> Result<Probed, Failure> {
         let probe = async {
-            made.fetch_add(1, Ordering::Relaxed);
+            probe_count.fetch_add(1, Ordering::Relaxed);
             match time {
                 None => std::future::pending().await,
                 Some(Err(failure)) => Err(failure),
@@ -125,45 +125,45 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_probe_serves_concurrent_callers() {
-        let (board, environment, made) = stage();
+        let (board, environment, probe_count) = stage();
         tokio::time::sleep(SECOND * 10).await;
-        let requests = (0..50).map(|_| request(&board, &environment, &made, Some(Ok(SECOND / 2))));
-        let begun = environment.now();
+        let requests = (0..50).map(|_| request(&board, &environment, &probe_count, Some(Ok(SECOND / 2))));
+        let started_at = environment.now();
         for probed in futures::future::join_all(requests).await {
-            assert_eq!(probed.unwrap().sent, begun, "the proof is for the time of sending");
+            assert_eq!(probed.unwrap().sent, started_at, "the proof is for the time of sending");
         }
-        request(&board, &environment, &made, Some(Ok(SECOND))).await.unwrap();
-        assert_eq!(made.load(Ordering::Relaxed), 1);
+        request(&board, &environment, &probe_count, Some(Ok(SECOND))).await.unwrap();
+        assert_eq!(probe_count.load(Ordering::Relaxed), 1);
         tokio::time::sleep(SECOND).await;
-        request(&board, &environment, &made, Some(Ok(SECOND))).await.unwrap();
-        assert_eq!(made.load(Ordering::Relaxed), 2, "an outdated response serves no caller");
+        request(&board, &environment, &probe_count, Some(Ok(SECOND))).await.unwrap();
+        assert_eq!(probe_count.load(Ordering::Relaxed), 2, "an outdated response serves no caller");
     }
 
     #[tokio::test(start_paused = true)]
     async fn failure_is_returned_only_to_its_caller() {
-        let (board, environment, made) = stage();
+        let (board, environment, probe_count) = stage();
         let refused = || Some(Err(Failure::unreachable("forbidden")));
         let (first, second, third) = tokio::join!(
-            request(&board, &environment, &made, refused()),
-            request(&board, &environment, &made, Some(Ok(SECOND))),
-            request(&board, &environment, &made, refused()),
+            request(&board, &environment, &probe_count, refused()),
+            request(&board, &environment, &probe_count, Some(Ok(SECOND))),
+            request(&board, &environment, &probe_count, refused()),
         );
         assert!(first.is_err() && second.is_ok() && third.is_ok());
-        assert_eq!(made.load(Ordering::Relaxed), 2);
+        assert_eq!(probe_count.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn stuck_probe_blocks_no_other_probe() {
-        let (board, environment, made) = stage();
-        let stuck = tokio::time::timeout(SECOND * 5, request(&board, &environment, &made, None));
-        let others = (0..50).map(|_| request(&board, &environment, &made, Some(Ok(SECOND))));
-        let begun = environment.now();
+        let (board, environment, probe_count) = stage();
+        let stuck = tokio::time::timeout(SECOND * 5, request(&board, &environment, &probe_count, None));
+        let others = (0..50).map(|_| request(&board, &environment, &probe_count, Some(Ok(SECOND))));
+        let started_at = environment.now();
         let (stuck, others) = tokio::join!(stuck, async {
             let others = futures::future::join_all(others).await;
-            assert!(environment.now().since(begun) < SECOND * 5);
+            assert!(environment.now().since(started_at) < SECOND * 5);
             others
         });
         assert!(stuck.is_err() && others.iter().all(Result::is_ok));
-        assert_eq!(made.load(Ordering::Relaxed), 2, "the stuck probe, and one for all other callers");
+        assert_eq!(probe_count.load(Ordering::Relaxed), 2, "the stuck probe, and one for all other callers");
     }
 }

@@ -146,13 +146,13 @@ impl Inflight {
                         return Poll::Ready(Arrival::ConnectionEvent(event));
                     }
                 },
-                Self::Reading { gunzip: Some(gunzip), .. } if gunzip.has_more() => match gunzip.next_piece() {
+                Self::Reading { gunzip: Some(gunzip), .. } if gunzip.has_more() => match gunzip.next_chunk() {
                     // Decompression may consume much input without output, so the other responses are polled first.
                     Ok(None) => {
                         context.waker().wake_by_ref();
                         return Poll::Pending;
                     }
-                    Ok(Some(piece)) => return Poll::Ready(Arrival::Chunk(piece)),
+                    Ok(Some(chunk)) => return Poll::Ready(Arrival::Chunk(chunk)),
                     Err(error) => {
                         *self = Self::Finished;
                         let why = format!("malformed gzip: {error}; check the proxies on the network path");

@@ -96,7 +96,7 @@ impl<K: Cacheable> Informer<K> {
         what: &str,
         seen: impl Fn(&Snapshot<K>) -> String,
     ) -> Result<T, WaitError> {
-        let begun = self.shared().environment.now();
+        let started_at = self.shared().environment.now();
         let mut last_snapshot = None;
         let found = self.wait_until(deadline, |shared| {
             // Changes of the freshness wake the wait too. The condition runs only once per snapshot.
@@ -115,7 +115,7 @@ impl<K: Cacheable> Informer<K> {
             WaitFailure::Expired => WaitError::Unmet {
                 resource,
                 target,
-                waited: self.shared().environment.now().since(begun),
+                waited: self.shared().environment.now().since(started_at),
                 seen: last_snapshot
                     .map_or_else(|| "nothing, because the cache is not synced".to_owned(), |last| seen(&last)),
                 state: self.freshness(),

@@ -30,7 +30,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// [`InformerFactory::wait_for_writes`](crate::InformerFactory::wait_for_writes) wait until caches contain them.
 #[derive(Clone, Default)]
 pub struct Writes {
-    made: Vec<Arc<Write>>,
+    list: Vec<Arc<Write>>,
 }
 
 /// A request that may have written, and its outcome.
@@ -90,7 +90,7 @@ pub(crate) enum Outcome {
 impl Writes {
     /// Returns true if there are no writes.
     pub fn is_empty(&self) -> bool {
-        self.made.is_empty()
+        self.list.is_empty()
     }
 
     /// Returns true if all writes have a known version of an existing object. A cache can then be compared with the
@@ -98,7 +98,7 @@ impl Writes {
     ///
     /// Other writes need a request to the server, a pending response, or the observed removal of an object.
     pub fn are_versioned(&self) -> bool {
-        self.made.iter().all(|write| match write.outcome() {
+        self.list.iter().all(|write| match write.outcome() {
             Outcome::Stored { version, .. } => version.is_ordered(),
             Outcome::Nothing => true,
             Outcome::Unknown(_) => write.reached().is_some(),
@@ -108,7 +108,7 @@ impl Writes {
 
     /// Returns the number of writes.
     pub fn len(&self) -> usize {
-        self.made.len()
+        self.list.len()
     }
 
     /// Adds a write of another client. `written` is the object in the server's response.
@@ -155,25 +155,25 @@ impl Writes {
     /// Of two states of one object only the newer is kept. Of two unconfirmed writes, the one with the later version
     /// request is kept.
     pub fn extend(&mut self, others: Self) {
-        for write in others.made {
-            match self.made.iter_mut().find(|known| write.covers(known)) {
+        for write in others.list {
+            match self.list.iter_mut().find(|known| write.covers(known)) {
                 Some(known) => *known = write,
-                None => self.made.push(write),
+                None => self.list.push(write),
             }
         }
     }
 
     /// Removes the writes that are also in `others`, by identity.
     pub fn remove(&mut self, others: &Self) {
-        self.made.retain(|write| !others.made.iter().any(|other| Arc::ptr_eq(write, other)));
+        self.list.retain(|write| !others.list.iter().any(|other| Arc::ptr_eq(write, other)));
     }
 
     pub(crate) fn push(&mut self, write: Arc<Write>) {
-        self.made.push(write);
+        self.list.push(write);
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Write>> {
-        self.made.iter()
+        self.list.iter()
     }
 }
 
@@ -294,7 +294,7 @@ impl fmt::Display for Write {
 
 impl fmt::Debug for Writes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.made.iter().map(ToString::to_string)).finish()
+        f.debug_list().entries(self.list.iter().map(ToString::to_string)).finish()
     }
 }
 

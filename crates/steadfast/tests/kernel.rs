@@ -46,12 +46,12 @@ fn keepalive_detects_vanished_peer_of_idle_stream() {
         let mut ordinary = TcpStream::connect(network.peer).await.expect("a connection");
         let (connection, mut body) = watch(network.peer).await;
         network.cut();
-        let begun = Instant::now();
-        let error = timeout(2 * BOUND, piece(&mut body))
+        let started_at = Instant::now();
+        let error = timeout(2 * BOUND, chunk(&mut body))
             .await
             .expect("the connection ends")
             .expect_err("an error instead of data");
-        let noticed = begun.elapsed();
+        let noticed = started_at.elapsed();
         println!("an idle stream whose peer vanished: {error}, after {noticed:.1?}");
         assert!(matches!(error, TransportError::ConnectionLost { .. }), "{error:?}");
         assert!((TOO_EARLY..=BOUND).contains(&noticed), "{noticed:?}");
@@ -68,12 +68,12 @@ fn tcp_user_timeout_detects_vanished_peer() {
         let mut ordinary = TcpStream::connect(peer).await.expect("a connection");
         let mut socket = threads.dial(peer).await.expect("a connection");
         network.cut();
-        let begun = Instant::now();
+        let started_at = Instant::now();
         socket.write_all(b"GET ").await.expect("the kernel accepts the bytes");
         ordinary.write_all(b"GET ").await.expect("the kernel accepts the bytes");
         // Linux sends no keepalive probes while data is unacknowledged, so only `TCP_USER_TIMEOUT` applies (tcp(7)).
         let response = timeout(2 * BOUND, socket.read_u8()).await.expect("the connection ends");
-        let noticed = begun.elapsed();
+        let noticed = started_at.elapsed();
         let error = response.expect_err("an error instead of data");
         println!("unacknowledged bytes: {error}, after {noticed:.1?}");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -97,13 +97,13 @@ fn upgraded_connection_detects_vanished_peer() {
         assert_eq!(response.status(), 101);
         let mut stream = TokioIo::new(hyper::upgrade::on(response).await.expect("an upgraded stream"));
         network.cut();
-        let begun = Instant::now();
+        let started_at = Instant::now();
         stream.write_all(b"something").await.expect("the kernel accepts the bytes");
         let error = timeout(4 * BOUND, stream.read_u8())
             .await
             .expect("the connection ends")
             .expect_err("an error instead of data");
-        let noticed = begun.elapsed();
+        let noticed = started_at.elapsed();
         println!("an upgraded connection whose peer vanished: {error}, after {noticed:.1?}");
         assert!(error.to_string().contains("does not respond"), "{error}");
         assert!((TOO_EARLY..=2 * BOUND + Duration::from_secs(5)).contains(&noticed), "{noticed:?}");
@@ -114,7 +114,7 @@ fn upgraded_connection_detects_vanished_peer() {
 fn connection_to_silent_peer_is_kept() {
     in_a_network(2, "connection_to_silent_peer_is_kept", async |network| {
         let (connection, mut body) = watch(network.peer).await;
-        timeout(BOUND + Duration::from_millis(500), piece(&mut body)).await.expect_err("neither an end nor data");
+        timeout(BOUND + Duration::from_millis(500), chunk(&mut body)).await.expect_err("neither an end nor data");
         assert_eq!(connection.connections().len(), 1);
     });
 }
@@ -152,12 +152,12 @@ async fn watch(peer: SocketAddr) -> (Connection, ResponseBody) {
     let response = connection.send(request).await.expect("a response");
     assert_eq!(response.status(), 200);
     let mut body = response.into_body();
-    assert_eq!(piece(&mut body).await.expect("an event"), EVENT);
+    assert_eq!(chunk(&mut body).await.expect("an event"), EVENT);
     assert_eq!(connection.connections()[0].protocol, Some(Protocol::Http1));
     (connection, body)
 }
 
-async fn piece(body: &mut ResponseBody) -> Result<Bytes, TransportError> {
+async fn chunk(body: &mut ResponseBody) -> Result<Bytes, TransportError> {
     let frame = body.frame().await.expect("an error instead of a clean end")?;
     Ok(frame.into_data().expect("data"))
 }

@@ -71,18 +71,18 @@ impl RequeueAll {
                 request.send_replace(version.clone());
             }
         });
-        let (all, own, factory) = (self.clone(), informer.clone(), factory.clone());
+        let (requeue_all, informer, factory) = (self.clone(), informer.clone(), factory.clone());
         let follow = async move {
             while requests.changed().await.is_ok() {
                 // The channel keeps only the newest request: one pass serves all requests so far.
                 let version = requests.borrow_and_update().clone();
                 // The diagnostic of a relist arrives before readers see the new list.
                 if let Some(version) = version {
-                    drop(own.wait_for_version(&version, CATCH_UP_TIMEOUT).await);
+                    drop(informer.wait_for_version(&version, CATCH_UP_TIMEOUT).await);
                 }
                 // Other caches may lag behind this cache, and reconciles read both.
-                drop(factory.wait_for_writes(&own.seen(), CATCH_UP_TIMEOUT).await);
-                all.add();
+                drop(factory.wait_for_writes(&informer.seen(), CATCH_UP_TIMEOUT).await);
+                requeue_all.add();
             }
         };
         self.0.environment.spawn(Box::pin(self.0.lifecycle.clone().until_stopping(follow)));

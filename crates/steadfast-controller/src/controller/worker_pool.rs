@@ -178,11 +178,10 @@ impl Worker {
                 Counters::increment(&self.pool.counters.panicked);
                 // The panic has consumed the work, so `Work::retry` is unavailable. A fixed delay replaces the backoff.
                 self.pool.queue.add_after_with_priority(key.clone(), DROP_PANIC_REQUEUE_DELAY, priority);
-                let again = DROP_PANIC_REQUEUE_DELAY;
                 self.pool.diagnostics.report(&ControllerDiagnostic::Panicked {
                     key,
                     message: message(panic),
-                    retry_after: again,
+                    retry_after: DROP_PANIC_REQUEUE_DELAY,
                 });
             }
             // The replacement has taken over this position. Without the exit, both would run.
@@ -206,14 +205,14 @@ impl Worker {
         {
             return Some(work);
         }
-        let taken = async {
+        let next_key = async {
             gate.opened().await;
             queue.next().await
         };
         tokio::select! {
             biased;
             () = lifecycle.stopping() => None,
-            work = taken => work,
+            work = next_key => work,
         }
     }
 
@@ -276,7 +275,7 @@ impl Worker {
         let running = Running::start(pool, key);
         let call = AssertUnwindSafe(running.recording.scope(call)).catch_unwind();
         let call = self.detector.run(key, call);
-        let late = async {
+        let timed_out = async {
             match pool.timeout {
                 Some(timeout) => {
                     environment.sleep_until(environment.now() + timeout).await;
@@ -294,7 +293,7 @@ impl Worker {
                 Err(panic) => Outcome::Panicked(message(panic)),
             },
             () = lifecycle.cancelled() => Outcome::Cancelled,
-            timeout = late => Outcome::TimedOut(timeout),
+            timeout = timed_out => Outcome::TimedOut(timeout),
         }
     }
 }
@@ -325,21 +324,21 @@ impl WorkerPool {
                 Counters::increment(&self.counters.failed);
                 // Read before `apply_action`, which changes the counter.
                 let failures = self.queue.failures(&key).saturating_add(1);
-                let again = self.apply_action(work, action);
-                self.diagnostics.report(&ControllerDiagnostic::Failed { key, error, failures, retry_after: again });
+                let retry_after = self.apply_action(work, action);
+                self.diagnostics.report(&ControllerDiagnostic::Failed { key, error, failures, retry_after });
             }
             Outcome::Panicked(message) => {
                 Counters::increment(&self.counters.panicked);
                 // A panic has its own backoff. The limiter counts consecutive immediate requeues only.
                 self.hot_loops.reset(&key);
-                let again = work.retry();
-                self.diagnostics.report(&ControllerDiagnostic::Panicked { key, message, retry_after: again });
+                let retry_after = work.retry();
+                self.diagnostics.report(&ControllerDiagnostic::Panicked { key, message, retry_after });
             }
             Outcome::TimedOut(timeout) => {
                 Counters::increment(&self.counters.timed_out);
                 self.hot_loops.reset(&key);
-                let again = work.retry();
-                self.diagnostics.report(&ControllerDiagnostic::TimedOut { key, timeout, retry_after: again });
+                let retry_after = work.retry();
+                self.diagnostics.report(&ControllerDiagnostic::TimedOut { key, timeout, retry_after });
             }
             Outcome::Cancelled => Counters::increment(&self.counters.cancelled),
         }

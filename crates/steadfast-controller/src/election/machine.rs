@@ -169,9 +169,9 @@ impl ElectionMachine {
             let expiry = self.term.as_ref().map_or(self.next, |term| term.until);
             return Step::Wait(self.next.min(expiry));
         }
-        if let (Some(given), LeaseKnowledge::Lease(observed)) = (&self.unverified_assignment, &self.known) {
+        if let (Some(assignment), LeaseKnowledge::Lease(observed)) = (&self.unverified_assignment, &self.known) {
             // The states between the last read and this one show which other holder may have renewed.
-            let [after, until] = [&observed.lease, given].map(|lease| record::version(lease).to_owned());
+            let [after, until] = [&observed.lease, assignment].map(|lease| record::version(lease).to_owned());
             return Step::ReadHistory { after, until };
         }
         match &self.known {
@@ -238,9 +238,9 @@ impl ElectionMachine {
                 let LeaseKnowledge::Missing { free_at } = self.known else {
                     unreachable!("the lease was just recorded as missing")
                 };
-                let again = now + self.retry_delay_with_jitter(chance);
+                let next = now + self.retry_delay_with_jitter(chance);
                 self.next =
-                    if self.previous_holder.is_some() { now + self.timing.retry } else { free_at.max(now).min(again) };
+                    if self.previous_holder.is_some() { now + self.timing.retry } else { free_at.max(now).min(next) };
             }
             StepResult::States(_) | StepResult::Conflict | StepResult::NoResponse => {
                 self.record_failure(sent, now, chance);
@@ -251,16 +251,16 @@ impl ElectionMachine {
     /// Processes the result of a [`Step::ReadHistory`].
     pub(super) fn record_history(&mut self, result: StepResult, now: Instant) {
         self.expire(now);
-        let Some(given) = self.unverified_assignment.take() else { return };
+        let Some(assignment) = self.unverified_assignment.take() else { return };
         match result {
             StepResult::States(states)
-                if states.last().is_some_and(|last| record::version(last) == record::version(&given)) =>
+                if states.last().is_some_and(|last| record::version(last) == record::version(&assignment)) =>
             {
                 for state in states {
                     self.observe(Box::new(state), now, true);
                 }
             }
-            _ => self.observe(given, now, false),
+            _ => self.observe(assignment, now, false),
         }
         self.next = now;
     }
@@ -277,7 +277,7 @@ impl ElectionMachine {
                 self.next = now.max(sent + self.timing.retry);
                 match self.previous_holder.as_ref().and_then(|previous_holder| previous_holder.may_act_until(now)) {
                     // We hold the lease, but an earlier holder may still act.
-                    Some(over) => self.next = self.next.min(over),
+                    Some(end) => self.next = self.next.min(end),
                     // The term counts from sending, because the server may have accepted the write at any time since.
                     None => self.start_or_extend_term(uid, token, sent + self.timing.acting_time(), now),
                 }

@@ -7,19 +7,19 @@ use super::settings::EventSettings;
 /// Token bucket, stored as the instant at which the bucket will be full. Each token postpones that instant.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Allowance {
-    full: Instant,
+    full_at: Instant,
 }
 
 impl Allowance {
     /// Takes a token. Returns false if the bucket is empty.
     pub(super) fn take(&mut self, now: Instant, settings: &EventSettings) -> bool {
         // Generic cell rate algorithm: one instant replaces a counter and its refill time.
-        let full = self.full.max(now) + settings.refill;
-        let is_there = full.since(now) <= settings.refill.saturating_mul(settings.burst);
-        if is_there {
-            self.full = full;
+        let full_at = self.full_at.max(now) + settings.refill;
+        let is_available = full_at.since(now) <= settings.refill.saturating_mul(settings.burst);
+        if is_available {
+            self.full_at = full_at;
         }
-        is_there
+        is_available
     }
 }
 

@@ -13,7 +13,7 @@ use super::allowance::Allowance;
 use super::draft::EventDraft;
 use super::key::{EventKey, SimilarityKey, checked};
 use super::lru::LruMap;
-use super::names::{MAX_NOTE, event_name, truncated};
+use super::names::{MAX_NOTE_BYTES, event_name, truncated};
 use super::outcome::{Rejection, RequestOutcome};
 use super::pacer::Pacer;
 use super::reporter::Reporter;
@@ -200,7 +200,7 @@ impl Correlator {
         let nanoseconds = u64::try_from(at.wall_time.as_nanosecond()).unwrap_or_default();
         let name = self.next_name(&key, nanoseconds);
         let note = note.map(|mut note| {
-            note.truncate(truncated(&note, MAX_NOTE).len());
+            note.truncate(truncated(&note, MAX_NOTE_BYTES).len());
             note
         });
         self.numbers += 1;

@@ -6,7 +6,7 @@ use std::fmt;
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::draft::{EventDraft, EventType};
-use super::names::{MAX_NOTE, MAX_WORD, is_subdomain, truncated};
+use super::names::{MAX_NOTE_BYTES, MAX_REASON_BYTES, is_subdomain, truncated};
 
 /// Namespace of events about cluster-scoped objects (`metav1.NamespaceDefault`).
 const DEFAULT_NAMESPACE: &str = "default";
@@ -40,14 +40,14 @@ impl From<ObjectReference> for ReferenceKey {
 
 impl ReferenceKey {
     pub(super) fn reference(&self) -> ObjectReference {
-        let given = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let non_empty = |text: &String| (!text.is_empty()).then(|| text.clone());
         ObjectReference {
-            api_version: given(&self.api_version),
-            kind: given(&self.kind),
-            namespace: given(&self.namespace),
-            name: given(&self.name),
-            uid: given(&self.uid),
-            field_path: given(&self.field_path),
+            api_version: non_empty(&self.api_version),
+            kind: non_empty(&self.kind),
+            namespace: non_empty(&self.namespace),
+            name: non_empty(&self.name),
+            uid: non_empty(&self.uid),
+            field_path: non_empty(&self.field_path),
             resource_version: None,
         }
     }
@@ -120,16 +120,16 @@ pub(super) fn checked(regarding: ObjectReference, draft: EventDraft) -> Result<(
     if [Some(&regarding), related.as_ref()].into_iter().flatten().any(ReferenceKey::is_too_long) {
         return Err(Invalid("the reference to the object has a part of more than 1,024 bytes"));
     }
-    note.truncate(truncated(&note, MAX_NOTE).len());
+    note.truncate(truncated(&note, MAX_NOTE_BYTES).len());
     let (reason, action) = (word(reason), word(action));
     Ok((SimilarityKey { kind, reason, action, regarding, related }, note))
 }
 
 fn word(word: Cow<'static, str>) -> Cow<'static, str> {
     match word {
-        Cow::Borrowed(word) => Cow::Borrowed(truncated(word, MAX_WORD)),
+        Cow::Borrowed(word) => Cow::Borrowed(truncated(word, MAX_REASON_BYTES)),
         Cow::Owned(mut word) => {
-            word.truncate(truncated(&word, MAX_WORD).len());
+            word.truncate(truncated(&word, MAX_REASON_BYTES).len());
             Cow::Owned(word)
         }
     }

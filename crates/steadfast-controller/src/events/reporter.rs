@@ -1,6 +1,6 @@
 //! Reporter of events.
 
-use super::names::{MAX_INSTANCE, is_qualified, truncated};
+use super::names::{MAX_INSTANCE_BYTES, is_qualified, truncated};
 
 /// Reporter of events: a controller and one of its instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ impl Reporter {
             return Err(InvalidReporter { controller });
         }
         let instance = instance.filter(|instance| !instance.is_empty()).unwrap_or_else(|| of_this_host(&controller));
-        let instance = truncated(&instance, MAX_INSTANCE).to_owned();
+        let instance = truncated(&instance, MAX_INSTANCE_BYTES).to_owned();
         Ok(Self { controller, instance })
     }
 }

@@ -14,6 +14,7 @@ use super::log_throttle::LogThrottle;
 use super::outcome::RequestOutcome;
 use super::series::RecordTime;
 use super::stats::EventStats;
+use crate::wall_clock::WallClock;
 
 /// State shared by recorders and the sender task.
 pub(super) struct Shared {

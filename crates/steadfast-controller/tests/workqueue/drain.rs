@@ -70,9 +70,9 @@ async fn drain_waits_for_queued_and_running() {
         }
     });
     queue.add_after(10, 60 * SECOND);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     assert_eq!(queue.drain(60 * SECOND).await, Ok(1), "one was delayed");
-    assert_eq!(begun.elapsed(), 11 * SECOND);
+    assert_eq!(started_at.elapsed(), 11 * SECOND);
 }
 
 #[tokio::test(start_paused = true)]

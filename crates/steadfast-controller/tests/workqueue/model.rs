@@ -194,7 +194,7 @@ impl Model {
     }
 
     fn done(&mut self, key: u32) {
-        self.worked += self.running.remove(&key).map_or(Duration::ZERO, |begun| begun.elapsed());
+        self.worked += self.running.remove(&key).map_or(Duration::ZERO, |started_at| started_at.elapsed());
         self.ready.extend(self.again.remove(&key));
     }
 }

@@ -41,9 +41,9 @@ async fn earlier_delay_wins() {
     queue.add_after(1, 5 * SECOND);
     queue.add_after(1, SECOND);
     queue.add_after(1, 9 * SECOND);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     drop(queue.next().await);
-    assert_eq!(begun.elapsed(), SECOND);
+    assert_eq!(started_at.elapsed(), SECOND);
     advance(20 * SECOND).await;
     assert!(take_ready(&queue).is_none(), "no further key");
 }
@@ -54,9 +54,9 @@ async fn delay_survives_immediate_addition() {
     queue.add_after(1, 5 * SECOND);
     queue.add(1);
     assert_eq!(all(&queue), [1]);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     drop(queue.next().await);
-    assert_eq!(begun.elapsed(), 5 * SECOND);
+    assert_eq!(started_at.elapsed(), 5 * SECOND);
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,10 +66,10 @@ async fn shorter_delay_wakes_waiting_worker() {
     let waits = queue.clone();
     let waiting = tokio::spawn(async move { waits.next().await.map(|work| *work) });
     tokio::task::yield_now().await;
-    let begun = Instant::now();
+    let started_at = Instant::now();
     queue.add_after(2, SECOND);
     assert_eq!(waiting.await.expect("no panic"), Some(2));
-    assert_eq!(begun.elapsed(), SECOND);
+    assert_eq!(started_at.elapsed(), SECOND);
 }
 
 #[tokio::test(start_paused = true)]

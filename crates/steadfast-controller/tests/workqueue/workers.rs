@@ -20,7 +20,7 @@ struct KeyState {
     added: Option<Instant>,
     running: bool,
     /// Start of the last run.
-    begun: Option<Instant>,
+    started_at: Option<Instant>,
 }
 
 type Keys = Rc<RefCell<BTreeMap<u32, KeyState>>>;
@@ -50,7 +50,7 @@ async fn work(queue: Workqueue<u32>, keys: Keys, run_ms: u64) {
             let mut keys = keys.borrow_mut();
             let state = keys.entry(key).or_default();
             assert!(!std::mem::replace(&mut state.running, true), "{key} is processed twice concurrently");
-            state.begun = Some(Instant::now());
+            state.started_at = Some(Instant::now());
         }
         sleep(Duration::from_millis(run_ms)).await;
         keys.borrow_mut().entry(key).or_default().running = false;
@@ -97,8 +97,8 @@ async fn run_steps(steps: Vec<Step>, workers: usize, run_ms: u64, is_grouped: bo
     }
     sleep(Duration::from_secs(20)).await;
     assert!(queue.is_empty(), "{queue:?}");
-    for (key, KeyState { added, begun, running }) in &*keys.borrow() {
-        assert!(!running && begun >= added, "{key} was added at {added:?} and last processed at {begun:?}");
+    for (key, KeyState { added, started_at, running }) in &*keys.borrow() {
+        assert!(!running && started_at >= added, "{key} was added at {added:?} and last processed at {started_at:?}");
     }
     queue.drain(Duration::from_secs(1)).await.expect("nothing is left");
     for worker in working.drain(..) {

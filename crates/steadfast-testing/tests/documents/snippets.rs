@@ -10,7 +10,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use steadfast::{
-    Change, Connection, Diagnostic, Event, FieldPath, InformerFactory, Lazy, ObjectKey, Scope, parse_selector,
+    Connection, Diagnostic, Event, FieldPath, InformerFactory, Lazy, ObjectKey, Scope, WatchEvent, parse_selector,
 };
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{Recorder, config_map, history, informers};
@@ -139,9 +139,9 @@ async fn without_a_cache(connection: Connection) -> Result<(), Box<dyn Error>> {
     let mut changes = steadfast::watch_from::<Pod>(&connection, Scope::all(), &version);
     while let Some(change) = changes.next().await {
         match change? {
-            Change::Added(pod) | Change::Modified(pod) => keep(pod),
-            Change::Deleted(pod) => forget(pod),
-            Change::Bookmark(version) => remember(version),
+            WatchEvent::Added(pod) | WatchEvent::Modified(pod) => keep(pod),
+            WatchEvent::Deleted(pod) => forget(pod),
+            WatchEvent::Bookmark(version) => remember(version),
         }
     }
     Ok(())

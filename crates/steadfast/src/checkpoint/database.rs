@@ -157,7 +157,7 @@ enum OpenError {
     /// The operating system returned an error, which may be transient.
     Io(io::Error),
     /// The contents are corrupt.
-    HeaderError(Fault),
+    Unreadable(Fault),
 }
 
 impl From<OpenError> for io::Error {

@@ -25,7 +25,7 @@ pub(super) struct Generations<S> {
 struct Transaction<S> {
     /// State after the transaction; `None` if it erases the partition.
     to: Option<(u64, S)>,
-    begun: TransactionStart<S>,
+    start: TransactionStart<S>,
 }
 
 #[derive(Debug)]
@@ -64,13 +64,13 @@ impl<S: Clone> Generations<S> {
     pub(super) fn start_write(&mut self, state: S) -> u64 {
         let mark = self.next;
         self.next = mark.wrapping_add(1);
-        self.in_progress = Some(Transaction { to: Some((mark, state)), begun: TransactionStart::Not });
+        self.in_progress = Some(Transaction { to: Some((mark, state)), start: TransactionStart::Not });
         mark
     }
 
     /// Starts a transaction that erases the partition.
     pub(super) fn start_erase(&mut self) {
-        self.in_progress = Some(Transaction { to: None, begun: TransactionStart::Not });
+        self.in_progress = Some(Transaction { to: None, start: TransactionStart::Not });
     }
 
     /// Returns the state with the mark that the transaction found, or `None` if the transaction starts from nothing.
@@ -85,9 +85,9 @@ impl<S: Clone> Generations<S> {
         // The mark in the file decides if the uncertain transaction was written.
         let known =
             [&self.written, &self.doubtful].into_iter().flatten().find(|(mark, _)| Some(*mark) == found).cloned();
-        let begun = known.clone().map_or(TransactionStart::Lost, TransactionStart::With);
+        let start = known.clone().map_or(TransactionStart::Lost, TransactionStart::With);
         if let Some(transaction) = &mut self.in_progress {
-            transaction.begun = begun;
+            transaction.start = start;
         }
         match known {
             Some((_, state)) => Ok(Some(state)),
@@ -97,13 +97,13 @@ impl<S: Clone> Generations<S> {
 
     /// Ends the transaction. Its result is certain if `is_written` is true, and uncertain otherwise.
     pub(super) fn finish(&mut self, is_written: bool) {
-        let Some(Transaction { to, begun }) = self.in_progress.take() else { return };
+        let Some(Transaction { to, start }) = self.in_progress.take() else { return };
         if is_written {
             self.is_erased = to.is_none();
             (self.written, self.doubtful) = (to, None);
             return;
         }
-        match begun {
+        match start {
             // The failure came before this partition, for example while the file was opened. Nothing has changed.
             TransactionStart::Not => {}
             // Two states are possible: the state before the write, and the state of the write.

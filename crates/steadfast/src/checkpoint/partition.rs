@@ -212,7 +212,7 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
         (self.shared.is_stopped() && self.shared.durables.is_idle()) || self.claim.is_lost()
     }
 
-    fn moved(&self) -> watch::Receiver<u64> {
+    fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changed()
     }
 

@@ -41,7 +41,7 @@ pub(super) trait PartitionWriter: Send + Sync {
     fn is_over(&self) -> bool;
 
     /// Returns a receiver that is notified of possible changes.
-    fn moved(&self) -> watch::Receiver<u64>;
+    fn changes(&self) -> watch::Receiver<u64>;
 
     /// Reports a diagnostic to the informer's callbacks.
     fn report(&self, diagnostic: &Diagnostic);

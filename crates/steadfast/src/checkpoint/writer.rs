@@ -40,26 +40,26 @@ async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
     while let Some(newcomers) = queue.newcomers(followed.len()) {
         followed.extend(newcomers.into_iter().map(|attached| {
             // Changes before the registration count too.
-            let mut moved = attached.moved();
-            moved.mark_changed();
-            (attached, moved)
+            let mut changes = attached.changes();
+            changes.mark_changed();
+            (attached, changes)
         }));
         if !followed.is_empty() {
-            until_moved(&queue, &mut followed).await;
+            until_changed(&queue, &mut followed).await;
         }
         environment.sleep_until(environment.now() + BATCH).await;
         // Before the write: a change during the write then triggers another one.
-        for (_, moved) in &mut followed {
-            moved.mark_unchanged();
+        for (_, changes) in &mut followed {
+            changes.mark_unchanged();
         }
-        // Read before the write: an informer that is over at this point has no later changes.
-        let over: Vec<bool> = followed.iter().map(|(attached, _)| attached.is_over()).collect();
+        // Read before the write: an informer that is finished at this point has no later changes.
+        let finished: Vec<bool> = followed.iter().map(|(attached, _)| attached.is_over()).collect();
         let written = write(&queue, &followed, &environment).await;
         let is_new_failure = queue.count(&written);
         if written.is_ok() {
             backoff.reset();
-            let mut over = over.into_iter();
-            followed.retain(|_| over.next() == Some(false));
+            let mut finished = finished.into_iter();
+            followed.retain(|_| finished.next() == Some(false));
             continue;
         }
         if let Some(why) = is_new_failure {
@@ -69,8 +69,8 @@ async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
             }
         }
         // The changes of the failed write are still pending, and possibly no later change wakes this task.
-        for (_, moved) in &mut followed {
-            moved.mark_changed();
+        for (_, changes) in &mut followed {
+            changes.mark_changed();
         }
         environment.sleep_until(environment.now() + backoff.fail(&mut random)).await;
         // An informer that has ended is dropped while writes fail, so that the writer can end.
@@ -79,8 +79,8 @@ async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
 }
 
 /// Waits until an informer may have pending changes.
-async fn until_moved(queue: &WriteQueue, followed: &mut [WatchedPartition]) {
-    let any = select_all(followed.iter_mut().map(|(_, moved)| Box::pin(moved.changed())));
+async fn until_changed(queue: &WriteQueue, followed: &mut [WatchedPartition]) {
+    let any = select_all(followed.iter_mut().map(|(_, changes)| Box::pin(changes.changed())));
     tokio::select! {
         biased;
         () = queue.called.notified() => {}

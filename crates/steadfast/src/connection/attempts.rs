@@ -29,7 +29,7 @@ impl<T: Clone + Send + Sync + 'static> Attempts<T> {
         Self { state: Arc::new(Mutex::new(State { last: None, running: None })) }
     }
 
-    /// Returns the outcome of the running attempt, or else of a new attempt, which `made` starts.
+    /// Returns the outcome of the running attempt, or else of a new attempt, which `start_attempt` starts.
     ///
     /// Returns `None` if the last attempt was less than `pause` ago, or if the attempt panics. The attempt runs as a
     /// separate task, and continues if all its callers are dropped.
@@ -37,7 +37,7 @@ impl<T: Clone + Send + Sync + 'static> Attempts<T> {
         &self,
         environment: &SharedEnvironment,
         pause: Duration,
-        made: impl FnOnce() -> BoxFuture<'static, T>,
+        start_attempt: impl FnOnce() -> BoxFuture<'static, T>,
     ) -> Option<T> {
         let mut running = {
             let mut state = self.state.lock();
@@ -51,7 +51,7 @@ impl<T: Clone + Send + Sync + 'static> Attempts<T> {
                     let (done, running) = watch::channel(None);
                     state.last = Some(now);
                     state.running = Some(running.clone());
-                    let (attempt, state, clock) = (made(), self.state.clone(), environment.clone());
+                    let (attempt, state, clock) = (start_attempt(), self.state.clone(), environment.clone());
                     environment.spawn(Box::pin(async move {
                         let outcome = attempt.await;
                         // Under the lock: a caller finds either the running attempt or `last`, and so starts no second
@@ -86,21 +86,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn concurrent_callers_share_one_attempt() {
-        let (environment, attempts, made) = (environment(), Attempts::new(), Arc::new(AtomicUsize::new(0)));
+        let (environment, attempts, started) = (environment(), Attempts::new(), Arc::new(AtomicUsize::new(0)));
         let join = || {
-            let made = made.clone();
+            let started = started.clone();
             attempts.join(&environment, MIN_INTERVAL, move || {
                 Box::pin(async move {
                     tokio::time::sleep(Duration::from_secs(30)).await;
-                    made.fetch_add(1, Ordering::SeqCst)
+                    started.fetch_add(1, Ordering::SeqCst)
                 })
             })
         };
         // The first caller times out, and the attempt continues without it.
         tokio::time::timeout(Duration::from_secs(1), join()).await.expect_err("the attempt takes 30 s");
-        let begun = tokio::time::Instant::now();
+        let started_at = tokio::time::Instant::now();
         assert_eq!(join_all((0..20).map(|_| join())).await, [Some(0); 20]);
-        assert_eq!(begun.elapsed(), Duration::from_secs(29));
+        assert_eq!(started_at.elapsed(), Duration::from_secs(29));
         assert_eq!(join().await, None, "within the pause");
         tokio::time::sleep(MIN_INTERVAL).await;
         assert_eq!(join().await, Some(1));

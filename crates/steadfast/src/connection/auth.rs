@@ -192,10 +192,10 @@ impl Authorizer {
                 Credentials::Fixed(value) => Some(value),
                 Credentials::File(file) => Some(self.token(file).await),
                 Credentials::Plugin(plugin) => {
-                    let given = self.run_plugin(&plugin, None).await.map_err(|detail| self.failed(detail))?;
+                    let credentials = self.run_plugin(&plugin, None).await.map_err(|detail| self.failed(detail))?;
                     // The generation of the returned token: the plugin may have run again since.
-                    generation = self.current().generation.saturating_add(given.generation);
-                    given.token.clone()
+                    generation = self.current().generation.saturating_add(credentials.generation);
+                    credentials.token.clone()
                 }
                 Credentials::FromSource(sourced) => match self.query(&sourced).await {
                     Ok(value) => value,

@@ -58,12 +58,12 @@ impl Connection {
 
     async fn infer_in(context: Option<&str>) -> Result<Self, ConnectError> {
         let (config, context) = inferred(KubeconfigFiles::from_env(), context)?;
-        let again = move || {
+        let reload = move || {
             // Another context may be another cluster, to which a running program must not move.
             let read = inferred(KubeconfigFiles::from_env(), context.as_deref());
             async move { read.map(|(config, _)| config) }
         };
-        Self::build_on_thread(Self::builder(config).loader(again)).await
+        Self::build_on_thread(Self::builder(config).loader(reload)).await
     }
 
     /// Connects to the server of the configuration that `load` returns, and reloads the configuration later.
@@ -291,9 +291,9 @@ impl ConnectionBuilder {
             settings.headers_timeout,
             plugin_timeout,
         )?;
-        let given = authorizer.plugin().and_then(|plugin| plugin.latest());
-        let route = route::route(&config, &target, settings.prior_knowledge, given.as_deref())?;
-        let followed = followed.with_given(given);
+        let plugin_credentials = authorizer.plugin().and_then(|plugin| plugin.latest());
+        let route = route::route(&config, &target, settings.prior_knowledge, plugin_credentials.as_deref())?;
+        let followed = followed.with_plugin_credentials(plugin_credentials);
         let decorator = Arc::new(RequestDecorator::new(&config, agent, Arc::new(authorizer))?);
         let (transfers, client_defaults) = (
             TransferLimiter::new(environment.clone(), settings.max_transfers),

@@ -129,8 +129,8 @@ impl Service<Request<Body>> for Transport {
                 let environment = connection.environment().clone();
                 WriteObserver::new(write, request.method(), environment)
             });
-            let again = |busy| observer.iter_mut().for_each(|observer| observer.again(busy));
-            let response = busy_retry::send(&connection, request, again).await.inspect_err(|error| {
+            let on_retry = |busy| observer.iter_mut().for_each(|observer| observer.record_retry(busy));
+            let response = busy_retry::send(&connection, request, on_retry).await.inspect_err(|error| {
                 observer.iter().filter(|_| !error.maybe_sent()).for_each(WriteObserver::not_sent);
             })?;
             let observer = observer.filter(|observer| observer.response_head(response.status()));

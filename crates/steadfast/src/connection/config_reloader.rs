@@ -58,7 +58,7 @@ pub(super) struct ConfigState {
     config: Arc<kube::Config>,
     files: Contents,
     /// Credentials of the plugin, if any.
-    given: Option<Arc<plugin::PluginCredentials>>,
+    plugin_credentials: Option<Arc<plugin::PluginCredentials>>,
     /// Number of changes.
     generation: u64,
     rounds: Option<Task>,
@@ -71,7 +71,7 @@ type Contents = BTreeMap<PathBuf, u64>;
 struct ConfigChange {
     config: Arc<kube::Config>,
     files: Contents,
-    given: Option<Arc<plugin::PluginCredentials>>,
+    plugin_credentials: Option<Arc<plugin::PluginCredentials>>,
     route: Route,
     /// Keeps the plugin's credentials until the requests use them.
     _plugin: Option<Arc<Plugin>>,
@@ -80,7 +80,7 @@ struct ConfigChange {
 /// Current state of a connection, with which a change is compared.
 struct CurrentState {
     files: Contents,
-    given: Option<Arc<plugin::PluginCredentials>>,
+    plugin_credentials: Option<Arc<plugin::PluginCredentials>>,
     target: HostPort,
     prior_knowledge: bool,
     plugin_timeout: Duration,
@@ -89,12 +89,12 @@ struct CurrentState {
 impl ConfigState {
     /// Hashes the files of `config`.
     pub(super) fn new(config: Arc<kube::Config>) -> Self {
-        Self { files: contents(&config), config, given: None, generation: 0, rounds: None }
+        Self { files: contents(&config), config, plugin_credentials: None, generation: 0, rounds: None }
     }
 
     /// Adds the credentials of the plugin.
-    pub(super) fn with_given(self, given: Option<Arc<plugin::PluginCredentials>>) -> Self {
-        Self { given, ..self }
+    pub(super) fn with_plugin_credentials(self, plugin_credentials: Option<Arc<plugin::PluginCredentials>>) -> Self {
+        Self { plugin_credentials, ..self }
     }
 }
 
@@ -172,9 +172,9 @@ impl ConfigReloader {
 
     /// Checks for changes and applies them. Logs an unusable configuration, and keeps the current one.
     async fn check(&self, load: bool, force: bool) -> bool {
-        let (current, files, given) = {
+        let (current, files, plugin_credentials) = {
             let state = self.lock();
-            (state.config.clone(), state.files.clone(), state.given.clone())
+            (state.config.clone(), state.files.clone(), state.plugin_credentials.clone())
         };
         let server = route::server(&current);
         let config = match self.loader.as_ref().filter(|_| load) {
@@ -198,7 +198,7 @@ impl ConfigReloader {
         let (done, found) = oneshot::channel();
         let (target, prior_knowledge) = (self.target.clone(), self.prior_knowledge);
         let plugin_timeout = self.decorator.authorizer.plugin_timeout();
-        let before = CurrentState { files, given, target, prior_knowledge, plugin_timeout };
+        let before = CurrentState { files, plugin_credentials, target, prior_knowledge, plugin_timeout };
         self.environment.run_blocking(Box::new(move || {
             drop(done.send(change(config, &before, other, force)));
         }));
@@ -224,7 +224,7 @@ impl ConfigReloader {
             let mut state = self.lock();
             state.config = change.config;
             state.files = change.files;
-            state.given = change.given;
+            state.plugin_credentials = change.plugin_credentials;
             state.generation += 1;
         }
         // The pool changes after the generation, so that a request that fails on a drained connection sees the change
@@ -290,30 +290,32 @@ fn change(
     let files = contents(&config);
     let plugin = config.auth_info.exec.as_ref().filter(|_| uses_plugin(&config.auth_info));
     let plugin = plugin.map(|exec| Plugin::of(exec, before.plugin_timeout));
-    let refused = before.given.as_ref().filter(|_| renew && !other).map(|given| given.generation);
+    let refused =
+        before.plugin_credentials.as_ref().filter(|_| renew && !other).map(|credentials| credentials.generation);
     // A request can renew a token, but a handshake cannot renew a certificate: a check must renew it in advance.
-    let certifies = before.given.as_ref().is_some_and(|given| given.certificate.is_some());
-    let given = match &plugin {
+    let certifies = before.plugin_credentials.as_ref().is_some_and(|credentials| credentials.certificate.is_some());
+    let plugin_credentials = match &plugin {
         Some(plugin) if other || renew || certifies => Some(plugin.obtain(refused)),
-        Some(_) => before.given.clone().map(Ok),
+        Some(_) => before.plugin_credentials.clone().map(Ok),
         None => None,
     };
-    let given = given.transpose().map_err(|detail| ConnectError::Credentials { detail })?;
-    let has_other_certificate = match (certificate(given.as_deref()), certificate(before.given.as_deref())) {
-        (Some(one), Some(another)) => !Arc::ptr_eq(one, another),
-        (one, another) => one.is_some() || another.is_some(),
-    };
+    let plugin_credentials = plugin_credentials.transpose().map_err(|detail| ConnectError::Credentials { detail })?;
+    let has_other_certificate =
+        match (certificate(plugin_credentials.as_deref()), certificate(before.plugin_credentials.as_deref())) {
+            (Some(one), Some(another)) => !Arc::ptr_eq(one, another),
+            (one, another) => one.is_some() || another.is_some(),
+        };
     let changed = files.iter().any(|(name, content)| before.files.get(name) != Some(content));
     // A changed token needs no new connection, since each request carries the current one.
     if !changed && !has_other_certificate && !other && !renew {
         return Ok(None);
     }
-    let route = route::route(&config, &before.target, before.prior_knowledge, given.as_deref())?;
-    Ok(Some(ConfigChange { config, files, given, route, _plugin: plugin }))
+    let route = route::route(&config, &before.target, before.prior_knowledge, plugin_credentials.as_deref())?;
+    Ok(Some(ConfigChange { config, files, plugin_credentials, route, _plugin: plugin }))
 }
 
-fn certificate(given: Option<&plugin::PluginCredentials>) -> Option<&Arc<CertifiedKey>> {
-    given?.certificate.as_ref()
+fn certificate(plugin_credentials: Option<&plugin::PluginCredentials>) -> Option<&Arc<CertifiedKey>> {
+    plugin_credentials?.certificate.as_ref()
 }
 
 /// Returns the files that determine the route. The authorizer reads the token file itself.

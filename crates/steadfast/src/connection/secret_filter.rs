@@ -153,26 +153,26 @@ pub(super) struct Checked {
     body: ResponseBody,
     sensitive: Sensitive,
     server: String,
-    held: BytesMut,
-    /// Number of bytes of `held` without a line end, which are not searched again.
+    buffered: BytesMut,
+    /// Number of bytes of `buffered` without a line end, which are not searched again.
     searched: usize,
-    over: bool,
+    is_finished: bool,
 }
 
 impl Checked {
     pub(super) fn new(body: ResponseBody, sensitive: Sensitive, server: &str) -> Self {
         let server = server.to_owned();
-        Self { body, sensitive, server, held: BytesMut::new(), searched: 0, over: false }
+        Self { body, sensitive, server, buffered: BytesMut::new(), searched: 0, is_finished: false }
     }
 
     /// Returns the next complete line of a watch.
     fn line(&mut self) -> Option<Bytes> {
-        let found = self.held[self.searched..].iter().position(|byte| *byte == b'\n');
+        let found = self.buffered[self.searched..].iter().position(|byte| *byte == b'\n');
         let Some(found) = found else {
-            self.searched = self.held.len();
+            self.searched = self.buffered.len();
             return None;
         };
-        let line = self.held.split_to(self.searched + found + 1).freeze();
+        let line = self.buffered.split_to(self.searched + found + 1).freeze();
         self.searched = 0;
         Some(self.event(line))
     }
@@ -187,7 +187,7 @@ impl Checked {
         event.into()
     }
 
-    fn whole(&self, body: Bytes) -> Result<Bytes, WithheldResponse> {
+    fn checked_body(&self, body: Bytes) -> Result<Bytes, WithheldResponse> {
         match self.sensitive.check(&body) {
             Ok(()) => Ok(body),
             Err(detail) => Err(self.sensitive.withheld(&self.server, detail)),
@@ -209,33 +209,33 @@ impl http_body::Body for Checked {
                 return Poll::Ready(Some(Ok(Frame::data(line))));
             }
             // An oversized response is withheld as well: unchecked bytes must not reach `kube`.
-            if this.held.len() > limit {
-                this.over = true;
-                this.held = BytesMut::new();
+            if this.buffered.len() > limit {
+                this.is_finished = true;
+                this.buffered = BytesMut::new();
                 let detail = format!("it is longer than {} MiB: request fewer objects at once", limit >> 20);
                 return Poll::Ready(Some(Err(this.sensitive.withheld(&this.server, detail).into())));
             }
-            if this.over {
+            if this.is_finished {
                 return Poll::Ready(None);
             }
             match ready!(Pin::new(&mut this.body).poll_frame(context)) {
                 Some(Ok(frame)) => {
                     if let Some(data) = frame.data_ref() {
-                        this.held.extend_from_slice(data);
+                        this.buffered.extend_from_slice(data);
                     }
                 }
                 Some(Err(error)) => {
-                    this.over = true;
+                    this.is_finished = true;
                     return Poll::Ready(Some(Err(error.into())));
                 }
                 None => {
-                    this.over = true;
-                    let rest = std::mem::take(&mut this.held).freeze();
+                    this.is_finished = true;
+                    let rest = std::mem::take(&mut this.buffered).freeze();
                     if rest.is_empty() {
                         return Poll::Ready(None);
                     }
                     // A watch can end within a line, or after a line without its line end.
-                    let rest = if watched { Ok(this.event(rest)) } else { this.whole(rest) };
+                    let rest = if watched { Ok(this.event(rest)) } else { this.checked_body(rest) };
                     return Poll::Ready(Some(rest.map(Frame::data).map_err(BoxError::from)));
                 }
             }

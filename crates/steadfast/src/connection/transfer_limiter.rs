@@ -66,8 +66,8 @@ struct State {
 struct SlotHolder {
     collection: Arc<str>,
     suspect: bool,
-    begun: Instant,
-    heard: Instant,
+    started_at: Instant,
+    last_progress: Instant,
 }
 
 struct WaitingTransfer {
@@ -80,7 +80,7 @@ struct WaitingTransfer {
 pub(crate) struct TransferSlot {
     shared: Arc<Shared>,
     number: u64,
-    heard: Instant,
+    last_progress: Instant,
 }
 
 impl TransferLimiter {
@@ -134,8 +134,8 @@ impl Shared {
 
     fn occupy(self: &Arc<Self>, state: &mut State, now: Instant, collection: Arc<str>, suspect: bool) -> TransferSlot {
         state.numbers += 1;
-        state.counting.insert(state.numbers, SlotHolder { collection, suspect, begun: now, heard: now });
-        TransferSlot { shared: self.clone(), number: state.numbers, heard: now }
+        state.counting.insert(state.numbers, SlotHolder { collection, suspect, started_at: now, last_progress: now });
+        TransferSlot { shared: self.clone(), number: state.numbers, last_progress: now }
     }
 
     /// Grants free slots to waiting transfers, and schedules the granter for the next one.
@@ -209,7 +209,10 @@ impl State {
     /// Returns the time at which the next transfer stops counting, unless its bytes arrive before.
     fn next(&self, limit: usize) -> Option<Instant> {
         let timeout = self.silence_timeout(limit);
-        self.counting.values().map(|holder| (holder.heard + timeout).min(holder.begun + MAX_COUNTED_TIME)).min()
+        self.counting
+            .values()
+            .map(|holder| (holder.last_progress + timeout).min(holder.started_at + MAX_COUNTED_TIME))
+            .min()
     }
 
     /// Stops counting transfers that have been silent for too long.
@@ -217,13 +220,15 @@ impl State {
         // One at a time, since each silent transfer shortens the timeout of the next.
         while let Some(due) = self.next(limit).filter(|due| *due <= now) {
             let timeout = self.silence_timeout(limit);
-            let over = |holder: &SlotHolder| (holder.heard + timeout).min(holder.begun + MAX_COUNTED_TIME) == due;
-            let Some(number) = self.counting.iter().find(|(_, holder)| over(holder)).map(|(number, _)| *number) else {
+            let is_due =
+                |holder: &SlotHolder| (holder.last_progress + timeout).min(holder.started_at + MAX_COUNTED_TIME) == due;
+            let Some(number) = self.counting.iter().find(|(_, holder)| is_due(holder)).map(|(number, _)| *number)
+            else {
                 return;
             };
             if let Some(holder) = self.counting.remove(&number) {
                 // A dripping transfer that reached its maximum does not become a suspect.
-                if holder.heard + timeout <= now {
+                if holder.last_progress + timeout <= now {
                     self.suspects.insert(holder.collection.clone());
                 }
                 self.silent.insert(number, holder);
@@ -260,22 +265,22 @@ impl State {
 
 impl TransferSlot {
     /// Records that bytes of the transfer arrived at `at`.
-    pub(crate) fn heard(&mut self, at: Instant) {
-        if at <= self.heard {
+    pub(crate) fn record_progress(&mut self, at: Instant) {
+        if at <= self.last_progress {
             return;
         }
-        self.heard = at;
+        self.last_progress = at;
         let mut state = self.shared.lock();
         let state = &mut *state;
         if let Some(holder) = state.counting.get_mut(&self.number) {
-            holder.heard = at;
+            holder.last_progress = at;
             if std::mem::take(&mut holder.suspect) {
                 state.suspects.remove(&holder.collection);
             }
         } else if let Some(mut holder) = state.silent.remove(&self.number) {
             state.suspects.remove(&holder.collection);
-            (holder.heard, holder.suspect) = (at, false);
-            if at.since(holder.begun) < MAX_COUNTED_TIME {
+            (holder.last_progress, holder.suspect) = (at, false);
+            if at.since(holder.started_at) < MAX_COUNTED_TIME {
                 state.counting.insert(self.number, holder);
             } else {
                 // Past the maximum, the transfer must not take a slot again, even with progress.
@@ -338,7 +343,7 @@ mod tests {
         for _ in 0..20 {
             pass(Duration::from_millis(900)).await;
             for slot in &mut held {
-                slot.heard(transfers.now());
+                slot.record_progress(transfers.now());
             }
             assert!((&mut fifth).now_or_never().is_none(), "four transfers count already");
         }
@@ -351,14 +356,14 @@ mod tests {
         let transfers = four();
         let mut held = transfers.crowd(4).await;
         let mut fifth = transfers.wait("fifth");
-        let begun = transfers.now();
+        let started_at = transfers.now();
         while (&mut fifth).now_or_never().is_none() {
             pass(Duration::from_millis(500)).await;
             for slot in &mut held {
-                slot.heard(transfers.now());
+                slot.record_progress(transfers.now());
             }
         }
-        let took = transfers.now().since(begun);
+        let took = transfers.now().since(started_at);
         assert!((MAX_COUNTED_TIME..=MAX_COUNTED_TIME + Duration::from_secs(1)).contains(&took), "{took:?}");
     }
 
@@ -368,7 +373,7 @@ mod tests {
         let mut silent = transfers.crowd(4).await;
         let others = transfers.crowd(3).await;
         pass(Duration::from_millis(1)).await;
-        silent[0].heard(transfers.now());
+        silent[0].last_progress(transfers.now());
         assert!(transfers.spare("fifth").is_none(), "the resumed transfer takes the fourth slot");
         drop((silent, others));
         assert!(transfers.spare("fifth").is_some());

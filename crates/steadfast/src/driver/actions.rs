@@ -23,11 +23,11 @@ impl<K: Cacheable> Driver<K> {
                 }
                 Output::ReleaseTransfer => self.transfer = Transfer::None,
                 Output::BeginStaging { new_epoch } => {
-                    let begun =
+                    let base =
                         |store: &mut Store<K>| if new_epoch { store.begin_new_epoch() } else { store.begin_relist() };
                     // Objects of an abandoned list may still be in decoding, with places in the old staging.
                     self.decoding.forget_listed();
-                    self.staging = Some(self.shared.edit(begun));
+                    self.staging = Some(self.shared.edit(base));
                 }
                 Output::DropStaging => {
                     self.decoding.forget_listed();
@@ -91,7 +91,7 @@ impl<K: Cacheable> Driver<K> {
         // Dropping the response resets its HTTP/2 stream, so that the server stops sending.
         self.responses.cancel(id);
         self.request_metrics.cancelled(id);
-        self.requests.over(id);
+        self.requests.finish(id);
     }
 
     /// Returns an error if the cache, or the list so far, exceeds the memory limit.

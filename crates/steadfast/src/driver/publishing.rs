@@ -61,11 +61,11 @@ impl<K: Cacheable> Driver<K> {
     /// Keeps the slot of a full transfer while the transfer makes progress (R7).
     fn keep_place(&mut self) {
         if let (Transfer::Held(slot), Some(heard)) = (&mut self.transfer, self.reflector.list_progress()) {
-            slot.heard(heard);
+            slot.record_progress(heard);
         }
         let comparison = self.comparison.as_mut().and_then(|comparison| comparison.slot.as_mut());
         if let (Some(slot), Some(heard)) = (comparison, self.reflector.comparison_progress()) {
-            slot.heard(heard);
+            slot.record_progress(heard);
         }
     }
 

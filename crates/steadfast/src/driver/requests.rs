@@ -74,7 +74,7 @@ impl Requests {
     }
 
     /// Removes a finished request. Returns its parser, if the response had started.
-    pub(super) fn over(&mut self, id: RequestId) -> Option<Parser> {
+    pub(super) fn finish(&mut self, id: RequestId) -> Option<Parser> {
         match self.by_id.remove(&id)? {
             ResponseProgress::Coming(parser) => Some(parser),
             ResponseProgress::Awaited { .. } | ResponseProgress::Read => None,

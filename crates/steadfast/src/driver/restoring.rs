@@ -49,9 +49,9 @@ impl<K: Cacheable> Driver<K> {
                 current_identity = &mut identity => break current_identity,
             }
         };
-        let (begun, cluster) = judged(restored.as_ref(), current_identity);
+        let (cluster_match, cluster) = judged(restored.as_ref(), current_identity);
         // Pending deliveries of another cluster name objects that never existed in this cluster.
-        if matches!(begun, ClusterMatch::Other(_)) {
+        if matches!(cluster_match, ClusterMatch::Other(_)) {
             self.shared.durables.forget();
         }
         storage.start_storing(&self.shared, restored.is_some(), cluster);
@@ -60,10 +60,10 @@ impl<K: Cacheable> Driver<K> {
             return None;
         }
         // In all other cases the first complete list releases the handlers.
-        if begun == ClusterMatch::Same {
+        if cluster_match == ClusterMatch::Same {
             self.shared.release();
         }
-        self.step(Input::Restart(begun));
+        self.step(Input::Restart(cluster_match));
         None
     }
 

@@ -254,11 +254,11 @@ impl<K: Send + Sync + 'static> Durable<K> {
     }
 
     /// Processes the end of a call.
-    fn ended(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, made: Result<(), String>) {
+    fn ended(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, result: Result<(), String>) {
         let why = {
             let mut state = self.lock();
             state.release(&key);
-            match made {
+            match result {
                 Ok(()) => {
                     state.counts.acknowledged += 1;
                     state.failures.remove(&key);
@@ -449,9 +449,9 @@ impl<K: Send + Sync + 'static> DurableCall<K> {
         let (environment, deadline) = (self.durable.environment.clone(), self.calls.deadline);
         let handle = self.calls.handle.clone();
         let call = AssertUnwindSafe(async move { handle(event).await }).catch_unwind();
-        let made = tokio::select! {
+        let result = tokio::select! {
             biased;
-            made = call => made.unwrap_or_else(|panic| {
+            result = call => result.unwrap_or_else(|panic| {
                 drop_contained(panic);
                 Err("it panicked".to_owned())
             }),
@@ -461,7 +461,7 @@ impl<K: Send + Sync + 'static> DurableCall<K> {
             }
         };
         if let Some((key, due)) = self.of.take() {
-            self.durable.ended(key, &due, made);
+            self.durable.ended(key, &due, result);
         }
     }
 }

@@ -180,8 +180,8 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
         // Captured now: the calls start from threads of the informer, outside the caller's runtime.
         let runtime = Handle::try_current().map_err(|_| HandlerError::NoRuntime)?;
         let handle = Arc::new(move |event| {
-            let made = handle(event);
-            Box::pin(async move { made.await.map_err(|error| error.to_string()) }) as _
+            let call = handle(event);
+            Box::pin(async move { call.await.map_err(|error| error.to_string()) }) as _
         });
         let calls =
             Calls { handle, runtime, concurrency, namespace_share, deadline, backoff, deliver_unseen_deletions };

@@ -165,7 +165,7 @@ impl BlockingPool {
         BlockingThreads {
             threads: state.threads.len(),
             running: state.running.len(),
-            stuck: state.running.values().filter(|begun| begun.elapsed() > STUCK_AFTER).count(),
+            stuck: state.running.values().filter(|started_at| started_at.elapsed() > STUCK_AFTER).count(),
         }
     }
 

@@ -137,7 +137,7 @@ impl IoExecutor {
 
     /// Spawns a task that may block its thread.
     pub(super) fn spawn(&self, future: BoxFuture<'static, ()>) -> Task {
-        let step = Mutex::new(UserTaskState { task_state: TaskState::Ready, held_up: None, apart: None });
+        let step = Mutex::new(UserTaskState { task_state: TaskState::Ready, held_up: None, last_long_step: None });
         let future = Mutex::new(Some(future));
         let task =
             Arc::new(UserTask { executor: self.inner.clone(), affinity: self.inner.pool.affinity(), step, future });
@@ -170,7 +170,7 @@ impl Inner {
         self.state.lock()
     }
 
-    fn queue(self: &Arc<Self>, task: Arc<UserTask>, apart: bool) {
+    fn queue(self: &Arc<Self>, task: Arc<UserTask>, on_own_thread: bool) {
         let mut state = self.lock();
         if state.closed {
             drop(state);
@@ -178,10 +178,10 @@ impl Inner {
             drop(task);
             return;
         }
-        if apart {
+        if on_own_thread {
             drop(state);
             let next = task.clone();
-            task.affinity.run(Box::new(move || next.step_apart()));
+            task.affinity.run(Box::new(move || next.step_on_own_thread()));
             return;
         }
         state.ready.push_back(task);
@@ -221,7 +221,7 @@ impl Inner {
     /// No thread is inside the runtime during a step, so a relieving thread can enter it.
     fn lead(self: &Arc<Self>, charge: u64) {
         let mut steps = 0;
-        let mut begun = Instant::now();
+        let mut started_at = Instant::now();
         let mut state = self.lock();
         loop {
             if state.charge != charge {
@@ -239,7 +239,7 @@ impl Inner {
                 return;
             }
             // Each turn runs at least one step, so that the steps always progress.
-            let continues = steps == 0 || (steps < MAX_STEPS && begun.elapsed() < MAX_TURN_DURATION);
+            let continues = steps == 0 || (steps < MAX_STEPS && started_at.elapsed() < MAX_TURN_DURATION);
             let next = if continues { state.ready.pop_front() } else { None };
             if let Some(task) = next {
                 steps += 1;
@@ -265,7 +265,7 @@ impl Inner {
                     runtime.block_on(tokio::task::yield_now());
                 }
                 steps = 0;
-                begun = Instant::now();
+                started_at = Instant::now();
             }
             state = self.lock();
             if state.charge == charge {
@@ -363,7 +363,7 @@ struct UserTaskState {
     /// Number of blocking steps in close succession, and the time of the last.
     held_up: Option<(u32, Instant)>,
     /// Time of the last long step, if the task runs on a thread of its own.
-    apart: Option<Instant>,
+    last_long_step: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -392,23 +392,23 @@ impl UserTask {
         let before = step.held_up.filter(|(_, last)| now - *last < BLOCKING_STEPS_WINDOW).map_or(0, |(times, _)| times);
         step.held_up = Some((before + 1, now));
         if before + 1 >= MAX_BLOCKING_STEPS {
-            step.apart = Some(now);
+            step.last_long_step = Some(now);
         }
     }
 
     fn abort(self: &Arc<Self>) {
-        let (idle, apart) = {
+        let (idle, on_own_thread) = {
             let mut step = self.lock();
             let idle = step.task_state == TaskState::Idle;
             if step.task_state != TaskState::Over {
                 step.task_state = TaskState::Aborted;
             }
-            (idle, step.apart.is_some())
+            (idle, step.last_long_step.is_some())
         };
         // A queued or running task ends at its next step. An idle task needs a step to end, because its future must not
         // be dropped on the caller's thread.
         if idle {
-            self.executor.queue(self.clone(), apart);
+            self.executor.queue(self.clone(), on_own_thread);
         }
     }
 
@@ -421,37 +421,37 @@ impl UserTask {
                 _ => return,
             }
         }
-        let over = self.poll();
-        let (again, apart) = {
+        let is_finished = self.poll();
+        let (is_ready, on_own_thread) = {
             let mut step = self.lock();
             // A wake-up during the step must not be lost. An abort needs one more step, which drops the future.
-            let again = match step.task_state {
-                _ if over => false,
+            let is_ready = match step.task_state {
+                _ if is_finished => false,
                 TaskState::SteppingAgain | TaskState::Aborted => true,
                 _ => false,
             };
-            if over {
+            if is_finished {
                 step.task_state = TaskState::Over;
             } else if step.task_state != TaskState::Aborted {
-                step.task_state = if again { TaskState::Ready } else { TaskState::Idle };
+                step.task_state = if is_ready { TaskState::Ready } else { TaskState::Idle };
             }
-            (again, step.apart.is_some())
+            (is_ready, step.last_long_step.is_some())
         };
-        if again {
-            self.executor.queue(self.clone(), apart);
+        if is_ready {
+            self.executor.queue(self.clone(), on_own_thread);
         }
     }
 
     /// Runs a step on the task's own thread.
-    fn step_apart(self: &Arc<Self>) {
-        let begun = Instant::now();
+    fn step_on_own_thread(self: &Arc<Self>) {
+        let started_at = Instant::now();
         self.step();
         let ended = Instant::now();
         let mut step = self.lock();
-        if ended - begun > PROMPT {
-            step.apart = Some(ended);
-        } else if step.apart.is_some_and(|last| ended - last > PROBATION) {
-            step.apart = None;
+        if ended - started_at > PROMPT {
+            step.last_long_step = Some(ended);
+        } else if step.last_long_step.is_some_and(|last| ended - last > PROBATION) {
+            step.last_long_step = None;
         }
     }
 
@@ -467,11 +467,11 @@ impl UserTask {
         };
         let _current = self.executor.handle.enter();
         let waker = Waker::from(self.clone());
-        let made = catch_unwind(AssertUnwindSafe(|| polled.as_mut().poll(&mut Context::from_waker(&waker))));
-        if matches!(made, Ok(Poll::Pending)) {
+        let poll_result = catch_unwind(AssertUnwindSafe(|| polled.as_mut().poll(&mut Context::from_waker(&waker))));
+        if matches!(poll_result, Ok(Poll::Pending)) {
             return false;
         }
-        if made.is_err() {
+        if poll_result.is_err() {
             tracing::error!("a task panicked and has ended");
         }
         let ended = future.take();
@@ -482,7 +482,7 @@ impl UserTask {
 
 impl Wake for UserTask {
     fn wake(self: Arc<Self>) {
-        let apart = {
+        let on_own_thread = {
             let mut step = self.lock();
             match step.task_state {
                 TaskState::Idle => step.task_state = TaskState::Ready,
@@ -492,10 +492,10 @@ impl Wake for UserTask {
                 }
                 _ => return,
             }
-            step.apart.is_some()
+            step.last_long_step.is_some()
         };
         let executor = self.executor.clone();
-        executor.queue(self, apart);
+        executor.queue(self, on_own_thread);
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
@@ -521,9 +521,9 @@ mod tests {
     /// Spawns a task that blocks in its first step until the returned value is dropped.
     fn hang(executor: &IoExecutor) -> mpsc::Sender<()> {
         let (release, held) = mpsc::channel::<()>();
-        let (begun, hangs) = mpsc::channel();
+        let (started, hangs) = mpsc::channel();
         let task = async move {
-            begun.send(()).expect("the test waits");
+            started.send(()).expect("the test waits");
             let _ = held.recv();
         };
         executor.spawn(Box::pin(task));
@@ -569,17 +569,17 @@ mod tests {
         let executor = executor();
         for _ in 0..3 {
             let release = hang(&executor);
-            let begun = Instant::now();
+            let started_at = Instant::now();
             for held in [true, false] {
                 if !held {
                     release.send(()).expect("the task hangs");
                 }
                 let name = || thread::current().name().map(str::to_owned);
                 loop {
-                    let (sender, made) = mpsc::channel();
+                    let (sender, poll_result) = mpsc::channel();
                     executor.spawn(Box::pin(async move { sender.send(name()).expect("the test waits") }));
-                    let by = made.recv_timeout(LONG).expect("the executor continues").expect("a thread name");
-                    assert!(begun.elapsed() < LONG, "by {by}");
+                    let by = poll_result.recv_timeout(LONG).expect("the executor continues").expect("a thread name");
+                    assert!(started_at.elapsed() < LONG, "by {by}");
                     if (by == "steadfast-io") != held {
                         break;
                     }
@@ -663,9 +663,9 @@ mod tests {
             drop(executor);
             assert_eq!(dropped.recv_timeout(LONG), Err(mpsc::RecvTimeoutError::Disconnected), "the runtime ends");
             drop(release);
-            let begun = Instant::now();
+            let started_at = Instant::now();
             while inner.strong_count() > 0 {
-                assert!(begun.elapsed() < LONG, "a thread continues");
+                assert!(started_at.elapsed() < LONG, "a thread continues");
                 thread::yield_now();
             }
         }

@@ -136,7 +136,7 @@ impl Environment for Local {
     fn offer_work(&self, mut work: HelperWork) {
         // Some work runs immediately, before the caller continues, and the rest later, as on other threads.
         for _ in 0..self.random.next() % 4 {
-            if !help() {
+            if !work() {
                 return;
             }
         }
@@ -149,7 +149,7 @@ impl Environment for Local {
                     1..4 => tokio::task::yield_now().await,
                     _ => {}
                 }
-                if !help() {
+                if !work() {
                     return;
                 }
             }

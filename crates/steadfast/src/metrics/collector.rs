@@ -220,7 +220,7 @@ impl Scrape {
         self.counters(encoder, &family::SENT_REQUESTS, purposes, |counted| &counted.sent)?;
         self.counters(encoder, &family::OPENED_REQUESTS, purposes, |counted| &counted.opened)?;
         let outcome = ("outcome", &OUTCOMES[..]);
-        self.tables(encoder, &family::ENDED_REQUESTS, purposes, outcome, |counted, row| &counted.over[row])?;
+        self.tables(encoder, &family::ENDED_REQUESTS, purposes, outcome, |counted, row| &counted.finished[row])?;
         self.counters(encoder, &family::TRANSFERS, ("cause", &CAUSES), |counted| &counted.transfers)?;
         let (kind, source) = (("type", &informer_counters::EVENTS[..]), ("source", &SOURCES[..]));
         self.tables(encoder, &family::EVENTS, kind, source, |counted, row| &counted.events[row])?;

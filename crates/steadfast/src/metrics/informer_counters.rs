@@ -89,7 +89,7 @@ pub(crate) struct InformerCounters {
     /// Successful response heads, by [`REQUESTS`].
     pub(super) opened: [Counter; REQUESTS.len()],
     /// Finished requests, by [`REQUESTS`] and [`OUTCOMES`].
-    pub(super) over: [[Counter; OUTCOMES.len()]; REQUESTS.len()],
+    pub(super) finished: [[Counter; OUTCOMES.len()]; REQUESTS.len()],
     /// By [`CAUSES`].
     pub(super) transfers: [Counter; CAUSES.len()],
     /// By [`EVENTS`] and [`SOURCES`].

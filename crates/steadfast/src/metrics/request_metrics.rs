@@ -65,7 +65,7 @@ impl RequestMetrics {
 
     /// Records the regular end of a response.
     pub(crate) fn ended(&mut self, id: RequestId) {
-        self.over(id, 0);
+        self.finish(id, 0);
     }
 
     /// Records a failed request or an interrupted response.
@@ -82,14 +82,14 @@ impl RequestMetrics {
         };
         // A failed proof causes no list. A failed watch or list may, including a delta list.
         let leads_to_a_list = |request| request <= 2 || request >= 6;
-        if self.over(id, place).is_some_and(leads_to_a_list) && self.cause != NEW_EPOCH {
+        if self.finish(id, place).is_some_and(leads_to_a_list) && self.cause != NEW_EPOCH {
             self.cause = place;
         }
     }
 
     /// Records a cancelled request.
     pub(crate) fn cancelled(&mut self, id: RequestId) {
-        self.over(id, CANCELLED);
+        self.finish(id, CANCELLED);
     }
 
     /// Processes a diagnostic of the informer.
@@ -105,9 +105,9 @@ impl RequestMetrics {
         }
     }
 
-    fn over(&mut self, id: RequestId, outcome: usize) -> Option<usize> {
+    fn finish(&mut self, id: RequestId, outcome: usize) -> Option<usize> {
         let kind = self.running.remove(&id)?;
-        self.counted.over[kind][outcome].count();
+        self.counted.finished[kind][outcome].count();
         Some(kind)
     }
 }

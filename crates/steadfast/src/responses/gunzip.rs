@@ -40,8 +40,8 @@ impl Gunzip {
         gunzip.feed(body);
         let mut text = Vec::new();
         while text.len() < limit && gunzip.has_more() {
-            match gunzip.next_piece() {
-                Ok(piece) => text.extend(piece.unwrap_or_default()),
+            match gunzip.next_chunk() {
+                Ok(chunk) => text.extend(chunk.unwrap_or_default()),
                 Err(_) => break,
             }
         }
@@ -49,7 +49,7 @@ impl Gunzip {
         text.into()
     }
 
-    /// Adds input. The previous input must be [decompressed](Self::next_piece) before.
+    /// Adds input. The previous input must be [decompressed](Self::next_chunk) before.
     pub(super) fn feed(&mut self, chunk: Bytes) {
         self.input = chunk;
     }
@@ -64,7 +64,7 @@ impl Gunzip {
     /// # Errors
     ///
     /// Returns an error if the body is not valid gzip, or has other data after its end.
-    pub(super) fn next_piece(&mut self) -> io::Result<Option<Bytes>> {
+    pub(super) fn next_chunk(&mut self) -> io::Result<Option<Bytes>> {
         let least = self.input.len().saturating_sub(MAX_INPUT_BYTES);
         while self.decoder.get_ref().len() < PIECE && self.input.len() > least {
             let step = self.input.len().min(STEP);
@@ -77,8 +77,8 @@ impl Gunzip {
             self.decoder.flush()?;
             self.is_wet = false;
         }
-        let piece = std::mem::take(self.decoder.get_mut());
-        Ok((!piece.is_empty()).then(|| piece.into()))
+        let chunk = std::mem::take(self.decoder.get_mut());
+        Ok((!chunk.is_empty()).then(|| chunk.into()))
     }
 
     /// Returns true if the body ended at the end of a gzip member with a correct checksum.
@@ -104,7 +104,7 @@ mod tests {
         let mut text = Vec::new();
         gunzip.feed(Bytes::copy_from_slice(chunk));
         while gunzip.has_more() {
-            text.extend(gunzip.next_piece()?.unwrap_or_default());
+            text.extend(gunzip.next_chunk()?.unwrap_or_default());
         }
         Ok(text)
     }
@@ -170,7 +170,7 @@ mod tests {
         let mut steps = 0;
         while gunzip.has_more() {
             let before = gunzip.input.len();
-            assert_eq!(gunzip.next_piece().expect("it is gzip"), None);
+            assert_eq!(gunzip.next_chunk().expect("it is gzip"), None);
             assert!(before - gunzip.input.len() <= MAX_INPUT_BYTES);
             steps += 1;
         }
@@ -184,8 +184,8 @@ mod tests {
         gunzip.feed(bomb.into());
         let (mut all, mut most) = (0, 0);
         while gunzip.has_more() {
-            let piece = gunzip.next_piece().expect("valid gzip").map_or(0, |piece| piece.len());
-            (all, most) = (all + piece, most.max(piece));
+            let chunk = gunzip.next_chunk().expect("valid gzip").map_or(0, |chunk| chunk.len());
+            (all, most) = (all + chunk, most.max(chunk));
         }
         assert!(all == 64 << 20 && most < 2 << 20, "{all} bytes, {most} at once");
     }

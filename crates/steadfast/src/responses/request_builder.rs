@@ -294,7 +294,7 @@ impl RequestBuilder {
 
     /// Returns the expected response head of `request`.
     fn expected(&self, request: &Request) -> Expected {
-        let (needs, missing) = (self.needs(request), self.missing());
+        let (needs, missing) = (self.required_permissions(request), self.missing());
         Expected { needs, missing, protobuf: self.requests_as_protobuf(request), gzip: false }
     }
 
@@ -315,7 +315,7 @@ impl RequestBuilder {
     }
 
     /// Returns the permissions that a forbidden `request` requires, for messages.
-    fn needs(&self, request: &Request) -> String {
+    fn required_permissions(&self, request: &Request) -> String {
         let verbs = match request {
             // A list is followed by a watch, and may have been combined with one.
             _ if request.is_full_transfer() => "list and watch",

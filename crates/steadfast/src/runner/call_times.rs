@@ -20,7 +20,7 @@ pub(super) struct CallTimer<'a> {
     #[cfg_attr(not(feature = "metrics"), expect(dead_code))]
     times: &'a CallTimes,
     #[cfg(feature = "metrics")]
-    begun: Instant,
+    started_at: Instant,
     #[cfg_attr(not(feature = "metrics"), expect(dead_code))]
     environment: &'a SharedEnvironment,
 }
@@ -31,7 +31,7 @@ impl CallTimes {
         CallTimer {
             times: self,
             #[cfg(feature = "metrics")]
-            begun: environment.now(),
+            started_at: environment.now(),
             environment,
         }
     }
@@ -46,6 +46,6 @@ impl CallTimes {
 impl Drop for CallTimer<'_> {
     fn drop(&mut self) {
         #[cfg(feature = "metrics")]
-        self.times.durations.add(self.environment.now().since(self.begun));
+        self.times.durations.add(self.environment.now().since(self.started_at));
     }
 }

@@ -465,7 +465,7 @@ impl TransportConnection {
             streams: shared.streams,
             requests: shared.requests,
             age: now.since(self.opened),
-            silence: now.since(self.traffic.heard()),
+            silence: now.since(self.traffic.last_received()),
             round_trip: shared.round_trip,
             received: self.traffic.received(),
             sent: self.traffic.sent(),

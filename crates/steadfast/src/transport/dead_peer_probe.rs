@@ -31,18 +31,18 @@ pub(super) async fn wait_until_peer_is_dead(
 ) -> String {
     let mut earliest = environment.now();
     loop {
-        let due = earliest.max(traffic.heard() + SILENCE_BEFORE_PROBE);
+        let due = earliest.max(traffic.last_received() + SILENCE_BEFORE_PROBE);
         if environment.now() < due || !traffic.awaits_response() {
             environment.sleep_until(due.max(environment.now() + SILENCE_BEFORE_PROBE / 4)).await;
             continue;
         }
-        let silent_since = traffic.heard();
+        let silent_since = traffic.last_received();
         let mut last_error = String::new();
         let mut responds = false;
         for _ in 0..ATTEMPTS {
             let attempt = attempt(address, environment).await;
             // Data on the connection itself is better evidence than the probe.
-            responds = attempt.is_ok() || traffic.heard() > silent_since;
+            responds = attempt.is_ok() || traffic.last_received() > silent_since;
             if responds {
                 break;
             }
@@ -59,11 +59,11 @@ pub(super) async fn wait_until_peer_is_dead(
 
 /// Dials `address`. A refused connection also proves that the host is alive.
 async fn attempt(address: SocketAddr, environment: &SharedEnvironment) -> io::Result<()> {
-    let begun = environment.now();
+    let started_at = environment.now();
     let dialled = tokio::select! {
         biased;
         dialled = environment.dial(address) => dialled.map(drop),
-        () = environment.sleep_until(begun + ATTEMPT_TIMEOUT) => {
+        () = environment.sleep_until(started_at + ATTEMPT_TIMEOUT) => {
             Err(io::Error::new(io::ErrorKind::TimedOut, format!("no response within {} s", ATTEMPT_TIMEOUT.as_secs())))
         }
     };
@@ -71,7 +71,7 @@ async fn attempt(address: SocketAddr, environment: &SharedEnvironment) -> io::Re
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
         Err(error) => {
             // An unreachable network fails immediately, but may recover.
-            environment.sleep_until(begun + ATTEMPT_TIMEOUT).await;
+            environment.sleep_until(started_at + ATTEMPT_TIMEOUT).await;
             Err(error)
         }
         Ok(()) => Ok(()),

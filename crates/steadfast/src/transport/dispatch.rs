@@ -78,7 +78,7 @@ impl Pool {
         // While the fence is open, reads are not tracked: only a write can take effect after the end of the leadership.
         let under_way = match &self.inner.fence {
             Some(fence) if fence.is_open() && is_read => None,
-            Some(fence) => Some(fence.depart().ok_or_else(|| self.inner.over())?),
+            Some(fence) => Some(fence.depart().ok_or_else(|| self.inner.closed_error())?),
             None => None,
         };
         let deadlines = request
@@ -91,7 +91,7 @@ impl Pool {
         let reader = request.extensions().get().copied().unwrap_or_default();
         let placement_request = PlacementRequest::new(Purpose { role, reader }, placement);
         let limit = deadlines.headers.unwrap_or(settings.headers_timeout);
-        let (verb, begun) = (verb(request.method(), kind.watch), self.inner.environment.now());
+        let (verb, started_at) = (verb(request.method(), kind.watch), self.inner.environment.now());
         let response = if upgrade::is_upgrade(&request) {
             self.upgrade(request, limit).await
         } else {
@@ -100,7 +100,7 @@ impl Pool {
         if let Some(under_way) = under_way.filter(|_| is_settled(&response)) {
             under_way.settle();
         }
-        self.inner.traffic.request(verb, &response, self.inner.environment.now().since(begun));
+        self.inner.traffic.request(verb, &response, self.inner.environment.now().since(started_at));
         let mut response = response?;
         // Any status counts: an overloaded server that responds is reachable.
         response.body_mut().limit_progress(deadlines.progress);
@@ -175,7 +175,7 @@ impl Pool {
                     RequestSender::Http1(sender) => http1::send(sender, stream_slot, environment, request).await,
                 }
             };
-            let Failure { error, again } = tokio::select! {
+            let Failure { error, retry_safety } = tokio::select! {
                 biased;
                 sent = sent => match sent {
                     Ok(mut response) => {
@@ -196,16 +196,16 @@ impl Pool {
                 // A server that rejects the client would also reject it on another connection.
                 return Err(error);
             }
-            if attempt == ATTEMPTS && again == RetrySafety::Safe {
+            if attempt == ATTEMPTS && retry_safety == RetrySafety::Safe {
                 return Err(error.refused(self.server(), attempt));
             }
-            let again = match again {
+            let may_retry = match retry_safety {
                 RetrySafety::Safe => true,
                 // A server may close an idle connection just as a request is sent. Only this race is retried.
                 RetrySafety::BeforeHead => safe && attempt < ATTEMPTS && connection.report().requests > 1,
                 RetrySafety::Never => false,
             };
-            next = spare.filter(|_| again);
+            next = spare.filter(|_| may_retry);
             if next.is_none() {
                 return Err(error);
             }

@@ -5,7 +5,7 @@ use super::error::TransportError;
 /// Error of an attempt, and the safety of a retry.
 pub(super) struct Failure {
     pub(super) error: TransportError,
-    pub(super) again: RetrySafety,
+    pub(super) retry_safety: RetrySafety,
 }
 
 /// Safety of a retry.
@@ -21,12 +21,12 @@ pub(super) enum RetrySafety {
 impl Failure {
     /// Creates the failure of a request that the server has certainly not executed.
     pub(super) fn unsent(error: TransportError) -> Self {
-        Self { error, again: RetrySafety::Safe }
+        Self { error, retry_safety: RetrySafety::Safe }
     }
 
     /// Creates the failure of a connection that ended before the first byte of a response.
     pub(super) fn before_head(error: TransportError) -> Self {
-        Self { error, again: RetrySafety::BeforeHead }
+        Self { error, retry_safety: RetrySafety::BeforeHead }
     }
 
     /// Returns the error to report without a retry.
@@ -36,6 +36,6 @@ impl Failure {
 
     /// Creates any other failure.
     pub(super) fn of(error: TransportError) -> Self {
-        Self { error, again: RetrySafety::Never }
+        Self { error, retry_safety: RetrySafety::Never }
     }
 }

@@ -119,11 +119,11 @@ impl Fence {
                 return;
             }
             let environment = &self.shared.environment;
-            let over = environment.sleep_until(environment.now() + self.remaining());
+            let expired = environment.sleep_until(environment.now() + self.remaining());
             tokio::select! {
                 biased;
                 () = closing => {}
-                () = over => {}
+                () = expired => {}
             }
         }
     }
@@ -216,13 +216,17 @@ mod tests {
     async fn fence_waiters_wake_at_expiry_and_close() {
         let environment = environment();
         let fence = fence(&environment, Duration::from_secs(10));
-        let begun = environment.now();
+        let started_at = environment.now();
         fence.extend(environment.boot_time() + Duration::from_secs(20));
         fence.closed().await;
-        assert_eq!(environment.now().since(begun), Duration::from_secs(20));
+        assert_eq!(environment.now().since(started_at), Duration::from_secs(20));
         let other = self::fence(&environment, Duration::from_secs(3600));
         let ((), ()) = tokio::join!(other.closed(), async { other.close() });
-        assert_eq!(environment.now().since(begun), Duration::from_secs(20), "the fence does not wait for the hour");
+        assert_eq!(
+            environment.now().since(started_at),
+            Duration::from_secs(20),
+            "the fence does not wait for the hour"
+        );
     }
 
     #[tokio::test(start_paused = true)]

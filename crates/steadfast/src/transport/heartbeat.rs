@@ -35,7 +35,7 @@ pub(super) async fn beat(
     let mut acknowledged_at = environment.now();
     loop {
         // Received bytes prove only one direction, so a busy connection is pinged as well.
-        let due = (connection.traffic.heard() + settings.ping_after).min(acknowledged_at + WHEN_BUSY);
+        let due = (connection.traffic.last_received() + settings.ping_after).min(acknowledged_at + WHEN_BUSY);
         // Received data moves `due` during the sleep, so it is computed again.
         if environment.now() < due {
             environment.sleep_until(due).await;
@@ -63,13 +63,13 @@ async fn ping(
             pool_handle.state_changed();
         }
     };
-    let begun = environment.now();
-    let mut sent = begun;
+    let started_at = environment.now();
+    let mut sent = started_at;
     let mut suspected = false;
     let pong = pings.ping(Ping::opaque());
     tokio::pin!(pong);
     loop {
-        let alive = connection.traffic.heard().max(sent);
+        let alive = connection.traffic.last_received().max(sent);
         // A ping response waits behind data that the server has queued. While bytes arrive, the timeout is longer.
         let given_up = sent + timeout * BUSY_TIMEOUT_FACTOR;
         let next = given_up.min(alive + if suspected { timeout } else { timeout / 2 });
@@ -77,7 +77,7 @@ async fn ping(
             biased;
             pong = &mut pong => match pong {
                 Ok(_) => {
-                    connection.pinged(environment.now().since(begun));
+                    connection.pinged(environment.now().since(started_at));
                     signal(Signal::Heard);
                     return Ok(());
                 }
@@ -92,16 +92,16 @@ async fn ping(
             sent = now;
             continue;
         }
-        let heard = connection.traffic.heard();
+        let last_received = connection.traffic.last_received();
         if now >= given_up {
             return Err(format!(
                 "no response to a ping within {} s, although data arrives",
                 (timeout * BUSY_TIMEOUT_FACTOR).as_secs()
             ));
         }
-        let silence = now.since(heard.max(sent));
+        let silence = now.since(last_received.max(sent));
         if silence >= timeout {
-            let silence = now.since(heard);
+            let silence = now.since(last_received);
             return Err(format!("silent for {:.1} s, and no response to a ping", silence.as_secs_f64()));
         }
         let late = silence >= timeout / 2;

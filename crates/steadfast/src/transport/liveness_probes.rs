@@ -87,19 +87,19 @@ pub(super) async fn probe_while_silent(
             environment.sleep_until(wait).await;
             continue;
         }
-        let begun = environment.now();
+        let started_at = environment.now();
         let (then, responsive) = match connection.probe_path() {
             ProbePath::SameConnection(sender) => {
-                let deadline = begun + settings.probe_timeout;
+                let deadline = started_at + settings.probe_timeout;
                 probe_here(connection, sender, liveness_probes, environment, deadline).await;
                 (environment.now(), true)
             }
-            ProbePath::OtherConnection => probe_over_other(begun, liveness_probes, environment, settings).await,
-            ProbePath::None => (begun, true),
+            ProbePath::OtherConnection => probe_over_other(started_at, liveness_probes, environment, settings).await,
+            ProbePath::None => (started_at, true),
         };
         probed_at = then;
         // Watch data that arrived during the probe proves more than the probe.
-        connection.set_responsive(responsive || connection.last_response() > begun);
+        connection.set_responsive(responsive || connection.last_response() > started_at);
     }
 }
 
@@ -112,8 +112,10 @@ async fn probe_here(
     environment: &SharedEnvironment,
     deadline: Instant,
 ) {
-    let begun = environment.now();
-    let Some(request) = liveness_probes.probe_request(begun + deadline.since(begun) / 4).await else { return };
+    let started_at = environment.now();
+    let Some(request) = liveness_probes.probe_request(started_at + deadline.since(started_at) / 4).await else {
+        return;
+    };
     let (head, _) = request.into_parts();
     let mut bare = Request::from_parts(head, ());
     *bare.version_mut() = Version::HTTP_2;
@@ -129,7 +131,7 @@ async fn probe_here(
             biased;
             code = &mut response => {
                 if let Some(code) = code {
-                    liveness_probes.traffic.count("GET", Code::Status(code), environment.now().since(begun));
+                    liveness_probes.traffic.count("GET", Code::Status(code), environment.now().since(started_at));
                 }
                 return;
             }
@@ -141,11 +143,11 @@ async fn probe_here(
             due = now + CHECK_INTERVAL;
             continue;
         }
-        if connection.last_response() > begun {
+        if connection.last_response() > started_at {
             return;
         }
         if due == deadline {
-            liveness_probes.traffic.count("GET", Code::Error("headers_timeout"), now.since(begun));
+            liveness_probes.traffic.count("GET", Code::Error("headers_timeout"), now.since(started_at));
         }
         // The loop continues: a late response, or watch data, ends the doubt.
         connection.set_responsive(false);
@@ -184,13 +186,13 @@ async fn probe_over_other(
     if let Some(result) = last.filter(|(then, _)| *then + settings.probe_after > now) {
         return result;
     }
-    let begun = environment.now();
+    let started_at = environment.now();
     let limit = settings.probe_timeout;
-    let Some(request) = liveness_probes.probe_request(begun + limit / 4).await else { return (begun, true) };
-    let rest = limit.saturating_sub(environment.now().since(begun));
-    let Some(response) = send(request, rest).await else { return (begun, true) };
-    liveness_probes.traffic.request("GET", &response, environment.now().since(begun));
+    let Some(request) = liveness_probes.probe_request(started_at + limit / 4).await else { return (started_at, true) };
+    let rest = limit.saturating_sub(environment.now().since(started_at));
+    let Some(response) = send(request, rest).await else { return (started_at, true) };
+    liveness_probes.traffic.request("GET", &response, environment.now().since(started_at));
     // Only a timeout counts as silence. The affected requests report an immediate failure.
     let silent = matches!(response, Err(TransportError::HeadersTimeout { .. } | TransportError::ConnectTimeout { .. }));
-    *last.insert((begun, !silent))
+    *last.insert((started_at, !silent))
 }

@@ -243,7 +243,7 @@ impl Pool {
         let place = {
             let mut state = self.inner.lock();
             if state.closed {
-                return Err(self.inner.over());
+                return Err(self.inner.closed_error());
             }
             // A request that avoids connections does not block other requests.
             let first =
@@ -264,11 +264,11 @@ impl Pool {
                 .waiting
                 .at(runtime)
                 .queue(placement_request)
-                .push_back(WaitingRequest { avoid: avoid.to_vec(), place: sender });
+                .push_back(WaitingRequest { avoid: avoid.to_vec(), assignment: sender });
             self.inner.dial(&mut state, runtime, placement_request.purpose());
             place
         };
-        place.await.unwrap_or_else(|_| Err(self.inner.over()))
+        place.await.unwrap_or_else(|_| Err(self.inner.closed_error()))
     }
 
     /// Returns a place on the connection `carrier`, if a place is free.
@@ -304,7 +304,7 @@ impl Inner {
     }
 
     /// Returns the error for an unsent request after the end of the pool.
-    pub(super) fn over(&self) -> TransportError {
+    pub(super) fn closed_error(&self) -> TransportError {
         let (peer, maybe_sent) = (self.connector.name(), false);
         match &self.fence {
             Some(fence) if !fence.is_open() => TransportError::Fenced { peer, maybe_sent },
@@ -453,7 +453,7 @@ impl Inner {
         let mut state = self.lock();
         let server = self.connector.name();
         if state.closed {
-            return Err(self.over());
+            return Err(self.closed_error());
         }
         if !self.may_open(&state, DEDICATED.reader) {
             let detail = format!("{} connections are open; raise `Settings::max_connections`", state.connections.len());
@@ -469,21 +469,21 @@ impl Inner {
     }
 
     /// Assigns places on `runtime` to the waiting requests of `placement_request`, in their order.
-    fn give(
+    fn assign_waiting(
         self: &Arc<Self>,
         state: &mut State,
         runtime: &ConnectionRuntime,
         placement_request: PlacementRequest,
-        given: &mut Vec<(WaitingRequest, Assignment)>,
+        assigned: &mut Vec<(WaitingRequest, Assignment)>,
     ) {
         let mut queue = std::mem::take(state.waiting.at(runtime).queue(placement_request));
         let mut index = 0;
         while let Some(waiter) = queue.get(index) {
             // A closed receiver belongs to a cancelled request.
-            if waiter.place.is_closed() {
+            if waiter.assignment.is_closed() {
                 queue.remove(index);
             } else if let Some(place) = self.choose(state, placement_request, runtime, &waiter.avoid) {
-                given.extend(queue.remove(index).map(|waiter| (waiter, place)));
+                assigned.extend(queue.remove(index).map(|waiter| (waiter, place)));
             } else if waiter.avoid.is_empty() {
                 // No place for this request means none for later ones, which have the same requirements.
                 break;
@@ -511,12 +511,12 @@ impl Inner {
 impl PoolHandle for Inner {
     /// Assigns places to waiting requests, and dials connections for the rest.
     fn serve(self: Arc<Self>) {
-        let mut given = Vec::new();
+        let mut assigned = Vec::new();
         {
             let mut state = self.lock();
             for runtime in &state.waiting.runtimes() {
                 for placement_request in PlacementRequest::all() {
-                    self.give(&mut state, runtime, placement_request, &mut given);
+                    self.assign_waiting(&mut state, runtime, placement_request, &mut assigned);
                 }
                 for purpose in Purpose::SHARED {
                     self.dial(&mut state, runtime, purpose);
@@ -533,14 +533,14 @@ impl PoolHandle for Inner {
                             .queue(placement_request)
                             .iter_mut()
                             .for_each(|waiter| waiter.avoid.clear());
-                        self.give(&mut state, runtime, placement_request, &mut given);
+                        self.assign_waiting(&mut state, runtime, placement_request, &mut assigned);
                     }
                 }
             }
         }
-        for (waiter, place) in given {
+        for (waiter, place) in assigned {
             // If the request was cancelled, dropping the place returns it.
-            drop(waiter.place.send(Ok(place)));
+            drop(waiter.assignment.send(Ok(place)));
         }
     }
 
@@ -630,7 +630,7 @@ impl PoolHandle for Inner {
         }
         if let Some(error) = error {
             for waiter in failed {
-                drop(waiter.place.send(Err(error.clone())));
+                drop(waiter.assignment.send(Err(error.clone())));
             }
         }
         self.serve();

@@ -36,7 +36,7 @@ pub(super) struct Traffic {
     /// start between the check and the seal.
     sent: AtomicU64,
     /// Time of the last received byte, in nanoseconds since the clock's zero.
-    heard: AtomicU64,
+    last_received: AtomicU64,
     /// Value of `sent` at the last received byte.
     sent_at_last_receipt: AtomicU64,
     /// True if the peer may read slowly.
@@ -53,7 +53,7 @@ impl Traffic {
         Self {
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
-            heard: AtomicU64::new(nanos(now)),
+            last_received: AtomicU64::new(nanos(now)),
             sent_at_last_receipt: AtomicU64::new(0),
             slow: AtomicBool::new(false),
             refusal: OnceLock::new(),
@@ -136,8 +136,8 @@ impl Traffic {
     }
 
     /// Returns the time of the last received byte, or of the creation.
-    pub(super) fn heard(&self) -> Instant {
-        Instant::from_zero(Duration::from_nanos(self.heard.load(Ordering::Relaxed)))
+    pub(super) fn last_received(&self) -> Instant {
+        Instant::from_zero(Duration::from_nanos(self.last_received.load(Ordering::Relaxed)))
     }
 }
 
@@ -174,7 +174,7 @@ impl AsyncRead for CountingSocket {
             self.traffic.received.fetch_add(bytes as u64, Ordering::Relaxed);
             // Approximate: received bytes need not respond to all sent bytes. The value only decides about a probe.
             self.traffic.sent_at_last_receipt.store(self.traffic.sent(), Ordering::Relaxed);
-            self.traffic.heard.store(nanos(self.environment.now()), Ordering::Relaxed);
+            self.traffic.last_received.store(nanos(self.environment.now()), Ordering::Relaxed);
         }
         read
     }

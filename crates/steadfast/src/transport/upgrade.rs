@@ -66,9 +66,9 @@ impl Pool {
         let environment = &self.inner.environment;
         let mut deadline = environment.sleep_until(environment.now() + limit);
         let keep = request.extensions_mut().remove();
-        let held = Arc::new(OnceLock::new());
+        let resources = Arc::new(OnceLock::new());
         let (opened, opening) = oneshot::channel();
-        let (connect, slot) = (self.inner.settings.connect_timeout, held.clone());
+        let (connect, slot) = (self.inner.settings.connect_timeout, resources.clone());
         let stream_slot = self.inner.dial_alone(|connection, connector, pool_handle| {
             UpgradeTask { connection, connector, pool_handle, connect }.run(slot, opened)
         })?;
@@ -96,7 +96,7 @@ impl Pool {
             && let Some(stream_slot) = response.body_mut().give_up()
         {
             // If the stream was already dropped, the slot ends here.
-            drop(held.set(StreamResources { _stream_slot: stream_slot, _keep: keep }));
+            drop(resources.set(StreamResources { _stream_slot: stream_slot, _keep: keep }));
         }
         Ok(response)
     }
@@ -113,14 +113,14 @@ struct UpgradeTask {
 type SenderReply = oneshot::Sender<Result<http1::Http1Sender, TransportError>>;
 
 impl UpgradeTask {
-    async fn run(self, held: Arc<OnceLock<StreamResources>>, opened: SenderReply) {
+    async fn run(self, resources: Arc<OnceLock<StreamResources>>, opened: SenderReply) {
         let connection = &self.connection;
         let mut record = Record::new(connection.clone(), self.pool_handle.clone());
         // Dropping this sender, at the latest with the task, cuts the stream.
         let (_going_on, cut) = oneshot::channel();
         let outcome = tokio::select! {
             biased;
-            outcome = self.open(held, cut) => outcome,
+            outcome = self.open(resources, cut) => outcome,
             () = connection.ending.notified() => return,
             () = left(connection) => return connection.end(End::Abandoned),
         };
@@ -158,7 +158,7 @@ impl UpgradeTask {
 
     async fn open(
         &self,
-        held: Arc<OnceLock<StreamResources>>,
+        resources: Arc<OnceLock<StreamResources>>,
         cut: oneshot::Receiver<()>,
     ) -> Result<(http1::Http1Sender, http1::Http1Driver, SocketAddr), TransportError> {
         let connection = &self.connection;
@@ -180,7 +180,7 @@ impl UpgradeTask {
         let address = reached.address();
         reached.prove();
         connection.establish_occupied(peer);
-        let stream = Owned { stream, cut: Some(cut), connection: connection.clone(), _held: held };
+        let stream = Owned { stream, cut: Some(cut), connection: connection.clone(), _held: resources };
         let shaken = http1::handshake(Box::new(stream)).await.map_err(|error| TransportError::Protocol {
             peer: connection.peer(),
             protocol: "HTTP/1.1",

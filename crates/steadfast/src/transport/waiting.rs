@@ -18,7 +18,7 @@ pub(super) type Assignment = (StreamSlot, RequestSender);
 pub(super) struct WaitingRequest {
     /// Connections that rejected the request.
     pub(super) avoid: Vec<u64>,
-    pub(super) place: oneshot::Sender<Result<Assignment, TransportError>>,
+    pub(super) assignment: oneshot::Sender<Result<Assignment, TransportError>>,
 }
 
 /// Waiting requests of all runtimes.
@@ -43,10 +43,10 @@ impl RuntimeQueues {
         &mut self.queues[placement_request.index()]
     }
 
-    /// Returns the number of waiting requests whose purpose satisfies `such`.
-    pub(super) fn count(&self, such: impl Fn(Purpose) -> bool) -> usize {
+    /// Returns the number of waiting requests whose purpose satisfies `matches`.
+    pub(super) fn count(&self, matches: impl Fn(Purpose) -> bool) -> usize {
         PlacementRequest::all()
-            .filter(|placement_request| such(placement_request.purpose()))
+            .filter(|placement_request| matches(placement_request.purpose()))
             .map(|placement_request| self.queues[placement_request.index()].len())
             .sum()
     }
@@ -64,9 +64,9 @@ impl WaitingRequests {
         self.by_runtime.iter().filter(waits).map(|at| at.runtime.clone()).collect()
     }
 
-    /// Returns the number of waiting requests whose purpose satisfies `such`, on all runtimes.
-    pub(super) fn count(&self, such: impl Fn(Purpose) -> bool) -> usize {
-        self.by_runtime.iter().map(|at| at.count(&such)).sum()
+    /// Returns the number of waiting requests whose purpose satisfies `matches`, on all runtimes.
+    pub(super) fn count(&self, matches: impl Fn(Purpose) -> bool) -> usize {
+        self.by_runtime.iter().map(|at| at.count(&matches)).sum()
     }
 
     /// Returns the requests that wait for connections of `runtime`.

@@ -175,7 +175,7 @@ struct OpenWatch {
     notices: BoxStream<'static, ConnectionEvent>,
     framer: StreamFramer,
     opened: steadfast_core::Instant,
-    heard: steadfast_core::Instant,
+    last_received: steadfast_core::Instant,
 }
 
 /// Next event of a watch.
@@ -194,14 +194,14 @@ impl OpenWatch {
                 return Next::Line(line);
             }
             // Bookmarks arrive about once a minute even without changes (KEP-956), so silence means a broken stream.
-            let silent = environment.sleep_until(self.heard + PERIOD * 2);
+            let silent = environment.sleep_until(self.last_received + PERIOD * 2);
             tokio::select! {
                 biased;
                 frame = self.body.frame() => match frame {
                     None => return Next::Ended,
                     Some(Err(error)) => return Next::Failed(Failure::unreachable(error.cause())),
                     Some(Ok(frame)) => {
-                        self.heard = environment.now();
+                        self.last_received = environment.now();
                         if let Ok(chunk) = frame.into_data() {
                             self.framer.feed(chunk);
                         }
@@ -296,7 +296,7 @@ impl WatchReader {
             Ok((encoding, body)) => {
                 let framer = StreamFramer::new(encoding, OBJECT_LIMIT);
                 let notices = body.notices(true);
-                self.open = Some(OpenWatch { body: Box::pin(body), notices, framer, opened: now, heard: now });
+                self.open = Some(OpenWatch { body: Box::pin(body), notices, framer, opened: now, last_received: now });
                 // A watch that follows a regular end leaves the stream fresh.
                 if self.evidence.load().condition != Condition::Streaming {
                     self.set_condition(Condition::Suspect, "a watch is open, but has received no data yet".into());

@@ -62,7 +62,7 @@ impl<K: Cacheable> List<K> {
             source,
             version: Arc::clone(&version),
             continue_token: None,
-            given: BTreeSet::new(),
+            returned: BTreeSet::new(),
             failing_since: None,
             open: None,
             ended: false,
@@ -100,7 +100,7 @@ struct ListReader {
     /// Continue token of the current page, or of the next request.
     continue_token: Option<String>,
     /// Objects of the current page that were already returned, to skip them if the page is requested again.
-    given: BTreeSet<ObjectKey>,
+    returned: BTreeSet<ObjectKey>,
     failing_since: Option<Instant>,
     open: Option<Page>,
     ended: bool,
@@ -167,7 +167,7 @@ impl ListReader {
                         self.failing_since = None;
                         self.source.backoff.reset();
                         // A repeated page starts at its beginning. Objects of its first attempt are skipped by key.
-                        let unknown = self.given.insert(object.identity.key.clone());
+                        let unknown = self.returned.insert(object.identity.key.clone());
                         unknown.then(|| self.source.keep(&object))
                     }
                     Err(error) => Some(Err(self.source.unreadable(&error))),
@@ -221,7 +221,7 @@ impl ListReader {
         let Some(meta) = self.open.take().and_then(|page| page.meta) else {
             return self.failed(Failure::unreadable("the response is not a list"), None).await;
         };
-        self.given.clear();
+        self.returned.clear();
         self.ended = meta.continue_token.is_none();
         self.continue_token = meta.continue_token;
         Ok(())
@@ -240,7 +240,7 @@ impl ListReader {
         if failing > PROGRESS_TIMEOUT || (expired && rest.is_none()) {
             return Err(StreamError::Interrupted { resource, why: failure.why });
         }
-        if self.version.get().is_none() && !self.given.is_empty() {
+        if self.version.get().is_none() && !self.returned.is_empty() {
             // Without the version of the objects already returned, a retry at a later version could lose changes.
             return Err(StreamError::Interrupted { resource, why: failure.why });
         }

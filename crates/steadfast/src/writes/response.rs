@@ -60,7 +60,7 @@ impl WriteObserver {
 
     /// Records that an attempt was rejected as overloaded and will be repeated. A proxy may return `503` after the
     /// server has executed the request.
-    pub(crate) fn again(&mut self, busy: StatusCode) {
+    pub(crate) fn record_retry(&mut self, busy: StatusCode) {
         self.tried |= busy.is_server_error();
     }
 
@@ -226,16 +226,16 @@ mod tests {
         let rejected = |observer: WriteObserver| assert!(!observer.response_head(StatusCode::CONFLICT));
         assert_eq!(after(&Method::POST, None, rejected), Outcome::Nothing);
         assert_eq!(after(&Method::POST, None, |observer| observer.not_sent()), Outcome::Nothing);
-        let again = |mut observer: WriteObserver| {
-            observer.again(StatusCode::TOO_MANY_REQUESTS);
+        let on_retry = |mut observer: WriteObserver| {
+            observer.record_retry(StatusCode::TOO_MANY_REQUESTS);
             rejected(observer);
         };
-        assert_eq!(after(&Method::POST, None, again), Outcome::Nothing);
-        let again = |mut observer: WriteObserver| {
-            observer.again(StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(after(&Method::POST, None, on_retry), Outcome::Nothing);
+        let on_retry = |mut observer: WriteObserver| {
+            observer.record_retry(StatusCode::SERVICE_UNAVAILABLE);
             rejected(observer);
         };
-        assert!(matches!(after(&Method::POST, None, again), Outcome::Unknown(_)));
+        assert!(matches!(after(&Method::POST, None, on_retry), Outcome::Unknown(_)));
     }
 
     #[tokio::test]

@@ -59,9 +59,9 @@ async fn retry_after_is_capped_at_a_minute() {
     for (requested, least, most) in [(7, 7, 8), (3600, 60, 67)] {
         let response = InjectedResponse::retry_after(429, Duration::from_secs(requested));
         server.faults().respond(RequestRule::any().verb(Verb::List).times(1), response);
-        let begun = Instant::now();
+        let started_at = Instant::now();
         config_maps(&connection).list(&ListParams::default()).await.expect("a list after the retries");
-        let took = begun.elapsed().as_secs();
+        let took = started_at.elapsed().as_secs();
         assert!((least..=most).contains(&took), "{took} s, with a requested delay of {requested} s");
     }
 }
@@ -104,13 +104,13 @@ async fn configured_read_timeout_applies_to_clients() {
     server.faults().delay_matching(RequestRule::any().times(1), Duration::from_secs(45));
     config_maps(&connection).list(&ListParams::default()).await.expect("a response within the read timeout");
     server.faults().delay_matching(RequestRule::any().times(1), Duration::from_secs(55));
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let error = config_maps(&connection)
         .list(&ListParams::default())
         .await
         .expect_err("a response after the read timeout")
         .to_string();
-    assert_eq!(begun.elapsed().as_secs(), 50, "{error}");
+    assert_eq!(started_at.elapsed().as_secs(), 50, "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,7 +134,7 @@ async fn configured_connect_timeout_is_applied() {
     let mut config = config(&server).await;
     config.connect_timeout = Some(Duration::from_secs(3));
     let connection = connection_with_dialer(config, http2(), std::future::pending);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     config_maps(&connection).list(&ListParams::default()).await.expect_err("the dial times out");
-    assert_eq!(begun.elapsed().as_secs(), 3);
+    assert_eq!(started_at.elapsed().as_secs(), 3);
 }

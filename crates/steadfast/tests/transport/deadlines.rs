@@ -7,7 +7,7 @@ use steadfast::transport::{Deadlines, Settings, TransportError};
 use tokio::time::Instant;
 
 use crate::world::{
-    PODS, Sockets, WATCH, config, connection_with_dialer, get, http2, in_memory, over_pipes, piece, text, watch,
+    PODS, Sockets, WATCH, config, connection_with_dialer, get, http2, in_memory, over_pipes, chunk, text, watch,
 };
 
 #[tokio::test(start_paused = true)]
@@ -17,17 +17,17 @@ async fn response_head_times_out() {
         let connection = over_pipes(&server, settings, &Sockets::default()).await;
         text(&connection, get(PODS)).await.expect("a response");
         server.faults().freeze(true);
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let error = connection.send(get(PODS)).await.expect_err("frozen");
-        assert_eq!(begun.elapsed().as_secs(), 30);
+        assert_eq!(started_at.elapsed().as_secs(), 30);
         assert!(error.maybe_sent());
         assert!(error.to_string().starts_with("localhost:6443 (memory) sent no response within 30.0 s"), "{error}");
 
         let mut request = get(WATCH);
         request.extensions_mut().insert(Deadlines { headers: Some(Duration::from_secs(5)), progress: None });
-        let begun = Instant::now();
+        let started_at = Instant::now();
         connection.send(request).await.expect_err("frozen");
-        assert_eq!(begun.elapsed().as_secs(), 5);
+        assert_eq!(started_at.elapsed().as_secs(), 5);
         server.faults().freeze(false);
         text(&connection, get(PODS)).await.expect("a response on any healthy connection");
     }
@@ -42,13 +42,13 @@ async fn stalled_body_times_out_if_requested() {
     let mut body = connection.send(request).await.expect("a watch").into_body();
     // The time between reads does not count.
     tokio::time::sleep(Duration::from_secs(50)).await;
-    let begun = Instant::now();
-    let error = piece(&mut body).await.expect("an error instead of a clean end").expect_err("no data");
+    let started_at = Instant::now();
+    let error = chunk(&mut body).await.expect("an error instead of a clean end").expect_err("no data");
     assert!(matches!(error, TransportError::BodyStalled { .. }), "{error:?}");
-    assert_eq!(begun.elapsed().as_secs(), 20);
+    assert_eq!(started_at.elapsed().as_secs(), 20);
 
     let mut patient = watch(&connection).await.into_body();
-    tokio::time::timeout(Duration::from_secs(55), piece(&mut patient))
+    tokio::time::timeout(Duration::from_secs(55), chunk(&mut patient))
         .await
         .expect_err("a silent watch without a deadline stays open");
 }
@@ -58,9 +58,9 @@ async fn opening_a_connection_has_a_deadline() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     server.faults().black_hole(true);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let error = text(&connection, get(PODS)).await.expect_err("no response of the server");
-    assert_eq!(begun.elapsed().as_secs(), 5);
+    assert_eq!(started_at.elapsed().as_secs(), 5);
     assert!(!error.maybe_sent());
     let stuck = "cannot connect to localhost:6443: 127.0.0.1:6443: no response within 5 s";
     assert!(error.to_string().starts_with(stuck), "{error}");

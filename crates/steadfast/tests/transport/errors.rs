@@ -8,7 +8,7 @@ use steadfast::transport::{Settings, TransportError};
 use steadfast_apiserver::ApiServer;
 
 use crate::world::{
-    PODS, Sockets, config, get, http2, in_memory, over_pipes, over_tcp, piece, post, text, until, watch,
+    PODS, Sockets, config, get, http2, in_memory, over_pipes, over_tcp, chunk, post, text, until, watch,
 };
 
 const TOKEN: &str = "planted-token-8c1f";
@@ -120,7 +120,7 @@ async fn no_token_in_any_message() {
     let calm = format!("{connection:?} {response:?} {:?}", connection.connections());
     server.faults().stop();
     let mut body = response.into_body();
-    let cut = piece(&mut body).await.expect("an error instead of a clean end").expect_err("no data");
+    let cut = chunk(&mut body).await.expect("an error instead of a clean end").expect_err("no data");
     let refused = text(&connection, get(PODS)).await.expect_err("stopped");
     let message = format!("{calm} {cut} {cut:?} {refused} {refused:?}");
     assert!(!message.contains(TOKEN), "{message}");
@@ -133,13 +133,13 @@ async fn interrupted_body_ends_with_error() {
         let connection = over_pipes(&server, settings, &Sockets::default()).await;
         let mut cut = watch(&connection).await.into_body();
         server.faults().reset();
-        let error = piece(&mut cut).await.expect("an error instead of a clean end").expect_err("no data");
+        let error = chunk(&mut cut).await.expect("an error instead of a clean end").expect_err("no data");
         assert!(matches!(error, TransportError::ConnectionLost { .. }), "{error:?}");
-        assert!(piece(&mut cut).await.is_none(), "a body yields nothing after an error");
+        assert!(chunk(&mut cut).await.is_none(), "a body yields nothing after an error");
 
         let mut ended = watch(&connection).await.into_body();
         server.faults().end_watches();
-        while let Some(last) = piece(&mut ended).await {
+        while let Some(last) = chunk(&mut ended).await {
             last.expect("bookmarks, and then a clean end");
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use steadfast::transport::{ConnectionState, Settings, TransportError};
 use tokio::time::Instant;
 
-use crate::world::{PODS, Sockets, get, http2, in_memory, over_pipes, piece, text, until, watch};
+use crate::world::{PODS, Sockets, get, http2, in_memory, over_pipes, chunk, text, until, watch};
 
 /// R1: a dead peer is detected within 15 s.
 #[tokio::test(start_paused = true)]
@@ -15,11 +15,11 @@ async fn black_hole_is_detected_within_15_s() {
     let mut body = watch(&connection).await.into_body();
     tokio::time::sleep(Duration::from_secs(42)).await;
     server.faults().black_hole(true);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let suspect = || connection.connections()[0].state == ConnectionState::Suspect;
     until("the connection is suspect", suspect).await;
-    let error = piece(&mut body).await.expect("an error instead of a clean end").expect_err("no data");
-    assert!(begun.elapsed() <= Duration::from_secs(15), "{:?}", begun.elapsed());
+    let error = chunk(&mut body).await.expect("an error instead of a clean end").expect_err("no data");
+    assert!(started_at.elapsed() <= Duration::from_secs(15), "{:?}", started_at.elapsed());
     assert!(matches!(error, TransportError::ConnectionLost { .. }), "{error:?}");
     assert!(error.to_string().contains("no response to a ping"), "{error}");
     until("the connection is removed", || connection.connections().is_empty()).await;
@@ -66,7 +66,7 @@ async fn silent_stream_keeps_connection_ready() {
     server.faults().freeze(true);
     let silence = tokio::time::timeout(Duration::from_secs(1500), async {
         loop {
-            piece(&mut body).await.expect("no end").expect("no error");
+            chunk(&mut body).await.expect("no end").expect("no error");
         }
     });
     silence.await.expect_err("the watch stays open for 25 minutes of silence");
@@ -112,7 +112,7 @@ async fn goaway_drains() {
         "spec": {"containers": [{"name": "main", "image": "none"}]},
     });
     server.create(&pod).expect("created");
-    let event = piece(&mut body).await.expect("another chunk").expect("an event on the draining connection");
+    let event = chunk(&mut body).await.expect("another chunk").expect("an event on the draining connection");
     assert!(event.starts_with(b"{\"type\":\"ADDED\""));
     drop(body);
     until("the connection is removed", || connection.connections().iter().all(|report| report.id != 1)).await;
@@ -140,7 +140,7 @@ async fn dead_connection_is_never_reused() {
             }
             let mut failed = 0;
             for body in &mut watches {
-                let error = piece(body).await.expect("an error instead of a clean end").expect_err("no data");
+                let error = chunk(body).await.expect("an error instead of a clean end").expect_err("no data");
                 assert!(error.maybe_sent());
                 failed += 1;
             }

@@ -106,10 +106,10 @@ fn flood(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// Returns the error of a request to such a peer, the time until the error, and the number of bytes read.
 async fn error_of_request(behaviour: PeerBehaviour) -> (TransportError, Duration, usize) {
     let peer = hostile(behaviour).await;
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let error = text(&peer.connection, get(PODS)).await.expect_err("an error instead of a response");
     let steadfast::connection::SendError::Transport(error) = error else { panic!("{error}") };
-    (error, begun.elapsed(), peer.taken.load(Ordering::Relaxed))
+    (error, started_at.elapsed(), peer.taken.load(Ordering::Relaxed))
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,10 +180,10 @@ async fn unread_upload_has_response_deadline() {
         });
         Ok(Sockets::default().watch(client_end))
     });
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let error = text(&connection, post(PODS, &"x".repeat(1 << 20))).await.expect_err("an error instead of a response");
     assert!(error.to_string().contains("sent no response within 30.0 s"), "{error}");
-    assert_eq!(begun.elapsed().as_secs(), 30);
+    assert_eq!(started_at.elapsed().as_secs(), 30);
     let report = &connection.connections()[0];
     assert!(report.sent < 128 << 10, "sent more than the window of the peer: {report:?}");
     assert_eq!(report.streams, 0, "the stream must end with its request");

@@ -110,9 +110,9 @@ async fn address_families_alternate_every_250_ms() {
         ("10.0.0.2", Machine::Replica(0, AT_ONCE)),
     ]);
     let connection = network.connection(&server, &["fd00::2", "fd00::1", "10.0.0.1", "10.0.0.2"]).await;
-    let begun = Instant::now();
+    let started_at = Instant::now();
     text(&connection, get(PODS)).await.expect("one of the four addresses responds");
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(started_at.elapsed() < Duration::from_secs(1), "{:?}", started_at.elapsed());
     let dialled = network.dialled();
     // RFC 8305, section 4: the address families alternate, starting with the preferred family.
     let six: Vec<bool> = dialled.iter().map(|address| address.contains(':')).collect();
@@ -136,10 +136,14 @@ async fn rejection_skips_delay_and_slow_address_wins() {
         ("10.0.0.3", Machine::Refuses),
     ]);
     let connection = network.connection(&server, &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
-    let begun = Instant::now();
+    let started_at = Instant::now();
     // A rejected attempt starts the next one at once, but does not cancel the slow one.
     text(&connection, get(PODS)).await.expect("the slow address responds");
-    assert!(begun.elapsed() >= slow && begun.elapsed() < slow + Duration::from_millis(300), "{:?}", begun.elapsed());
+    assert!(
+        started_at.elapsed() >= slow && started_at.elapsed() < slow + Duration::from_millis(300),
+        "{:?}",
+        started_at.elapsed()
+    );
     assert_eq!(connection.connections()[0].peer, "10.0.0.2");
 }
 
@@ -200,10 +204,10 @@ async fn error_names_every_failed_address() {
     let server = two_replicas().await;
     let network = Network::of(&[("fd00::1", Machine::BlackHole), ("10.0.0.1", Machine::Refuses)]);
     let connection = network.connection(&server, &["fd00::1", "10.0.0.1"]).await;
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let error = text(&connection, get(PODS)).await.expect_err("no address accepts a connection");
     assert!(matches!(error, SendError::Transport(TransportError::Dial { .. })), "{error:?}");
-    assert_eq!(begun.elapsed().as_secs(), 5);
+    assert_eq!(started_at.elapsed().as_secs(), 5);
     let message = error.to_string();
     assert!(message.contains("cannot connect to api.example:6443: 10.0.0.1:6443: connection refused"), "{message}");
     assert!(message.contains("[fd00::1]:6443: no response within 5 s"), "{message}");

@@ -46,9 +46,9 @@ async fn silent_server_fails_request_within_15_s() {
         let client = connection.client_on(&Handle::current());
         list(&client).await.expect("a list");
         server.faults().black_hole(true);
-        let begun = Instant::now();
+        let started_at = Instant::now();
         list(&client).await.expect_err("the server is silent");
-        assert!(begun.elapsed() <= Duration::from_secs(15), "{:?}", begun.elapsed());
+        assert!(started_at.elapsed() <= Duration::from_secs(15), "{:?}", started_at.elapsed());
         server.faults().black_hole(false);
         list(&client).await.expect("a list on a new connection");
     }
@@ -201,9 +201,9 @@ async fn blocked_runtime_delays_no_other_client() {
         let client = connection.client_on(blocked.handle());
         list_on(blocked.handle(), &client).await.expect("a list");
         let (release, held) = mpsc::channel::<()>();
-        let (begun, blocks) = mpsc::channel();
+        let (started, blocks) = mpsc::channel();
         blocked.spawn(async move {
-            begun.send(()).expect("the test waits");
+            started.send(()).expect("the test waits");
             let _ = held.recv();
         });
         blocks.recv().expect("the runtime blocks");

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::world::{
-    PODS, Sockets, config, connection_with_dialer, get, in_memory, over_pipes, piece, post, text, until,
+    PODS, Sockets, config, connection_with_dialer, get, in_memory, over_pipes, chunk, post, text, until,
 };
 
 const LOG: &str = "/api/v1/namespaces/default/pods/a/log?follow=true";
@@ -115,9 +115,9 @@ where
 async fn vanished_peer_with_unacknowledged_data_is_detected() {
     let sockets = Sockets::default();
     let (connection, mut stream) = upgraded(&sockets, |_| std::future::pending()).await;
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let error = timeout(HOUR, stream.read_u8()).await.expect("the stream ends").expect_err("an error instead of data");
-    let noticed = begun.elapsed();
+    let noticed = started_at.elapsed();
     assert!(error.to_string().contains("does not respond"), "{error}");
     assert!((Duration::from_secs(10)..Duration::from_secs(35)).contains(&noticed), "{noticed:?}");
     until("the connection is removed", || connection.connections().is_empty()).await;
@@ -194,7 +194,7 @@ async fn every_spelling_of_watch_can_be_silent() {
     for spelling in ["watch=true", "watch=1", "watch=True", "watch=yes", "watch", "watch="] {
         let request = get(&format!("{PODS}?{spelling}&timeoutSeconds=100"));
         let mut body = connection.send(request).await.expect("a response").into_body();
-        let first = timeout(Duration::from_secs(50), piece(&mut body)).await;
+        let first = timeout(Duration::from_secs(50), chunk(&mut body)).await;
         assert!(first.is_err(), "{spelling}: {first:?}");
     }
     for spelling in ["watch=false", "watch=0", "watch=FALSE"] {

@@ -138,9 +138,9 @@ async fn raised_stream_limit_serves_waiting_requests() {
         })
     })
     .await;
-    let begun = Instant::now();
+    let started_at = Instant::now();
     assert_eq!(world.send_request().await.expect("no panic").as_deref(), Ok("ok"));
-    assert_eq!(begun.elapsed().as_secs(), 2);
+    assert_eq!(started_at.elapsed().as_secs(), 2);
     assert_eq!(world.dials(), 1);
 }
 
@@ -157,11 +157,11 @@ async fn rejected_request_does_not_block_others() {
     let refused = world.send_request();
     sleep(Duration::from_millis(100)).await;
     assert_eq!(world.dials(), 2, "a rejected request must cause another dial");
-    let begun = Instant::now();
+    let started_at = Instant::now();
     for _ in 0..3 {
         assert_eq!(world.send_request().await.expect("no panic").as_deref(), Ok("ok"));
     }
-    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+    assert!(started_at.elapsed() < Duration::from_millis(100), "{:?}", started_at.elapsed());
     assert_eq!(
         refused.await.expect("no panic").as_deref(),
         Ok("ok"),

@@ -10,7 +10,7 @@ use steadfast::transport::{Settings, TransportError};
 use steadfast_apiserver::ApiServer;
 use tokio::time::Instant;
 
-use crate::world::{PODS, Sockets, get, http2, in_memory, over_pipes, over_tcp, piece, text, until, watch};
+use crate::world::{PODS, Sockets, get, http2, in_memory, over_pipes, over_tcp, chunk, text, until, watch};
 
 /// R10.
 #[tokio::test(start_paused = true)]
@@ -25,12 +25,12 @@ async fn dropping_last_clone_closes_every_socket() {
             server.faults().black_hole(cut_off);
             drop(connection.clone());
             assert!(sockets.open() > 0);
-            let begun = Instant::now();
+            let started_at = Instant::now();
             drop(connection);
-            let error = piece(&mut body).await.expect("an error instead of a clean end").expect_err("closed");
+            let error = chunk(&mut body).await.expect("an error instead of a clean end").expect_err("closed");
             assert!(matches!(error, TransportError::Closed { .. }), "{error:?}");
             until("all sockets are closed", || sockets.open() == 0).await;
-            assert!(begun.elapsed() < Duration::from_millis(100));
+            assert!(started_at.elapsed() < Duration::from_millis(100));
         }
     }
 }

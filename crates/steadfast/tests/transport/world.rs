@@ -88,7 +88,7 @@ pub(crate) async fn watch(connection: &Connection) -> Response<ResponseBody> {
 }
 
 /// Returns the next chunk of a body, or its end.
-pub(crate) async fn piece(body: &mut ResponseBody) -> Option<Result<Bytes, steadfast::transport::TransportError>> {
+pub(crate) async fn chunk(body: &mut ResponseBody) -> Option<Result<Bytes, steadfast::transport::TransportError>> {
     body.frame().await.map(|frame| frame.map(|frame| frame.into_data().expect("data")))
 }
 

@@ -192,11 +192,11 @@ fn write(method: &Method) -> Request<Body> {
     request
 }
 
-/// Returns a write with a streamed body of `pieces`, which cannot be cloned.
-async fn streamed(pieces: Vec<io::Result<&'static [u8]>>) -> Request<Body> {
+/// Returns a write with a streamed body of `chunks`, which cannot be cloned.
+async fn streamed(chunks: Vec<io::Result<&'static [u8]>>) -> Request<Body> {
     // Only a response body can be created from a stream.
     let responses = tower::service_fn(move |_: Request<Body>| {
-        let frames = pieces.iter().map(|piece| match piece {
+        let frames = chunks.iter().map(|chunk| match chunk {
             Ok(bytes) => Ok(Frame::data(Bytes::from_static(bytes))),
             Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
         });
@@ -213,9 +213,9 @@ const WRITES: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::D
 async fn fails(settings: fn() -> Settings, behaviours: &'static [PeerBehaviour], maybe_sent: bool, requests: usize) {
     for method in WRITES {
         let server = server(settings(), behaviours).await;
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let error = text(&server.connection, write(&method)).await.expect_err("an error instead of a response");
-        assert!(begun.elapsed() <= DEADLINE, "{method} {behaviours:?}: {:?}", begun.elapsed());
+        assert!(started_at.elapsed() <= DEADLINE, "{method} {behaviours:?}: {:?}", started_at.elapsed());
         judge(&error, maybe_sent);
         tokio::time::sleep(Duration::from_secs(120)).await;
         // Two minutes are enough for any delayed retry in the background.
@@ -289,9 +289,9 @@ async fn unreachable_server_received_nothing() {
             Err::<Box<dyn Socket>, _>(io::ErrorKind::ConnectionRefused.into())
         });
         for method in WRITES {
-            let begun = Instant::now();
+            let started_at = Instant::now();
             let error = text(&connection, write(&method)).await.expect_err("every dial fails");
-            assert!(begun.elapsed() <= DEADLINE, "{:?}", begun.elapsed());
+            assert!(started_at.elapsed() <= DEADLINE, "{:?}", started_at.elapsed());
             judge(&error, false);
         }
     }
@@ -319,9 +319,9 @@ async fn unsent_write_is_reported_and_never_sent() {
     let server = server(Settings::default(), &[PeerBehaviour::Respond]).await;
     text(&server.connection, get(PODS)).await.expect("a response");
     server.stuck.store(true, Ordering::SeqCst);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let error = text(&server.connection, write(&Method::POST)).await.expect_err("stuck");
-    assert_eq!(begun.elapsed(), DEADLINE);
+    assert_eq!(started_at.elapsed(), DEADLINE);
     // No byte was sent before the deadline, so the write is certainly not executed.
     assert!(matches!(error, SendError::Transport(TransportError::HeadersTimeout { .. })), "{error:?}");
     judge(&error, false);
@@ -336,10 +336,10 @@ async fn queued_request_moves_to_another_connection() {
     text(&server.connection, get(PODS)).await.expect("a response");
     server.stuck.store(true, Ordering::SeqCst);
     judge(&text(&server.connection, write(&Method::POST)).await.expect_err("stuck"), true);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let response = text(&server.connection, post(PODS, "{}")).await.expect("a response");
     assert_eq!(response, "well");
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(started_at.elapsed() < Duration::from_secs(30), "{:?}", started_at.elapsed());
     assert_eq!(server.requests(), 2);
 }
 

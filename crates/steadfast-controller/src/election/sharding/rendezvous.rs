@@ -1,8 +1,8 @@
 //! Owner of a key among a set of members. Every member computes the same owner for the same set.
 //!
-//! Rendezvous hashing: each member has a number for each key, and the member with the highest number owns the key. A
+//! Rendezvous hashing: each member has a score for each key, and the member with the highest score owns the key. A
 //! leaving member distributes its keys among all others and moves no other key; a joining member takes some keys from
-//! each. The numbers are part of the protocol, so all versions and machines must compute the same numbers.
+//! each. The scores are part of the protocol, so all versions and machines must compute the same scores.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_stable() {
+    fn scores_are_stable() {
         assert_eq!(score("it-1", &ObjectKey::namespaced("default", "a")), 0x9b13_40c2_f751_4080);
         assert_eq!(score("it-1", &ObjectKey::cluster("a")), 0xf238_7a0b_78b1_154a);
     }

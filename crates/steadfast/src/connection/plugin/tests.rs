@@ -94,7 +94,7 @@ fn one_process_serves_all_callers() {
             // Each thread requests a plugin of an equal configuration, as several connections do.
             thread::spawn(move || {
                 let plugin = Plugin::of(&exec, LONG);
-                let token = plugin.obtain(None).map(|given| given.token.clone());
+                let token = plugin.obtain(None).map(|credentials| credentials.token.clone());
                 (plugin, token)
             })
         })
@@ -103,7 +103,7 @@ fn one_process_serves_all_callers() {
     assert!(outcomes.iter().all(|(_, token)| *token == Ok(bearer("abc"))));
     assert_eq!(fs::read_to_string(&calls).expect("a file"), "x\n");
     let (plugin, _) = &outcomes[0];
-    assert_eq!(plugin.obtain(Some(1)).map(|given| given.generation), Ok(2), "a rejected token is replaced");
+    assert_eq!(plugin.obtain(Some(1)).map(|credentials| credentials.generation), Ok(2), "a rejected token is replaced");
     assert_eq!(fs::read_to_string(&calls).expect("a file"), "x\nx\n");
 }
 
