@@ -35,7 +35,7 @@ const PROOF_DELAY_WITHOUT_EVENTS: Duration = Duration::from_millis(100);
 
 /// Deadline of a wait.
 #[derive(Clone, Copy)]
-struct Limit {
+struct WaitLimit {
     started_at: Instant,
     end: Instant,
 }
@@ -60,7 +60,7 @@ impl<K: Cacheable> Informer<K> {
     /// Returns an error if `deadline` passes first, if the informer is stopped, or if a version cannot be compared.
     pub async fn wait_for_writes(&self, writes: &Writes, deadline: Duration) -> Result<(), WaitError> {
         let started_at = self.shared().environment.now();
-        let limit = Limit { started_at, end: started_at + deadline };
+        let limit = WaitLimit { started_at, end: started_at + deadline };
         for write in writes.iter() {
             if !self.has(write) {
                 self.wait_for_write(write, limit).await?;
@@ -110,8 +110,8 @@ impl<K: Cacheable> Informer<K> {
             Outcome::Nothing => true,
             Outcome::Stored { key, version, labels } => {
                 // An object that neither matches the scope nor is cached causes no event.
-                let is_strange = || !self.origin().may_hold(&key, labels.as_ref()) && !holds(&snapshot, &key, None);
-                is_past(Some(&version)) || is_strange()
+                let is_unrelated = || !self.origin().may_hold(&key, labels.as_ref()) && !holds(&snapshot, &key, None);
+                is_past(Some(&version)) || is_unrelated()
             }
             Outcome::Deleted { key, uid, version } => {
                 is_past(version.as_ref().or(write.reached())) && !holds(&snapshot, &key, uid.as_ref())
@@ -120,17 +120,19 @@ impl<K: Cacheable> Informer<K> {
         }
     }
 
-    async fn wait_for_write(&self, write: &Write, limit: Limit) -> Result<(), WaitError> {
+    async fn wait_for_write(&self, write: &Write, limit: WaitLimit) -> Result<(), WaitError> {
         let shared = self.shared();
-        let settled = |shared: &Shared<K>| (shared.is_synced() || is_empty_and_denied(shared)).then_some(());
-        if self.wait_until(self.left(limit), settled).await.is_err() {
-            return Err(self.unmet(write, limit));
+        let is_readable = |shared: &Shared<K>| (shared.is_synced() || is_empty_and_denied(shared)).then_some(());
+        if self.wait_until(self.remaining(limit), is_readable).await.is_err() {
+            return Err(self.wait_error(write, limit));
         }
         if is_empty_and_denied(shared) {
             return Ok(());
         }
-        let Some(outcome) = self.before(limit, write.ended()).await else { return Err(self.unmet(write, limit)) };
-        let known = self.shared().environment.now();
+        let Some(outcome) = self.within_limit(limit, write.ended()).await else {
+            return Err(self.wait_error(write, limit));
+        };
+        let outcome_known_at = self.shared().environment.now();
         let mut lost = None;
         let (deleted, version) = match outcome {
             Outcome::Awaited | Outcome::Nothing => return Ok(()),
@@ -142,7 +144,7 @@ impl<K: Cacheable> Informer<K> {
             }
         };
         if is_unversioned(shared) {
-            return self.wait_for_list(self.left(limit)).await;
+            return self.wait_for_list(self.remaining(limit)).await;
         }
         let holds =
             |snapshot: &Snapshot<K>| deleted.as_ref().is_some_and(|(key, uid)| holds(snapshot, key, uid.as_ref()));
@@ -151,56 +153,64 @@ impl<K: Cacheable> Informer<K> {
         let initial = self.snapshot();
         let (was_held, epoch) = (holds(&initial), initial.epoch());
         drop(initial);
-        let unaided = if version.is_none() && !was_held { PROOF_DELAY_WITHOUT_EVENTS } else { PROOF_DELAY };
-        let wanted = match version {
+        let proof_delay = if version.is_none() && !was_held { PROOF_DELAY_WITHOUT_EVENTS } else { PROOF_DELAY };
+        let target_version = match version {
             Some(version) => Some(version),
             None if was_held => None,
-            None => Some(self.reached(write, lost, limit).await?),
+            None => Some(self.version_after(write, lost, limit).await?),
         };
-        if let Some(version) = wanted.as_ref().filter(|version| !version.is_ordered()) {
+        if let Some(version) = target_version.as_ref().filter(|version| !version.is_ordered()) {
             return Err(WaitError::Opaque { version: version.to_string() });
         }
         loop {
             // Checked in each round: the server's versions may turn out to be incomparable during the wait.
             let is_comparable = self.snapshot().version().is_none_or(ResourceVersion::is_ordered);
-            if let Some(version) = wanted.as_ref().filter(|_| !is_comparable && !was_held) {
+            if let Some(version) = target_version.as_ref().filter(|_| !is_comparable && !was_held) {
                 return Err(WaitError::Opaque { version: version.to_string() });
             }
             let reached = |shared: &Shared<K>| {
                 let snapshot = shared.snapshot();
-                let at = snapshot.version().zip(wanted.as_ref());
+                let at = snapshot.version().zip(target_version.as_ref());
                 let is_past = was_held || at.is_some_and(|(at, version)| is_at(at, version));
                 (is_past && !holds(&snapshot)) || snapshot.epoch() != epoch
             };
             // The removal of a cached object can appear at any version, so that wait has no minimum version.
-            let after = wanted.as_ref().filter(|_| !was_held);
-            let (step, target) = (self.left(limit).min(VERSION_CHECK_INTERVAL), write.to_string());
-            match self.wait_unaided_for(unaided, step, target, after, reached).await {
+            let after = target_version.as_ref().filter(|_| !was_held);
+            let (timeout, target) = (self.remaining(limit).min(VERSION_CHECK_INTERVAL), write.to_string());
+            match self.wait_unaided_for(proof_delay, timeout, target, after, reached).await {
                 Err(WaitError::Deadline { .. }) => {}
                 ended => return ended,
             }
             // Uses the last known version: an unreachable server must not end the wait.
-            let after = (self.shared().environment.now() - VERSION_CHECK_INTERVAL).max(known);
-            let newest = self.before(limit, self.newest(after)).await.flatten().flatten();
-            if newest.zip(wanted.as_ref()).is_some_and(|(newest, wanted)| newest.is_older_than(wanted)) {
+            let after = (self.shared().environment.now() - VERSION_CHECK_INTERVAL).max(outcome_known_at);
+            let newest = self.within_limit(limit, self.newest(after)).await.flatten().flatten();
+            if newest
+                .zip(target_version.as_ref())
+                .is_some_and(|(newest, target_version)| newest.is_older_than(target_version))
+            {
                 write.make_void();
                 return Ok(());
             }
-            if self.left(limit).is_zero() {
-                return Err(self.unmet(write, limit));
+            if self.remaining(limit).is_zero() {
+                return Err(self.wait_error(write, limit));
             }
         }
     }
 
     /// Returns the server's version from a request after `write`, with a delay if its response was `lost`.
-    async fn reached(&self, write: &Write, lost: Option<Instant>, limit: Limit) -> Result<ResourceVersion, WaitError> {
-        let settled = async {
+    async fn version_after(
+        &self,
+        write: &Write,
+        lost: Option<Instant>,
+        limit: WaitLimit,
+    ) -> Result<ResourceVersion, WaitError> {
+        let grace_period = async {
             if let Some(lost) = lost.filter(|_| write.reached().is_none()) {
                 self.shared().environment.sleep_until(lost + GRACE).await;
             }
         };
-        if self.before(limit, settled).await.is_none() {
-            return Err(self.unmet(write, limit));
+        if self.within_limit(limit, grace_period).await.is_none() {
+            return Err(self.wait_error(write, limit));
         }
         loop {
             if let Some(version) = write.reached() {
@@ -208,13 +218,13 @@ impl<K: Cacheable> Informer<K> {
             }
             // One request serves all waiters for the write.
             let after = lost.map_or_else(|| self.shared().environment.now(), |lost| lost + GRACE);
-            if let Some(Some(Some(version))) = self.before(limit, self.newest(after)).await {
+            if let Some(Some(Some(version))) = self.within_limit(limit, self.newest(after)).await {
                 write.reach(version);
                 continue;
             }
             let environment = &self.shared().environment;
-            if self.before(limit, environment.sleep_until(environment.now() + RETRY_DELAY)).await.is_none() {
-                return Err(self.unmet(write, limit));
+            if self.within_limit(limit, environment.sleep_until(environment.now() + RETRY_DELAY)).await.is_none() {
+                return Err(self.wait_error(write, limit));
             }
         }
     }
@@ -228,7 +238,7 @@ impl<K: Cacheable> Informer<K> {
     }
 
     /// Returns the result of `work`, or `None` at the deadline.
-    async fn before<T>(&self, limit: Limit, work: impl Future<Output = T>) -> Option<T> {
+    async fn within_limit<T>(&self, limit: WaitLimit, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         tokio::select! {
             biased;
@@ -237,11 +247,11 @@ impl<K: Cacheable> Informer<K> {
         }
     }
 
-    fn left(&self, limit: Limit) -> Duration {
+    fn remaining(&self, limit: WaitLimit) -> Duration {
         limit.end.since(self.shared().environment.now())
     }
 
-    fn unmet(&self, write: &Write, limit: Limit) -> WaitError {
+    fn wait_error(&self, write: &Write, limit: WaitLimit) -> WaitError {
         let (resource, target, state) = (self.name().to_owned(), write.to_string(), self.freshness());
         if self.shared().is_stopped() {
             return WaitError::Stopped { resource, target };
@@ -254,7 +264,7 @@ impl<K: Cacheable> Informer<K> {
 pub(crate) fn writes_of_event<K: Cacheable>(informer: &Informer<K>, event: &Event<K>) -> Writes {
     let object = event.object();
     let key = object.key();
-    // A cache that has reached this version contains the change. The outcome is `Held` even for a deletion: an object
+    // A cache that has reached this version contains the change. The outcome is `Stored` even for a deletion: an object
     // that left this scope may still exist in another scope.
     let version = match event {
         Event::Deleted { version: Some(version), .. } => version.clone(),

@@ -22,8 +22,8 @@ impl<K: Cacheable> Informer<K> {
     /// # use std::time::Duration;
     /// # use k8s_openapi::api::core::v1::Pod;
     /// # async fn example(pods: &steadfast::Informer<Pod>) -> Result<(), steadfast::WaitError> {
-    /// let all_gone = |cache: &steadfast::Snapshot<Pod>| cache.namespace("shop").next().is_none().then_some(());
-    /// pods.until(all_gone, Duration::from_secs(60)).await?;
+    /// let is_empty = |cache: &steadfast::Snapshot<Pod>| cache.namespace("shop").next().is_none().then_some(());
+    /// pods.until(is_empty, Duration::from_secs(60)).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -37,7 +37,7 @@ impl<K: Cacheable> Informer<K> {
         condition: impl FnMut(&Snapshot<K>) -> Option<T>,
         deadline: Duration,
     ) -> Result<T, WaitError> {
-        self.hold(condition, deadline, "the condition", summary).await
+        self.wait_for_condition(condition, deadline, "the condition", summary).await
     }
 
     /// Waits until `condition` returns true for the object at `key`, or for `None` if the object does not exist.
@@ -77,47 +77,47 @@ impl<K: Cacheable> Informer<K> {
             };
             condition(object.as_deref()).then_some(object)
         };
-        let seen = |snapshot: &Snapshot<K>| match snapshot.entry(key.namespace(), key.name()) {
+        let describe = |snapshot: &Snapshot<K>| match snapshot.entry(key.namespace(), key.name()) {
             None => format!("no {key} among {}", summary(snapshot)),
             Some(entry) if entry.is_tainted() => {
                 format!("{key} at version {}, which cannot be decoded", entry.version())
             }
             Some(entry) => format!("{key} at version {}", entry.version()),
         };
-        self.hold(found, deadline, &format!("the condition on {key}"), seen).await
+        self.wait_for_condition(found, deadline, &format!("the condition on {key}"), describe).await
     }
 
-    /// Waits until `condition` returns a value for a state of the cache. Errors contain `what` as the target and `seen`
-    /// as the last input.
-    async fn hold<T>(
+    /// Waits until `condition` returns a value for a state of the cache. Errors contain `target`, and the last
+    /// snapshot as `describe` returns it.
+    async fn wait_for_condition<T>(
         &self,
         mut condition: impl FnMut(&Snapshot<K>) -> Option<T>,
         deadline: Duration,
-        what: &str,
-        seen: impl Fn(&Snapshot<K>) -> String,
+        target: &str,
+        describe: impl Fn(&Snapshot<K>) -> String,
     ) -> Result<T, WaitError> {
         let started_at = self.shared().environment.now();
         let mut last_snapshot = None;
         let found = self.wait_until(deadline, |shared| {
             // Changes of the freshness wake the wait too. The condition runs only once per snapshot.
-            let snapshot = unseen(shared, last_snapshot.as_ref())?;
+            let snapshot = changed_snapshot(shared, last_snapshot.as_ref())?;
             let found = condition(&snapshot);
             last_snapshot = Some(snapshot);
             found
         });
-        let unreached = match found.await {
+        let failure = match found.await {
             Ok(found) => return Ok(found),
-            Err(unreached) => unreached,
+            Err(failure) => failure,
         };
-        let (resource, target) = (self.name().to_owned(), what.to_owned());
-        Err(match unreached {
+        let (resource, target) = (self.name().to_owned(), target.to_owned());
+        Err(match failure {
             WaitFailure::Stopped => WaitError::Stopped { resource, target },
             WaitFailure::Expired => WaitError::Unmet {
                 resource,
                 target,
                 waited: self.shared().environment.now().since(started_at),
                 seen: last_snapshot
-                    .map_or_else(|| "nothing, because the cache is not synced".to_owned(), |last| seen(&last)),
+                    .map_or_else(|| "nothing, because the cache is not synced".to_owned(), |last| describe(&last)),
                 state: self.freshness(),
             },
         })
@@ -125,7 +125,10 @@ impl<K: Cacheable> Informer<K> {
 }
 
 /// Returns the snapshot of a synced cache, if it differs from `last_snapshot`.
-fn unseen<K: Cacheable>(shared: &Shared<K>, last_snapshot: Option<&Arc<Snapshot<K>>>) -> Option<Arc<Snapshot<K>>> {
+fn changed_snapshot<K: Cacheable>(
+    shared: &Shared<K>,
+    last_snapshot: Option<&Arc<Snapshot<K>>>,
+) -> Option<Arc<Snapshot<K>>> {
     let snapshot = shared.is_synced().then(|| shared.snapshot())?;
     (!last_snapshot.is_some_and(|last| Arc::ptr_eq(last, &snapshot))).then_some(snapshot)
 }

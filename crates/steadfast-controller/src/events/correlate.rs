@@ -70,21 +70,21 @@ pub(super) struct Correlator {
     hasher: RandomState,
     /// Series by number, ascending.
     series: BTreeMap<u64, Series>,
-    numbers: u64,
+    last_number: u64,
     /// Series that accept further recordings.
     open: HashMap<Arc<EventKey>, u64>,
-    uses: u64,
+    last_use_number: u64,
     by_use: BTreeMap<u64, u64>,
     /// Series to be sent.
     waiting: VecDeque<u64>,
     sending: usize,
     similar: LruMap<Similar>,
     allowances: LruMap<Allowance>,
-    pace: Pacer,
+    pacer: Pacer,
     /// Number in the name of the last event.
-    named: u64,
+    last_name_number: u64,
     /// Last recording that a flush waits for.
-    flushing: u64,
+    flush_target: u64,
     is_closed: bool,
     /// Deadline after which the remaining events are abandoned.
     deadline: Option<Instant>,
@@ -101,17 +101,17 @@ impl Correlator {
             settings,
             hasher: RandomState::new(),
             series: BTreeMap::new(),
-            numbers: 0,
+            last_number: 0,
             open: HashMap::new(),
-            uses: 0,
+            last_use_number: 0,
             by_use: BTreeMap::new(),
             waiting: VecDeque::new(),
             sending: 0,
             similar: LruMap::new(settings.series),
             allowances: LruMap::new(settings.series),
-            pace: Pacer::default(),
-            named: 0,
-            flushing: 0,
+            pacer: Pacer::default(),
+            last_name_number: 0,
+            flush_target: 0,
             is_closed: false,
             deadline: None,
             abandoned: 0,
@@ -179,9 +179,9 @@ impl Correlator {
         let Some(series) = self.series.get_mut(&number) else { unreachable!("an open series exists") };
         series.count(at, self.stats.recorded);
         self.by_use.remove(&series.last_use);
-        self.uses += 1;
-        series.last_use = self.uses;
-        self.by_use.insert(self.uses, number);
+        self.last_use_number += 1;
+        series.last_use = self.last_use_number;
+        self.by_use.insert(self.last_use_number, number);
         if series.state == SeriesState::Idle && series.is_due(at.now, &self.settings) {
             self.queue(number);
             return Recorded::Queued;
@@ -193,9 +193,9 @@ impl Correlator {
     fn start_series(&mut self, key: EventKey, note: Option<String>, at: RecordTime) {
         // The series with the oldest use is closed early. Its undelivered count is still sent.
         while self.open.len() >= self.settings.series
-            && let Some((_, &longest_ago)) = self.by_use.first_key_value()
+            && let Some((_, &oldest)) = self.by_use.first_key_value()
         {
-            self.close(longest_ago);
+            self.close(oldest);
         }
         let nanoseconds = u64::try_from(at.wall_time.as_nanosecond()).unwrap_or_default();
         let name = self.next_name(&key, nanoseconds);
@@ -203,12 +203,12 @@ impl Correlator {
             note.truncate(truncated(&note, MAX_NOTE_BYTES).len());
             note
         });
-        self.numbers += 1;
-        let (number, key) = (self.numbers, Arc::new(key));
+        self.last_number += 1;
+        let (number, key) = (self.last_number, Arc::new(key));
         let mut series = Series::new(key.clone(), note, name, at, self.stats.recorded);
-        self.uses += 1;
-        series.last_use = self.uses;
-        self.by_use.insert(self.uses, number);
+        self.last_use_number += 1;
+        series.last_use = self.last_use_number;
+        self.by_use.insert(self.last_use_number, number);
         self.open.insert(key, number);
         self.series.insert(number, series);
         self.queue(number);
@@ -218,8 +218,8 @@ impl Correlator {
     /// is higher.
     fn next_name(&mut self, key: &EventKey, nanoseconds: u64) -> String {
         // The numbers strictly increase, so that names of one process never collide, even if the clock steps back.
-        self.named = nanoseconds.max(self.named + 1);
-        event_name(&key.similarity.regarding.name, self.named)
+        self.last_name_number = nanoseconds.max(self.last_name_number + 1);
+        event_name(&key.similarity.regarding.name, self.last_name_number)
     }
 
     fn queue(&mut self, number: u64) {
@@ -266,9 +266,9 @@ impl Correlator {
             self.abandon();
             return SenderAction::Done;
         }
-        let has_room = self.sending < self.pace.max_concurrent(&self.settings);
-        let is_paused = now < self.pace.until();
-        if has_room
+        let has_capacity = self.sending < self.pacer.max_concurrent(&self.settings);
+        let is_paused = now < self.pacer.until();
+        if has_capacity
             && !is_paused
             && let Some(number) = self.waiting.pop_front()
             && let Some(series) = self.series.get_mut(&number)
@@ -277,9 +277,9 @@ impl Correlator {
             // The count is read when the request is built: recordings during the wait need no second request.
             return SenderAction::Send(number, series.next_request(&self.reporter, self.stats.recorded + 1));
         }
-        let paused = (has_room && !self.waiting.is_empty()).then(|| self.pace.until());
+        let resume_at = (has_capacity && !self.waiting.is_empty()).then(|| self.pacer.until());
         let end = self.first_end().map(|(end, _)| end);
-        SenderAction::Wait([paused, end, self.deadline].into_iter().flatten().min())
+        SenderAction::Wait([resume_at, end, self.deadline].into_iter().flatten().min())
     }
 
     /// Processes the outcome of a request. `random` chooses the length of a pause.
@@ -292,7 +292,7 @@ impl Correlator {
     ) -> Option<Abandoned> {
         let series = self.series.get_mut(&number)?;
         self.sending -= 1;
-        let (then, rejection) = match outcome {
+        let (response_action, rejection) = match outcome {
             RequestOutcome::Accepted => {
                 let requests = if series.exists() { &mut self.stats.patches } else { &mut self.stats.creates };
                 *requests += 1;
@@ -307,14 +307,14 @@ impl Correlator {
                 if code != Some(429) {
                     series.mark_outcome_unknown();
                 }
-                self.pace.record_failure(retry_after, now, random, &self.settings);
+                self.pacer.record_failure(retry_after, now, random, &self.settings);
                 (AfterResponse::RetryLater, None)
             }
             RequestOutcome::Rejected(rejection) => (AfterResponse::Abandon, Some(rejection)),
         };
         // A series that fails repeatedly must not occupy the queue forever.
         let is_last = series.attempts >= self.settings.max_attempts;
-        match then {
+        match response_action {
             AfterResponse::Acknowledged => {
                 self.acknowledged(number, now);
                 return None;
@@ -333,7 +333,7 @@ impl Correlator {
         self.stats.retries += 1;
         self.queue(number);
         // An immediate retry goes to the front. Otherwise newer series would delay the correction.
-        if then != AfterResponse::RetryLater
+        if response_action != AfterResponse::RetryLater
             && let Some(number) = self.waiting.pop_back()
         {
             self.waiting.push_front(number);
@@ -343,11 +343,11 @@ impl Correlator {
 
     /// Records that the server has the counts of the last request.
     fn acknowledged(&mut self, number: u64, now: Instant) {
-        self.pace.record_success();
+        self.pacer.record_success();
         let Some(series) = self.series.get_mut(&number) else { return };
         self.stats.delivered += series.acknowledge(now);
         // A flush waits for this series, or the series no longer accepts recordings.
-        let is_awaited = !series.is_open || series.first_undelivered <= self.flushing;
+        let is_awaited = !series.is_open || series.first_undelivered <= self.flush_target;
         match series.undelivered() {
             0 if series.is_open => {}
             0 => drop(self.series.remove(&number)),
@@ -368,17 +368,17 @@ impl Correlator {
 
     /// Queues all series with undelivered counts, and cancels pauses. Returns the number of the last recording.
     pub(super) fn flush(&mut self) -> u64 {
-        let idle: Vec<u64> = self.by_use.values().copied().filter(|number| self.is_behind(*number)).collect();
+        let idle: Vec<u64> = self.by_use.values().copied().filter(|number| self.has_undelivered(*number)).collect();
         for number in idle {
             self.queue(number);
         }
-        self.pace.cancel_pause();
-        self.flushing = self.stats.recorded;
+        self.pacer.cancel_pause();
+        self.flush_target = self.stats.recorded;
         // A recording number, not an instant: recordings after this call do not delay the flush.
-        self.flushing
+        self.flush_target
     }
 
-    fn is_behind(&self, number: u64) -> bool {
+    fn has_undelivered(&self, number: u64) -> bool {
         self.series.get(&number).is_some_and(|series| series.state == SeriesState::Idle && series.undelivered() > 0)
     }
 
@@ -396,7 +396,7 @@ impl Correlator {
         while let Some((_, &number)) = self.by_use.first_key_value() {
             self.close(number);
         }
-        self.pace.cancel_pause();
+        self.pacer.cancel_pause();
     }
 
     fn abandon(&mut self) {
@@ -430,7 +430,7 @@ impl Correlator {
 
     /// Returns the numbers of series, similar events and allowances.
     #[cfg(test)]
-    pub(super) fn remembered(&self) -> (usize, usize, usize) {
+    pub(super) fn entry_counts(&self) -> (usize, usize, usize) {
         (self.series.len(), self.similar.len(), self.allowances.len())
     }
 }

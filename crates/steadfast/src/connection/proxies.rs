@@ -13,30 +13,33 @@ use http::Uri;
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProxyEnvironment {
     proxies: Vec<String>,
-    exempt: String,
+    no_proxy: String,
 }
 
 impl ProxyEnvironment {
     /// Reads the variables of this process.
     pub(super) fn of_process() -> Self {
         let proxies = ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(|name| env::var(name).ok()).collect();
-        let exempt = ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| env::var(name).ok()).unwrap_or_default();
-        Self { proxies, exempt }
+        let no_proxy = ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| env::var(name).ok()).unwrap_or_default();
+        Self { proxies, no_proxy }
     }
 
     /// Returns the `configured` proxy if it applies to `host` and `port`.
     pub(super) fn choose<'a>(&self, configured: Option<&'a Uri>, host: &str, port: u16) -> Option<&'a Uri> {
         let proxy = configured?;
-        let ambient = self.proxies.iter().any(|named| named.parse::<Uri>().is_ok_and(|named| named == *proxy));
-        (!ambient || !self.exempts(host, port)).then_some(proxy)
+        let is_from_environment = self
+            .proxies
+            .iter()
+            .any(|proxy_variable| proxy_variable.parse::<Uri>().is_ok_and(|variable| variable == *proxy));
+        (!is_from_environment || !self.is_exempt(host, port)).then_some(proxy)
     }
 
-    fn exempts(&self, host: &str, port: u16) -> bool {
+    fn is_exempt(&self, host: &str, port: u16) -> bool {
         // A trailing dot marks a fully qualified name, and names compare without case (RFC 4343).
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let address = host.parse::<IpAddr>().ok();
         let local = host == "localhost" || address.is_some_and(|address| address.is_loopback());
-        local || self.exempt.split(',').any(|entry| matches(entry.trim(), &host, address, port))
+        local || self.no_proxy.split(',').any(|entry| matches(entry.trim(), &host, address, port))
     }
 }
 
@@ -47,26 +50,28 @@ fn matches(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool 
     }
     if let Some((network, length)) = entry.split_once('/') {
         let network = network.parse::<IpAddr>().ok().zip(length.parse::<u32>().ok());
-        return network.zip(address).is_some_and(|((network, length), address)| contains(network, length, address));
+        return network
+            .zip(address)
+            .is_some_and(|((network, length), address)| network_contains(network, length, address));
     }
-    if let Ok(named) = entry.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return address == Some(named);
+    if let Ok(entry_address) = entry.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return address == Some(entry_address);
     }
-    let (name, wanted) = match entry.rsplit_once(':') {
+    let (name, entry_port) = match entry.rsplit_once(':') {
         Some((name, digits)) => (name, digits.parse::<u16>().ok()),
         None => (entry, Some(port)),
     };
-    if wanted != Some(port) {
+    if entry_port != Some(port) {
         return false;
     }
     let name = name.trim_start_matches("*.").trim_start_matches('.').to_ascii_lowercase();
-    if let Ok(named) = name.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return address == Some(named);
+    if let Ok(entry_address) = name.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return address == Some(entry_address);
     }
     !name.is_empty() && host.strip_suffix(&name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
-fn contains(network: IpAddr, length: u32, address: IpAddr) -> bool {
+fn network_contains(network: IpAddr, length: u32, address: IpAddr) -> bool {
     match (network, address) {
         (IpAddr::V4(network), IpAddr::V4(address)) if length <= 32 => {
             let differing = network.to_bits() ^ address.to_bits();
@@ -85,14 +90,15 @@ fn contains(network: IpAddr, length: u32, address: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    fn used(exempt: &str, host: &str) -> bool {
-        let ambient = ProxyEnvironment { proxies: vec!["http://proxy:3128".to_owned()], exempt: exempt.to_owned() };
-        ambient.choose(Some(&"http://proxy:3128".parse().expect("a URL")), host, 6443).is_some()
+    fn uses_proxy(no_proxy: &str, host: &str) -> bool {
+        let environment =
+            ProxyEnvironment { proxies: vec!["http://proxy:3128".to_owned()], no_proxy: no_proxy.to_owned() };
+        environment.choose(Some(&"http://proxy:3128".parse().expect("a URL")), host, 6443).is_some()
     }
 
     #[test]
     fn no_proxy_and_loopback_bypass_the_environment_proxy() {
-        for (exempt, host) in [
+        for (no_proxy, host) in [
             ("", "localhost"),
             ("", "127.0.0.9"),
             ("", "::1"),
@@ -107,9 +113,9 @@ mod tests {
             ("fd00::/8", "fd12::1"),
             ("[fd12::1]:6443", "fd12::1"),
         ] {
-            assert!(!used(exempt, host), "{exempt} spares {host}");
+            assert!(!uses_proxy(no_proxy, host), "{no_proxy} exempts {host}");
         }
-        for (exempt, host) in [
+        for (no_proxy, host) in [
             ("", "api.example"),
             ("example", "api.notexample"),
             ("api.example:443", "api.example"),
@@ -118,15 +124,15 @@ mod tests {
             (",,", "api.example"),
             ("10.0.0.0/8", "fd12::1"),
         ] {
-            assert!(used(exempt, host), "{exempt} does not spare {host}");
+            assert!(uses_proxy(no_proxy, host), "{no_proxy} does not exempt {host}");
         }
     }
 
     #[test]
     fn proxy_of_kubeconfig_ignores_no_proxy() {
-        let ambient = ProxyEnvironment { proxies: vec!["http://other:1".to_owned()], exempt: "*".to_owned() };
+        let environment = ProxyEnvironment { proxies: vec!["http://other:1".to_owned()], no_proxy: "*".to_owned() };
         let proxy = "http://proxy:3128".parse().expect("a URL");
-        assert_eq!(ambient.choose(Some(&proxy), "localhost", 6443), Some(&proxy));
-        assert_eq!(ambient.choose(None, "api.example", 6443), None);
+        assert_eq!(environment.choose(Some(&proxy), "localhost", 6443), Some(&proxy));
+        assert_eq!(environment.choose(None, "api.example", 6443), None);
     }
 }

@@ -120,7 +120,7 @@ impl Pool {
                 Some(Self { inner }.attempts(request, placement_request, limit, false).await)
             })
         };
-        self.inner.liveness_probes.begin(make_request, Box::new(send));
+        self.inner.liveness_probes.start(make_request, Box::new(send));
     }
 
     async fn attempts(

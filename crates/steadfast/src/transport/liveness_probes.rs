@@ -41,25 +41,25 @@ type ProbeResult = Result<Response<ResponseBody>, TransportError>;
 
 /// Probe settings of a pool, and the result of the last probe on another connection.
 pub(super) struct LivenessProbes {
-    means: OnceLock<(MakeProbeRequest, SendElsewhere)>,
-    traffic: Arc<PoolCounters>,
+    probe_functions: OnceLock<(MakeProbeRequest, SendElsewhere)>,
+    counters: Arc<PoolCounters>,
     other_connection: tokio::sync::Mutex<Option<(Instant, bool)>>,
 }
 
 impl LivenessProbes {
     /// Creates the state without a probe request; nothing is probed yet.
-    pub(super) fn new(traffic: Arc<PoolCounters>) -> Self {
-        Self { means: OnceLock::new(), traffic, other_connection: tokio::sync::Mutex::default() }
+    pub(super) fn new(counters: Arc<PoolCounters>) -> Self {
+        Self { probe_functions: OnceLock::new(), counters, other_connection: tokio::sync::Mutex::default() }
     }
 
     /// Starts probes with requests of `make_request`, sent by `send` if another connection is needed.
-    pub(super) fn begin(&self, make_request: MakeProbeRequest, send: SendElsewhere) {
-        drop(self.means.set((make_request, send)));
+    pub(super) fn start(&self, make_request: MakeProbeRequest, send: SendElsewhere) {
+        drop(self.probe_functions.set((make_request, send)));
     }
 
     /// Returns the probe request, or `None` without an owner.
     async fn probe_request(&self, deadline: Instant) -> Option<Request<Body>> {
-        let (make_request, _) = self.means.get()?;
+        let (make_request, _) = self.probe_functions.get()?;
         make_request(deadline).await
     }
 }
@@ -88,7 +88,7 @@ pub(super) async fn probe_while_silent(
             continue;
         }
         let started_at = environment.now();
-        let (then, responsive) = match connection.probe_path() {
+        let (probe_time, responsive) = match connection.probe_path() {
             ProbePath::SameConnection(sender) => {
                 let deadline = started_at + settings.probe_timeout;
                 probe_here(connection, sender, liveness_probes, environment, deadline).await;
@@ -97,7 +97,7 @@ pub(super) async fn probe_while_silent(
             ProbePath::OtherConnection => probe_over_other(started_at, liveness_probes, environment, settings).await,
             ProbePath::None => (started_at, true),
         };
-        probed_at = then;
+        probed_at = probe_time;
         // Watch data that arrived during the probe proves more than the probe.
         connection.set_responsive(responsive || connection.last_response() > started_at);
     }
@@ -117,10 +117,10 @@ async fn probe_here(
         return;
     };
     let (head, _) = request.into_parts();
-    let mut bare = Request::from_parts(head, ());
-    *bare.version_mut() = Version::HTTP_2;
+    let mut request = Request::from_parts(head, ());
+    *request.version_mut() = Version::HTTP_2;
     // Errors of the connection or the probe are reported elsewhere.
-    let Ok((response, _)) = sender.send_request(bare, true) else { return };
+    let Ok((response, _)) = sender.send_request(request, true) else { return };
     // A held sender would keep a draining connection open.
     drop(sender);
     let response = status_of(response, environment);
@@ -131,7 +131,7 @@ async fn probe_here(
             biased;
             code = &mut response => {
                 if let Some(code) = code {
-                    liveness_probes.traffic.count("GET", Code::Status(code), environment.now().since(started_at));
+                    liveness_probes.counters.count("GET", Code::Status(code), environment.now().since(started_at));
                 }
                 return;
             }
@@ -147,7 +147,7 @@ async fn probe_here(
             return;
         }
         if due == deadline {
-            liveness_probes.traffic.count("GET", Code::Error("headers_timeout"), now.since(started_at));
+            liveness_probes.counters.count("GET", Code::Error("headers_timeout"), now.since(started_at));
         }
         // The loop continues: a late response, or watch data, ends the doubt.
         connection.set_responsive(false);
@@ -180,18 +180,18 @@ async fn probe_over_other(
     environment: &SharedEnvironment,
     settings: &Settings,
 ) -> (Instant, bool) {
-    let Some((_, send)) = liveness_probes.means.get() else { return (now, true) };
+    let Some((_, send)) = liveness_probes.probe_functions.get() else { return (now, true) };
     // Held across the probe: all silent connections wait for one probe instead of sending one each.
     let mut last = liveness_probes.other_connection.lock().await;
-    if let Some(result) = last.filter(|(then, _)| *then + settings.probe_after > now) {
+    if let Some(result) = last.filter(|(probed_at, _)| *probed_at + settings.probe_after > now) {
         return result;
     }
     let started_at = environment.now();
     let limit = settings.probe_timeout;
     let Some(request) = liveness_probes.probe_request(started_at + limit / 4).await else { return (started_at, true) };
-    let rest = limit.saturating_sub(environment.now().since(started_at));
-    let Some(response) = send(request, rest).await else { return (started_at, true) };
-    liveness_probes.traffic.request("GET", &response, environment.now().since(started_at));
+    let remaining = limit.saturating_sub(environment.now().since(started_at));
+    let Some(response) = send(request, remaining).await else { return (started_at, true) };
+    liveness_probes.counters.request("GET", &response, environment.now().since(started_at));
     // Only a timeout counts as silence. The affected requests report an immediate failure.
     let silent = matches!(response, Err(TransportError::HeadersTimeout { .. } | TransportError::ConnectTimeout { .. }));
     *last.insert((started_at, !silent))

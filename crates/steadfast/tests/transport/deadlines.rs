@@ -7,7 +7,7 @@ use steadfast::transport::{Deadlines, Settings, TransportError};
 use tokio::time::Instant;
 
 use crate::world::{
-    PODS, Sockets, WATCH, config, connection_with_dialer, get, http2, in_memory, over_pipes, chunk, text, watch,
+    PODS, Sockets, WATCH, chunk, config, connection_with_dialer, get, http2, in_memory, over_pipes, text, watch,
 };
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use steadfast::transport::{Settings, TransportError};
 use steadfast_apiserver::ApiServer;
 
 use crate::world::{
-    PODS, Sockets, config, get, http2, in_memory, over_pipes, over_tcp, chunk, post, text, until, watch,
+    PODS, Sockets, chunk, config, get, http2, in_memory, over_pipes, over_tcp, post, text, until, watch,
 };
 
 const TOKEN: &str = "planted-token-8c1f";

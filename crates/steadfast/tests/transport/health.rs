@@ -5,7 +5,7 @@ use std::time::Duration;
 use steadfast::transport::{ConnectionState, Settings, TransportError};
 use tokio::time::Instant;
 
-use crate::world::{PODS, Sockets, get, http2, in_memory, over_pipes, chunk, text, until, watch};
+use crate::world::{PODS, Sockets, chunk, get, http2, in_memory, over_pipes, text, until, watch};
 
 /// R1: a dead peer is detected within 15 s.
 #[tokio::test(start_paused = true)]

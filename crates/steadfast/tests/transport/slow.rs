@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::world::{
-    PODS, Sockets, config, connection_with_dialer, get, in_memory, over_pipes, chunk, post, text, until,
+    PODS, Sockets, chunk, config, connection_with_dialer, get, in_memory, over_pipes, post, text, until,
 };
 
 const LOG: &str = "/api/v1/namespaces/default/pods/a/log?follow=true";

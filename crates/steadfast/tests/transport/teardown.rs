@@ -10,7 +10,7 @@ use steadfast::transport::{Settings, TransportError};
 use steadfast_apiserver::ApiServer;
 use tokio::time::Instant;
 
-use crate::world::{PODS, Sockets, get, http2, in_memory, over_pipes, over_tcp, chunk, text, until, watch};
+use crate::world::{PODS, Sockets, chunk, get, http2, in_memory, over_pipes, over_tcp, text, until, watch};
 
 /// R10.
 #[tokio::test(start_paused = true)]

@@ -94,7 +94,7 @@ fn evicted_series_keeps_its_count() {
     assert_eq!(script.all(), ["patch b ×2"]);
     script.publish(&pod("c"), draft());
     assert_eq!(script.all(), ["patch a ×4", "create c:  ×1"]);
-    assert_eq!(script.correlator.remembered(), (2, 2, 2));
+    assert_eq!(script.correlator.entry_counts(), (2, 2, 2));
     script.publish(&pod("a"), draft());
     assert_eq!(script.all(), ["create a:  ×1"]);
 }

@@ -300,7 +300,7 @@ impl World {
         let known = self.model.open.iter().map(|series| ((series.about, series.reason, series.note), is_over(series)));
         let known: Vec<_> = known.filter(|(key, is_over)| !is_over || open.contains(key)).map(|(key, _)| key).collect();
         prop_assert_eq!(known, open);
-        let (series, similar, allowances) = self.script.correlator.remembered();
+        let (series, similar, allowances) = self.script.correlator.entry_counts();
         prop_assert!(series <= SETTINGS.series + SETTINGS.queue + SETTINGS.concurrency + 1, "{series} series");
         prop_assert!(similar <= SETTINGS.series && allowances <= SETTINGS.series);
         prop_assert!(self.script.in_flight.len() <= SETTINGS.concurrency);
