@@ -35,7 +35,7 @@ struct Succession {
 struct Dropped {
     name: Arc<str>,
     keys: BTreeSet<ObjectKey>,
-    is_going: bool,
+    is_being_removed: bool,
 }
 
 /// Rows to write for one handler.
@@ -125,19 +125,19 @@ impl<K: Send + Sync + 'static> Durables<K> {
 
     /// Copies the pending deliveries of a handler to its successors and drops the handler, if it exists and is unused.
     ///
-    /// The caller holds the lock under which a [cut](Self::cut) is made, so the copy and the removal are written in one
-    /// transaction.
+    /// The caller holds the lock under which a [write](Self::begin_write) starts, so the copy and the removal are written
+    /// in one transaction.
     fn succeed(&self, name: &str) {
-        let Some(before) = self.members.lock().get(name).cloned() else { return };
+        let Some(predecessor) = self.members.lock().get(name).cloned() else { return };
         // A handler in use acknowledges its deliveries itself; nothing is copied.
-        if before.stats().is_registered {
+        if predecessor.stats().is_registered {
             return;
         }
         let Some(Succession { informer, successors, environment }) = self.successions.lock().remove(name) else {
             return;
         };
         for successor in &successors {
-            self.member(&informer, successor, &environment).succeed(&before);
+            self.member(&informer, successor, &environment).take_over_from(&predecessor);
         }
         self.drop_name(name);
     }
@@ -191,14 +191,14 @@ impl<K: Send + Sync + 'static> Durables<K> {
         }
     }
 
-    /// Returns the rows to write; if `anew`, all rows. A result that is not empty must be followed by
-    /// [`settle`](Self::settle).
+    /// Returns the rows to write; if `all`, all rows. A result that is not empty must be followed by
+    /// [`finish_write`](Self::finish_write).
     pub(crate) fn begin_write(&self, all: bool) -> Vec<OutboxRows<K>> {
         let members: Vec<_> = self.members.lock().iter().map(|(name, member)| (name.clone(), member.clone())).collect();
         let mut pending_deliveries = Vec::new();
-        // Handlers that are dropped during the write are not marked, so `settle` keeps them for the next write.
+        // Handlers that are dropped during the write are not marked, so `finish_write` keeps them for the next write.
         for dropped in &mut *self.dropped.lock() {
-            dropped.is_going = true;
+            dropped.is_being_removed = true;
             pending_deliveries.push(OutboxRows::Nothing(dropped.name.clone(), dropped.keys.iter().cloned().collect()));
         }
         pending_deliveries.extend(members.into_iter().filter_map(|(name, member)| {
@@ -208,11 +208,11 @@ impl<K: Send + Sync + 'static> Durables<K> {
         pending_deliveries
     }
 
-    /// Marks the last [cut](Self::cut) as written, or as uncertain.
+    /// Marks the last [write](Self::begin_write) as written, or as uncertain.
     pub(crate) fn finish_write(&self, written: bool) {
         // After an uncertain write, the rows of dropped handlers are removed again: removal is idempotent.
         if written {
-            self.dropped.lock().retain(|dropped| !dropped.is_going);
+            self.dropped.lock().retain(|dropped| !dropped.is_being_removed);
         }
         for member in self.members() {
             member.finish_write(written);
@@ -230,7 +230,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
         let Some((name, member)) = self.members.lock().remove_entry(name) else { return false };
         // The rows are removed with the next write. Until then, a crash restores the handler.
         let keys = member.end();
-        self.dropped.lock().push(Dropped { name, keys, is_going: false });
+        self.dropped.lock().push(Dropped { name, keys, is_being_removed: false });
         if let Some(wake) = self.wake.get() {
             wake();
         }

@@ -60,7 +60,7 @@ struct State<K> {
     is_viewed: bool,
     /// True if no further call may start.
     is_closed: bool,
-    known: RecordPresence,
+    record_presence: RecordPresence,
     /// Objects with a deliverable event and without a running or delayed call.
     ready: VecDeque<ObjectKey>,
     /// Objects with a running call.
@@ -98,7 +98,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             deliverable: Deliverable::Nothing,
             is_viewed: false,
             is_closed: false,
-            known: RecordPresence::Unknown,
+            record_presence: RecordPresence::Unknown,
             ready: VecDeque::new(),
             busy: BTreeSet::new(),
             shares: NamespaceShares::default(),
@@ -116,7 +116,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
     /// Restores the pending deliveries from the file. The handler had its initial view in an earlier run.
     pub(super) fn restore(&self, outbox: Vec<(ObjectKey, PendingDelivery<Object<K>>)>) {
         let mut state = self.lock();
-        (state.is_viewed, state.known) = (true, RecordPresence::Written);
+        (state.is_viewed, state.record_presence) = (true, RecordPresence::Written);
         for (key, pending) in outbox {
             state.ready.push_back(key.clone());
             state.outbox.restore(key, pending);
@@ -126,7 +126,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
     /// Takes over the pending deliveries of `other`, and must acknowledge them itself.
     ///
     /// Does nothing if this handler has a record of its own, from the file or from an initial view.
-    pub(super) fn succeed(&self, other: &Self) {
+    pub(super) fn take_over_from(&self, other: &Self) {
         // Takes one lock at a time: no lock order exists between two handlers.
         let (outbox, is_viewed) = {
             let other = other.lock();
@@ -135,7 +135,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             (outbox, other.is_viewed)
         };
         let mut state = self.lock();
-        if is_viewed && !state.is_viewed && state.known == RecordPresence::Unknown {
+        if is_viewed && !state.is_viewed && state.record_presence == RecordPresence::Unknown {
             (state.outbox, state.is_viewed) = (outbox, true);
         }
     }
@@ -181,21 +181,21 @@ impl<K: Send + Sync + 'static> Durable<K> {
         state.is_viewed = false;
         state.outbox.forget();
         state.ready.clear();
-        state.shares.held.clear();
+        state.shares.deferred.clear();
         state.failures.clear();
     }
 
-    /// Returns true if the handler is new to the file, and the rows to write. If `anew` is true, returns all rows.
+    /// Returns true if the handler is new to the file, and the rows to write. If `all` is true, returns all rows.
     pub(super) fn begin_write(&self, all: bool) -> (bool, Rows<K>) {
         let mut state = self.lock();
-        let is_new = all || state.known != RecordPresence::Written;
+        let is_new = all || state.record_presence != RecordPresence::Written;
         if is_new {
-            state.known = RecordPresence::Writing;
+            state.record_presence = RecordPresence::Writing;
         }
         (is_new, state.outbox.begin_write(all))
     }
 
-    /// Marks the last [cut](Self::cut) as written, or as uncertain.
+    /// Marks the last [write](Self::begin_write) as written, or as uncertain.
     pub(super) fn finish_write(self: &Arc<Self>, written: bool) {
         {
             let mut state = self.lock();
@@ -203,8 +203,8 @@ impl<K: Send + Sync + 'static> Durable<K> {
                 state.deliverable = Deliverable::Written;
             }
             // The handler's own row is part of each write until one succeeds.
-            if state.known == RecordPresence::Writing {
-                state.known = if written { RecordPresence::Written } else { RecordPresence::Unknown };
+            if state.record_presence == RecordPresence::Writing {
+                state.record_presence = if written { RecordPresence::Written } else { RecordPresence::Unknown };
             }
             let keys = state.outbox.finish_write(written);
             state.ready.extend(keys);
@@ -248,13 +248,13 @@ impl<K: Send + Sync + 'static> Durable<K> {
             }
             let event = DurableEvent { id: due.id(), event, failures };
             state.busy.insert(key.clone());
-            return Some((DurableCall { durable: self.clone(), calls, of: Some((key, due)) }, event));
+            return Some((DurableCall { durable: self.clone(), calls, delivery: Some((key, due)) }, event));
         }
         None
     }
 
     /// Processes the end of a call.
-    fn ended(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, result: Result<(), String>) {
+    fn finish_call(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, result: Result<(), String>) {
         let why = {
             let mut state = self.lock();
             state.release(&key);
@@ -278,13 +278,13 @@ impl<K: Send + Sync + 'static> Durable<K> {
         // An acknowledgement changes the rows. A failure does not, because the delivery stays pending.
         match why {
             None => (self.wake)(),
-            Some(why) => self.try_again(key, due, &why),
+            Some(why) => self.schedule_retry(key, due, &why),
         }
         self.start();
     }
 
     /// Schedules a retry of the event with increasing backoff.
-    fn try_again(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, why: &str) {
+    fn schedule_retry(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, why: &str) {
         let wait = {
             let mut state = self.lock();
             let Some(calls) = state.calls.clone().filter(|_| !state.is_closed) else { return };
@@ -294,10 +294,10 @@ impl<K: Send + Sync + 'static> Durable<K> {
         let (informer, name) = (&self.informer, &self.name);
         tracing::warn!(%informer, handler = %name, %key, id = due.id(), %why, "a durable handler failed; the event is delivered again in {wait:?}");
         // Weak, so that a delayed retry does not keep a dropped handler alive.
-        let (again, environment) = (Arc::downgrade(self), self.environment.clone());
+        let (durable, environment) = (Arc::downgrade(self), self.environment.clone());
         self.environment.spawn(Box::pin(async move {
             environment.sleep_until(environment.now() + wait).await;
-            if let Some(durable) = again.upgrade() {
+            if let Some(durable) = durable.upgrade() {
                 durable.lock().ready.push_back(key);
                 durable.start();
             }
@@ -306,20 +306,20 @@ impl<K: Send + Sync + 'static> Durable<K> {
 
     /// Starts no further calls. Running calls continue, and pending deliveries stay stored.
     pub(super) fn close(&self) {
-        let given_up = {
+        let calls = {
             let mut state = self.lock();
             state.is_closed = true;
             state.calls.take()
         };
         // Outside the lock: the user's function is dropped here, and its captured values may panic.
-        drop_contained(given_up);
+        drop_contained(calls);
         (self.wake)();
     }
 
     /// Detaches the calls, so that another handler can register under this name. Pending deliveries stay stored.
-    pub(crate) fn leave(&self) {
-        let given_up = self.lock().calls.take();
-        drop_contained(given_up);
+    pub(crate) fn detach(&self) {
+        let calls = self.lock().calls.take();
+        drop_contained(calls);
     }
 
     /// Ends the handler permanently and returns the objects that may have rows.
@@ -363,7 +363,7 @@ impl<K> State<K> {
     fn release(&mut self, key: &ObjectKey) {
         if self.busy.remove(key) {
             let share = self.calls.as_ref().and_then(|calls| calls.namespace_share);
-            let freed = self.shares.ended(key, share);
+            let freed = self.shares.finish_call(key, share);
             self.ready.extend(freed);
         }
     }
@@ -387,7 +387,7 @@ struct NamespaceShares {
     /// Number of calls that run, by namespace.
     running: BTreeMap<String, usize>,
     /// Objects whose namespace has reached its share, by namespace.
-    held: BTreeMap<String, VecDeque<ObjectKey>>,
+    deferred: BTreeMap<String, VecDeque<ObjectKey>>,
 }
 
 impl NamespaceShares {
@@ -404,15 +404,15 @@ impl NamespaceShares {
         let namespace = key.namespace().unwrap_or_default();
         let running = self.running.get(namespace).copied().unwrap_or_default();
         if running >= self.limit(namespace, share) {
-            self.held.entry(namespace.to_owned()).or_default().push_back(key.clone());
+            self.deferred.entry(namespace.to_owned()).or_default().push_back(key.clone());
             return false;
         }
         *self.running.entry(namespace.to_owned()).or_default() += 1;
         true
     }
 
-    /// Records the end of a call. Returns the objects that are no longer held back.
-    fn ended(&mut self, key: &ObjectKey, share: Option<usize>) -> Vec<ObjectKey> {
+    /// Records the end of a call. Returns the objects that are no longer deferred.
+    fn finish_call(&mut self, key: &ObjectKey, share: Option<usize>) -> Vec<ObjectKey> {
         let namespace = key.namespace().unwrap_or_default();
         if let Some(running) = self.running.get_mut(namespace) {
             *running -= 1;
@@ -422,14 +422,14 @@ impl NamespaceShares {
         }
         let Some(share) = share else { return Vec::new() };
         let mut freed = Vec::new();
-        let namespaces: Vec<String> = self.held.keys().cloned().collect();
+        let namespaces: Vec<String> = self.deferred.keys().cloned().collect();
         for namespace in namespaces {
             let running = self.running.get(&namespace).copied().unwrap_or_default();
             let space = self.limit(&namespace, share).saturating_sub(running);
-            let Some(held) = self.held.get_mut(&namespace) else { continue };
-            freed.extend(held.drain(..space.min(held.len())));
-            if held.is_empty() {
-                self.held.remove(&namespace);
+            let Some(deferred) = self.deferred.get_mut(&namespace) else { continue };
+            freed.extend(deferred.drain(..space.min(deferred.len())));
+            if deferred.is_empty() {
+                self.deferred.remove(&namespace);
             }
         }
         freed
@@ -441,7 +441,7 @@ struct DurableCall<K: Send + Sync + 'static> {
     durable: Arc<Durable<K>>,
     calls: Arc<Calls<K>>,
     /// Object and delivery of the call, until it has ended.
-    of: Option<(ObjectKey, DueEvent<Object<K>>)>,
+    delivery: Option<(ObjectKey, DueEvent<Object<K>>)>,
 }
 
 impl<K: Send + Sync + 'static> DurableCall<K> {
@@ -460,8 +460,8 @@ impl<K: Send + Sync + 'static> DurableCall<K> {
                 Err(format!("no response within {deadline:?}"))
             }
         };
-        if let Some((key, due)) = self.of.take() {
-            self.durable.ended(key, &due, result);
+        if let Some((key, due)) = self.delivery.take() {
+            self.durable.finish_call(key, &due, result);
         }
     }
 }
@@ -469,7 +469,7 @@ impl<K: Send + Sync + 'static> DurableCall<K> {
 impl<K: Send + Sync + 'static> Drop for DurableCall<K> {
     fn drop(&mut self) {
         // Dropped before its end: the runtime of the calls was shut down, and would drop further calls as well.
-        let Some((key, _)) = self.of.take() else { return };
+        let Some((key, _)) = self.delivery.take() else { return };
         self.durable.lock().release(&key);
         if !self.durable.lock().is_closed {
             tracing::error!(
@@ -497,11 +497,11 @@ mod tests {
         assert_eq!(started(&mut shares, "c"), 3);
         // `a` exceeds its share now. Its next call starts after enough of its calls have ended.
         for number in 0..3 {
-            assert_eq!(shares.ended(&key("a", number), Some(12)), []);
+            assert_eq!(shares.finish_call(&key("a", number), Some(12)), []);
         }
-        assert_eq!(shares.ended(&key("a", 3), Some(12)), [key("a", 6)]);
+        assert_eq!(shares.finish_call(&key("a", 3), Some(12)), [key("a", 6)]);
         for number in 0..4 {
-            shares.ended(&key("b", number), Some(12));
+            shares.finish_call(&key("b", number), Some(12));
         }
         assert!(!shares.running.contains_key("b"));
         assert!(shares.may_start(&key("b", 90), None), "without shares all calls start");

@@ -229,7 +229,7 @@ impl<T: Send + Sync + 'static> DurableRegistration<T> {
     /// Removes the handler: no further call starts. Its pending deliveries stay stored for the next handler of this
     /// name, in this run or a later one.
     pub fn remove(&self) {
-        self.durable.leave();
+        self.durable.detach();
     }
 }
 

@@ -47,12 +47,12 @@ pub(super) struct TransportConnection {
     /// Runtime of the driver.
     pub(super) runtime: ConnectionRuntime,
     /// Time of the dial.
-    pub(super) opened: Instant,
+    pub(super) dialled_at: Instant,
     pub(super) traffic: Arc<Traffic>,
     /// Notified after the last request has left.
-    pub(super) unused: Notify,
+    pub(super) became_unused: Notify,
     /// Notified when the connection is ended by the pool.
-    pub(super) ending: Notify,
+    pub(super) end_requested: Notify,
     /// True if the watches on this connection should resume on another one.
     leave: watch::Sender<bool>,
     /// Last known responsiveness of the server on this connection.
@@ -75,7 +75,7 @@ struct Shared {
     streams: usize,
     requests: u64,
     /// Purpose of the last request; on HTTP/1.1 the single one in flight.
-    serves: Purpose,
+    last_purpose: Purpose,
     /// Start of the current busy period, or of the last one.
     used_since: Instant,
     unused_since: Option<Instant>,
@@ -97,19 +97,19 @@ impl TransportConnection {
         faults: FaultInjection,
         fence: Option<Fence>,
     ) -> Self {
-        let opened = environment.now();
+        let dialled_at = environment.now();
         let environment = runtime.environment(environment);
         Self {
             id,
             purpose,
             runtime,
-            opened,
-            traffic: Arc::new(Traffic::new(opened, fence)),
-            unused: Notify::new(),
-            ending: Notify::new(),
+            dialled_at,
+            traffic: Arc::new(Traffic::new(dialled_at, fence)),
+            became_unused: Notify::new(),
+            end_requested: Notify::new(),
             leave: watch::Sender::new(false),
             responsive: watch::Sender::new(true),
-            last_response: AtomicU64::new(nanos(opened)),
+            last_response: AtomicU64::new(nanos(dialled_at)),
             shared: Mutex::new(Shared {
                 state: ConnectionState::Connecting,
                 peer: server.clone(),
@@ -117,9 +117,9 @@ impl TransportConnection {
                 sender: None,
                 streams: 0,
                 requests: 0,
-                serves: purpose,
-                used_since: opened,
-                unused_since: Some(opened),
+                last_purpose: purpose,
+                used_since: dialled_at,
+                unused_since: Some(dialled_at),
                 round_trip: None,
                 end: None,
                 superseded: false,
@@ -197,7 +197,7 @@ impl TransportConnection {
         match shared.state {
             ConnectionState::Draining => {
                 self.set_leave(true);
-                self.unused.notify_one();
+                self.became_unused.notify_one();
             }
             ConnectionState::Ready => self.set_leave(false),
             ConnectionState::Connecting | ConnectionState::Suspect | ConnectionState::Dead => {}
@@ -266,7 +266,7 @@ impl TransportConnection {
     pub(super) fn silent_since(&self) -> Option<Instant> {
         let shared = self.lock();
         // An HTTP/1.1 connection serves requests of any purpose, one at a time.
-        let purpose = if shared.protocol == Some(Protocol::Http1) { shared.serves } else { self.purpose };
+        let purpose = if shared.protocol == Some(Protocol::Http1) { shared.last_purpose } else { self.purpose };
         let carries = purpose == Purpose::INFORMERS_WATCHES && shared.unused_since.is_none();
         carries.then(|| shared.used_since.max(self.last_response()))
     }
@@ -289,7 +289,7 @@ impl TransportConnection {
     }
 
     /// Returns true if the watches of this connection need another one.
-    pub(super) fn is_unsettled(&self) -> bool {
+    pub(super) fn needs_replacement(&self) -> bool {
         let shared = self.lock();
         matches!(shared.state, ConnectionState::Suspect | ConnectionState::Draining) && shared.streams > 0
     }
@@ -305,7 +305,7 @@ impl TransportConnection {
         // a driver that does not wait yet ends as well.
         shared.end.get_or_insert(end);
         drop(shared);
-        self.ending.notify_one();
+        self.end_requested.notify_one();
     }
 
     /// Ends the connection and aborts its driver.
@@ -349,7 +349,7 @@ impl TransportConnection {
         };
         shared.streams += 1;
         shared.requests += 1;
-        shared.serves = purpose;
+        shared.last_purpose = purpose;
         if shared.unused_since.take().is_some() {
             shared.used_since = now;
         }
@@ -375,7 +375,7 @@ impl TransportConnection {
         if shared.streams == 0 {
             shared.unused_since = Some(now);
             drop(shared);
-            self.unused.notify_one();
+            self.became_unused.notify_one();
         }
     }
 
@@ -464,7 +464,7 @@ impl TransportConnection {
             watches: self.purpose.role == Role::Watches,
             streams: shared.streams,
             requests: shared.requests,
-            age: now.since(self.opened),
+            age: now.since(self.dialled_at),
             silence: now.since(self.traffic.last_received()),
             round_trip: shared.round_trip,
             received: self.traffic.received(),

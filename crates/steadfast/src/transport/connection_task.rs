@@ -60,12 +60,12 @@ async fn open_and_drive(
     let opened = tokio::select! {
         biased;
         opened = open(&connection, &pool_handle, &connector, settings.max_streams, &stage) => opened,
-        () = environment.sleep_until(connection.opened + settings.connect_timeout) => Err(TransportError::ConnectTimeout {
+        () = environment.sleep_until(connection.dialled_at + settings.connect_timeout) => Err(TransportError::ConnectTimeout {
             peer: connection.peer(),
             stage: stage.current(),
             waited: settings.connect_timeout,
         }),
-        () = connection.ending.notified() => return,
+        () = connection.end_requested.notified() => return,
     };
     let end = match opened {
         Ok(opened) => drive(opened, &connection, &pool_handle, &liveness_probes, &environment, &settings).await,
@@ -158,7 +158,7 @@ async fn drive(
                     }
                     ended()
                 }
-                () = connection.ending.notified() => ended(),
+                () = connection.end_requested.notified() => ended(),
             };
             // Recorded before the driver drops its streams, so that their errors contain the reason.
             connection.end(end.clone());
@@ -174,7 +174,7 @@ async fn drive(
                 },
                 never = liveness_probes::probe_while_silent(connection, liveness_probes, environment, settings) => match never {},
                 () = fall_idle(connection, environment, settings.idle_timeout) => ended(),
-                () = connection.ending.notified() => ended(),
+                () = connection.end_requested.notified() => ended(),
             };
             connection.end(end.clone());
             end
@@ -187,7 +187,7 @@ async fn drive(
 async fn fall_idle(connection: &TransportConnection, environment: &SharedEnvironment, limit: Duration) {
     loop {
         match connection.unused_since() {
-            None => connection.unused.notified().await,
+            None => connection.became_unused.notified().await,
             Some(since) => {
                 if connection.retire_unused(limit) {
                     return;
@@ -195,7 +195,7 @@ async fn fall_idle(connection: &TransportConnection, environment: &SharedEnviron
                 tokio::select! {
                     biased;
                     () = environment.sleep_until(since + limit) => {}
-                    () = connection.unused.notified() => {}
+                    () = connection.became_unused.notified() => {}
                 }
             }
         }

@@ -79,7 +79,7 @@ pub(super) async fn probe_while_silent(
     if !may_carry || inject!(settings.faults, Unpinged) {
         return std::future::pending().await;
     }
-    let mut probed_at = connection.opened;
+    let mut probed_at = connection.dialled_at;
     loop {
         let now = environment.now();
         let due = connection.silent_since().map(|since| since.max(probed_at) + settings.probe_after);

@@ -72,7 +72,7 @@ struct State {
     waiting: WaitingRequests,
     /// Number of requests that the next connection is expected to serve.
     expected: usize,
-    opened: u64,
+    dial_count: u64,
     closed: bool,
     /// True if a re-check for a dial is scheduled.
     recheck_scheduled: bool,
@@ -137,7 +137,7 @@ impl Pool {
             connections: Vec::new(),
             waiting: WaitingRequests::new(),
             expected: settings.max_streams,
-            opened: 0,
+            dial_count: 0,
             closed: false,
             recheck_scheduled: false,
             failing: false,
@@ -198,7 +198,7 @@ impl Pool {
 
     /// Returns the number of connections ever dialled.
     pub(crate) fn dial_count(&self) -> u64 {
-        self.inner.lock().opened
+        self.inner.lock().dial_count
     }
 
     /// Returns the open connections, the number of dials and the counters, consistently.
@@ -207,7 +207,7 @@ impl Pool {
         let state = self.inner.lock();
         let reports = state.connections.iter().map(|connection| connection.report()).collect();
         // Read under the lock that also covers the move of a closed connection from the reports to the counters.
-        (reports, state.opened, self.inner.traffic.lock().clone())
+        (reports, state.dial_count, self.inner.traffic.lock().clone())
     }
 
     /// Returns a counter of recoveries: responses of the server after a failure, at most one every 2 s.
@@ -356,7 +356,7 @@ impl Inner {
                         || role == placement_request.purpose().role
                         || connection.protocol() == Some(Protocol::Http1));
                 let other = placement_request.placement() != Placement::Recent
-                    || now.since(connection.opened) <= MAX_RECENT_AGE;
+                    || now.since(connection.dialled_at) <= MAX_RECENT_AGE;
                 let other = other && !avoid.contains(&connection.id);
                 let admitted = || connection.admit(self.settings.max_streams, placement_request.purpose());
                 let sender = (fits && other).then(admitted).flatten()?;
@@ -399,7 +399,7 @@ impl Inner {
     fn is_held_off(self: &Arc<Self>, state: &mut State, runtime: &ConnectionRuntime, purpose: Purpose) -> bool {
         let now = self.environment.now();
         let without_streams = |connection: &Arc<TransportConnection>| {
-            now.since(connection.opened) < REDIAL_DELAY && connection.allows_no_streams()
+            now.since(connection.dialled_at) < REDIAL_DELAY && connection.allows_no_streams()
         };
         let is_held_off = state.connections_for(runtime, purpose).any(without_streams);
         if is_held_off && !std::mem::replace(&mut state.recheck_scheduled, true) {
@@ -427,9 +427,9 @@ impl Inner {
     }
 
     fn dial_one(self: &Arc<Self>, state: &mut State, purpose: Purpose, runtime: ConnectionRuntime) {
-        state.opened += 1;
+        state.dial_count += 1;
         let server = self.connector.name();
-        let connection = Arc::new(self.connection(state.opened, purpose, runtime, server));
+        let connection = Arc::new(self.connection(state.dial_count, purpose, runtime, server));
         state.connections.push(connection.clone());
         let (liveness_probes, connector) = (self.liveness_probes.clone(), self.connector.clone());
         let task = connection_task::run(
@@ -459,8 +459,8 @@ impl Inner {
             let detail = format!("{} connections are open; raise `Settings::max_connections`", state.connections.len());
             return Err(TransportError::Busy { peer: server, detail, waited: Duration::ZERO });
         }
-        state.opened += 1;
-        let connection = Arc::new(self.connection(state.opened, DEDICATED, ConnectionRuntime::Environment, server));
+        state.dial_count += 1;
+        let connection = Arc::new(self.connection(state.dial_count, DEDICATED, ConnectionRuntime::Environment, server));
         connection.occupy();
         state.connections.push(connection.clone());
         let task = task(connection.clone(), self.connector.clone(), self.pool_handle());
@@ -549,10 +549,10 @@ impl PoolHandle for Inner {
     fn state_changed(self: Arc<Self>) {
         let mut state = self.lock();
         let watches = |connection: &&Arc<TransportConnection>| {
-            connection.purpose.role == Role::Watches && connection.is_unsettled()
+            connection.purpose.role == Role::Watches && connection.needs_replacement()
         };
-        let unsettled: Vec<_> = state.connections.iter().filter(watches).cloned().collect();
-        for connection in unsettled {
+        let to_replace: Vec<_> = state.connections.iter().filter(watches).cloned().collect();
+        for connection in to_replace {
             let (runtime, purpose) = (&connection.runtime, connection.purpose);
             let other = |connection: &Arc<TransportConnection>| {
                 matches!(connection.state(), ConnectionState::Ready | ConnectionState::Connecting)

@@ -121,7 +121,7 @@ impl UpgradeTask {
         let outcome = tokio::select! {
             biased;
             outcome = self.open(resources, cut) => outcome,
-            () = connection.ending.notified() => return,
+            () = connection.end_requested.notified() => return,
             () = left(connection) => return connection.end(End::Abandoned),
         };
         let (driver, address) = match outcome {
@@ -151,7 +151,7 @@ impl UpgradeTask {
             biased;
             end = served => end,
             how = wait_until_peer_is_dead(&connection.traffic, address, self.connector.environment()) => End::Failed(how),
-            () = connection.ending.notified() => connection.ended().unwrap_or(End::Closed),
+            () = connection.end_requested.notified() => connection.ended().unwrap_or(End::Closed),
         };
         connection.end(end);
     }
@@ -170,7 +170,7 @@ impl UpgradeTask {
         let wire = tokio::select! {
             biased;
             wire = self.connector.open_http1(connection.traffic.clone(), &stage) => wire,
-            () = environment.sleep_until(connection.opened + self.connect) => Err(TransportError::ConnectTimeout {
+            () = environment.sleep_until(connection.dialled_at + self.connect) => Err(TransportError::ConnectTimeout {
                 peer: connection.peer(),
                 stage: stage.current(),
                 waited: self.connect,
@@ -194,7 +194,7 @@ impl UpgradeTask {
 /// Completes after the only request has left. A draining connection also notifies while the request is running.
 async fn left(connection: &TransportConnection) {
     while connection.unused_since().is_none() {
-        connection.unused.notified().await;
+        connection.became_unused.notified().await;
     }
 }
 
